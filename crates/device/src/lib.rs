@@ -1,1 +1,23 @@
-//! (crate device)
+//! Tensors, operations and the trait of what executes them.
+//!
+//! An operation is a value ([`Op`]); what it reads, writes and costs is matched once, here. A [`Device`] executes
+//! operations on tensors that are places in one [`Arena`] per rank; [`MetaDevice`] computes nothing and records.
+
+pub mod arena;
+pub mod cost;
+pub mod error;
+pub mod frame;
+pub mod meta;
+pub mod op;
+pub mod tensor;
+
+mod device;
+
+pub use arena::Arena;
+pub use cost::Cost;
+pub use device::{Device, Stream};
+pub use error::DeviceError;
+pub use frame::Frame;
+pub use meta::{MetaDevice, Record};
+pub use op::{AttentionShape, DropoutKey, NormBackward, Op, Write};
+pub use tensor::{Dtype, Tensor};
