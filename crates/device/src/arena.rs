@@ -32,8 +32,7 @@ impl Arena {
             bytes,
             remedy: "a smaller microbatch, more ranks or a higher ZeRO stage need less",
         };
-        let layout =
-            Layout::from_size_align(bytes.max(1), ARENA_ALIGN_BYTES).map_err(|_| error())?;
+        let layout = Layout::from_size_align(bytes.max(1), ARENA_ALIGN_BYTES).map_err(|_| error())?;
         // SAFETY: the layout has a non-zero size.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(error)?;
         Ok(Arena { start, layout })

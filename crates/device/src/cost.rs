@@ -30,10 +30,7 @@ impl Operands {
         self.writes.iter().flatten().copied()
     }
 
-    fn new<const R: usize, const W: usize>(
-        reads: [Option<Tensor>; R],
-        writes: [Option<Tensor>; W],
-    ) -> Operands {
+    fn new<const R: usize, const W: usize>(reads: [Option<Tensor>; R], writes: [Option<Tensor>; W]) -> Operands {
         let mut operands = Operands::default();
         operands.reads[..R].copy_from_slice(&reads);
         operands.writes[..W].copy_from_slice(&writes);
@@ -57,25 +54,13 @@ impl Op {
     /// Multiply-adds and bytes. Attention counts the pairs of a causal mask; documents and windows need fewer.
     pub fn cost(&self) -> Cost {
         let operands = self.operands();
-        let moved_bytes = operands
-            .reads()
-            .chain(operands.writes())
-            .map(|tensor| tensor.size_bytes() as u64)
-            .sum();
-        Cost {
-            multiply_adds: self.multiply_adds(),
-            moved_bytes,
-        }
+        let moved_bytes = operands.reads().chain(operands.writes()).map(|tensor| tensor.size_bytes() as u64).sum();
+        Cost { multiply_adds: self.multiply_adds(), moved_bytes }
     }
 
     fn multiply_adds(&self) -> u64 {
         match self {
-            Op::MatMul {
-                orientation,
-                a,
-                out,
-                ..
-            } => {
+            Op::MatMul { orientation, a, out, .. } => {
                 let depth = match orientation {
                     Orientation::Nt | Orientation::Nn => a.cols,
                     Orientation::Tn => a.rows,
@@ -113,127 +98,48 @@ impl Op {
     /// The tensors that the operation reads and writes.
     pub fn operands(&self) -> Operands {
         match *self {
-            Op::MatMul {
-                a,
-                b,
-                bias,
-                out,
-                write,
-                ..
-            } => Operands::new(
-                [Some(a), Some(b), bias, out_if_accumulated(out, write)],
-                [Some(out)],
-            ),
+            Op::MatMul { a, b, bias, out, write, .. } => {
+                Operands::new([Some(a), Some(b), bias, out_if_accumulated(out, write)], [Some(out)])
+            }
             Op::ColumnSum { x, out } => Operands::new([Some(x), Some(out)], [Some(out)]),
-            Op::Norm {
-                x,
-                weight,
-                bias,
-                y,
-                stats,
-                ..
-            } => Operands::new([Some(x), Some(weight), bias], [Some(y), Some(stats)]),
+            Op::Norm { x, weight, bias, y, stats, .. } => {
+                Operands::new([Some(x), Some(weight), bias], [Some(y), Some(stats)])
+            }
             Op::NormBackwardInput { tensors: t, write } => Operands::new(
-                [
-                    Some(t.x),
-                    Some(t.weight),
-                    Some(t.stats),
-                    Some(t.dy),
-                    out_if_accumulated(t.dx, write),
-                ],
+                [Some(t.x), Some(t.weight), Some(t.stats), Some(t.dy), out_if_accumulated(t.dx, write)],
                 [Some(t.dx)],
             ),
-            Op::NormBackwardWeight {
-                x,
-                stats,
-                dy,
-                dweight,
-                dbias,
-                ..
-            } => Operands::new(
-                [Some(x), Some(stats), Some(dy), Some(dweight), dbias],
-                [Some(dweight), dbias],
-            ),
-            Op::RotaryTable { cos, sin, .. } => Operands::new([], [Some(cos), Some(sin)]),
-            Op::Rotary {
-                x,
-                positions,
-                cos,
-                sin,
-                ..
-            } => Operands::new([Some(x), Some(positions), Some(cos), Some(sin)], [Some(x)]),
-            Op::Attention {
-                q,
-                k,
-                v,
-                visible,
-                out,
-                log_sum_exp,
-                ..
-            } => Operands::new(
-                [Some(q), Some(k), Some(v), Some(visible)],
-                [Some(out), Some(log_sum_exp)],
-            ),
-            Op::AttentionBackward {
-                q,
-                k,
-                v,
-                visible,
-                out,
-                log_sum_exp,
-                dout,
-                dq,
-                dk,
-                dv,
-                scratch,
-                ..
-            } => Operands::new(
-                [
-                    Some(q),
-                    Some(k),
-                    Some(v),
-                    Some(visible),
-                    Some(out),
-                    Some(log_sum_exp),
-                    Some(dout),
-                ],
-                [Some(dq), Some(dk), Some(dv), Some(scratch)],
-            ),
-            Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
-            Op::ActivationBackward { x, dy, dx, y, .. } => {
-                Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)])
+            Op::NormBackwardWeight { x, stats, dy, dweight, dbias, .. } => {
+                Operands::new([Some(x), Some(stats), Some(dy), Some(dweight), dbias], [Some(dweight), dbias])
             }
-            Op::DropoutAdd {
-                x,
-                bias,
-                residual,
-                out,
-                ..
-            } => Operands::new([Some(x), bias, residual], [Some(out)]),
+            Op::RotaryTable { cos, sin, .. } => Operands::new([], [Some(cos), Some(sin)]),
+            Op::Rotary { x, positions, cos, sin, .. } => {
+                Operands::new([Some(x), Some(positions), Some(cos), Some(sin)], [Some(x)])
+            }
+            Op::Attention { q, k, v, visible, out, log_sum_exp, .. } => {
+                Operands::new([Some(q), Some(k), Some(v), Some(visible)], [Some(out), Some(log_sum_exp)])
+            }
+            Op::AttentionBackward { q, k, v, visible, out, log_sum_exp, dout, dq, dk, dv, scratch, .. } => {
+                Operands::new(
+                    [Some(q), Some(k), Some(v), Some(visible), Some(out), Some(log_sum_exp), Some(dout)],
+                    [Some(dq), Some(dk), Some(dv), Some(scratch)],
+                )
+            }
+            Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
+            Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
+            Op::DropoutAdd { x, bias, residual, out, .. } => Operands::new([Some(x), bias, residual], [Some(out)]),
             Op::DropoutBackward { dy, dx, .. } => Operands::new([Some(dy)], [Some(dx)]),
-            Op::EmbeddingLookup {
-                tokens, out, write, ..
-            } => Operands::new([Some(tokens), out_if_accumulated(out, write)], [Some(out)]),
-            Op::EmbeddingBackward {
-                tokens, dy, dtable, ..
-            } => Operands::new([Some(tokens), Some(dy), Some(dtable)], [Some(dtable)]),
+            Op::EmbeddingLookup { tokens, out, write, .. } => {
+                Operands::new([Some(tokens), out_if_accumulated(out, write)], [Some(out)])
+            }
+            Op::EmbeddingBackward { tokens, dy, dtable, .. } => {
+                Operands::new([Some(tokens), Some(dy), Some(dtable)], [Some(dtable)])
+            }
             Op::RowMax { logits, out, .. } => Operands::new([Some(logits)], [Some(out)]),
-            Op::SumExp {
-                logits,
-                max,
-                labels,
-                sums,
-                ..
-            } => Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)]),
-            Op::CrossEntropy {
-                logits,
-                max,
-                sums,
-                labels,
-                loss,
-                gradient_scale,
-                ..
-            } => Operands::new(
+            Op::SumExp { logits, max, labels, sums, .. } => {
+                Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)])
+            }
+            Op::CrossEntropy { logits, max, sums, labels, loss, gradient_scale, .. } => Operands::new(
                 [Some(logits), Some(max), Some(sums), Some(labels)],
                 [Some(loss), gradient_scale.map(|_| logits)],
             ),
@@ -242,30 +148,14 @@ impl Op {
             Op::Copy { from, to } => Operands::new([Some(from)], [Some(to)]),
             Op::InitializeNormal { out, .. } => Operands::new([], [Some(out)]),
             Op::SquaredSum { x, sums, .. } => Operands::new([Some(x), Some(sums)], [Some(sums)]),
-            Op::LossSum {
-                loss, labels, sums, ..
-            } => Operands::new([Some(loss), Some(labels), Some(sums)], [Some(sums)]),
-            Op::ClipCoefficient {
-                norm_sums,
-                loss_sums,
-                out,
-                ..
-            } => Operands::new([Some(norm_sums), Some(loss_sums)], [Some(out)]),
-            Op::AdamW {
-                param,
-                grad,
-                first_moment,
-                second_moment,
-                coefficient,
-                ..
-            } => Operands::new(
-                [
-                    Some(param),
-                    Some(grad),
-                    Some(first_moment),
-                    Some(second_moment),
-                    Some(coefficient),
-                ],
+            Op::LossSum { loss, labels, sums, .. } => {
+                Operands::new([Some(loss), Some(labels), Some(sums)], [Some(sums)])
+            }
+            Op::ClipCoefficient { norm_sums, loss_sums, out, .. } => {
+                Operands::new([Some(norm_sums), Some(loss_sums)], [Some(out)])
+            }
+            Op::AdamW { param, grad, first_moment, second_moment, coefficient, .. } => Operands::new(
+                [Some(param), Some(grad), Some(first_moment), Some(second_moment), Some(coefficient)],
                 [Some(param), Some(first_moment), Some(second_moment)],
             ),
         }

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// See the variants.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Debug, Error)]
 pub enum DeviceError {
     /// A tensor lies outside the arena.
     #[error("{tensor} needs bytes up to {end_bytes}, but the arena has {arena_bytes}")]
@@ -31,4 +31,7 @@ pub enum DeviceError {
         /// What would need less.
         remedy: &'static str,
     },
+    /// A collective or a transfer failed: a peer died, was late, or ended the run.
+    #[error(transparent)]
+    Communication(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -20,16 +20,8 @@ pub struct Frame {
 impl Frame {
     /// The section of `capacity_bytes` at `start_bytes` of the arena; `start_bytes` is a multiple of [`ALIGN_BYTES`].
     pub fn new(start_bytes: usize, capacity_bytes: usize) -> Frame {
-        debug_assert!(
-            start_bytes.is_multiple_of(ALIGN_BYTES),
-            "frame at {start_bytes}"
-        );
-        Frame {
-            start_bytes,
-            capacity_bytes,
-            used_bytes: Cell::new(0),
-            peak_bytes: Cell::new(0),
-        }
+        debug_assert!(start_bytes.is_multiple_of(ALIGN_BYTES), "frame at {start_bytes}");
+        Frame { start_bytes, capacity_bytes, used_bytes: Cell::new(0), peak_bytes: Cell::new(0) }
     }
 
     /// A frame without a limit, to find out how much is needed.
@@ -42,11 +34,7 @@ impl Frame {
         let offset = self.used_bytes.get();
         let tensor = Tensor::new(self.start_bytes + offset, rows, cols, dtype);
         let end = (offset + tensor.size_bytes()).next_multiple_of(ALIGN_BYTES);
-        assert!(
-            end <= self.capacity_bytes,
-            "frame of {} bytes is asked for {end}: {tensor:?}",
-            self.capacity_bytes
-        );
+        assert!(end <= self.capacity_bytes, "frame of {} bytes is asked for {end}: {tensor:?}", self.capacity_bytes);
         self.used_bytes.set(end);
         self.peak_bytes.set(self.peak_bytes.get().max(end));
         tensor

@@ -4,6 +4,7 @@
 //! operations on tensors that are places in one [`Arena`] per rank; [`MetaDevice`] computes nothing and records.
 
 pub mod arena;
+pub mod communicator;
 pub mod cost;
 pub mod error;
 pub mod frame;
@@ -14,10 +15,13 @@ pub mod tensor;
 mod device;
 
 pub use arena::Arena;
+pub use communicator::{Communicator, Reduction};
 pub use cost::Cost;
 pub use device::{Device, Stream};
 pub use error::DeviceError;
 pub use frame::Frame;
-pub use meta::{MetaDevice, Record};
-pub use op::{AttentionShape, DropoutKey, NormBackward, Op, Write};
+pub use meta::{MetaCommunicator, MetaDevice, Record};
+pub use op::{
+    AdamWUpdate, AttentionShape, Direction, DropoutKey, IGNORED_LABEL, NormBackward, Op, Orientation, SUM_WORDS, Write,
+};
 pub use tensor::{Dtype, Tensor};

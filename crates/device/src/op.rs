@@ -77,40 +77,20 @@ pub struct NormBackward {
     pub dx: Tensor,
 }
 
-/// One operation. Tensors are places, so an operation is `Copy` and can be recorded, replayed and printed.
+/// One operation. Each variant's sentence names its fields. Tensors are places, so an operation is `Copy` and can be recorded, replayed and printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each variant's sentence describes its fields by name")]
 pub enum Op {
     /// `out = a . b (+ bias[N])`, see [`Orientation`]. One chain of fused multiply-adds per element over `K` in blocks of a constant size.
-    MatMul {
-        orientation: Orientation,
-        a: Tensor,
-        b: Tensor,
-        bias: Option<Tensor>,
-        out: Tensor,
-        write: Write,
-    },
+    MatMul { orientation: Orientation, a: Tensor, b: Tensor, bias: Option<Tensor>, out: Tensor, write: Write },
     /// `out[N] += sum over rows of x[R,N]`: gradient of a bias.
     ColumnSum { x: Tensor, out: Tensor },
     /// `y[R,C] = norm(x[R,C]) * weight[C] + bias[C]`; `stats[R,2]` = mean, reciprocal standard deviation.
-    Norm {
-        norm: Norm,
-        x: Tensor,
-        weight: Tensor,
-        bias: Option<Tensor>,
-        y: Tensor,
-        stats: Tensor,
-    },
+    Norm { norm: Norm, x: Tensor, weight: Tensor, bias: Option<Tensor>, y: Tensor, stats: Tensor },
     /// Gradient of a norm's input, assigned or added to `dx`.
     NormBackwardInput { tensors: NormBackward, write: Write },
     /// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)`, over rows.
-    NormBackwardWeight {
-        norm: Norm,
-        x: Tensor,
-        stats: Tensor,
-        dy: Tensor,
-        dweight: Tensor,
-        dbias: Option<Tensor>,
-    },
+    NormBackwardWeight { norm: Norm, x: Tensor, stats: Tensor, dy: Tensor, dweight: Tensor, dbias: Option<Tensor> },
     /// `cos[P,R/2]`, `sin[P,R/2]` for positions `0..P`: angle `p * base^(-2i/R)`, computed in double precision.
     RotaryTable { cos: Tensor, sin: Tensor, base: f32 },
     /// Rotates `x[T, heads*head_dim]` in place by `positions[T]`; `Backward` rotates the other way.
@@ -154,63 +134,21 @@ pub enum Op {
         scratch: Tensor,
     },
     /// `y[T,F] = activation(x[T,F])`, gated kinds read `x[T,2F]` = gate | up.
-    Activation {
-        activation: Activation,
-        x: Tensor,
-        y: Tensor,
-    },
+    Activation { activation: Activation, x: Tensor, y: Tensor },
     /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept.
-    ActivationBackward {
-        activation: Activation,
-        x: Tensor,
-        dy: Tensor,
-        dx: Tensor,
-        y: Tensor,
-    },
+    ActivationBackward { activation: Activation, x: Tensor, dy: Tensor, dx: Tensor, y: Tensor },
     /// `out[T,D] = residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`.
-    DropoutAdd {
-        x: Tensor,
-        bias: Option<Tensor>,
-        residual: Option<Tensor>,
-        dropout: Option<DropoutKey>,
-        out: Tensor,
-    },
+    DropoutAdd { x: Tensor, bias: Option<Tensor>, residual: Option<Tensor>, dropout: Option<DropoutKey>, out: Tensor },
     /// `dx = mask * dy / (1 - p)`.
-    DropoutBackward {
-        dy: Tensor,
-        dropout: DropoutKey,
-        dx: Tensor,
-    },
+    DropoutBackward { dy: Tensor, dropout: DropoutKey, dx: Tensor },
     /// `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks.
-    EmbeddingLookup {
-        tokens: Tensor,
-        table: Tensor,
-        first_row: usize,
-        out: Tensor,
-        write: Write,
-    },
+    EmbeddingLookup { tokens: Tensor, table: Tensor, first_row: usize, out: Tensor, write: Write },
     /// `dtable[token - first_row] += dy[T,D]`, in ascending order of tokens' places.
-    EmbeddingBackward {
-        tokens: Tensor,
-        dy: Tensor,
-        first_row: usize,
-        dtable: Tensor,
-    },
+    EmbeddingBackward { tokens: Tensor, dy: Tensor, first_row: usize, dtable: Tensor },
     /// `out[R] = max over the first valid_columns of logits[R,V/tp]`.
-    RowMax {
-        logits: Tensor,
-        valid_columns: usize,
-        out: Tensor,
-    },
+    RowMax { logits: Tensor, valid_columns: usize, out: Tensor },
     /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or ignored.
-    SumExp {
-        logits: Tensor,
-        valid_columns: usize,
-        max: Tensor,
-        labels: Tensor,
-        first_row: usize,
-        sums: Tensor,
-    },
+    SumExp { logits: Tensor, valid_columns: usize, max: Tensor, labels: Tensor, first_row: usize, sums: Tensor },
     /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; with `gradient_scale`, `logits` become
     /// `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns.
     CrossEntropy {
@@ -242,27 +180,12 @@ pub enum Op {
     },
     /// Adds the sum of squares of `x` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`spec::layout::SHARD_BLOCK`]
     /// elements counted from `x`'s place `first_element` in its flat buffer are summed, rounded to fixed point and added as integers.
-    SquaredSum {
-        x: Tensor,
-        first_element: usize,
-        sums: Tensor,
-    },
+    SquaredSum { x: Tensor, first_element: usize, sums: Tensor },
     /// Adds the losses of `sequences` rows-groups of `loss[T]` and the number of valid `labels[T]` to `sums` (I64 limbs).
-    LossSum {
-        loss: Tensor,
-        labels: Tensor,
-        sequences: usize,
-        sums: Tensor,
-    },
+    LossSum { loss: Tensor, labels: Tensor, sequences: usize, sums: Tensor },
     /// From the step's sums: `out[4]` = gradient coefficient, global norm, mean loss, 1 if anything was not finite.
     /// The coefficient is `nominal_tokens / valid tokens`, times `clip / norm` where the norm exceeds `clip`; 0 without valid tokens.
-    ClipCoefficient {
-        norm_sums: Tensor,
-        loss_sums: Tensor,
-        nominal_tokens: f64,
-        clip_norm: Option<f32>,
-        out: Tensor,
-    },
+    ClipCoefficient { norm_sums: Tensor, loss_sums: Tensor, nominal_tokens: f64, clip_norm: Option<f32>, out: Tensor },
     /// One AdamW update of flat slices; the gradient is first multiplied by `coefficient[0]` (device scalar).
     AdamW {
         param: Tensor,

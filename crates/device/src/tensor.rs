@@ -42,13 +42,7 @@ pub struct Tensor {
 impl Tensor {
     /// A dense `[rows, cols]` at `offset_bytes`.
     pub fn new(offset_bytes: usize, rows: usize, cols: usize, dtype: Dtype) -> Tensor {
-        Tensor {
-            offset_bytes,
-            rows,
-            cols,
-            row_stride: cols,
-            dtype,
-        }
+        Tensor { offset_bytes, rows, cols, row_stride: cols, dtype }
     }
 
     /// Number of elements.
@@ -88,44 +82,25 @@ impl Tensor {
     pub fn rows_of(&self, range: Range<usize>) -> Tensor {
         assert!(range.end <= self.rows, "rows {range:?} of {self:?}");
         let skipped_bytes = range.start * self.row_stride * self.dtype.size_bytes();
-        Tensor {
-            offset_bytes: self.offset_bytes + skipped_bytes,
-            rows: range.len(),
-            ..*self
-        }
+        Tensor { offset_bytes: self.offset_bytes + skipped_bytes, rows: range.len(), ..*self }
     }
 
     /// Columns `range` of this matrix: rows keep their distance.
     pub fn cols_of(&self, range: Range<usize>) -> Tensor {
         assert!(range.end <= self.cols, "columns {range:?} of {self:?}");
         let skipped_bytes = range.start * self.dtype.size_bytes();
-        Tensor {
-            offset_bytes: self.offset_bytes + skipped_bytes,
-            cols: range.len(),
-            ..*self
-        }
+        Tensor { offset_bytes: self.offset_bytes + skipped_bytes, cols: range.len(), ..*self }
     }
 
     /// Elements `range` of a dense tensor, as a vector.
     pub fn elements(&self, range: Range<usize>) -> Tensor {
-        assert!(
-            self.is_dense() && range.end <= self.len(),
-            "elements {range:?} of {self:?}"
-        );
-        Tensor::new(
-            self.offset_bytes + range.start * self.dtype.size_bytes(),
-            1,
-            range.len(),
-            self.dtype,
-        )
+        assert!(self.is_dense() && range.end <= self.len(), "elements {range:?} of {self:?}");
+        Tensor::new(self.offset_bytes + range.start * self.dtype.size_bytes(), 1, range.len(), self.dtype)
     }
 
     /// The same dense elements as `[rows, cols]`.
     pub fn reshaped(&self, rows: usize, cols: usize) -> Tensor {
-        assert!(
-            self.is_dense() && rows * cols == self.len(),
-            "[{rows}, {cols}] of {self:?}"
-        );
+        assert!(self.is_dense() && rows * cols == self.len(), "[{rows}, {cols}] of {self:?}");
         Tensor::new(self.offset_bytes, rows, cols, self.dtype)
     }
 }

@@ -25,14 +25,7 @@ pub enum Axis {
 
 impl Axis {
     /// Every axis, outermost first.
-    pub const ALL: [Axis; 6] = [
-        Axis::Pp,
-        Axis::DpOuter,
-        Axis::DpInner,
-        Axis::Cp,
-        Axis::Ep,
-        Axis::Tp,
-    ];
+    pub const ALL: [Axis; 6] = [Axis::Pp, Axis::DpOuter, Axis::DpInner, Axis::Cp, Axis::Ep, Axis::Tp];
 
     /// The place of this axis in [`Axis::ALL`].
     pub(crate) const fn index(self) -> usize {
@@ -172,24 +165,12 @@ pub struct AxisSizes {
 
 impl AxisSizes {
     /// One rank along every axis; the base of struct updates.
-    pub const ONE: AxisSizes = AxisSizes {
-        pp: 1,
-        dp_outer: 1,
-        dp_inner: 1,
-        cp: 1,
-        ep: 1,
-        tp: 1,
-    };
+    pub const ONE: AxisSizes = AxisSizes { pp: 1, dp_outer: 1, dp_inner: 1, cp: 1, ep: 1, tp: 1 };
 
     /// The sizes of plain three-dimensional parallelism. All of dp lies on the inner data axis, so
     /// that state sharded over data parallelism is sharded over every replica.
     pub const fn dp_tp_pp(dp: usize, tp: usize, pp: usize) -> AxisSizes {
-        AxisSizes {
-            pp,
-            dp_inner: dp,
-            tp,
-            ..AxisSizes::ONE
-        }
+        AxisSizes { pp, dp_inner: dp, tp, ..AxisSizes::ONE }
     }
 
     /// The size along `axis`.
@@ -199,13 +180,6 @@ impl AxisSizes {
 
     /// The sizes in the order of [`Axis::ALL`].
     pub(crate) const fn array(&self) -> [usize; 6] {
-        [
-            self.pp,
-            self.dp_outer,
-            self.dp_inner,
-            self.cp,
-            self.ep,
-            self.tp,
-        ]
+        [self.pp, self.dp_outer, self.dp_inner, self.cp, self.ep, self.tp]
     }
 }

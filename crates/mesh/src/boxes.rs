@@ -13,10 +13,7 @@ use std::ops::Range;
 /// When `range` ends past the last element.
 pub fn boxes(range: Range<usize>, shape: &[usize]) -> Vec<Region> {
     let len: usize = shape.iter().product();
-    assert!(
-        range.end <= len,
-        "the range {range:?} ends past the {len} elements of shape {shape:?}"
-    );
+    assert!(range.end <= len, "the range {range:?} ends past the {len} elements of shape {shape:?}");
     let mut found = Vec::new();
     collect(range, shape, &mut Vec::new(), &mut found);
     found
@@ -53,13 +50,7 @@ fn collect(range: Range<usize>, shape: &[usize], outer: &mut Vec<usize>, found: 
 }
 
 /// Appends the boxes of `range`, which counts elements of row `row` of that sub-tensor.
-fn collect_in_row(
-    row: usize,
-    range: Range<usize>,
-    shape: &[usize],
-    outer: &mut Vec<usize>,
-    found: &mut Vec<Region>,
-) {
+fn collect_in_row(row: usize, range: Range<usize>, shape: &[usize], outer: &mut Vec<usize>, found: &mut Vec<Region>) {
     outer.push(row);
     collect(range, shape, outer, found);
     outer.pop();
@@ -70,9 +61,6 @@ fn slab(outer: &[usize], inner_shape: &[usize]) -> Region {
     let zeros = std::iter::repeat_n(&0, inner_shape.len());
     Region {
         start: outer.iter().chain(zeros).copied().collect(),
-        extent: std::iter::repeat_n(&1, outer.len())
-            .chain(inner_shape)
-            .copied()
-            .collect(),
+        extent: std::iter::repeat_n(&1, outer.len()).chain(inner_shape).copied().collect(),
     }
 }

@@ -21,9 +21,7 @@ impl Coord {
     /// The position among the ranks that differ along the axes of `set`: the indices along them as
     /// one number, the innermost axis varying fastest. It equals the position in the group of `set`.
     pub fn position(&self, set: AxisSet) -> usize {
-        set.iter().fold(0, |position, axis| {
-            position * self.sizes.along(axis) + self.along(axis)
-        })
+        set.iter().fold(0, |position, axis| position * self.sizes.along(axis) + self.along(axis))
     }
 }
 

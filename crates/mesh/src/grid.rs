@@ -27,10 +27,9 @@ pub enum MeshError {
 impl fmt::Display for MeshError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MeshError::EmptyAxis(axis) => write!(
-                f,
-                "the mesh has 0 ranks along {axis}; an axis that is not used has size 1"
-            ),
+            MeshError::EmptyAxis(axis) => {
+                write!(f, "the mesh has 0 ranks along {axis}; an axis that is not used has size 1")
+            }
             MeshError::TooLarge(sizes) => write!(
                 f,
                 "the product of the axis sizes {:?} exceeds {}; reduce one of them",
@@ -55,9 +54,7 @@ impl Mesh {
             if size == 0 {
                 return Err(MeshError::EmptyAxis(axis));
             }
-            world_size = world_size
-                .checked_mul(size)
-                .ok_or(MeshError::TooLarge(sizes))?;
+            world_size = world_size.checked_mul(size).ok_or(MeshError::TooLarge(sizes))?;
         }
         Ok(Mesh { sizes, world_size })
     }
@@ -74,10 +71,7 @@ impl Mesh {
 
     /// The number of ranks in a group along `axes`: the product of their sizes.
     pub fn size(&self, axes: impl Into<AxisSet>) -> usize {
-        axes.into()
-            .iter()
-            .map(|axis| self.sizes.along(axis))
-            .product()
+        axes.into().iter().map(|axis| self.sizes.along(axis)).product()
     }
 
     /// Every rank in ascending order.
@@ -90,11 +84,7 @@ impl Mesh {
     /// # Panics
     /// When `rank` is not a rank of this mesh.
     pub fn coord(&self, rank: Rank) -> Coord {
-        assert!(
-            rank.0 < self.world_size,
-            "{rank} is outside a mesh of {} ranks",
-            self.world_size
-        );
+        assert!(rank.0 < self.world_size, "{rank} is outside a mesh of {} ranks", self.world_size);
         let mut rest = rank.0;
         let mut indices = [0; 6];
         for axis in Axis::ALL.into_iter().rev() {
@@ -111,10 +101,7 @@ impl Mesh {
     /// # Panics
     /// When `coord` belongs to a mesh of other sizes.
     pub fn rank(&self, coord: Coord) -> Rank {
-        assert_eq!(
-            coord.sizes, self.sizes,
-            "the coordinate belongs to another mesh"
-        );
+        assert_eq!(coord.sizes, self.sizes, "the coordinate belongs to another mesh");
         Rank(coord.position(AxisSet::ALL))
     }
 
@@ -129,10 +116,7 @@ impl Mesh {
     /// When `value` is not below the size along `axis`.
     pub fn with(&self, coord: Coord, axis: Axis, value: usize) -> Coord {
         let size = self.sizes.along(axis);
-        assert!(
-            value < size,
-            "index {value} along {axis} is outside its size {size}"
-        );
+        assert!(value < size, "index {value} along {axis} is outside its size {size}");
         let mut moved = coord;
         moved.indices[axis.index()] = value;
         moved

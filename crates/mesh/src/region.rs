@@ -17,10 +17,7 @@ pub struct Region {
 impl Region {
     /// The box that covers a whole tensor of `shape`.
     pub fn whole(shape: &[usize]) -> Region {
-        Region {
-            start: vec![0; shape.len()],
-            extent: shape.to_vec(),
-        }
+        Region { start: vec![0; shape.len()], extent: shape.to_vec() }
     }
 
     /// The number of dims.
@@ -103,9 +100,7 @@ pub fn copy_runs(source: &Region, target: &Region) -> Vec<CopyRun> {
     let Some(common) = source.intersect(target) else {
         return Vec::new();
     };
-    let spans_both = |dim: usize| {
-        common.extent[dim] == source.extent[dim] && common.extent[dim] == target.extent[dim]
-    };
+    let spans_both = |dim: usize| common.extent[dim] == source.extent[dim] && common.extent[dim] == target.extent[dim];
     // A piece spans the dims from `inner` on: all but its first are whole in both storages.
     let mut inner = common.ndim().saturating_sub(1);
     while inner > 0 && spans_both(inner) {
@@ -113,17 +108,10 @@ pub fn copy_runs(source: &Region, target: &Region) -> Vec<CopyRun> {
     }
     let len = common.extent[inner..].iter().product();
     let pieces = common.extent[..inner].iter().product();
-    let mut corner = Region {
-        start: common.start.clone(),
-        extent: vec![1; common.ndim()],
-    };
+    let mut corner = Region { start: common.start.clone(), extent: vec![1; common.ndim()] };
     let mut runs = Vec::with_capacity(pieces);
     for _ in 0..pieces {
-        runs.push(CopyRun {
-            source: corner.offset_in(source),
-            target: corner.offset_in(target),
-            len,
-        });
+        runs.push(CopyRun { source: corner.offset_in(source), target: corner.offset_in(target), len });
         advance(&mut corner.start[..inner], &common);
     }
     runs

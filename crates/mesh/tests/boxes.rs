@@ -7,10 +7,7 @@ use proptest::prelude::*;
 fn offsets(region: &Region, shape: &[usize]) -> Vec<usize> {
     let mut found = vec![0];
     for (dim, &size) in shape.iter().enumerate() {
-        found = found
-            .iter()
-            .flat_map(|&outer| region.indices(dim).map(move |index| outer * size + index))
-            .collect();
+        found = found.iter().flat_map(|&outer| region.indices(dim).map(move |index| outer * size + index)).collect();
     }
     found
 }
@@ -23,10 +20,8 @@ fn shape_and_range() -> impl Strategy<Value = (Vec<usize>, std::ops::Range<usize
 }
 
 fn region_of(shape: Vec<usize>) -> impl Strategy<Value = Region> {
-    let dims: Vec<_> = shape
-        .into_iter()
-        .map(|size| (0..size).prop_flat_map(move |start| (Just(start), 1..=size - start)))
-        .collect();
+    let dims: Vec<_> =
+        shape.into_iter().map(|size| (0..size).prop_flat_map(move |start| (Just(start), 1..=size - start))).collect();
     dims.prop_map(|pairs| {
         let (start, extent) = pairs.into_iter().unzip();
         Region { start, extent }
@@ -34,13 +29,8 @@ fn region_of(shape: Vec<usize>) -> impl Strategy<Value = Region> {
 }
 
 fn shape_and_two_regions() -> impl Strategy<Value = (Vec<usize>, Region, Region)> {
-    proptest::collection::vec(1usize..7, 0..4).prop_flat_map(|shape| {
-        (
-            Just(shape.clone()),
-            region_of(shape.clone()),
-            region_of(shape),
-        )
-    })
+    proptest::collection::vec(1usize..7, 0..4)
+        .prop_flat_map(|shape| (Just(shape.clone()), region_of(shape.clone()), region_of(shape)))
 }
 
 proptest! {
@@ -88,18 +78,9 @@ proptest! {
 fn a_range_of_a_matrix_is_at_most_three_boxes() {
     let found = boxes(3..17, &[5, 4]);
     let expected = [
-        Region {
-            start: vec![0, 3],
-            extent: vec![1, 1],
-        },
-        Region {
-            start: vec![1, 0],
-            extent: vec![3, 4],
-        },
-        Region {
-            start: vec![4, 0],
-            extent: vec![1, 1],
-        },
+        Region { start: vec![0, 3], extent: vec![1, 1] },
+        Region { start: vec![1, 0], extent: vec![3, 4] },
+        Region { start: vec![4, 0], extent: vec![1, 1] },
     ];
     assert_eq!(found, expected);
 }
@@ -114,10 +95,7 @@ fn whole_tensors_are_one_box_and_empty_ranges_none() {
 
 #[test]
 fn whole_trailing_dims_copy_as_one_piece() {
-    let source = Region {
-        start: vec![2, 0, 0],
-        extent: vec![3, 4, 5],
-    };
+    let source = Region { start: vec![2, 0, 0], extent: vec![3, 4, 5] };
     let runs = copy_runs(&source, &Region::whole(&[10, 4, 5]));
     assert_eq!(runs.len(), 1);
     assert_eq!((runs[0].source, runs[0].target, runs[0].len), (0, 40, 60));

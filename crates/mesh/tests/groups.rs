@@ -7,21 +7,13 @@ use proptest::prelude::*;
 
 fn any_mesh() -> impl Strategy<Value = Mesh> {
     proptest::array::uniform6(1usize..4).prop_map(|[pp, dp_outer, dp_inner, cp, ep, tp]| {
-        let sizes = AxisSizes {
-            pp,
-            dp_outer,
-            dp_inner,
-            cp,
-            ep,
-            tp,
-        };
+        let sizes = AxisSizes { pp, dp_outer, dp_inner, cp, ep, tp };
         Mesh::new(sizes).unwrap()
     })
 }
 
 fn any_axes() -> impl Strategy<Value = AxisSet> {
-    proptest::sample::subsequence(Axis::ALL.to_vec(), 0..=6)
-        .prop_map(|axes| axes.into_iter().collect())
+    proptest::sample::subsequence(Axis::ALL.to_vec(), 0..=6).prop_map(|axes| axes.into_iter().collect())
 }
 
 proptest! {
@@ -109,12 +101,7 @@ fn tp_varies_fastest_and_pp_slowest() {
 
 #[test]
 fn a_coordinate_shows_the_axes_that_the_mesh_has() {
-    let sizes = AxisSizes {
-        dp_outer: 2,
-        dp_inner: 3,
-        cp: 2,
-        ..AxisSizes::ONE
-    };
+    let sizes = AxisSizes { dp_outer: 2, dp_inner: 3, cp: 2, ..AxisSizes::ONE };
     let mesh = Mesh::new(sizes).unwrap();
     assert_eq!(mesh.coord(Rank(11)).to_string(), "pp 0, dp 5, cp 1, tp 0");
     assert_eq!(mesh.coord(Rank(11)).position(AxisSet::DATA), 5);
@@ -129,25 +116,16 @@ fn one_rank_is_a_mesh_with_groups_of_one() {
 
 #[test]
 fn sizes_of_zero_and_overflow_are_refused_by_name() {
-    let zero = AxisSizes {
-        cp: 0,
-        ..AxisSizes::ONE
-    };
+    let zero = AxisSizes { cp: 0, ..AxisSizes::ONE };
     assert_eq!(Mesh::new(zero), Err(MeshError::EmptyAxis(Axis::Cp)));
-    let huge = AxisSizes {
-        pp: usize::MAX,
-        tp: 2,
-        ..AxisSizes::ONE
-    };
+    let huge = AxisSizes { pp: usize::MAX, tp: 2, ..AxisSizes::ONE };
     assert!(Mesh::new(huge).unwrap_err().to_string().contains("exceeds"));
 }
 
 #[test]
 #[should_panic(expected = "rank 2 is outside a mesh of 2 ranks")]
 fn a_rank_of_another_world_is_refused() {
-    Mesh::new(AxisSizes::dp_tp_pp(2, 1, 1))
-        .unwrap()
-        .coord(Rank(2));
+    Mesh::new(AxisSizes::dp_tp_pp(2, 1, 1)).unwrap().coord(Rank(2));
 }
 
 #[test]

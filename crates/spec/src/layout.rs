@@ -54,32 +54,17 @@ impl UnitLayout {
             .into_iter()
             .map(|param| {
                 let (rows, cols) = param.local_shape(tp);
-                let segment = Segment {
-                    param,
-                    offset,
-                    rows,
-                    cols,
-                };
+                let segment = Segment { param, offset, rows, cols };
                 offset += rows * cols;
                 if segment.param.decay {
-                    assert!(
-                        decayed_len == segment.offset,
-                        "decayed parameters come first in {}",
-                        segment.param.unit
-                    );
+                    assert!(decayed_len == segment.offset, "decayed parameters come first in {}", segment.param.unit);
                     decayed_len = offset;
                 }
                 segment
             })
             .collect();
         let shard_len = offset.div_ceil(num_shards * SHARD_BLOCK) * SHARD_BLOCK;
-        UnitLayout {
-            segments,
-            decayed_len,
-            len: offset,
-            num_shards,
-            shard_len,
-        }
+        UnitLayout { segments, decayed_len, len: offset, num_shards, shard_len }
     }
 
     /// Elements with padding: `num_shards * shard_len`.
@@ -99,8 +84,6 @@ impl UnitLayout {
 
     /// The segment of the parameter with this global name.
     pub fn segment(&self, name: &str) -> Option<&Segment> {
-        self.segments
-            .iter()
-            .find(|segment| segment.param.name == name)
+        self.segments.iter().find(|segment| segment.param.name == name)
     }
 }

@@ -112,11 +112,7 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// [`ModelSpec::tied_embeddings`] as a type.
     pub fn tied(&self) -> Tied {
-        if self.tied_embeddings {
-            Tied::Yes
-        } else {
-            Tied::No
-        }
+        if self.tied_embeddings { Tied::Yes } else { Tied::No }
     }
 
     /// Columns of the query part of the fused projection: `num_heads * head_dim`.

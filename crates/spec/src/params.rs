@@ -80,9 +80,9 @@ impl ParamSpec {
 
     /// Identity for random numbers: FNV-1a of the name, so that it depends on no order and no layout.
     pub fn id(&self) -> u64 {
-        self.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
+        self.name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
     }
 
     /// Local `(rows, cols)` on one of `tp` ranks; vectors are one row. Padding rows are included.
@@ -127,9 +127,7 @@ pub fn gradient_axes(param: &ParamSpec, _parallelism: &Parallelism) -> AxisSet {
         Sharding::Replicated => AxisSet::NONE,
         Sharding::Split { .. } | Sharding::VocabularyRows => tensor,
     };
-    value_varies
-        .union(Parallelism::data_axes())
-        .intersection(param_varies.complement())
+    value_varies.union(Parallelism::data_axes()).intersection(param_varies.complement())
 }
 
 /// The parameters of `unit`, decayed ones first: the order of its flat buffer.
@@ -151,12 +149,7 @@ pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
 pub fn unique_parameters(model: &ModelSpec) -> u64 {
     let table_and_ends = [Unit::Table, Unit::Embedding, Unit::Head];
     let layers = (0..model.num_layers as u32).map(Unit::Layer);
-    table_and_ends
-        .into_iter()
-        .chain(layers)
-        .flat_map(|unit| params(model, unit))
-        .map(|param| param.len() as u64)
-        .sum()
+    table_and_ends.into_iter().chain(layers).flat_map(|unit| params(model, unit)).map(|param| param.len() as u64).sum()
 }
 
 fn table(model: &ModelSpec) -> ParamSpec {
@@ -166,9 +159,7 @@ fn table(model: &ModelSpec) -> ParamSpec {
         sharding: Sharding::VocabularyRows,
         unit: Unit::Table,
         applied_to: AppliedTo::Vocabulary,
-        init: Init::Normal {
-            std: model.init_std,
-        },
+        init: Init::Normal { std: model.init_std },
         decay: true,
     }
 }
@@ -182,9 +173,7 @@ fn embedding(model: &ModelSpec) -> Vec<ParamSpec> {
             sharding: Sharding::Replicated,
             unit: Unit::Embedding,
             applied_to: AppliedTo::Residual,
-            init: Init::Normal {
-                std: model.init_std,
-            },
+            init: Init::Normal { std: model.init_std },
             decay: true,
         }],
     }
@@ -193,11 +182,7 @@ fn embedding(model: &ModelSpec) -> Vec<ParamSpec> {
 fn head(model: &ModelSpec) -> Vec<ParamSpec> {
     let mut list = norm(model, Unit::Head, "head.norm");
     if !model.tied_embeddings {
-        list.push(ParamSpec {
-            name: "head.output.weight".into(),
-            unit: Unit::Head,
-            ..table(model)
-        });
+        list.push(ParamSpec { name: "head.output.weight".into(), unit: Unit::Head, ..table(model) });
     }
     list
 }
@@ -244,19 +229,9 @@ fn linear(
     inside: AppliedTo,
 ) -> Vec<ParamSpec> {
     let (sharding, std, bias_sharding, bias_applied_to) = match direction {
-        Direction::Column => (
-            Sharding::Split { dim: 0 },
-            model.init_std,
-            Sharding::Split { dim: 0 },
-            inside,
-        ),
+        Direction::Column => (Sharding::Split { dim: 0 }, model.init_std, Sharding::Split { dim: 0 }, inside),
         // The bias of a row-parallel map is added once, after the partial sums are joined.
-        Direction::Row => (
-            Sharding::Split { dim: 1 },
-            residual_std(model),
-            Sharding::Replicated,
-            AppliedTo::Residual,
-        ),
+        Direction::Row => (Sharding::Split { dim: 1 }, residual_std(model), Sharding::Replicated, AppliedTo::Residual),
     };
     let mut list = vec![ParamSpec {
         name: format!("{name}.weight"),
@@ -293,26 +268,12 @@ enum Direction {
 fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     let (hidden, query, key) = (model.hidden, model.query_width(), model.key_width());
     let column = |part: &str, outputs| {
-        linear(
-            model,
-            unit,
-            &format!("{name}.{part}"),
-            [outputs, hidden],
-            Direction::Column,
-            AppliedTo::Heads,
-        )
+        linear(model, unit, &format!("{name}.{part}"), [outputs, hidden], Direction::Column, AppliedTo::Heads)
     };
     let mut list = column("query", query);
     list.extend(column("key", key));
     list.extend(column("value", key));
-    list.extend(linear(
-        model,
-        unit,
-        &format!("{name}.output"),
-        [hidden, query],
-        Direction::Row,
-        AppliedTo::Heads,
-    ));
+    list.extend(linear(model, unit, &format!("{name}.output"), [hidden, query], Direction::Row, AppliedTo::Heads));
     if model.qk_norm {
         // One weight for all heads, applied to heads that differ between ranks: its gradient is summed over tp.
         list.extend(["query_norm", "key_norm"].map(|part| ParamSpec {
@@ -331,28 +292,10 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
 fn feed_forward(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     let (hidden, ffn) = (model.hidden, model.ffn_hidden);
     let column = |part: &str| {
-        linear(
-            model,
-            unit,
-            &format!("{name}.{part}"),
-            [ffn, hidden],
-            Direction::Column,
-            AppliedTo::Hidden,
-        )
+        linear(model, unit, &format!("{name}.{part}"), [ffn, hidden], Direction::Column, AppliedTo::Hidden)
     };
-    let mut list = if model.activation.inputs_per_output() == 2 {
-        column("gate")
-    } else {
-        vec![]
-    };
+    let mut list = if model.activation.inputs_per_output() == 2 { column("gate") } else { vec![] };
     list.extend(column("up"));
-    list.extend(linear(
-        model,
-        unit,
-        &format!("{name}.down"),
-        [hidden, ffn],
-        Direction::Row,
-        AppliedTo::Hidden,
-    ));
+    list.extend(linear(model, unit, &format!("{name}.down"), [hidden, ffn], Direction::Row, AppliedTo::Hidden));
     list
 }
