@@ -1,1 +1,35 @@
-//! (crate comm)
+//! Messages between ranks, and the collectives built on them.
+//!
+//! Three layers, each usable without the one above:
+//!
+//! - [`Transport`] moves bytes between the ranks of one world. [`ThreadTransport`] does so between
+//!   threads without copying: a sender lends its memory, a receiver reads it in place.
+//! - [`collectives`] are written once over any transport. Every sum is taken in rank order,
+//!   `((x0 + x1) + x2) + ...`, so its bits depend neither on timing nor on how a buffer was cut.
+//! - [`Communicator`] is what layers and the executor see: the collectives of one group.
+//!   [`Channel`] carries the point-to-point messages of pipelines.
+//!
+//! Every wait parks the thread and has a deadline. A rank that fails calls [`Transport::abort`]
+//! (dropping a transport during a panic does it), and every other rank that waits, or comes to wait,
+//! learns who failed and why. Faults and counters are wrappers of a transport ([`faults`],
+//! [`Counting`]), never switches inside one.
+
+mod channel;
+pub mod collectives;
+mod communicator;
+mod error;
+mod operation;
+mod tag;
+mod threads;
+mod transport;
+mod wrappers;
+
+pub use channel::Channel;
+pub use communicator::{Communicator, GroupCommunicator};
+pub use error::{AbortCause, CommError};
+pub use operation::Operation;
+pub use tag::{ChannelId, Tag};
+pub use threads::{RankPanic, ThreadTransport, run_world};
+pub use transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
+pub use wrappers::counting::{Counting, Counts};
+pub use wrappers::faults;
