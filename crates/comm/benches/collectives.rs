@@ -9,9 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const LARGE_ELEMENTS: usize = 16 << 20;
-const TIMEOUTS: Timeouts = Timeouts {
-    wait: Duration::from_secs(60),
-};
+const TIMEOUTS: Timeouts = Timeouts { wait: Duration::from_secs(60) };
 
 fn main() {
     let copy_gb_per_s = copies();
@@ -19,9 +17,7 @@ fn main() {
     for ranks in [2, 4] {
         let gb_per_s = LARGE_ELEMENTS as f64 * 4.0 / per_call_ns(ranks, LARGE_ELEMENTS, 12);
         let share = 100.0 * gb_per_s / copy_gb_per_s;
-        println!(
-            "all-reduce of 64 MiB, {ranks} ranks: {gb_per_s:.2} GB/s ({share:.0} % of a copy)"
-        );
+        println!("all-reduce of 64 MiB, {ranks} ranks: {gb_per_s:.2} GB/s ({share:.0} % of a copy)");
     }
     for bytes in [64, 4 << 10, 16 << 10, 64 << 10, 256 << 10] {
         let us = [2, 4, 8, 16].map(|ranks| per_call_ns(ranks, bytes / 4, 4_000) / 1e3);
@@ -48,11 +44,7 @@ fn per_call_ns(ranks: usize, elements: usize, calls: usize) -> f64 {
             }
             Ok(())
         })?;
-        Ok::<f64, comm::CommError>(if calls > 100 {
-            mean(&times)
-        } else {
-            median(&mut times)
-        })
+        Ok::<f64, comm::CommError>(if calls > 100 { mean(&times) } else { median(&mut times) })
     });
     match results.into_iter().next() {
         Some(Ok(Ok(ns))) => ns,
@@ -77,10 +69,7 @@ fn median(times: &mut [f64]) -> f64 {
 }
 
 fn communicator(transport: Arc<dyn Transport>) -> GroupCommunicator {
-    let sizes = AxisSizes {
-        tp: transport.world_size(),
-        ..AxisSizes::ONE
-    };
+    let sizes = AxisSizes { tp: transport.world_size(), ..AxisSizes::ONE };
     let mesh = Mesh::new(sizes).unwrap_or_else(|error| panic!("{error}"));
     let group = mesh.group(transport.rank(), Axis::Tp);
     GroupCommunicator::new(transport, group, ChannelId::new(AxisSet::of(Axis::Tp), 0))

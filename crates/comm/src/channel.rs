@@ -23,16 +23,8 @@ impl Channel {
     /// The channel of `group`, which is seen from the rank of `transport`. All members give the
     /// same `channel`, and no other group or communicator that shares two of them may have it.
     pub fn new(transport: Arc<dyn Transport>, group: Group, channel: ChannelId) -> Channel {
-        assert_eq!(
-            group.rank(),
-            transport.rank(),
-            "the group is seen from another rank"
-        );
-        Channel {
-            transport,
-            group,
-            channel,
-        }
+        assert_eq!(group.rank(), transport.rank(), "the group is seen from another rank");
+        Channel { transport, group, channel }
     }
 
     /// The members.
@@ -62,8 +54,7 @@ impl Channel {
     /// A position outside the group; a peer that failed or left.
     pub fn post_loan(&self, to: usize, number: u64, loan: Loan) -> Result<SendHandle, CommError> {
         let to = self.peer(to)?;
-        self.transport
-            .post_loan(to, self.tag(number), OPERATION, loan)
+        self.transport.post_loan(to, self.tag(number), OPERATION, loan)
     }
 
     /// Whether the receiver has read all of a loan.
@@ -88,27 +79,21 @@ impl Channel {
         let from = [self.peer(from)?];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(data);
         let (tag, len_bytes) = (self.tag(number), bytes.len());
-        self.transport
-            .receive(&from, tag, OPERATION, len_bytes, &mut |offset, chunks| {
-                let piece = chunks.chunk(0);
-                bytes[offset..offset + piece.len()].copy_from_slice(piece);
-            })
+        self.transport.receive(&from, tag, OPERATION, len_bytes, &mut |offset, chunks| {
+            let piece = chunks.chunk(0);
+            bytes[offset..offset + piece.len()].copy_from_slice(piece);
+        })
     }
 
     fn peer(&self, position: usize) -> Result<Rank, CommError> {
-        self.group
-            .member(position)
-            .ok_or_else(|| CommError::NoSuchPosition {
-                rank: self.group.rank(),
-                position,
-                members: self.group.size(),
-            })
+        self.group.member(position).ok_or_else(|| CommError::NoSuchPosition {
+            rank: self.group.rank(),
+            position,
+            members: self.group.size(),
+        })
     }
 
     fn tag(&self, number: u64) -> Tag {
-        Tag {
-            channel: self.channel,
-            number,
-        }
+        Tag { channel: self.channel, number }
     }
 }

@@ -68,25 +68,11 @@ pub struct GroupCommunicator {
 impl GroupCommunicator {
     /// The communicator of `group`, which is seen from the rank of `transport`. All members give
     /// the same `channel`, and no other group that shares two of them may have it.
-    pub fn new(
-        transport: Arc<dyn Transport>,
-        group: Group,
-        channel: ChannelId,
-    ) -> GroupCommunicator {
-        assert_eq!(
-            group.rank(),
-            transport.rank(),
-            "the group is seen from another rank"
-        );
+    pub fn new(transport: Arc<dyn Transport>, group: Group, channel: ChannelId) -> GroupCommunicator {
+        assert_eq!(group.rank(), transport.rank(), "the group is seen from another rank");
         let own = group.rank();
         let others = group.members().iter().copied().filter(|&rank| rank != own);
-        GroupCommunicator {
-            others: others.collect(),
-            transport,
-            group,
-            channel,
-            calls: AtomicU64::new(0),
-        }
+        GroupCommunicator { others: others.collect(), transport, group, channel, calls: AtomicU64::new(0) }
     }
 
     /// The members.
@@ -99,10 +85,7 @@ impl GroupCommunicator {
             transport: &*self.transport,
             group: &self.group,
             others: &self.others,
-            tag: Tag {
-                channel: self.channel,
-                number: self.calls.fetch_add(1, Ordering::Relaxed),
-            },
+            tag: Tag { channel: self.channel, number: self.calls.fetch_add(1, Ordering::Relaxed) },
         }
     }
 }

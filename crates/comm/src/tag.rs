@@ -18,10 +18,8 @@ impl ChannelId {
 
 impl fmt::Display for ChannelId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let axes: AxisSet = mesh::Axis::ALL
-            .into_iter()
-            .filter(|&axis| self.0 as u8 & AxisSet::of(axis).number() != 0)
-            .collect();
+        let axes: AxisSet =
+            mesh::Axis::ALL.into_iter().filter(|&axis| self.0 as u8 & AxisSet::of(axis).number() != 0).collect();
         write!(f, "channel {axes}.{}", self.0 >> 8)
     }
 }

@@ -22,11 +22,7 @@ impl Timeouts {
     /// each may take that many times longer before it is late.
     pub fn scaled(self, ranks: usize, cores: usize) -> Timeouts {
         let turns = ranks.div_ceil(cores.max(1)).max(1);
-        Timeouts {
-            wait: self
-                .wait
-                .saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX)),
-        }
+        Timeouts { wait: self.wait.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX)) }
     }
 }
 
@@ -82,13 +78,7 @@ pub trait Transport: Send + Sync {
     ///
     /// # Errors
     /// [`CommError::Aborted`], [`CommError::PeerLeft`].
-    fn post_loan(
-        &self,
-        to: Rank,
-        tag: Tag,
-        operation: Operation,
-        loan: Loan,
-    ) -> Result<SendHandle, CommError>;
+    fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError>;
 
     /// Whether the receiver has read all of the loan. True too for a send already waited for.
     fn is_complete(&self, send: SendHandle) -> bool;

@@ -21,9 +21,7 @@ fn sends_do_not_block_and_numbers_are_received_in_any_order() {
         let channel = channel(&transport);
         let peer = 1 - everybody(&transport).position();
         for number in 0..20 {
-            channel
-                .post_send(peer, number, &input(number as usize, 5_000))
-                .unwrap();
+            channel.post_send(peer, number, &input(number as usize, 5_000)).unwrap();
         }
         for number in (0..20).rev() {
             let mut data = vec![0.0; 5_000];
@@ -72,12 +70,7 @@ fn a_loan_is_read_in_place_and_is_free_after_the_wait() {
 #[test]
 fn groups_that_share_ranks_do_not_mix() {
     let mesh = Mesh::new(AxisSizes::dp_tp_pp(2, 2, 2)).unwrap();
-    let sets = [
-        AxisSet::of(Axis::Tp),
-        AxisSet::DATA,
-        AxisSet::of(Axis::Pp),
-        AxisSet::ALL,
-    ];
+    let sets = [AxisSet::of(Axis::Tp), AxisSet::DATA, AxisSet::of(Axis::Pp), AxisSet::ALL];
     run(8, |transport| {
         let rank = transport.rank();
         let communicators = sets.map(|axes| {
@@ -114,10 +107,7 @@ fn count_all_collectives(transport: Arc<dyn Transport>, len: usize) {
     let mut before = Traffic::default();
     let mut check = |operation| {
         let after = counts.total();
-        let sent = Traffic {
-            messages: after.messages - before.messages,
-            bytes: after.bytes - before.bytes,
-        };
+        let sent = Traffic { messages: after.messages - before.messages, bytes: after.bytes - before.bytes };
         before = after;
         let expected = traffic(operation, len, 4, members, position);
         assert_eq!(sent, expected, "{operation} of {len} on {members} ranks");

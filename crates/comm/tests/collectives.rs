@@ -29,10 +29,7 @@ fn all_reduce_sums_in_rank_order() {
         });
         for result in results {
             for (len, got) in LENS.into_iter().zip(result) {
-                assert!(
-                    got == bits(&oracle(ranks, len)),
-                    "{ranks} ranks, {len} elements"
-                );
+                assert!(got == bits(&oracle(ranks, len)), "{ranks} ranks, {len} elements");
             }
         }
     }
@@ -71,10 +68,7 @@ fn all_reduce_of_integers_wraps() {
         });
         let sum = |i| (0..ranks).fold(0i64, |sum, rank| sum.wrapping_add(value(rank, i)));
         let expected: Vec<i64> = (0..len).map(sum).collect();
-        assert!(
-            results.iter().all(|got| *got == expected),
-            "{ranks} ranks, {len}"
-        );
+        assert!(results.iter().all(|got| *got == expected), "{ranks} ranks, {len}");
     }
 }
 
@@ -93,11 +87,7 @@ fn reduce_scatter_leaves_the_sum_in_the_own_slice_and_the_rest_alone() {
                 let mut expected = input(position, len);
                 let own = even_split(len, ranks, position);
                 expected[own.clone()].copy_from_slice(&oracle(ranks, len)[own]);
-                assert_eq!(
-                    bits(&got),
-                    bits(&expected),
-                    "{ranks} ranks, slices of {slice_len}"
-                );
+                assert_eq!(bits(&got), bits(&expected), "{ranks} ranks, slices of {slice_len}");
             }
         }
     }
@@ -116,10 +106,7 @@ fn all_gather_fills_the_slices_of_the_others() {
             });
             let slice = |position| input(position, len)[even_split(len, ranks, position)].to_vec();
             let expected: Vec<f32> = (0..ranks).flat_map(slice).collect();
-            assert!(
-                results.iter().all(|got| *got == expected),
-                "{ranks} ranks, {slice_len}"
-            );
+            assert!(results.iter().all(|got| *got == expected), "{ranks} ranks, {slice_len}");
         }
     }
 }
@@ -149,10 +136,7 @@ fn broadcast_copies_the_root() {
                 communicator.broadcast(root, &mut data).unwrap();
                 data
             });
-            assert!(
-                results.iter().all(|got| *got == input(root, len)),
-                "{ranks} ranks, {len}"
-            );
+            assert!(results.iter().all(|got| *got == input(root, len)), "{ranks} ranks, {len}");
         }
     }
 }
@@ -193,10 +177,7 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
 fn slices_that_do_not_divide_are_refused_with_the_padding() {
     let results = run(3, |transport| {
         let communicator = communicator(&transport);
-        communicator
-            .reduce_scatter(&mut [0.0; 10])
-            .unwrap_err()
-            .to_string()
+        communicator.reduce_scatter(&mut [0.0; 10]).unwrap_err().to_string()
     });
     assert_eq!(
         results[1],
@@ -207,13 +188,8 @@ fn slices_that_do_not_divide_are_refused_with_the_padding() {
 
 #[test]
 fn a_root_outside_the_group_is_refused() {
-    let error = run(2, |t| {
-        communicator(&t).broadcast(2, &mut [0.0]).unwrap_err()
-    });
-    assert!(matches!(
-        error[0],
-        CommError::NoSuchPosition { position: 2, .. }
-    ));
+    let error = run(2, |t| communicator(&t).broadcast(2, &mut [0.0]).unwrap_err());
+    assert!(matches!(error[0], CommError::NoSuchPosition { position: 2, .. }));
 }
 
 proptest! {

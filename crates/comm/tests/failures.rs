@@ -8,10 +8,7 @@
 mod worlds;
 
 use comm::faults::{Fault, Faulty};
-use comm::{
-    AbortCause, Channel, ChannelId, CommError, Communicator, Operation, Timeouts, Transport,
-    run_world,
-};
+use comm::{AbortCause, Channel, ChannelId, CommError, Communicator, Operation, Timeouts, Transport, run_world};
 use mesh::{AxisSet, Rank};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +27,7 @@ fn stay(transport: &Arc<dyn Transport>) {
 }
 
 fn finish(transport: &Arc<dyn Transport>) {
-    transport.abort(AbortCause {
-        rank: transport.rank(),
-        description: "the test ends".into(),
-    });
+    transport.abort(AbortCause { rank: transport.rank(), description: "the test ends".into() });
 }
 
 #[test]
@@ -43,33 +37,21 @@ fn a_deadline_names_the_rank_the_peer_and_the_operation() {
             stay(&transport);
             return None;
         }
-        let error = communicator(&transport)
-            .all_reduce_sum(&mut [1.0])
-            .unwrap_err();
+        let error = communicator(&transport).all_reduce_sum(&mut [1.0]).unwrap_err();
         // The other member is there, so both must name the one that is not.
         std::thread::sleep(impatient().wait * 3);
         finish(&transport);
         Some(error)
     });
     for (rank, error) in results.into_iter().flatten().enumerate() {
-        let CommError::Deadline {
-            rank: by,
-            peer,
-            operation,
-            waited_ms,
-            ..
-        } = error.clone()
-        else {
+        let CommError::Deadline { rank: by, peer, operation, waited_ms, .. } = error.clone() else {
             panic!("{error}");
         };
         assert_eq!((by, peer), (Rank(rank), Rank(2)));
         assert_eq!(operation, Operation::AllReduce);
         assert!(waited_ms >= 100);
         let text = error.to_string();
-        assert!(
-            text.contains("for rank 2 in all-reduce (channel tp.0, message 0)"),
-            "{text}"
-        );
+        assert!(text.contains("for rank 2 in all-reduce (channel tp.0, message 0)"), "{text}");
     }
 }
 
@@ -85,19 +67,12 @@ fn a_send_that_nobody_reads_ends_at_the_deadline_and_is_taken_back() {
         let send = channel.post_loan(1, 0, loan.clone()).unwrap();
         assert!(!channel.is_complete(send));
         let error = channel.wait(send).unwrap_err();
-        assert_eq!(
-            Arc::strong_count(&loan),
-            1,
-            "nobody holds the loan any more"
-        );
+        assert_eq!(Arc::strong_count(&loan), 1, "nobody holds the loan any more");
         finish(&transport);
         Some(error)
     });
     let error = results[0].as_ref().unwrap();
-    assert!(
-        matches!(error, CommError::Deadline { peer: Rank(1), .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CommError::Deadline { peer: Rank(1), .. }), "{error}");
 }
 
 #[test]
@@ -107,13 +82,8 @@ fn a_large_all_reduce_without_a_peer_returns_its_buffer_after_the_deadline() {
             return stay(&transport);
         }
         let mut data = input(0, 100_000);
-        let error = communicator(&transport)
-            .all_reduce_sum(&mut data)
-            .unwrap_err();
-        assert!(
-            matches!(error, CommError::Deadline { peer: Rank(1), .. }),
-            "{error}"
-        );
+        let error = communicator(&transport).all_reduce_sum(&mut data).unwrap_err();
+        assert!(matches!(error, CommError::Deadline { peer: Rank(1), .. }), "{error}");
         data.fill(0.0);
         finish(&transport);
     });
@@ -135,9 +105,7 @@ fn an_abort_wakes_every_waiting_rank_with_its_cause() {
                 let send = channel.post_loan(5, 1, Arc::new(vec![0u8; 8])).unwrap();
                 channel.wait(send).unwrap_err()
             }
-            1 => communicator(&transport)
-                .broadcast(1, &mut [0.0; 10_000])
-                .unwrap_err(),
+            1 => communicator(&transport).broadcast(1, &mut [0.0; 10_000]).unwrap_err(),
             _ => communicator(&transport).barrier().unwrap_err(),
         }
     });
@@ -179,12 +147,7 @@ fn a_transport_dropped_by_a_panic_aborts_without_help() {
     });
     let first: Arc<dyn Transport> = Arc::new(ends.pop().unwrap());
     let error = communicator(&first).barrier().unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("rank 1 failed: its thread panicked"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("rank 1 failed: its thread panicked"), "{error}");
     assert!(thread.join().is_err());
 }
 
@@ -194,15 +157,11 @@ fn a_rank_that_leaves_early_is_missed_at_once() {
         if transport.rank() == Rank(1) {
             return None;
         }
-        communicator(&transport)
-            .all_reduce_sum(&mut vec![0.0; 100_000])
-            .err()
+        communicator(&transport).all_reduce_sum(&mut vec![0.0; 100_000]).err()
     });
     for error in [&results[0], &results[2]] {
         let error = error.as_ref().unwrap();
-        let CommError::PeerLeft { peer, .. } = error else {
-            panic!("{error}")
-        };
+        let CommError::PeerLeft { peer, .. } = error else { panic!("{error}") };
         // A member that saw it first may have left as well by then.
         assert!([Rank(0), Rank(1), Rank(2)].contains(peer));
     }
@@ -223,10 +182,7 @@ fn a_loan_to_a_rank_that_leaves_unread_is_an_error() {
         Some(channel.wait(send).unwrap_err())
     });
     let error = results[0].as_ref().unwrap();
-    assert!(
-        matches!(error, CommError::PeerLeft { peer: Rank(1), .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CommError::PeerLeft { peer: Rank(1), .. }), "{error}");
 }
 
 #[test]
@@ -243,10 +199,7 @@ fn different_programs_are_told_apart() {
         "rank 0 is in all-reduce of 16 bytes (channel tp.0, message 0), but rank 1 is in all-reduce \
          of 24 bytes: their programs differ"
     );
-    assert!(matches!(
-        results[1],
-        CommError::Mismatch { peer: Rank(0), .. }
-    ));
+    assert!(matches!(results[1], CommError::Mismatch { peer: Rank(0), .. }));
 }
 
 #[test]
@@ -254,8 +207,7 @@ fn jitter_does_not_change_the_bits() {
     for (seed, ranks) in [(1, 3), (2, 5), (3, 8)] {
         let results = run(ranks, |transport| {
             let below = Duration::from_micros(500);
-            let late: Arc<dyn Transport> =
-                Arc::new(Faulty::new(transport, Fault::Jitter { seed, below }));
+            let late: Arc<dyn Transport> = Arc::new(Faulty::new(transport, Fault::Jitter { seed, below }));
             let communicator = communicator(&late);
             [100, 9_000, 31_001].map(|len| {
                 let mut data = input(communicator.position(), len);
@@ -270,14 +222,9 @@ fn jitter_does_not_change_the_bits() {
 
 #[test]
 fn a_dropped_message_is_missed_by_its_receiver_by_name() {
-    let waits = Timeouts {
-        wait: Duration::from_millis(200),
-    };
+    let waits = Timeouts { wait: Duration::from_millis(200) };
     let results = run_within(waits, 3, |transport| {
-        let fault = Fault::Drop {
-            to: Rank(0),
-            nth: 2,
-        };
+        let fault = Fault::Drop { to: Rank(0), nth: 2 };
         let faulty: Arc<dyn Transport> = match transport.rank() {
             Rank(2) => Arc::new(Faulty::new(transport, fault)),
             _ => transport,
@@ -288,10 +235,7 @@ fn a_dropped_message_is_missed_by_its_receiver_by_name() {
         result
     });
     let error = results[0].as_ref().unwrap_err();
-    assert!(
-        matches!(error, CommError::Deadline { peer: Rank(2), .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CommError::Deadline { peer: Rank(2), .. }), "{error}");
     assert!(results[1].is_ok() && results[2].is_ok());
 }
 
@@ -299,11 +243,7 @@ fn a_dropped_message_is_missed_by_its_receiver_by_name() {
 fn a_flipped_bit_reaches_the_sum_of_its_receiver_only() {
     for len in [64, 20_000] {
         let results = run(2, |transport| {
-            let fault = Fault::FlipBit {
-                to: Rank(0),
-                nth: 0,
-                byte: 3,
-            };
+            let fault = Fault::FlipBit { to: Rank(0), nth: 0, byte: 3 };
             let faulty: Arc<dyn Transport> = match transport.rank() {
                 Rank(1) => Arc::new(Faulty::new(transport, fault)),
                 _ => transport,
@@ -314,10 +254,7 @@ fn a_flipped_bit_reaches_the_sum_of_its_receiver_only() {
         });
         // The lowest bit of the last byte of 1.0 is the second highest bit of its exponent.
         assert_ne!(results[0][0], 2.0, "{len}");
-        assert!(
-            results[0][1..].iter().chain(&results[1]).all(|&x| x == 2.0),
-            "{len}"
-        );
+        assert!(results[0][1..].iter().chain(&results[1]).all(|&x| x == 2.0), "{len}");
     }
 }
 

@@ -18,20 +18,14 @@ pub fn all_gather<T: Pod>(call: &Call, data: &mut [T]) -> Result<(), CommError> 
 }
 
 /// As [`all_gather`], for slices that may differ by one element.
-pub(super) fn gather_slices<T: Pod>(
-    call: &Call,
-    operation: Operation,
-    data: &mut [T],
-) -> Result<(), CommError> {
+pub(super) fn gather_slices<T: Pod>(call: &Call, operation: Operation, data: &mut [T]) -> Result<(), CommError> {
     if call.others.is_empty() {
         return Ok(());
     }
     let (position, members) = (call.group.position(), call.group.size());
     let (shorter, longer_slices) = (data.len() / members, data.len() % members);
     // The members with a longer slice come first, so the others split in two runs.
-    let (longer, equal) = call
-        .others
-        .split_at(longer_slices - usize::from(position < longer_slices));
+    let (longer, equal) = call.others.split_at(longer_slices - usize::from(position < longer_slices));
     let longest_bytes = data.len().div_ceil(members) * size_of::<T>();
     let (own, mut slices) = cut(data, members, position);
     let message = call.message(call.others, operation, bytemuck::cast_slice(own));
@@ -42,12 +36,7 @@ pub(super) fn gather_slices<T: Pod>(
             call.receive(from, operation, len_bytes, &mut |offset, chunks| {
                 for index in 0..from.len() {
                     let piece = chunks.chunk(index);
-                    fill(
-                        &mut slices,
-                        member_of_other(first + index, position),
-                        offset,
-                        piece,
-                    );
+                    fill(&mut slices, member_of_other(first + index, position), offset, piece);
                 }
             })?;
         }

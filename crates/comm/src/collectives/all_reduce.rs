@@ -30,8 +30,7 @@ pub fn all_reduce<R: Reduction>(call: &Call, data: &mut [R::Element]) -> Result<
 fn all_reduce_small<R: Reduction>(call: &Call, data: &mut [R::Element]) -> Result<(), CommError> {
     let bytes = bytemuck::cast_slice(data);
     let len_bytes = bytes.len();
-    call.transport
-        .post_copy(call.message(call.others, OPERATION, bytes))?;
+    call.transport.post_copy(call.message(call.others, OPERATION, bytes))?;
     let (position, others) = (call.group.position(), call.others.len());
     call.receive(call.others, OPERATION, len_bytes, &mut |offset, chunks| {
         fold_in_rank_order::<R>(data, position, others, offset, chunks);

@@ -12,11 +12,7 @@ use bytemuck::Pod;
 /// A root outside the group; a peer that failed, left, is late, or calls something else.
 pub fn broadcast<T: Pod>(call: &Call, root: usize, data: &mut [T]) -> Result<(), CommError> {
     let Some(root_rank) = call.group.member(root) else {
-        return Err(CommError::NoSuchPosition {
-            rank: call.group.rank(),
-            position: root,
-            members: call.group.size(),
-        });
+        return Err(CommError::NoSuchPosition { rank: call.group.rank(), position: root, members: call.group.size() });
     };
     if call.others.is_empty() {
         return Ok(());

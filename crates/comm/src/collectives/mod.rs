@@ -56,17 +56,11 @@ impl Call<'_> {
         len_bytes: usize,
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError> {
-        self.transport
-            .receive(from, self.tag, operation, len_bytes, fold)
+        self.transport.receive(from, self.tag, operation, len_bytes, fold)
     }
 
     fn message<'a>(&self, to: &'a [Rank], operation: Operation, bytes: &'a [u8]) -> Message<'a> {
-        Message {
-            to,
-            tag: self.tag,
-            operation,
-            bytes,
-        }
+        Message { to, tag: self.tag, operation, bytes }
     }
 
     /// Sends `messages` the cheaper way for their length and runs `during`, which receives.
@@ -92,11 +86,6 @@ impl Call<'_> {
         if len.is_multiple_of(members) {
             return Ok(());
         }
-        Err(CommError::UnequalSlices {
-            rank: self.group.rank(),
-            operation,
-            len,
-            members,
-        })
+        Err(CommError::UnequalSlices { rank: self.group.rank(), operation, len, members })
     }
 }

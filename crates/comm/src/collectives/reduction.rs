@@ -95,11 +95,7 @@ pub(super) fn fold_in_rank_order<R: Reduction>(
 }
 
 /// `own` becomes `((p0 + p1) + ...) + own`.
-fn combine_before<'a, R: Reduction>(
-    own: &mut [R::Element],
-    members: Range<usize>,
-    part: &dyn Fn(usize) -> &'a [u8],
-) {
+fn combine_before<'a, R: Reduction>(own: &mut [R::Element], members: Range<usize>, part: &dyn Fn(usize) -> &'a [u8]) {
     let mut block = [R::Element::zeroed(); BLOCK];
     let block = &mut block[..own.len()];
     bytemuck::cast_slice_mut::<R::Element, u8>(block).copy_from_slice(part(members.start));

@@ -14,20 +14,11 @@ pub(super) struct OtherSlices<'a, T> {
 }
 
 /// Cuts `buffer` for `members`: the slice of the member at `position`, and all others.
-pub(super) fn cut<T>(
-    buffer: &mut [T],
-    members: usize,
-    position: usize,
-) -> (&mut [T], OtherSlices<'_, T>) {
+pub(super) fn cut<T>(buffer: &mut [T], members: usize, position: usize) -> (&mut [T], OtherSlices<'_, T>) {
     let own = even_split(buffer.len(), members, position);
     let (head, after) = buffer.split_at_mut(own.end);
     let (before, mine) = head.split_at_mut(own.start);
-    let others = OtherSlices {
-        before,
-        after,
-        own,
-        members,
-    };
+    let others = OtherSlices { before, after, own, members };
     (mine, others)
 }
 

@@ -19,41 +19,23 @@ pub struct Traffic {
 /// The buffer is the whole argument of the collective, all slices together. A broadcast is counted
 /// at its root, position 0 standing for it; a point-to-point message at its sender. A
 /// [`Counting`](crate::Counting) transport counts the same.
-pub fn traffic(
-    operation: Operation,
-    len: usize,
-    width_bytes: usize,
-    members: usize,
-    position: usize,
-) -> Traffic {
+pub fn traffic(operation: Operation, len: usize, width_bytes: usize, members: usize, position: usize) -> Traffic {
     let peers = members.saturating_sub(1) as u64;
     let whole = (len * width_bytes) as u64;
     let own = (even_split(len, members, position).len() * width_bytes) as u64;
-    let scatter = Traffic {
-        messages: peers,
-        bytes: whole - own,
-    };
-    let to_all = |bytes: u64| Traffic {
-        messages: peers,
-        bytes: peers * bytes,
-    };
+    let scatter = Traffic { messages: peers, bytes: whole - own };
+    let to_all = |bytes: u64| Traffic { messages: peers, bytes: peers * bytes };
     if peers == 0 && operation != Operation::PointToPoint {
         return Traffic::default();
     }
     match operation {
         Operation::AllReduce if len * width_bytes <= COPY_LIMIT_BYTES => to_all(whole),
-        Operation::AllReduce => Traffic {
-            messages: scatter.messages + peers,
-            bytes: scatter.bytes + peers * own,
-        },
+        Operation::AllReduce => Traffic { messages: scatter.messages + peers, bytes: scatter.bytes + peers * own },
         Operation::ReduceScatter => scatter,
         Operation::AllGather => to_all(own),
         Operation::Broadcast if position == 0 => to_all(whole),
         Operation::Broadcast => Traffic::default(),
         Operation::Barrier => to_all(0),
-        Operation::PointToPoint => Traffic {
-            messages: 1,
-            bytes: whole,
-        },
+        Operation::PointToPoint => Traffic { messages: 1, bytes: whole },
     }
 }

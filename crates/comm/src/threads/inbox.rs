@@ -171,12 +171,7 @@ impl Inbox {
 
     /// Waits until `ticket` is closed. The interruption names no rank: the caller finds out who has
     /// not read by taking the messages back.
-    pub(super) fn complete(
-        &self,
-        ticket: &Ticket,
-        wait: Duration,
-        world: &dyn Liveness,
-    ) -> Result<(), Interrupted> {
+    pub(super) fn complete(&self, ticket: &Ticket, wait: Duration, world: &dyn Liveness) -> Result<(), Interrupted> {
         if ticket.is_closed() {
             return Ok(());
         }
@@ -198,10 +193,7 @@ impl Inbox {
         let mut state = self.lock();
         while !ticket.is_closed() {
             state.waiting = Waiting::Completion;
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.waiting = Waiting::Nothing;
     }
@@ -213,10 +205,7 @@ impl Inbox {
         wait: Duration,
         progress: impl Fn(&State) -> Result<Progress, Interrupted>,
     ) -> Result<MutexGuard<'a, State>, Interrupted> {
-        assert!(
-            matches!(state.waiting, Waiting::Nothing),
-            "two threads wait on one rank's transport"
-        );
+        assert!(matches!(state.waiting, Waiting::Nothing), "two threads wait on one rank's transport");
         state.waiting = waiting;
         let started = Instant::now();
         let ended = loop {
@@ -230,10 +219,7 @@ impl Inbox {
                 let peer = state.missing.first().copied();
                 break Err(Interrupted::Deadline(peer, waited));
             }
-            (state, _) = self
-                .changed
-                .wait_timeout(state, wait - waited)
-                .unwrap_or_else(PoisonError::into_inner);
+            (state, _) = self.changed.wait_timeout(state, wait - waited).unwrap_or_else(PoisonError::into_inner);
         };
         state.waiting = Waiting::Nothing;
         ended.map(|()| state)

@@ -15,11 +15,8 @@ impl Pool {
     /// A shared copy of `bytes`. Allocates only while more messages are under way than ever before,
     /// or when a message is longer than those before.
     pub(super) fn copy(&self, bytes: &[u8]) -> Arc<Vec<u8>> {
-        let (shelf, capacity) = if bytes.len() <= COPY_LIMIT_BYTES {
-            (&self.short, COPY_LIMIT_BYTES)
-        } else {
-            (&self.long, bytes.len())
-        };
+        let (shelf, capacity) =
+            if bytes.len() <= COPY_LIMIT_BYTES { (&self.short, COPY_LIMIT_BYTES) } else { (&self.long, bytes.len()) };
         let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
         for buffer in shelf.iter_mut() {
             if let Some(free) = Arc::get_mut(buffer) {

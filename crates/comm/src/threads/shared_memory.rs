@@ -21,11 +21,7 @@ pub(super) struct Ticket {
 
 impl Ticket {
     pub(super) fn new(owner: Arc<Inbox>) -> Arc<Ticket> {
-        Arc::new(Ticket {
-            open: AtomicUsize::new(0),
-            lost: AtomicBool::new(false),
-            owner,
-        })
+        Arc::new(Ticket { open: AtomicUsize::new(0), lost: AtomicBool::new(false), owner })
     }
 
     /// Whether no message is left to be read. What readers did happens before a true answer.
@@ -99,10 +95,7 @@ pub(super) struct Lending<'a> {
 
 impl<'a> Lending<'a> {
     pub(super) fn lend(&self, bytes: &'a [u8]) -> Lent {
-        Lent {
-            bytes,
-            hold: self.ticket.hold(),
-        }
+        Lent { bytes, hold: self.ticket.hold() }
     }
 
     pub(super) fn ticket(&self) -> &Arc<Ticket> {
@@ -133,10 +126,7 @@ pub(super) fn lending<'a, R>(
             }
         }
     }
-    let lending = Lending {
-        ticket,
-        borrows: PhantomData,
-    };
+    let lending = Lending { ticket, borrows: PhantomData };
     let end = End(lending, take_back);
     scope(&end.0)
 }

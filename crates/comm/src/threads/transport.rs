@@ -73,9 +73,7 @@ impl ThreadTransport {
     /// The ends of a new world, by rank.
     pub fn world(world_size: usize, timeouts: Timeouts) -> Vec<ThreadTransport> {
         let world = Arc::new(World {
-            inboxes: (0..world_size)
-                .map(|_| Arc::new(Inbox::new(world_size)))
-                .collect(),
+            inboxes: (0..world_size).map(|_| Arc::new(Inbox::new(world_size))).collect(),
             left: (0..world_size).map(|_| AtomicBool::new(false)).collect(),
             failure: OnceLock::new(),
             timeouts,
@@ -97,49 +95,22 @@ impl ThreadTransport {
     fn check_failure(&self) -> Result<(), CommError> {
         match self.world.failure.get() {
             None => Ok(()),
-            Some(cause) => Err(CommError::Aborted {
-                rank: self.rank,
-                by: cause.rank,
-                why: cause.description.clone(),
-            }),
+            Some(cause) => Err(CommError::Aborted { rank: self.rank, by: cause.rank, why: cause.description.clone() }),
         }
     }
 
-    fn deliver(
-        &self,
-        to: Rank,
-        tag: Tag,
-        operation: Operation,
-        payload: Payload,
-    ) -> Result<(), CommError> {
+    fn deliver(&self, to: Rank, tag: Tag, operation: Operation, payload: Payload) -> Result<(), CommError> {
         assert_ne!(to, self.rank, "a rank sends to others only");
-        let envelope = Envelope {
-            tag,
-            operation,
-            payload,
-        };
-        self.world.inboxes[to.0]
-            .deliver(self.rank, envelope)
-            .map_err(|_| self.peer_left(to, tag, operation))
+        let envelope = Envelope { tag, operation, payload };
+        self.world.inboxes[to.0].deliver(self.rank, envelope).map_err(|_| self.peer_left(to, tag, operation))
     }
 
     fn peer_left(&self, peer: Rank, tag: Tag, operation: Operation) -> CommError {
         // A rank that failed leaves too; the failure says more.
-        self.check_failure().err().unwrap_or(CommError::PeerLeft {
-            rank: self.rank,
-            peer,
-            operation,
-            tag,
-        })
+        self.check_failure().err().unwrap_or(CommError::PeerLeft { rank: self.rank, peer, operation, tag })
     }
 
-    fn interrupted(
-        &self,
-        interrupted: Interrupted,
-        peer: Rank,
-        tag: Tag,
-        operation: Operation,
-    ) -> CommError {
+    fn interrupted(&self, interrupted: Interrupted, peer: Rank, tag: Tag, operation: Operation) -> CommError {
         match interrupted {
             Interrupted::Left(gone) => self.peer_left(gone, tag, operation),
             Interrupted::Failed => self.peer_left(peer, tag, operation),
@@ -161,9 +132,7 @@ impl ThreadTransport {
         tag: Tag,
         operation: Operation,
     ) -> Result<(), CommError> {
-        let result = self
-            .inbox
-            .complete(ticket, self.world.timeouts.wait, &*self.world);
+        let result = self.inbox.complete(ticket, self.world.timeouts.wait, &*self.world);
         let Err(interrupted) = result else {
             if ticket.take_lost() {
                 return Err(self.peer_left(self.first_left(first_receiver), tag, operation));
@@ -178,9 +147,7 @@ impl ThreadTransport {
     /// The first other rank that has left, or `otherwise` when all are there.
     fn first_left(&self, otherwise: Rank) -> Rank {
         let mut ranks = (0..self.world_size()).map(Rank);
-        ranks
-            .find(|&rank| rank != self.rank && self.world.has_left(rank))
-            .unwrap_or(otherwise)
+        ranks.find(|&rank| rank != self.rank && self.world.has_left(rank)).unwrap_or(otherwise)
     }
 
     /// Takes the unread messages of `ticket` back; returns the first rank that had not read.
@@ -251,13 +218,7 @@ impl Transport for ThreadTransport {
         Ok(())
     }
 
-    fn post_loan(
-        &self,
-        to: Rank,
-        tag: Tag,
-        operation: Operation,
-        loan: Loan,
-    ) -> Result<SendHandle, CommError> {
+    fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError> {
         self.check_failure()?;
         let ticket = Ticket::new(Arc::clone(&self.inbox));
         let payload = Payload::Loan(loan, ticket.hold());
@@ -265,12 +226,7 @@ impl Transport for ThreadTransport {
         let mut own = self.own();
         let id = own.next_send;
         own.next_send += 1;
-        let open = OpenSend {
-            ticket,
-            to,
-            tag,
-            operation,
-        };
+        let open = OpenSend { ticket, to, tag, operation };
         own.sends.insert(id, open);
         Ok(SendHandle(id))
     }
@@ -337,13 +293,7 @@ impl Transport for ThreadTransport {
         let mut taken = std::mem::take(&mut self.own().taken);
         let result = self
             .inbox
-            .take(
-                from,
-                tag,
-                self.world.timeouts.wait,
-                &*self.world,
-                &mut taken,
-            )
+            .take(from, tag, self.world.timeouts.wait, &*self.world, &mut taken)
             .map_err(|interrupted| self.interrupted(interrupted, first, tag, operation))
             .and_then(|()| self.fold_taken(&taken, from, tag, operation, len_bytes, fold));
         taken.clear();
@@ -369,10 +319,7 @@ impl Transport for ThreadTransport {
 impl Drop for ThreadTransport {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.abort(AbortCause {
-                rank: self.rank,
-                description: "its thread panicked".to_owned(),
-            });
+            self.abort(AbortCause { rank: self.rank, description: "its thread panicked".to_owned() });
         }
         self.world.left[self.rank.0].store(true, Ordering::Release);
         self.inbox.close();

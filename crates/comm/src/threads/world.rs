@@ -35,10 +35,7 @@ pub fn run_world<T: Send>(
                 let shared = Arc::clone(&transport);
                 catch_unwind(AssertUnwindSafe(|| body(shared))).map_err(|payload| {
                     let message = panic_message(&*payload);
-                    transport.abort(AbortCause {
-                        rank,
-                        description: format!("panicked: {message}"),
-                    });
+                    transport.abort(AbortCause { rank, description: format!("panicked: {message}") });
                     RankPanic { rank, message }
                 })
             })
@@ -57,7 +54,7 @@ pub fn run_world<T: Send>(
 }
 
 fn panic_message(payload: &(dyn Any + Send)) -> String {
-    let text = (payload.downcast_ref::<&str>().copied())
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text =
+        (payload.downcast_ref::<&str>().copied()).or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()
 }

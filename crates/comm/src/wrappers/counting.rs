@@ -18,10 +18,7 @@ impl Counts {
     /// What was sent to `peer`.
     pub fn to(&self, peer: Rank) -> Traffic {
         let [messages, bytes] = &self.per_peer[peer.0];
-        Traffic {
-            messages: messages.load(Ordering::Relaxed),
-            bytes: bytes.load(Ordering::Relaxed),
-        }
+        Traffic { messages: messages.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
     }
 
     /// What was sent to all ranks together.
@@ -52,9 +49,7 @@ impl Counting {
     /// A counting transport around `inner`, and its counters.
     pub fn new(inner: Arc<dyn Transport>) -> (Counting, Arc<Counts>) {
         let per_peer = (0..inner.world_size()).map(|_| Default::default());
-        let counts = Arc::new(Counts {
-            per_peer: per_peer.collect(),
-        });
+        let counts = Arc::new(Counts { per_peer: per_peer.collect() });
         let shared = Arc::clone(&counts);
         (Counting { inner, counts }, shared)
     }
@@ -74,13 +69,7 @@ impl Transport for Counting {
         self.inner.post_copy(message)
     }
 
-    fn post_loan(
-        &self,
-        to: Rank,
-        tag: Tag,
-        operation: Operation,
-        loan: Loan,
-    ) -> Result<SendHandle, CommError> {
+    fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError> {
         self.counts.add(&[to], (*loan).as_ref().len());
         self.inner.post_loan(to, tag, operation, loan)
     }

@@ -58,11 +58,7 @@ impl Faulty {
     /// `inner` with `fault`.
     pub fn new(inner: Arc<dyn Transport>, fault: Fault) -> Faulty {
         let events = AtomicU64::new(0);
-        Faulty {
-            inner,
-            fault,
-            events,
-        }
+        Faulty { inner, fault, events }
     }
 
     fn delay(&self) {
@@ -77,9 +73,7 @@ impl Faulty {
     }
 
     fn fate(&self, receiver: Rank) -> Fate {
-        let strikes = |to: Rank, nth: u64| {
-            receiver == to && self.events.fetch_add(1, Ordering::Relaxed) == nth
-        };
+        let strikes = |to: Rank, nth: u64| receiver == to && self.events.fetch_add(1, Ordering::Relaxed) == nth;
         match self.fault {
             Fault::Drop { to, nth } if strikes(to, nth) => Fate::IsDropped,
             Fault::FlipBit { to, nth, byte } if strikes(to, nth) => Fate::IsChanged(byte),
@@ -97,11 +91,7 @@ impl Faulty {
                 Fate::IsChanged(byte) => {
                     let bytes = &flipped(message.bytes, byte);
                     let to = &[to];
-                    self.inner.post_copy(Message {
-                        to,
-                        bytes,
-                        ..message
-                    })?;
+                    self.inner.post_copy(Message { to, bytes, ..message })?;
                 }
             }
         }
@@ -140,13 +130,7 @@ impl Transport for Faulty {
         self.inner.post_copy(Message { to, ..message })
     }
 
-    fn post_loan(
-        &self,
-        to: Rank,
-        tag: Tag,
-        operation: Operation,
-        loan: Loan,
-    ) -> Result<SendHandle, CommError> {
+    fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError> {
         self.delay();
         match self.fate(to) {
             Fate::Passes => self.inner.post_loan(to, tag, operation, loan),

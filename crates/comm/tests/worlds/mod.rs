@@ -9,16 +9,12 @@ use std::time::Duration;
 
 /// A deadline that no healthy test meets, however busy the machine.
 pub fn patient() -> Timeouts {
-    Timeouts {
-        wait: Duration::from_secs(120),
-    }
+    Timeouts { wait: Duration::from_secs(120) }
 }
 
 /// A deadline for tests in which it must pass.
 pub fn impatient() -> Timeouts {
-    Timeouts {
-        wait: Duration::from_millis(100),
-    }
+    Timeouts { wait: Duration::from_millis(100) }
 }
 
 /// Runs `body` on every rank; a panic of one fails the test.
@@ -26,21 +22,14 @@ pub fn run<T: Send>(ranks: usize, body: impl Fn(Arc<dyn Transport>) -> T + Sync)
     run_within(patient(), ranks, body)
 }
 
-pub fn run_within<T: Send>(
-    timeouts: Timeouts,
-    ranks: usize,
-    body: impl Fn(Arc<dyn Transport>) -> T + Sync,
-) -> Vec<T> {
+pub fn run_within<T: Send>(timeouts: Timeouts, ranks: usize, body: impl Fn(Arc<dyn Transport>) -> T + Sync) -> Vec<T> {
     let results = run_world(ranks, timeouts, body);
     results.into_iter().map(|result| result.unwrap()).collect()
 }
 
 /// The group of the whole world.
 pub fn everybody(transport: &Arc<dyn Transport>) -> Group {
-    let sizes = AxisSizes {
-        tp: transport.world_size(),
-        ..AxisSizes::ONE
-    };
+    let sizes = AxisSizes { tp: transport.world_size(), ..AxisSizes::ONE };
     Mesh::new(sizes).unwrap().group(transport.rank(), Axis::Tp)
 }
 
