@@ -109,8 +109,10 @@ impl device::Communicator for HostCommunicator {
 
     fn send(&self, _stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         let mut lent = self.lent.borrow_mut();
-        while lent.front().is_some_and(|&send| self.channel.is_complete(send)) {
+        // Sends that were read long ago are closed here, so that the list stays as short as the pipeline is deep.
+        while let Some(&send) = lent.front().filter(|&&send| self.channel.is_complete(send)) {
             lent.pop_front();
+            self.channel.wait(send).map_err(failed)?;
         }
         let loan = Arc::new(Lent { arena: Arc::clone(&self.arena), tensor: x });
         lent.push_back(self.channel.post_loan(to, tag, loan).map_err(failed)?);
