@@ -13,6 +13,24 @@
 //! (dropping a transport during a panic does it), and every other rank that waits, or comes to wait,
 //! learns who failed and why. Faults and counters are wrappers of a transport ([`faults`],
 //! [`Counting`]), never switches inside one.
+//!
+//! ```
+//! use comm::{ChannelId, Communicator, GroupCommunicator, Timeouts, run_world};
+//! use mesh::{Axis, AxisSet, AxisSizes, Mesh};
+//! use std::time::Duration;
+//!
+//! let mesh = Mesh::new(AxisSizes::dp_tp_pp(2, 2, 1))?;
+//! let timeouts = Timeouts { wait: Duration::from_secs(10) };
+//! let sums = run_world(mesh.world_size(), timeouts, |transport| {
+//!     let group = mesh.group(transport.rank(), Axis::Tp);
+//!     let mut data = [transport.rank().0 as f32];
+//!     let channel = ChannelId::new(AxisSet::of(Axis::Tp), 0);
+//!     let communicator = GroupCommunicator::new(transport, group, channel);
+//!     communicator.all_reduce_sum(&mut data).map(|()| data[0])
+//! });
+//! assert_eq!(sums, [Ok(Ok(1.0)), Ok(Ok(1.0)), Ok(Ok(5.0)), Ok(Ok(5.0))]);
+//! # Ok::<(), mesh::MeshError>(())
+//! ```
 
 mod channel;
 pub mod collectives;

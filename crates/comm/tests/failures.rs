@@ -261,3 +261,36 @@ fn a_flipped_bit_reaches_the_sum_of_its_receiver_only() {
 fn even_slice(len: usize, rank: Rank) -> std::ops::Range<usize> {
     mesh::even_split(len, 2, rank.0)
 }
+
+#[test]
+fn a_panic_inside_a_lending_scope_takes_the_messages_back() {
+    let tag = comm::Tag {
+        channel: ChannelId::new(AxisSet::ALL, 1),
+        number: 0,
+    };
+    let results = run_world(2, patient(), |transport| {
+        if transport.rank() == Rank(0) {
+            let bytes = vec![1u8; 100_000];
+            let mut messages = std::iter::once(comm::Message {
+                to: &[Rank(1)],
+                tag,
+                operation: Operation::PointToPoint,
+                bytes: &bytes,
+            });
+            let result = transport.lend(&mut messages, &mut || panic!("in the middle"));
+            return result.unwrap_err();
+        }
+        stay(&transport);
+        let operation = Operation::PointToPoint;
+        let received = transport.receive(&[Rank(0)], tag, operation, 100_000, &mut |_, _| {
+            panic!("the memory is gone")
+        });
+        received.unwrap_err()
+    });
+    assert_eq!(results[0].as_ref().unwrap_err().message, "in the middle");
+    let error = results[1].as_ref().unwrap();
+    assert!(
+        matches!(error, CommError::Aborted { by: Rank(0), .. }),
+        "{error}"
+    );
+}

@@ -124,30 +124,37 @@ impl ThreadTransport {
         }
     }
 
-    /// Waits for a ticket and, when that fails, takes the unread messages back.
+    /// Waits for a ticket and, when that fails, takes the unread messages back. `receiver` is one of
+    /// those that are to read, named when nothing better is known.
     fn complete(
         &self,
         ticket: &Arc<Ticket>,
-        first_receiver: Rank,
+        receiver: Rank,
         tag: Tag,
         operation: Operation,
     ) -> Result<(), CommError> {
         let result = self.inbox.complete(ticket, self.world.timeouts.wait, &*self.world);
         let Err(interrupted) = result else {
             if ticket.take_lost() {
-                return Err(self.peer_left(self.first_left(first_receiver), tag, operation));
+                let gone = self.one_that_left(receiver);
+                return Err(self.peer_left(gone, tag, operation));
             }
             return Ok(());
         };
-        let late = self.take_back(ticket).unwrap_or(first_receiver);
+        let late = self.take_back(ticket).unwrap_or(receiver);
         self.inbox.wait_until_closed(ticket);
         Err(self.interrupted(interrupted, late, tag, operation))
     }
 
-    /// The first other rank that has left, or `otherwise` when all are there.
-    fn first_left(&self, otherwise: Rank) -> Rank {
-        let mut ranks = (0..self.world_size()).map(Rank);
-        ranks.find(|&rank| rank != self.rank && self.world.has_left(rank)).unwrap_or(otherwise)
+    /// `likely` if it has left, otherwise the first other rank that has.
+    fn one_that_left(&self, likely: Rank) -> Rank {
+        let others = (0..self.world_size())
+            .map(Rank)
+            .filter(|&rank| rank != self.rank);
+        std::iter::once(likely)
+            .chain(others)
+            .find(|&rank| self.world.has_left(rank))
+            .unwrap_or(likely)
     }
 
     /// Takes the unread messages of `ticket` back; returns the first rank that had not read.
