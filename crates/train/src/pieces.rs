@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use mesh::{Region, boxes};
+use model::initialize::TensorParallel;
 use spec::{ParamSpec, Segment, Sharding, UnitLayout};
 
 /// A box of a global parameter and where its values lie in the local flat buffer, row-major.
@@ -16,20 +17,11 @@ pub struct Piece<'a> {
     pub elements: Range<usize>,
 }
 
-/// A rank's place in tensor parallelism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TensorPosition {
-    /// Ranks that share each matrix.
-    pub tp: usize,
-    /// This rank among them.
-    pub position: usize,
-}
-
 /// The pieces that cover `range` of the flat buffer of `layout`, without padding.
 ///
 /// Parameters that all tensor-parallel ranks hold are listed at position 0 only, so that over the group each element of
 /// each parameter is listed once.
-pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: TensorPosition) -> Vec<Piece<'_>> {
+pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: TensorParallel) -> Vec<Piece<'_>> {
     layout
         .segments
         .iter()
@@ -38,7 +30,7 @@ pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: TensorPosition) -
         .collect()
 }
 
-fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: TensorPosition) -> Vec<Piece<'a>> {
+fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: TensorParallel) -> Vec<Piece<'a>> {
     let whole = segment.range();
     let first = range.start.max(whole.start);
     let last = range.end.min(whole.end);
@@ -46,7 +38,7 @@ fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: TensorP
         return vec![];
     }
     let param = &segment.param;
-    let start = param.local_start(place.tp, place.position);
+    let start = param.local_start(place.size, place.position);
     let local = boxes(first - whole.start..last - whole.start, &[segment.rows, segment.cols]);
     let mut elements_start = first;
     let mut list = Vec::with_capacity(local.len());
@@ -110,7 +102,7 @@ mod tests {
             let mut seen: Vec<Vec<u32>> = params.iter().map(|p| vec![0; p.len()]).collect();
             for position in 0..tp {
                 for range in &ranges {
-                    for piece in pieces(&layout, range.clone(), TensorPosition { tp, position }) {
+                    for piece in pieces(&layout, range.clone(), TensorParallel { size: tp, position }) {
                         let index = params.iter().position(|p| p.name == piece.param.name).expect("known");
                         assert_eq!(piece.elements.len(), piece.region.len());
                         let whole = Region::whole(&piece.param.shape);
