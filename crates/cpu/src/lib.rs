@@ -1,1 +1,6 @@
 //! (crate cpu)
+pub mod attention;
+pub mod gemm;
+pub mod instruction_set;
+pub mod meter;
+pub mod view;
