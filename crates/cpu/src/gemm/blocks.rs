@@ -8,7 +8,7 @@ use super::{K_BLOCK, Orientation, Write};
 use crate::meter::Meter;
 
 /// Rows of A per packed block: with [`K_BLOCK`] steps, 224 KiB that stay in the L2 cache.
-const M_BLOCK: usize = 224;
+const M_BLOCK: usize = 112;
 /// Columns of B per packed block: with [`K_BLOCK`] steps, 1 MiB that stays in the L3 cache.
 const N_BLOCK: usize = 1024;
 

@@ -88,6 +88,11 @@ pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS:
     // SAFETY: all addresses lie inside the tile's operands, which the caller vouches for; of the last register per row
     // only the lanes of existing columns are read and written.
     unsafe {
+        for row in 0..ROWS {
+            for vector in 0..VECTORS {
+                V::prefetch(tile.c.wrapping_add(row * tile.c_stride + vector * V::LANES));
+            }
+        }
         let sums = multiply::<V, L, ROWS, VECTORS>(tile);
         let last = VECTORS - 1;
         let lanes = tile.columns - last * V::LANES;

@@ -33,6 +33,9 @@ pub(crate) trait Vector: Copy {
     /// `self + other`.
     unsafe fn add(self, other: Self) -> Self;
 
+    /// Asks for the cache line of an address that will soon be read and written; any address is allowed.
+    unsafe fn prefetch(address: *const f32);
+
     /// Transposes a square of registers: lane `j` of `rows[i]` becomes lane `i` of `rows[j]`, for `rows` of `LANES`
     /// registers.
     unsafe fn transpose(rows: &mut [Self]);

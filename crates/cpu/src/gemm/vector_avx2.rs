@@ -70,6 +70,12 @@ impl Vector for Avx2Vector {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(address: *const f32) {
+        // SAFETY: a prefetch of any address is allowed.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(rows: &mut [Self]) {
         assert!(rows.len() == Self::LANES, "a square of eight registers");
         // SAFETY: the caller runs on a machine with AVX2.

@@ -61,6 +61,9 @@ impl Vector for ScalarVector {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(_: *const f32) {}
+
+    #[inline(always)]
     unsafe fn transpose(rows: &mut [Self]) {
         for i in 0..LANES {
             for j in 0..i {
