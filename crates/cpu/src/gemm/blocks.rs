@@ -8,9 +8,9 @@ use super::{K_BLOCK, Orientation, Write};
 use crate::meter::Meter;
 
 /// Rows of A per packed block: with [`K_BLOCK`] steps, 224 KiB that stay in the L2 cache.
-const M_BLOCK: usize = 112;
-/// Columns of B per packed block: with [`K_BLOCK`] steps, 1 MiB that stays in the L3 cache.
-const N_BLOCK: usize = 1024;
+const M_BLOCK: usize = 224;
+/// Columns of B per packed block: with [`K_BLOCK`] steps, 2 MiB that stay in the L3 cache.
+const N_BLOCK: usize = 2048;
 
 /// Elements of a packed block of A: on AVX2, 38 panels of 6 rows and 2 of padding (sixteen of 14 + 2 on AVX-512).
 pub(super) const PACKED_A: usize = M_BLOCK.div_ceil(6) * 8 * K_BLOCK;
@@ -77,7 +77,13 @@ pub(super) unsafe fn multiply(
         return;
     }
     let (packed_a, packed_b) = packing.blocks();
-    for columns in ranges(problem.n, N_BLOCK) {
+    // As many blocks of columns as needed, of as equal widths as possible.
+    let max_columns = kernels.max_columns();
+    let block_columns = problem
+        .n
+        .div_ceil(problem.n.div_ceil(N_BLOCK))
+        .next_multiple_of(max_columns);
+    for columns in ranges(problem.n, block_columns) {
         for steps in ranges(problem.k, K_BLOCK) {
             // SAFETY: the block lies inside B, and its packed form inside its buffer.
             let b = unsafe { right_panels(kernels, problem, columns, steps, packed_b) };

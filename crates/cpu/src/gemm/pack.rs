@@ -3,6 +3,10 @@
 
 use super::vector::Vector;
 
+/// Steps that are copied for all panels before the next ones: few enough that the source is read along its rows, where
+/// pages and prefetches are, and enough that each panel is written by several cache lines at a time.
+const COPIED_STEPS: usize = 8;
+
 /// A block to copy: `lanes` rows of A or columns of B, `steps` long.
 pub(crate) struct Block {
     /// Element (0, 0).
@@ -73,23 +77,26 @@ pub(crate) unsafe fn transposed<V: Vector, const LANES: usize>(block: &Block) {
 /// As for [`transposed`].
 #[inline(always)]
 pub(crate) unsafe fn copied<V: Vector>(block: &Block) {
-    for first in (0..block.lanes).step_by(block.panel_lanes) {
-        let lanes = block.panel_lanes.min(block.lanes - first);
-        for step in 0..block.steps {
-            for group in (0..lanes).step_by(V::LANES) {
-                let count = V::LANES.min(lanes - group);
-                // SAFETY: lanes `first + group ..` of the step exist up to `count`, and only these are read; the panel
-                // has room for whole registers.
-                unsafe {
-                    let source = block.source.add(step * block.source_stride + first + group);
-                    let offset = first / block.panel_lanes * block.panel_stride;
-                    let target = block.target.add(offset + step * block.panel + group);
-                    let vector = if count == V::LANES {
-                        V::load(source)
-                    } else {
-                        V::load_first(source, count)
-                    };
-                    vector.store(target);
+    for first_step in (0..block.steps).step_by(COPIED_STEPS) {
+        let steps = first_step..block.steps.min(first_step + COPIED_STEPS);
+        for first in (0..block.lanes).step_by(block.panel_lanes) {
+            let lanes = block.panel_lanes.min(block.lanes - first);
+            let panel = first / block.panel_lanes * block.panel_stride;
+            for step in steps.clone() {
+                for group in (0..lanes).step_by(V::LANES) {
+                    let count = V::LANES.min(lanes - group);
+                    // SAFETY: lanes `first + group ..` of the step exist up to `count`, and only these are read; the
+                    // panel has room for whole registers.
+                    unsafe {
+                        let source = block.source.add(step * block.source_stride + first + group);
+                        let target = block.target.add(panel + step * block.panel + group);
+                        let vector = if count == V::LANES {
+                            V::load(source)
+                        } else {
+                            V::load_first(source, count)
+                        };
+                        vector.store(target);
+                    }
                 }
             }
         }
