@@ -43,50 +43,19 @@ impl Bench {
             Orientation::Nn => (tokens, inputs, outputs),
             Orientation::Tn => (outputs, inputs, tokens),
         };
-        let values = |len: usize| {
-            (0..len)
-                .map(|i| (i * 37 % 101) as f32 / 101.0 - 0.5)
-                .collect()
-        };
-        Self {
-            orientation,
-            m,
-            n,
-            k,
-            a: values(m * k),
-            b: values(k * n),
-            c: vec![0.0; m * n],
-        }
+        let values = |len: usize| (0..len).map(|i| (i * 37 % 101) as f32 / 101.0 - 0.5).collect();
+        Self { orientation, m, n, k, a: values(m * k), b: values(k * n), c: vec![0.0; m * n] }
     }
 
-    fn ours(
-        &mut self,
-        instruction_set: InstructionSet,
-        packing: &mut PackingBuffers,
-        meter: &Meter,
-    ) {
+    fn ours(&mut self, instruction_set: InstructionSet, packing: &mut PackingBuffers, meter: &Meter) {
         let (m, n, k) = (self.m, self.n, self.k);
         let product = match self.orientation {
-            Orientation::Nt => {
-                Product::nt(MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, n, k))
-            }
-            Orientation::Nn => {
-                Product::nn(MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, k, n))
-            }
-            Orientation::Tn => {
-                Product::tn(MatRef::dense(&self.a, k, m), MatRef::dense(&self.b, k, n))
-            }
+            Orientation::Nt => Product::nt(MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, n, k)),
+            Orientation::Nn => Product::nn(MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, k, n)),
+            Orientation::Tn => Product::tn(MatRef::dense(&self.a, k, m), MatRef::dense(&self.b, k, n)),
         };
         let c = MatMut::dense(&mut self.c, m, n);
-        gemm(
-            product,
-            c,
-            Write::Assign,
-            None,
-            packing,
-            instruction_set,
-            meter,
-        );
+        gemm(product, c, Write::Assign, None, packing, instruction_set, meter);
     }
 
     fn peer(&mut self) {
@@ -105,8 +74,8 @@ impl Bench {
         unsafe {
             let alone = gemm::Parallelism::None;
             gemm::gemm(
-                m, n, k, c, 1, n as isize, false, a, a_column, a_row, b, b_column, b_row, 0.0, 1.0,
-                false, false, false, alone,
+                m, n, k, c, 1, n as isize, false, a, a_column, a_row, b, b_column, b_row, 0.0, 1.0, false, false,
+                false, alone,
             );
         }
     }
@@ -127,22 +96,14 @@ fn seconds(flops: f64, mut run: impl FnMut()) -> f64 {
 }
 
 fn main() {
-    let filter = std::env::args()
-        .skip(1)
-        .find(|argument| !argument.starts_with('-'));
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let packing = &mut PackingBuffers::new();
     let meter = &Meter::new();
-    let sets: Vec<_> = InstructionSet::available()
-        .into_iter()
-        .filter(|set| *set != InstructionSet::Scalar)
-        .collect();
+    let sets: Vec<_> = InstructionSet::available().into_iter().filter(|set| *set != InstructionSet::Scalar).collect();
     for set in &sets {
         println!("peak {set:?}: {:.1} GFLOP/s", peak::gflops(*set));
     }
-    println!(
-        "{:34} {:>8} {:>8} {:>8}",
-        "m x n x k", "peer", "Avx512", "Avx2"
-    );
+    println!("{:34} {:>8} {:>8} {:>8}", "m x n x k", "peer", "Avx512", "Avx2");
     for layer in LAYERS {
         for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {
             let mut bench = Bench::new(orientation, layer);
@@ -156,15 +117,10 @@ fn main() {
             for _ in 0..rounds {
                 best[0] = best[0].min(seconds(flops, || black_box(&mut bench).peer()));
                 for (best, set) in best[1..].iter_mut().zip(&sets) {
-                    *best = best.min(seconds(flops, || {
-                        black_box(&mut bench).ours(*set, packing, meter)
-                    }));
+                    *best = best.min(seconds(flops, || black_box(&mut bench).ours(*set, packing, meter)));
                 }
             }
-            let speeds: Vec<_> = best
-                .iter()
-                .map(|seconds| format!("{:8.1}", flops / seconds / 1e9))
-                .collect();
+            let speeds: Vec<_> = best.iter().map(|seconds| format!("{:8.1}", flops / seconds / 1e9)).collect();
             println!("{name:34} {}", speeds.join(" "));
         }
     }

@@ -11,10 +11,7 @@ const STEPS: usize = 1_000_000;
 
 /// GFLOP/s of fused multiply-adds in an instruction set's registers, the best of several runs.
 pub fn gflops(instruction_set: InstructionSet) -> f64 {
-    assert!(
-        instruction_set.is_available(),
-        "this machine has no {instruction_set:?}"
-    );
+    assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
     let (lanes, run): (usize, unsafe fn() -> f32) = match instruction_set {
         InstructionSet::Avx512 => (16, chains_of_512_bits),
         InstructionSet::Avx2 => (8, chains_of_256_bits),
@@ -39,10 +36,7 @@ fn chains_of_512_bits() -> f32 {
             *chain = _mm512_fmadd_ps(*chain, factor, factor);
         }
     }
-    chains
-        .into_iter()
-        .map(|chain| _mm512_reduce_add_ps(chain))
-        .sum()
+    chains.into_iter().map(|chain| _mm512_reduce_add_ps(chain)).sum()
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -54,8 +48,5 @@ fn chains_of_256_bits() -> f32 {
             *chain = _mm256_fmadd_ps(*chain, factor, factor);
         }
     }
-    chains
-        .into_iter()
-        .map(|chain| _mm_cvtss_f32(_mm256_castps256_ps128(chain)))
-        .sum()
+    chains.into_iter().map(|chain| _mm_cvtss_f32(_mm256_castps256_ps128(chain))).sum()
 }

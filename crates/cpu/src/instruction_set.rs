@@ -16,16 +16,12 @@ pub enum InstructionSet {
 impl InstructionSet {
     /// The fastest set that this machine has.
     pub fn detect() -> Self {
-        Self::fastest_first()
-            .find(|set| set.is_available())
-            .unwrap_or(Self::Scalar)
+        Self::fastest_first().find(|set| set.is_available()).unwrap_or(Self::Scalar)
     }
 
     /// Every set that this machine has, fastest first; the last is always [`InstructionSet::Scalar`].
     pub fn available() -> Vec<Self> {
-        Self::fastest_first()
-            .filter(|set| set.is_available())
-            .collect()
+        Self::fastest_first().filter(|set| set.is_available()).collect()
     }
 
     /// Whether this machine has the instructions. The answer is looked up in a cache, so asking per call is cheap.

@@ -37,16 +37,10 @@ unsafe impl Sync for MatMut<'_> {}
 
 /// Asserts that `rows` rows of `cols` elements, `row_stride` apart, lie inside `len` elements.
 fn assert_inside(len: usize, rows: usize, cols: usize, row_stride: usize) {
-    assert!(
-        row_stride >= cols,
-        "rows of {cols} elements overlap at a row stride of {row_stride}"
-    );
+    assert!(row_stride >= cols, "rows of {cols} elements overlap at a row stride of {row_stride}");
     if rows > 0 && cols > 0 {
         let needed = (rows - 1) * row_stride + cols;
-        assert!(
-            needed <= len,
-            "{rows} rows of {cols}, {row_stride} apart, need {needed} elements of {len}"
-        );
+        assert!(needed <= len, "{rows} rows of {cols}, {row_stride} apart, need {needed} elements of {len}");
     }
 }
 
@@ -55,13 +49,7 @@ impl<'a> MatRef<'a> {
     /// `row_stride < cols`.
     pub fn new(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
-        Self {
-            start: data.as_ptr(),
-            rows,
-            cols,
-            row_stride,
-            lifetime: PhantomData,
-        }
+        Self { start: data.as_ptr(), rows, cols, row_stride, lifetime: PhantomData }
     }
 
     /// The matrix whose rows lie one after the other.
@@ -93,23 +81,11 @@ impl<'a> MatRef<'a> {
 
     /// The block of `rows` rows from `row` and `cols` columns from `col`.
     pub fn block(&self, row: usize, rows: usize, col: usize, cols: usize) -> Self {
-        assert!(
-            row + rows <= self.rows && col + cols <= self.cols,
-            "block outside of the matrix"
-        );
-        let offset = if rows == 0 || cols == 0 {
-            0
-        } else {
-            row * self.row_stride + col
-        };
+        assert!(row + rows <= self.rows && col + cols <= self.cols, "block outside of the matrix");
+        let offset = if rows == 0 || cols == 0 { 0 } else { row * self.row_stride + col };
         // SAFETY: the block lies inside the matrix, so its first element lies inside the borrowed slice.
         let start = unsafe { self.start.add(offset) };
-        Self {
-            start,
-            rows,
-            cols,
-            ..*self
-        }
+        Self { start, rows, cols, ..*self }
     }
 
     /// The address of element (0, 0), for kernels.
@@ -123,13 +99,7 @@ impl<'a> MatMut<'a> {
     /// `row_stride < cols`.
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
-        Self {
-            start: data.as_mut_ptr(),
-            rows,
-            cols,
-            row_stride,
-            lifetime: PhantomData,
-        }
+        Self { start: data.as_mut_ptr(), rows, cols, row_stride, lifetime: PhantomData }
     }
 
     /// The matrix whose rows lie one after the other.
@@ -172,42 +142,22 @@ impl<'a> MatMut<'a> {
 
     /// The same matrix, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> MatMut<'_> {
-        MatMut {
-            lifetime: PhantomData,
-            ..*self
-        }
+        MatMut { lifetime: PhantomData, ..*self }
     }
 
     /// The block of `rows` rows from `row` and `cols` columns from `col`.
     pub fn block(&mut self, row: usize, rows: usize, col: usize, cols: usize) -> MatMut<'_> {
-        assert!(
-            row + rows <= self.rows && col + cols <= self.cols,
-            "block outside of the matrix"
-        );
-        let offset = if rows == 0 || cols == 0 {
-            0
-        } else {
-            row * self.row_stride + col
-        };
+        assert!(row + rows <= self.rows && col + cols <= self.cols, "block outside of the matrix");
+        let offset = if rows == 0 || cols == 0 { 0 } else { row * self.row_stride + col };
         // SAFETY: the block lies inside the matrix, so its first element lies inside the borrowed slice.
         let start = unsafe { self.start.add(offset) };
-        MatMut {
-            start,
-            rows,
-            cols,
-            row_stride: self.row_stride,
-            lifetime: PhantomData,
-        }
+        MatMut { start, rows, cols, row_stride: self.row_stride, lifetime: PhantomData }
     }
 
     /// The columns before `col` and those from it on, as two views that can be written at the same time.
     pub fn split_at_col(self, col: usize) -> (MatMut<'a>, MatMut<'a>) {
         assert!(col <= self.cols, "split at column {col} of {}", self.cols);
-        let offset = if self.rows == 0 || col == self.cols {
-            0
-        } else {
-            col
-        };
+        let offset = if self.rows == 0 || col == self.cols { 0 } else { col };
         // SAFETY: a column of the matrix lies inside the borrowed slice; the two views have no element in common.
         let right = unsafe { self.start.add(offset) };
         (
@@ -225,11 +175,7 @@ impl<'a> MatMut<'a> {
     /// The rows before `row` and those from it on, as two views that can be written at the same time.
     pub fn split_at_row(self, row: usize) -> (MatMut<'a>, MatMut<'a>) {
         assert!(row <= self.rows, "split at row {row} of {}", self.rows);
-        let offset = if self.cols == 0 || row == self.rows {
-            0
-        } else {
-            row * self.row_stride
-        };
+        let offset = if self.cols == 0 || row == self.rows { 0 } else { row * self.row_stride };
         // SAFETY: a row of the matrix starts inside the borrowed slice; the two views have no element in common.
         let below = unsafe { self.start.add(offset) };
         (
@@ -263,10 +209,7 @@ mod tests {
         query.row_mut(1).fill(1.0);
         key.row_mut(0).fill(2.0);
         value.row_mut(1).fill(3.0);
-        assert_eq!(
-            data,
-            [0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 3.0, 0.0]
-        );
+        assert_eq!(data, [0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 3.0, 0.0]);
     }
 
     #[test]

@@ -12,10 +12,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33
     }
 
@@ -24,9 +21,7 @@ impl Random {
     }
 
     fn values(&mut self, len: usize) -> Vec<f32> {
-        (0..len)
-            .map(|_| (self.next() as f64 / (1u64 << 30) as f64 - 1.0) as f32)
-            .collect()
+        (0..len).map(|_| (self.next() as f64 / (1u64 << 30) as f64 - 1.0) as f32).collect()
     }
 }
 
@@ -46,24 +41,11 @@ struct Case {
 }
 
 impl Case {
-    fn new(
-        orientation: Orientation,
-        sizes: (usize, usize, usize),
-        gap: usize,
-        random: &mut Random,
-    ) -> Self {
+    fn new(orientation: Orientation, sizes: (usize, usize, usize), gap: usize, random: &mut Random) -> Self {
         let (m, n, k) = sizes;
         let len = |rows: usize, cols: usize| rows * (cols + gap);
-        let (a_rows, a_cols) = if orientation == Orientation::Tn {
-            (k, m)
-        } else {
-            (m, k)
-        };
-        let (b_rows, b_cols) = if orientation == Orientation::Nt {
-            (n, k)
-        } else {
-            (k, n)
-        };
+        let (a_rows, a_cols) = if orientation == Orientation::Tn { (k, m) } else { (m, k) };
+        let (b_rows, b_cols) = if orientation == Orientation::Nt { (n, k) } else { (k, n) };
         Self {
             orientation,
             m,
@@ -74,11 +56,7 @@ impl Case {
             b: random.values(len(b_rows, b_cols)),
             c: random.values(len(m, n)),
             bias: (random.below(2) == 0).then(|| random.values(n)),
-            write: if random.below(2) == 0 {
-                Write::Assign
-            } else {
-                Write::Accumulate
-            },
+            write: if random.below(2) == 0 { Write::Assign } else { Write::Accumulate },
         }
     }
 
@@ -98,16 +76,8 @@ impl Case {
 
     fn product(&self) -> Product<'_> {
         let (m, n, k) = (self.m, self.n, self.k);
-        let (a_rows, a_cols) = if self.orientation == Orientation::Tn {
-            (k, m)
-        } else {
-            (m, k)
-        };
-        let (b_rows, b_cols) = if self.orientation == Orientation::Nt {
-            (n, k)
-        } else {
-            (k, n)
-        };
+        let (a_rows, a_cols) = if self.orientation == Orientation::Tn { (k, m) } else { (m, k) };
+        let (b_rows, b_cols) = if self.orientation == Orientation::Nt { (n, k) } else { (k, n) };
         Product {
             orientation: self.orientation,
             a: MatRef::new(&self.a, a_rows, a_cols, a_cols + self.gap),
@@ -120,15 +90,7 @@ impl Case {
         let meter = Meter::new();
         let mut c = self.c.clone();
         let view = MatMut::new(&mut c, self.m, self.n, self.n + self.gap);
-        gemm(
-            self.product(),
-            view,
-            self.write,
-            self.bias.as_deref(),
-            packing,
-            instruction_set,
-            &meter,
-        );
+        gemm(self.product(), view, self.write, self.bias.as_deref(), packing, instruction_set, &meter);
         assert_eq!(meter.multiply_adds(), (self.m * self.n * self.k) as u64);
         c
     }
@@ -145,32 +107,21 @@ impl Case {
                     Write::Assign => 0.0,
                     Write::Accumulate => f64::from(self.c[at]),
                 };
-                let bias = self
-                    .bias
-                    .as_ref()
-                    .map_or(0.0, |bias| f64::from(bias[column]));
+                let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
                 let (mut exact, mut size) = (old + bias, old.abs() + bias.abs());
                 for step in 0..self.k {
-                    let product =
-                        f64::from(self.a_at(row, step)) * f64::from(self.b_at(step, column));
+                    let product = f64::from(self.a_at(row, step)) * f64::from(self.b_at(step, column));
                     exact += product;
                     size += product.abs();
                 }
                 let error = (f64::from(c[at]) - exact).abs();
-                assert!(
-                    error <= relative * size,
-                    "{}: ({row}, {column}) is off by {error}",
-                    self.name()
-                );
+                assert!(error <= relative * size, "{}: ({row}, {column}) is off by {error}", self.name());
             }
         }
     }
 
     fn name(&self) -> String {
-        format!(
-            "{:?} m {} n {} k {} gap {} {:?}",
-            self.orientation, self.m, self.n, self.k, self.gap, self.write
-        )
+        format!("{:?} m {} n {} k {} gap {} {:?}", self.orientation, self.m, self.n, self.k, self.gap, self.write)
     }
 }
 
@@ -180,34 +131,11 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 /// Sizes around the tiles' edges and the blocks' edges, and some drawn at random.
 fn shapes(random: &mut Random) -> Vec<(usize, usize, usize)> {
-    let mut shapes = vec![
-        (1, 1, 1),
-        (1, 1, 0),
-        (3, 5, 0),
-        (14, 32, 16),
-        (15, 33, 17),
-        (13, 31, 15),
-    ];
-    shapes.extend([
-        (8, 12, 12),
-        (48, 200, 200),
-        (57, 65, 257),
-        (56, 64, 256),
-        (29, 48, 255),
-    ]);
-    shapes.extend([
-        (225, 70, 300),
-        (60, 1030, 20),
-        (16, 1025, 515),
-        (230, 1, 33),
-        (1, 90, 600),
-    ]);
+    let mut shapes = vec![(1, 1, 1), (1, 1, 0), (3, 5, 0), (14, 32, 16), (15, 33, 17), (13, 31, 15)];
+    shapes.extend([(8, 12, 12), (48, 200, 200), (57, 65, 257), (56, 64, 256), (29, 48, 255)]);
+    shapes.extend([(225, 70, 300), (60, 1030, 20), (16, 1025, 515), (230, 1, 33), (1, 90, 600)]);
     for _ in 0..60 {
-        shapes.push((
-            1 + random.below(70),
-            1 + random.below(110),
-            random.below(90),
-        ));
+        shapes.push((1 + random.below(70), 1 + random.below(110), random.below(90)));
     }
     shapes
 }
@@ -224,11 +152,7 @@ fn close_to_the_definition_and_equal_on_all_instruction_sets() {
             case.assert_close(&scalar);
             for instruction_set in InstructionSet::available() {
                 let c = case.run(instruction_set, packing);
-                assert!(
-                    bits(&c) == bits(&scalar),
-                    "{instruction_set:?} differs: {}",
-                    case.name()
-                );
+                assert!(bits(&c) == bits(&scalar), "{instruction_set:?} differs: {}", case.name());
             }
         }
     }
@@ -277,33 +201,16 @@ fn any_cut_of_the_output_gives_the_same_bits() {
                         };
                         let b = match orientation {
                             Orientation::Nt => b.block(column, columns, 0, case.k),
-                            Orientation::Nn | Orientation::Tn => {
-                                b.block(0, case.k, column, columns)
-                            }
+                            Orientation::Nn | Orientation::Tn => b.block(0, case.k, column, columns),
                         };
                         let mut view = MatMut::new(&mut c, case.m, case.n, case.n + case.gap);
                         let view = view.block(row, rows, column, columns);
-                        let bias = case
-                            .bias
-                            .as_ref()
-                            .map(|bias| &bias[column..column + columns]);
+                        let bias = case.bias.as_ref().map(|bias| &bias[column..column + columns]);
                         let product = Product { orientation, a, b };
-                        gemm(
-                            product,
-                            view,
-                            case.write,
-                            bias,
-                            packing,
-                            instruction_set,
-                            &meter,
-                        );
+                        gemm(product, view, case.write, bias, packing, instruction_set, &meter);
                     }
                 }
-                assert!(
-                    bits(&c) == bits(&whole),
-                    "{instruction_set:?}: {}",
-                    case.name()
-                );
+                assert!(bits(&c) == bits(&whole), "{instruction_set:?}: {}", case.name());
             }
         }
     }
@@ -352,17 +259,11 @@ fn close_to_a_peer() {
             let peer = run_peer(&case);
             for row in 0..m {
                 for column in 0..n {
-                    let size: f32 = (0..k)
-                        .map(|step| (case.a_at(row, step) * case.b_at(step, column)).abs())
-                        .sum();
+                    let size: f32 = (0..k).map(|step| (case.a_at(row, step) * case.b_at(step, column)).abs()).sum();
                     let bound = 1.01 * 2.0 * (k + 3) as f32 * f32::EPSILON / 2.0 * size;
                     let at = row * (n + case.gap) + column;
                     let difference = (ours[at] - peer[at]).abs();
-                    assert!(
-                        difference <= bound,
-                        "{}: {difference} > {bound}",
-                        case.name()
-                    );
+                    assert!(difference <= bound, "{}: {difference} > {bound}", case.name());
                 }
             }
         }
@@ -373,16 +274,8 @@ fn run_peer(case: &Case) -> Vec<f32> {
     let mut c = case.c.clone();
     let Product { orientation, a, b } = case.product();
     let (a_stride, b_stride) = (a.row_stride() as isize, b.row_stride() as isize);
-    let (a_column, a_row) = if orientation == Orientation::Tn {
-        (a_stride, 1)
-    } else {
-        (1, a_stride)
-    };
-    let (b_column, b_row) = if orientation == Orientation::Nt {
-        (b_stride, 1)
-    } else {
-        (1, b_stride)
-    };
+    let (a_column, a_row) = if orientation == Orientation::Tn { (a_stride, 1) } else { (1, a_stride) };
+    let (b_column, b_row) = if orientation == Orientation::Nt { (b_stride, 1) } else { (1, b_stride) };
     // SAFETY: the strides are those of the case's matrices, which are alive.
     unsafe {
         gemm::gemm(

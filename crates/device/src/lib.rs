@@ -1,1 +1,27 @@
-//! (crate device)
+//! Tensors, operations and the trait of what executes them.
+//!
+//! An operation is a value ([`Op`]); what it reads, writes and costs is matched once, here. A [`Device`] executes
+//! operations on tensors that are places in one [`Arena`] per rank; [`MetaDevice`] computes nothing and records.
+
+pub mod arena;
+pub mod communicator;
+pub mod cost;
+pub mod error;
+pub mod frame;
+pub mod meta;
+pub mod op;
+pub mod tensor;
+
+mod device;
+
+pub use arena::Arena;
+pub use communicator::{Communicator, Reduction};
+pub use cost::Cost;
+pub use device::{Device, Stream};
+pub use error::DeviceError;
+pub use frame::Frame;
+pub use meta::{MetaCommunicator, MetaDevice, Record};
+pub use op::{
+    AdamWUpdate, AttentionShape, Direction, DropoutKey, IGNORED_LABEL, NormBackward, Op, Orientation, SUM_WORDS, Write,
+};
+pub use tensor::{Dtype, Tensor};

@@ -56,10 +56,7 @@ struct Range {
 
 /// Cuts `0..len` into ranges of `block`; one empty range if there is nothing to cut.
 fn ranges(len: usize, block: usize) -> impl Iterator<Item = Range> {
-    (0..len.max(1)).step_by(block).map(move |start| Range {
-        start,
-        len: block.min(len - start),
-    })
+    (0..len.max(1)).step_by(block).map(move |start| Range { start, len: block.min(len - start) })
 }
 
 /// Computes the product.
@@ -67,22 +64,14 @@ fn ranges(len: usize, block: usize) -> impl Iterator<Item = Range> {
 /// # Safety
 /// The problem's addresses are valid for its shape, nothing else has access to C, and the machine has the instructions
 /// of the kernels.
-pub(super) unsafe fn multiply(
-    kernels: &Kernels,
-    problem: &Problem,
-    packing: &mut PackingBuffers,
-    meter: &Meter,
-) {
+pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packing: &mut PackingBuffers, meter: &Meter) {
     if problem.m == 0 || problem.n == 0 {
         return;
     }
     let (packed_a, packed_b) = packing.blocks();
     // As many blocks of columns as needed, of as equal widths as possible.
     let max_columns = kernels.max_columns();
-    let block_columns = problem
-        .n
-        .div_ceil(problem.n.div_ceil(N_BLOCK))
-        .next_multiple_of(max_columns);
+    let block_columns = problem.n.div_ceil(problem.n.div_ceil(N_BLOCK)).next_multiple_of(max_columns);
     for columns in ranges(problem.n, block_columns) {
         for steps in ranges(problem.k, K_BLOCK) {
             // SAFETY: the block lies inside B, and its packed form inside its buffer.
@@ -92,14 +81,8 @@ pub(super) unsafe fn multiply(
                 let panel_rows = rows.len.div_ceil(rows.len.div_ceil(kernels.max_rows()));
                 // SAFETY: the blocks lie inside A and C, and the packed form of A inside its buffer.
                 unsafe {
-                    let (a, tiles) =
-                        left_panels(kernels, problem, rows, panel_rows, steps, packed_a);
-                    let block = CBlock {
-                        rows,
-                        panel_rows,
-                        columns,
-                        steps,
-                    };
+                    let (a, tiles) = left_panels(kernels, problem, rows, panel_rows, steps, packed_a);
+                    let block = CBlock { rows, panel_rows, columns, steps };
                     run_tiles(kernels, problem, &block, (&a, tiles), &b, meter);
                 }
             }
@@ -133,11 +116,7 @@ unsafe fn left_panels(
     // SAFETY: the offset is that of the block's first element, or of the end of A if the block is empty.
     let source = unsafe { problem.a.add(offset) };
     if problem.n <= DIRECT_A_COLUMNS {
-        let panels = Panels {
-            start: source,
-            panel_stride: panel_rows * row_stride,
-            stride,
-        };
+        let panels = Panels { start: source, panel_stride: panel_rows * row_stride, stride };
         return (panels, in_place);
     }
     let panel = kernels.lanes;
@@ -151,17 +130,10 @@ unsafe fn left_panels(
         panel_stride: panel * steps.len,
         panel_lanes: panel_rows,
     };
-    assert!(
-        rows.len.div_ceil(panel_rows) * block.panel_stride <= PACKED_A,
-        "packed block of A"
-    );
+    assert!(rows.len.div_ceil(panel_rows) * block.panel_stride <= PACKED_A, "packed block of A");
     // SAFETY: the source is a block of A, and the assertion says that the panels fit.
     unsafe { pack(&block) };
-    let panels = Panels {
-        start: packed,
-        panel_stride: block.panel_stride,
-        stride: panel,
-    };
+    let panels = Panels { start: packed, panel_stride: block.panel_stride, stride: panel };
     (panels, kernels.step_major)
 }
 
@@ -169,33 +141,18 @@ unsafe fn left_panels(
 ///
 /// # Safety
 /// As for [`multiply`]; `packed` has room for `PACKED_B` elements.
-unsafe fn right_panels(
-    kernels: &Kernels,
-    problem: &Problem,
-    columns: Range,
-    steps: Range,
-    packed: *mut f32,
-) -> Panels {
+unsafe fn right_panels(kernels: &Kernels, problem: &Problem, columns: Range, steps: Range, packed: *mut f32) -> Panels {
     let stride = problem.b_stride;
     let panel = kernels.max_columns();
     let (offset, pack) = match problem.orientation {
-        Orientation::Nt => (
-            columns.start * stride + steps.start,
-            kernels.pack_transposed,
-        ),
-        Orientation::Nn | Orientation::Tn => {
-            (steps.start * stride + columns.start, kernels.pack_copied)
-        }
+        Orientation::Nt => (columns.start * stride + steps.start, kernels.pack_transposed),
+        Orientation::Nn | Orientation::Tn => (steps.start * stride + columns.start, kernels.pack_copied),
     };
     // SAFETY: the offset is that of the block's first element, or of the end of B if the block is empty.
     let source = unsafe { problem.b.add(offset) };
     let row_major = !matches!(problem.orientation, Orientation::Nt);
     if row_major && problem.m <= DIRECT_B_ROWS {
-        return Panels {
-            start: source,
-            panel_stride: panel,
-            stride,
-        };
+        return Panels { start: source, panel_stride: panel, stride };
     }
     let block = Block {
         source,
@@ -207,17 +164,10 @@ unsafe fn right_panels(
         panel_stride: panel * steps.len,
         panel_lanes: panel,
     };
-    assert!(
-        columns.len.div_ceil(panel) * block.panel_stride <= PACKED_B,
-        "packed block of B"
-    );
+    assert!(columns.len.div_ceil(panel) * block.panel_stride <= PACKED_B, "packed block of B");
     // SAFETY: the source is a block of B, and the assertion says that the panels fit.
     unsafe { pack(&block) };
-    Panels {
-        start: packed,
-        panel_stride: block.panel_stride,
-        stride: panel,
-    }
+    Panels { start: packed, panel_stride: block.panel_stride, stride: panel }
 }
 
 /// A block of C and the steps of K that are added to it.
@@ -240,19 +190,10 @@ unsafe fn run_tiles(
     b: &Panels,
     meter: &Meter,
 ) {
-    let CBlock {
-        rows,
-        panel_rows,
-        columns,
-        steps,
-    } = *block;
+    let CBlock { rows, panel_rows, columns, steps } = *block;
     let is_first = steps.start == 0;
     let is_last = steps.start + steps.len == problem.k;
-    let write = if is_first {
-        problem.write
-    } else {
-        Write::Accumulate
-    };
+    let write = if is_first { problem.write } else { Write::Accumulate };
     let max_columns = kernels.max_columns();
     for (b_panel, column) in (0..columns.len).step_by(max_columns).enumerate() {
         let tile_columns = max_columns.min(columns.len - column);
@@ -269,9 +210,7 @@ unsafe fn run_tiles(
                     a_stride: a.stride,
                     b: b.start.add(b_panel * b.panel_stride),
                     b_stride: b.stride,
-                    c: problem
-                        .c
-                        .add((rows.start + row) * problem.c_stride + column_of_c),
+                    c: problem.c.add((rows.start + row) * problem.c_stride + column_of_c),
                     c_stride: problem.c_stride,
                     columns: tile_columns,
                     write,

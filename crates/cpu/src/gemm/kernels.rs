@@ -35,10 +35,7 @@ impl Kernels {
 
     /// The kernels of `instruction_set`. Panics on a machine that does not have it.
     pub fn of(instruction_set: InstructionSet) -> &'static Self {
-        assert!(
-            instruction_set.is_available(),
-            "this machine has no {instruction_set:?}"
-        );
+        assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
         match instruction_set {
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx512 => &avx512::KERNELS,

@@ -33,6 +33,7 @@ mod vector_avx2;
 mod vector_avx512;
 mod vector_scalar;
 
+pub use device::{Orientation, Write};
 pub use packing_buffers::PackingBuffers;
 
 use crate::instruction_set::InstructionSet;
@@ -43,26 +44,6 @@ use kernels::Kernels;
 
 /// Steps of K per chain of fused multiply-adds. Part of the numerics: another value gives other bits.
 pub const K_BLOCK: usize = 256;
-
-/// Which operand of a product is read transposed. T stands for transposed and N for not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Orientation {
-    /// `c[M,N] = a[M,K] b[N,K]^T`: a linear layer's forward, `y = x w^T`.
-    Nt,
-    /// `c[M,N] = a[M,K] b[K,N]`: the gradient of its input, `dx = dy w`.
-    Nn,
-    /// `c[M,N] = a[K,M]^T b[K,N]`: the gradient of its weights, `dw = dy^T x`.
-    Tn,
-}
-
-/// What happens to the values that the output held before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Write {
-    /// They are replaced and never read.
-    Assign,
-    /// They are added to.
-    Accumulate,
-}
 
 /// Two matrices to multiply.
 #[derive(Clone, Copy, Debug)]
@@ -78,29 +59,17 @@ pub struct Product<'a> {
 impl<'a> Product<'a> {
     /// `a[M,K] b[N,K]^T`.
     pub fn nt(a: MatRef<'a>, b: MatRef<'a>) -> Self {
-        Self {
-            orientation: Orientation::Nt,
-            a,
-            b,
-        }
+        Self { orientation: Orientation::Nt, a, b }
     }
 
     /// `a[M,K] b[K,N]`.
     pub fn nn(a: MatRef<'a>, b: MatRef<'a>) -> Self {
-        Self {
-            orientation: Orientation::Nn,
-            a,
-            b,
-        }
+        Self { orientation: Orientation::Nn, a, b }
     }
 
     /// `a[K,M]^T b[K,N]`.
     pub fn tn(a: MatRef<'a>, b: MatRef<'a>) -> Self {
-        Self {
-            orientation: Orientation::Tn,
-            a,
-            b,
-        }
+        Self { orientation: Orientation::Tn, a, b }
     }
 
     /// (M, N, K). Panics if the operands' K differ.
@@ -111,11 +80,7 @@ impl<'a> Product<'a> {
             Orientation::Nn => (a.rows(), b.cols(), a.cols(), b.rows()),
             Orientation::Tn => (a.cols(), b.cols(), a.rows(), b.rows()),
         };
-        assert!(
-            k == k_of_b,
-            "{:?}: K is {k} in a and {k_of_b} in b",
-            self.orientation
-        );
+        assert!(k == k_of_b, "{:?}: K is {k} in a and {k_of_b} in b", self.orientation);
         (m, n, k)
     }
 }
@@ -135,15 +100,8 @@ pub fn gemm(
 ) {
     let (m, n, k) = product.sizes();
     let c_sizes = (c.rows(), c.cols());
-    assert!(
-        c_sizes == (m, n),
-        "c is {c_sizes:?}, the product is {:?}",
-        (m, n)
-    );
-    assert!(
-        bias.is_none_or(|bias| bias.len() == n),
-        "the bias is not of length {n}"
-    );
+    assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
+    assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
     let problem = Problem {
         orientation: product.orientation,
         m,

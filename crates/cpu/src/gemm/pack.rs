@@ -47,19 +47,13 @@ pub(crate) unsafe fn transposed<V: Vector, const LANES: usize>(block: &Block) {
                 // SAFETY: rows `first + group ..` and steps `step ..` of the block exist up to `rows` and `steps`, and
                 // only these are read; the panel has room for `panel` lanes in each of the steps written.
                 unsafe {
-                    let source = block
-                        .source
-                        .add((first + group) * block.source_stride + step);
+                    let source = block.source.add((first + group) * block.source_stride + step);
                     let offset = first / block.panel_lanes * block.panel_stride;
                     let target = block.target.add(offset + step * block.panel + group);
                     let mut square = [V::zero(); LANES];
                     for (row, vector) in square.iter_mut().enumerate().take(rows) {
                         let row = source.add(row * block.source_stride);
-                        *vector = if steps == LANES {
-                            V::load(row)
-                        } else {
-                            V::load_first(row, steps)
-                        };
+                        *vector = if steps == LANES { V::load(row) } else { V::load_first(row, steps) };
                     }
                     V::transpose(&mut square);
                     for (step, vector) in square.iter().enumerate().take(steps) {
@@ -90,11 +84,7 @@ pub(crate) unsafe fn copied<V: Vector>(block: &Block) {
                     unsafe {
                         let source = block.source.add(step * block.source_stride + first + group);
                         let target = block.target.add(panel + step * block.panel + group);
-                        let vector = if count == V::LANES {
-                            V::load(source)
-                        } else {
-                            V::load_first(source, count)
-                        };
+                        let vector = if count == V::LANES { V::load(source) } else { V::load_first(source, count) };
                         vector.store(target);
                     }
                 }

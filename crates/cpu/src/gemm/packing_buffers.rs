@@ -21,9 +21,7 @@ impl PackingBuffers {
 
     /// Allocates the buffers.
     pub fn new() -> Self {
-        Self {
-            lines: vec![Line([0.0; LINE]); (PACKED_A + PACKED_B) / LINE],
-        }
+        Self { lines: vec![Line([0.0; LINE]); (PACKED_A + PACKED_B) / LINE] }
     }
 
     /// The addresses of the block of A (`PACKED_A` elements) and of B (`PACKED_B` elements), at cache lines.

@@ -82,9 +82,7 @@ impl Layout for StepMajor {
 /// and nothing else has access to it; `bias` is null or has `columns` readable values.
 /// `columns` is in `(VECTORS - 1) * LANES + 1 ..= VECTORS * LANES`.
 #[inline(always)]
-pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(
-    tile: &Tile,
-) {
+pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(tile: &Tile) {
     // SAFETY: all addresses lie inside the tile's operands, which the caller vouches for; of the last register per row
     // only the lanes of existing columns are read and written.
     unsafe {
@@ -102,11 +100,7 @@ pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS:
                 let c = tile.c.add(row * tile.c_stride + column);
                 let whole = vector < last || lanes == V::LANES;
                 let load = |source: *const f32| {
-                    if whole {
-                        V::load(source)
-                    } else {
-                        V::load_first(source, lanes)
-                    }
+                    if whole { V::load(source) } else { V::load_first(source, lanes) }
                 };
                 let mut value = *sum;
                 match tile.write {
@@ -131,9 +125,7 @@ pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS:
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(
-    tile: &Tile,
-) -> [[V; VECTORS]; ROWS] {
+unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(tile: &Tile) -> [[V; VECTORS]; ROWS] {
     // SAFETY: as in `run`; the addresses only advance past the last step after its last use.
     unsafe {
         let last = VECTORS - 1;
@@ -142,18 +134,13 @@ unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize
         let mut sums = [[V::zero(); VECTORS]; ROWS];
         // One address per three rows: the others are one and two strides further, which an x86 address can say, and so
         // fourteen rows of a row-major A need no more registers than there are.
-        let mut a: [*const f32; 5] =
-            std::array::from_fn(|third| tile.a.wrapping_add(L::row(tile.a_stride, 3 * third)));
+        let mut a: [*const f32; 5] = std::array::from_fn(|third| tile.a.wrapping_add(L::row(tile.a_stride, 3 * third)));
         let mut b = tile.b;
         for _ in 0..tile.steps {
             let mut columns = [V::zero(); VECTORS];
             for (vector, column) in columns.iter_mut().enumerate() {
                 let source = b.add(vector * V::LANES);
-                *column = if vector < last {
-                    V::load(source)
-                } else {
-                    V::load_first(source, lanes)
-                };
+                *column = if vector < last { V::load(source) } else { V::load_first(source, lanes) };
             }
             for (row, sums) in sums.iter_mut().enumerate() {
                 let element = V::splat(a[row / 3].add(L::row(tile.a_stride, row % 3)));

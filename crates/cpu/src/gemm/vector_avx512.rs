@@ -90,14 +90,8 @@ impl Vector for Avx512Vector {
             let mut transposed = [_mm512_setzero_ps(); 16];
             for column in 0..4 {
                 let [a, b, c, d] = [0, 1, 2, 3].map(|four| rows[4 * four + column].0);
-                let (ab_low, ab_high) = (
-                    _mm512_shuffle_f32x4::<0x44>(a, b),
-                    _mm512_shuffle_f32x4::<0xee>(a, b),
-                );
-                let (cd_low, cd_high) = (
-                    _mm512_shuffle_f32x4::<0x44>(c, d),
-                    _mm512_shuffle_f32x4::<0xee>(c, d),
-                );
+                let (ab_low, ab_high) = (_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+                let (cd_low, cd_high) = (_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
                 transposed[column] = _mm512_shuffle_f32x4::<0x88>(ab_low, cd_low);
                 transposed[column + 4] = _mm512_shuffle_f32x4::<0xdd>(ab_low, cd_low);
                 transposed[column + 8] = _mm512_shuffle_f32x4::<0x88>(ab_high, cd_high);

@@ -50,9 +50,7 @@ impl Vector for ScalarVector {
 
     #[inline(always)]
     unsafe fn multiply_add(self, factor: Self, addend: Self) -> Self {
-        Self(std::array::from_fn(|lane| {
-            self.0[lane].mul_add(factor.0[lane], addend.0[lane])
-        }))
+        Self(std::array::from_fn(|lane| self.0[lane].mul_add(factor.0[lane], addend.0[lane])))
     }
 
     #[inline(always)]

@@ -1,0 +1,132 @@
+//! The one allocation of a rank: every tensor is a place in it.
+//!
+//! This file and the kernels are where raw memory is touched. The rules that keep it sound:
+//! * one rank's thread computes; other ranks only read places that this rank lent for a send or a collective and
+//!   does not write until the transport says that the reading is done;
+//! * the memory plan gives values that are alive together disjoint places, which the verifier has checked.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use crate::{DeviceError, Dtype, Tensor};
+
+/// Start of the arena in memory: a huge page, so that the kernel can back it with huge pages.
+const ARENA_ALIGN_BYTES: usize = 2 << 20;
+
+/// Zeroed memory of fixed size and place.
+#[derive(Debug)]
+pub struct Arena {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the arena is plain memory; the rules at the top of this file order all accesses to it.
+unsafe impl Send for Arena {}
+// SAFETY: as above; methods that hand out slices are unsafe and repeat the obligation.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Allocates `bytes` of zeroed memory. Fails when the system has no such piece left.
+    pub fn new(bytes: usize) -> Result<Arena, DeviceError> {
+        let error = || DeviceError::OutOfMemory {
+            bytes,
+            remedy: "a smaller microbatch, more ranks or a higher ZeRO stage need less",
+        };
+        let layout = Layout::from_size_align(bytes.max(1), ARENA_ALIGN_BYTES).map_err(|_| error())?;
+        // SAFETY: the layout has a non-zero size.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(error)?;
+        Ok(Arena { start, layout })
+    }
+
+    /// Size in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Address of the first element of `tensor`, which is checked to lie inside the arena.
+    pub fn address(&self, tensor: Tensor) -> Result<NonNull<u8>, DeviceError> {
+        let end_bytes = tensor.bytes().end;
+        if end_bytes > self.size_bytes() {
+            return Err(DeviceError::OutsideArena {
+                tensor: format!("{tensor:?}"),
+                end_bytes,
+                arena_bytes: self.size_bytes(),
+            });
+        }
+        // SAFETY: the offset is inside the allocation, as just checked.
+        Ok(unsafe { self.start.add(tensor.offset_bytes) })
+    }
+
+    /// The elements of a dense float tensor.
+    ///
+    /// # Safety
+    /// Nothing writes the tensor's place while the slice lives.
+    pub unsafe fn floats(&self, tensor: Tensor) -> Result<&[f32], DeviceError> {
+        let start = self.dense(tensor, Dtype::F32)?;
+        // SAFETY: inside the arena, aligned (offsets are multiples of 4), initialised (zeroed at allocation); the caller excludes writers.
+        Ok(unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), tensor.len()) })
+    }
+
+    /// The elements of a dense float tensor, to write.
+    ///
+    /// # Safety
+    /// Nothing else reads or writes the tensor's place while the slice lives.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the arena is shared memory; exclusivity per place is the caller's obligation"
+    )]
+    pub unsafe fn floats_mut(&self, tensor: Tensor) -> Result<&mut [f32], DeviceError> {
+        let start = self.dense(tensor, Dtype::F32)?;
+        // SAFETY: as in `floats`; the caller excludes every other access.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), tensor.len()) })
+    }
+
+    /// The elements of a dense I32 tensor.
+    ///
+    /// # Safety
+    /// Nothing writes the tensor's place while the slice lives.
+    pub unsafe fn ints(&self, tensor: Tensor) -> Result<&[i32], DeviceError> {
+        let start = self.dense(tensor, Dtype::I32)?;
+        // SAFETY: as in `floats`.
+        Ok(unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), tensor.len()) })
+    }
+
+    /// The elements of a dense I64 tensor, to write.
+    ///
+    /// # Safety
+    /// Nothing else reads or writes the tensor's place while the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "as floats_mut")]
+    pub unsafe fn longs_mut(&self, tensor: Tensor) -> Result<&mut [i64], DeviceError> {
+        let start = self.dense(tensor, Dtype::I64)?;
+        // SAFETY: as in `floats_mut`; I64 tensors start on multiples of 64 bytes.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), tensor.len()) })
+    }
+
+    /// The bytes of a dense tensor, to write.
+    ///
+    /// # Safety
+    /// Nothing else reads or writes the tensor's place while the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "as floats_mut")]
+    pub unsafe fn bytes_mut(&self, tensor: Tensor) -> Result<&mut [u8], DeviceError> {
+        let start = self.dense(tensor, tensor.dtype)?;
+        // SAFETY: as in `floats_mut`; bytes have no alignment.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), tensor.size_bytes()) })
+    }
+
+    fn dense(&self, tensor: Tensor, dtype: Dtype) -> Result<NonNull<u8>, DeviceError> {
+        if !tensor.is_dense() || tensor.dtype != dtype {
+            return Err(DeviceError::Shape {
+                op: "slice",
+                what: format!("{tensor:?} is not a dense {dtype:?} tensor"),
+            });
+        }
+        self.address(tensor)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}

@@ -1,0 +1,39 @@
+//! Joining tensors of the ranks of one group.
+
+use crate::{DeviceError, Stream, Tensor};
+
+/// How values of ranks are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// `((x0 + x1) + x2) + ..` in rank order; F32, or I64 (wrapping).
+    Sum,
+    /// Largest; F32.
+    Max,
+}
+
+/// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
+///
+/// A group of one is no special case: its calls do nothing. Tensors are dense. Implemented over threads, processes and
+/// networks by `comm`, over NCCL by the GPU device; [`crate::MetaCommunicator`] records.
+pub trait Communicator {
+    /// Members of the group.
+    fn size(&self) -> usize;
+
+    /// This rank's position among them.
+    fn position(&self) -> usize;
+
+    /// Joins `x` over the group in place; every member ends with the same bits.
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError>;
+
+    /// `x` is `size` equal slices; slice `position` ends as the sum over the group, the others are unspecified.
+    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError>;
+
+    /// `x` is `size` equal slices; every member ends with all of them, slice `p` from member `p`.
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError>;
+
+    /// Posts `x` to member `to` without blocking. `x` must not be written until `to` has received it.
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError>;
+
+    /// Fills `x` with what member `from` sent under `tag`.
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError>;
+}

@@ -1,0 +1,170 @@
+//! What an operation costs: multiply-adds of its matrix products and bytes that it moves.
+
+use crate::Tensor;
+use crate::op::{AttentionShape, Op, Orientation};
+
+/// See the fields. The kernels count the same multiply-adds in their own loops; a test holds the two equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Multiply-adds of matrix products and attention; one is two floating-point operations.
+    pub multiply_adds: u64,
+    /// Bytes of all tensors read and written, each once.
+    pub moved_bytes: u64,
+}
+
+/// The tensors of an operation. A tensor that is read and written is in both lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Operands {
+    reads: [Option<Tensor>; 8],
+    writes: [Option<Tensor>; 4],
+}
+
+impl Operands {
+    /// What the operation reads.
+    pub fn reads(&self) -> impl Iterator<Item = Tensor> + '_ {
+        self.reads.iter().flatten().copied()
+    }
+
+    /// What the operation writes.
+    pub fn writes(&self) -> impl Iterator<Item = Tensor> + '_ {
+        self.writes.iter().flatten().copied()
+    }
+
+    fn new<const R: usize, const W: usize>(reads: [Option<Tensor>; R], writes: [Option<Tensor>; W]) -> Operands {
+        let mut operands = Operands::default();
+        operands.reads[..R].copy_from_slice(&reads);
+        operands.writes[..W].copy_from_slice(&writes);
+        operands
+    }
+}
+
+impl AttentionShape {
+    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask.
+    pub fn causal_multiply_adds(&self) -> u64 {
+        let pairs = self.sequences as u64 * triangle(self.sequence_length as u64);
+        pairs * self.heads as u64 * self.head_dim as u64
+    }
+}
+
+fn triangle(n: u64) -> u64 {
+    n * (n + 1) / 2
+}
+
+impl Op {
+    /// Multiply-adds and bytes. Attention counts the pairs of a causal mask; documents and windows need fewer.
+    pub fn cost(&self) -> Cost {
+        let operands = self.operands();
+        let moved_bytes = operands.reads().chain(operands.writes()).map(|tensor| tensor.size_bytes() as u64).sum();
+        Cost { multiply_adds: self.multiply_adds(), moved_bytes }
+    }
+
+    fn multiply_adds(&self) -> u64 {
+        match self {
+            Op::MatMul { orientation, a, out, .. } => {
+                let depth = match orientation {
+                    Orientation::Nt | Orientation::Nn => a.cols,
+                    Orientation::Tn => a.rows,
+                };
+                depth as u64 * out.len() as u64
+            }
+            Op::Attention { shape, .. } => 2 * shape.causal_multiply_adds(),
+            Op::AttentionBackward { shape, .. } => 5 * shape.causal_multiply_adds(),
+            Op::ColumnSum { .. }
+            | Op::Norm { .. }
+            | Op::NormBackwardInput { .. }
+            | Op::NormBackwardWeight { .. }
+            | Op::RotaryTable { .. }
+            | Op::Rotary { .. }
+            | Op::Activation { .. }
+            | Op::ActivationBackward { .. }
+            | Op::DropoutAdd { .. }
+            | Op::DropoutBackward { .. }
+            | Op::EmbeddingLookup { .. }
+            | Op::EmbeddingBackward { .. }
+            | Op::RowMax { .. }
+            | Op::SumExp { .. }
+            | Op::CrossEntropy { .. }
+            | Op::Accumulate { .. }
+            | Op::Fill { .. }
+            | Op::Copy { .. }
+            | Op::InitializeNormal { .. }
+            | Op::SquaredSum { .. }
+            | Op::LossSum { .. }
+            | Op::ClipCoefficient { .. }
+            | Op::AdamW { .. } => 0,
+        }
+    }
+
+    /// The tensors that the operation reads and writes.
+    pub fn operands(&self) -> Operands {
+        match *self {
+            Op::MatMul { a, b, bias, out, write, .. } => {
+                Operands::new([Some(a), Some(b), bias, out_if_accumulated(out, write)], [Some(out)])
+            }
+            Op::ColumnSum { x, out } => Operands::new([Some(x), Some(out)], [Some(out)]),
+            Op::Norm { x, weight, bias, y, stats, .. } => {
+                Operands::new([Some(x), Some(weight), bias], [Some(y), Some(stats)])
+            }
+            Op::NormBackwardInput { tensors: t, write } => Operands::new(
+                [Some(t.x), Some(t.weight), Some(t.stats), Some(t.dy), out_if_accumulated(t.dx, write)],
+                [Some(t.dx)],
+            ),
+            Op::NormBackwardWeight { x, stats, dy, dweight, dbias, .. } => {
+                Operands::new([Some(x), Some(stats), Some(dy), Some(dweight), dbias], [Some(dweight), dbias])
+            }
+            Op::RotaryTable { cos, sin, .. } => Operands::new([], [Some(cos), Some(sin)]),
+            Op::Rotary { x, positions, cos, sin, .. } => {
+                Operands::new([Some(x), Some(positions), Some(cos), Some(sin)], [Some(x)])
+            }
+            Op::Attention { q, k, v, visible, out, log_sum_exp, .. } => {
+                Operands::new([Some(q), Some(k), Some(v), Some(visible)], [Some(out), Some(log_sum_exp)])
+            }
+            Op::AttentionBackward { q, k, v, visible, out, log_sum_exp, dout, dq, dk, dv, scratch, .. } => {
+                Operands::new(
+                    [Some(q), Some(k), Some(v), Some(visible), Some(out), Some(log_sum_exp), Some(dout)],
+                    [Some(dq), Some(dk), Some(dv), Some(scratch)],
+                )
+            }
+            Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
+            Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
+            Op::DropoutAdd { x, bias, residual, out, .. } => Operands::new([Some(x), bias, residual], [Some(out)]),
+            Op::DropoutBackward { dy, dx, .. } => Operands::new([Some(dy)], [Some(dx)]),
+            Op::EmbeddingLookup { tokens, out, write, .. } => {
+                Operands::new([Some(tokens), out_if_accumulated(out, write)], [Some(out)])
+            }
+            Op::EmbeddingBackward { tokens, dy, dtable, .. } => {
+                Operands::new([Some(tokens), Some(dy), Some(dtable)], [Some(dtable)])
+            }
+            Op::RowMax { logits, out, .. } => Operands::new([Some(logits)], [Some(out)]),
+            Op::SumExp { logits, max, labels, sums, .. } => {
+                Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)])
+            }
+            Op::CrossEntropy { logits, max, sums, labels, loss, gradient_scale, .. } => Operands::new(
+                [Some(logits), Some(max), Some(sums), Some(labels)],
+                [Some(loss), gradient_scale.map(|_| logits)],
+            ),
+            Op::Accumulate { x, into } => Operands::new([Some(x), Some(into)], [Some(into)]),
+            Op::Fill { out, .. } => Operands::new([], [Some(out)]),
+            Op::Copy { from, to } => Operands::new([Some(from)], [Some(to)]),
+            Op::InitializeNormal { out, .. } => Operands::new([], [Some(out)]),
+            Op::SquaredSum { x, sums, .. } => Operands::new([Some(x), Some(sums)], [Some(sums)]),
+            Op::LossSum { loss, labels, sums, .. } => {
+                Operands::new([Some(loss), Some(labels), Some(sums)], [Some(sums)])
+            }
+            Op::ClipCoefficient { norm_sums, loss_sums, out, .. } => {
+                Operands::new([Some(norm_sums), Some(loss_sums)], [Some(out)])
+            }
+            Op::AdamW { param, grad, first_moment, second_moment, coefficient, .. } => Operands::new(
+                [Some(param), Some(grad), Some(first_moment), Some(second_moment), Some(coefficient)],
+                [Some(param), Some(first_moment), Some(second_moment)],
+            ),
+        }
+    }
+}
+
+fn out_if_accumulated(out: Tensor, write: crate::Write) -> Option<Tensor> {
+    match write {
+        crate::Write::Assign => None,
+        crate::Write::Accumulate => Some(out),
+    }
+}

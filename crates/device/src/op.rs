@@ -1,0 +1,270 @@
+//! Operations as values: what a layer asks of a device.
+//!
+//! Shapes: `T` tokens of a microbatch (`B` sequences of `S`), `D` hidden width, `F` feed-forward width, `V` vocabulary,
+//! all local to the rank. Every operation is deterministic: its bits depend on its inputs alone, not on the
+//! instruction set, the number of rows or the number of threads.
+
+use spec::{Activation, Norm, Pairing};
+
+use crate::Tensor;
+
+/// Whether a result replaces what was there or is added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// `out = result`
+    Assign,
+    /// `out = out + result`
+    Accumulate,
+}
+
+/// How a matrix product reads its operands; all are row-major, the sum runs over `K`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Orientation {
+    /// `out[M,N] = a[M,K] b[N,K]^T`: the forward pass, `Y[T,O] = X[T,I] W[O,I]^T`.
+    Nt,
+    /// `out[M,N] = a[M,K] b[K,N]`: gradient of the input, `dX = dY W`.
+    Nn,
+    /// `out[M,N] = a[K,M]^T b[K,N]`: gradient of the weights, `dW = dY^T X`.
+    Tn,
+}
+
+/// Which random numbers decide a dropout mask: a function of global indices, never of ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DropoutKey {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Optimizer step.
+    pub step: u32,
+    /// Which dropout of which layer.
+    pub site: u32,
+    /// Index of row 0 within the step: global sequence index x sequence length.
+    pub first_token: u64,
+    /// Global index of column 0 (of head 0, for attention probabilities).
+    pub first_channel: u32,
+    /// Probability of dropping; kept values are scaled by `1 / (1 - probability)`.
+    pub probability: f32,
+}
+
+/// Sizes of an attention operation on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Sequences in the microbatch.
+    pub sequences: usize,
+    /// Tokens per sequence.
+    pub sequence_length: usize,
+    /// Local query heads.
+    pub heads: usize,
+    /// Local key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+}
+
+/// Tensors of a norm's backward pass with respect to its input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormBackward {
+    /// Which norm.
+    pub norm: Norm,
+    /// The norm's input `x[R,C]`.
+    pub x: Tensor,
+    /// `weight[C]`.
+    pub weight: Tensor,
+    /// `[R,2]`: mean and reciprocal standard deviation, as the forward pass left them.
+    pub stats: Tensor,
+    /// Gradient of the norm's output `[R,C]`.
+    pub dy: Tensor,
+    /// Gradient of its input `[R,C]`.
+    pub dx: Tensor,
+}
+
+/// One operation. Each variant's sentence names its fields. Tensors are places, so an operation is `Copy` and can be recorded, replayed and printed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each variant's sentence describes its fields by name")]
+pub enum Op {
+    /// `out = a . b (+ bias[N])`, see [`Orientation`]. One chain of fused multiply-adds per element over `K` in blocks of a constant size.
+    MatMul { orientation: Orientation, a: Tensor, b: Tensor, bias: Option<Tensor>, out: Tensor, write: Write },
+    /// `out[N] += sum over rows of x[R,N]`: gradient of a bias.
+    ColumnSum { x: Tensor, out: Tensor },
+    /// `y[R,C] = norm(x[R,C]) * weight[C] + bias[C]`; `stats[R,2]` = mean, reciprocal standard deviation.
+    Norm { norm: Norm, x: Tensor, weight: Tensor, bias: Option<Tensor>, y: Tensor, stats: Tensor },
+    /// Gradient of a norm's input, assigned or added to `dx`.
+    NormBackwardInput { tensors: NormBackward, write: Write },
+    /// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)`, over rows.
+    NormBackwardWeight { norm: Norm, x: Tensor, stats: Tensor, dy: Tensor, dweight: Tensor, dbias: Option<Tensor> },
+    /// `cos[P,R/2]`, `sin[P,R/2]` for positions `0..P`: angle `p * base^(-2i/R)`, computed in double precision.
+    RotaryTable { cos: Tensor, sin: Tensor, base: f32 },
+    /// Rotates `x[T, heads*head_dim]` in place by `positions[T]`; `Backward` rotates the other way.
+    Rotary {
+        x: Tensor,
+        head_dim: usize,
+        positions: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        pairing: Pairing,
+        direction: Direction,
+    },
+    /// `out[T,H*d]`, `log_sum_exp[T,H]` of softmax attention of `q[T,H*d]` on `k,v[T,K*d]` of the same sequence;
+    /// `visible[T,2]` is the interval `[first, last)` of keys that a query sees. Never writes `S x S`.
+    Attention {
+        shape: AttentionShape,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        visible: Tensor,
+        scale: f32,
+        dropout: Option<DropoutKey>,
+        out: Tensor,
+        log_sum_exp: Tensor,
+    },
+    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again. `scratch`: see [`attention_scratch_len`].
+    AttentionBackward {
+        shape: AttentionShape,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        visible: Tensor,
+        scale: f32,
+        dropout: Option<DropoutKey>,
+        out: Tensor,
+        log_sum_exp: Tensor,
+        dout: Tensor,
+        dq: Tensor,
+        dk: Tensor,
+        dv: Tensor,
+        scratch: Tensor,
+    },
+    /// `y[T,F] = activation(x[T,F])`, gated kinds read `x[T,2F]` = gate | up.
+    Activation { activation: Activation, x: Tensor, y: Tensor },
+    /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept.
+    ActivationBackward { activation: Activation, x: Tensor, dy: Tensor, dx: Tensor, y: Tensor },
+    /// `out[T,D] = residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`.
+    DropoutAdd { x: Tensor, bias: Option<Tensor>, residual: Option<Tensor>, dropout: Option<DropoutKey>, out: Tensor },
+    /// `dx = mask * dy / (1 - p)`.
+    DropoutBackward { dy: Tensor, dropout: DropoutKey, dx: Tensor },
+    /// `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks.
+    EmbeddingLookup { tokens: Tensor, table: Tensor, first_row: usize, out: Tensor, write: Write },
+    /// `dtable[token - first_row] += dy[T,D]`, in ascending order of tokens' places.
+    EmbeddingBackward { tokens: Tensor, dy: Tensor, first_row: usize, dtable: Tensor },
+    /// `out[R] = max over the first valid_columns of logits[R,V/tp]`.
+    RowMax { logits: Tensor, valid_columns: usize, out: Tensor },
+    /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or ignored.
+    SumExp { logits: Tensor, valid_columns: usize, max: Tensor, labels: Tensor, first_row: usize, sums: Tensor },
+    /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; with `gradient_scale`, `logits` become
+    /// `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns.
+    CrossEntropy {
+        logits: Tensor,
+        valid_columns: usize,
+        max: Tensor,
+        sums: Tensor,
+        labels: Tensor,
+        first_row: usize,
+        gradient_scale: Option<f32>,
+        loss: Tensor,
+    },
+    /// `into += x`.
+    Accumulate { x: Tensor, into: Tensor },
+    /// `out = value` in every element.
+    Fill { out: Tensor, value: f32 },
+    /// `to = from`, row by row.
+    Copy { from: Tensor, to: Tensor },
+    /// Normal(0, std) for the part of a parameter that starts at global `(first_row, first_col)` of `[_, global_cols]`:
+    /// element values depend on (seed, parameter, global element) only.
+    InitializeNormal {
+        out: Tensor,
+        seed: u64,
+        parameter: u64,
+        std: f32,
+        first_row: usize,
+        first_col: usize,
+        global_cols: usize,
+    },
+    /// Adds the sum of squares of `x` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`spec::layout::SHARD_BLOCK`]
+    /// elements counted from `x`'s place `first_element` in its flat buffer are summed, rounded to fixed point and added as integers.
+    SquaredSum { x: Tensor, first_element: usize, sums: Tensor },
+    /// Adds the losses of `sequences` rows-groups of `loss[T]` and the number of valid `labels[T]` to `sums` (I64 limbs).
+    LossSum { loss: Tensor, labels: Tensor, sequences: usize, sums: Tensor },
+    /// From the step's sums: `out[4]` = gradient coefficient, global norm, mean loss, 1 if anything was not finite.
+    /// The coefficient is `nominal_tokens / valid tokens`, times `clip / norm` where the norm exceeds `clip`; 0 without valid tokens.
+    ClipCoefficient { norm_sums: Tensor, loss_sums: Tensor, nominal_tokens: f64, clip_norm: Option<f32>, out: Tensor },
+    /// One AdamW update of flat slices; the gradient is first multiplied by `coefficient[0]` (device scalar).
+    AdamW {
+        param: Tensor,
+        grad: Tensor,
+        first_moment: Tensor,
+        second_moment: Tensor,
+        coefficient: Tensor,
+        update: AdamWUpdate,
+    },
+}
+
+/// Which way a rotation turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// By the angle.
+    Forward,
+    /// By minus the angle: the transposed map.
+    Backward,
+}
+
+/// Scalars of an AdamW update at one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWUpdate {
+    /// Learning rate of this step.
+    pub learning_rate: f32,
+    /// Decoupled decay: `p *= 1 - learning_rate * weight_decay`.
+    pub weight_decay: f32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the denominator.
+    pub epsilon: f32,
+    /// Update number, counted from 1, for the bias corrections.
+    pub update: u32,
+}
+
+/// I64 words of a fixed-point sum: limbs of 32 bits that ranks add without carries, and a count of values that were not finite.
+pub const SUM_WORDS: usize = 6;
+
+/// Labels with this value do not count.
+pub const IGNORED_LABEL: i32 = -100;
+
+/// Floats of scratch that [`Op::AttentionBackward`] needs.
+pub fn attention_scratch_len(shape: &AttentionShape) -> usize {
+    // Per token and head: the row sum of dout * out.
+    shape.sequences * shape.sequence_length * shape.heads
+}
+
+impl Op {
+    /// The operation's name, for messages and records.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::MatMul { .. } => "mat_mul",
+            Op::ColumnSum { .. } => "column_sum",
+            Op::Norm { .. } => "norm",
+            Op::NormBackwardInput { .. } => "norm_backward_input",
+            Op::NormBackwardWeight { .. } => "norm_backward_weight",
+            Op::RotaryTable { .. } => "rotary_table",
+            Op::Rotary { .. } => "rotary",
+            Op::Attention { .. } => "attention",
+            Op::AttentionBackward { .. } => "attention_backward",
+            Op::Activation { .. } => "activation",
+            Op::ActivationBackward { .. } => "activation_backward",
+            Op::DropoutAdd { .. } => "dropout_add",
+            Op::DropoutBackward { .. } => "dropout_backward",
+            Op::EmbeddingLookup { .. } => "embedding_lookup",
+            Op::EmbeddingBackward { .. } => "embedding_backward",
+            Op::RowMax { .. } => "row_max",
+            Op::SumExp { .. } => "sum_exp",
+            Op::CrossEntropy { .. } => "cross_entropy",
+            Op::Accumulate { .. } => "accumulate",
+            Op::Fill { .. } => "fill",
+            Op::Copy { .. } => "copy",
+            Op::InitializeNormal { .. } => "initialize_normal",
+            Op::SquaredSum { .. } => "squared_sum",
+            Op::LossSum { .. } => "loss_sum",
+            Op::ClipCoefficient { .. } => "clip_coefficient",
+            Op::AdamW { .. } => "adamw",
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Dividing a count among parts, and naming the counts that would have divided.
+
+use std::ops::Range;
+
+/// Part `index` of `0..total` cut into `parts` contiguous parts whose lengths differ by at most
+/// one; the longer parts come first. Parts past the end are empty.
+///
+/// # Panics
+/// When `index` is not below `parts`.
+pub fn even_split(total: usize, parts: usize, index: usize) -> Range<usize> {
+    assert!(index < parts, "part {index} of {parts} does not exist");
+    let (short, longer_parts) = (total / parts, total % parts);
+    let start = index * short + index.min(longer_parts);
+    let len = short + usize::from(index < longer_parts);
+    start..start + len
+}
+
+/// The divisors of `number` in ascending order; none of zero.
+pub fn divisors(number: usize) -> Vec<usize> {
+    let mut small = Vec::new();
+    let mut large = Vec::new();
+    let mut candidate = 1;
+    while candidate <= number / candidate.max(1) {
+        if number.is_multiple_of(candidate) {
+            small.push(candidate);
+            if candidate != number / candidate {
+                large.push(number / candidate);
+            }
+        }
+        candidate += 1;
+    }
+    small.extend(large.into_iter().rev());
+    small
+}
+
+/// The numbers as a choice in a sentence: `1, 2, 4 or 8`; the end of a message such as "tensor
+/// parallelism 3 does not divide 8 heads; 1, 2, 4 or 8 would". Empty for no numbers.
+pub fn alternatives(numbers: &[usize]) -> String {
+    match numbers {
+        [] => String::new(),
+        [one] => one.to_string(),
+        [first @ .., last] => {
+            let first: Vec<String> = first.iter().map(usize::to_string).collect();
+            format!("{} or {last}", first.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn divisors_are_all_divisors_in_order() {
+        for number in 0..200usize {
+            let expected: Vec<usize> = (1..=number).filter(|d| number.is_multiple_of(*d)).collect();
+            assert_eq!(divisors(number), expected, "divisors of {number}");
+        }
+    }
+
+    #[test]
+    fn alternatives_read_as_a_sentence() {
+        assert_eq!(alternatives(&divisors(16)), "1, 2, 4, 8 or 16");
+        assert_eq!(alternatives(&[3]), "3");
+        assert_eq!(alternatives(&[]), "");
+    }
+
+    proptest! {
+        #[test]
+        fn parts_cover_the_total_in_order_and_evenly(total in 0usize..10_000, parts in 1usize..50) {
+            let mut next = 0;
+            for index in 0..parts {
+                let part = even_split(total, parts, index);
+                prop_assert_eq!(part.start, next);
+                prop_assert!(part.len() == total / parts || part.len() == total / parts + 1);
+                next = part.end;
+            }
+            prop_assert_eq!(next, total);
+        }
+    }
+}

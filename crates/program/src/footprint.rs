@@ -1,0 +1,31 @@
+//! How many bytes a unit needs per microbatch: recorded by running its code on a `MetaDevice`.
+
+/// Bytes of one unit kind for one microbatch on one tensor-parallel rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// The unit's output: the activation that the next unit reads. Its gradient has the same size.
+    pub output_bytes: usize,
+    /// Saved by the forward pass, read by the backward pass of the input only.
+    pub saved_until_input_bytes: usize,
+    /// Saved by the forward pass, read until the backward pass of the weights.
+    pub saved_until_weight_bytes: usize,
+    /// Written by the backward pass of the input for that of the weights.
+    pub pending_bytes: usize,
+    /// Temporary memory of the hungriest single instruction.
+    pub scratch_bytes: usize,
+}
+
+/// Footprints of all unit kinds, and what every rank needs besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprints {
+    /// Tokens, labels, positions and mask of a microbatch.
+    pub batch_bytes: usize,
+    /// Tables that never change (rotary angles) and the step's sums.
+    pub constant_bytes: usize,
+    /// The embedding.
+    pub embedding: Footprint,
+    /// A layer.
+    pub layer: Footprint,
+    /// The head.
+    pub head: Footprint,
+}

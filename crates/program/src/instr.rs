@@ -1,0 +1,79 @@
+//! The instructions of a training step. What they mean is written once, in `effects`.
+
+use std::fmt;
+
+use spec::{Microbatch, Unit};
+
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// Forward, backward, reduction, update.
+    Train,
+    /// Forward and loss.
+    Evaluate,
+    /// Forward and logits.
+    Generate,
+}
+
+/// One instruction of one pipeline rank. The unit of a send or receive is the one whose output (or whose
+/// output's gradient) travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the fields are the words of `spec::unit`")]
+pub enum Instr {
+    /// Fetches the tokens, labels, positions and masks of a microbatch. Every stage does, for they are functions of the data index.
+    Load { microbatch: Microbatch },
+    /// Computes a unit's output. The head's computes loss, gradient and weight gradients at once, by chunks of tokens.
+    Forward { unit: Unit, microbatch: Microbatch },
+    /// Computes again what the forward pass of the unit did not keep.
+    Recompute { unit: Unit, microbatch: Microbatch },
+    /// Gradient of a unit's input. The head's hands on what its forward pass computed.
+    BackwardInput { unit: Unit, microbatch: Microbatch },
+    /// Gradient of a unit's weights, accumulated. The head's is empty.
+    BackwardWeight { unit: Unit, microbatch: Microbatch },
+    /// Sends the unit's output to the rank of the next unit.
+    SendAct { unit: Unit, microbatch: Microbatch },
+    /// Receives the unit's output from the unit's rank.
+    RecvAct { unit: Unit, microbatch: Microbatch },
+    /// Sends the gradient of the unit's output to the unit's rank.
+    SendGrad { unit: Unit, microbatch: Microbatch },
+    /// Receives the gradient of the unit's output from the rank of the next unit.
+    RecvGrad { unit: Unit, microbatch: Microbatch },
+    /// Gathers the unit's parameters from their data-parallel shards.
+    GatherParams { unit: Unit },
+    /// Gives up the gathered parameters.
+    FreeParams { unit: Unit },
+    /// Sums the gradient of `unit`'s parameters that `by` accumulated, over the axes that each parameter needs.
+    ReduceGrads { unit: Unit, by: Unit },
+    /// Adds the two reduced gradients of a tied table, the embedding's first: between two ranks, or in place where one rank has both.
+    SumTied,
+    /// Global norm, loss and clip coefficient, over all ranks.
+    GradNorm,
+    /// Updates the unit's parameters (or this rank's shard of them).
+    OptimizerStep { unit: Unit },
+    /// Hands the unit's parameters and optimizer state to storage.
+    Save { unit: Unit },
+}
+
+impl fmt::Display for Instr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Instr::Load { microbatch } => write!(f, "load {microbatch}"),
+            Instr::Forward { unit, microbatch } => write!(f, "forward {unit}, {microbatch}"),
+            Instr::Recompute { unit, microbatch } => write!(f, "recompute {unit}, {microbatch}"),
+            Instr::BackwardInput { unit, microbatch } => write!(f, "backward input {unit}, {microbatch}"),
+            Instr::BackwardWeight { unit, microbatch } => write!(f, "backward weight {unit}, {microbatch}"),
+            Instr::SendAct { unit, microbatch } => write!(f, "send output of {unit}, {microbatch}"),
+            Instr::RecvAct { unit, microbatch } => write!(f, "receive output of {unit}, {microbatch}"),
+            Instr::SendGrad { unit, microbatch } => write!(f, "send gradient of {unit}, {microbatch}"),
+            Instr::RecvGrad { unit, microbatch } => write!(f, "receive gradient of {unit}, {microbatch}"),
+            Instr::GatherParams { unit } => write!(f, "gather parameters of {unit}"),
+            Instr::FreeParams { unit } => write!(f, "free parameters of {unit}"),
+            Instr::ReduceGrads { unit, by } if unit == by => write!(f, "reduce gradients of {unit}"),
+            Instr::ReduceGrads { unit, by } => write!(f, "reduce gradients of {unit} made by {by}"),
+            Instr::SumTied => f.write_str("sum gradients of the tied table"),
+            Instr::GradNorm => f.write_str("gradient norm"),
+            Instr::OptimizerStep { unit } => write!(f, "optimizer step of {unit}"),
+            Instr::Save { unit } => write!(f, "save {unit}"),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The flat buffer of a unit: all of its parameters in one piece, so that gathers, reductions and the optimizer work in place.
+
+use std::ops::Range;
+
+use crate::params::ParamSpec;
+
+/// Data-parallel shards end on a multiple of this many elements, which is also the block of the global norm:
+/// a block never lies on two ranks, so the norm has the same bits whatever is sharded.
+pub const SHARD_BLOCK: usize = 4096;
+
+/// Where one parameter's local part lies in its unit's flat buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// The declaration.
+    pub param: ParamSpec,
+    /// First element in the flat buffer.
+    pub offset: usize,
+    /// Local rows (1 for vectors).
+    pub rows: usize,
+    /// Local columns.
+    pub cols: usize,
+}
+
+impl Segment {
+    /// The segment's elements in the flat buffer.
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.rows * self.cols
+    }
+}
+
+/// A unit's flat buffer on one tensor-parallel rank: decayed parameters, then the rest, then padding.
+///
+/// The same for every ZeRO stage, so that the stage changes neither the order of sums nor their grouping.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnitLayout {
+    /// Parameters in buffer order, without gaps.
+    pub segments: Vec<Segment>,
+    /// Elements with weight decay, at the front.
+    pub decayed_len: usize,
+    /// Elements of parameters.
+    pub len: usize,
+    /// Equal contiguous slices that data parallelism may hold.
+    pub num_shards: usize,
+    /// Elements of one slice: a multiple of [`SHARD_BLOCK`].
+    pub shard_len: usize,
+}
+
+impl UnitLayout {
+    /// Lays out `params` (decayed first, as [`crate::params()`] returns them) for one of `tp` ranks and `num_shards` slices.
+    pub fn new(params: Vec<ParamSpec>, tp: usize, num_shards: usize) -> UnitLayout {
+        let mut offset = 0;
+        let mut decayed_len = 0;
+        let segments: Vec<Segment> = params
+            .into_iter()
+            .map(|param| {
+                let (rows, cols) = param.local_shape(tp);
+                let segment = Segment { param, offset, rows, cols };
+                offset += rows * cols;
+                if segment.param.decay {
+                    assert!(decayed_len == segment.offset, "decayed parameters come first in {}", segment.param.unit);
+                    decayed_len = offset;
+                }
+                segment
+            })
+            .collect();
+        let shard_len = offset.div_ceil(num_shards * SHARD_BLOCK) * SHARD_BLOCK;
+        UnitLayout { segments, decayed_len, len: offset, num_shards, shard_len }
+    }
+
+    /// Elements with padding: `num_shards * shard_len`.
+    pub fn padded_len(&self) -> usize {
+        self.num_shards * self.shard_len
+    }
+
+    /// Elements of slice `index`.
+    pub fn shard(&self, index: usize) -> Range<usize> {
+        index * self.shard_len..(index + 1) * self.shard_len
+    }
+
+    /// Whether the unit has no parameters (the embedding of a rotary model).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The segment of the parameter with this global name.
+    pub fn segment(&self, name: &str) -> Option<&Segment> {
+        self.segments.iter().find(|segment| segment.param.name == name)
+    }
+}

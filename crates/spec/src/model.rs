@@ -1,0 +1,132 @@
+//! A model described by data: sizes, norm, position, activation, biases, tying, dropout.
+
+use crate::unit::Tied;
+
+/// Which normalisation, with its epsilon.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// Layer norm (mean and variance, weight and bias) or RMS norm (weight only).
+    pub kind: NormKind,
+    /// Added to the variance or mean square.
+    pub epsilon: f32,
+}
+
+/// See [`Norm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// `(x - mean) / sqrt(var + eps) * weight + bias`
+    Layer,
+    /// `x / sqrt(mean(x^2) + eps) * weight`
+    Rms,
+}
+
+/// How a token learns its position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Position {
+    /// A learned table `[context, D]` added to the token embedding.
+    Learned,
+    /// Rotation of the first `rotary_dims` of each query and key head (RoPE).
+    Rotary {
+        /// Angle of pair `i` is `position * base^(-2 i / rotary_dims)`.
+        base: f32,
+        /// How many dims of each head are rotated; even, at most `head_dim`.
+        rotary_dims: usize,
+        /// Which dims form a pair.
+        pairing: Pairing,
+    },
+}
+
+/// Which dims of a head are rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// `(i, i + rotary_dims / 2)`: GPT-NeoX, Llama.
+    Half,
+    /// `(2i, 2i + 1)`: GPT-J.
+    Interleaved,
+}
+
+/// The function between the two linear maps of the feed-forward block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// GELU, tanh form.
+    GeluTanh,
+    /// GELU with the error function.
+    GeluErf,
+    /// `max(x, 0)`.
+    Relu,
+    /// `silu(gate) * up`.
+    SwiGlu,
+    /// `gelu_erf(gate) * up`.
+    GeGlu,
+}
+
+impl Activation {
+    /// 2 for gated activations, whose first linear map makes a gate beside each value; else 1.
+    pub fn inputs_per_output(self) -> usize {
+        match self {
+            Activation::GeluTanh | Activation::GeluErf | Activation::Relu => 1,
+            Activation::SwiGlu | Activation::GeGlu => 2,
+        }
+    }
+}
+
+/// Everything that defines the function that is learned, and its initial weights' distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// Transformer layers.
+    pub num_layers: usize,
+    /// Width `D` of the residual stream.
+    pub hidden: usize,
+    /// Query heads.
+    pub num_heads: usize,
+    /// Key and value heads; divides `num_heads`.
+    pub num_kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+    /// Width `F` of the feed-forward block (of its output side, for gated activations).
+    pub ffn_hidden: usize,
+    /// Tokens `V` that the model knows; rows added so that tensor parallelism divides them are not counted.
+    pub vocabulary: usize,
+    /// Longest sequence `S`.
+    pub context: usize,
+    /// Normalisation before attention, before the feed-forward block, and at the end.
+    pub norm: Norm,
+    /// Position information.
+    pub position: Position,
+    /// Feed-forward activation.
+    pub activation: Activation,
+    /// Whether linear maps have biases (query, key, value, attention output, up, down).
+    pub biases: bool,
+    /// Whether the head reads the token table.
+    pub tied_embeddings: bool,
+    /// Whether queries and keys are normalised per head (RMS norm with one weight of `head_dim`).
+    pub qk_norm: bool,
+    /// Dropout after the embedding and after both blocks of a layer.
+    pub dropout: f32,
+    /// Dropout of attention probabilities.
+    pub attention_dropout: f32,
+    /// Standard deviation of initial weights; maps back into the residual stream use `init_std / sqrt(2 L)`.
+    pub init_std: f32,
+}
+
+impl ModelSpec {
+    /// [`ModelSpec::tied_embeddings`] as a type.
+    pub fn tied(&self) -> Tied {
+        if self.tied_embeddings { Tied::Yes } else { Tied::No }
+    }
+
+    /// Columns of the query part of the fused projection: `num_heads * head_dim`.
+    pub fn query_width(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    /// Columns of the key (or value) part of the fused projection: `num_kv_heads * head_dim`.
+    pub fn key_width(&self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+
+    /// Vocabulary rows after padding, so that `tp` ranks hold equally many.
+    pub fn padded_vocabulary(&self, tp: usize) -> usize {
+        self.vocabulary.div_ceil(tp) * tp
+    }
+}

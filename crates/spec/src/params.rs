@@ -1,0 +1,301 @@
+//! The one list of parameters: [`params`] declares each once; everything else follows from it.
+
+use mesh::{Axis, AxisSet};
+
+use crate::model::{ModelSpec, NormKind, Position};
+use crate::parallelism::Parallelism;
+use crate::unit::Unit;
+
+/// How a parameter is split over tensor parallelism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharding {
+    /// Every tensor-parallel rank holds all of it.
+    Replicated,
+    /// Split evenly along a dim.
+    Split {
+        /// 0 for column-parallel matrices `W[F/tp, D]` and their biases, 1 for row-parallel ones `W[D, F/tp]`.
+        dim: usize,
+    },
+    /// Rows of the vocabulary, padded at the end so that every rank holds equally many.
+    VocabularyRows,
+}
+
+/// The value that a parameter is applied to. Where that value varies and the parameter does not, the
+/// gradient is summed ([`gradient_axes`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppliedTo {
+    /// The residual stream: equal on all tensor-parallel ranks.
+    Residual,
+    /// Attention heads: different on each tensor-parallel rank.
+    Heads,
+    /// Columns of the feed-forward block: different on each tensor-parallel rank.
+    Hidden,
+    /// Rows of the vocabulary: different on each tensor-parallel rank.
+    Vocabulary,
+}
+
+/// Distribution of initial values; element values are functions of (seed, name, global element).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// Normal with mean 0.
+    Normal {
+        /// Standard deviation.
+        std: f32,
+    },
+    /// All 0.
+    Zeros,
+    /// All 1.
+    Ones,
+}
+
+/// One declaration per parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamSpec {
+    /// Global name, unique in the model.
+    pub name: String,
+    /// Global shape, without padding: one or two dims.
+    pub shape: Vec<usize>,
+    /// Split over tensor parallelism.
+    pub sharding: Sharding,
+    /// The unit that holds it.
+    pub unit: Unit,
+    /// See [`AppliedTo`].
+    pub applied_to: AppliedTo,
+    /// Initial values.
+    pub init: Init,
+    /// Whether weight decay applies (matrices yes, norms and biases no).
+    pub decay: bool,
+}
+
+impl ParamSpec {
+    /// Elements of the whole parameter.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the parameter has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Identity for random numbers: FNV-1a of the name, so that it depends on no order and no layout.
+    pub fn id(&self) -> u64 {
+        self.name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    }
+
+    /// Local `(rows, cols)` on one of `tp` ranks; vectors are one row. Padding rows are included.
+    pub fn local_shape(&self, tp: usize) -> (usize, usize) {
+        let (rows, cols) = self.matrix_shape();
+        match (self.sharding, self.shape.len()) {
+            (Sharding::Replicated, _) => (rows, cols),
+            (Sharding::Split { dim: 0 }, 2) => (rows / tp, cols),
+            (Sharding::Split { .. }, _) => (rows, cols / tp),
+            (Sharding::VocabularyRows, _) => (rows.div_ceil(tp), cols),
+        }
+    }
+
+    /// Global `(rows, cols)`; vectors are one row.
+    pub fn matrix_shape(&self) -> (usize, usize) {
+        match self.shape.as_slice() {
+            [rows, cols] => (*rows, *cols),
+            other => (1, other.iter().product()),
+        }
+    }
+
+    /// Global `(row, col)` of the first local element on tensor-parallel position `position` of `tp`.
+    pub fn local_start(&self, tp: usize, position: usize) -> (usize, usize) {
+        let (rows, cols) = self.local_shape(tp);
+        match (self.sharding, self.shape.len()) {
+            (Sharding::Replicated, _) => (0, 0),
+            (Sharding::Split { dim: 0 }, 2) | (Sharding::VocabularyRows, _) => (position * rows, 0),
+            (Sharding::Split { .. }, _) => (0, position * cols),
+        }
+    }
+}
+
+/// The axes over which a parameter's gradient is summed: those on which the value that it is applied to varies
+/// and the parameter itself does not. Data always varies over the data axes.
+pub fn gradient_axes(param: &ParamSpec, _parallelism: &Parallelism) -> AxisSet {
+    let tensor = AxisSet::of(Axis::Tp);
+    let value_varies = match param.applied_to {
+        AppliedTo::Residual => AxisSet::NONE,
+        AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => tensor,
+    };
+    let param_varies = match param.sharding {
+        Sharding::Replicated => AxisSet::NONE,
+        Sharding::Split { .. } | Sharding::VocabularyRows => tensor,
+    };
+    value_varies.union(Parallelism::data_axes()).intersection(param_varies.complement())
+}
+
+/// The parameters of `unit`, decayed ones first: the order of its flat buffer.
+///
+/// Matrices that one multiplication reads together (query, key, value; gate, up) are separate parameters side by side.
+pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
+    let mut list = match unit {
+        Unit::Table => vec![table(model)],
+        Unit::Embedding => embedding(model),
+        Unit::Layer(layer) => layer_params(model, layer),
+        Unit::Head => head(model),
+    };
+    // A stable sort: within the decayed and the rest the declared order stays.
+    list.sort_by_key(|param| !param.decay);
+    list
+}
+
+/// Number of parameters of the whole model, each counted once, padding not counted.
+pub fn unique_parameters(model: &ModelSpec) -> u64 {
+    let table_and_ends = [Unit::Table, Unit::Embedding, Unit::Head];
+    let layers = (0..model.num_layers as u32).map(Unit::Layer);
+    table_and_ends.into_iter().chain(layers).flat_map(|unit| params(model, unit)).map(|param| param.len() as u64).sum()
+}
+
+fn table(model: &ModelSpec) -> ParamSpec {
+    ParamSpec {
+        name: "embedding.token.weight".into(),
+        shape: vec![model.vocabulary, model.hidden],
+        sharding: Sharding::VocabularyRows,
+        unit: Unit::Table,
+        applied_to: AppliedTo::Vocabulary,
+        init: Init::Normal { std: model.init_std },
+        decay: true,
+    }
+}
+
+fn embedding(model: &ModelSpec) -> Vec<ParamSpec> {
+    match model.position {
+        Position::Rotary { .. } => vec![],
+        Position::Learned => vec![ParamSpec {
+            name: "embedding.position.weight".into(),
+            shape: vec![model.context, model.hidden],
+            sharding: Sharding::Replicated,
+            unit: Unit::Embedding,
+            applied_to: AppliedTo::Residual,
+            init: Init::Normal { std: model.init_std },
+            decay: true,
+        }],
+    }
+}
+
+fn head(model: &ModelSpec) -> Vec<ParamSpec> {
+    let mut list = norm(model, Unit::Head, "head.norm");
+    if !model.tied_embeddings {
+        list.push(ParamSpec { name: "head.output.weight".into(), unit: Unit::Head, ..table(model) });
+    }
+    list
+}
+
+/// A norm over the residual stream: weight and, for layer norm, bias.
+fn norm(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
+    let vector = |part: &str, init| ParamSpec {
+        name: format!("{name}.{part}"),
+        shape: vec![model.hidden],
+        sharding: Sharding::Replicated,
+        unit,
+        applied_to: AppliedTo::Residual,
+        init,
+        decay: false,
+    };
+    match model.norm.kind {
+        NormKind::Layer => vec![vector("weight", Init::Ones), vector("bias", Init::Zeros)],
+        NormKind::Rms => vec![vector("weight", Init::Ones)],
+    }
+}
+
+fn layer_params(model: &ModelSpec, layer: u32) -> Vec<ParamSpec> {
+    let unit = Unit::Layer(layer);
+    let prefix = format!("layers.{layer}");
+    let mut list = norm(model, unit, &format!("{prefix}.attention_norm"));
+    list.extend(attention(model, unit, &format!("{prefix}.attention")));
+    list.extend(norm(model, unit, &format!("{prefix}.ffn_norm")));
+    list.extend(feed_forward(model, unit, &format!("{prefix}.ffn")));
+    list
+}
+
+/// Standard deviation of maps back into the residual stream, so that its variance does not grow with depth.
+fn residual_std(model: &ModelSpec) -> f32 {
+    (f64::from(model.init_std) / (2.0 * model.num_layers.max(1) as f64).sqrt()) as f32
+}
+
+/// `W[outputs, inputs]` and, where the model has biases, `b[outputs]`.
+fn linear(
+    model: &ModelSpec,
+    unit: Unit,
+    name: &str,
+    shape: [usize; 2],
+    direction: Direction,
+    inside: AppliedTo,
+) -> Vec<ParamSpec> {
+    let (sharding, std, bias_sharding, bias_applied_to) = match direction {
+        Direction::Column => (Sharding::Split { dim: 0 }, model.init_std, Sharding::Split { dim: 0 }, inside),
+        // The bias of a row-parallel map is added once, after the partial sums are joined.
+        Direction::Row => (Sharding::Split { dim: 1 }, residual_std(model), Sharding::Replicated, AppliedTo::Residual),
+    };
+    let mut list = vec![ParamSpec {
+        name: format!("{name}.weight"),
+        shape: shape.to_vec(),
+        sharding,
+        unit,
+        applied_to: inside,
+        init: Init::Normal { std },
+        decay: true,
+    }];
+    if model.biases {
+        list.push(ParamSpec {
+            name: format!("{name}.bias"),
+            shape: vec![shape[0]],
+            sharding: bias_sharding,
+            unit,
+            applied_to: bias_applied_to,
+            init: Init::Zeros,
+            decay: false,
+        });
+    }
+    list
+}
+
+/// Which dim of a linear map tensor parallelism splits.
+#[derive(Clone, Copy)]
+enum Direction {
+    /// Outputs are split: `W[F/tp, D]`.
+    Column,
+    /// Inputs are split: `W[D, F/tp]`; outputs are partial sums.
+    Row,
+}
+
+fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
+    let (hidden, query, key) = (model.hidden, model.query_width(), model.key_width());
+    let column = |part: &str, outputs| {
+        linear(model, unit, &format!("{name}.{part}"), [outputs, hidden], Direction::Column, AppliedTo::Heads)
+    };
+    let mut list = column("query", query);
+    list.extend(column("key", key));
+    list.extend(column("value", key));
+    list.extend(linear(model, unit, &format!("{name}.output"), [hidden, query], Direction::Row, AppliedTo::Heads));
+    if model.qk_norm {
+        // One weight for all heads, applied to heads that differ between ranks: its gradient is summed over tp.
+        list.extend(["query_norm", "key_norm"].map(|part| ParamSpec {
+            name: format!("{name}.{part}.weight"),
+            shape: vec![model.head_dim],
+            sharding: Sharding::Replicated,
+            unit,
+            applied_to: AppliedTo::Heads,
+            init: Init::Ones,
+            decay: false,
+        }));
+    }
+    list
+}
+
+fn feed_forward(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
+    let (hidden, ffn) = (model.hidden, model.ffn_hidden);
+    let column = |part: &str| {
+        linear(model, unit, &format!("{name}.{part}"), [ffn, hidden], Direction::Column, AppliedTo::Hidden)
+    };
+    let mut list = if model.activation.inputs_per_output() == 2 { column("gate") } else { vec![] };
+    list.extend(column("up"));
+    list.extend(linear(model, unit, &format!("{name}.down"), [hidden, ffn], Direction::Row, AppliedTo::Hidden));
+    list
+}

@@ -1,0 +1,65 @@
+//! The optimisation of a run: steps, batch, learning rate, AdamW, clipping.
+
+/// Shape of the learning rate after the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LearningRateSchedule {
+    /// Half a cosine from peak to minimum.
+    Cosine,
+    /// A straight line from peak to minimum.
+    Linear,
+    /// The peak throughout.
+    Constant,
+}
+
+/// Everything about the optimisation that is not the model and not the parallelism.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainSpec {
+    /// Optimizer steps of the run.
+    pub steps: u32,
+    /// Sequences per optimizer step, over all ranks. The primary quantity: data parallelism and the
+    /// microbatch size only decide how it is computed.
+    pub global_batch: usize,
+    /// Tokens per sequence; at most the model's context.
+    pub sequence_length: usize,
+    /// Peak learning rate.
+    pub learning_rate: f32,
+    /// Learning rate at the end of the decay.
+    pub min_learning_rate: f32,
+    /// Steps over which the learning rate rises linearly from 0.
+    pub warmup_steps: u32,
+    /// Shape after the warm-up.
+    pub schedule: LearningRateSchedule,
+    /// Decoupled weight decay; not applied to norms and biases.
+    pub weight_decay: f32,
+    /// AdamW's decay of the first moment.
+    pub beta1: f32,
+    /// AdamW's decay of the second moment.
+    pub beta2: f32,
+    /// AdamW's denominator offset.
+    pub epsilon: f32,
+    /// Largest global gradient norm; `None` leaves gradients as they are.
+    pub clip_norm: Option<f32>,
+    /// Seed of initial weights, dropout and data order.
+    pub seed: u64,
+}
+
+impl TrainSpec {
+    /// Learning rate of `step`, counted from 0: linear warm-up that reaches the peak at `warmup_steps`, then the schedule.
+    pub fn learning_rate_at(&self, step: u32) -> f32 {
+        let peak = f64::from(self.learning_rate);
+        let minimum = f64::from(self.min_learning_rate);
+        if step < self.warmup_steps {
+            return (peak * f64::from(step + 1) / f64::from(self.warmup_steps)) as f32;
+        }
+        let decay_steps = self.steps.saturating_sub(self.warmup_steps).max(1);
+        let progress = (f64::from(step - self.warmup_steps) / f64::from(decay_steps)).min(1.0);
+        let rate = match self.schedule {
+            LearningRateSchedule::Cosine => {
+                minimum + (peak - minimum) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
+            }
+            LearningRateSchedule::Linear => peak + (minimum - peak) * progress,
+            LearningRateSchedule::Constant => peak,
+        };
+        rate as f32
+    }
+}

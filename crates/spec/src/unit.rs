@@ -1,0 +1,126 @@
+//! The words for pieces of a model and of a batch: [`Unit`], [`Stage`], [`Microbatch`].
+
+use std::fmt;
+
+/// What is gathered and reduced together (FSDP's unit).
+///
+/// `Embedding`, `Layer` and `Head` also compute. `Table`, the token-embedding table, only holds parameters:
+/// it is a unit of its own because a tied model reads it at both ends of the pipeline, with one gradient
+/// accumulator per use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// The token-embedding table `W[V/tp, D]`.
+    Table,
+    /// The rest of the input: learned positions, if the model has them.
+    Embedding,
+    /// One transformer layer, counted from 0 over the whole model.
+    Layer(u32),
+    /// Final norm, output matrix (unless tied) and loss.
+    Head,
+}
+
+impl Unit {
+    /// The computing units of a model in forward order: embedding, layers, head.
+    pub fn computing(num_layers: usize) -> impl DoubleEndedIterator<Item = Unit> + Clone {
+        std::iter::once(Unit::Embedding)
+            .chain((0..num_layers as u32).map(Unit::Layer))
+            .chain(std::iter::once(Unit::Head))
+    }
+
+    /// The computing unit whose output this unit reads, or `None` for the embedding and the table.
+    pub fn previous(self, num_layers: usize) -> Option<Unit> {
+        match self {
+            Unit::Table | Unit::Embedding => None,
+            Unit::Layer(0) => Some(Unit::Embedding),
+            Unit::Layer(layer) => Some(Unit::Layer(layer - 1)),
+            Unit::Head if num_layers == 0 => Some(Unit::Embedding),
+            Unit::Head => Some(Unit::Layer(num_layers as u32 - 1)),
+        }
+    }
+
+    /// The units whose parameters this computing unit reads, in flat-buffer order.
+    pub fn reads_parameters_of(self, tied_embeddings: Tied) -> &'static [UnitKind] {
+        match (self, tied_embeddings) {
+            (Unit::Table, _) => &[],
+            (Unit::Embedding, _) => &[UnitKind::Table, UnitKind::Embedding],
+            (Unit::Layer(_), _) => &[UnitKind::Layer],
+            (Unit::Head, Tied::Yes) => &[UnitKind::Table, UnitKind::Head],
+            (Unit::Head, Tied::No) => &[UnitKind::Head],
+        }
+    }
+
+    /// The unit without its layer number: units of one kind have equal shapes and costs.
+    pub fn kind(self) -> UnitKind {
+        match self {
+            Unit::Table => UnitKind::Table,
+            Unit::Embedding => UnitKind::Embedding,
+            Unit::Layer(_) => UnitKind::Layer,
+            Unit::Head => UnitKind::Head,
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unit::Table => f.write_str("table"),
+            Unit::Embedding => f.write_str("embedding"),
+            Unit::Layer(layer) => write!(f, "layer {layer}"),
+            Unit::Head => f.write_str("head"),
+        }
+    }
+}
+
+/// A [`Unit`] without its layer number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UnitKind {
+    /// See [`Unit::Table`].
+    Table,
+    /// See [`Unit::Embedding`].
+    Embedding,
+    /// See [`Unit::Layer`].
+    Layer,
+    /// See [`Unit::Head`].
+    Head,
+}
+
+impl UnitKind {
+    /// The unit of this kind that `user` reads: its own layer for layers, the single one otherwise.
+    pub fn of(self, user: Unit) -> Unit {
+        match self {
+            UnitKind::Table => Unit::Table,
+            UnitKind::Embedding => Unit::Embedding,
+            UnitKind::Layer => user,
+            UnitKind::Head => Unit::Head,
+        }
+    }
+}
+
+/// Whether the head reads the token table (weights shared between input and output).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tied {
+    /// The head multiplies with the token table.
+    Yes,
+    /// The head has an output matrix of its own.
+    No,
+}
+
+/// A contiguous slice of the model's units: `0 .. pp * stages_per_rank`, in forward order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stage(pub u32);
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stage {}", self.0)
+    }
+}
+
+/// One forward/backward grain of a step, counted from 0 within the step and the data-parallel replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Microbatch(pub u32);
+
+impl fmt::Display for Microbatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "microbatch {}", self.0)
+    }
+}
