@@ -28,12 +28,7 @@ const fn next_key(key: [u32; 2]) -> [u32; 2] {
 const fn round(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let (high0, low0) = multiply(MULTIPLIERS[0], counter[0]);
     let (high1, low1) = multiply(MULTIPLIERS[1], counter[2]);
-    [
-        high1 ^ counter[1] ^ key[0],
-        low1,
-        high0 ^ counter[3] ^ key[1],
-        low0,
-    ]
+    [high1 ^ counter[1] ^ key[0], low1, high0 ^ counter[3] ^ key[1], low0]
 }
 
 /// Four random words for `counter` under `key`: Philox4x32 with ten rounds.
@@ -62,12 +57,7 @@ pub fn philox4x32_10_x16(counters: [[u32; 16]; 4], key: [u32; 2]) -> [[u32; 16];
         }
         let [mut out0, mut out1, mut out2, mut out3] = [[0; 16]; 4];
         for lane in 0..16 {
-            let counter = [
-                words[0][lane],
-                words[1][lane],
-                words[2][lane],
-                words[3][lane],
-            ];
+            let counter = [words[0][lane], words[1][lane], words[2][lane], words[3][lane]];
             [out0[lane], out1[lane], out2[lane], out3[lane]] = round(counter, key);
         }
         words = [out0, out1, out2, out3];
@@ -86,19 +76,14 @@ mod tests {
         assert_eq!(zero, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         let ones = philox4x32_10([u32::MAX; 4], [u32::MAX; 2]);
         assert_eq!(ones, [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
-        let pi = philox4x32_10(
-            [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
-            [0xa409_3822, 0x299f_31d0],
-        );
+        let pi = philox4x32_10([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]);
         assert_eq!(pi, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
     }
 
     #[test]
     fn sixteen_blocks_equal_single_blocks() {
         let counters: [[u32; 16]; 4] = std::array::from_fn(|word| {
-            std::array::from_fn(|lane| {
-                (word as u32 * 0x9e37 + lane as u32).wrapping_mul(0x85eb_ca6b)
-            })
+            std::array::from_fn(|lane| (word as u32 * 0x9e37 + lane as u32).wrapping_mul(0x85eb_ca6b))
         });
         let key = key_of_seed(0x0123_4567_89ab_cdef);
         assert_eq!(key, [0x89ab_cdef, 0x0123_4567]);
