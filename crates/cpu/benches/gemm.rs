@@ -1,0 +1,127 @@
+//! Speed of GEMM on one thread beside a peer and the machine's peak: `cargo bench -p cpu --bench gemm [-- FILTER]`.
+//!
+//! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use cpu::gemm::{Orientation, PackingBuffers, Product, Write, gemm};
+use cpu::instruction_set::InstructionSet;
+use cpu::meter::Meter;
+use cpu::view::{MatMut, MatRef};
+
+#[path = "peak.rs"]
+mod peak;
+
+/// Tokens, inputs and outputs of linear layers: small, medium, a vocabulary head, and those of equality tests.
+const LAYERS: [(usize, usize, usize); 9] = [
+    (512, 256, 256),
+    (512, 768, 768),
+    (512, 768, 3072),
+    (512, 3072, 768),
+    (1024, 768, 50304),
+    (64, 256, 1024),
+    (48, 48, 192),
+    (16, 24, 96),
+    (8, 12, 200),
+];
+
+struct Bench {
+    orientation: Orientation,
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+}
+
+impl Bench {
+    fn new(orientation: Orientation, (tokens, inputs, outputs): (usize, usize, usize)) -> Self {
+        let (m, n, k) = match orientation {
+            Orientation::Nt => (tokens, outputs, inputs),
+            Orientation::Nn => (tokens, inputs, outputs),
+            Orientation::Tn => (outputs, inputs, tokens),
+        };
+        let values = |len: usize| (0..len).map(|i| (i * 37 % 101) as f32 / 101.0 - 0.5).collect();
+        Self { orientation, m, n, k, a: values(m * k), b: values(k * n), c: vec![0.0; m * n] }
+    }
+
+    fn ours(&mut self, instruction_set: InstructionSet, packing: &mut PackingBuffers, meter: &Meter) {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let product = match self.orientation {
+            Orientation::Nt => Product::nt(MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, n, k)),
+            Orientation::Nn => Product::nn(MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, k, n)),
+            Orientation::Tn => Product::tn(MatRef::dense(&self.a, k, m), MatRef::dense(&self.b, k, n)),
+        };
+        let c = MatMut::dense(&mut self.c, m, n);
+        gemm(product, c, Write::Assign, None, packing, instruction_set, meter);
+    }
+
+    fn peer(&mut self) {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let (a_column, a_row) = match self.orientation {
+            Orientation::Nt | Orientation::Nn => (1, k as isize),
+            Orientation::Tn => (m as isize, 1),
+        };
+        let (b_column, b_row) = match self.orientation {
+            Orientation::Nt => (k as isize, 1),
+            Orientation::Nn | Orientation::Tn => (1, n as isize),
+        };
+        let (a, b) = (self.a.as_ptr(), self.b.as_ptr());
+        let c = self.c.as_mut_ptr();
+        // SAFETY: the strides are those of dense matrices of the bench's shape.
+        unsafe {
+            let alone = gemm::Parallelism::None;
+            gemm::gemm(
+                m, n, k, c, 1, n as isize, false, a, a_column, a_row, b, b_column, b_row, 0.0, 1.0, false, false,
+                false, alone,
+            );
+        }
+    }
+
+    fn flops(&self) -> f64 {
+        2.0 * (self.m * self.n * self.k) as f64
+    }
+}
+
+/// Seconds per run, averaged over enough runs to take a millisecond.
+fn seconds(flops: f64, mut run: impl FnMut()) -> f64 {
+    let repeats = (1e8 / flops).ceil() as usize;
+    let start = Instant::now();
+    for _ in 0..repeats {
+        run();
+    }
+    start.elapsed().as_secs_f64() / repeats as f64
+}
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let packing = &mut PackingBuffers::new();
+    let meter = &Meter::new();
+    let sets: Vec<_> = InstructionSet::available().into_iter().filter(|set| *set != InstructionSet::Scalar).collect();
+    for set in &sets {
+        println!("peak {set:?}: {:.1} GFLOP/s", peak::gflops(*set));
+    }
+    println!("{:34} {:>8} {:>8} {:>8}", "m x n x k", "peer", "Avx512", "Avx2");
+    for layer in LAYERS {
+        for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {
+            let mut bench = Bench::new(orientation, layer);
+            let name = format!("{orientation:?} {} x {} x {}", bench.m, bench.n, bench.k);
+            if filter.as_ref().is_some_and(|filter| !name.contains(filter)) {
+                continue;
+            }
+            let flops = bench.flops();
+            let rounds = (2e10 / flops).clamp(2.0, 30.0) as usize;
+            let mut best = vec![f64::INFINITY; 1 + sets.len()];
+            for _ in 0..rounds {
+                best[0] = best[0].min(seconds(flops, || black_box(&mut bench).peer()));
+                for (best, set) in best[1..].iter_mut().zip(&sets) {
+                    *best = best.min(seconds(flops, || black_box(&mut bench).ours(*set, packing, meter)));
+                }
+            }
+            let speeds: Vec<_> = best.iter().map(|seconds| format!("{:8.1}", flops / seconds / 1e9)).collect();
+            println!("{name:34} {}", speeds.join(" "));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The loops around the tiles: blocks of N, K and M, the packing of each, and the tiles of a block.
+
+use super::kernels::{Kernels, MAX_VECTORS};
+use super::pack::Block;
+use super::packing_buffers::PackingBuffers;
+use super::tile::{Tile, TileKernel};
+use super::{K_BLOCK, Orientation, Write};
+use crate::meter::Meter;
+
+/// Rows of A per packed block: with [`K_BLOCK`] steps, 224 KiB that stay in the L2 cache.
+const M_BLOCK: usize = 224;
+/// Columns of B per packed block: with [`K_BLOCK`] steps, 2 MiB that stay in the L3 cache.
+const N_BLOCK: usize = 2048;
+
+/// Elements of a packed block of A: on AVX2, 38 panels of 6 rows and 2 of padding (sixteen of 14 + 2 on AVX-512).
+pub(super) const PACKED_A: usize = M_BLOCK.div_ceil(6) * 8 * K_BLOCK;
+/// Elements of a packed block of B.
+pub(super) const PACKED_B: usize = N_BLOCK * K_BLOCK;
+
+/// A step-major or row-major A is read in place for at most this many columns.
+const DIRECT_A_COLUMNS: usize = 64;
+/// A row-major B is read in place for at most this many rows.
+const DIRECT_B_ROWS: usize = 56;
+
+/// A product as addresses. `a_stride` and the like are the row strides of the matrices as they lie in memory.
+pub(super) struct Problem {
+    pub orientation: Orientation,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a: *const f32,
+    pub a_stride: usize,
+    pub b: *const f32,
+    pub b_stride: usize,
+    pub c: *mut f32,
+    pub c_stride: usize,
+    pub write: Write,
+    pub bias: *const f32,
+}
+
+/// A block of A or B, in place or packed, as tiles read it.
+struct Panels {
+    start: *const f32,
+    /// From one panel to the next.
+    panel_stride: usize,
+    /// The tile's stride of this operand.
+    stride: usize,
+}
+
+/// A range of one of the three sizes.
+#[derive(Clone, Copy)]
+struct Range {
+    start: usize,
+    len: usize,
+}
+
+/// Cuts `0..len` into ranges of `block`; one empty range if there is nothing to cut.
+fn ranges(len: usize, block: usize) -> impl Iterator<Item = Range> {
+    (0..len.max(1)).step_by(block).map(move |start| Range { start, len: block.min(len - start) })
+}
+
+/// Computes the product.
+///
+/// # Safety
+/// The problem's addresses are valid for its shape, nothing else has access to C, and the machine has the instructions
+/// of the kernels.
+pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packing: &mut PackingBuffers, meter: &Meter) {
+    if problem.m == 0 || problem.n == 0 {
+        return;
+    }
+    let (packed_a, packed_b) = packing.blocks();
+    // As many blocks of columns as needed, of as equal widths as possible.
+    let max_columns = kernels.max_columns();
+    let block_columns = problem.n.div_ceil(problem.n.div_ceil(N_BLOCK)).next_multiple_of(max_columns);
+    for columns in ranges(problem.n, block_columns) {
+        for steps in ranges(problem.k, K_BLOCK) {
+            // SAFETY: the block lies inside B, and its packed form inside its buffer.
+            let b = unsafe { right_panels(kernels, problem, columns, steps, packed_b) };
+            for rows in ranges(problem.m, M_BLOCK) {
+                // As many panels as needed, of as equal heights as possible.
+                let panel_rows = rows.len.div_ceil(rows.len.div_ceil(kernels.max_rows()));
+                // SAFETY: the blocks lie inside A and C, and the packed form of A inside its buffer.
+                unsafe {
+                    let (a, tiles) = left_panels(kernels, problem, rows, panel_rows, steps, packed_a);
+                    let block = CBlock { rows, panel_rows, columns, steps };
+                    run_tiles(kernels, problem, &block, (&a, tiles), &b, meter);
+                }
+            }
+        }
+    }
+}
+
+/// A block of A as panels of `panel_rows` rows, packed if that pays, and the tile kernels that read it.
+///
+/// # Safety
+/// As for [`multiply`]; `packed` has room for `PACKED_A` elements.
+unsafe fn left_panels(
+    kernels: &Kernels,
+    problem: &Problem,
+    rows: Range,
+    panel_rows: usize,
+    steps: Range,
+    packed: *mut f32,
+) -> (Panels, &'static [[TileKernel; MAX_VECTORS]]) {
+    let stride = problem.a_stride;
+    let (offset, row_stride, in_place, pack) = match problem.orientation {
+        Orientation::Nt | Orientation::Nn => {
+            let offset = rows.start * stride + steps.start;
+            (offset, stride, kernels.row_major, kernels.pack_transposed)
+        }
+        Orientation::Tn => {
+            let offset = steps.start * stride + rows.start;
+            (offset, 1, kernels.step_major, kernels.pack_copied)
+        }
+    };
+    // SAFETY: the offset is that of the block's first element, or of the end of A if the block is empty.
+    let source = unsafe { problem.a.add(offset) };
+    if problem.n <= DIRECT_A_COLUMNS {
+        let panels = Panels { start: source, panel_stride: panel_rows * row_stride, stride };
+        return (panels, in_place);
+    }
+    let panel = kernels.lanes;
+    let block = Block {
+        source,
+        source_stride: stride,
+        lanes: rows.len,
+        steps: steps.len,
+        target: packed,
+        panel,
+        panel_stride: panel * steps.len,
+        panel_lanes: panel_rows,
+    };
+    assert!(rows.len.div_ceil(panel_rows) * block.panel_stride <= PACKED_A, "packed block of A");
+    // SAFETY: the source is a block of A, and the assertion says that the panels fit.
+    unsafe { pack(&block) };
+    let panels = Panels { start: packed, panel_stride: block.panel_stride, stride: panel };
+    (panels, kernels.step_major)
+}
+
+/// A block of B as panels of the kernels' columns, packed if that is needed or pays.
+///
+/// # Safety
+/// As for [`multiply`]; `packed` has room for `PACKED_B` elements.
+unsafe fn right_panels(kernels: &Kernels, problem: &Problem, columns: Range, steps: Range, packed: *mut f32) -> Panels {
+    let stride = problem.b_stride;
+    let panel = kernels.max_columns();
+    let (offset, pack) = match problem.orientation {
+        Orientation::Nt => (columns.start * stride + steps.start, kernels.pack_transposed),
+        Orientation::Nn | Orientation::Tn => (steps.start * stride + columns.start, kernels.pack_copied),
+    };
+    // SAFETY: the offset is that of the block's first element, or of the end of B if the block is empty.
+    let source = unsafe { problem.b.add(offset) };
+    let row_major = !matches!(problem.orientation, Orientation::Nt);
+    if row_major && problem.m <= DIRECT_B_ROWS {
+        return Panels { start: source, panel_stride: panel, stride };
+    }
+    let block = Block {
+        source,
+        source_stride: stride,
+        lanes: columns.len,
+        steps: steps.len,
+        target: packed,
+        panel,
+        panel_stride: panel * steps.len,
+        panel_lanes: panel,
+    };
+    assert!(columns.len.div_ceil(panel) * block.panel_stride <= PACKED_B, "packed block of B");
+    // SAFETY: the source is a block of B, and the assertion says that the panels fit.
+    unsafe { pack(&block) };
+    Panels { start: packed, panel_stride: block.panel_stride, stride: panel }
+}
+
+/// A block of C and the steps of K that are added to it.
+struct CBlock {
+    rows: Range,
+    panel_rows: usize,
+    columns: Range,
+    steps: Range,
+}
+
+/// Runs all tiles of a block of C.
+///
+/// # Safety
+/// As for [`multiply`]; the panels hold the block's rows, columns and steps.
+unsafe fn run_tiles(
+    kernels: &Kernels,
+    problem: &Problem,
+    block: &CBlock,
+    (a, tiles): (&Panels, &[[TileKernel; MAX_VECTORS]]),
+    b: &Panels,
+    meter: &Meter,
+) {
+    let CBlock { rows, panel_rows, columns, steps } = *block;
+    let is_first = steps.start == 0;
+    let is_last = steps.start + steps.len == problem.k;
+    let write = if is_first { problem.write } else { Write::Accumulate };
+    let max_columns = kernels.max_columns();
+    for (b_panel, column) in (0..columns.len).step_by(max_columns).enumerate() {
+        let tile_columns = max_columns.min(columns.len - column);
+        let vectors = tile_columns.div_ceil(kernels.lanes);
+        for (a_panel, row) in (0..rows.len).step_by(panel_rows).enumerate() {
+            let tile_rows = panel_rows.min(rows.len - row);
+            // SAFETY: the tile lies inside the block of C, and its operands inside the panels; the kernel is the one
+            // for its rows and registers.
+            unsafe {
+                let column_of_c = columns.start + column;
+                let tile = Tile {
+                    steps: steps.len,
+                    a: a.start.add(a_panel * a.panel_stride),
+                    a_stride: a.stride,
+                    b: b.start.add(b_panel * b.panel_stride),
+                    b_stride: b.stride,
+                    c: problem.c.add((rows.start + row) * problem.c_stride + column_of_c),
+                    c_stride: problem.c_stride,
+                    columns: tile_columns,
+                    write,
+                    bias: if is_last && !problem.bias.is_null() {
+                        problem.bias.add(column_of_c)
+                    } else {
+                        std::ptr::null()
+                    },
+                };
+                tiles[tile_rows - 1][vectors - 1](&tile);
+            }
+            meter.add_multiply_adds((tile_rows * tile_columns * steps.len) as u64);
+        }
+    }
+}

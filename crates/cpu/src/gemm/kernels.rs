@@ -1,0 +1,108 @@
+//! The kernels of each instruction set, as tables of functions that were compiled for it.
+
+use super::pack::{self, Block, PackKernel};
+use super::tile::{self, Layout, RowMajor, StepMajor, Tile, TileKernel};
+use super::vector::Vector;
+use crate::instruction_set::InstructionSet;
+
+/// Tiles are one or two registers wide.
+pub(crate) const MAX_VECTORS: usize = 2;
+
+/// What a product needs of an instruction set. The functions may be called where [`InstructionSet::is_available`].
+pub(crate) struct Kernels {
+    /// Lanes of a register.
+    pub lanes: usize,
+    /// Tile kernels for a row-major A: `[rows - 1][registers per row - 1]`.
+    pub row_major: &'static [[TileKernel; MAX_VECTORS]],
+    /// Tile kernels for a step-major A: `[rows - 1][registers per row - 1]`.
+    pub step_major: &'static [[TileKernel; MAX_VECTORS]],
+    /// Packs a block whose steps are adjacent.
+    pub pack_transposed: PackKernel,
+    /// Packs a block whose lanes are adjacent.
+    pub pack_copied: PackKernel,
+}
+
+impl Kernels {
+    /// Most rows of a tile.
+    pub fn max_rows(&self) -> usize {
+        self.row_major.len()
+    }
+
+    /// Most columns of a tile.
+    pub fn max_columns(&self) -> usize {
+        MAX_VECTORS * self.lanes
+    }
+
+    /// The kernels of `instruction_set`. Panics on a machine that does not have it.
+    pub fn of(instruction_set: InstructionSet) -> &'static Self {
+        assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
+        match instruction_set {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => &avx512::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 => &avx2::KERNELS,
+            #[cfg(not(target_arch = "x86_64"))]
+            InstructionSet::Avx512 | InstructionSet::Avx2 => &scalar::KERNELS,
+            InstructionSet::Scalar => &scalar::KERNELS,
+        }
+    }
+}
+
+/// Defines `KERNELS` of one instruction set: its vector, lanes, features and the numbers of rows of its tiles.
+macro_rules! kernels {
+    ($vector:ty, $lanes:literal, $(#[$features:meta])?, $($rows:literal)*) => {
+        use super::*;
+
+        $(#[$features])?
+        unsafe fn run<L: Layout, const ROWS: usize, const VECTORS: usize>(tile: &Tile) {
+            // SAFETY: this function is compiled for the vector's instructions; the rest is the caller's promise.
+            unsafe { tile::run::<$vector, L, ROWS, VECTORS>(tile) }
+        }
+
+        $(#[$features])?
+        unsafe fn pack_transposed(block: &Block) {
+            // SAFETY: this function is compiled for the vector's instructions; the rest is the caller's promise.
+            unsafe { pack::transposed::<$vector, $lanes>(block) }
+        }
+
+        $(#[$features])?
+        unsafe fn pack_copied(block: &Block) {
+            // SAFETY: this function is compiled for the vector's instructions; the rest is the caller's promise.
+            unsafe { pack::copied::<$vector>(block) }
+        }
+
+        pub(super) static KERNELS: Kernels = Kernels {
+            lanes: <$vector as Vector>::LANES,
+            row_major: &[$([run::<RowMajor, $rows, 1>, run::<RowMajor, $rows, 2>]),*],
+            step_major: &[$([run::<StepMajor, $rows, 1>, run::<StepMajor, $rows, 2>]),*],
+            pack_transposed,
+            pack_copied,
+        };
+    };
+}
+
+/// Fourteen rows of two registers are 28 sums; two registers of B and one element of A fit beside them in 32.
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    kernels!(
+        crate::gemm::vector_avx512::Avx512Vector,
+        16,
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")],
+        1 2 3 4 5 6 7 8 9 10 11 12 13 14
+    );
+}
+
+/// Six rows of two registers are twelve sums; two registers of B and one element of A fit beside them in sixteen.
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    kernels!(
+        crate::gemm::vector_avx2::Avx2Vector,
+        8,
+        #[target_feature(enable = "avx2,fma")],
+        1 2 3 4 5 6
+    );
+}
+
+mod scalar {
+    kernels!(crate::gemm::vector_scalar::ScalarVector, 4, , 1 2 3 4);
+}

@@ -1,0 +1,122 @@
+//! Products of `f32` matrices, whose bits depend on the operands only.
+//!
+//! # Numerics
+//! Each element of C is computed in the same way on every instruction set, for any number of rows and columns, any strides
+//! and any split of the work:
+//!
+//! 1. K is cut into blocks of [`K_BLOCK`] steps, from step 0 on; the last may be shorter.
+//! 2. Per block, in ascending order: `sum = 0`, then for each step in ascending order
+//!    `sum = fused_multiply_add(a, b, sum)`, rounded once. With `Write::Assign` the first block's sum becomes `c`;
+//!    otherwise `c = c + sum`.
+//! 3. With a bias, `c = c + bias[column]` at the end.
+//!
+//! So C's rows (and columns) may be computed in any number of calls, on any thread. Rounding error of an element, with
+//! u = 2^-24 and n = min(K, K_BLOCK) + ceil(K / K_BLOCK) + 1 roundings on the longest path: at most
+//! `n u / (1 - n u) * (sum |a b| + |c| + |bias|)`; with roundings that are independent and of mean zero it is about
+//! `sqrt(n)` instead of `n`.
+//!
+//! # Structure
+//! C is computed in tiles that fit the vector registers ([`tile`]). Around them, loops cut B into blocks for the L3
+//! cache and A into blocks for L2 and copy them into the order in which tiles read them ([`pack`]), unless an operand is
+//! read so little that the copy would not pay ([`blocks`]). This is the structure of K. Goto and R. van de Geijn, "Anatomy
+//! of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
+
+mod blocks;
+pub(crate) mod kernels;
+mod pack;
+mod packing_buffers;
+pub(crate) mod tile;
+mod vector;
+#[cfg(target_arch = "x86_64")]
+mod vector_avx2;
+#[cfg(target_arch = "x86_64")]
+mod vector_avx512;
+mod vector_scalar;
+
+pub use device::{Orientation, Write};
+pub use packing_buffers::PackingBuffers;
+
+use crate::instruction_set::InstructionSet;
+use crate::meter::Meter;
+use crate::view::{MatMut, MatRef};
+use blocks::Problem;
+use kernels::Kernels;
+
+/// Steps of K per chain of fused multiply-adds. Part of the numerics: another value gives other bits.
+pub const K_BLOCK: usize = 256;
+
+/// Two matrices to multiply.
+#[derive(Clone, Copy, Debug)]
+pub struct Product<'a> {
+    /// Which of the two is read transposed.
+    pub orientation: Orientation,
+    /// The left operand.
+    pub a: MatRef<'a>,
+    /// The right operand.
+    pub b: MatRef<'a>,
+}
+
+impl<'a> Product<'a> {
+    /// `a[M,K] b[N,K]^T`.
+    pub fn nt(a: MatRef<'a>, b: MatRef<'a>) -> Self {
+        Self { orientation: Orientation::Nt, a, b }
+    }
+
+    /// `a[M,K] b[K,N]`.
+    pub fn nn(a: MatRef<'a>, b: MatRef<'a>) -> Self {
+        Self { orientation: Orientation::Nn, a, b }
+    }
+
+    /// `a[K,M]^T b[K,N]`.
+    pub fn tn(a: MatRef<'a>, b: MatRef<'a>) -> Self {
+        Self { orientation: Orientation::Tn, a, b }
+    }
+
+    /// (M, N, K). Panics if the operands' K differ.
+    fn sizes(&self) -> (usize, usize, usize) {
+        let (a, b) = (self.a, self.b);
+        let (m, n, k, k_of_b) = match self.orientation {
+            Orientation::Nt => (a.rows(), b.rows(), a.cols(), b.cols()),
+            Orientation::Nn => (a.rows(), b.cols(), a.cols(), b.rows()),
+            Orientation::Tn => (a.cols(), b.cols(), a.rows(), b.rows()),
+        };
+        assert!(k == k_of_b, "{:?}: K is {k} in a and {k_of_b} in b", self.orientation);
+        (m, n, k)
+    }
+}
+
+/// Multiplies: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one. With K = 0
+/// the product is zero. Counts M N K multiply-adds.
+///
+/// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
+pub fn gemm(
+    product: Product<'_>,
+    mut c: MatMut<'_>,
+    write: Write,
+    bias: Option<&[f32]>,
+    packing: &mut PackingBuffers,
+    instruction_set: InstructionSet,
+    meter: &Meter,
+) {
+    let (m, n, k) = product.sizes();
+    let c_sizes = (c.rows(), c.cols());
+    assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
+    assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
+    let problem = Problem {
+        orientation: product.orientation,
+        m,
+        n,
+        k,
+        a: product.a.as_ptr(),
+        a_stride: product.a.row_stride(),
+        b: product.b.as_ptr(),
+        b_stride: product.b.row_stride(),
+        c: c.as_mut_ptr(),
+        c_stride: c.row_stride(),
+        write,
+        bias: bias.map_or(std::ptr::null(), <[f32]>::as_ptr),
+    };
+    // SAFETY: the views hold the operands' memory for the shapes that were just compared, C is borrowed exclusively, and
+    // `Kernels::of` checks that the machine has the instructions.
+    unsafe { blocks::multiply(Kernels::of(instruction_set), &problem, packing, meter) }
+}

@@ -1,0 +1,158 @@
+//! The innermost product: a tile of C that fits the vector registers.
+//!
+//! One step of K loads a row of B (one or two registers) and multiplies it by each row's element of A; the sums stay in
+//! registers until the last step. Each element of the tile is one chain of fused multiply-adds that starts from zero and
+//! takes the steps in ascending order, whatever the number of rows, registers or lanes.
+
+use super::Write;
+use super::vector::Vector;
+
+/// One tile of C: `c[rows, columns] = a[rows, steps] b[steps, columns]`, added or assigned. The number of rows and
+/// of registers per row are part of the kernel that runs it.
+pub(crate) struct Tile {
+    /// Length of the sums.
+    pub steps: usize,
+    /// Element (0, 0) of A.
+    pub a: *const f32,
+    /// From one row of A to the next if A is [`RowMajor`], from one step to the next if it is [`StepMajor`].
+    pub a_stride: usize,
+    /// Element (0, 0) of B.
+    pub b: *const f32,
+    /// From one step of B to the next; columns are adjacent.
+    pub b_stride: usize,
+    /// Element (0, 0) of C.
+    pub c: *mut f32,
+    /// From one row of C to the next; columns are adjacent.
+    pub c_stride: usize,
+    /// Columns of B and C that exist, at most the lanes of the kernel's registers.
+    pub columns: usize,
+    /// Whether C is added to or replaced.
+    pub write: Write,
+    /// What is added to each column at the end, or null.
+    pub bias: *const f32,
+}
+
+/// A kernel for a given number of rows and registers. Unsafe because the pointers of the tile must be valid for its
+/// shape, and the machine must have the kernel's instructions.
+pub(crate) type TileKernel = unsafe fn(&Tile);
+
+/// Where the elements of A lie.
+pub(crate) trait Layout {
+    /// Elements by which the addresses advance per step.
+    fn step(a_stride: usize) -> usize;
+
+    /// Elements from the address of row 0 to that of `row`.
+    fn row(a_stride: usize, row: usize) -> usize;
+}
+
+/// Steps of one row are adjacent: A as it lies in memory in NT and NN products.
+pub(crate) struct RowMajor;
+
+/// Rows of one step are adjacent: packed A, and A as it lies in memory in TN products.
+pub(crate) struct StepMajor;
+
+impl Layout for RowMajor {
+    #[inline(always)]
+    fn step(_: usize) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn row(a_stride: usize, row: usize) -> usize {
+        a_stride * row
+    }
+}
+
+impl Layout for StepMajor {
+    #[inline(always)]
+    fn step(a_stride: usize) -> usize {
+        a_stride
+    }
+
+    #[inline(always)]
+    fn row(_: usize, row: usize) -> usize {
+        row
+    }
+}
+
+/// Runs a tile of `ROWS` rows and `VECTORS` registers per row.
+///
+/// # Safety
+/// The machine has the instructions of `V`. For the tile's shape, `a` and `b` may be read, `c` may be read and written
+/// and nothing else has access to it; `bias` is null or has `columns` readable values.
+/// `columns` is in `(VECTORS - 1) * LANES + 1 ..= VECTORS * LANES`.
+#[inline(always)]
+pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(tile: &Tile) {
+    // SAFETY: all addresses lie inside the tile's operands, which the caller vouches for; of the last register per row
+    // only the lanes of existing columns are read and written.
+    unsafe {
+        for row in 0..ROWS {
+            for vector in 0..VECTORS {
+                V::prefetch(tile.c.wrapping_add(row * tile.c_stride + vector * V::LANES));
+            }
+        }
+        let sums = multiply::<V, L, ROWS, VECTORS>(tile);
+        let last = VECTORS - 1;
+        let lanes = tile.columns - last * V::LANES;
+        for (row, sums) in sums.iter().enumerate() {
+            for (vector, sum) in sums.iter().enumerate() {
+                let column = vector * V::LANES;
+                let c = tile.c.add(row * tile.c_stride + column);
+                let whole = vector < last || lanes == V::LANES;
+                let load = |source: *const f32| {
+                    if whole { V::load(source) } else { V::load_first(source, lanes) }
+                };
+                let mut value = *sum;
+                match tile.write {
+                    Write::Assign => {}
+                    Write::Accumulate => value = load(c).add(value),
+                }
+                if !tile.bias.is_null() {
+                    value = value.add(load(tile.bias.add(column)));
+                }
+                if whole {
+                    value.store(c);
+                } else {
+                    value.store_first(c, lanes);
+                }
+            }
+        }
+    }
+}
+
+/// The sums of the tile, in registers.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(tile: &Tile) -> [[V; VECTORS]; ROWS] {
+    // SAFETY: as in `run`; the addresses only advance past the last step after its last use.
+    unsafe {
+        let last = VECTORS - 1;
+        let lanes = tile.columns - last * V::LANES;
+        let step = L::step(tile.a_stride);
+        let mut sums = [[V::zero(); VECTORS]; ROWS];
+        // One address per three rows: the others are one and two strides further, which an x86 address can say, and so
+        // fourteen rows of a row-major A need no more registers than there are.
+        let mut a: [*const f32; 5] = std::array::from_fn(|third| tile.a.wrapping_add(L::row(tile.a_stride, 3 * third)));
+        let mut b = tile.b;
+        for _ in 0..tile.steps {
+            let mut columns = [V::zero(); VECTORS];
+            for (vector, column) in columns.iter_mut().enumerate() {
+                let source = b.add(vector * V::LANES);
+                *column = if vector < last { V::load(source) } else { V::load_first(source, lanes) };
+            }
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let element = V::splat(a[row / 3].add(L::row(tile.a_stride, row % 3)));
+                for (sum, column) in sums.iter_mut().zip(columns) {
+                    *sum = element.multiply_add(column, *sum);
+                }
+            }
+            for address in &mut a {
+                *address = address.wrapping_add(step);
+            }
+            b = b.wrapping_add(tile.b_stride);
+        }
+        sums
+    }
+}

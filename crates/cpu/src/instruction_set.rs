@@ -1,0 +1,65 @@
+//! Which vector instructions the kernels use. Results never depend on it: every kernel gives the same bits on all
+//! of them, so it is a matter of speed only.
+
+/// The instructions a kernel is built from. Slower sets can be forced on a machine that has faster ones, which is how
+/// tests hold the three against each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InstructionSet {
+    /// 512-bit vectors: AVX-512 F, BW, DQ and VL, with AVX2 and FMA.
+    Avx512,
+    /// 256-bit vectors: AVX2 and FMA.
+    Avx2,
+    /// No vectors and no assumption about the machine.
+    Scalar,
+}
+
+impl InstructionSet {
+    /// The fastest set that this machine has.
+    pub fn detect() -> Self {
+        Self::fastest_first().find(|set| set.is_available()).unwrap_or(Self::Scalar)
+    }
+
+    /// Every set that this machine has, fastest first; the last is always [`InstructionSet::Scalar`].
+    pub fn available() -> Vec<Self> {
+        Self::fastest_first().filter(|set| set.is_available()).collect()
+    }
+
+    /// Whether this machine has the instructions. The answer is looked up in a cache, so asking per call is cheap.
+    #[cfg(target_arch = "x86_64")]
+    pub fn is_available(self) -> bool {
+        let has_avx2 = || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        match self {
+            Self::Avx512 => {
+                has_avx2()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            Self::Avx2 => has_avx2(),
+            Self::Scalar => true,
+        }
+    }
+
+    /// Whether this machine has the instructions: only the scalar set exists off x86-64.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn is_available(self) -> bool {
+        matches!(self, Self::Scalar)
+    }
+
+    fn fastest_first() -> impl Iterator<Item = Self> {
+        [Self::Avx512, Self::Avx2, Self::Scalar].into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scalar_is_always_available_and_last() {
+        let available = InstructionSet::available();
+        assert_eq!(available.last(), Some(&InstructionSet::Scalar));
+        assert_eq!(available.first(), Some(&InstructionSet::detect()));
+    }
+}
