@@ -1,4 +1,5 @@
 //! (crate cpu)
+mod aligned;
 pub mod attention;
 pub mod gemm;
 pub mod instruction_set;
