@@ -264,10 +264,7 @@ fn even_slice(len: usize, rank: Rank) -> std::ops::Range<usize> {
 
 #[test]
 fn a_panic_inside_a_lending_scope_takes_the_messages_back() {
-    let tag = comm::Tag {
-        channel: ChannelId::new(AxisSet::ALL, 1),
-        number: 0,
-    };
+    let tag = comm::Tag { channel: ChannelId::new(AxisSet::ALL, 1), number: 0 };
     let results = run_world(2, patient(), |transport| {
         if transport.rank() == Rank(0) {
             let bytes = vec![1u8; 100_000];
@@ -282,15 +279,10 @@ fn a_panic_inside_a_lending_scope_takes_the_messages_back() {
         }
         stay(&transport);
         let operation = Operation::PointToPoint;
-        let received = transport.receive(&[Rank(0)], tag, operation, 100_000, &mut |_, _| {
-            panic!("the memory is gone")
-        });
+        let received = transport.receive(&[Rank(0)], tag, operation, 100_000, &mut |_, _| panic!("the memory is gone"));
         received.unwrap_err()
     });
     assert_eq!(results[0].as_ref().unwrap_err().message, "in the middle");
     let error = results[1].as_ref().unwrap();
-    assert!(
-        matches!(error, CommError::Aborted { by: Rank(0), .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CommError::Aborted { by: Rank(0), .. }), "{error}");
 }

@@ -3,7 +3,6 @@
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
 //! residual to the summed output without bias; the layer adds bias, dropout and the residual stream.
 
-use device::op::attention_scratch_len;
 use device::{AttentionShape, DeviceError, Direction, Frame, NormBackward, Op, Tensor, Write};
 use spec::{Norm, NormKind, Position};
 
@@ -212,7 +211,6 @@ impl Attention<'_> {
             dq: gradients.q,
             dk: gradients.k,
             dv: gradients.v,
-            scratch: context.scratch.floats(1, attention_scratch_len(&shape)),
         })
     }
 

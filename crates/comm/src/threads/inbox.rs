@@ -237,10 +237,7 @@ impl Inbox {
                 state = self.lock();
                 continue;
             }
-            (state, _) = self
-                .changed
-                .wait_timeout(state, wait - waited)
-                .unwrap_or_else(PoisonError::into_inner);
+            (state, _) = self.changed.wait_timeout(state, wait - waited).unwrap_or_else(PoisonError::into_inner);
         };
         state.waiting = Waiting::Nothing;
         ended.map(|()| state)

@@ -126,13 +126,7 @@ impl ThreadTransport {
 
     /// Waits for a ticket and, when that fails, takes the unread messages back. `receiver` is one of
     /// those that are to read, named when nothing better is known.
-    fn complete(
-        &self,
-        ticket: &Arc<Ticket>,
-        receiver: Rank,
-        tag: Tag,
-        operation: Operation,
-    ) -> Result<(), CommError> {
+    fn complete(&self, ticket: &Arc<Ticket>, receiver: Rank, tag: Tag, operation: Operation) -> Result<(), CommError> {
         let result = self.inbox.complete(ticket, self.world.timeouts.wait, &*self.world);
         let Err(interrupted) = result else {
             if ticket.take_lost() {
@@ -148,13 +142,8 @@ impl ThreadTransport {
 
     /// `likely` if it has left, otherwise the first other rank that has.
     fn one_that_left(&self, likely: Rank) -> Rank {
-        let others = (0..self.world_size())
-            .map(Rank)
-            .filter(|&rank| rank != self.rank);
-        std::iter::once(likely)
-            .chain(others)
-            .find(|&rank| self.world.has_left(rank))
-            .unwrap_or(likely)
+        let others = (0..self.world_size()).map(Rank).filter(|&rank| rank != self.rank);
+        std::iter::once(likely).chain(others).find(|&rank| self.world.has_left(rank)).unwrap_or(likely)
     }
 
     /// Takes the unread messages of `ticket` back; returns the first rank that had not read.
