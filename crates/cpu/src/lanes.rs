@@ -20,7 +20,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 pub use avx2::Avx2Lanes;
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512Lanes;
-pub use row::{Block, for_each_block, row_sum};
+pub use row::{Block, OnTile, for_each_block, for_each_tile, row_sum};
 pub use scalar::ScalarLanes;
 
 use crate::instruction_set::InstructionSet;
