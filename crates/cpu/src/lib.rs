@@ -1,4 +1,8 @@
-//! (crate cpu)
+//! The CPU as a device: one file per kernel, its contract at the top, results independent of instruction set and row count.
+
+mod aligned;
+mod execute;
+
 pub mod accumulate;
 pub mod activation;
 pub mod adamw;
@@ -7,6 +11,7 @@ pub mod clip_coefficient;
 pub mod column_sum;
 pub mod copy;
 pub mod cross_entropy;
+pub mod device;
 pub mod dropout;
 pub mod embedding;
 pub mod fill;
@@ -22,3 +27,5 @@ pub mod norm;
 pub mod rotary;
 pub mod squared_sum;
 pub mod view;
+
+pub use crate::device::CpuDevice;

@@ -1,1 +1,90 @@
-//! Attention.
+//! Softmax attention that never writes the S x S matrix of scores to memory, and its gradient.
+//!
+//! A query sees one interval of keys of its own sequence. For a query q with scores `s[k] = scale q . k` over its visible
+//! keys, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`.
+//! Gradients, with `delta = dout . out` (equal to `sum p[k] z[k] (dout . v[k])`):
+//! `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk += scale ds[k] q`, `dv += p[k] z[k] dout`.
+//! After T. Dao et al., "FlashAttention" (2022) and T. Dao, "FlashAttention-2" (2023).
+//!
+//! # Structure
+//! Blocks of [`QUERIES`] queries meet tiles of [`KEYS`] keys. Scores lie transposed, `[key, query]`: a vector register
+//! holds one key's scores of sixteen queries, so the maximum and the sum over keys need no reduction across lanes, and
+//! keys and values are multiplied where they lie; only a block's queries are transposed, once.
+//!
+//! # Numerics
+//! The bits of a query's output depend on its sequence, its own interval and its position alone: tiles start at multiples
+//! of [`KEYS`] from the sequence's start, products are one chain of fused multiply-adds in ascending order per tile, and
+//! keys outside of the interval enter as exact zeros. They are the same on every instruction set, for any number of
+//! sequences in a call. Gradients of a key sum over query heads, then blocks of queries, both ascending. Values that
+//! are not finite may spread to other queries of the tile.
+
+mod backward;
+mod buffers;
+mod dropout;
+mod forward;
+mod query_block;
+mod softmax;
+
+pub use backward::{Backward, attention_backward};
+pub use buffers::AttentionBuffers;
+pub use device::{AttentionShape, DropoutKey};
+pub use forward::{Forward, attention_forward};
+
+use crate::view::MatRef;
+
+/// Queries per block: two blocks of lanes. Part of the numerics.
+pub const QUERIES: usize = 32;
+/// Keys per tile. Part of the numerics.
+pub const KEYS: usize = 64;
+/// The widest head for which there are buffers.
+pub const MAX_HEAD_DIM: usize = 512;
+
+/// What both passes of an attention need to know beside their tensors.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a> {
+    /// Sizes.
+    pub shape: AttentionShape,
+    /// Per token of the call, the interval `[first, last)` of keys of its own sequence that it sees (`0..S`). An empty
+    /// interval gives an output of zero, a log-sum-exp of minus infinity and gradients of zero.
+    pub visible: &'a [[i32; 2]],
+    /// Factor of the scores, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// Dropout of the probabilities: whether (query token, head, key) is kept is a pure function of this key.
+    /// `first_channel` is the global index of head 0.
+    pub dropout: Option<DropoutKey>,
+}
+
+impl Attention<'_> {
+    /// Tokens of the call.
+    fn tokens(&self) -> usize {
+        self.shape.sequences * self.shape.sequence_length
+    }
+
+    /// Query heads that share one key and value head.
+    fn group(&self) -> usize {
+        self.shape.heads / self.shape.kv_heads
+    }
+
+    /// Panics if the sizes contradict each other or exceed what the kernels can say.
+    fn assert_valid(&self) {
+        let AttentionShape { heads, kv_heads, head_dim, sequence_length, .. } = self.shape;
+        assert!(kv_heads > 0 && heads % kv_heads == 0, "{kv_heads} kv heads do not divide {heads} heads");
+        assert!(
+            (1..=MAX_HEAD_DIM).contains(&head_dim),
+            "heads of {head_dim} channels; at most {MAX_HEAD_DIM} would do"
+        );
+        assert!(sequence_length < 1 << 24, "positions of {sequence_length} tokens are not exact in f32");
+        assert!(self.visible.len() == self.tokens(), "{} intervals for {} tokens", self.visible.len(), self.tokens());
+        if let Some(dropout) = &self.dropout {
+            assert!(sequence_length <= 1 << 18, "dropout tells at most 262144 keys apart, not {sequence_length}");
+            let heads = dropout.first_channel as usize + heads;
+            assert!(heads <= 1 << 16, "dropout tells at most 65536 heads apart, not {heads}");
+        }
+    }
+
+    /// Panics unless `matrix` is `[tokens, heads * head_dim]`.
+    fn assert_heads(&self, name: &str, matrix: MatRef<'_>, heads: usize) {
+        let sizes = (self.tokens(), heads * self.shape.head_dim);
+        assert!((matrix.rows(), matrix.cols()) == sizes, "{name} is not {sizes:?}");
+    }
+}

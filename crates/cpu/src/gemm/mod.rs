@@ -22,6 +22,7 @@
 //! of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
 
 mod blocks;
+pub(crate) mod in_place;
 pub(crate) mod kernels;
 mod pack;
 mod packing_buffers;

@@ -1,0 +1,158 @@
+//! The forward pass.
+
+use super::buffers::AttentionBuffers;
+use super::dropout::HeadDropout;
+use super::query_block::QueryBlock;
+use super::softmax::{Finish, Running, ScaleQueries, SoftmaxTile};
+use super::{Attention, QUERIES};
+use crate::gemm::Write;
+use crate::gemm::in_place::{Left, multiply, transpose};
+use crate::gemm::kernels::Kernels;
+use crate::instruction_set::InstructionSet;
+use crate::lanes;
+use crate::meter::Meter;
+use crate::view::{MatMut, MatRef};
+
+/// The tensors of a forward pass over `T` = sequences x length tokens, `H` heads and `K` key and value heads.
+#[derive(Debug)]
+pub struct Forward<'a> {
+    /// Queries `[T, H head_dim]`.
+    pub q: MatRef<'a>,
+    /// Keys `[T, K head_dim]`.
+    pub k: MatRef<'a>,
+    /// Values `[T, K head_dim]`.
+    pub v: MatRef<'a>,
+    /// Assigned: outputs `[T, H head_dim]`.
+    pub out: MatMut<'a>,
+    /// Assigned: per token and head the logarithm of the sum of `exp(score)`, `[T, H]`.
+    pub log_sum_exp: &'a mut [f32],
+}
+
+/// Attention's outputs and log-sum-exps, both assigned. Counts `2 head_dim` multiply-adds per visible pair and head.
+///
+/// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
+pub fn attention_forward(
+    attention: &Attention<'_>,
+    mut tensors: Forward<'_>,
+    buffers: &mut AttentionBuffers,
+    instruction_set: InstructionSet,
+    meter: &Meter,
+) {
+    let shape = attention.shape;
+    attention.assert_valid();
+    attention.assert_heads("q", tensors.q, shape.heads);
+    attention.assert_heads("k", tensors.k, shape.kv_heads);
+    attention.assert_heads("v", tensors.v, shape.kv_heads);
+    attention.assert_heads("out", tensors.out.as_ref(), shape.heads);
+    assert!(tensors.log_sum_exp.len() == attention.tokens() * shape.heads, "log_sum_exp is not [tokens, heads]");
+    let mut pass = Pass { attention, buffers, kernels: Kernels::of(instruction_set), instruction_set, meter };
+    for sequence in 0..shape.sequences {
+        for head in 0..shape.heads {
+            for position in (0..shape.sequence_length).step_by(QUERIES) {
+                pass.block(&QueryBlock::new(attention, sequence, position), head, &mut tensors);
+            }
+        }
+    }
+}
+
+struct Pass<'a> {
+    attention: &'a Attention<'a>,
+    buffers: &'a mut AttentionBuffers,
+    kernels: &'static Kernels,
+    instruction_set: InstructionSet,
+    meter: &'a Meter,
+}
+
+impl Pass<'_> {
+    /// All keys for one block of queries of one head.
+    fn block(&mut self, block: &QueryBlock, head: usize, tensors: &mut Forward<'_>) {
+        let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
+        let kv_head = head / self.attention.group();
+        let dropout = self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head));
+        let AttentionBuffers { query, accumulator, scores, .. } = &mut *self.buffers;
+        load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
+        let rows = &mut query.as_chunks_mut().0[..head_dim];
+        lanes::run(self.instruction_set, ScaleQueries { rows, factors: &[self.attention.scale; QUERIES] });
+
+        let mut running = Running::new();
+        let width = block.width();
+        let mut write = Write::Assign;
+        for tile in block.tiles() {
+            let keys = tile.keys.len();
+            let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
+            let score_view = MatMut::new(scores, keys, width, QUERIES);
+            multiply(
+                kernels,
+                Left::RowMajor,
+                key,
+                MatRef::new(query, head_dim, width, QUERIES),
+                score_view,
+                Write::Assign,
+            );
+            self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
+
+            let rows = &mut scores.as_chunks_mut().0[..keys];
+            let running = &mut running;
+            lanes::run(self.instruction_set, SoftmaxTile { block, tile: &tile, scores: rows, running, dropout });
+            if write == Write::Accumulate {
+                let rows = &mut accumulator.as_chunks_mut().0[..head_dim];
+                lanes::run(self.instruction_set, ScaleQueries { rows, factors: &running.decay });
+            }
+
+            let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
+            let sums = MatMut::new(accumulator, head_dim, width, QUERIES);
+            multiply(kernels, Left::StepMajor, value, MatRef::new(scores, keys, width, QUERIES), sums, write);
+            self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
+            write = Write::Accumulate;
+        }
+        if write == Write::Assign {
+            accumulator[..head_dim * QUERIES].fill(0.0);
+        }
+        self.finish(block, head, running, dropout, tensors);
+    }
+
+    /// Divides by the sums and writes the block's outputs and log-sum-exps.
+    fn finish(
+        &mut self,
+        block: &QueryBlock,
+        head: usize,
+        mut running: Running,
+        dropout: Option<HeadDropout>,
+        tensors: &mut Forward<'_>,
+    ) {
+        let AttentionBuffers { accumulator, rows, .. } = &mut *self.buffers;
+        let head_dim = self.attention.shape.head_dim;
+        let keep_scale = dropout.map_or(1.0, |dropout| dropout.scale);
+        lanes::run(self.instruction_set, Finish { running: &mut running, keep_scale });
+        let sums = &mut accumulator.as_chunks_mut().0[..head_dim];
+        lanes::run(self.instruction_set, ScaleQueries { rows: sums, factors: &running.decay });
+        store_queries(
+            self.kernels,
+            accumulator,
+            rows,
+            tensors.out.block(block.token, block.queries, head * head_dim, head_dim),
+        );
+        let heads = self.attention.shape.heads;
+        for query in 0..block.queries {
+            tensors.log_sum_exp[(block.token + query) * heads + head] = running.max[query];
+        }
+    }
+}
+
+/// Transposes a block's rows `[queries, head_dim]` into `[head_dim, QUERIES]`; lanes without a query become zero.
+pub(super) fn load_queries(kernels: &Kernels, rows: MatRef<'_>, target: &mut [f32]) {
+    if rows.rows() < QUERIES {
+        target[..rows.cols() * QUERIES].fill(0.0);
+    }
+    transpose(kernels, rows, target, QUERIES);
+}
+
+/// Transposes `[head_dim, QUERIES]` into a block's rows `[queries, head_dim]`, by way of `rows`.
+pub(super) fn store_queries(kernels: &Kernels, source: &[f32], rows: &mut [f32], mut target: MatMut<'_>) {
+    let (queries, head_dim) = (target.rows(), target.cols());
+    let stride = head_dim.next_multiple_of(lanes::LANES);
+    transpose(kernels, MatRef::new(source, head_dim, queries, QUERIES), rows, stride);
+    for (query, row) in rows.chunks_exact(stride).enumerate().take(queries) {
+        target.row_mut(query).copy_from_slice(&row[..head_dim]);
+    }
+}

@@ -1,0 +1,89 @@
+//! A block of queries of one head and the keys that it sees.
+
+use std::ops::Range;
+
+use super::dropout::KEYS_PER_BLOCK;
+use super::{Attention, KEYS, QUERIES};
+use crate::lanes::LANES;
+use crate::view::MatRef;
+
+/// Up to [`QUERIES`] consecutive queries of one sequence.
+pub(super) struct QueryBlock {
+    /// The call's token at position 0 of the sequence.
+    pub sequence_start: usize,
+    /// The call's token of the first query.
+    pub token: usize,
+    /// Queries in the block.
+    pub queries: usize,
+    /// First visible position per query; lanes without a query see nothing.
+    pub first: [f32; QUERIES],
+    /// One past the last visible position per query.
+    pub last: [f32; QUERIES],
+    intervals: [Range<usize>; QUERIES],
+}
+
+/// A tile of keys as a query block sees it.
+pub(super) struct KeyTile {
+    /// Positions in the sequence, starting at a multiple of four.
+    pub keys: Range<usize>,
+    /// How many of the pairs (query, key) are visible.
+    pub pairs: usize,
+}
+
+impl QueryBlock {
+    /// The block of `sequence` that starts at `position`.
+    pub fn new(attention: &Attention<'_>, sequence: usize, position: usize) -> Self {
+        let length = attention.shape.sequence_length;
+        let sequence_start = sequence * length;
+        let token = sequence_start + position;
+        let queries = QUERIES.min(length - position);
+        let mut intervals = [const { 0..0 }; QUERIES];
+        for (interval, [first, last]) in intervals.iter_mut().zip(&attention.visible[token..token + queries]) {
+            let last = (*last).clamp(0, length as i32) as usize;
+            *interval = ((*first).max(0) as usize).min(last)..last;
+        }
+        let first = std::array::from_fn(|query| intervals[query].start as f32);
+        let last = std::array::from_fn(|query| intervals[query].end as f32);
+        Self { sequence_start, token, queries, first, last, intervals }
+    }
+
+    /// Queries up to a whole number of lanes.
+    pub fn width(&self) -> usize {
+        self.queries.next_multiple_of(LANES)
+    }
+
+    /// The tiles with visible pairs, in ascending order. Tiles start at multiples of [`KEYS`], their first at a smaller
+    /// multiple of four if nothing before it is visible.
+    pub fn tiles(&self) -> impl Iterator<Item = KeyTile> {
+        let seen = || self.intervals.iter().filter(|interval| !interval.is_empty());
+        let first = seen().map(|interval| interval.start).min().unwrap_or(0);
+        let last = seen().map(|interval| interval.end).max().unwrap_or(0);
+        (first / KEYS..last.div_ceil(KEYS)).filter_map(move |tile| {
+            let start = (tile * KEYS).max(first / KEYS_PER_BLOCK * KEYS_PER_BLOCK);
+            let keys = start..last.min((tile + 1) * KEYS);
+            let pairs = self.pairs(&keys);
+            (pairs > 0).then_some(KeyTile { keys, pairs })
+        })
+    }
+
+    fn pairs(&self, keys: &Range<usize>) -> usize {
+        let shared =
+            |interval: &Range<usize>| interval.end.min(keys.end).saturating_sub(interval.start.max(keys.start));
+        self.intervals[..self.queries].iter().map(shared).sum()
+    }
+
+    /// Whether every query sees every key of the tile.
+    pub fn sees_all(&self, tile: &KeyTile) -> bool {
+        tile.pairs == tile.keys.len() * self.queries
+    }
+
+    /// The block's rows of a head of `matrix[tokens, heads * head_dim]`.
+    pub fn rows<'a>(&self, matrix: MatRef<'a>, head: usize, head_dim: usize) -> MatRef<'a> {
+        matrix.block(self.token, self.queries, head * head_dim, head_dim)
+    }
+
+    /// A tile's rows of a head of `matrix[tokens, heads * head_dim]`.
+    pub fn key_rows<'a>(&self, tile: &KeyTile, matrix: MatRef<'a>, head: usize, head_dim: usize) -> MatRef<'a> {
+        matrix.block(self.sequence_start + tile.keys.start, tile.keys.len(), head * head_dim, head_dim)
+    }
+}

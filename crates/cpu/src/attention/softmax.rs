@@ -1,0 +1,229 @@
+//! What happens to a tile of scores between the products, sixteen queries at a time.
+
+use super::QUERIES;
+use super::dropout::{HeadDropout, KEYS_PER_BLOCK};
+use super::query_block::{KeyTile, QueryBlock};
+use crate::lanes::{Kernel, LANES, Lanes};
+use crate::math;
+
+/// The running softmax of a block of queries.
+pub(super) struct Running {
+    /// The largest score so far.
+    pub max: [f32; QUERIES],
+    /// The sum of `exp(score - max)` so far.
+    pub sum: [f32; QUERIES],
+    /// What the last tile multiplied earlier sums by, as it raised the maximum.
+    pub decay: [f32; QUERIES],
+}
+
+impl Running {
+    /// Before any key.
+    pub fn new() -> Self {
+        Self { max: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES], decay: [0.0; QUERIES] }
+    }
+}
+
+/// Sixteen lanes of a row of [`QUERIES`].
+#[inline(always)]
+fn lanes(row: &[f32; QUERIES], group: usize) -> &[f32; LANES] {
+    &row.as_chunks().0[group]
+}
+
+/// Sixteen lanes of a row of [`QUERIES`], to write.
+#[inline(always)]
+fn lanes_mut(row: &mut [f32; QUERIES], group: usize) -> &mut [f32; LANES] {
+    &mut row.as_chunks_mut().0[group]
+}
+
+/// What the tile's lanes are allowed to see.
+struct Mask<L> {
+    first: L,
+    last: L,
+    all: bool,
+}
+
+impl<L: Lanes> Mask<L> {
+    #[inline(always)]
+    fn new(block: &QueryBlock, tile: &KeyTile, group: usize) -> Self {
+        let (first, last) = (lanes(&block.first, group), lanes(&block.last, group));
+        Self { first: L::load(first), last: L::load(last), all: block.sees_all(tile) }
+    }
+
+    /// `value` where the query sees `key`, else `hidden`.
+    #[inline(always)]
+    fn apply(&self, key: usize, value: L, hidden: f32) -> L {
+        if self.all {
+            return value;
+        }
+        let (key, hidden) = (L::splat(key as f32), L::splat(hidden));
+        L::select(key.less(self.first), hidden, L::select(key.less(self.last), value, hidden))
+    }
+}
+
+/// Turns a tile's scores into `exp(score - max)`, dropped ones into zero, and updates the running softmax. The sums are
+/// those before dropout; the factor of kept values is left to the end.
+pub(super) struct SoftmaxTile<'a> {
+    pub block: &'a QueryBlock,
+    pub tile: &'a KeyTile,
+    /// `[keys, QUERIES]`
+    pub scores: &'a mut [[f32; QUERIES]],
+    pub running: &'a mut Running,
+    pub dropout: Option<HeadDropout>,
+}
+
+impl Kernel for SoftmaxTile<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let first_key = self.tile.keys.start;
+        for group in 0..self.block.width() / LANES {
+            let mask = Mask::<L>::new(self.block, self.tile, group);
+            let old = L::load(lanes(&self.running.max, group));
+            let mut max = old;
+            for (row, scores) in self.scores.iter_mut().enumerate() {
+                let scores = lanes_mut(scores, group);
+                let score = mask.apply(first_key + row, L::load(scores), f32::NEG_INFINITY);
+                if !mask.all {
+                    score.store(scores);
+                }
+                max = max.max(score);
+            }
+            max.store(lanes_mut(&mut self.running.max, group));
+            // A query that has seen nothing yet subtracts zero, as minus infinity minus itself is not a number.
+            let max = L::select(max.less(L::splat(f32::MIN)), L::zero(), max);
+            let mut sum = L::zero();
+            let token = self.block.token + group * LANES;
+            for (four, scores) in self.scores.chunks_mut(KEYS_PER_BLOCK).enumerate() {
+                let keep = self.dropout.map(|dropout| dropout.keep(token, first_key + four * KEYS_PER_BLOCK));
+                for (row, scores) in scores.iter_mut().enumerate() {
+                    let scores = lanes_mut(scores, group);
+                    let mut power = math::exp(L::load(scores) - max);
+                    sum = sum + power;
+                    if let Some(keep) = &keep {
+                        power = power * L::load(&keep[row]);
+                    }
+                    power.store(scores);
+                }
+            }
+            let decay = math::exp(old - max);
+            decay.store(lanes_mut(&mut self.running.decay, group));
+            let running = lanes_mut(&mut self.running.sum, group);
+            L::load(running).mul_add(decay, sum).store(running);
+        }
+    }
+}
+
+/// Ends a running softmax: `max` becomes the log-sum-exp and `decay` the factor that makes outputs of the sums.
+pub(super) struct Finish<'a> {
+    pub running: &'a mut Running,
+    /// Factor of kept values.
+    pub keep_scale: f32,
+}
+
+impl Kernel for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for group in 0..QUERIES / LANES {
+            let sum = L::load(lanes(&self.running.sum, group));
+            let factor = L::select(L::zero().less(sum), L::splat(self.keep_scale) / sum, L::zero());
+            factor.store(lanes_mut(&mut self.running.decay, group));
+            let max = lanes_mut(&mut self.running.max, group);
+            (L::load(max) + math::log(sum)).store(max);
+        }
+    }
+}
+
+/// Multiplies each query's column of `[rows, QUERIES]` by its factor.
+pub(super) struct ScaleQueries<'a> {
+    pub rows: &'a mut [[f32; QUERIES]],
+    pub factors: &'a [f32; QUERIES],
+}
+
+impl Kernel for ScaleQueries<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let factors: [L; QUERIES / LANES] = std::array::from_fn(|group| L::load(lanes(self.factors, group)));
+        for row in self.rows {
+            for (values, factor) in row.as_chunks_mut().0.iter_mut().zip(factors) {
+                (L::load(values) * factor).store(values);
+            }
+        }
+    }
+}
+
+/// The dot products of the columns of two `[rows, QUERIES]`, as chains over ascending rows.
+pub(super) struct DotQueries<'a> {
+    pub a: &'a [[f32; QUERIES]],
+    pub b: &'a [[f32; QUERIES]],
+}
+
+impl Kernel for DotQueries<'_> {
+    type Output = [f32; QUERIES];
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> [f32; QUERIES] {
+        let mut dots = [0.0; QUERIES];
+        for group in 0..QUERIES / LANES {
+            let mut dot = L::zero();
+            for (a, b) in self.a.iter().zip(self.b) {
+                dot = L::load(lanes(a, group)).mul_add(L::load(lanes(b, group)), dot);
+            }
+            dot.store(lanes_mut(&mut dots, group));
+        }
+        dots
+    }
+}
+
+/// Turns a tile's scores into probabilities after dropout, and its gradients of these into `scale` times the gradients of
+/// the scores.
+pub(super) struct SoftmaxTileBackward<'a> {
+    pub block: &'a QueryBlock,
+    pub tile: &'a KeyTile,
+    /// `[keys, QUERIES]`
+    pub scores: &'a mut [[f32; QUERIES]],
+    /// `[keys, QUERIES]`: `dout . v` on entry.
+    pub d_scores: &'a mut [[f32; QUERIES]],
+    pub log_sum_exp: &'a [f32; QUERIES],
+    pub delta: &'a [f32; QUERIES],
+    pub scale: f32,
+    pub dropout: Option<HeadDropout>,
+}
+
+impl Kernel for SoftmaxTileBackward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let first_key = self.tile.keys.start;
+        let scale = L::splat(self.scale);
+        for group in 0..self.block.width() / LANES {
+            let mask = Mask::<L>::new(self.block, self.tile, group);
+            let log_sum_exp = L::load(lanes(self.log_sum_exp, group));
+            let delta = L::load(lanes(self.delta, group));
+            let token = self.block.token + group * LANES;
+            let fours = self.scores.chunks_mut(KEYS_PER_BLOCK).zip(self.d_scores.chunks_mut(KEYS_PER_BLOCK));
+            for (four, (scores, d_scores)) in fours.enumerate() {
+                let keep =
+                    self.dropout.map(|dropout| (dropout.keep(token, first_key + four * KEYS_PER_BLOCK), dropout.scale));
+                for (row, (scores, d_scores)) in scores.iter_mut().zip(d_scores).enumerate() {
+                    let (scores, d_scores) = (lanes_mut(scores, group), lanes_mut(d_scores, group));
+                    let probability = math::exp(L::load(scores) - log_sum_exp);
+                    let probability = mask.apply(first_key + four * KEYS_PER_BLOCK + row, probability, 0.0);
+                    let (mut kept, mut gradient) = (probability, L::load(d_scores));
+                    if let Some((keep, keep_scale)) = &keep {
+                        let factor = L::load(&keep[row]) * L::splat(*keep_scale);
+                        kept = kept * factor;
+                        gradient = gradient * factor;
+                    }
+                    kept.store(scores);
+                    (probability * (gradient - delta) * scale).store(d_scores);
+                }
+            }
+        }
+    }
+}
