@@ -17,11 +17,11 @@ mod scalar;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2Lanes;
+use avx2::Avx2Lanes;
 #[cfg(target_arch = "x86_64")]
-pub use avx512::Avx512Lanes;
-pub use row::{Block, for_each_block, row_sum};
-pub use scalar::ScalarLanes;
+use avx512::Avx512Lanes;
+pub use row::{Block, OnTile, for_each_block, for_each_tile, row_sum};
+use scalar::ScalarLanes;
 
 use crate::instruction_set::InstructionSet;
 
@@ -31,7 +31,8 @@ pub const LANES: usize = 16;
 /// A block of sixteen f32 in registers. Operators act lane by lane and round once each.
 ///
 /// The methods are always inlined, so they take the vector instructions of the function around them: they
-/// belong inside [`Kernel::run`] (or another function with the right target features) and nowhere else.
+/// belong inside [`Kernel::run`] and nowhere else. The three types that have them are private: they reach a kernel only
+/// through [`run`], which has asked the machine first.
 pub trait Lanes:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {

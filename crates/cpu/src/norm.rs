@@ -9,10 +9,14 @@
 //!
 //! Order of sums: within a row [`row_sum`]; over rows see [`NormBackwardWeight`].
 
+use std::marker::PhantomData;
+use std::ops::Range;
+
 use device::Write;
 use spec::{Norm, NormKind};
 
-use crate::lanes::{Block, Kernel, Lanes, for_each_block, row_sum};
+use crate::column_sum::groups;
+use crate::lanes::{Block, Kernel, Lanes, OnTile, for_each_block, for_each_tile, row_sum};
 use crate::view::{MatMut, MatRef};
 
 /// `y[T, H*C]` and `stats[T*H, 2]`, both assigned.
@@ -214,42 +218,48 @@ impl Kernel for NormBackwardWeight<'_> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
-        let heads = heads(self.x.cols(), self.dweight.len());
+        let width = self.dweight.len();
+        let heads = heads(self.x.cols(), width);
         assert_eq!(self.stats.len(), self.x.rows() * heads * 2, "mean and rstd of each row");
-        let rows = self.x.rows();
-        for first in (0..rows).step_by(crate::column_sum::GROUP_ROWS) {
-            let group = first..rows.min(first + crate::column_sum::GROUP_ROWS);
-            self.add_group::<L>(group, heads);
+        for rows in groups(self.x.rows()) {
+            for_each_tile(width, &mut WeightGroup { rows, heads, tensors: &mut self, lanes: PhantomData::<L> });
         }
     }
 }
 
-impl NormBackwardWeight<'_> {
+/// Consecutive rows whose sum starts from zero.
+struct WeightGroup<'a, 'b, L> {
+    rows: Range<usize>,
+    heads: usize,
+    tensors: &'b mut NormBackwardWeight<'a>,
+    lanes: PhantomData<L>,
+}
+
+impl<L: Lanes> OnTile for WeightGroup<'_, '_, L> {
     #[inline(always)]
-    fn add_group<L: Lanes>(&mut self, group: std::ops::Range<usize>, heads: usize) {
-        let width = self.dweight.len();
-        for_each_block(
-            width,
-            #[inline(always)]
-            |block| {
-                let (mut weight_sum, mut bias_sum) = (L::zero(), L::zero());
-                for row in group.clone() {
-                    let (x, dy) = (self.x.row(row), self.dy.row(row));
-                    let stats = &self.stats[row * heads * 2..(row + 1) * heads * 2];
-                    for head in 0..heads {
-                        let columns = head * width..(head + 1) * width;
-                        let (mean, rstd) = (stats[2 * head], stats[2 * head + 1]);
-                        let centred = block.load::<L>(&x[columns.clone()]) - L::splat(mean);
-                        let dy = block.load::<L>(&dy[columns]);
-                        weight_sum = (centred * L::splat(rstd)).mul_add(dy, weight_sum);
-                        bias_sum = bias_sum + dy;
-                    }
+    fn visit<const N: usize>(&mut self, blocks: [Block; N]) {
+        let tensors = &mut *self.tensors;
+        let width = tensors.dweight.len();
+        let (mut weight_sums, mut bias_sums) = ([L::zero(); N], [L::zero(); N]);
+        for row in self.rows.clone() {
+            let rows = tensors.x.row(row).chunks_exact(width).zip(tensors.dy.row(row).chunks_exact(width));
+            let stats = tensors.stats[2 * row * self.heads..].chunks_exact(2);
+            for ((x, dy), stats) in rows.zip(stats) {
+                let (mean, rstd) = (L::splat(stats[0]), L::splat(stats[1]));
+                for (block, (weight_sum, bias_sum)) in blocks.iter().zip(weight_sums.iter_mut().zip(&mut bias_sums)) {
+                    let dy = block.load::<L>(dy);
+                    *weight_sum = ((block.load::<L>(x) - mean) * rstd).mul_add(dy, *weight_sum);
+                    *bias_sum = *bias_sum + dy;
                 }
-                block.store(self.dweight, block.load::<L>(self.dweight) + weight_sum);
-                if let Some(dbias) = &mut self.dbias {
-                    block.store(dbias, block.load::<L>(dbias) + bias_sum);
-                }
-            },
-        );
+            }
+        }
+        for (block, sum) in blocks.iter().zip(weight_sums) {
+            block.store(tensors.dweight, block.load::<L>(tensors.dweight) + sum);
+        }
+        if let Some(dbias) = &mut tensors.dbias {
+            for (block, sum) in blocks.iter().zip(bias_sums) {
+                block.store(dbias, block.load::<L>(dbias) + sum);
+            }
+        }
     }
 }

@@ -68,6 +68,31 @@ pub fn for_each_block(len: usize, mut body: impl FnMut(Block)) {
     }
 }
 
+/// What is done with several neighbouring blocks of a row at once, each with an accumulator of its own.
+pub trait OnTile {
+    /// Does it. Implement with `#[inline(always)]`.
+    fn visit<const N: usize>(&mut self, blocks: [Block; N]);
+}
+
+/// Visits every block of a row of `len` elements once: four at a time, then those that are left one by one. Sums over
+/// many rows go by tiles of columns, so that a row's visit reads whole cache lines that follow each other.
+#[inline(always)]
+pub fn for_each_tile(len: usize, body: &mut impl OnTile) {
+    const TILE: usize = 4;
+    let mut start = 0;
+    while start + TILE * LANES <= len {
+        body.visit::<TILE>(std::array::from_fn(|block| Block { start: start + block * LANES, len: LANES }));
+        start += TILE * LANES;
+    }
+    while start + LANES <= len {
+        body.visit([Block { start, len: LANES }]);
+        start += LANES;
+    }
+    if start < len {
+        body.visit([Block { start, len: len - start }]);
+    }
+}
+
 /// The sum over a row of `len` elements of `term(block)`, whose lanes behind the row's end do not count.
 ///
 /// The order is fixed and depends on the row alone: the row is cut into chunks of 1024 elements. In a chunk, element `i`
