@@ -55,11 +55,11 @@ impl Rank<'_> {
     }
 
     fn owner(&self, unit: Unit) -> usize {
-        self.stage.train.place.owner(unit).unwrap_or_default()
+        self.program.place.owner(unit).unwrap_or_default()
     }
 
     fn owner_of_next(&self, unit: Unit) -> usize {
-        self.stage.train.place.next(unit).map_or(0, |next| self.owner(next))
+        self.program.place.next(unit).map_or(0, |next| self.owner(next))
     }
 
     fn load(&mut self, microbatch: Microbatch) -> Result<(), DeviceError> {
