@@ -118,13 +118,13 @@ impl Rank<'_> {
     fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        let pending = activations.pending(unit, microbatch);
         match &self.bound[&unit] {
             Bound::Embedding(_) => {
+                let pending = activations.pending(unit, microbatch);
                 Embedding { context, batch }.backward_input(activations.output_grad(unit, microbatch), &pending)
             }
             Bound::Layer(number, pair) => {
-                let saved = activations.saved(unit, microbatch);
+                let (saved, pending) = (activations.saved(unit, microbatch), activations.pending(unit, microbatch));
                 let layer = Layer { context, batch, number: *number };
                 layer.backward_input(
                     &pair.params,
@@ -147,14 +147,16 @@ impl Rank<'_> {
         let write = self.gradient_write(unit);
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        let pending = activations.pending(unit, microbatch);
         let output_grad = activations.output_grad(unit, microbatch);
         match &self.bound[&unit] {
             Bound::Embedding(pair) => {
+                let pending = activations.pending(unit, microbatch);
                 Embedding { context, batch }.backward_weight(&pair.gradients, output_grad, &pending, write)
             }
             Bound::Layer(number, pair) => {
-                let (saved, input) = (activations.saved(unit, microbatch), self.input(unit, microbatch));
+                let (saved, pending) =
+                    (activations.saved_until_weight(unit, microbatch), activations.pending(unit, microbatch));
+                let input = self.input(unit, microbatch);
                 let layer = Layer { context, batch, number: *number };
                 layer.backward_weight(&pair.gradients, input, output_grad, saved.frames(), &pending, write)
             }
