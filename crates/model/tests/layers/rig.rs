@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Stream, Tensor, Write};
 use model::{
-    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingParams, Head, HeadGradients, HeadParams, Keep, Layer,
+    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingParams, Head, HeadGradients, HeadParams, Layer,
     LayerParams, MicrobatchShape, Residual, SavedFrames, TensorParallel, footprints, initialize,
 };
 use program::{Footprint, Footprints, Purpose};
@@ -31,7 +31,6 @@ pub struct Rank {
     pub tp: TensorParallel,
     pub shape: MicrobatchShape,
     pub recompute: Recompute,
-    pub footprints: Footprints,
     pub layouts: BTreeMap<Unit, UnitLayout>,
     pub params: BTreeMap<Unit, Tensor>,
     pub gradients: BTreeMap<Buffer, Tensor>,
@@ -55,7 +54,7 @@ pub const MICROBATCHES: u64 = 2;
 
 impl Rank {
     pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, recompute: Recompute) -> Rank {
-        let footprints_for = |purpose| footprints(model, tp, shape, purpose, recompute).unwrap();
+        let footprints_for = |purpose| footprints(model, tp, shape, purpose).unwrap();
         let footprints = footprints_for(Purpose::Train);
         let arena = Frame::measuring();
         let mut sections: Sections = vec![];
@@ -102,7 +101,6 @@ impl Rank {
             tp,
             shape,
             recompute,
-            footprints,
             constants: Constants::place(&frame(&constants), model),
             batch: Batch::place(&frame(&batch), shape),
             layouts,
@@ -131,7 +129,7 @@ impl Rank {
                 device.assign(tensor, &values);
             }
         }
-        self.constants.initialize(device, Stream::Compute, &self.model).unwrap();
+        self.constants.initialise(device, Stream::Compute, &self.model).unwrap();
         device.assign(self.constants.loss_sums, &[0.0; device::SUM_WORDS]);
     }
 
@@ -288,10 +286,7 @@ impl<'a> Running<'a> {
             }
             self.with_context(microbatch, |context| self.backward_input(context));
             self.with_context(microbatch, |context| self.backward_weight(context, write));
-            for (until_input, until_weight) in &rank.saved {
-                self.device.poison(until_input.clone());
-                self.device.poison(until_weight.clone());
-            }
+            (0..rank.saved.len()).for_each(|index| self.poison_saved(index));
             rank.pending.iter().for_each(|section| self.device.poison(section.clone()));
         }
         self.take_loss() * f64::from(SCALE)
@@ -312,13 +307,21 @@ impl<'a> Running<'a> {
             let frames = self.frames(index + 1);
             let saved = SavedFrames { until_input: &frames.0, until_weight: &frames.1 };
             match forward {
-                Forward::Keep => layer.forward(&params, input, output, Keep::ForBackward(saved)),
-                Forward::Nothing => layer.forward(&params, input, output, Keep::Nothing),
+                Forward::Keep | Forward::Nothing => layer.forward(&params, input, output, saved),
                 Forward::Recompute => layer.recompute(&params, input, saved),
             }
             .unwrap();
             self.device.poison(rank.scratch.clone());
+            if forward == Forward::Nothing {
+                self.poison_saved(index + 1);
+            }
         }
+    }
+
+    fn poison_saved(&self, index: usize) {
+        let (until_input, until_weight) = &self.rank.saved[index];
+        self.device.poison(until_input.clone());
+        self.device.poison(until_weight.clone());
     }
 
     fn head(&self, context: &Context, write: Write) {

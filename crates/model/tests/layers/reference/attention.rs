@@ -59,13 +59,11 @@ pub fn run(memory: &mut Memory, op: &Op) {
 }
 
 fn backward(memory: &mut Memory, op: &Op) {
-    let Op::AttentionBackward { shape, q, k, v, visible, scale, dropout, dout, dq, dk, dv, log_sum_exp, out, scratch } =
-        *op
+    let Op::AttentionBackward { shape, q, k, v, visible, scale, dropout, dout, dq, dk, dv, log_sum_exp, out, .. } = *op
     else {
         unreachable!("{op:?}")
     };
     assert!(memory.values(log_sum_exp).iter().chain(&memory.values(out)).all(|value| value.is_finite()));
-    assert!(scratch.len() >= shape.sequences * shape.sequence_length * shape.heads);
     let softmax = Softmax { shape, q, k, visible, scale: f64::from(scale), dropout };
     for gradient in [dq, dk, dv] {
         memory.assign(gradient, &vec![0.0; gradient.len()]);
