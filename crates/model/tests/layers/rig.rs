@@ -8,7 +8,7 @@ use model::{
     Batch, Constants, Context, DropoutRun, Embedding, EmbeddingParams, Head, HeadGradients, HeadParams, Layer,
     LayerParams, MicrobatchShape, Residual, SavedFrames, TensorParallel, footprints, initialize,
 };
-use program::{Footprint, Footprints, Purpose};
+use program::{Footprints, Purpose};
 use spec::unit::Tied;
 use spec::{ModelSpec, ParamSpec, Recompute, Unit, UnitLayout};
 
@@ -54,8 +54,7 @@ pub const MICROBATCHES: u64 = 2;
 
 impl Rank {
     pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, recompute: Recompute) -> Rank {
-        let footprints_for = |purpose| footprints(model, tp, shape, purpose).unwrap();
-        let footprints = footprints_for(Purpose::Train);
+        let footprints = footprints(model, tp, shape, Purpose::Train).unwrap();
         let arena = Frame::measuring();
         let mut sections: Sections = vec![];
         let mut section = |name: String, bytes: usize| {
@@ -93,7 +92,9 @@ impl Rank {
             ));
             pending.push(section("pending".into(), footprint.pending_bytes));
         }
-        let scratch_bytes = scratch_bytes(&footprints).max(scratch_bytes(&footprints_for(Purpose::Evaluate)));
+        // Evaluation needs no more scratch than training.
+        let Footprints { embedding, layer, head, .. } = footprints;
+        let scratch_bytes = embedding.scratch_bytes.max(layer.scratch_bytes).max(head.scratch_bytes);
         let scratch = section("scratch".into(), scratch_bytes);
         let frame = |section: &Section| Frame::new(section.start, section.len());
         Rank {
@@ -192,11 +193,6 @@ impl Rank {
     }
 }
 
-fn scratch_bytes(footprints: &Footprints) -> usize {
-    let of = |footprint: Footprint| footprint.scratch_bytes;
-    of(footprints.embedding).max(of(footprints.layer)).max(of(footprints.head))
-}
-
 /// A rank with its device and group, running.
 pub struct Running<'a> {
     pub rank: &'a Rank,
@@ -268,28 +264,48 @@ impl<'a> Running<'a> {
         self.take_loss() * f64::from(SCALE)
     }
 
-    /// A step's forward and backward passes; gradients are in their buffers. All gradients of inputs come before all gradients
-    /// of weights, and what need not live until then is poisoned in between.
+    /// A step's forward and backward passes; gradients are in their buffers.
     pub fn step(&self) -> f64 {
-        let rank = self.rank;
-        for microbatch in 0..MICROBATCHES {
-            rank.load(self.device, microbatch, self.labels);
-            let write = if microbatch == 0 { Write::Assign } else { Write::Accumulate };
-            let forward = match rank.recompute {
-                Recompute::None => Forward::Keep,
-                Recompute::Full => Forward::Nothing,
-            };
-            self.with_context(microbatch, |context| self.forward(context, forward));
-            self.with_context(microbatch, |context| self.head(context, write));
-            if rank.recompute == Recompute::Full {
-                self.with_context(microbatch, |context| self.forward(context, Forward::Recompute));
-            }
-            self.with_context(microbatch, |context| self.backward_input(context));
-            self.with_context(microbatch, |context| self.backward_weight(context, write));
-            (0..rank.saved.len()).for_each(|index| self.poison_saved(index));
-            rank.pending.iter().for_each(|section| self.device.poison(section.clone()));
-        }
+        (0..MICROBATCHES).for_each(|microbatch| self.microbatch(microbatch));
         self.take_loss() * f64::from(SCALE)
+    }
+
+    /// Forward and backward passes of one microbatch. All gradients of inputs come before all gradients of weights, and what
+    /// need not live until then is poisoned in between.
+    pub fn microbatch(&self, microbatch: u64) {
+        let rank = self.rank;
+        rank.load(self.device, microbatch, self.labels);
+        let write = if microbatch == 0 { Write::Assign } else { Write::Accumulate };
+        let forward = match rank.recompute {
+            Recompute::None => Forward::Keep,
+            Recompute::Full => Forward::Nothing,
+        };
+        self.with_context(microbatch, |context| self.forward(context, forward));
+        self.with_context(microbatch, |context| self.head(context, write));
+        if rank.recompute == Recompute::Full {
+            self.with_context(microbatch, |context| self.forward(context, Forward::Recompute));
+        }
+        self.with_context(microbatch, |context| self.backward_input(context));
+        self.with_context(microbatch, |context| self.backward_weight(context, write));
+        (0..rank.saved.len()).for_each(|index| self.poison_saved(index));
+        rank.pending.iter().for_each(|section| self.device.poison(section.clone()));
+    }
+
+    /// Logits of the first microbatch's last `rows` tokens, this rank's columns.
+    pub fn logits(&self, rows: usize) -> Vec<f64> {
+        let rank = self.rank;
+        rank.load(self.device, 0, self.labels);
+        self.with_context(0, |context| self.forward(context, Forward::Nothing));
+        self.with_context(0, |context| {
+            // The place of the last gradient is free while nothing is differentiated.
+            let columns = rank.model.padded_vocabulary(rank.tp.size) / rank.tp.size;
+            let start = rank.activation_gradients.last().unwrap().offset_bytes;
+            let logits = Tensor::new(start, rows, columns, Dtype::F32);
+            let (head, tokens) = (Head { context, batch: &rank.batch }, rank.shape.tokens());
+            let input = Residual::new(*rank.activations.last().unwrap());
+            head.logits(&rank.head(), input, tokens - rows..tokens, logits).unwrap();
+            self.device.values(logits)
+        })
     }
 
     fn forward(&self, context: &Context, forward: Forward) {

@@ -1,6 +1,7 @@
 //! Two and four ranks against one: the same loss, and of every gradient its part.
 
-use model::{MicrobatchShape, TensorParallel};
+use device::Stream;
+use model::{MicrobatchShape, TensorParallel, initialize};
 use spec::{AppliedTo, ModelSpec, ParamSpec, Recompute, Sharding};
 
 use crate::cases;
@@ -24,16 +25,17 @@ fn step(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, exchange:
     })
 }
 
-fn group(model: &ModelSpec, size: usize) -> Vec<Step> {
-    let exchange = Exchange::new(size);
+/// Runs `body` on `size` threads and returns what each made.
+fn run_group<R: Send>(size: usize, body: impl Fn(usize, &Exchange) -> R + Sync) -> Vec<R> {
+    let (exchange, body) = (&Exchange::new(size), &body);
     std::thread::scope(|scope| {
-        let spawn = |position| {
-            let exchange = &exchange;
-            scope.spawn(move || step(model, TensorParallel { size, position }, cases::SHAPE, exchange))
-        };
-        let threads: Vec<_> = (0..size).map(spawn).collect();
+        let threads: Vec<_> = (0..size).map(|position| scope.spawn(move || body(position, exchange))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+fn group(model: &ModelSpec, size: usize) -> Vec<Step> {
+    run_group(size, |position, exchange| step(model, TensorParallel { size, position }, cases::SHAPE, exchange))
 }
 
 /// Element `index` of the local part on `position` of `size`: its value in the whole gradient, or 0 in padding.
@@ -71,6 +73,60 @@ fn ranks_agree_with_one_rank() {
                 }
             }
             replicas_are_equal(name, &ranks);
+        }
+    }
+}
+
+/// A rank's initial values are its part of the whole, and padding is zero: also on ranks that hold nothing but padding.
+#[test]
+fn initial_values_do_not_depend_on_the_ranks() {
+    for model in [cases::gpt2(), cases::llama(), ModelSpec { vocabulary: 5, ..cases::gpt2() }] {
+        let values = |tp: TensorParallel| {
+            let rank = Rank::new(&model, tp, cases::SHAPE, Recompute::None);
+            let device = ReferenceDevice::new(rank.arena_bytes);
+            for (unit, layout) in &rank.layouts {
+                initialize(&device, Stream::Compute, layout, rank.params[unit], 7, tp).unwrap();
+                let padding = rank.params[unit].elements(layout.len..layout.padded_len());
+                assert!(device.values(padding).iter().all(|value| *value == 0.0));
+            }
+            let value =
+                |(unit, param, range)| (ParamSpec::clone(param), device.values(rank.params[&unit].elements(range)));
+            rank.declared().map(value).collect::<Vec<_>>()
+        };
+        let whole = values(TensorParallel { size: 1, position: 0 });
+        for position in 0..4 {
+            for ((param, local), (_, whole)) in values(TensorParallel { size: 4, position }).iter().zip(&whole) {
+                for (element, value) in local.iter().enumerate() {
+                    let expected = whole_value(param, whole, 4, position, element);
+                    assert_eq!(*value, expected, "{}, rank {position}, element {element}", param.name);
+                }
+            }
+        }
+    }
+}
+
+/// Each rank's logits are its columns of one rank's; the columns of padding are not looked at.
+#[test]
+fn logits_are_columns_of_the_whole() {
+    const ROWS: usize = 2;
+    for (name, model) in [("gpt2", cases::gpt2()), ("llama", cases::llama())] {
+        let logits = |size: usize| {
+            run_group(size, |position, exchange| {
+                let tp = TensorParallel { size, position };
+                let rank = Rank::new(&model, tp, cases::SHAPE, Recompute::None);
+                let device = ReferenceDevice::new(rank.arena_bytes);
+                rank.initialize(&device);
+                Running::scope(&rank, &device, exchange, |running| running.logits(ROWS))
+            })
+        };
+        let (whole, ranks) = (&logits(1)[0], logits(2));
+        let columns = model.padded_vocabulary(2) / 2;
+        for row in 0..ROWS {
+            for token in 0..model.vocabulary {
+                let actual = ranks[token / columns][row * columns + token % columns];
+                let expected = whole[row * model.vocabulary + token];
+                assert!((actual - expected).abs() < TOLERANCE, "{name}, token {token}: {actual} against {expected}");
+            }
         }
     }
 }
