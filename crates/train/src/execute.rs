@@ -7,7 +7,6 @@ use model::embedding::Embedding;
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
 use model::placement::Residual;
-use model::saved::Keep;
 use program::Instr;
 use spec::{Microbatch, Unit};
 
@@ -80,7 +79,7 @@ impl Rank<'_> {
                 let saved = activations.saved(unit, microbatch);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
                 let layer = Layer { context, batch, number: *number };
-                layer.forward(&pair.params, input, output, Keep::ForBackward(saved.frames()))
+                layer.forward(&pair.params, input, output, saved.frames())
             }
             Bound::Head(pair) => {
                 let gradients = HeadGradients {
