@@ -28,12 +28,7 @@ const fn next_key(key: [u32; 2]) -> [u32; 2] {
 const fn round(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let (high0, low0) = multiply(MULTIPLIERS[0], counter[0]);
     let (high1, low1) = multiply(MULTIPLIERS[1], counter[2]);
-    [
-        high1 ^ counter[1] ^ key[0],
-        low1,
-        high0 ^ counter[3] ^ key[1],
-        low0,
-    ]
+    [high1 ^ counter[1] ^ key[0], low1, high0 ^ counter[3] ^ key[1], low0]
 }
 
 /// Four random words for `counter` under `key`: Philox4x32 with ten rounds.
@@ -54,25 +49,25 @@ pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 /// Always inlined, so that it is compiled with the vector instructions of its caller.
 #[inline(always)]
 pub fn philox4x32_10_x16(counters: [[u32; 16]; 4], key: [u32; 2]) -> [[u32; 16]; 4] {
-    let mut words = counters;
+    // Words live in the low halves of 64-bit lanes, where a vector multiplication wants its factors and leaves its
+    // product, so that no round moves values between lanes.
+    let mut wide = counters.map(|word| word.map(u64::from));
     let mut key = key;
     for index in 0..ROUNDS {
         if index > 0 {
             key = next_key(key);
         }
-        let [mut out0, mut out1, mut out2, mut out3] = [[0; 16]; 4];
         for lane in 0..16 {
-            let counter = [
-                words[0][lane],
-                words[1][lane],
-                words[2][lane],
-                words[3][lane],
-            ];
-            [out0[lane], out1[lane], out2[lane], out3[lane]] = round(counter, key);
+            let low = |word: u64| word & 0xffff_ffff;
+            let product0 = u64::from(MULTIPLIERS[0]) * low(wide[0][lane]);
+            let product1 = u64::from(MULTIPLIERS[1]) * low(wide[2][lane]);
+            wide[0][lane] = (product1 >> 32) ^ low(wide[1][lane]) ^ u64::from(key[0]);
+            wide[1][lane] = product1;
+            wide[2][lane] = (product0 >> 32) ^ low(wide[3][lane]) ^ u64::from(key[1]);
+            wide[3][lane] = product0;
         }
-        words = [out0, out1, out2, out3];
     }
-    words
+    wide.map(|word| word.map(|word| word as u32))
 }
 
 #[cfg(test)]
@@ -86,19 +81,14 @@ mod tests {
         assert_eq!(zero, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         let ones = philox4x32_10([u32::MAX; 4], [u32::MAX; 2]);
         assert_eq!(ones, [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
-        let pi = philox4x32_10(
-            [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
-            [0xa409_3822, 0x299f_31d0],
-        );
+        let pi = philox4x32_10([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]);
         assert_eq!(pi, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
     }
 
     #[test]
     fn sixteen_blocks_equal_single_blocks() {
         let counters: [[u32; 16]; 4] = std::array::from_fn(|word| {
-            std::array::from_fn(|lane| {
-                (word as u32 * 0x9e37 + lane as u32).wrapping_mul(0x85eb_ca6b)
-            })
+            std::array::from_fn(|lane| (word as u32 * 0x9e37 + lane as u32).wrapping_mul(0x85eb_ca6b))
         });
         let key = key_of_seed(0x0123_4567_89ab_cdef);
         assert_eq!(key, [0x89ab_cdef, 0x0123_4567]);

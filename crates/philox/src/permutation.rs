@@ -28,12 +28,7 @@ impl Permutation {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
         // One bit per half at least, so that the network has something to mix.
         let half_bits = if bits < 2 { 1 } else { bits.div_ceil(2) };
-        Self {
-            key: key_of_seed(seed),
-            epoch,
-            len,
-            half_bits,
-        }
+        Self { key: key_of_seed(seed), epoch, len, half_bits }
     }
 
     /// How many indices are permuted.
@@ -50,11 +45,7 @@ impl Permutation {
     ///
     /// Panics when `position` is not below `len`.
     pub fn get(&self, position: u64) -> u64 {
-        assert!(
-            position < self.len,
-            "position {position} of a permutation of {} indices",
-            self.len
-        );
+        assert!(position < self.len, "position {position} of a permutation of {} indices", self.len);
         let mut index = self.network(position);
         // The network permutes 0..4^half_bits, so the walk returns to 0..len: at the latest at `position` itself.
         while index >= self.len {
@@ -69,12 +60,7 @@ impl Permutation {
         let mut right = value & mask;
         for round in 0..FEISTEL_ROUNDS {
             // `right` has at most 32 bits, as half of at most 64.
-            let counter = [
-                right as u32,
-                PURPOSE + round,
-                self.epoch as u32,
-                (self.epoch >> 32) as u32,
-            ];
+            let counter = [right as u32, PURPOSE + round, self.epoch as u32, (self.epoch >> 32) as u32];
             let mixed = u64::from(philox4x32_10(counter, self.key)[0]) & mask;
             (left, right) = (right, left ^ mixed);
         }
@@ -134,9 +120,7 @@ mod tests {
             assert!(fixed <= 12, "{fixed} places agree");
         }
         // The mean of index * position over random permutations is len^3 / 4, its deviation about len^2.5 / 12.
-        let covariance: f64 = (0..len)
-            .map(|i| (i as f64 - 499.5) * (base.get(i) as f64 - 499.5))
-            .sum();
+        let covariance: f64 = (0..len).map(|i| (i as f64 - 499.5) * (base.get(i) as f64 - 499.5)).sum();
         assert!(covariance.abs() < 6.0 * 1000f64.powf(2.5) / 12.0);
     }
 }
