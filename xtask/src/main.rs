@@ -1,2 +1,38 @@
-//! Repository checks and generators.
-fn main() {}
+//! `cargo run -p xtask -- COMMAND`.
+
+use std::process::ExitCode;
+
+use xtask::{repository::Repository, tidy};
+
+const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
+
+commands:
+  tidy    check sizes, dependency edges, names and words of the whole repository";
+
+fn main() -> ExitCode {
+    let command = std::env::args().nth(1).unwrap_or_default();
+    let outcome = match command.as_str() {
+        "tidy" => run_tidy(),
+        _ => Err(USAGE.to_string()),
+    };
+    match outcome {
+        Ok(message) => {
+            println!("{message}");
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_tidy() -> Result<String, String> {
+    let repository = Repository::open()?;
+    let findings = tidy::check(&repository);
+    if findings.is_empty() {
+        return Ok(format!("{} files are tidy", repository.files.len()));
+    }
+    let lines: Vec<String> = findings.iter().map(tidy::Finding::to_string).collect();
+    Err(lines.join("\n"))
+}

@@ -1,1 +1,55 @@
-//! (crate comm)
+//! Messages between ranks, and the collectives built on them.
+//!
+//! Three layers, each usable without the one above:
+//!
+//! - [`Transport`] moves bytes between the ranks of one world. [`ThreadTransport`] does so between
+//!   threads without copying: a sender lends its memory, a receiver reads it in place.
+//! - [`collectives`] are written once over any transport. Every sum is taken in rank order,
+//!   `((x0 + x1) + x2) + ...`, so its bits depend neither on timing nor on how a buffer was cut.
+//! - [`Communicator`] is what layers and the executor see: the collectives of one group.
+//!   [`Channel`] carries the point-to-point messages of pipelines.
+//!
+//! Every wait parks the thread and has a deadline. A rank that fails calls [`Transport::abort`]
+//! (dropping a transport during a panic does it), and every other rank that waits, or comes to wait,
+//! learns who failed and why. Faults and counters are wrappers of a transport ([`faults`],
+//! [`Counting`]), never switches inside one.
+//!
+//! ```
+//! use comm::{ChannelId, Communicator, GroupCommunicator, Timeouts, run_world};
+//! use mesh::{Axis, AxisSet, AxisSizes, Mesh};
+//! use std::time::Duration;
+//!
+//! let mesh = Mesh::new(AxisSizes::dp_tp_pp(2, 2, 1))?;
+//! let timeouts = Timeouts { wait: Duration::from_secs(10) };
+//! let sums = run_world(mesh.world_size(), timeouts, |transport| {
+//!     let group = mesh.group(transport.rank(), Axis::Tp);
+//!     let mut data = [transport.rank().0 as f32];
+//!     let channel = ChannelId::new(AxisSet::of(Axis::Tp), 0);
+//!     let communicator = GroupCommunicator::new(transport, group, channel);
+//!     communicator.all_reduce_sum(&mut data).map(|()| data[0])
+//! });
+//! assert_eq!(sums, [Ok(Ok(1.0)), Ok(Ok(1.0)), Ok(Ok(5.0)), Ok(Ok(5.0))]);
+//! # Ok::<(), mesh::MeshError>(())
+//! ```
+
+mod channel;
+pub mod collectives;
+mod communicator;
+mod error;
+mod host;
+mod operation;
+mod tag;
+mod threads;
+mod transport;
+mod wrappers;
+
+pub use channel::Channel;
+pub use communicator::{Communicator, GroupCommunicator};
+pub use error::{AbortCause, CommError};
+pub use host::{GroupChannels, HostCommunicator};
+pub use operation::Operation;
+pub use tag::{ChannelId, Tag};
+pub use threads::{RankPanic, ThreadTransport, run_world};
+pub use transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
+pub use wrappers::counting::{Counting, Counts};
+pub use wrappers::faults;

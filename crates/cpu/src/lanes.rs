@@ -5,22 +5,23 @@
 //! [`Lanes::mul_add`] says so, and sums over lanes follow one fixed tree. So the three versions agree to
 //! the bit; only the payload of a NaN may differ.
 //!
-//! **Order of a row's sum** ([`sum16`]): element `i` goes to lane `i % 16`, in ascending order; then lanes
-//! `l` and `l + 8` are added, then `l` and `l + 4`, `l + 2`, `l + 1`. A row's result depends on nothing but the row.
+//! A kernel is a struct of its arguments, one file per operation: `lanes::run(instruction_set, NormForward { .. })`.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod row;
 mod scalar;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2Lanes;
+use avx2::Avx2Lanes;
 #[cfg(target_arch = "x86_64")]
-pub use avx512::Avx512Lanes;
-pub use scalar::ScalarLanes;
+use avx512::Avx512Lanes;
+pub use row::{Block, OnTile, for_each_block, for_each_tile, row_sum};
+use scalar::ScalarLanes;
 
 use crate::instruction_set::InstructionSet;
 
@@ -30,7 +31,8 @@ pub const LANES: usize = 16;
 /// A block of sixteen f32 in registers. Operators act lane by lane and round once each.
 ///
 /// The methods are always inlined, so they take the vector instructions of the function around them: they
-/// belong inside [`Kernel::run`] (or another function with the right target features) and nowhere else.
+/// belong inside [`Kernel::run`] and nowhere else. The three types that have them are private: they reach a kernel only
+/// through [`run`], which has asked the machine first.
 pub trait Lanes:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
@@ -135,38 +137,6 @@ fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
 #[target_feature(enable = "avx2,fma")]
 fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2Lanes>()
-}
-
-/// The sum of `term(block)` over a row in blocks of sixteen (see the module for the order). The lanes
-/// that a last, shorter block lacks are filled with zero and their term is taken as zero.
-#[inline(always)]
-pub fn sum16<L: Lanes>(row: &[f32], term: impl Fn(L) -> L) -> f32 {
-    let (blocks, rest) = row.as_chunks::<LANES>();
-    let mut sum = L::zero();
-    for block in blocks {
-        sum = sum + term(L::load(block));
-    }
-    if !rest.is_empty() {
-        let mut last = [0.0; LANES];
-        term(L::load_partial(rest, 0.0)).store(&mut last);
-        last[rest.len()..].fill(0.0);
-        sum = sum + L::load(&last);
-    }
-    sum.reduce_sum()
-}
-
-/// `out[i] = body(x[i])` over a row in blocks of sixteen.
-#[inline(always)]
-pub fn map1<L: Lanes>(x: &[f32], out: &mut [f32], body: impl Fn(L) -> L) {
-    assert_eq!(x.len(), out.len(), "rows of different lengths");
-    let (blocks, rest) = x.as_chunks::<LANES>();
-    let (out_blocks, out_rest) = out.as_chunks_mut::<LANES>();
-    for (block, out_block) in blocks.iter().zip(out_blocks) {
-        body(L::load(block)).store(out_block);
-    }
-    if !rest.is_empty() {
-        body(L::load_partial(rest, 0.0)).store_partial(out_rest);
-    }
 }
 
 #[cfg(test)]

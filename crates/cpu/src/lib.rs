@@ -1,9 +1,31 @@
-//! (crate cpu)
+//! The CPU as a device: one file per kernel, its contract at the top, results independent of instruction set and row count.
+
 mod aligned;
+mod execute;
+
+pub mod accumulate;
+pub mod activation;
+pub mod adamw;
 pub mod attention;
+pub mod clip_coefficient;
+pub mod column_sum;
+pub mod copy;
+pub mod cross_entropy;
+pub mod device;
+pub mod dropout;
+pub mod embedding;
+pub mod fill;
+pub mod fixed_point;
 pub mod gemm;
+pub mod initialize;
 pub mod instruction_set;
 pub mod lanes;
+pub mod loss_sum;
 pub mod math;
 pub mod meter;
+pub mod norm;
+pub mod rotary;
+pub mod squared_sum;
 pub mod view;
+
+pub use crate::device::CpuDevice;

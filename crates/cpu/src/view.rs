@@ -52,6 +52,14 @@ impl<'a> MatRef<'a> {
         Self { start: data.as_ptr(), rows, cols, row_stride, lifetime: PhantomData }
     }
 
+    /// The matrix whose row `r` starts `r * row_stride` elements behind `start`.
+    ///
+    /// # Safety
+    /// The rows lie in memory that is valid, initialised and not written for `'a`.
+    pub unsafe fn from_raw(start: *const f32, rows: usize, cols: usize, row_stride: usize) -> Self {
+        Self { start, rows, cols, row_stride, lifetime: PhantomData }
+    }
+
     /// The matrix whose rows lie one after the other.
     pub fn dense(data: &'a [f32], rows: usize, cols: usize) -> Self {
         Self::new(data, rows, cols, cols)
@@ -100,6 +108,14 @@ impl<'a> MatMut<'a> {
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
         Self { start: data.as_mut_ptr(), rows, cols, row_stride, lifetime: PhantomData }
+    }
+
+    /// The matrix whose row `r` starts `r * row_stride` elements behind `start`.
+    ///
+    /// # Safety
+    /// The rows lie in memory that is valid, initialised and accessed through nothing else for `'a`.
+    pub unsafe fn from_raw(start: *mut f32, rows: usize, cols: usize, row_stride: usize) -> Self {
+        Self { start, rows, cols, row_stride, lifetime: PhantomData }
     }
 
     /// The matrix whose rows lie one after the other.

@@ -102,6 +102,16 @@ impl Arena {
         Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), tensor.len()) })
     }
 
+    /// The bytes of a dense tensor.
+    ///
+    /// # Safety
+    /// Nothing writes the tensor's place while the slice lives.
+    pub unsafe fn bytes(&self, tensor: Tensor) -> Result<&[u8], DeviceError> {
+        let start = self.dense(tensor, tensor.dtype)?;
+        // SAFETY: as in `floats`; bytes have no alignment.
+        Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), tensor.size_bytes()) })
+    }
+
     /// The bytes of a dense tensor, to write.
     ///
     /// # Safety

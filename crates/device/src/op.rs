@@ -116,7 +116,7 @@ pub enum Op {
         out: Tensor,
         log_sum_exp: Tensor,
     },
-    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again. `scratch`: see [`attention_scratch_len`].
+    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again.
     AttentionBackward {
         shape: AttentionShape,
         q: Tensor,
@@ -131,7 +131,6 @@ pub enum Op {
         dq: Tensor,
         dk: Tensor,
         dv: Tensor,
-        scratch: Tensor,
     },
     /// `y[T,F] = activation(x[T,F])`, gated kinds read `x[T,2F]` = gate | up.
     Activation { activation: Activation, x: Tensor, y: Tensor },
@@ -228,12 +227,6 @@ pub const SUM_WORDS: usize = 6;
 
 /// Labels with this value do not count.
 pub const IGNORED_LABEL: i32 = -100;
-
-/// Floats of scratch that [`Op::AttentionBackward`] needs.
-pub fn attention_scratch_len(shape: &AttentionShape) -> usize {
-    // Per token and head: the row sum of dout * out.
-    shape.sequences * shape.sequence_length * shape.heads
-}
 
 impl Op {
     /// The operation's name, for messages and records.

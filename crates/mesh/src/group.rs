@@ -48,6 +48,22 @@ impl Group {
         self.members[self.position]
     }
 
+    /// The members at the first and the last position as a group of their own (of one where they are the same), or
+    /// `None` for the members between them.
+    pub fn ends(&self) -> Option<Group> {
+        let last = self.members.len() - 1;
+        if self.position != 0 && self.position != last {
+            return None;
+        }
+        let members = if last == 0 { vec![self.members[0]] } else { vec![self.members[0], self.members[last]] };
+        Some(Group { position: usize::from(self.position != 0), members })
+    }
+
+    /// This rank alone.
+    pub fn alone(&self) -> Group {
+        Group { members: vec![self.rank()], position: 0 }
+    }
+
     /// The rank at `position`, or none at or past [`Group::size`].
     pub fn member(&self, position: usize) -> Option<Rank> {
         self.members.get(position).copied()
@@ -63,5 +79,20 @@ impl fmt::Display for Group {
             write!(f, "{separator}{}", rank.0)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_the_first_and_the_last_member() {
+        let group = |position| Group::new(vec![Rank(1), Rank(3), Rank(5)], position);
+        assert_eq!(group(0).ends(), Some(Group::new(vec![Rank(1), Rank(5)], 0)));
+        assert_eq!(group(1).ends(), None);
+        assert_eq!(group(2).ends(), Some(Group::new(vec![Rank(1), Rank(5)], 1)));
+        assert_eq!(Group::new(vec![Rank(4)], 0).ends(), Some(Group::new(vec![Rank(4)], 0)));
+        assert_eq!(group(1).alone(), Group::new(vec![Rank(3)], 0));
     }
 }

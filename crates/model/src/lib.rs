@@ -1,1 +1,36 @@
-//! (crate model)
+//! The layers of a transformer, with backward passes written by hand over [`device::Op`].
+//!
+//! A layer does not know its pipeline stage, its microbatch's number or what ZeRO shards: it sees local sizes, whole
+//! (gathered) parameters and a tensor-parallel communicator in its [`Context`]. What it saves for its backward passes
+//! is a struct laid out in frames of the rank's arena; nothing is allocated.
+//!
+//! `T` is the number of tokens of a microbatch, `D` the width of the residual stream.
+
+#![forbid(unsafe_code)]
+
+pub mod binding;
+pub mod constants;
+pub mod context;
+pub mod embedding;
+pub mod head;
+pub mod initialize;
+pub mod layer;
+pub mod linear;
+pub mod norm;
+pub mod placement;
+pub mod recording;
+pub mod saved;
+
+mod attention;
+mod feed_forward;
+
+pub use binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+pub use constants::Constants;
+pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
+pub use embedding::Embedding;
+pub use head::{Head, HeadGradients};
+pub use initialize::{TensorParallel, initialize};
+pub use layer::Layer;
+pub use placement::Residual;
+pub use recording::{Phase, RecordCase, RecordError, UnitRecord, footprints, record_unit};
+pub use saved::{Keep, SavedFrames};

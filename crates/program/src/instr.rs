@@ -54,6 +54,30 @@ pub enum Instr {
     Save { unit: Unit },
 }
 
+impl Instr {
+    /// The microbatch that the instruction is about, if it is about one.
+    pub fn microbatch(self) -> Option<Microbatch> {
+        match self {
+            Instr::Load { microbatch }
+            | Instr::Forward { microbatch, .. }
+            | Instr::Recompute { microbatch, .. }
+            | Instr::BackwardInput { microbatch, .. }
+            | Instr::BackwardWeight { microbatch, .. }
+            | Instr::SendAct { microbatch, .. }
+            | Instr::RecvAct { microbatch, .. }
+            | Instr::SendGrad { microbatch, .. }
+            | Instr::RecvGrad { microbatch, .. } => Some(microbatch),
+            Instr::GatherParams { .. }
+            | Instr::FreeParams { .. }
+            | Instr::ReduceGrads { .. }
+            | Instr::SumTied
+            | Instr::GradNorm
+            | Instr::OptimizerStep { .. }
+            | Instr::Save { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Instr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -61,7 +61,8 @@ impl Kernel for AllOperations {
         bits.extend(partial.map(canonical));
         let row: Vec<f32> = (0..100).map(|i| sample(i)[i % LANES].clamp(-1e3, 1e3)).collect();
         for len in [0, 1, 15, 16, 17, 31, 100] {
-            bits.push(sum16::<L>(&row[..len], |x| x * x + L::splat(1.0)).to_bits());
+            let sum = row_sum(len, |block| block.load::<L>(&row) + L::splat(1.0));
+            bits.push((sum as f32).to_bits());
         }
         bits
     }
@@ -85,23 +86,29 @@ fn instruction_sets_agree_to_the_bit() {
 fn a_row_is_summed_in_the_written_order() {
     struct Sum<'a>(&'a [f32]);
     impl Kernel for Sum<'_> {
-        type Output = f32;
+        type Output = f64;
         #[inline(always)]
-        fn run<L: Lanes>(self) -> f32 {
-            sum16::<L>(self.0, |x| x)
+        fn run<L: Lanes>(self) -> f64 {
+            row_sum(self.0.len(), |block| block.load_or::<L>(self.0, 3.0))
         }
     }
-    let row: Vec<f32> = (0..75).map(|i| 1.0 / (1.0 + i as f32)).collect();
-    let mut lanes = [0f32; LANES];
-    for (i, value) in row.iter().enumerate() {
-        lanes[i % LANES] += value;
-    }
-    for width in [8, 4, 2, 1] {
-        for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
+    let row: Vec<f32> = (0..5000).map(|i| 1.0 / (1.0 + i as f32)).collect();
+    for len in [0, 1, 75, 1023, 1024, 1025, 2048, 5000] {
+        let mut total = 0.0;
+        for chunk in row[..len].chunks(1024) {
+            let mut lanes = [0f32; LANES];
+            for (i, value) in chunk.iter().enumerate() {
+                lanes[i % LANES] += value;
+            }
+            for width in [8, 4, 2, 1] {
+                for lane in 0..width {
+                    lanes[lane] += lanes[lane + width];
+                }
+            }
+            total += f64::from(lanes[0]);
         }
-    }
-    for set in InstructionSet::available() {
-        assert_eq!(run(set, Sum(&row)), lanes[0]);
+        for set in InstructionSet::available() {
+            assert_eq!(run(set, Sum(&row[..len])), total, "{set:?}, {len} elements");
+        }
     }
 }

@@ -14,6 +14,7 @@ const HALF_PI: [f64; 3] = [
 ///
 /// The argument is reduced by Cody and Waite's method in three parts; the quadrant, below 2^20, has exact products with
 /// the first two. Then Taylor polynomials up to x^17 and x^18, whose remainders are below 2^-54 on |x| <= pi/4.
+#[inline(always)]
 pub fn sin_cos_f64(x: f64) -> (f64, f64) {
     let quadrant = (x * std::f64::consts::FRAC_2_PI).round_ties_even();
     let mut r = x;
@@ -32,6 +33,7 @@ pub fn sin_cos_f64(x: f64) -> (f64, f64) {
 }
 
 /// `first * (1 - s/((k+1)(k+2)) + s^2/((k+1)..(k+4)) - ...)` with `s = square`, nine terms after the first.
+#[inline(always)]
 fn alternating_series(first: f64, square: f64, k: u32) -> f64 {
     let mut sum = 1.0;
     let mut n = k + 18;

@@ -19,8 +19,15 @@ pub fn exp_f64(x: f64) -> f64 {
     sum * f64::from_bits(biased << 52)
 }
 
-/// Natural logarithm of a positive normal number within 2^-50 relatively; the same bits everywhere.
+/// Natural logarithm of a normal number within 2^-50 relatively; the same bits everywhere.
+/// Minus infinity from zero to the smallest normal number, NaN below zero and of NaN.
 pub fn log_f64(x: f64) -> f64 {
+    if x.is_nan() || x < 0.0 {
+        return f64::NAN;
+    }
+    if !x.is_normal() {
+        return if x > 1.0 { x } else { f64::NEG_INFINITY };
+    }
     const SQRT_HALF_BITS: i64 = 0x3FE6_A09E_667F_3BCD;
     let exponent = (x.to_bits() as i64 - SQRT_HALF_BITS) >> 52;
     let significand = f64::from_bits((x.to_bits() as i64 - (exponent << 52)) as u64);

@@ -1,0 +1,104 @@
+//! What can go wrong between ranks.
+
+use crate::operation::Operation;
+use crate::tag::Tag;
+use mesh::Rank;
+
+/// Why a world stopped, as told by the rank that failed first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbortCause {
+    /// The rank that failed.
+    pub rank: Rank,
+    /// What happened to it, as a clause: `panicked: index out of bounds`.
+    pub description: String,
+}
+
+/// Why a communication did not happen. Every variant names the rank that reports it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommError {
+    /// Another rank, or this one, declared the world failed.
+    #[error("{rank} stopped because {by} failed: {why}")]
+    Aborted {
+        /// The rank that reports.
+        rank: Rank,
+        /// The rank that failed first.
+        by: Rank,
+        /// What happened to it.
+        why: String,
+    },
+    /// A deadline passed.
+    #[error(
+        "{rank} waited {waited_ms} ms for {peer} in {operation} ({tag}): {peer} is slow, stuck or \
+         running another program; see what it does, or raise the deadline"
+    )]
+    Deadline {
+        /// The rank that waited.
+        rank: Rank,
+        /// The first rank, in rank order, that had not done its part.
+        peer: Rank,
+        /// What both were to do.
+        operation: Operation,
+        /// Which message was awaited.
+        tag: Tag,
+        /// How long it waited.
+        waited_ms: u64,
+    },
+    /// A peer closed its transport while this rank still needed it.
+    #[error("{rank} needs {peer} in {operation} ({tag}), but {peer} has ended its part of the run")]
+    PeerLeft {
+        /// The rank that reports.
+        rank: Rank,
+        /// The rank that has left.
+        peer: Rank,
+        /// What this rank was doing.
+        operation: Operation,
+        /// Which message was concerned.
+        tag: Tag,
+    },
+    /// Two members of a group call different things at the same place of their sequence.
+    #[error(
+        "{rank} is in {operation} of {expected_bytes} bytes ({tag}), but {peer} is in \
+         {peer_operation} of {peer_bytes} bytes: their programs differ"
+    )]
+    Mismatch {
+        /// The rank that reports.
+        rank: Rank,
+        /// The rank whose message does not fit.
+        peer: Rank,
+        /// What this rank was doing.
+        operation: Operation,
+        /// What the peer was doing.
+        peer_operation: Operation,
+        /// Which message was concerned.
+        tag: Tag,
+        /// The length that this rank expects.
+        expected_bytes: usize,
+        /// The length that the peer sent.
+        peer_bytes: usize,
+    },
+    /// A buffer that is to be cut into one equal slice per member does not divide.
+    #[error(
+        "{rank}: {operation} over {members} ranks needs equal slices, and {len} elements do not \
+         divide; pad the buffer to {} elements", len.next_multiple_of(*members)
+    )]
+    UnequalSlices {
+        /// The rank that reports.
+        rank: Rank,
+        /// The collective.
+        operation: Operation,
+        /// The length of the buffer in elements.
+        len: usize,
+        /// The size of the group.
+        members: usize,
+    },
+    /// A position outside the group.
+    #[error("{rank}: position {position} is outside a group of {members} ranks")]
+    NoSuchPosition {
+        /// The rank that reports.
+        rank: Rank,
+        /// The position asked for.
+        position: usize,
+        /// The size of the group.
+        members: usize,
+    },
+}

@@ -1,0 +1,40 @@
+//! The names of what ranks do together.
+
+use std::fmt;
+
+/// What a message is part of. Ranks compare it on receipt, and errors show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// The sum, or maximum, of a buffer over a group, on every member.
+    AllReduce,
+    /// The sum over a group, each member keeping one slice.
+    ReduceScatter,
+    /// Every member's slice on every member.
+    AllGather,
+    /// One member's buffer on every member.
+    Broadcast,
+    /// Waiting until every member has arrived.
+    Barrier,
+    /// A message from one rank to one other.
+    PointToPoint,
+}
+
+impl Operation {
+    /// The name as in messages: `all-reduce`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Operation::AllReduce => "all-reduce",
+            Operation::ReduceScatter => "reduce-scatter",
+            Operation::AllGather => "all-gather",
+            Operation::Broadcast => "broadcast",
+            Operation::Barrier => "barrier",
+            Operation::PointToPoint => "send and receive",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,324 @@
+//! The transport between threads.
+
+use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
+use super::pool::Pool;
+use super::shared_memory::{Ticket, lending};
+use crate::error::{AbortCause, CommError};
+use crate::operation::Operation;
+use crate::tag::Tag;
+use crate::transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
+use mesh::Rank;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// What all ranks of a world share.
+struct World {
+    inboxes: Vec<Arc<Inbox>>,
+    left: Vec<AtomicBool>,
+    failure: OnceLock<AbortCause>,
+    timeouts: Timeouts,
+}
+
+impl World {
+    fn wake_all(&self) {
+        for inbox in &self.inboxes {
+            inbox.wake();
+        }
+    }
+}
+
+impl Liveness for World {
+    fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    fn has_left(&self, rank: Rank) -> bool {
+        self.left[rank.0].load(Ordering::Acquire)
+    }
+}
+
+/// One rank's end of a world of threads. Messages are read where the sender has them.
+///
+/// Dropping it ends this rank's part: peers that still need it get [`CommError::PeerLeft`]. Dropping
+/// it while the thread panics aborts the world.
+pub struct ThreadTransport {
+    rank: Rank,
+    world: Arc<World>,
+    inbox: Arc<Inbox>,
+    pool: Pool,
+    own: Mutex<Own>,
+}
+
+/// What only this rank touches.
+#[derive(Default)]
+struct Own {
+    /// Reused by every receive.
+    taken: Vec<Envelope>,
+    /// Reused by every scope; shared with receivers only while messages are under way.
+    ticket: Option<Arc<Ticket>>,
+    /// Loans that nobody has waited for yet.
+    sends: HashMap<u64, OpenSend>,
+    next_send: u64,
+}
+
+struct OpenSend {
+    ticket: Arc<Ticket>,
+    to: Rank,
+    tag: Tag,
+    operation: Operation,
+}
+
+impl ThreadTransport {
+    /// The ends of a new world, by rank.
+    pub fn world(world_size: usize, timeouts: Timeouts) -> Vec<ThreadTransport> {
+        let world = Arc::new(World {
+            inboxes: (0..world_size).map(|_| Arc::new(Inbox::new(world_size))).collect(),
+            left: (0..world_size).map(|_| AtomicBool::new(false)).collect(),
+            failure: OnceLock::new(),
+            timeouts,
+        });
+        let end = |rank: usize| ThreadTransport {
+            rank: Rank(rank),
+            inbox: Arc::clone(&world.inboxes[rank]),
+            world: Arc::clone(&world),
+            pool: Pool::default(),
+            own: Mutex::default(),
+        };
+        (0..world_size).map(end).collect()
+    }
+
+    fn own(&self) -> std::sync::MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_failure(&self) -> Result<(), CommError> {
+        match self.world.failure.get() {
+            None => Ok(()),
+            Some(cause) => Err(CommError::Aborted { rank: self.rank, by: cause.rank, why: cause.description.clone() }),
+        }
+    }
+
+    fn deliver(&self, to: Rank, tag: Tag, operation: Operation, payload: Payload) -> Result<(), CommError> {
+        assert_ne!(to, self.rank, "a rank sends to others only");
+        let envelope = Envelope { tag, operation, payload };
+        self.world.inboxes[to.0].deliver(self.rank, envelope).map_err(|_| self.peer_left(to, tag, operation))
+    }
+
+    fn peer_left(&self, peer: Rank, tag: Tag, operation: Operation) -> CommError {
+        // A rank that failed leaves too; the failure says more.
+        self.check_failure().err().unwrap_or(CommError::PeerLeft { rank: self.rank, peer, operation, tag })
+    }
+
+    fn interrupted(&self, interrupted: Interrupted, peer: Rank, tag: Tag, operation: Operation) -> CommError {
+        match interrupted {
+            Interrupted::Left(gone) => self.peer_left(gone, tag, operation),
+            Interrupted::Failed => self.peer_left(peer, tag, operation),
+            Interrupted::Deadline(missing, waited) => CommError::Deadline {
+                rank: self.rank,
+                peer: missing.unwrap_or(peer),
+                operation,
+                tag,
+                waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+            },
+        }
+    }
+
+    /// Waits for a ticket and, when that fails, takes the unread messages back. `receiver` is one of
+    /// those that are to read, named when nothing better is known.
+    fn complete(&self, ticket: &Arc<Ticket>, receiver: Rank, tag: Tag, operation: Operation) -> Result<(), CommError> {
+        let result = self.inbox.complete(ticket, self.world.timeouts.wait, &*self.world);
+        let Err(interrupted) = result else {
+            if ticket.take_lost() {
+                let gone = self.one_that_left(receiver);
+                return Err(self.peer_left(gone, tag, operation));
+            }
+            return Ok(());
+        };
+        let late = self.take_back(ticket).unwrap_or(receiver);
+        self.inbox.wait_until_closed(ticket);
+        Err(self.interrupted(interrupted, late, tag, operation))
+    }
+
+    /// `likely` if it has left, otherwise the first other rank that has.
+    fn one_that_left(&self, likely: Rank) -> Rank {
+        let others = (0..self.world_size()).map(Rank).filter(|&rank| rank != self.rank);
+        std::iter::once(likely).chain(others).find(|&rank| self.world.has_left(rank)).unwrap_or(likely)
+    }
+
+    /// Takes the unread messages of `ticket` back; returns the first rank that had not read.
+    fn take_back(&self, ticket: &Arc<Ticket>) -> Option<Rank> {
+        let mut late = None;
+        for (rank, inbox) in self.world.inboxes.iter().enumerate() {
+            if inbox.take_back(ticket) && late.is_none() {
+                late = Some(Rank(rank));
+            }
+        }
+        late
+    }
+
+    fn fold_taken(
+        &self,
+        taken: &[Envelope],
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        len_bytes: usize,
+        fold: &mut dyn FnMut(usize, &dyn Chunks),
+    ) -> Result<(), CommError> {
+        for (envelope, &peer) in taken.iter().zip(from) {
+            let peer_bytes = envelope.payload.bytes().len();
+            if envelope.operation != operation || peer_bytes != len_bytes {
+                return Err(CommError::Mismatch {
+                    rank: self.rank,
+                    peer,
+                    operation,
+                    peer_operation: envelope.operation,
+                    tag,
+                    expected_bytes: len_bytes,
+                    peer_bytes,
+                });
+            }
+        }
+        if len_bytes > 0 {
+            fold(0, &Taken(taken));
+        }
+        Ok(())
+    }
+}
+
+struct Taken<'a>(&'a [Envelope]);
+
+impl Chunks for Taken<'_> {
+    fn chunk(&self, index: usize) -> &[u8] {
+        self.0[index].payload.bytes()
+    }
+}
+
+impl Transport for ThreadTransport {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn world_size(&self) -> usize {
+        self.world.inboxes.len()
+    }
+
+    fn post_copy(&self, message: Message<'_>) -> Result<(), CommError> {
+        self.check_failure()?;
+        let bytes = self.pool.copy(message.bytes);
+        for &to in message.to {
+            let payload = Payload::Copied(Arc::clone(&bytes));
+            self.deliver(to, message.tag, message.operation, payload)?;
+        }
+        Ok(())
+    }
+
+    fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError> {
+        self.check_failure()?;
+        let ticket = Ticket::new(Arc::clone(&self.inbox));
+        let payload = Payload::Loan(loan, ticket.hold());
+        self.deliver(to, tag, operation, payload)?;
+        let mut own = self.own();
+        let id = own.next_send;
+        own.next_send += 1;
+        let open = OpenSend { ticket, to, tag, operation };
+        own.sends.insert(id, open);
+        Ok(SendHandle(id))
+    }
+
+    fn is_complete(&self, send: SendHandle) -> bool {
+        let mut own = self.own();
+        let is_open = (own.sends.get(&send.0)).is_some_and(|open| !open.ticket.is_closed());
+        if !is_open {
+            own.sends.remove(&send.0);
+        }
+        !is_open
+    }
+
+    fn wait_send(&self, send: SendHandle) -> Result<(), CommError> {
+        let Some(open) = self.own().sends.remove(&send.0) else {
+            return Ok(());
+        };
+        self.complete(&open.ticket, open.to, open.tag, open.operation)
+    }
+
+    fn lend<'a>(
+        &self,
+        messages: &mut dyn Iterator<Item = Message<'a>>,
+        during: &mut dyn FnMut() -> Result<(), CommError>,
+    ) -> Result<(), CommError> {
+        self.check_failure()?;
+        let ticket = self.own().ticket.take();
+        let ticket = ticket.unwrap_or_else(|| Ticket::new(Arc::clone(&self.inbox)));
+        let again = Arc::clone(&ticket);
+        let take_back = |ticket: &Arc<Ticket>| {
+            self.take_back(ticket);
+        };
+        let result = lending(ticket, take_back, |scope| {
+            let mut last = None;
+            for message in messages {
+                for &to in message.to {
+                    let lent = Payload::Lent(scope.lend(message.bytes));
+                    self.deliver(to, message.tag, message.operation, lent)?;
+                    last = Some((to, message.tag, message.operation));
+                }
+            }
+            during()?;
+            match last {
+                None => Ok(()),
+                Some((to, tag, operation)) => self.complete(scope.ticket(), to, tag, operation),
+            }
+        });
+        self.own().ticket = Some(again);
+        result
+    }
+
+    fn receive(
+        &self,
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        len_bytes: usize,
+        fold: &mut dyn FnMut(usize, &dyn Chunks),
+    ) -> Result<(), CommError> {
+        self.check_failure()?;
+        let Some(&first) = from.first() else {
+            return Ok(());
+        };
+        let mut taken = std::mem::take(&mut self.own().taken);
+        let result = self
+            .inbox
+            .take(from, tag, self.world.timeouts.wait, &*self.world, &mut taken)
+            .map_err(|interrupted| self.interrupted(interrupted, first, tag, operation))
+            .and_then(|()| self.fold_taken(&taken, from, tag, operation, len_bytes, fold));
+        taken.clear();
+        self.own().taken = taken;
+        result
+    }
+
+    fn abort(&self, cause: AbortCause) {
+        if self.world.failure.set(cause).is_ok() {
+            self.world.wake_all();
+        }
+    }
+
+    fn failure(&self) -> Option<AbortCause> {
+        self.world.failure.get().cloned()
+    }
+
+    fn is_alive(&self, rank: Rank) -> bool {
+        !self.world.has_left(rank)
+    }
+}
+
+impl Drop for ThreadTransport {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort(AbortCause { rank: self.rank, description: "its thread panicked".to_owned() });
+        }
+        self.world.left[self.rank.0].store(true, Ordering::Release);
+        self.inbox.close();
+        self.world.wake_all();
+    }
+}

@@ -1,0 +1,116 @@
+//! Counting what a rank sends.
+
+use crate::collectives::Traffic;
+use crate::error::{AbortCause, CommError};
+use crate::operation::Operation;
+use crate::tag::Tag;
+use crate::transport::{Chunks, Loan, Message, SendHandle, Transport};
+use mesh::Rank;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What one rank has sent so far.
+pub struct Counts {
+    per_peer: Vec<[AtomicU64; 2]>,
+}
+
+impl Counts {
+    /// What was sent to `peer`.
+    pub fn to(&self, peer: Rank) -> Traffic {
+        let [messages, bytes] = &self.per_peer[peer.0];
+        Traffic { messages: messages.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
+    }
+
+    /// What was sent to all ranks together.
+    pub fn total(&self) -> Traffic {
+        let each = (0..self.per_peer.len()).map(|peer| self.to(Rank(peer)));
+        each.fold(Traffic::default(), |sum, sent| Traffic {
+            messages: sum.messages + sent.messages,
+            bytes: sum.bytes + sent.bytes,
+        })
+    }
+
+    fn add(&self, to: &[Rank], len_bytes: usize) {
+        for peer in to {
+            let [messages, bytes] = &self.per_peer[peer.0];
+            messages.fetch_add(1, Ordering::Relaxed);
+            bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A transport that counts what passes through it. A message to several ranks counts for each.
+pub struct Counting {
+    inner: Arc<dyn Transport>,
+    counts: Arc<Counts>,
+}
+
+impl Counting {
+    /// A counting transport around `inner`, and its counters.
+    pub fn new(inner: Arc<dyn Transport>) -> (Counting, Arc<Counts>) {
+        let per_peer = (0..inner.world_size()).map(|_| Default::default());
+        let counts = Arc::new(Counts { per_peer: per_peer.collect() });
+        let shared = Arc::clone(&counts);
+        (Counting { inner, counts }, shared)
+    }
+}
+
+impl Transport for Counting {
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+
+    fn world_size(&self) -> usize {
+        self.inner.world_size()
+    }
+
+    fn post_copy(&self, message: Message<'_>) -> Result<(), CommError> {
+        self.counts.add(message.to, message.bytes.len());
+        self.inner.post_copy(message)
+    }
+
+    fn post_loan(&self, to: Rank, tag: Tag, operation: Operation, loan: Loan) -> Result<SendHandle, CommError> {
+        self.counts.add(&[to], (*loan).as_ref().len());
+        self.inner.post_loan(to, tag, operation, loan)
+    }
+
+    fn is_complete(&self, send: SendHandle) -> bool {
+        self.inner.is_complete(send)
+    }
+
+    fn wait_send(&self, send: SendHandle) -> Result<(), CommError> {
+        self.inner.wait_send(send)
+    }
+
+    fn lend<'a>(
+        &self,
+        messages: &mut dyn Iterator<Item = Message<'a>>,
+        during: &mut dyn FnMut() -> Result<(), CommError>,
+    ) -> Result<(), CommError> {
+        let mut counted = messages.inspect(|m| self.counts.add(m.to, m.bytes.len()));
+        self.inner.lend(&mut counted, during)
+    }
+
+    fn receive(
+        &self,
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        len_bytes: usize,
+        fold: &mut dyn FnMut(usize, &dyn Chunks),
+    ) -> Result<(), CommError> {
+        self.inner.receive(from, tag, operation, len_bytes, fold)
+    }
+
+    fn abort(&self, cause: AbortCause) {
+        self.inner.abort(cause);
+    }
+
+    fn failure(&self) -> Option<AbortCause> {
+        self.inner.failure()
+    }
+
+    fn is_alive(&self, rank: Rank) -> bool {
+        self.inner.is_alive(rank)
+    }
+}

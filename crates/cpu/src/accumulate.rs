@@ -1,0 +1,34 @@
+//! `into += x`.
+
+use crate::lanes::{Kernel, Lanes, for_each_block};
+use crate::view::{MatMut, MatRef};
+
+/// `into[R,C] += x[R,C]`.
+pub struct Accumulate<'a> {
+    /// `[R, C]`
+    pub x: MatRef<'a>,
+    /// `[R, C]`, accumulated.
+    pub into: MatMut<'a>,
+}
+
+impl Kernel for Accumulate<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        assert_eq!((self.x.rows(), self.x.cols()), (self.into.rows(), self.into.cols()), "matrices of one shape");
+        for row in 0..self.x.rows() {
+            add_row::<L>(self.x.row(row), self.into.row_mut(row));
+        }
+    }
+}
+
+/// `into += x` for one row.
+#[inline(always)]
+pub(crate) fn add_row<L: Lanes>(x: &[f32], into: &mut [f32]) {
+    assert_eq!(x.len(), into.len(), "rows of one length");
+    for_each_block(
+        x.len(),
+        #[inline(always)]
+        |block| block.store(into, block.load::<L>(into) + block.load(x)),
+    );
+}

@@ -1,0 +1,190 @@
+//! The function between the two linear maps of the feed-forward block, and its gradient.
+//!
+//! | kind | `y` |
+//! |---|---|
+//! | `GeluTanh` | `x/2 (1 + tanh(u)) = x sigmoid(2u)`, `u = sqrt(2/pi) (x + 0.044715 x^3)` (Hendrycks, Gimpel, arXiv 1606.08415) |
+//! | `GeluErf` | `x P(x)`, `P` the normal distribution |
+//! | `Relu` | `max(x, 0)`, slope 0 at 0 |
+//! | `SwiGlu`, `GeGlu` | `silu(gate) up`, `gelu_erf(gate) up` (Shazeer, arXiv 2002.05202) |
+//!
+//! Plain kinds read `x[T,F]`, gated kinds `x[T,2F]` = gate | up.
+
+use spec::Activation;
+
+use crate::lanes::{Kernel, Lanes, for_each_block};
+use crate::math::{normal, sigmoid_and_complement};
+use crate::view::{MatMut, MatRef};
+
+/// `y[T,F]`, assigned.
+pub struct ActivationForward<'a> {
+    /// Which function.
+    pub activation: Activation,
+    /// `[T,F]` or `[T,2F]`
+    pub x: MatRef<'a>,
+    /// `[T,F]`
+    pub y: MatMut<'a>,
+}
+
+/// `dx` (the shape of `x`) from `dy[T,F]`, and `y[T,F]` once more, so that it need not be kept; both assigned.
+pub struct ActivationBackward<'a> {
+    /// Which function.
+    pub activation: Activation,
+    /// Input of the forward pass, `[T,F]` or `[T,2F]`.
+    pub x: MatRef<'a>,
+    /// `[T,F]`
+    pub dy: MatRef<'a>,
+    /// `[T,F]` or `[T,2F]`
+    pub dx: MatMut<'a>,
+    /// `[T,F]`
+    pub y: MatMut<'a>,
+}
+
+/// A function of one variable with its derivative.
+trait Curve {
+    /// `(f(x), f'(x))`; what is not used is not computed.
+    fn value_and_slope<L: Lanes>(x: L) -> (L, L);
+}
+
+struct GeluTanh;
+struct GeluErf;
+struct Silu;
+struct Relu;
+
+impl Curve for GeluTanh {
+    #[inline(always)]
+    fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
+        // Twice u, and its derivative: 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2).
+        const LINEAR: f32 = 1.595_769;
+        const CUBIC: f32 = 0.071_354_814;
+        let square = x * x;
+        let twice_u = x * square.mul_add(L::splat(CUBIC), L::splat(LINEAR));
+        let slope_of_twice_u = square.mul_add(L::splat(3.0 * CUBIC), L::splat(LINEAR));
+        let (sigmoid, complement) = sigmoid_and_complement(twice_u);
+        let value = x * sigmoid;
+        // Far below zero both factors are zero, but the slope of u overflows with x^2 only beyond 1e19.
+        (value, (value * complement).mul_add(slope_of_twice_u, sigmoid))
+    }
+}
+
+impl Curve for GeluErf {
+    #[inline(always)]
+    fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
+        let (cumulative, density) = normal(x);
+        (x * cumulative, x.mul_add(density, cumulative))
+    }
+}
+
+impl Curve for Silu {
+    #[inline(always)]
+    fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
+        let (sigmoid, complement) = sigmoid_and_complement(x);
+        let value = x * sigmoid;
+        (value, value.mul_add(complement, sigmoid))
+    }
+}
+
+impl Curve for Relu {
+    #[inline(always)]
+    fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
+        let is_positive = L::zero().less(x);
+        // `max` returns its second operand for a NaN, which must stay one.
+        (L::zero().max(x), L::select(is_positive, L::splat(1.0), L::zero()))
+    }
+}
+
+/// `x` of a gated kind as `(gate, up)`.
+fn gate_and_up(x: &[f32]) -> (&[f32], &[f32]) {
+    x.split_at(x.len() / 2)
+}
+
+#[inline(always)]
+fn plain<C: Curve, L: Lanes>(x: &[f32], y: &mut [f32]) {
+    for_each_block(
+        y.len(),
+        #[inline(always)]
+        |block| block.store(y, C::value_and_slope::<L>(block.load(x)).0),
+    );
+}
+
+#[inline(always)]
+fn gated<C: Curve, L: Lanes>(x: &[f32], y: &mut [f32]) {
+    let (gate, up) = gate_and_up(x);
+    for_each_block(
+        y.len(),
+        #[inline(always)]
+        |block| block.store(y, C::value_and_slope::<L>(block.load(gate)).0 * block.load(up)),
+    );
+}
+
+#[inline(always)]
+fn plain_backward<C: Curve, L: Lanes>(x: &[f32], dy: &[f32], dx: &mut [f32], y: &mut [f32]) {
+    for_each_block(
+        y.len(),
+        #[inline(always)]
+        |block| {
+            let (value, slope) = C::value_and_slope::<L>(block.load(x));
+            block.store(y, value);
+            block.store(dx, slope * block.load(dy));
+        },
+    );
+}
+
+#[inline(always)]
+fn gated_backward<C: Curve, L: Lanes>(x: &[f32], dy: &[f32], dx: &mut [f32], y: &mut [f32]) {
+    let (gate, up) = gate_and_up(x);
+    let (dgate, dup) = dx.split_at_mut(x.len() / 2);
+    for_each_block(
+        y.len(),
+        #[inline(always)]
+        |block| {
+            let (value, slope) = C::value_and_slope::<L>(block.load(gate));
+            let (up, dy) = (block.load::<L>(up), block.load::<L>(dy));
+            block.store(y, value * up);
+            block.store(dgate, dy * up * slope);
+            block.store(dup, dy * value);
+        },
+    );
+}
+
+/// Asserts that `x` has the width that `outputs` columns need.
+fn assert_widths(activation: Activation, inputs: usize, outputs: usize) {
+    let factor = activation.inputs_per_output();
+    assert_eq!(inputs, factor * outputs, "{activation:?} of {inputs} columns has not {outputs} outputs");
+}
+
+impl Kernel for ActivationForward<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        assert_widths(self.activation, self.x.cols(), self.y.cols());
+        for row in 0..self.x.rows() {
+            let (x, y) = (self.x.row(row), self.y.row_mut(row));
+            match self.activation {
+                Activation::GeluTanh => plain::<GeluTanh, L>(x, y),
+                Activation::GeluErf => plain::<GeluErf, L>(x, y),
+                Activation::Relu => plain::<Relu, L>(x, y),
+                Activation::SwiGlu => gated::<Silu, L>(x, y),
+                Activation::GeGlu => gated::<GeluErf, L>(x, y),
+            }
+        }
+    }
+}
+
+impl Kernel for ActivationBackward<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        assert_widths(self.activation, self.x.cols(), self.y.cols());
+        for row in 0..self.x.rows() {
+            let (x, dy) = (self.x.row(row), self.dy.row(row));
+            let (dx, y) = (self.dx.row_mut(row), self.y.row_mut(row));
+            match self.activation {
+                Activation::GeluTanh => plain_backward::<GeluTanh, L>(x, dy, dx, y),
+                Activation::GeluErf => plain_backward::<GeluErf, L>(x, dy, dx, y),
+                Activation::Relu => plain_backward::<Relu, L>(x, dy, dx, y),
+                Activation::SwiGlu => gated_backward::<Silu, L>(x, dy, dx, y),
+                Activation::GeGlu => gated_backward::<GeluErf, L>(x, dy, dx, y),
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! AdamW in one pass over parameters, gradients and moments.
+
+use device::AdamWUpdate;
+
+use crate::lanes::{Kernel, Lanes, for_each_block};
+
+/// One update of flat slices, in place (Loshchilov, Hutter, arXiv 1711.05101, in the form of PyTorch's `AdamW`):
+///
+/// `g = grad * coefficient`, `p *= 1 - lr * decay`, `m = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g^2`,
+/// `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)`.
+///
+/// The scalars are computed in f64 and rounded once. `grad` is not changed.
+pub struct AdamW<'a> {
+    /// Parameters, updated.
+    pub param: &'a mut [f32],
+    /// Gradients before the coefficient.
+    pub grad: &'a [f32],
+    /// `m`, updated.
+    pub first_moment: &'a mut [f32],
+    /// `v`, updated.
+    pub second_moment: &'a mut [f32],
+    /// Factor of all gradients: clipping and the number of tokens.
+    pub coefficient: f32,
+    /// Learning rate, decay, betas, epsilon and the number of the update.
+    pub update: AdamWUpdate,
+}
+
+/// `base^exponent` by squaring: the same bits everywhere, unlike the library's.
+fn power(base: f64, exponent: u32) -> f64 {
+    let (mut result, mut square, mut rest) = (1.0, base, exponent);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        rest >>= 1;
+    }
+    result
+}
+
+impl Kernel for AdamW<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let lengths = [self.grad.len(), self.first_moment.len(), self.second_moment.len()];
+        assert_eq!(lengths, [self.param.len(); 3], "slices of one length");
+        let AdamWUpdate { learning_rate, weight_decay, beta1, beta2, epsilon, update } = self.update;
+        assert!(update > 0, "updates are counted from 1");
+        let [rate, decay, beta1, beta2] = [learning_rate, weight_decay, beta1, beta2].map(f64::from);
+        let scalar = |value: f64| L::splat(value as f32);
+        let keep = scalar(1.0 - rate * decay);
+        let (beta1_kept, beta1_new) = (scalar(beta1), scalar(1.0 - beta1));
+        let (beta2_kept, beta2_new) = (scalar(beta2), scalar(1.0 - beta2));
+        let step = scalar(-rate / (1.0 - power(beta1, update)));
+        let root_correction = scalar(1.0 / (1.0 - power(beta2, update)).sqrt());
+        let (coefficient, epsilon) = (L::splat(self.coefficient), L::splat(epsilon));
+        for_each_block(
+            self.param.len(),
+            #[inline(always)]
+            |block| {
+                let gradient = block.load::<L>(self.grad) * coefficient;
+                let first = block.load::<L>(self.first_moment).mul_add(beta1_kept, beta1_new * gradient);
+                let square = gradient * gradient;
+                let second = block.load::<L>(self.second_moment).mul_add(beta2_kept, beta2_new * square);
+                let denominator = second.sqrt().mul_add(root_correction, epsilon);
+                let param = block.load::<L>(self.param) * keep;
+                block.store(self.first_moment, first);
+                block.store(self.second_moment, second);
+                block.store(self.param, (first / denominator).mul_add(step, param));
+            },
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! Lookup of rows of a table that is sharded by rows over ranks (vocabulary-parallel embedding).
+
+use device::Write;
+
+use crate::accumulate::add_row;
+use crate::lanes::{Kernel, Lanes};
+use crate::view::{MatMut, MatRef};
+
+/// The local row of `token` in a table of `rows` rows from `first_row` on, or `None` when another rank has it.
+fn local_row(token: i32, first_row: usize, rows: usize) -> Option<usize> {
+    usize::try_from(token).ok()?.checked_sub(first_row).filter(|&row| row < rows)
+}
+
+/// `out[T,D] = table[token - first_row]`, or zeros for tokens of other ranks; assigned or accumulated.
+/// The sum of `out` over the ranks that share the table is the embedding.
+pub struct EmbeddingLookup<'a> {
+    /// `[T]`
+    pub tokens: &'a [i32],
+    /// `[V/tp, D]`
+    pub table: MatRef<'a>,
+    /// Global index of the table's first row.
+    pub first_row: usize,
+    /// `[T, D]`
+    pub out: MatMut<'a>,
+    /// Whether `out` is assigned or added to.
+    pub write: Write,
+}
+
+impl Kernel for EmbeddingLookup<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        assert_eq!(self.tokens.len(), self.out.rows(), "one row per token");
+        for (row, &token) in self.tokens.iter().enumerate() {
+            let out = self.out.row_mut(row);
+            match (local_row(token, self.first_row, self.table.rows()), self.write) {
+                (Some(local), Write::Assign) => out.copy_from_slice(self.table.row(local)),
+                (Some(local), Write::Accumulate) => add_row::<L>(self.table.row(local), out),
+                (None, Write::Assign) => out.fill(0.0),
+                (None, Write::Accumulate) => {}
+            }
+        }
+    }
+}
+
+/// `dtable[token - first_row] += dy[T,D]` for the tokens of this rank, in ascending order of the tokens' places.
+pub struct EmbeddingBackward<'a> {
+    /// `[T]`
+    pub tokens: &'a [i32],
+    /// `[T, D]`
+    pub dy: MatRef<'a>,
+    /// Global index of the table's first row.
+    pub first_row: usize,
+    /// `[V/tp, D]`, accumulated.
+    pub dtable: MatMut<'a>,
+}
+
+impl Kernel for EmbeddingBackward<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        assert_eq!(self.tokens.len(), self.dy.rows(), "one row per token");
+        for (row, &token) in self.tokens.iter().enumerate() {
+            if let Some(local) = local_row(token, self.first_row, self.dtable.rows()) {
+                add_row::<L>(self.dy.row(row), self.dtable.row_mut(local));
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The squared global norm, in blocks, as integers: the same bits whatever is sharded.
+
+use spec::layout::SHARD_BLOCK;
+
+use crate::fixed_point;
+use crate::lanes::{Kernel, LANES, Lanes};
+
+/// Adds the sum of squares of `x` to `sums` (words of [`fixed_point`]).
+///
+/// Blocks of [`SHARD_BLOCK`] elements are counted from the start of the flat buffer, in which `x` begins at
+/// `first_element`. A block's part of `x` is summed in f64: element `i` of the part goes to lane `i % 16` in
+/// ascending order, lanes are added by the tree 8, 4, 2, 1. Squares of f32 are exact in f64. Each block's sum is then
+/// rounded to fixed point once.
+pub struct SquaredSum<'a> {
+    /// Any slice of a flat buffer.
+    pub x: &'a [f32],
+    /// Its place in the flat buffer.
+    pub first_element: usize,
+    /// Words of a sum, accumulated.
+    pub sums: &'a mut [i64],
+}
+
+impl Kernel for SquaredSum<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let until_border = SHARD_BLOCK - self.first_element % SHARD_BLOCK;
+        let (first, rest) = self.x.split_at(until_border.min(self.x.len()));
+        for block in std::iter::once(first).chain(rest.chunks(SHARD_BLOCK)) {
+            fixed_point::add(self.sums, block_sum(block));
+        }
+    }
+}
+
+#[inline(always)]
+fn block_sum(block: &[f32]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    let (whole, rest) = block.as_chunks::<LANES>();
+    for values in whole {
+        for (lane, &value) in lanes.iter_mut().zip(values) {
+            *lane += f64::from(value) * f64::from(value);
+        }
+    }
+    for (lane, &value) in lanes.iter_mut().zip(rest) {
+        *lane += f64::from(value) * f64::from(value);
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}

@@ -1,0 +1,158 @@
+use cpu::cross_entropy::{CrossEntropy, RowMax, SumExp};
+use cpu::instruction_set::InstructionSet;
+use cpu::lanes::run;
+use cpu::view::{MatMut, MatRef};
+use device::IGNORED_LABEL;
+
+use crate::support::*;
+
+const PADDING: usize = 3;
+
+/// Loss and gradient of one row over its real columns.
+fn reference(logits: &[f64], label: i32) -> (f64, Vec<f64>) {
+    if label == IGNORED_LABEL {
+        return (0.0, vec![0.0; logits.len()]);
+    }
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|l| (l - max).exp()).sum();
+    let onehot = |i: usize| if i == label as usize { 1.0 } else { 0.0 };
+    let gradient = logits.iter().enumerate().map(|(i, l)| (l - max).exp() / sum - onehot(i)).collect();
+    (sum.ln() - (logits[label as usize] - max), gradient)
+}
+
+#[test]
+fn reference_gradient_agrees_with_differences() {
+    let logits = double(&random("logits", 9, 3.0));
+    assert_gradient("logits", |logits| reference(logits, 4).0, &logits, &reference(&logits, 4).1);
+}
+
+/// Runs the three steps on `ranks` shards of the vocabulary; returns losses and the gradients of the real columns.
+/// Padding starts as NaN, so that a result that reads it shows.
+fn on_ranks(
+    set: InstructionSet,
+    logits: &[f32],
+    vocabulary: usize,
+    labels: &[i32],
+    ranks: usize,
+    scale: f32,
+) -> Vec<f32> {
+    let rows = labels.len();
+    let width = vocabulary.div_ceil(ranks) + PADDING;
+    let real = |rank: usize| {
+        let first = (rank * (width - PADDING)).min(vocabulary);
+        first..(first + width - PADDING).min(vocabulary)
+    };
+    let mut shards: Vec<Vec<f32>> = (0..ranks)
+        .map(|rank| {
+            let mut shard = vec![f32::NAN; rows * width];
+            for (row, shard) in shard.chunks_mut(width).enumerate() {
+                let columns = real(rank);
+                shard[..columns.len()].copy_from_slice(&logits[row * vocabulary..][columns]);
+            }
+            shard
+        })
+        .collect();
+    let mut max = vec![f32::NEG_INFINITY; rows];
+    for (rank, shard) in shards.iter().enumerate() {
+        let mut out = vec![0.0; rows];
+        let logits = MatRef::dense(shard, rows, width);
+        run(set, RowMax { logits, valid_columns: real(rank).len(), out: &mut out });
+        max.iter_mut().zip(out).for_each(|(max, out)| *max = max.max(out));
+    }
+    let mut total = vec![0.0; 2 * rows];
+    for (rank, shard) in shards.iter().enumerate() {
+        let mut sums = vec![0.0; 2 * rows];
+        let (logits, columns) = (MatRef::dense(shard, rows, width), real(rank));
+        let (valid_columns, first_column) = (columns.len(), columns.start);
+        run(set, SumExp { logits, valid_columns, max: &max, labels, first_column, sums: &mut sums });
+        total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+    }
+    let mut result = Vec::new();
+    let mut gradient = vec![0.0; rows * vocabulary];
+    for (rank, shard) in shards.iter_mut().enumerate() {
+        let columns = real(rank);
+        let mut loss = vec![0.0; rows];
+        let arguments = CrossEntropy {
+            logits: MatMut::dense(shard, rows, width),
+            valid_columns: columns.len(),
+            max: &max,
+            sums: &total,
+            labels,
+            first_column: columns.start,
+            gradient_scale: Some(scale),
+            loss: &mut loss,
+        };
+        run(set, arguments);
+        for (row, shard) in shard.chunks(width).enumerate() {
+            assert!(shard[columns.len()..].iter().all(|&value| value == 0.0), "padding has no gradient");
+            gradient[row * vocabulary..][columns.clone()].copy_from_slice(&shard[..columns.len()]);
+        }
+        assert!(result.is_empty() || result == loss, "every rank has the same loss");
+        result = loss;
+    }
+    result.extend(gradient);
+    result
+}
+
+#[test]
+fn losses_and_gradients_are_within_their_bounds() {
+    for (vocabulary, scale) in [(1, 1.0), (16, 4.0), (100, 20.0), (2500, 8.0)] {
+        let labels: Vec<i32> = [0, 1, IGNORED_LABEL, 15, 99, 2499, 50].map(|l: i32| l.min(vocabulary - 1)).to_vec();
+        let (rows, vocabulary) = (labels.len(), vocabulary as usize);
+        let logits = random("logits", rows * vocabulary, scale);
+        let gradient_scale = 0.125;
+        for ranks in [1, 2, 3] {
+            let result = same_on_all_sets(|set| on_ranks(set, &logits, vocabulary, &labels, ranks, gradient_scale));
+            let (loss, gradient) = result.split_at(rows);
+            for (row, &label) in labels.iter().enumerate() {
+                let logits = double(&logits[row * vocabulary..(row + 1) * vocabulary]);
+                let (exact_loss, exact) = reference(&logits, label);
+                // A term of the sum: the difference of two logits is off by one rounding of at most twice the scale,
+                // which the exponential turns into as many of its own; the exponential adds 2, the sum at most 68 and one
+                // for every further rank.
+                let sum_roundings = 2.0 * f64::from(scale) + 70.0 + ranks as f64;
+                let loss_bound = (sum_roundings + 2.0 * f64::from(scale) + exact_loss) * ROUNDING;
+                assert_within("loss", &loss[row..=row], &[exact_loss], |_| loss_bound);
+                let exact: Vec<f64> = exact.iter().map(|g| g * f64::from(gradient_scale)).collect();
+                let actual = &gradient[row * vocabulary..(row + 1) * vocabulary];
+                assert_within("gradient", actual, &exact, |i| {
+                    let onehot = if i as i32 == label { f64::from(gradient_scale) } else { 0.0 };
+                    let roundings = sum_roundings + 2.0 * f64::from(scale) + 5.0;
+                    roundings * ROUNDING * (exact[i] + onehot).abs() + ROUNDING * exact[i].abs() + 1e-37
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_gradient_logits_stay() {
+    let before = random("logits", 2 * 10, 2.0);
+    let mut logits = before.clone();
+    let mut loss = [0.0; 2];
+    let arguments = CrossEntropy {
+        logits: MatMut::dense(&mut logits, 2, 10),
+        valid_columns: 10,
+        max: &[1.0, 2.0],
+        sums: &[3.0, -0.5, 4.0, 0.0],
+        labels: &[2, IGNORED_LABEL],
+        first_column: 0,
+        gradient_scale: None,
+        loss: &mut loss,
+    };
+    run(InstructionSet::detect(), arguments);
+    assert_eq!(logits, before);
+    assert_eq!(loss, [(3f64.ln() + 0.5) as f32, 0.0]);
+}
+
+#[test]
+fn a_logit_that_is_no_number_shows_in_the_loss() {
+    for set in InstructionSet::available() {
+        for (position, poison) in [(0, f32::NAN), (17, f32::NAN), (18, f32::INFINITY)] {
+            let mut logits = random("logits", 19, 1.0);
+            logits[position] = poison;
+            let result = on_ranks(set, &logits, 19, &[3], 1, 1.0);
+            assert!(result[0].is_nan(), "{set:?}: {}", result[0]);
+        }
+    }
+}

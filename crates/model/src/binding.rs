@@ -1,0 +1,279 @@
+//! From a unit's flat buffer to the tensors of its layers, by the parameters' names.
+//!
+//! The same types stand for parameters and for gradient accumulators, whose flat buffers have the same layout.
+
+use device::Tensor;
+use spec::{Segment, Unit, UnitLayout};
+use thiserror::Error;
+
+use crate::linear::{ColumnParallel, RowParallel};
+use crate::norm::NormParams;
+
+/// Why the declared parameters of a unit are not the ones that its layers read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BindError {
+    /// A layer reads a parameter that was not declared.
+    #[error("{unit} reads parameter {name}, which is not among its {declared} declared ones")]
+    Missing {
+        /// The unit.
+        unit: String,
+        /// The parameter.
+        name: String,
+        /// Parameters in the layout.
+        declared: usize,
+    },
+    /// A declared parameter is read by no layer, so it would never receive a gradient.
+    #[error("parameter {name} is declared and bound {times} times, but must be bound once")]
+    NotOnce {
+        /// The parameter.
+        name: String,
+        /// How often it was bound.
+        times: usize,
+    },
+    /// Matrices that one multiplication reads do not follow each other in the flat buffer.
+    #[error(
+        "parameter {name} starts at element {offset}, but {previous} before it ends at {end}, or their widths differ"
+    )]
+    Apart {
+        /// The later parameter.
+        name: String,
+        /// Its first element.
+        offset: usize,
+        /// The earlier parameter.
+        previous: String,
+        /// Its end.
+        end: usize,
+    },
+    /// The flat buffer has not the layout's length.
+    #[error("the flat buffer of {unit} has {len} elements, but its parameters end at element {needed}")]
+    Length {
+        /// The unit.
+        unit: String,
+        /// Elements of the buffer.
+        len: usize,
+        /// Elements that the layout needs.
+        needed: usize,
+    },
+}
+
+/// Finds parameters of one flat buffer and counts how often each is bound.
+struct Binder<'a> {
+    layout: &'a UnitLayout,
+    flat: Tensor,
+    unit: Unit,
+    times_bound: Vec<usize>,
+}
+
+impl<'a> Binder<'a> {
+    fn new(unit: Unit, layout: &'a UnitLayout, flat: Tensor) -> Result<Binder<'a>, BindError> {
+        if flat.len() < layout.len {
+            return Err(BindError::Length { unit: unit.to_string(), len: flat.len(), needed: layout.len });
+        }
+        Ok(Binder { layout, flat, unit, times_bound: vec![0; layout.segments.len()] })
+    }
+
+    /// The parameter `name`, if it is declared.
+    fn optional(&mut self, name: &str) -> Option<Tensor> {
+        let index = self.layout.segments.iter().position(|segment| segment.param.name == name)?;
+        self.times_bound[index] += 1;
+        let Segment { rows, cols, .. } = self.layout.segments[index];
+        Some(self.flat.elements(self.layout.segments[index].range()).reshaped(rows, cols))
+    }
+
+    /// The parameter `name`.
+    fn required(&mut self, name: &str) -> Result<Tensor, BindError> {
+        self.optional(name).ok_or_else(|| BindError::Missing {
+            unit: self.unit.to_string(),
+            name: name.to_owned(),
+            declared: self.layout.segments.len(),
+        })
+    }
+
+    /// Several declared parameters as one tensor: matrices row under row, vectors one after the other.
+    fn fused(&mut self, names: &[String]) -> Result<Tensor, BindError> {
+        let mut fused = self.required(&names[0])?;
+        for pair in names.windows(2) {
+            let next = self.required(&pair[1])?;
+            let (end_bytes, is_vector) = (fused.bytes().end, fused.rows == 1 && next.rows == 1);
+            if next.offset_bytes != end_bytes || !(is_vector || next.cols == fused.cols) {
+                let element = |bytes: usize| (bytes - self.flat.offset_bytes) / self.flat.dtype.size_bytes();
+                return Err(BindError::Apart {
+                    name: pair[1].clone(),
+                    offset: element(next.offset_bytes),
+                    previous: pair[0].clone(),
+                    end: element(end_bytes),
+                });
+            }
+            let (rows, cols) =
+                if is_vector { (1, fused.cols + next.cols) } else { (fused.rows + next.rows, fused.cols) };
+            fused = Tensor::new(fused.offset_bytes, rows, cols, fused.dtype);
+        }
+        Ok(fused)
+    }
+
+    fn is_declared(&self, name: &str) -> bool {
+        self.layout.segment(name).is_some()
+    }
+
+    fn norm(&mut self, name: &str) -> Result<NormParams, BindError> {
+        let weight = self.required(&format!("{name}.weight"))?;
+        Ok(NormParams { weight, bias: self.optional(&format!("{name}.bias")) })
+    }
+
+    fn column_parallel(&mut self, prefix: &str, parts: &[&str]) -> Result<ColumnParallel, BindError> {
+        let names = |kind: &str| parts.iter().map(|part| format!("{prefix}.{part}.{kind}")).collect::<Vec<_>>();
+        let weight = self.fused(&names("weight"))?;
+        let biases = names("bias");
+        let bias = if self.is_declared(&biases[0]) { Some(self.fused(&biases)?) } else { None };
+        Ok(ColumnParallel { weight, bias })
+    }
+
+    fn row_parallel(&mut self, name: &str) -> Result<RowParallel, BindError> {
+        let weight = self.required(&format!("{name}.weight"))?;
+        Ok(RowParallel { weight, bias: self.optional(&format!("{name}.bias")) })
+    }
+
+    /// Fails unless every declared parameter was bound exactly once.
+    fn finish(self) -> Result<(), BindError> {
+        let counted = self.layout.segments.iter().zip(self.times_bound);
+        match counted.into_iter().find(|(_, times)| *times != 1) {
+            None => Ok(()),
+            Some((segment, times)) => Err(BindError::NotOnce { name: segment.param.name.clone(), times }),
+        }
+    }
+}
+
+/// Parameters of an attention block, or their gradient accumulators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionParams {
+    /// Query, key and value rows in one matrix `[(H + 2K) * d / tp, D]`.
+    pub qkv: ColumnParallel,
+    /// `[D, H * d / tp]`.
+    pub output: RowParallel,
+    /// Norms of queries and keys per head, if the model has them.
+    pub qk_norm: Option<QkNormParams>,
+}
+
+/// Weights `[1, d]` of the RMS norms of each query and key head; all heads share them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QkNormParams {
+    /// Of queries.
+    pub query: Tensor,
+    /// Of keys.
+    pub key: Tensor,
+}
+
+/// Parameters of a feed-forward block, or their gradient accumulators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FeedForwardParams {
+    /// `[F / tp, D]`, or gate above up `[2F / tp, D]`.
+    pub up: ColumnParallel,
+    /// `[D, F / tp]`.
+    pub down: RowParallel,
+}
+
+/// Parameters of one layer, or their gradient accumulators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerParams {
+    /// Before the attention block.
+    pub attention_norm: NormParams,
+    /// The attention block.
+    pub attention: AttentionParams,
+    /// Before the feed-forward block.
+    pub feed_forward_norm: NormParams,
+    /// The feed-forward block.
+    pub feed_forward: FeedForwardParams,
+}
+
+impl LayerParams {
+    /// The tensors of layer `layer` in its flat buffer.
+    ///
+    /// # Errors
+    /// A parameter is declared and not read, read and not declared, or not beside the one that it is read with.
+    pub fn bind(layer: u32, layout: &UnitLayout, flat: Tensor) -> Result<LayerParams, BindError> {
+        let mut binder = Binder::new(Unit::Layer(layer), layout, flat)?;
+        let prefix = format!("layers.{layer}");
+        let attention = format!("{prefix}.attention");
+        let feed_forward = format!("{prefix}.ffn");
+        let qk_norm = match binder.optional(&format!("{attention}.query_norm.weight")) {
+            None => None,
+            Some(query) => Some(QkNormParams { query, key: binder.required(&format!("{attention}.key_norm.weight"))? }),
+        };
+        let is_gated = binder.is_declared(&format!("{feed_forward}.gate.weight"));
+        let up_parts: &[&str] = if is_gated { &["gate", "up"] } else { &["up"] };
+        let params = LayerParams {
+            attention_norm: binder.norm(&format!("{prefix}.attention_norm"))?,
+            attention: AttentionParams {
+                qkv: binder.column_parallel(&attention, &["query", "key", "value"])?,
+                output: binder.row_parallel(&format!("{attention}.output"))?,
+                qk_norm,
+            },
+            feed_forward_norm: binder.norm(&format!("{prefix}.ffn_norm"))?,
+            feed_forward: FeedForwardParams {
+                up: binder.column_parallel(&feed_forward, up_parts)?,
+                down: binder.row_parallel(&format!("{feed_forward}.down"))?,
+            },
+        };
+        binder.finish()?;
+        Ok(params)
+    }
+}
+
+/// Parameters that the embedding reads, or their gradient accumulators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmbeddingParams {
+    /// Token table, rows of this rank: `[V / tp, D]`.
+    pub table: Tensor,
+    /// Learned positions `[context, D]`, if the model has them.
+    pub positions: Option<Tensor>,
+}
+
+impl EmbeddingParams {
+    /// The tensors of the table unit and of the embedding unit, each in its own flat buffer.
+    ///
+    /// # Errors
+    /// As [`LayerParams::bind`].
+    pub fn bind(table: (&UnitLayout, Tensor), embedding: (&UnitLayout, Tensor)) -> Result<EmbeddingParams, BindError> {
+        let table = bind_table(table.0, table.1)?;
+        let mut binder = Binder::new(Unit::Embedding, embedding.0, embedding.1)?;
+        let positions = binder.optional("embedding.position.weight");
+        binder.finish()?;
+        Ok(EmbeddingParams { table, positions })
+    }
+}
+
+/// Parameters that the head reads, or their gradient accumulators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeadParams {
+    /// The final norm.
+    pub norm: NormParams,
+    /// Output matrix, rows of this rank: `[V / tp, D]`; the token table where the model ties them. No bias.
+    pub output: ColumnParallel,
+}
+
+impl HeadParams {
+    /// The tensors of the head unit; a tied head reads `table`, or accumulates its own share of the table's gradient there.
+    ///
+    /// # Errors
+    /// As [`LayerParams::bind`].
+    pub fn bind(
+        head: (&UnitLayout, Tensor),
+        tied_table: Option<(&UnitLayout, Tensor)>,
+    ) -> Result<HeadParams, BindError> {
+        let mut binder = Binder::new(Unit::Head, head.0, head.1)?;
+        let norm = binder.norm("head.norm")?;
+        let output = match tied_table {
+            None => binder.required("head.output.weight")?,
+            Some((layout, flat)) => bind_table(layout, flat)?,
+        };
+        binder.finish()?;
+        Ok(HeadParams { norm, output: ColumnParallel { weight: output, bias: None } })
+    }
+}
+
+fn bind_table(layout: &UnitLayout, flat: Tensor) -> Result<Tensor, BindError> {
+    let mut binder = Binder::new(Unit::Table, layout, flat)?;
+    let table = binder.required("embedding.token.weight")?;
+    binder.finish()?;
+    Ok(table)
+}

@@ -1,0 +1,58 @@
+//! Tables that never change, and the sums of a step.
+
+use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor};
+use spec::{ModelSpec, Position};
+
+/// What every rank holds once, beside parameters and activations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Constants {
+    /// Tables of a rotary model.
+    pub rotary: Option<RotaryTables>,
+    /// Sum of the losses and number of valid labels of a step: I64 `[1, SUM_WORDS]`.
+    pub loss_sums: Tensor,
+    /// Sum of squared gradients of a step: I64 `[1, SUM_WORDS]`.
+    pub norm_sums: Tensor,
+    /// Result of [`Op::ClipCoefficient`] `[1, 4]`.
+    pub coefficient: Tensor,
+}
+
+/// Cosines and sines `[context, rotary_dims / 2]` of each position's angles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RotaryTables {
+    /// Cosines.
+    pub cos: Tensor,
+    /// Sines.
+    pub sin: Tensor,
+}
+
+impl Constants {
+    /// Lays out the constants of `model` at the start of `frame`.
+    pub fn place(frame: &Frame, model: &ModelSpec) -> Constants {
+        let rotary = match model.position {
+            Position::Learned => None,
+            Position::Rotary { rotary_dims, .. } => {
+                let table = || frame.floats(model.context, rotary_dims / 2);
+                Some(RotaryTables { cos: table(), sin: table() })
+            }
+        };
+        Constants {
+            rotary,
+            loss_sums: frame.tensor(1, SUM_WORDS, Dtype::I64),
+            norm_sums: frame.tensor(1, SUM_WORDS, Dtype::I64),
+            coefficient: frame.floats(1, 4),
+        }
+    }
+
+    /// Fills the tables. The step's sums are left to whoever starts a step.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn initialize(&self, device: &dyn Device, stream: Stream, model: &ModelSpec) -> Result<(), DeviceError> {
+        match (self.rotary, model.position) {
+            (Some(tables), Position::Rotary { base, .. }) => {
+                device.submit(stream, &Op::RotaryTable { cos: tables.cos, sin: tables.sin, base })
+            }
+            (Some(_) | None, Position::Learned) | (None, Position::Rotary { .. }) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a layer sees besides its tensors: the device, the tensor-parallel group, the model and the microbatch's sizes.
+
+use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Stream, Tensor};
+use spec::ModelSpec;
+
+use crate::constants::Constants;
+
+/// Sequences and tokens of one microbatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MicrobatchShape {
+    /// Sequences `B`.
+    pub sequences: usize,
+    /// Tokens `S` of each sequence.
+    pub sequence_length: usize,
+}
+
+impl MicrobatchShape {
+    /// Rows `T = B * S` of every activation.
+    pub fn tokens(self) -> usize {
+        self.sequences * self.sequence_length
+    }
+}
+
+/// Which random numbers the dropout masks of this microbatch take. The probabilities are the model's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropoutRun {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Optimizer step.
+    pub step: u32,
+    /// Index of row 0 within the step: global sequence index times sequence length.
+    pub first_token: u64,
+}
+
+/// One dropout of the model; distinct sites draw distinct masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropoutSite(u32);
+
+impl DropoutSite {
+    /// After the sum of token and position embedding.
+    pub const EMBEDDING: DropoutSite = DropoutSite(u32::MAX);
+
+    /// Attention probabilities of `layer`.
+    pub fn attention_probabilities(layer: u32) -> DropoutSite {
+        DropoutSite(layer * 4)
+    }
+
+    /// Output of the attention block of `layer`.
+    pub fn attention_output(layer: u32) -> DropoutSite {
+        DropoutSite(layer * 4 + 1)
+    }
+
+    /// Output of the feed-forward block of `layer`.
+    pub fn feed_forward_output(layer: u32) -> DropoutSite {
+        DropoutSite(layer * 4 + 2)
+    }
+}
+
+/// Everything that a unit's functions share. A layer finds here neither its stage, nor the microbatch's number, nor ZeRO.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Executes operations.
+    pub device: &'a dyn Device,
+    /// Where they are enqueued.
+    pub stream: Stream,
+    /// The tensor-parallel group; a group of one is no special case.
+    pub tp: &'a dyn Communicator,
+    /// Global sizes and kinds.
+    pub model: &'a ModelSpec,
+    /// Rows of the activations.
+    pub shape: MicrobatchShape,
+    /// `None` leaves every value in place: evaluation and generation. The same in a unit's forward and backward passes.
+    pub dropout: Option<DropoutRun>,
+    /// Rotary tables and the step's sums.
+    pub constants: Constants,
+    /// Temporary memory: empty before and after each function of a unit.
+    pub scratch: &'a Frame,
+}
+
+impl Context<'_> {
+    /// Enqueues one operation on the context's stream.
+    pub(crate) fn submit(&self, op: Op) -> Result<(), DeviceError> {
+        self.device.submit(self.stream, &op)
+    }
+
+    /// The mask of a dropout on the residual stream, or `None` where nothing is dropped.
+    pub(crate) fn residual_dropout(&self, site: DropoutSite) -> Option<DropoutKey> {
+        self.dropout_key(site, self.model.dropout, 0)
+    }
+
+    /// The mask of attention probabilities; columns are heads, so that every rank draws those of its own.
+    pub(crate) fn attention_dropout(&self, site: DropoutSite, first_head: usize) -> Option<DropoutKey> {
+        self.dropout_key(site, self.model.attention_dropout, first_head as u32)
+    }
+
+    fn dropout_key(&self, site: DropoutSite, probability: f32, first_channel: u32) -> Option<DropoutKey> {
+        let run = self.dropout.filter(|_| probability > 0.0)?;
+        Some(DropoutKey {
+            seed: run.seed,
+            step: run.step,
+            site: site.0,
+            first_token: run.first_token,
+            first_channel,
+            probability,
+        })
+    }
+}
+
+/// The inputs of a microbatch: functions of the data index, so every stage loads them itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Batch {
+    /// Token ids `[1, T]`.
+    pub tokens: Tensor,
+    /// The next token of each token `[1, T]`, or [`device::IGNORED_LABEL`].
+    pub labels: Tensor,
+    /// Place of each token in its sequence `[1, T]`, below the model's context.
+    pub positions: Tensor,
+    /// Interval `[first, last)` of keys that each query sees, counted within its sequence `[T, 2]`.
+    pub visible: Tensor,
+}
+
+impl Batch {
+    /// Lays out the inputs of one microbatch at the start of `frame`.
+    pub fn place(frame: &Frame, shape: MicrobatchShape) -> Batch {
+        let tokens = shape.tokens();
+        Batch {
+            tokens: frame.tensor(1, tokens, Dtype::I32),
+            labels: frame.tensor(1, tokens, Dtype::I32),
+            positions: frame.tensor(1, tokens, Dtype::I32),
+            visible: frame.tensor(tokens, 2, Dtype::I32),
+        }
+    }
+}

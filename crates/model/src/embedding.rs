@@ -1,0 +1,99 @@
+//! The input of the model: rows of the token table, learned positions, dropout.
+
+use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
+
+use crate::binding::EmbeddingParams;
+use crate::context::{Batch, Context, DropoutSite};
+use crate::linear::clear;
+use crate::placement::{Partial, Residual, leave};
+
+/// The embedding on one microbatch.
+#[derive(Clone, Copy)]
+pub struct Embedding<'a> {
+    /// Device, group, model and sizes.
+    pub context: &'a Context<'a>,
+    /// Tokens and positions.
+    pub batch: &'a Batch,
+}
+
+impl Embedding<'_> {
+    /// `output[T, D]` assigned: `dropout(table[token] + positions[position])`. Nothing is kept for the backward passes.
+    ///
+    /// # Errors
+    /// The device's and the communicator's.
+    pub fn forward(&self, params: &EmbeddingParams, output: Residual) -> Result<(), DeviceError> {
+        let (context, out) = (self.context, output.tensor());
+        context.submit(Op::EmbeddingLookup {
+            tokens: self.batch.tokens,
+            table: params.table,
+            first_row: self.first_row(params),
+            out,
+            write: Write::Assign,
+        })?;
+        // Each token's row is on one rank, the others have zeros.
+        leave(context, Partial::new(out))?;
+        if let Some(table) = params.positions {
+            let tokens = self.batch.positions;
+            context.submit(Op::EmbeddingLookup { tokens, table, first_row: 0, out, write: Write::Accumulate })?;
+        }
+        match self.dropout() {
+            None => Ok(()),
+            dropout => context.submit(Op::DropoutAdd { x: out, bias: None, residual: None, dropout, out }),
+        }
+    }
+
+    /// Leaves in `pending` the gradient in front of the dropout; nothing without dropout. Tokens have no gradient.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_input(&self, output_gradient: Residual, pending: &Frame) -> Result<(), DeviceError> {
+        match (self.dropout(), self.place_pending(pending)) {
+            (Some(dropout), Some(dx)) => {
+                self.context.submit(Op::DropoutBackward { dy: output_gradient.tensor(), dropout, dx })
+            }
+            (Some(_) | None, _) => Ok(()),
+        }
+    }
+
+    /// Gradients of this rank's rows of the table, and of the positions: on a step's first microbatch assigned, then accumulated.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_weight(
+        &self,
+        gradients: &EmbeddingParams,
+        output_gradient: Residual,
+        pending: &Frame,
+        write: Write,
+    ) -> Result<(), DeviceError> {
+        let dy = self.place_pending(pending).unwrap_or(output_gradient.tensor());
+        let first_row = self.first_row(gradients);
+        self.accumulate(self.batch.tokens, dy, first_row, gradients.table, write)?;
+        gradients.positions.map_or(Ok(()), |positions| self.accumulate(self.batch.positions, dy, 0, positions, write))
+    }
+
+    fn accumulate(
+        &self,
+        tokens: Tensor,
+        dy: Tensor,
+        first_row: usize,
+        dtable: Tensor,
+        write: Write,
+    ) -> Result<(), DeviceError> {
+        clear(self.context, dtable, write)?;
+        self.context.submit(Op::EmbeddingBackward { tokens, dy, first_row, dtable })
+    }
+
+    fn place_pending(&self, frame: &Frame) -> Option<Tensor> {
+        self.dropout().map(|_| frame.floats(self.context.shape.tokens(), self.context.model.hidden))
+    }
+
+    fn dropout(&self) -> Option<DropoutKey> {
+        self.context.residual_dropout(DropoutSite::EMBEDDING)
+    }
+
+    /// Global index of the first table row of this rank.
+    fn first_row(&self, params: &EmbeddingParams) -> usize {
+        self.context.tp.position() * params.table.rows
+    }
+}

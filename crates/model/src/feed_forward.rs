@@ -1,0 +1,134 @@
+//! The feed-forward block on the columns of this rank: up (and gate), activation, down.
+//!
+//! The block maps the normed residual to the summed output without bias; the layer adds bias, dropout and the residual
+//! stream. The activation's output is four times as wide as the residual and cheap, so it is not kept: the
+//! backward pass of the input writes it again beside the gradient.
+
+use device::{DeviceError, Frame, Op, Tensor, Write};
+
+use crate::binding::FeedForwardParams;
+use crate::context::Context;
+use crate::placement::{Residual, Sharded, enter, leave};
+use crate::saved::SavedFrames;
+
+/// What the backward passes of a feed-forward block read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FeedForwardSaved {
+    /// `[T, F]`, or gate | up `[T, 2F]`: input of the activation.
+    hidden: Tensor,
+}
+
+/// What the backward pass of the input leaves for that of the weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FeedForwardPending {
+    /// `[T, F]`: the activation's output.
+    activated: Tensor,
+    /// Gradient of [`FeedForwardSaved::hidden`].
+    hidden: Tensor,
+    /// `[T, D]`: gradient of the block's input.
+    input: Tensor,
+}
+
+/// Columns `F` of this rank after the activation.
+fn activated_width(context: &Context) -> usize {
+    context.model.ffn_hidden / context.tp.size()
+}
+
+/// Columns of this rank before the activation.
+fn hidden_width(context: &Context) -> usize {
+    activated_width(context) * context.model.activation.inputs_per_output()
+}
+
+impl FeedForwardSaved {
+    pub(crate) fn place(frames: SavedFrames, context: &Context) -> FeedForwardSaved {
+        FeedForwardSaved { hidden: frames.until_input.floats(context.shape.tokens(), hidden_width(context)) }
+    }
+}
+
+impl FeedForwardPending {
+    pub(crate) fn place(frame: &Frame, context: &Context) -> FeedForwardPending {
+        let tokens = context.shape.tokens();
+        FeedForwardPending {
+            activated: frame.floats(tokens, activated_width(context)),
+            hidden: frame.floats(tokens, hidden_width(context)),
+            input: frame.floats(tokens, context.model.hidden),
+        }
+    }
+
+    /// Gradient of the block's input.
+    pub(crate) fn input(&self) -> Residual {
+        Residual::new(self.input)
+    }
+}
+
+/// The feed-forward block of one layer and microbatch.
+#[derive(Clone, Copy)]
+pub(crate) struct FeedForward<'a> {
+    pub(crate) context: &'a Context<'a>,
+}
+
+impl FeedForward<'_> {
+    /// Computes everything that the backward passes read from the normed residual.
+    pub(crate) fn fill(
+        &self,
+        params: &FeedForwardParams,
+        normed: Residual,
+        saved: &FeedForwardSaved,
+    ) -> Result<(), DeviceError> {
+        params.up.forward(self.context, enter(self.context, normed)?, saved.hidden).map(|_| ())
+    }
+
+    /// Activation and down projection into `out[T, D]`, summed over tensor parallelism, without bias.
+    pub(crate) fn project(
+        &self,
+        params: &FeedForwardParams,
+        saved: &FeedForwardSaved,
+        out: Tensor,
+    ) -> Result<Residual, DeviceError> {
+        let context = self.context;
+        let partial = context.scratch.scoped(|| {
+            let activated = context.scratch.floats(context.shape.tokens(), activated_width(context));
+            context.submit(Op::Activation { activation: context.model.activation, x: saved.hidden, y: activated })?;
+            params.down.forward(context, Sharded::new(activated), out)
+        })?;
+        leave(context, partial)
+    }
+
+    /// Gradient of the normed residual, in `pending`, from that of the block's output.
+    pub(crate) fn backward_input(
+        &self,
+        params: &FeedForwardParams,
+        saved: &FeedForwardSaved,
+        dy: Residual,
+        pending: &FeedForwardPending,
+    ) -> Result<Residual, DeviceError> {
+        let context = self.context;
+        context.scratch.scoped(|| {
+            let gradient = context.scratch.floats(context.shape.tokens(), activated_width(context));
+            let gradient = params.down.backward_input(context, enter(context, dy)?, gradient)?;
+            context.submit(Op::ActivationBackward {
+                activation: context.model.activation,
+                x: saved.hidden,
+                dy: gradient.tensor(),
+                dx: pending.hidden,
+                y: pending.activated,
+            })
+        })?;
+        leave(context, params.up.backward_input(context, Sharded::new(pending.hidden), pending.input)?)
+    }
+
+    /// Gradients of all parameters of the block; `normed` is its input, `dy` the gradient of its output.
+    pub(crate) fn backward_weight(
+        &self,
+        gradients: &FeedForwardParams,
+        pending: &FeedForwardPending,
+        normed: Residual,
+        dy: Residual,
+        write: Write,
+    ) -> Result<(), DeviceError> {
+        let context = self.context;
+        gradients.down.backward_bias(context, dy, write)?;
+        gradients.down.backward_weight(context, Sharded::new(pending.activated), enter(context, dy)?, write)?;
+        gradients.up.backward_weight(context, enter(context, normed)?, Sharded::new(pending.hidden), write)
+    }
+}

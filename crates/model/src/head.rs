@@ -1,0 +1,155 @@
+//! The output of the model: final norm, vocabulary-parallel cross-entropy, logits.
+//!
+//! Logits are neither gathered nor stored whole: loss, gradient of the input and gradients of the weights are computed
+//! together, by chunks of tokens. Of each row's logits, tensor-parallel ranks exchange the maximum and two sums.
+
+use std::ops::Range;
+
+use device::{DeviceError, Op, Reduction, Tensor, Write};
+
+use crate::binding::HeadParams;
+use crate::context::{Batch, Context, MicrobatchShape};
+use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
+
+/// Tokens whose logits are in memory at once. Chunks start anew with each sequence, so neither a row's result nor the order
+/// in which the weight gradient is summed depends on how many sequences a microbatch has.
+pub const CHUNK_TOKENS: usize = 128;
+
+/// The head on one microbatch.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    /// Device, group, model and sizes.
+    pub context: &'a Context<'a>,
+    /// Labels.
+    pub batch: &'a Batch,
+}
+
+/// Where the head's gradients go.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadGradients<'a> {
+    /// Accumulators of the norm and of the output matrix.
+    pub params: &'a HeadParams,
+    /// Assign on a step's first microbatch, then accumulate.
+    pub write: Write,
+    /// Gradient of the head's input `[T, D]`, assigned: the output gradient of the last layer.
+    pub input: Residual,
+    /// Gradient of the objective with respect to one token's loss: one over the nominal number of tokens of a step.
+    pub scale: f32,
+}
+
+/// Chunks of rows of a microbatch.
+fn chunks(shape: MicrobatchShape) -> impl Iterator<Item = Range<usize>> {
+    (0..shape.sequences).flat_map(move |sequence| {
+        let start = sequence * shape.sequence_length;
+        let end = start + shape.sequence_length;
+        (start..end).step_by(CHUNK_TOKENS).map(move |first| first..end.min(first + CHUNK_TOKENS))
+    })
+}
+
+impl Head<'_> {
+    /// Forward and backward pass at once: losses are added to the step's sums, gradients written as `gradients` says.
+    ///
+    /// # Errors
+    /// The device's and the communicator's.
+    pub fn train(&self, params: &HeadParams, input: Residual, gradients: &HeadGradients) -> Result<(), DeviceError> {
+        let (context, tokens) = (self.context, self.context.shape.tokens());
+        context.scratch.scoped(|| {
+            let (normed, stats) = self.norm(params, input)?;
+            let normed = enter(context, normed)?;
+            let loss = context.scratch.floats(1, tokens);
+            let gradient = context.scratch.floats(tokens, context.model.hidden);
+            let mut write = gradients.write;
+            for rows in chunks(context.shape) {
+                context.scratch.scoped(|| {
+                    let x = normed.rows_of(rows.clone());
+                    let logits = self.chunk_logits(params, x)?;
+                    self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
+                    params.output.backward_input(context, logits, gradient.rows_of(rows))?;
+                    gradients.params.output.backward_weight(context, x, logits, write)
+                })?;
+                write = Write::Accumulate;
+            }
+            let dy = leave(context, Partial::new(gradient))?;
+            params.norm.backward_input(context, input, stats, dy, gradients.input.tensor(), Write::Assign)?;
+            gradients.params.norm.backward_weight(context, input, stats, dy, gradients.write)?;
+            self.sum_losses(loss)
+        })
+    }
+
+    /// Losses are added to the step's sums; no gradients.
+    ///
+    /// # Errors
+    /// The device's and the communicator's.
+    pub fn evaluate(&self, params: &HeadParams, input: Residual) -> Result<(), DeviceError> {
+        let context = self.context;
+        context.scratch.scoped(|| {
+            let (normed, _) = self.norm(params, input)?;
+            let normed = enter(context, normed)?;
+            let loss = context.scratch.floats(1, context.shape.tokens());
+            for rows in chunks(context.shape) {
+                context.scratch.scoped(|| {
+                    let logits = self.chunk_logits(params, normed.rows_of(rows.clone()))?;
+                    self.cross_entropy(logits, rows, loss, None)
+                })?;
+            }
+            self.sum_losses(loss)
+        })
+    }
+
+    /// `logits[rows, V/tp]` assigned: this rank's columns for `rows` of the microbatch. Columns behind the vocabulary are
+    /// padding, for the reader to leave out.
+    ///
+    /// # Errors
+    /// The device's and the communicator's.
+    pub fn logits(
+        &self,
+        params: &HeadParams,
+        input: Residual,
+        rows: Range<usize>,
+        logits: Tensor,
+    ) -> Result<(), DeviceError> {
+        let context = self.context;
+        context.scratch.scoped(|| {
+            let (normed, _) = self.norm(params, input)?;
+            params.output.forward(context, enter(context, normed)?.rows_of(rows), logits).map(|_| ())
+        })
+    }
+
+    /// The normed input and its statistics, in scratch.
+    fn norm(&self, params: &HeadParams, input: Residual) -> Result<(Residual, Tensor), DeviceError> {
+        let (scratch, tokens) = (self.context.scratch, self.context.shape.tokens());
+        let (y, stats) = (scratch.floats(tokens, self.context.model.hidden), scratch.floats(tokens, 2));
+        Ok((params.norm.forward(self.context, input, y, stats)?, stats))
+    }
+
+    fn chunk_logits(&self, params: &HeadParams, x: Whole) -> Result<Sharded, DeviceError> {
+        let logits = self.context.scratch.floats(x.tensor().rows, params.output.weight.rows);
+        params.output.forward(self.context, x, logits)
+    }
+
+    /// Losses of `rows`; with `gradient_scale`, `logits` become their own gradients.
+    fn cross_entropy(
+        &self,
+        logits: Sharded,
+        rows: Range<usize>,
+        loss: Tensor,
+        gradient_scale: Option<f32>,
+    ) -> Result<(), DeviceError> {
+        let (context, logits) = (self.context, logits.tensor());
+        let first_row = context.tp.position() * logits.cols;
+        // The last ranks may hold padding only.
+        let valid_columns = context.model.vocabulary.saturating_sub(first_row).min(logits.cols);
+        let (labels, loss) = (self.batch.labels.elements(rows.clone()), loss.elements(rows));
+        let (max, sums) = (context.scratch.floats(1, logits.rows), context.scratch.floats(logits.rows, 2));
+        context.submit(Op::RowMax { logits, valid_columns, out: max })?;
+        context.tp.all_reduce(context.stream, max, Reduction::Max)?;
+        context.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums })?;
+        context.tp.all_reduce(context.stream, sums, Reduction::Sum)?;
+        context.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss })
+    }
+
+    fn sum_losses(&self, loss: Tensor) -> Result<(), DeviceError> {
+        let (sequences, sums) = (self.context.shape.sequences, self.context.constants.loss_sums);
+        self.context.submit(Op::LossSum { loss, labels: self.batch.labels, sequences, sums })
+    }
+}

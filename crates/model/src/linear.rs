@@ -1,0 +1,137 @@
+//! Linear maps split over tensor parallelism: parameters and, in the same type, their gradient accumulators.
+
+use device::{DeviceError, Op, Orientation, Tensor, Write};
+
+use crate::Context;
+use crate::placement::{Partial, Residual, Sharded, Whole};
+
+/// `W[O/tp, I]` and `b[O/tp]`: outputs are split. Several matrices with the same input may lie in one, row under row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ColumnParallel {
+    /// `[O/tp, I]`.
+    pub weight: Tensor,
+    /// `[1, O/tp]`.
+    pub bias: Option<Tensor>,
+}
+
+/// `W[O, I/tp]` and `b[O]`: inputs are split, outputs are pending sums. The bias is added once, after the sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowParallel {
+    /// `[O, I/tp]`.
+    pub weight: Tensor,
+    /// `[1, O]`, equal on all ranks.
+    pub bias: Option<Tensor>,
+}
+
+impl ColumnParallel {
+    /// `out[T, O/tp] = x W^T + b`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn forward(&self, context: &Context, x: Whole, out: Tensor) -> Result<Sharded, DeviceError> {
+        context.submit(Op::MatMul {
+            orientation: Orientation::Nt,
+            a: x.tensor(),
+            b: self.weight,
+            bias: self.bias,
+            out,
+            write: Write::Assign,
+        })?;
+        Ok(Sharded::new(out))
+    }
+
+    /// `out[T, I]+tp = dy W`: the share of this rank's outputs.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_input(&self, context: &Context, dy: Sharded, out: Tensor) -> Result<Partial, DeviceError> {
+        gradient_of_input(context, self.weight, dy.tensor(), out)?;
+        Ok(Partial::new(out))
+    }
+
+    /// With `self` as accumulators: `weight` = or += `dy^T x`, `bias` = or += the column sums of `dy`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_weight(&self, context: &Context, x: Whole, dy: Sharded, write: Write) -> Result<(), DeviceError> {
+        gradient_of_weight(context, self.weight, x.tensor(), dy.tensor(), write)?;
+        gradient_of_bias(context, self.bias, dy.tensor(), write)
+    }
+}
+
+impl RowParallel {
+    /// `out[T, O]+tp = x W^T`, without the bias.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn forward(&self, context: &Context, x: Sharded, out: Tensor) -> Result<Partial, DeviceError> {
+        context.submit(Op::MatMul {
+            orientation: Orientation::Nt,
+            a: x.tensor(),
+            b: self.weight,
+            bias: None,
+            out,
+            write: Write::Assign,
+        })?;
+        Ok(Partial::new(out))
+    }
+
+    /// `out[T, I/tp] = dy W`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_input(&self, context: &Context, dy: Whole, out: Tensor) -> Result<Sharded, DeviceError> {
+        gradient_of_input(context, self.weight, dy.tensor(), out)?;
+        Ok(Sharded::new(out))
+    }
+
+    /// With `self` as accumulators: `weight` = or += `dy^T x`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_weight(&self, context: &Context, x: Sharded, dy: Whole, write: Write) -> Result<(), DeviceError> {
+        gradient_of_weight(context, self.weight, x.tensor(), dy.tensor(), write)
+    }
+
+    /// With `self` as accumulators: `bias` = or += the column sums of `dy`, the same bits on every rank.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_bias(&self, context: &Context, dy: Residual, write: Write) -> Result<(), DeviceError> {
+        gradient_of_bias(context, self.bias, dy.tensor(), write)
+    }
+}
+
+/// Zeros an accumulator that operations can only add to, where a step's first microbatch assigns.
+pub(crate) fn clear(context: &Context, accumulator: Tensor, write: Write) -> Result<(), DeviceError> {
+    match write {
+        Write::Assign => context.submit(Op::Fill { out: accumulator, value: 0.0 }),
+        Write::Accumulate => Ok(()),
+    }
+}
+
+fn gradient_of_input(context: &Context, weight: Tensor, dy: Tensor, out: Tensor) -> Result<(), DeviceError> {
+    let orientation = Orientation::Nn;
+    context.submit(Op::MatMul { orientation, a: dy, b: weight, bias: None, out, write: Write::Assign })
+}
+
+fn gradient_of_weight(
+    context: &Context,
+    accumulator: Tensor,
+    x: Tensor,
+    dy: Tensor,
+    write: Write,
+) -> Result<(), DeviceError> {
+    context.submit(Op::MatMul { orientation: Orientation::Tn, a: dy, b: x, bias: None, out: accumulator, write })
+}
+
+fn gradient_of_bias(
+    context: &Context,
+    accumulator: Option<Tensor>,
+    dy: Tensor,
+    write: Write,
+) -> Result<(), DeviceError> {
+    let Some(accumulator) = accumulator else { return Ok(()) };
+    clear(context, accumulator, write)?;
+    context.submit(Op::ColumnSum { x: dy, out: accumulator })
+}

@@ -1,0 +1,83 @@
+//! Norms over the residual stream: parameters and, in the same type, their gradient accumulators.
+
+use device::{DeviceError, Frame, NormBackward, Op, Tensor, Write};
+
+use crate::Context;
+use crate::linear::clear;
+use crate::placement::Residual;
+
+/// `weight[D]` and, for layer norm, `bias[D]`; equal on all ranks of the tensor-parallel group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormParams {
+    /// `[1, D]`.
+    pub weight: Tensor,
+    /// `[1, D]`.
+    pub bias: Option<Tensor>,
+}
+
+/// What a norm keeps: its output (input of the map behind it) and the statistics of each row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NormSaved {
+    /// `[T, D]`.
+    pub(crate) y: Tensor,
+    /// `[T, 2]`.
+    pub(crate) stats: Tensor,
+}
+
+impl NormSaved {
+    pub(crate) fn place(frame: &Frame, context: &Context) -> NormSaved {
+        let tokens = context.shape.tokens();
+        NormSaved { y: frame.floats(tokens, context.model.hidden), stats: frame.floats(tokens, 2) }
+    }
+}
+
+impl NormParams {
+    /// `y[T, D] = norm(x)`; `stats[T, 2]` is what the backward passes need.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn forward(&self, context: &Context, x: Residual, y: Tensor, stats: Tensor) -> Result<Residual, DeviceError> {
+        let norm = context.model.norm;
+        context.submit(Op::Norm { norm, x: x.tensor(), weight: self.weight, bias: self.bias, y, stats })?;
+        Ok(Residual::new(y))
+    }
+
+    /// `dx` = or += the gradient of the norm's input `x`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_input(
+        &self,
+        context: &Context,
+        x: Residual,
+        stats: Tensor,
+        dy: Residual,
+        dx: Tensor,
+        write: Write,
+    ) -> Result<Residual, DeviceError> {
+        let norm = context.model.norm;
+        let tensors = NormBackward { norm, x: x.tensor(), weight: self.weight, stats, dy: dy.tensor(), dx };
+        context.submit(Op::NormBackwardInput { tensors, write })?;
+        Ok(Residual::new(dx))
+    }
+
+    /// With `self` as accumulators: = or += the gradients of weight and bias.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn backward_weight(
+        &self,
+        context: &Context,
+        x: Residual,
+        stats: Tensor,
+        dy: Residual,
+        write: Write,
+    ) -> Result<(), DeviceError> {
+        clear(context, self.weight, write)?;
+        if let Some(bias) = self.bias {
+            clear(context, bias, write)?;
+        }
+        let (norm, x, dy) = (context.model.norm, x.tensor(), dy.tensor());
+        context.submit(Op::NormBackwardWeight { norm, x, stats, dy, dweight: self.weight, dbias: self.bias })
+    }
+}

@@ -1,0 +1,303 @@
+//! What a unit computes, communicates and occupies: its own code, run on a device that only records.
+
+use std::collections::BTreeMap;
+
+use device::{DeviceError, Frame, MetaCommunicator, MetaDevice, Record, Stream, Write};
+use program::{Footprint, Footprints, Purpose};
+use spec::unit::{Tied, UnitKind};
+use spec::{ModelSpec, Recompute, Unit, UnitLayout};
+use thiserror::Error;
+
+use crate::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use crate::constants::Constants;
+use crate::context::{Batch, Context, DropoutRun, MicrobatchShape};
+use crate::embedding::Embedding;
+use crate::head::{Head, HeadGradients};
+use crate::initialize::TensorParallel;
+use crate::layer::Layer;
+use crate::placement::Residual;
+use crate::saved::{Keep, SavedFrames};
+
+/// Why a unit could not be recorded.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// See [`BindError`].
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// See [`DeviceError`].
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// What is recorded: one microbatch of a model on one tensor-parallel rank.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordCase<'a> {
+    /// The model.
+    pub model: &'a ModelSpec,
+    /// The rank.
+    pub tp: TensorParallel,
+    /// Sequences and tokens.
+    pub shape: MicrobatchShape,
+    /// Training, evaluation or generation.
+    pub purpose: Purpose,
+    /// Whether forward passes keep what backward passes read.
+    pub recompute: Recompute,
+    /// Whether gradients are assigned, as on a step's first microbatch, or accumulated.
+    pub write: Write,
+}
+
+/// One function of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// The head's computes gradients, too.
+    Forward,
+    /// Fills the saved set again.
+    Recompute,
+    /// Gradient of the input.
+    BackwardInput,
+    /// Gradients of the weights.
+    BackwardWeight,
+}
+
+impl Phase {
+    /// In the order in which they run.
+    pub const ALL: [Phase; 4] = [Phase::Forward, Phase::Recompute, Phase::BackwardInput, Phase::BackwardWeight];
+}
+
+/// What one function of a unit did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UnitRecord {
+    /// Operations and their costs.
+    pub record: Record,
+    /// Bytes that this rank sends to its tensor-parallel group, by collective.
+    pub sent_bytes: BTreeMap<&'static str, u64>,
+    /// Bytes used of each section.
+    pub saved_until_input_bytes: usize,
+    /// See [`Footprint`].
+    pub saved_until_weight_bytes: usize,
+    /// See [`Footprint`].
+    pub pending_bytes: usize,
+    /// See [`Footprint`].
+    pub scratch_bytes: usize,
+}
+
+/// Runs one function of a unit kind on a recording device. Functions that a unit does not have, or that `case.purpose` does
+/// not call, do nothing.
+///
+/// # Errors
+/// The declared parameters are not those that the layers read.
+pub fn record_unit(case: &RecordCase, kind: UnitKind, phase: Phase) -> Result<UnitRecord, RecordError> {
+    let recorder = Recorder::new(case);
+    match kind {
+        UnitKind::Table => {}
+        UnitKind::Embedding => recorder.embedding(phase)?,
+        UnitKind::Layer => recorder.layer(phase)?,
+        UnitKind::Head => recorder.head(phase)?,
+    }
+    Ok(recorder.finish())
+}
+
+/// Bytes of every unit kind for one microbatch on one tensor-parallel rank.
+///
+/// With [`Recompute::Full`] the saved bytes are those that the recomputation fills; the forward pass holds them in scratch.
+///
+/// # Errors
+/// As [`record_unit`].
+pub fn footprints(
+    model: &ModelSpec,
+    tp: TensorParallel,
+    shape: MicrobatchShape,
+    purpose: Purpose,
+    recompute: Recompute,
+) -> Result<Footprints, RecordError> {
+    let case = RecordCase { model, tp, shape, purpose, recompute, write: Write::Accumulate };
+    let measured = |place: &dyn Fn(&Frame)| {
+        let frame = Frame::measuring();
+        place(&frame);
+        frame.peak_bytes()
+    };
+    let activation_bytes = measured(&|frame| {
+        frame.floats(shape.tokens(), model.hidden);
+    });
+    // One row of logits per sequence: those of its last token.
+    let logits_bytes = measured(&|frame| {
+        frame.floats(shape.sequences, model.padded_vocabulary(tp.size) / tp.size);
+    });
+    let head_output_bytes = match purpose {
+        Purpose::Train | Purpose::Evaluate => 0,
+        Purpose::Generate => logits_bytes,
+    };
+    Ok(Footprints {
+        batch_bytes: measured(&|frame| {
+            Batch::place(frame, shape);
+        }),
+        constant_bytes: measured(&|frame| {
+            Constants::place(frame, model);
+        }),
+        embedding: footprint(&case, UnitKind::Embedding, activation_bytes)?,
+        layer: footprint(&case, UnitKind::Layer, activation_bytes)?,
+        head: footprint(&case, UnitKind::Head, head_output_bytes)?,
+    })
+}
+
+fn footprint(case: &RecordCase, kind: UnitKind, output_bytes: usize) -> Result<Footprint, RecordError> {
+    let mut footprint = Footprint { output_bytes, ..Footprint::default() };
+    for phase in Phase::ALL {
+        let used = record_unit(case, kind, phase)?;
+        // Each phase lays out the same saved set, or none of it.
+        footprint.saved_until_input_bytes = footprint.saved_until_input_bytes.max(used.saved_until_input_bytes);
+        footprint.saved_until_weight_bytes = footprint.saved_until_weight_bytes.max(used.saved_until_weight_bytes);
+        footprint.pending_bytes = footprint.pending_bytes.max(used.pending_bytes);
+        footprint.scratch_bytes = footprint.scratch_bytes.max(used.scratch_bytes);
+    }
+    Ok(footprint)
+}
+
+/// A recording device with a frame for everything that a unit's functions are handed.
+struct Recorder<'a> {
+    case: &'a RecordCase<'a>,
+    device: MetaDevice,
+    communicator: MetaCommunicator,
+    /// Parameters, gradients, activations and constants: whatever is not measured.
+    other: Frame,
+    until_input: Frame,
+    until_weight: Frame,
+    pending: Frame,
+    scratch: Frame,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(case: &'a RecordCase<'a>) -> Recorder<'a> {
+        Recorder {
+            case,
+            device: MetaDevice::default(),
+            communicator: MetaCommunicator::new(case.tp.size, case.tp.position),
+            other: Frame::measuring(),
+            until_input: Frame::measuring(),
+            until_weight: Frame::measuring(),
+            pending: Frame::measuring(),
+            scratch: Frame::measuring(),
+        }
+    }
+
+    fn finish(self) -> UnitRecord {
+        UnitRecord {
+            record: self.device.take_record(),
+            sent_bytes: self.communicator.take_sent_bytes(),
+            saved_until_input_bytes: self.until_input.peak_bytes(),
+            saved_until_weight_bytes: self.until_weight.peak_bytes(),
+            pending_bytes: self.pending.peak_bytes(),
+            scratch_bytes: self.scratch.peak_bytes(),
+        }
+    }
+
+    fn context(&self) -> Context<'_> {
+        let dropout = match self.case.purpose {
+            Purpose::Train => Some(DropoutRun { seed: 0, step: 0, first_token: 0 }),
+            Purpose::Evaluate | Purpose::Generate => None,
+        };
+        Context {
+            device: &self.device,
+            stream: Stream::Compute,
+            tp: &self.communicator,
+            model: self.case.model,
+            shape: self.case.shape,
+            dropout,
+            constants: Constants::place(&self.other, self.case.model),
+            scratch: &self.scratch,
+        }
+    }
+
+    fn saved(&self) -> SavedFrames<'_> {
+        SavedFrames { until_input: &self.until_input, until_weight: &self.until_weight }
+    }
+
+    fn activation(&self) -> Residual {
+        Residual::new(self.other.floats(self.case.shape.tokens(), self.case.model.hidden))
+    }
+
+    fn layout(&self, unit: Unit) -> (UnitLayout, device::Tensor) {
+        let layout = UnitLayout::new(spec::params(self.case.model, unit), self.case.tp.size, 1);
+        let flat = self.other.floats(1, layout.padded_len());
+        (layout, flat)
+    }
+
+    fn is_training(&self) -> bool {
+        self.case.purpose == Purpose::Train
+    }
+
+    fn embedding(&self, phase: Phase) -> Result<(), RecordError> {
+        let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
+        let ((table, table_flat), (layout, flat)) = (self.layout(Unit::Table), self.layout(Unit::Embedding));
+        let params = EmbeddingParams::bind((&table, table_flat), (&layout, flat))?;
+        let embedding = Embedding { context: &context, batch: &batch };
+        match phase {
+            Phase::Forward => embedding.forward(&params, self.activation())?,
+            Phase::BackwardInput if self.is_training() => {
+                embedding.backward_input(self.activation(), &self.pending)?;
+            }
+            Phase::BackwardWeight if self.is_training() => {
+                embedding.backward_weight(&params, self.activation(), &self.pending, self.case.write)?;
+            }
+            Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => {}
+        }
+        Ok(())
+    }
+
+    fn layer(&self, phase: Phase) -> Result<(), RecordError> {
+        let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
+        let (layout, flat) = self.layout(Unit::Layer(0));
+        let params = LayerParams::bind(0, &layout, flat)?;
+        let layer = Layer { context: &context, batch: &batch, number: 0 };
+        let (input, output, saved) = (self.activation(), self.activation(), self.saved());
+        match phase {
+            Phase::Forward => {
+                let keep = match (self.case.purpose, self.case.recompute) {
+                    (Purpose::Train, Recompute::None) => Keep::ForBackward(saved),
+                    (Purpose::Train, Recompute::Full) | (Purpose::Evaluate | Purpose::Generate, _) => Keep::Nothing,
+                };
+                layer.forward(&params, input, output, keep)?;
+            }
+            Phase::Recompute if self.is_training() && self.case.recompute == Recompute::Full => {
+                layer.recompute(&params, input, saved)?;
+            }
+            Phase::BackwardInput if self.is_training() => {
+                layer.backward_input(&params, input, output, self.activation(), saved, &self.pending)?;
+            }
+            Phase::BackwardWeight if self.is_training() => {
+                layer.backward_weight(&params, input, output, saved, &self.pending, self.case.write)?;
+            }
+            Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => {}
+        }
+        Ok(())
+    }
+
+    fn head(&self, phase: Phase) -> Result<(), RecordError> {
+        if phase != Phase::Forward {
+            return Ok(());
+        }
+        let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
+        let (layout, flat) = self.layout(Unit::Head);
+        let (table, table_flat) = self.layout(Unit::Table);
+        let tied_table = match self.case.model.tied() {
+            Tied::Yes => Some((&table, table_flat)),
+            Tied::No => None,
+        };
+        let params = HeadParams::bind((&layout, flat), tied_table)?;
+        let (head, input) = (Head { context: &context, batch: &batch }, self.activation());
+        match self.case.purpose {
+            Purpose::Train => {
+                let (write, input_gradient) = (self.case.write, self.activation());
+                let gradients = HeadGradients { params: &params, write, input: input_gradient, scale: 1.0 };
+                head.train(&params, input, &gradients)?;
+            }
+            Purpose::Evaluate => head.evaluate(&params, input)?,
+            Purpose::Generate => {
+                let rows = self.case.shape.sequences;
+                let logits = self.other.floats(rows, params.output.weight.rows);
+                head.logits(&params, input, 0..rows, logits)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,378 @@
+//! The meaning of instructions: what each reads, writes and frees, and with whom. It is written here and nowhere else;
+//! waits, verification, memory and execution all follow from it.
+
+use std::fmt;
+
+use mesh::AxisSet;
+use spec::unit::Tied;
+use spec::{Microbatch, Recompute, Unit};
+
+use crate::{Instr, Place, Purpose, Value, Values};
+
+/// An engine's queue. An engine may have fewer queues than there are streams; one for all is the weakest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stream {
+    /// Forward, backward and optimizer.
+    Compute,
+    /// Parameter gathers and gradient reductions.
+    Reduce,
+    /// Pipeline sends and receives.
+    Transfer,
+    /// Saving.
+    Io,
+}
+
+/// With whom an instruction communicates. Numbers are indices along the pipeline axis; the other coordinates are the rank's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Partner {
+    /// With nobody (tensor-parallel collectives inside a unit are the unit's own matter).
+    Nobody,
+    /// Posts to this pipeline rank.
+    To(usize),
+    /// Waits for this pipeline rank.
+    From(usize),
+    /// With the ranks of the same pipeline index that differ along these axes.
+    Peers(AxisSet),
+    /// With one other pipeline rank: the embedding's and the head's.
+    Ends {
+        /// Pipeline index of the embedding's rank, first in the sum.
+        embedding: usize,
+        /// Pipeline index of the head's rank.
+        head: usize,
+    },
+    /// With all ranks.
+    World,
+}
+
+/// Everything that an instruction does, apart from arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effects {
+    /// The queue that it is issued to.
+    pub stream: Stream,
+    /// With whom it communicates.
+    pub partner: Partner,
+    /// Values whose contents it needs.
+    pub reads: Values,
+    /// Whether it reads, besides, all gradients that this rank counts in the norm ([`Place::norm_accumulators`]).
+    pub reads_gradients: Gradients,
+    /// Values that it overwrites (or updates in place, where it also reads them).
+    pub assigns: Values,
+    /// Values that it adds to.
+    pub accumulates: Values,
+    /// Values whose life ends with it. A batch's life ends with its last reader instead.
+    pub frees: Values,
+    /// The value whose memory it lends to the receiver: its life ends when the receive is known to have happened.
+    pub lends: Option<Value>,
+}
+
+/// See [`Effects::reads_gradients`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gradients {
+    /// None.
+    Unread,
+    /// All that count in the norm.
+    All,
+}
+
+impl Effects {
+    const NONE: Effects = Effects {
+        stream: Stream::Compute,
+        partner: Partner::Nobody,
+        reads: Values::NONE,
+        reads_gradients: Gradients::Unread,
+        assigns: Values::NONE,
+        accumulates: Values::NONE,
+        frees: Values::NONE,
+        lends: None,
+    };
+
+    /// Every value that it touches and that lives within a step; a value that is read and written comes twice.
+    pub fn transients(&self) -> impl Iterator<Item = Value> + '_ {
+        self.reads.iter().chain(self.assigns.iter()).chain(self.frees.iter()).filter(|value| !value.is_state())
+    }
+}
+
+impl fmt::Display for Partner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Partner::Nobody => f.write_str("alone"),
+            Partner::To(rank) => write!(f, "to pipeline rank {rank}"),
+            Partner::From(rank) => write!(f, "from pipeline rank {rank}"),
+            Partner::Peers(axes) => write!(f, "over {axes}"),
+            Partner::Ends { embedding, head } => write!(f, "between pipeline ranks {embedding} and {head}"),
+            Partner::World => f.write_str("over all ranks"),
+        }
+    }
+}
+
+impl fmt::Display for Effects {
+    /// `over dp_outer+dp_inner; reads ..; writes ..`, in the order partner, reads, writes, adds to, frees, lends.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |verb: &str, values: &Values| {
+            let names: Vec<String> = values.iter().map(|value| value.to_string()).collect();
+            (!names.is_empty()).then(|| format!("{verb} {}", names.join(" | ")))
+        };
+        let parts = [
+            (self.partner != Partner::Nobody).then(|| self.partner.to_string()),
+            (self.reads_gradients == Gradients::All).then(|| "reads all gradients".to_string()),
+            list("reads", &self.reads),
+            list("writes", &self.assigns),
+            list("adds to", &self.accumulates),
+            list("frees", &self.frees),
+            self.lends.map(|value| format!("lends {value}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        f.write_str(&parts.join("; "))
+    }
+}
+
+impl Instr {
+    /// What the instruction means on the rank at `place`. Allocates nothing.
+    pub fn effects(self, place: &Place) -> Effects {
+        match self {
+            Instr::Load { microbatch } => Effects { assigns: Values::of([Value::Batch(microbatch)]), ..Effects::NONE },
+            Instr::Forward { unit, microbatch } => At { place, unit, microbatch }.forward(),
+            Instr::Recompute { unit, microbatch } => At { place, unit, microbatch }.recompute(),
+            Instr::BackwardInput { unit, microbatch } => At { place, unit, microbatch }.backward_input(),
+            Instr::BackwardWeight { unit, microbatch } => At { place, unit, microbatch }.backward_weight(),
+            Instr::SendAct { unit, microbatch } => {
+                let to = place.next(unit).and_then(|next| place.owner(next));
+                send(Value::Output { unit, microbatch }, to)
+            }
+            Instr::RecvAct { unit, microbatch } => receive(Value::Output { unit, microbatch }, place.owner(unit)),
+            Instr::SendGrad { unit, microbatch } => send(Value::OutputGrad { unit, microbatch }, place.owner(unit)),
+            Instr::RecvGrad { unit, microbatch } => {
+                let from = place.next(unit).and_then(|next| place.owner(next));
+                receive(Value::OutputGrad { unit, microbatch }, from)
+            }
+            Instr::GatherParams { unit } => in_place(Value::Params(unit), Partner::Peers(AxisSet::DATA)),
+            // Stages that gather parameters for a while are not there yet; what is gathered stays.
+            Instr::FreeParams { .. } => Effects::NONE,
+            Instr::ReduceGrads { unit, by } => {
+                let axes = place.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE);
+                in_place(Value::Accumulator { unit, by }, Partner::Peers(axes))
+            }
+            Instr::SumTied => sum_tied(place),
+            Instr::GradNorm => Effects {
+                reads_gradients: match place.purpose {
+                    Purpose::Train => Gradients::All,
+                    Purpose::Evaluate | Purpose::Generate => Gradients::Unread,
+                },
+                ..in_place(Value::Sums, Partner::World)
+            },
+            Instr::OptimizerStep { unit } => {
+                let updated = [Value::Params(unit), Value::FirstMoment(unit), Value::SecondMoment(unit)];
+                Effects {
+                    reads: Values::of(updated).with(place.gradient(unit)).with(Value::Sums),
+                    assigns: Values::of(updated),
+                    ..Effects::NONE
+                }
+            }
+            Instr::Save { unit } => Effects {
+                stream: Stream::Io,
+                reads: Values::of([Value::Params(unit), Value::FirstMoment(unit), Value::SecondMoment(unit)]),
+                ..Effects::NONE
+            },
+        }
+    }
+}
+
+fn send(value: Value, to: Option<usize>) -> Effects {
+    Effects {
+        stream: Stream::Transfer,
+        partner: to.map_or(Partner::Nobody, Partner::To),
+        reads: Values::of([value]),
+        lends: Some(value),
+        ..Effects::NONE
+    }
+}
+
+fn receive(value: Value, from: Option<usize>) -> Effects {
+    Effects {
+        stream: Stream::Transfer,
+        partner: from.map_or(Partner::Nobody, Partner::From),
+        assigns: Values::of([value]),
+        ..Effects::NONE
+    }
+}
+
+fn in_place(value: Value, partner: Partner) -> Effects {
+    Effects {
+        stream: Stream::Reduce,
+        partner,
+        reads: Values::of([value]),
+        assigns: Values::of([value]),
+        ..Effects::NONE
+    }
+}
+
+/// Between two ranks, both end with the sum; on one rank, the embedding's accumulator does.
+fn sum_tied(place: &Place) -> Effects {
+    let (unit, input, output) = (Unit::Table, Unit::Embedding, Unit::Head);
+    match (place.owner(input), place.owner(output)) {
+        (Some(embedding), Some(head)) if embedding != head => {
+            in_place(place.gradient(unit), Partner::Ends { embedding, head })
+        }
+        _ => {
+            let sum = Value::Accumulator { unit, by: input };
+            Effects {
+                reads: Values::of([sum, Value::Accumulator { unit, by: output }]),
+                ..in_place(sum, Partner::Nobody)
+            }
+        }
+    }
+}
+
+/// A computing instruction on a unit and a microbatch.
+struct At<'a> {
+    place: &'a Place,
+    unit: Unit,
+    microbatch: Microbatch,
+}
+
+impl At<'_> {
+    fn output(&self) -> Value {
+        Value::Output { unit: self.unit, microbatch: self.microbatch }
+    }
+
+    fn output_grad(&self) -> Value {
+        Value::OutputGrad { unit: self.unit, microbatch: self.microbatch }
+    }
+
+    fn saved_until_input(&self) -> Value {
+        Value::SavedUntilInput { unit: self.unit, microbatch: self.microbatch }
+    }
+
+    fn saved_until_weight(&self) -> Value {
+        Value::SavedUntilWeight { unit: self.unit, microbatch: self.microbatch }
+    }
+
+    fn pending(&self) -> Value {
+        Value::Pending { unit: self.unit, microbatch: self.microbatch }
+    }
+
+    fn batch(&self) -> Value {
+        Value::Batch(self.microbatch)
+    }
+
+    /// The output of the unit before, which is this unit's input.
+    fn input(&self) -> Option<Value> {
+        let microbatch = self.microbatch;
+        self.place.previous(self.unit).map(|unit| Value::Output { unit, microbatch })
+    }
+
+    /// The gradient of this unit's input.
+    fn input_grad(&self) -> Option<Value> {
+        let microbatch = self.microbatch;
+        self.place.previous(self.unit).map(|unit| Value::OutputGrad { unit, microbatch })
+    }
+
+    /// The units whose parameters this one reads, as far as they have any.
+    fn parameter_units(&self) -> impl Iterator<Item = Unit> {
+        let kinds = self.unit.reads_parameters_of(self.place.tied).iter();
+        kinds.map(|kind| kind.of(self.unit)).filter(|unit| self.place.has_parameters(*unit))
+    }
+
+    /// `start` and the parameters that this unit reads.
+    fn with_params(&self, start: Values) -> Values {
+        self.parameter_units().map(Value::Params).fold(start, Values::with)
+    }
+
+    fn accumulators(&self) -> Values {
+        let by = self.unit;
+        Values::of(self.parameter_units().map(|unit| Value::Accumulator { unit, by }))
+    }
+
+    fn forward(&self) -> Effects {
+        let reads = self.with_params(Values::of([self.batch(), Value::Constants]).with_some(self.input()));
+        let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
+        match (self.unit, self.place.purpose) {
+            (Unit::Table, _) => Effects::NONE,
+            (Unit::Embedding | Unit::Layer(_), purpose) => {
+                let assigns = saved.with(self.output());
+                let frees = match (purpose, self.place.recompute, self.unit) {
+                    // What the forward pass leaves behind is computed again.
+                    (Purpose::Train, Recompute::Full, Unit::Layer(_)) => saved,
+                    (Purpose::Train, _, _) => Values::NONE,
+                    (Purpose::Evaluate | Purpose::Generate, _, _) => saved.with_some(self.input()),
+                };
+                Effects { reads, assigns, frees, ..Effects::NONE }
+            }
+            // The head computes loss, gradients and weight gradients at once, so that logits are never stored whole.
+            (Unit::Head, Purpose::Train) => Effects {
+                reads,
+                assigns: Values::NONE.with_some(self.input_grad()),
+                accumulates: self.accumulators().with(Value::Sums),
+                frees: Values::NONE.with_some(self.input()),
+                ..Effects::NONE
+            },
+            (Unit::Head, Purpose::Evaluate) => Effects {
+                reads,
+                accumulates: Values::of([Value::Sums]),
+                frees: Values::NONE.with_some(self.input()),
+                ..Effects::NONE
+            },
+            (Unit::Head, Purpose::Generate) => Effects {
+                reads,
+                assigns: Values::of([self.output()]),
+                frees: Values::NONE.with_some(self.input()),
+                ..Effects::NONE
+            },
+        }
+    }
+
+    fn recompute(&self) -> Effects {
+        match self.unit {
+            Unit::Table | Unit::Embedding | Unit::Head => Effects::NONE,
+            Unit::Layer(_) => Effects {
+                reads: self.with_params(Values::of([self.batch(), Value::Constants]).with_some(self.input())),
+                assigns: Values::of([self.saved_until_input(), self.saved_until_weight()]),
+                ..Effects::NONE
+            },
+        }
+    }
+
+    fn backward_input(&self) -> Effects {
+        let saved = [self.saved_until_input(), self.saved_until_weight()];
+        match self.unit {
+            Unit::Table => Effects::NONE,
+            // Its forward pass wrote the gradient already; here it is handed on.
+            Unit::Head => Effects { reads: Values::NONE.with_some(self.input_grad()), ..Effects::NONE },
+            Unit::Embedding | Unit::Layer(_) => Effects {
+                reads: self.with_params_of_layers(
+                    Values::of(saved).with(self.output_grad()).with(self.batch()).with_some(self.input()),
+                ),
+                assigns: Values::of([self.pending()]).with_some(self.input_grad()),
+                frees: Values::of([self.saved_until_input()]),
+                ..Effects::NONE
+            },
+        }
+    }
+
+    /// The embedding's backward pass of the input is its dropout's, which reads no parameters.
+    fn with_params_of_layers(&self, start: Values) -> Values {
+        match self.unit {
+            Unit::Layer(_) => self.with_params(start.with(Value::Constants)),
+            Unit::Table | Unit::Embedding | Unit::Head => start,
+        }
+    }
+
+    fn backward_weight(&self) -> Effects {
+        let used_up =
+            Values::of([self.saved_until_weight(), self.pending(), self.output_grad()]).with_some(self.input());
+        match self.unit {
+            Unit::Table | Unit::Head => Effects::NONE,
+            Unit::Embedding | Unit::Layer(_) => Effects {
+                reads: used_up.with(self.batch()),
+                accumulates: self.accumulators(),
+                frees: used_up,
+                ..Effects::NONE
+            },
+        }
+    }
+}
+
+/// Whether a program of this purpose makes gradients of a tied table that have to be summed.
+pub(crate) fn sums_tied(place: &Place) -> bool {
+    place.purpose == Purpose::Train && place.tied == Tied::Yes && place.sums_tied()
+}

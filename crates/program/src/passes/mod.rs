@@ -1,0 +1,162 @@
+//! From schedule to programs, in short passes: cells, units, recomputation, transfers, loads, tail.
+
+mod loads;
+mod recompute;
+mod save;
+mod tail;
+mod transfers;
+mod units;
+
+use spec::{ModelSpec, Parallelism};
+
+pub use save::save_instrs;
+
+use crate::place::GradientAxes;
+use crate::{Place, Program, Purpose, Schedule, StageSplit};
+
+/// What [`compile`] needs.
+#[derive(Clone, Copy, Debug)]
+pub struct CompileInput<'a> {
+    /// The model.
+    pub model: &'a ModelSpec,
+    /// Degrees, ZeRO stage, recomputation.
+    pub parallelism: &'a Parallelism,
+    /// Layers of each stage.
+    pub stages: &'a StageSplit,
+    /// Order of cells; for purposes other than training, only its forward cells count.
+    pub schedule: &'a Schedule,
+    /// What the programs are for.
+    pub purpose: Purpose,
+    /// Microbatches of a step.
+    pub num_microbatches: usize,
+}
+
+/// Why an input cannot be compiled. What compiles may still be refused by [`crate::verify`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// Schedule and parallelism disagree.
+    #[error(
+        "the schedule has {schedule} ranks, the pipeline has {pp}; make a schedule for {pp} ranks or set pp = {schedule}"
+    )]
+    Ranks {
+        /// Ranks of the schedule.
+        schedule: usize,
+        /// Degree of pipeline parallelism.
+        pp: usize,
+    },
+    /// Schedule and stage split disagree.
+    #[error("the schedule has {schedule} stages, the layers are split into {split}; split them into {schedule}")]
+    Stages {
+        /// Stages of the schedule.
+        schedule: usize,
+        /// Stages of the split.
+        split: usize,
+    },
+    /// Model and stage split disagree.
+    #[error("the stages have {split} layers together, the model has {model}; split {model} layers")]
+    Layers {
+        /// Layers of the split.
+        split: usize,
+        /// Layers of the model.
+        model: usize,
+    },
+    /// A stage is placed outside the pipeline.
+    #[error("stage {stage} is placed on pipeline rank {rank}, the pipeline has {pp}; place it on 0 to {}", pp - 1)]
+    Placement {
+        /// The stage.
+        stage: usize,
+        /// Where it is placed.
+        rank: usize,
+        /// Degree of pipeline parallelism.
+        pp: usize,
+    },
+    /// A cell is on a rank that does not have its stage.
+    #[error("cell {cell} stands on pipeline rank {rank}, its stage is placed on rank {owner}; move it there")]
+    ForeignCell {
+        /// The cell as text.
+        cell: String,
+        /// The rank in whose list it stands.
+        rank: usize,
+        /// The rank of its stage.
+        owner: usize,
+    },
+    /// A cell names a stage or microbatch that does not exist.
+    #[error("cell {cell} is outside {stages} stages and {num_microbatches} microbatches; correct the schedule")]
+    UnknownCell {
+        /// The cell as text.
+        cell: String,
+        /// Number of stages.
+        stages: usize,
+        /// Number of microbatches.
+        num_microbatches: usize,
+    },
+}
+
+/// The programs of a step, one per pipeline coordinate.
+///
+/// There is no dp and no tp coordinate in scope, so ranks that differ along those axes have equal programs.
+///
+/// # Errors
+/// Sizes that do not fit together; see [`CompileError`].
+pub fn compile(input: &CompileInput) -> Result<Vec<Program>, CompileError> {
+    check(input)?;
+    let programs = input.schedule.ranks.iter().enumerate().map(|(pp, cells)| {
+        let place = place(input, pp);
+        let instrs = units::expand(cells, input.stages, place.purpose);
+        let instrs = recompute::insert(instrs, &place);
+        let instrs = transfers::insert(instrs, &place);
+        let instrs = loads::insert(instrs);
+        let instrs = tail::append(instrs, &place);
+        Program { place, instrs }
+    });
+    Ok(programs.collect())
+}
+
+fn place(input: &CompileInput, pp: usize) -> Place {
+    let units = spec::Unit::computing(input.model.num_layers);
+    let owners = units.map(|unit| input.schedule.placement[input.stages.stage_of(unit).0 as usize]).collect();
+    Place {
+        pp,
+        pipeline_size: input.parallelism.pp,
+        owners,
+        tied: input.model.tied(),
+        purpose: input.purpose,
+        recompute: input.parallelism.recompute,
+        zero: input.parallelism.zero,
+        num_microbatches: input.num_microbatches,
+        gradient_axes: GradientAxes::new(input.model, input.parallelism),
+    }
+}
+
+fn check(input: &CompileInput) -> Result<(), CompileError> {
+    let CompileInput { model, parallelism, stages, schedule, num_microbatches, .. } = *input;
+    let pp = parallelism.pp;
+    if schedule.ranks.len() != pp {
+        return Err(CompileError::Ranks { schedule: schedule.ranks.len(), pp });
+    }
+    if schedule.num_stages() != stages.num_stages() {
+        return Err(CompileError::Stages { schedule: schedule.num_stages(), split: stages.num_stages() });
+    }
+    if stages.num_layers() != model.num_layers {
+        return Err(CompileError::Layers { split: stages.num_layers(), model: model.num_layers });
+    }
+    if let Some((stage, &rank)) = schedule.placement.iter().enumerate().find(|(_, rank)| **rank >= pp) {
+        return Err(CompileError::Placement { stage, rank, pp });
+    }
+    for (rank, cells) in schedule.ranks.iter().enumerate() {
+        for cell in cells {
+            let known = (cell.microbatch.0 as usize) < num_microbatches;
+            match schedule.placement.get(cell.stage.0 as usize) {
+                Some(&owner) if owner != rank => {
+                    return Err(CompileError::ForeignCell { cell: cell.to_string(), rank, owner });
+                }
+                Some(_) if known => {}
+                _ => {
+                    let stages = schedule.num_stages();
+                    return Err(CompileError::UnknownCell { cell: cell.to_string(), stages, num_microbatches });
+                }
+            }
+        }
+    }
+    Ok(())
+}

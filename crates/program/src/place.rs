@@ -1,0 +1,191 @@
+//! What a pipeline rank knows about itself and about where the other units are.
+
+use mesh::AxisSet;
+use spec::unit::{Tied, UnitKind};
+use spec::{Microbatch, ModelSpec, Parallelism, Recompute, Unit, ZeroStage};
+
+use crate::{Purpose, Value};
+
+/// One pipeline coordinate's view: everything that the meaning of its instructions depends on.
+///
+/// It holds no dp and no tp coordinate, so peers along those axes have equal places and equal programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Index along the pipeline axis.
+    pub pp: usize,
+    /// Ranks along the pipeline axis.
+    pub pipeline_size: usize,
+    /// Pipeline index of each computing unit's owner: embedding, layers, head.
+    pub owners: Vec<usize>,
+    /// Whether the head reads the token table.
+    pub tied: Tied,
+    /// What the program is for.
+    pub purpose: Purpose,
+    /// What the backward pass computes again.
+    pub recompute: Recompute,
+    /// What data parallelism shards.
+    pub zero: ZeroStage,
+    /// Microbatches of a step.
+    pub num_microbatches: usize,
+    /// By unit kind: the union of the axes over which its parameters' gradients are summed; none if it has no parameters.
+    pub gradient_axes: GradientAxes,
+}
+
+/// The axes over which gradients are summed, by unit kind; `None` for a kind without parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GradientAxes {
+    /// The token table.
+    pub table: Option<AxisSet>,
+    /// The rest of the input.
+    pub embedding: Option<AxisSet>,
+    /// One layer.
+    pub layer: Option<AxisSet>,
+    /// The head.
+    pub head: Option<AxisSet>,
+}
+
+impl GradientAxes {
+    /// From the declarations of the parameters.
+    pub fn new(model: &ModelSpec, parallelism: &Parallelism) -> GradientAxes {
+        let axes = |unit| {
+            spec::params(model, unit).iter().map(|param| spec::gradient_axes(param, parallelism)).reduce(AxisSet::union)
+        };
+        GradientAxes {
+            table: axes(Unit::Table),
+            embedding: axes(Unit::Embedding),
+            layer: axes(Unit::Layer(0)),
+            head: axes(Unit::Head),
+        }
+    }
+
+    /// The axes of one kind.
+    pub fn of(&self, kind: UnitKind) -> Option<AxisSet> {
+        match kind {
+            UnitKind::Table => self.table,
+            UnitKind::Embedding => self.embedding,
+            UnitKind::Layer => self.layer,
+            UnitKind::Head => self.head,
+        }
+    }
+}
+
+impl Place {
+    /// Layers of the whole model.
+    pub fn num_layers(&self) -> usize {
+        self.owners.len() - 2
+    }
+
+    /// The pipeline index of the rank that computes `unit`; for the table, of the rank that computes the embedding.
+    /// `None` for a layer that the model does not have.
+    pub fn owner(&self, unit: Unit) -> Option<usize> {
+        let index = match unit {
+            Unit::Table | Unit::Embedding => 0,
+            Unit::Layer(layer) if (layer as usize) < self.num_layers() => 1 + layer as usize,
+            Unit::Layer(_) => return None,
+            Unit::Head => self.owners.len() - 1,
+        };
+        self.owners.get(index).copied()
+    }
+
+    /// Whether this rank computes `unit`.
+    pub fn computes(&self, unit: Unit) -> bool {
+        unit != Unit::Table && self.owner(unit) == Some(self.pp)
+    }
+
+    /// Whether this rank has the parameters of `unit`: a tied table is held by the head's rank too.
+    pub fn holds(&self, unit: Unit) -> bool {
+        self.has_parameters(unit)
+            && (self.owner(unit) == Some(self.pp)
+                || unit == Unit::Table && self.tied == Tied::Yes && self.computes(Unit::Head))
+    }
+
+    /// Whether `unit` has parameters at all.
+    pub fn has_parameters(&self, unit: Unit) -> bool {
+        self.gradient_axes.of(unit.kind()).is_some()
+    }
+
+    /// The unit whose output `unit` reads.
+    pub fn previous(&self, unit: Unit) -> Option<Unit> {
+        unit.previous(self.num_layers())
+    }
+
+    /// The unit that reads the output of `unit`.
+    pub fn next(&self, unit: Unit) -> Option<Unit> {
+        let num_layers = self.num_layers() as u32;
+        match unit {
+            Unit::Table | Unit::Head => None,
+            Unit::Embedding if num_layers == 0 => Some(Unit::Head),
+            Unit::Embedding => Some(Unit::Layer(0)),
+            Unit::Layer(layer) if layer + 1 < num_layers => Some(Unit::Layer(layer + 1)),
+            Unit::Layer(_) => Some(Unit::Head),
+        }
+    }
+
+    /// The units that this rank computes, in forward order.
+    pub fn computing_units(&self) -> impl DoubleEndedIterator<Item = Unit> + '_ {
+        Unit::computing(self.num_layers()).filter(|unit| self.computes(*unit))
+    }
+
+    /// The units whose parameters this rank has, each once, in forward order; the table first.
+    pub fn parameter_units(&self) -> impl Iterator<Item = Unit> + '_ {
+        std::iter::once(Unit::Table).chain(Unit::computing(self.num_layers())).filter(|unit| self.holds(*unit))
+    }
+
+    /// The gradient accumulators of this rank as `(unit, by)`: one per use of each unit's parameters.
+    pub fn accumulators(&self) -> impl Iterator<Item = (Unit, Unit)> + '_ {
+        self.computing_units().flat_map(|by| {
+            let kinds = by.reads_parameters_of(self.tied).iter();
+            kinds.map(move |kind| (kind.of(by), by)).filter(|(unit, _)| self.has_parameters(*unit))
+        })
+    }
+
+    /// The accumulators that hold a finished gradient once the tied ones are summed, and that this rank counts in
+    /// the global norm: all but the head's of a tied table, which the embedding's rank counts.
+    pub fn norm_accumulators(&self) -> impl Iterator<Item = (Unit, Unit)> + '_ {
+        self.accumulators().filter(|&(unit, by)| unit != Unit::Table || by == Unit::Embedding)
+    }
+
+    /// The accumulator from which this rank's optimizer reads the gradient of `unit`.
+    pub fn gradient(&self, unit: Unit) -> Value {
+        match unit {
+            Unit::Table if self.computes(Unit::Embedding) => Value::Accumulator { unit, by: Unit::Embedding },
+            Unit::Table => Value::Accumulator { unit, by: Unit::Head },
+            Unit::Embedding | Unit::Layer(_) | Unit::Head => Value::Accumulator { unit, by: unit },
+        }
+    }
+
+    /// Whether this rank takes part in summing a tied table's gradients.
+    pub fn sums_tied(&self) -> bool {
+        self.tied == Tied::Yes && (self.computes(Unit::Embedding) || self.computes(Unit::Head))
+    }
+
+    /// The microbatches of a step in ascending order.
+    pub fn microbatches(&self) -> impl DoubleEndedIterator<Item = Microbatch> + use<> {
+        (0..self.num_microbatches as u32).map(Microbatch)
+    }
+
+    /// State in a fixed order: what every program needs first, then what only training needs, so that programs of
+    /// different purposes agree on the places of what they share.
+    pub fn state(&self, state: State) -> Vec<Value> {
+        let mut list = vec![Value::Constants, Value::Sums];
+        list.extend(self.parameter_units().map(Value::Params));
+        match state {
+            State::Inference => {}
+            State::Training => {
+                list.extend(self.accumulators().map(|(unit, by)| Value::Accumulator { unit, by }));
+                list.extend(self.parameter_units().map(Value::FirstMoment));
+                list.extend(self.parameter_units().map(Value::SecondMoment));
+            }
+        }
+        list
+    }
+}
+
+/// Which state a rank keeps between programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Parameters only.
+    Inference,
+    /// Parameters, gradients and optimizer state.
+    Training,
+}

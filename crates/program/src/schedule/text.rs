@@ -1,0 +1,117 @@
+//! Schedules as text: one line per pipeline rank, cells as the papers print them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Cell, CellKind, Schedule};
+
+/// Why a text is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleTextError {
+    /// A word is no cell.
+    #[error("line {line}: `{word}` is no cell; cells are written as 2F0: stage 2, forward (or B, I, W), microbatch 0")]
+    Cell {
+        /// Line, counted from 1.
+        line: usize,
+        /// The word.
+        word: String,
+    },
+    /// A stage has cells on two ranks.
+    #[error("stage {stage} has cells on pipeline ranks {first} and {second}; a stage lives on one rank")]
+    TwoRanks {
+        /// The stage.
+        stage: usize,
+        /// The rank of its first cell.
+        first: usize,
+        /// Another rank.
+        second: usize,
+    },
+    /// A stage number is left out.
+    #[error("stage {stage} has no cells, but stage {largest} has; stages are numbered without gaps")]
+    MissingStage {
+        /// The stage without cells.
+        stage: usize,
+        /// The largest stage number.
+        largest: usize,
+    },
+}
+
+impl fmt::Display for CellKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CellKind::F => "F",
+            CellKind::B => "B",
+            CellKind::I => "I",
+            CellKind::W => "W",
+        })
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", self.stage.0, self.kind, self.microbatch.0)
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for cells in &self.ranks {
+            let words: Vec<String> = cells.iter().map(Cell::to_string).collect();
+            writeln!(f, "{}", words.join(" "))?;
+        }
+        Ok(())
+    }
+}
+
+/// The cell that a word names.
+fn parse_cell(word: &str) -> Option<Cell> {
+    let at = word.find(|c: char| !c.is_ascii_digit())?;
+    let kind = match &word[at..=at] {
+        "F" => CellKind::F,
+        "B" => CellKind::B,
+        "I" => CellKind::I,
+        "W" => CellKind::W,
+        _ => return None,
+    };
+    let number =
+        |digits: &str| digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u32>().ok()).flatten();
+    Some(Cell::new(number(&word[..at])? as usize, kind, number(&word[at + 1..])? as usize))
+}
+
+impl FromStr for Schedule {
+    type Err = ScheduleTextError;
+
+    /// Reads one line per pipeline rank; a stage is placed on the rank in whose line its cells stand.
+    /// Empty lines and what follows `#` are left out.
+    fn from_str(text: &str) -> Result<Schedule, ScheduleTextError> {
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or("")).enumerate();
+        let mut ranks: Vec<Vec<Cell>> = vec![];
+        for (line, content) in lines.filter(|(_, content)| !content.trim().is_empty()) {
+            let cell = |word: &str| {
+                parse_cell(word).ok_or_else(|| ScheduleTextError::Cell { line: line + 1, word: word.into() })
+            };
+            ranks.push(content.split_whitespace().map(cell).collect::<Result<_, _>>()?);
+        }
+        let placement = placement(&ranks)?;
+        Ok(Schedule { ranks, placement })
+    }
+}
+
+fn placement(ranks: &[Vec<Cell>]) -> Result<Vec<usize>, ScheduleTextError> {
+    let mut found = std::collections::BTreeMap::new();
+    for (second, cells) in ranks.iter().enumerate() {
+        for cell in cells {
+            let stage = cell.stage.0 as usize;
+            let first = *found.entry(stage).or_insert(second);
+            if first != second {
+                return Err(ScheduleTextError::TwoRanks { stage, first, second });
+            }
+        }
+    }
+    let largest = found.keys().next_back().copied().unwrap_or(0);
+    // A map of as many stages as its largest number says has no gap.
+    match (0..found.len()).find(|stage| !found.contains_key(stage)) {
+        Some(stage) => Err(ScheduleTextError::MissingStage { stage, largest }),
+        None => Ok(found.into_values().collect()),
+    }
+}

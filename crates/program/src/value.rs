@@ -1,0 +1,155 @@
+//! What instructions read and write, by name. A value's name is the same on every rank; its memory is each rank's own.
+
+use std::fmt;
+
+use spec::{Microbatch, Unit};
+
+/// A piece of memory with a meaning. The first six live within a step; the others are state that outlives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the fields are the words of `spec::unit`")]
+pub enum Value {
+    /// Tokens, labels, positions and mask.
+    Batch(Microbatch),
+    /// What the unit computes for the next one: `x[B*S, D]`; logits where the head of a generating program computes them.
+    Output { unit: Unit, microbatch: Microbatch },
+    /// Gradient of the loss with respect to the unit's output.
+    OutputGrad { unit: Unit, microbatch: Microbatch },
+    /// Saved by the forward pass (or its recomputation) for the backward pass of the input.
+    SavedUntilInput { unit: Unit, microbatch: Microbatch },
+    /// Saved by the forward pass (or its recomputation) for both backward passes.
+    SavedUntilWeight { unit: Unit, microbatch: Microbatch },
+    /// Left by the backward pass of the input for that of the weights.
+    Pending { unit: Unit, microbatch: Microbatch },
+    /// The unit's flat parameters.
+    Params(Unit),
+    /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
+    /// It is zero when a program starts; the executor sees to that.
+    Accumulator { unit: Unit, by: Unit },
+    /// Mean of gradients: all of it, or this rank's shard.
+    FirstMoment(Unit),
+    /// Mean of squared gradients: all of it, or this rank's shard.
+    SecondMoment(Unit),
+    /// Tables that never change.
+    Constants,
+    /// Sums of the step: loss, valid tokens, norm, clip coefficient. Zero when a program starts.
+    Sums,
+}
+
+impl Value {
+    /// Whether the value outlives the program: written before it starts, never freed.
+    pub fn is_state(self) -> bool {
+        match self {
+            Value::Batch(_)
+            | Value::Output { .. }
+            | Value::OutputGrad { .. }
+            | Value::SavedUntilInput { .. }
+            | Value::SavedUntilWeight { .. }
+            | Value::Pending { .. } => false,
+            Value::Params(_)
+            | Value::Accumulator { .. }
+            | Value::FirstMoment(_)
+            | Value::SecondMoment(_)
+            | Value::Constants
+            | Value::Sums => true,
+        }
+    }
+
+    /// The microbatch of a value that lives within a step.
+    pub fn microbatch(self) -> Option<Microbatch> {
+        match self {
+            Value::Batch(microbatch)
+            | Value::Output { microbatch, .. }
+            | Value::OutputGrad { microbatch, .. }
+            | Value::SavedUntilInput { microbatch, .. }
+            | Value::SavedUntilWeight { microbatch, .. }
+            | Value::Pending { microbatch, .. } => Some(microbatch),
+            Value::Params(_)
+            | Value::Accumulator { .. }
+            | Value::FirstMoment(_)
+            | Value::SecondMoment(_)
+            | Value::Constants
+            | Value::Sums => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Batch(microbatch) => write!(f, "batch of {microbatch}"),
+            Value::Output { unit, microbatch } => write!(f, "output of {unit}, {microbatch}"),
+            Value::OutputGrad { unit, microbatch } => write!(f, "output gradient of {unit}, {microbatch}"),
+            Value::SavedUntilInput { unit, microbatch } => write!(f, "saved until input of {unit}, {microbatch}"),
+            Value::SavedUntilWeight { unit, microbatch } => write!(f, "saved until weight of {unit}, {microbatch}"),
+            Value::Pending { unit, microbatch } => write!(f, "pending of {unit}, {microbatch}"),
+            Value::Params(unit) => write!(f, "parameters of {unit}"),
+            Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}"),
+            Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}"),
+            Value::FirstMoment(unit) => write!(f, "first moment of {unit}"),
+            Value::SecondMoment(unit) => write!(f, "second moment of {unit}"),
+            Value::Constants => f.write_str("constants"),
+            Value::Sums => f.write_str("sums"),
+        }
+    }
+}
+
+/// A few values, without allocation.
+#[derive(Clone, Copy)]
+pub struct Values {
+    list: [Value; Values::CAPACITY],
+    len: u8,
+}
+
+impl Values {
+    /// The most that one instruction names.
+    pub const CAPACITY: usize = 8;
+
+    /// No values.
+    pub const NONE: Values = Values { list: [Value::Constants; Values::CAPACITY], len: 0 };
+
+    /// The given values, at most [`Values::CAPACITY`].
+    pub fn of(values: impl IntoIterator<Item = Value>) -> Values {
+        values.into_iter().fold(Values::NONE, Values::with)
+    }
+
+    /// These values and one more.
+    pub fn with(mut self, value: Value) -> Values {
+        let len = usize::from(self.len);
+        assert!(len < Values::CAPACITY, "an instruction names at most {} values of one sort", Values::CAPACITY);
+        self.list[len] = value;
+        self.len += 1;
+        self
+    }
+
+    /// These values and, where there is one, another.
+    pub fn with_some(self, value: Option<Value>) -> Values {
+        match value {
+            Some(value) => self.with(value),
+            None => self,
+        }
+    }
+
+    /// The values as a slice.
+    pub fn as_slice(&self) -> &[Value] {
+        &self.list[..usize::from(self.len)]
+    }
+
+    /// The values one by one.
+    pub fn iter(&self) -> impl Iterator<Item = Value> + '_ {
+        self.as_slice().iter().copied()
+    }
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Values) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Values {}

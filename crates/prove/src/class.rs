@@ -1,0 +1,39 @@
+//! What a change of layout may change in the result.
+
+use std::fmt;
+
+use spec::Parallelism;
+
+/// The promise for two layouts of one run, strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EqualityClass {
+    /// Every sum has the same terms in the same order: bit-identical losses, norms and weights.
+    SameOrder,
+    /// Sums over sequences are grouped differently: data parallelism or the microbatch size differ.
+    OtherOrder,
+    /// Sums over hidden dims are split between ranks: tensor parallelism differs.
+    OtherSums,
+}
+
+impl EqualityClass {
+    /// The class of changing `a` into `b`, other things equal.
+    pub fn of(a: &Parallelism, b: &Parallelism) -> EqualityClass {
+        if a.tp != b.tp {
+            EqualityClass::OtherSums
+        } else if a.dp != b.dp || a.microbatch_size != b.microbatch_size {
+            EqualityClass::OtherOrder
+        } else {
+            EqualityClass::SameOrder
+        }
+    }
+}
+
+impl fmt::Display for EqualityClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EqualityClass::SameOrder => "same order",
+            EqualityClass::OtherOrder => "other order",
+            EqualityClass::OtherSums => "other sums",
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! What a rank runs on: its device and its groups. The executor sees only these traits.
+
+use device::{Communicator, Device, DeviceError};
+use mesh::Rank;
+
+/// The groups that a rank belongs to.
+pub struct Groups {
+    /// Ranks that share every matrix.
+    pub tensor: Box<dyn Communicator>,
+    /// Ranks that hold the same shard of the model and see different sequences.
+    pub data: Box<dyn Communicator>,
+    /// Ranks that hold the other stages of this model replica, in pipeline order.
+    pub pipeline: Box<dyn Communicator>,
+    /// First and last stage of this replica where a tied table is on both; a group of one elsewhere.
+    pub tied: Box<dyn Communicator>,
+    /// All ranks.
+    pub world: Box<dyn Communicator>,
+}
+
+/// One rank's end of an engine.
+pub struct RankEngine {
+    /// Executes operations in the rank's arena.
+    pub device: Box<dyn Device>,
+    /// Joins tensors with other ranks.
+    pub groups: Groups,
+}
+
+/// Opens ranks. Faults are tested by wrapping an engine, never by a switch in it.
+pub trait Engine: Sync {
+    /// The device, with an arena of `arena_bytes`, and the groups of `rank`. Called once per rank, on the rank's own thread.
+    fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError>;
+
+    /// Tells every rank that the run has failed, so that none waits in vain.
+    fn abort(&self, rank: Rank, description: &str);
+
+    /// The rank that failed first, and why, if one did.
+    fn failure(&self) -> Option<(Rank, String)>;
+}

@@ -1,0 +1,216 @@
+//! One instruction on one rank: the match from what a program says to what the model, the groups and the optimizer do.
+//!
+//! Instructions are issued strictly in program order, never by readiness.
+
+use device::{DeviceError, Frame, Stream, Write};
+use model::embedding::Embedding;
+use model::head::{Head, HeadGradients};
+use model::layer::Layer;
+use model::placement::Residual;
+use model::saved::{Keep, SavedFrames};
+use program::{Instr, Value};
+use spec::{Microbatch, Unit};
+
+use crate::memory::frame_or_empty;
+use crate::rank::{Bound, Rank};
+use crate::{optimizer, reduce};
+
+impl Rank<'_> {
+    /// Executes `instr`.
+    ///
+    /// # Errors
+    /// The device's and the groups'.
+    pub fn execute(&mut self, instr: Instr) -> Result<(), DeviceError> {
+        match instr {
+            Instr::Load { microbatch } => self.load(microbatch),
+            Instr::Forward { unit, microbatch } => self.forward(unit, microbatch),
+            Instr::Recompute { unit, microbatch } => self.recompute(unit, microbatch),
+            Instr::BackwardInput { unit, microbatch } => self.backward_input(unit, microbatch),
+            Instr::BackwardWeight { unit, microbatch } => self.backward_weight(unit, microbatch),
+            Instr::SendAct { unit, microbatch } => {
+                let (x, to) = (self.activations().output(unit, microbatch), self.owner_of_next(unit));
+                self.groups.pipeline.send(Stream::Transfer, to, activation_tag(unit, microbatch), x.tensor())
+            }
+            Instr::RecvAct { unit, microbatch } => {
+                let (x, from) = (self.activations().output(unit, microbatch), self.owner(unit));
+                self.groups.pipeline.receive(Stream::Transfer, from, activation_tag(unit, microbatch), x.tensor())
+            }
+            Instr::SendGrad { unit, microbatch } => {
+                let (x, to) = (self.activations().output_grad(unit, microbatch), self.owner(unit));
+                self.groups.pipeline.send(Stream::Transfer, to, gradient_tag(unit, microbatch), x.tensor())
+            }
+            Instr::RecvGrad { unit, microbatch } => {
+                let (x, from) = (self.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
+                self.groups.pipeline.receive(Stream::Transfer, from, gradient_tag(unit, microbatch), x.tensor())
+            }
+            Instr::GatherParams { unit } => self.groups.data.all_gather(Stream::Reduce, self.units[&unit].params),
+            // Parameters that stay gathered have nothing to give up.
+            Instr::FreeParams { .. } => Ok(()),
+            Instr::ReduceGrads { unit, by } => reduce::gradients(self, unit, by),
+            Instr::SumTied => reduce::tied(self),
+            Instr::GradNorm => reduce::norm(self),
+            Instr::OptimizerStep { unit } => optimizer::step(self, unit),
+            // Saving is driven by whoever holds the sink; a step's own program does not save.
+            Instr::Save { .. } => Ok(()),
+        }
+    }
+
+    fn owner(&self, unit: Unit) -> usize {
+        self.stage.train.place.owner(unit).unwrap_or_default()
+    }
+
+    fn owner_of_next(&self, unit: Unit) -> usize {
+        self.stage.train.place.next(unit).map_or(0, |next| self.owner(next))
+    }
+
+    fn load(&mut self, microbatch: Microbatch) -> Result<(), DeviceError> {
+        let batch = self.activations().batch(microbatch);
+        self.host_batch.fetch(self.source, self.step, self.order.first_sequence(microbatch));
+        self.host_batch.write(&*self.device, &batch)
+    }
+
+    fn forward(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        let write = self.gradient_write_of_forward(unit);
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let batch = &activations.batch(microbatch);
+        match &self.bound[&unit] {
+            Bound::Embedding(pair) => {
+                Embedding { context, batch }.forward(&pair.params, activations.output(unit, microbatch))
+            }
+            Bound::Layer(number, pair) => {
+                let saved = self.saved(unit, microbatch);
+                let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
+                let layer = Layer { context, batch, number: *number };
+                layer.forward(&pair.params, input, output, Keep::ForBackward(saved.frames()))
+            }
+            Bound::Head(pair) => {
+                let gradients = HeadGradients {
+                    params: &pair.gradients,
+                    write,
+                    input: self.input_grad(unit, microbatch),
+                    scale: (1.0 / self.setup.nominal_tokens()) as f32,
+                };
+                Head { context, batch }.train(&pair.params, self.input(unit, microbatch), &gradients)
+            }
+        }
+    }
+
+    /// The head accumulates gradients in its forward pass; other units' forward passes write none.
+    fn gradient_write_of_forward(&mut self, unit: Unit) -> Write {
+        match unit {
+            Unit::Head => self.gradient_write(unit),
+            Unit::Table | Unit::Embedding | Unit::Layer(_) => Write::Accumulate,
+        }
+    }
+
+    fn recompute(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let batch = &activations.batch(microbatch);
+        match &self.bound[&unit] {
+            Bound::Layer(number, pair) => {
+                let saved = self.saved(unit, microbatch);
+                let layer = Layer { context, batch, number: *number };
+                layer.recompute(&pair.params, self.input(unit, microbatch), saved.frames())
+            }
+            Bound::Embedding(_) | Bound::Head(_) => Ok(()),
+        }
+    }
+
+    fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let batch = &activations.batch(microbatch);
+        let pending = frame_or_empty(self.plan(), Value::Pending { unit, microbatch });
+        match &self.bound[&unit] {
+            Bound::Embedding(_) => {
+                Embedding { context, batch }.backward_input(activations.output_grad(unit, microbatch), &pending)
+            }
+            Bound::Layer(number, pair) => {
+                let saved = self.saved(unit, microbatch);
+                let layer = Layer { context, batch, number: *number };
+                layer.backward_input(
+                    &pair.params,
+                    self.input(unit, microbatch),
+                    activations.output_grad(unit, microbatch),
+                    self.input_grad(unit, microbatch),
+                    saved.frames(),
+                    &pending,
+                )
+            }
+            // The head's forward pass has written the gradient; here it is handed on.
+            Bound::Head(_) => Ok(()),
+        }
+    }
+
+    fn backward_weight(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        if unit == Unit::Head {
+            return Ok(());
+        }
+        let write = self.gradient_write(unit);
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let batch = &activations.batch(microbatch);
+        let pending = frame_or_empty(self.plan(), Value::Pending { unit, microbatch });
+        let output_grad = activations.output_grad(unit, microbatch);
+        match &self.bound[&unit] {
+            Bound::Embedding(pair) => {
+                Embedding { context, batch }.backward_weight(&pair.gradients, output_grad, &pending, write)
+            }
+            Bound::Layer(number, pair) => {
+                let (saved, input) = (self.saved(unit, microbatch), self.input(unit, microbatch));
+                let layer = Layer { context, batch, number: *number };
+                layer.backward_weight(&pair.gradients, input, output_grad, saved.frames(), &pending, write)
+            }
+            Bound::Head(_) => Ok(()),
+        }
+    }
+
+    fn input(&self, unit: Unit, microbatch: Microbatch) -> Residual {
+        self.activations().output(self.previous(unit), microbatch)
+    }
+
+    fn input_grad(&self, unit: Unit, microbatch: Microbatch) -> Residual {
+        self.activations().output_grad(self.previous(unit), microbatch)
+    }
+
+    /// The unit whose output `unit` reads. Only layers and the head are asked.
+    fn previous(&self, unit: Unit) -> Unit {
+        unit.previous(self.setup.model.num_layers).unwrap_or(Unit::Embedding)
+    }
+
+    fn saved(&self, unit: Unit, microbatch: Microbatch) -> Saved {
+        Saved {
+            until_input: frame_or_empty(self.plan(), Value::SavedUntilInput { unit, microbatch }),
+            until_weight: frame_or_empty(self.plan(), Value::SavedUntilWeight { unit, microbatch }),
+        }
+    }
+}
+
+/// The sections of one unit's saved activations.
+struct Saved {
+    until_input: Frame,
+    until_weight: Frame,
+}
+
+impl Saved {
+    fn frames(&self) -> SavedFrames<'_> {
+        SavedFrames { until_input: &self.until_input, until_weight: &self.until_weight }
+    }
+}
+
+/// Message number of an activation: unique within a step and direction; messages of one number arrive in order.
+fn activation_tag(unit: Unit, microbatch: Microbatch) -> u64 {
+    2 * message_number(unit, microbatch)
+}
+
+/// As [`activation_tag`], for gradients.
+fn gradient_tag(unit: Unit, microbatch: Microbatch) -> u64 {
+    2 * message_number(unit, microbatch) + 1
+}
+
+fn message_number(unit: Unit, microbatch: Microbatch) -> u64 {
+    let unit = match unit {
+        Unit::Table | Unit::Embedding => 0,
+        Unit::Layer(layer) => 1 + u64::from(layer),
+        Unit::Head => u64::from(u32::MAX),
+    };
+    unit << 32 | u64::from(microbatch.0)
+}

@@ -1,0 +1,70 @@
+//! How a rank's failure is told: which rank, step and instruction, and the program around it.
+
+use std::fmt;
+
+use mesh::Rank;
+use thiserror::Error;
+
+/// Why a run ended before its last step.
+#[derive(Debug, Error)]
+pub enum TrainError {
+    /// The run cannot start: the program, the plan or the data do not fit.
+    #[error("{0}")]
+    Prepare(String),
+    /// A rank failed or panicked; every other rank stopped because of it.
+    #[error("{0}")]
+    Rank(RankFailure),
+    /// Loss or gradient is not finite. Seen by all ranks before any weight changed.
+    #[error(
+        "step {step}: loss {loss}, gradient norm {gradient_norm}; no weight was changed. A lower learning rate, a longer warm-up or clipping may help"
+    )]
+    NotFinite {
+        /// Counted from 1.
+        step: u32,
+        /// As reported.
+        loss: f64,
+        /// As reported.
+        gradient_norm: f64,
+    },
+}
+
+/// Where and why a rank failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankFailure {
+    /// The rank.
+    pub rank: Rank,
+    /// Counted from 1; 0 before the first step.
+    pub step: u32,
+    /// The program around the instruction, an arrow at it.
+    pub excerpt: String,
+    /// The instruction.
+    pub instruction: String,
+    /// What happened.
+    pub cause: String,
+}
+
+impl fmt::Display for RankFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed in step {} at \"{}\": {}", self.rank, self.step, self.instruction, self.cause)?;
+        if !self.excerpt.is_empty() {
+            write!(f, "\n{}", self.excerpt)?;
+        }
+        Ok(())
+    }
+}
+
+/// Lines of context before and after the arrow.
+const CONTEXT: usize = 3;
+
+/// The instructions around `index`, one a line, an arrow at it.
+pub fn excerpt(instructions: &[impl fmt::Display], index: usize) -> String {
+    let first = index.saturating_sub(CONTEXT);
+    let last = (index + CONTEXT + 1).min(instructions.len());
+    let mut text = String::new();
+    for (number, instruction) in instructions.iter().enumerate().take(last).skip(first) {
+        let arrow = if number == index { "-->" } else { "   " };
+        text.push_str(&format!("  {arrow} {number:5}  {instruction}\n"));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}

@@ -1,0 +1,35 @@
+//! What a run tells while it runs, and who hears it.
+
+use std::time::Duration;
+
+/// One optimizer step, the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Counted from 1.
+    pub step: u32,
+    /// Mean over the step's valid tokens, in nats; before the update.
+    pub loss: f64,
+    /// Global norm of the gradient of that loss, before clipping.
+    pub gradient_norm: f64,
+    /// Learning rate of the update.
+    pub learning_rate: f32,
+    /// Tokens of the step, over all ranks.
+    pub tokens: usize,
+    /// Wall time of the step on rank 0.
+    pub wall: Duration,
+}
+
+/// Whether a run goes on after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Go on.
+    Continue,
+    /// End after the step in which all ranks have heard of it.
+    Stop,
+}
+
+/// Hears of every step, on rank 0's thread.
+pub trait Observer: Sync {
+    /// Called after each step. [`Wish::Stop`] ends the run on all ranks after the next step.
+    fn step(&self, report: &StepReport) -> Wish;
+}

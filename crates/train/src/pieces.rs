@@ -1,0 +1,118 @@
+//! Which part of which global tensor a range of a unit's flat buffer is.
+
+use std::ops::Range;
+
+use mesh::{Region, boxes};
+use model::initialize::TensorParallel;
+use spec::{ParamSpec, Segment, Sharding, UnitLayout};
+
+/// A box of a global parameter and where its values lie in the local flat buffer, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece<'a> {
+    /// The parameter.
+    pub param: &'a ParamSpec,
+    /// The box, in the parameter's own dims.
+    pub region: Region,
+    /// Its elements in the flat buffer.
+    pub elements: Range<usize>,
+}
+
+/// The pieces that cover `range` of the flat buffer of `layout`, without padding.
+///
+/// Parameters that all tensor-parallel ranks hold are listed at position 0 only, so that over the group each element of
+/// each parameter is listed once.
+pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: TensorParallel) -> Vec<Piece<'_>> {
+    layout
+        .segments
+        .iter()
+        .filter(|segment| segment.param.sharding != Sharding::Replicated || place.position == 0)
+        .flat_map(|segment| segment_pieces(segment, &range, place))
+        .collect()
+}
+
+fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: TensorParallel) -> Vec<Piece<'a>> {
+    let whole = segment.range();
+    let first = range.start.max(whole.start);
+    let last = range.end.min(whole.end);
+    if first >= last {
+        return vec![];
+    }
+    let param = &segment.param;
+    let start = param.local_start(place.size, place.position);
+    let local = boxes(first - whole.start..last - whole.start, &[segment.rows, segment.cols]);
+    let mut elements_start = first;
+    let mut list = Vec::with_capacity(local.len());
+    for region in local {
+        let elements = elements_start..elements_start + region.len();
+        elements_start = elements.end;
+        list.extend(global_piece(param, &region, start, elements));
+    }
+    list
+}
+
+/// Moves a local box to its global place; rows that only pad the vocabulary are cut off.
+fn global_piece(
+    param: &ParamSpec,
+    local: &Region,
+    (first_row, first_col): (usize, usize),
+    elements: Range<usize>,
+) -> Option<Piece<'_>> {
+    let (global_rows, _) = param.matrix_shape();
+    let row = local.start[0] + first_row;
+    let rows = local.extent[0].min(global_rows.saturating_sub(row));
+    if rows == 0 {
+        return None;
+    }
+    let (col, cols) = (local.start[1] + first_col, local.extent[1]);
+    let region = match param.shape.len() {
+        2 => Region { start: vec![row, col], extent: vec![rows, cols] },
+        _ => Region { start: vec![col], extent: vec![cols] },
+    };
+    Some(Piece { param, region, elements: elements.start..elements.start + rows * cols })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spec::{AppliedTo, Init, Unit};
+
+    fn param(name: &str, shape: &[usize], sharding: Sharding) -> ParamSpec {
+        ParamSpec {
+            name: name.into(),
+            shape: shape.to_vec(),
+            sharding,
+            unit: Unit::Head,
+            applied_to: AppliedTo::Residual,
+            init: Init::Zeros,
+            decay: false,
+        }
+    }
+
+    #[test]
+    fn every_element_is_listed_once_over_tensor_and_data_ranks() {
+        let params = vec![
+            param("column", &[6, 4], Sharding::Split { dim: 0 }),
+            param("row", &[4, 6], Sharding::Split { dim: 1 }),
+            param("vocabulary", &[7, 3], Sharding::VocabularyRows),
+            param("bias", &[6], Sharding::Split { dim: 0 }),
+            param("norm", &[5], Sharding::Replicated),
+        ];
+        for (tp, ranges) in [(1, vec![0..100]), (2, vec![0..13, 13..14, 14..100]), (3, vec![0..9, 9..100])] {
+            let layout = UnitLayout::new(params.clone(), tp, 1);
+            let mut seen: Vec<Vec<u32>> = params.iter().map(|p| vec![0; p.len()]).collect();
+            for position in 0..tp {
+                for range in &ranges {
+                    for piece in pieces(&layout, range.clone(), TensorParallel { size: tp, position }) {
+                        let index = params.iter().position(|p| p.name == piece.param.name).expect("known");
+                        assert_eq!(piece.elements.len(), piece.region.len());
+                        let whole = Region::whole(&piece.param.shape);
+                        for run in mesh::copy_runs(&piece.region, &whole) {
+                            seen[index][run.target..run.target + run.len].iter_mut().for_each(|n| *n += 1);
+                        }
+                    }
+                }
+            }
+            assert!(seen.iter().flatten().all(|&count| count == 1), "tp {tp}: {seen:?}");
+        }
+    }
+}

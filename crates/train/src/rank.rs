@@ -1,0 +1,228 @@
+//! One rank: its tensors, bound once, and what it needs to execute instructions.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use device::{Device, DeviceError, Dtype, Frame, Stream, Tensor, Write};
+use mesh::{Axis, AxisSet, Coord};
+use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use model::initialize::TensorParallel;
+use model::{Constants, Context, DropoutRun};
+use program::{MemoryPlan, Value};
+use spec::Unit;
+
+use crate::batch::{HostBatch, SequenceOrder, TokenSource};
+use crate::engine::{Groups, RankEngine};
+use crate::memory::{self, Activations};
+use crate::setup::{Setup, StageSetup};
+use crate::state::{UnitState, updated_elements};
+
+/// A computing unit's parameters and gradient accumulators, bound to places.
+#[derive(Clone, Debug)]
+pub enum Bound {
+    /// Table and positions.
+    Embedding(Pair<EmbeddingParams>),
+    /// One layer and its number.
+    Layer(u32, Pair<LayerParams>),
+    /// Norm and output matrix.
+    Head(Pair<HeadParams>),
+}
+
+/// The same tensors twice: what a unit reads, and what it accumulates into.
+#[derive(Clone, Debug)]
+pub struct Pair<T> {
+    /// Parameters.
+    pub params: T,
+    /// Gradients.
+    pub gradients: T,
+}
+
+/// A rank between instructions.
+pub struct Rank<'a> {
+    /// The run.
+    pub setup: &'a Setup,
+    /// This rank's programs and plan.
+    pub stage: &'a StageSetup,
+    /// Where tokens come from.
+    pub source: &'a dyn TokenSource,
+    /// Executes operations.
+    pub device: Box<dyn Device>,
+    /// Joins tensors.
+    pub groups: Groups,
+    /// Units with parameters on this rank.
+    pub units: BTreeMap<Unit, UnitState>,
+    /// Computing units of this rank.
+    pub bound: BTreeMap<Unit, Bound>,
+    /// Tables and sums.
+    pub constants: Constants,
+    /// Temporary memory of the compute stream.
+    pub scratch: Frame,
+    /// Which sequences are whose.
+    pub order: SequenceOrder,
+    /// Host copy of a microbatch.
+    pub host_batch: HostBatch,
+    /// Position in tensor parallelism.
+    pub tensor: TensorParallel,
+    /// Step, counted from 0.
+    pub step: u32,
+    /// Computing units that have contributed gradients in this step.
+    pub contributed: Vec<Unit>,
+}
+
+impl<'a> Rank<'a> {
+    /// Binds the tensors of the rank at `coord` and fills parameters and tables with their initial values.
+    ///
+    /// # Errors
+    /// Parameters that no layer reads, or a failing device.
+    pub fn open(
+        setup: &'a Setup,
+        coord: Coord,
+        source: &'a dyn TokenSource,
+        engine: RankEngine,
+    ) -> Result<Rank<'a>, OpenError> {
+        let stage = &setup.stages[coord.along(Axis::Pp)];
+        let tensor = TensorParallel { size: setup.parallelism.tp, position: coord.along(Axis::Tp) };
+        let replica = coord.position(AxisSet::DATA);
+        let units = unit_states(setup, stage, replica);
+        let bound = bind_units(setup, stage, &units)?;
+        let activations = Activations { plan: &stage.plan, model: &setup.model, shape: setup.shape() };
+        let section = stage.plan.scratch();
+        let rank = Rank {
+            setup,
+            stage,
+            source,
+            device: engine.device,
+            groups: engine.groups,
+            bound,
+            constants: activations.constants(),
+            scratch: Frame::new(section.offset_bytes, section.len_bytes),
+            order: SequenceOrder {
+                replica,
+                num_microbatches: setup.num_microbatches(),
+                microbatch_size: setup.parallelism.microbatch_size,
+            },
+            host_batch: HostBatch::new(setup.parallelism.microbatch_size, setup.train.sequence_length),
+            tensor,
+            step: 0,
+            contributed: Vec::with_capacity(setup.model.num_layers + 2),
+            units,
+        };
+        rank.initialise()?;
+        Ok(rank)
+    }
+
+    fn initialise(&self) -> Result<(), DeviceError> {
+        let (device, seed) = (&*self.device, self.setup.train.seed);
+        self.constants.initialise(device, Stream::Compute, &self.setup.model)?;
+        for state in self.units.values() {
+            model::initialize::initialize(device, Stream::Compute, &state.layout, state.params, seed, self.tensor)?;
+        }
+        Ok(())
+    }
+
+    /// Places of what lives within a step.
+    pub fn activations(&self) -> Activations<'_> {
+        Activations { plan: self.plan(), model: &self.setup.model, shape: self.setup.shape() }
+    }
+
+    /// This rank's memory plan.
+    pub fn plan(&self) -> &MemoryPlan {
+        &self.stage.plan
+    }
+
+    /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
+    pub fn context(&self, first_sequence: u64) -> Context<'_> {
+        let first_token = first_sequence * self.setup.train.sequence_length as u64;
+        Context {
+            device: &*self.device,
+            stream: Stream::Compute,
+            tp: &*self.groups.tensor,
+            model: &self.setup.model,
+            shape: self.setup.shape(),
+            dropout: Some(DropoutRun { seed: self.setup.train.seed, step: self.step, first_token }),
+            constants: self.constants,
+            scratch: &self.scratch,
+        }
+    }
+
+    /// Assign for the first contribution of `unit` in a step, accumulate afterwards.
+    pub fn gradient_write(&mut self, unit: Unit) -> Write {
+        if self.contributed.contains(&unit) {
+            return Write::Accumulate;
+        }
+        self.contributed.push(unit);
+        Write::Assign
+    }
+}
+
+/// Why a rank could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Declared and read parameters differ.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+fn unit_states(setup: &Setup, stage: &StageSetup, replica: usize) -> BTreeMap<Unit, UnitState> {
+    let place = &stage.train.place;
+    let states = place.parameter_units().map(|unit| {
+        let layout = setup.layouts[&unit].clone();
+        let padded_len = layout.padded_len();
+        let updated: Range<usize> = updated_elements(&layout, setup.parallelism.zero, replica);
+        let moment = |value| memory::floats(&stage.plan, value, updated.len());
+        let accumulators = place
+            .accumulators()
+            .filter(|&(of, _)| of == unit)
+            .map(|(_, by)| (by, memory::floats(&stage.plan, Value::Accumulator { unit, by }, padded_len)));
+        let state = UnitState {
+            unit,
+            params: memory::floats(&stage.plan, Value::Params(unit), padded_len),
+            accumulators: accumulators.collect(),
+            moments: Some((moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
+            owned: layout.shard(replica),
+            updated,
+            layout,
+        };
+        (unit, state)
+    });
+    states.collect()
+}
+
+/// Binds what each computing unit of the stage reads and accumulates.
+fn bind_units(
+    setup: &Setup,
+    stage: &StageSetup,
+    units: &BTreeMap<Unit, UnitState>,
+) -> Result<BTreeMap<Unit, Bound>, BindError> {
+    let bind = |by: Unit| -> Result<(Unit, Bound), BindError> {
+        let nothing = Tensor::new(0, 1, 0, Dtype::F32);
+        let params = |unit: Unit| (&setup.layouts[&unit], units.get(&unit).map_or(nothing, |state| state.params));
+        let gradients = |unit: Unit| {
+            let accumulator = units.get(&unit).and_then(|state| state.accumulator(by));
+            (&setup.layouts[&unit], accumulator.unwrap_or(nothing))
+        };
+        let bound = match by {
+            Unit::Table | Unit::Embedding => Bound::Embedding(Pair {
+                params: EmbeddingParams::bind(params(Unit::Table), params(Unit::Embedding))?,
+                gradients: EmbeddingParams::bind(gradients(Unit::Table), gradients(Unit::Embedding))?,
+            }),
+            Unit::Layer(number) => {
+                let ((layout, flat), (_, accumulator)) = (params(by), gradients(by));
+                let bind = |flat| LayerParams::bind(number, layout, flat);
+                Bound::Layer(number, Pair { params: bind(flat)?, gradients: bind(accumulator)? })
+            }
+            Unit::Head => {
+                let is_tied = setup.model.tied_embeddings;
+                Bound::Head(Pair {
+                    params: HeadParams::bind(params(by), is_tied.then(|| params(Unit::Table)))?,
+                    gradients: HeadParams::bind(gradients(by), is_tied.then(|| gradients(Unit::Table)))?,
+                })
+            }
+        };
+        Ok((by, bound))
+    };
+    stage.train.place.computing_units().map(bind).collect()
+}

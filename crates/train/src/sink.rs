@@ -1,0 +1,53 @@
+//! Where pieces of global tensors go: storage for a run, a map in memory for tests.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use mesh::{Region, copy_runs};
+use spec::ParamSpec;
+
+/// Receives boxes of global tensors from all ranks. Over a whole delivery every element of every tensor comes once.
+pub trait TensorSink: Sync {
+    /// Takes `values`, row-major, of box `region` of `param`.
+    fn put(&self, param: &ParamSpec, region: &Region, values: &[f32]);
+}
+
+/// Assembles whole tensors in memory.
+#[derive(Debug, Default)]
+pub struct TensorMap {
+    tensors: Mutex<BTreeMap<String, Assembly>>,
+}
+
+/// One tensor with a count of the elements that have come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assembly {
+    /// Global shape.
+    pub shape: Vec<usize>,
+    /// All elements, row-major.
+    pub values: Vec<f32>,
+    /// Elements received; equal to `values.len()` when the tensor is whole.
+    pub received: usize,
+}
+
+impl TensorMap {
+    /// The tensors by name.
+    pub fn into_tensors(self) -> BTreeMap<String, Assembly> {
+        self.tensors.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl TensorSink for TensorMap {
+    fn put(&self, param: &ParamSpec, region: &Region, values: &[f32]) {
+        // A rank that panicked while it held the lock has already ended the run; its partial map is never read as whole.
+        let mut tensors = self.tensors.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let assembly = tensors.entry(param.name.clone()).or_insert_with(|| Assembly {
+            shape: param.shape.clone(),
+            values: vec![f32::NAN; param.len()],
+            received: 0,
+        });
+        for run in copy_runs(region, &Region::whole(&param.shape)) {
+            assembly.values[run.target..run.target + run.len].copy_from_slice(&values[run.source..run.source + run.len]);
+        }
+        assembly.received += values.len();
+    }
+}

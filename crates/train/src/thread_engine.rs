@@ -1,0 +1,68 @@
+//! Ranks as threads of one process, computing on the CPU.
+
+use std::sync::Arc;
+
+use comm::{AbortCause, ChannelId, GroupChannels, HostCommunicator, ThreadTransport, Timeouts, Transport};
+use cpu::CpuDevice;
+use device::{Arena, DeviceError};
+use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+
+use crate::engine::{Engine, Groups, RankEngine};
+
+/// Opens CPU ranks that share this process's memory.
+pub struct ThreadEngine {
+    mesh: Mesh,
+    ends: Vec<Arc<dyn Transport>>,
+}
+
+impl ThreadEngine {
+    /// An engine for the ranks of `mesh`, every wait with the deadline of `timeouts`.
+    pub fn new(mesh: Mesh, timeouts: Timeouts) -> ThreadEngine {
+        let ends = ThreadTransport::world(mesh.world_size(), timeouts);
+        ThreadEngine { mesh, ends: ends.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect() }
+    }
+
+    /// The same engine over wrapped transports: for counting and for faults in tests.
+    pub fn wrapped(self, wrap: impl Fn(Arc<dyn Transport>) -> Arc<dyn Transport>) -> ThreadEngine {
+        ThreadEngine { mesh: self.mesh, ends: self.ends.into_iter().map(wrap).collect() }
+    }
+
+    fn groups(&self, rank: Rank, arena: &Arc<Arena>) -> Groups {
+        let open = |group: Group, axes: AxisSet, usage: u16| {
+            let channels = GroupChannels {
+                collectives: ChannelId::new(axes, 2 * usage),
+                sends: ChannelId::new(axes, 2 * usage + 1),
+            };
+            let transport = Arc::clone(&self.ends[rank.0]);
+            Box::new(HostCommunicator::new(transport, group, channels, Arc::clone(arena)))
+        };
+        let along = |axes: AxisSet| open(self.mesh.group(rank, axes), axes, 0);
+        let pipeline = AxisSet::of(Axis::Pp);
+        let stages = self.mesh.group(rank, pipeline);
+        Groups {
+            tensor: along(AxisSet::of(Axis::Tp)),
+            data: along(AxisSet::DATA),
+            pipeline: along(pipeline),
+            // The ends of a pipeline are a group inside the pipeline's, so they need a tag space of their own.
+            tied: open(stages.ends().unwrap_or_else(|| stages.alone()), pipeline, 1),
+            world: along(AxisSet::ALL),
+        }
+    }
+}
+
+impl Engine for ThreadEngine {
+    fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
+        let arena = Arc::new(Arena::new(arena_bytes)?);
+        let groups = self.groups(rank, &arena);
+        Ok(RankEngine { device: Box::new(CpuDevice::new(arena)), groups })
+    }
+
+    fn abort(&self, rank: Rank, description: &str) {
+        self.ends[rank.0].abort(AbortCause { rank, description: description.into() });
+    }
+
+    fn failure(&self) -> Option<(Rank, String)> {
+        let cause = self.ends.first()?.failure()?;
+        Some((cause.rank, cause.description))
+    }
+}

@@ -1,0 +1,139 @@
+//! Which crate may use which: the one table of arrows between crates.
+
+/// Every crate of the workspace with the workspace crates that it may depend on. Arrows point down only.
+///
+/// Tests (`dev-dependencies`) may use any crate except the command line.
+pub const ALLOWED: &[(&str, &[&str])] = &[
+    ("philox", &[]),
+    ("mesh", &[]),
+    ("spec", &["mesh"]),
+    ("device", &["spec"]),
+    ("comm", &["mesh", "device"]),
+    ("program", &["mesh", "spec"]),
+    ("cpu", &["philox", "spec", "device"]),
+    ("model", &["spec", "device", "program"]),
+    ("data", &["philox", "spec"]),
+    ("checkpoint", &["spec", "mesh"]),
+    ("train", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),
+    ("prove", &["spec", "mesh", "data", "train"]),
+    (
+        "cli",
+        &[
+            "philox",
+            "mesh",
+            "spec",
+            "device",
+            "comm",
+            "program",
+            "cpu",
+            "model",
+            "data",
+            "checkpoint",
+            "train",
+            "prove",
+        ],
+    ),
+    ("xtask", &["spec", "data"]),
+];
+
+/// The dependencies that a manifest names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// Name of the package.
+    pub name: String,
+    /// Names in `[dependencies]` and `[build-dependencies]`.
+    pub dependencies: Vec<String>,
+    /// Names in `[dev-dependencies]`.
+    pub dev_dependencies: Vec<String>,
+    /// Names whose version is not that of the workspace.
+    pub versions_of_their_own: Vec<String>,
+}
+
+/// Reads a package's manifest; `None` for a manifest without a package, such as the workspace's.
+///
+/// # Errors
+/// TOML that cannot be parsed.
+pub fn parse_manifest(text: &str) -> Result<Option<Manifest>, String> {
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
+    let name = table.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
+    let Some(name) = name else { return Ok(None) };
+    let mut manifest = Manifest { name: name.into(), ..Manifest::default() };
+    collect(&table, &mut manifest);
+    // Dependencies for one platform are as real as the others.
+    let targets = table.get("target").and_then(toml::Value::as_table);
+    for target in targets.into_iter().flat_map(toml::Table::values).filter_map(toml::Value::as_table) {
+        collect(target, &mut manifest);
+    }
+    Ok(Some(manifest))
+}
+
+fn collect(table: &toml::Table, manifest: &mut Manifest) {
+    for section in ["dependencies", "build-dependencies", "dev-dependencies"] {
+        let Some(entries) = table.get(section).and_then(toml::Value::as_table) else { continue };
+        for (name, value) in entries {
+            let list =
+                if section == "dev-dependencies" { &mut manifest.dev_dependencies } else { &mut manifest.dependencies };
+            list.push(name.clone());
+            if value.get("workspace").and_then(toml::Value::as_bool) != Some(true) {
+                manifest.versions_of_their_own.push(name.clone());
+            }
+        }
+    }
+}
+
+/// What is wrong with a manifest's dependencies, one sentence each.
+pub fn violations(manifest: &Manifest) -> Vec<String> {
+    let name = &manifest.name;
+    let Some((_, allowed)) = ALLOWED.iter().find(|(krate, _)| krate == name) else {
+        return vec![format!("crate {name} is not in the table of xtask/src/dependencies.rs")];
+    };
+    let is_ours = |dependency: &str| ALLOWED.iter().any(|(krate, _)| *krate == dependency);
+    let mut found = Vec::new();
+    for dependency in manifest.dependencies.iter().filter(|dependency| is_ours(dependency)) {
+        if !allowed.contains(&dependency.as_str()) {
+            found.push(format!("{name} may not depend on {dependency}; it may use {}", listed(allowed)));
+        }
+    }
+    for dependency in
+        manifest.dev_dependencies.iter().filter(|dependency| ["cli", "xtask"].contains(&dependency.as_str()))
+    {
+        found.push(format!("tests of {name} may not depend on {dependency}"));
+    }
+    for dependency in &manifest.versions_of_their_own {
+        found.push(format!("{name} gives {dependency} a version; write `{dependency}.workspace = true`"));
+    }
+    found
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "no crate of the workspace".into() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_no_arrow_up() {
+        for (index, (krate, allowed)) in ALLOWED.iter().enumerate() {
+            for dependency in *allowed {
+                let place = ALLOWED.iter().position(|(name, _)| name == dependency);
+                assert!(place.is_some_and(|place| place < index), "{krate} -> {dependency}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_edge_outside_the_table_is_named() {
+        let manifest = parse_manifest("[package]\nname = \"mesh\"\n[dependencies]\ntrain.workspace = true\n");
+        let found = violations(&manifest.expect("TOML").expect("package"));
+        assert_eq!(found, ["mesh may not depend on train; it may use no crate of the workspace"]);
+    }
+
+    #[test]
+    fn a_version_outside_the_workspace_is_named() {
+        let manifest = parse_manifest("[package]\nname = \"data\"\n[target.'cfg(unix)'.dependencies]\nserde = \"1\"\n");
+        let found = violations(&manifest.expect("TOML").expect("package"));
+        assert_eq!(found, ["data gives serde a version; write `serde.workspace = true`"]);
+    }
+}

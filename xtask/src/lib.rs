@@ -1,0 +1,10 @@
+//! Checks of the repository itself, and generators of files that are committed.
+//!
+//! `cargo run -p xtask -- tidy` prints what is not tidy; the same check is a test of this crate.
+
+#![forbid(unsafe_code)]
+
+pub mod dependencies;
+pub mod repository;
+pub mod rust_code;
+pub mod tidy;
