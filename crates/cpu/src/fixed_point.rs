@@ -16,7 +16,7 @@ const LIMIT: f64 = (1u64 << 46) as f64;
 /// The word that counts values that were not finite or too large.
 pub const NOT_FINITE_WORD: usize = LIMBS;
 /// The word for a count of the caller's.
-pub const COUNT_WORD: usize = LIMBS + 1;
+pub const COUNT_WORD: usize = device::COUNT_WORD;
 
 /// Adds `value`, rounded to the nearest multiple of 2^-80, to the limbs of `words`.
 pub fn add(words: &mut [i64], value: f64) {

@@ -6,16 +6,24 @@
 
 #![forbid(unsafe_code)]
 
+pub mod check;
+pub mod data_spec;
 pub mod layout;
 pub mod model;
 pub mod parallelism;
 pub mod params;
+pub mod problem;
+pub mod run_file;
 pub mod training;
 pub mod unit;
 
+pub use check::check;
+pub use data_spec::{DataSpec, RunSpec, Tokenizer};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
 pub use parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};
 pub use params::{AppliedTo, Init, ParamSpec, Sharding, gradient_axes, params, unique_parameters};
+pub use problem::{Place, Problem};
+pub use run_file::{RunConfig, known_keys};
 pub use training::{LearningRateSchedule, TrainSpec};
 pub use unit::{Microbatch, Stage, Unit};

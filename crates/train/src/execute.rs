@@ -2,16 +2,15 @@
 //!
 //! Instructions are issued strictly in program order, never by readiness.
 
-use device::{DeviceError, Frame, Stream, Write};
+use device::{DeviceError, Stream, Write};
 use model::embedding::Embedding;
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
 use model::placement::Residual;
-use model::saved::{Keep, SavedFrames};
-use program::{Instr, Value};
+use model::saved::Keep;
+use program::Instr;
 use spec::{Microbatch, Unit};
 
-use crate::memory::frame_or_empty;
 use crate::rank::{Bound, Rank};
 use crate::{optimizer, reduce};
 
@@ -78,7 +77,7 @@ impl Rank<'_> {
                 Embedding { context, batch }.forward(&pair.params, activations.output(unit, microbatch))
             }
             Bound::Layer(number, pair) => {
-                let saved = self.saved(unit, microbatch);
+                let saved = activations.saved(unit, microbatch);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
                 let layer = Layer { context, batch, number: *number };
                 layer.forward(&pair.params, input, output, Keep::ForBackward(saved.frames()))
@@ -108,7 +107,7 @@ impl Rank<'_> {
         let batch = &activations.batch(microbatch);
         match &self.bound[&unit] {
             Bound::Layer(number, pair) => {
-                let saved = self.saved(unit, microbatch);
+                let saved = activations.saved(unit, microbatch);
                 let layer = Layer { context, batch, number: *number };
                 layer.recompute(&pair.params, self.input(unit, microbatch), saved.frames())
             }
@@ -119,13 +118,13 @@ impl Rank<'_> {
     fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        let pending = frame_or_empty(self.plan(), Value::Pending { unit, microbatch });
+        let pending = activations.pending(unit, microbatch);
         match &self.bound[&unit] {
             Bound::Embedding(_) => {
                 Embedding { context, batch }.backward_input(activations.output_grad(unit, microbatch), &pending)
             }
             Bound::Layer(number, pair) => {
-                let saved = self.saved(unit, microbatch);
+                let saved = activations.saved(unit, microbatch);
                 let layer = Layer { context, batch, number: *number };
                 layer.backward_input(
                     &pair.params,
@@ -148,14 +147,14 @@ impl Rank<'_> {
         let write = self.gradient_write(unit);
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        let pending = frame_or_empty(self.plan(), Value::Pending { unit, microbatch });
+        let pending = activations.pending(unit, microbatch);
         let output_grad = activations.output_grad(unit, microbatch);
         match &self.bound[&unit] {
             Bound::Embedding(pair) => {
                 Embedding { context, batch }.backward_weight(&pair.gradients, output_grad, &pending, write)
             }
             Bound::Layer(number, pair) => {
-                let (saved, input) = (self.saved(unit, microbatch), self.input(unit, microbatch));
+                let (saved, input) = (activations.saved(unit, microbatch), self.input(unit, microbatch));
                 let layer = Layer { context, batch, number: *number };
                 layer.backward_weight(&pair.gradients, input, output_grad, saved.frames(), &pending, write)
             }
@@ -174,25 +173,6 @@ impl Rank<'_> {
     /// The unit whose output `unit` reads. Only layers and the head are asked.
     fn previous(&self, unit: Unit) -> Unit {
         unit.previous(self.setup.model.num_layers).unwrap_or(Unit::Embedding)
-    }
-
-    fn saved(&self, unit: Unit, microbatch: Microbatch) -> Saved {
-        Saved {
-            until_input: frame_or_empty(self.plan(), Value::SavedUntilInput { unit, microbatch }),
-            until_weight: frame_or_empty(self.plan(), Value::SavedUntilWeight { unit, microbatch }),
-        }
-    }
-}
-
-/// The sections of one unit's saved activations.
-struct Saved {
-    until_input: Frame,
-    until_weight: Frame,
-}
-
-impl Saved {
-    fn frames(&self) -> SavedFrames<'_> {
-        SavedFrames { until_input: &self.until_input, until_weight: &self.until_weight }
     }
 }
 

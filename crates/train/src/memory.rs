@@ -1,39 +1,39 @@
 //! From planned places to tensors: a rank's state and the frames of its instructions.
 
 use device::{Frame, Tensor};
-use model::{Batch, Constants, MicrobatchShape, placement::Residual};
-use program::{MemoryPlan, Section, Value};
+use model::placement::Residual;
+use model::saved::SavedFrames;
+use model::{Batch, Constants, MicrobatchShape};
+use program::{Extent, RankPlan, Value};
 use spec::{Microbatch, ModelSpec, Unit};
 
-/// A value that an instruction names has no place in the plan: a fault of the plan, found before the run by its tests.
-fn place(plan: &MemoryPlan, value: Value) -> Section {
-    match plan.place(value) {
-        Some(section) => section,
-        None => panic!("the memory plan has no place for {value}"),
+/// The first `len` floats of a piece of state.
+///
+/// # Panics
+/// The plan has no place for it: a fault of the plan, which its own tests exclude.
+pub fn state_floats(plan: &RankPlan, value: Value, len: usize) -> Tensor {
+    frame_of(value, plan.place_of_state(value)).floats(1, len)
+}
+
+/// Tables and the step's sums.
+pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
+    Constants::place(&frame_of(Value::Constants, plan.place_of_state(Value::Constants)), model)
+}
+
+fn frame_of(value: Value, extent: Option<Extent>) -> Frame {
+    match extent {
+        Some(extent) => Frame::new(extent.offset_bytes, extent.len_bytes.next_multiple_of(device::frame::ALIGN_BYTES)),
+        None => panic!("the memory plan has no place for the {value} here"),
     }
-}
-
-/// A frame over the value's place.
-pub fn frame(plan: &MemoryPlan, value: Value) -> Frame {
-    let section = place(plan, value);
-    Frame::new(section.offset_bytes, section.len_bytes)
-}
-
-/// A frame over the value's place, or an empty one where the value takes no memory.
-pub fn frame_or_empty(plan: &MemoryPlan, value: Value) -> Frame {
-    plan.place(value).map_or(Frame::new(0, 0), |section| Frame::new(section.offset_bytes, section.len_bytes))
-}
-
-/// The first `len` floats of the value's place.
-pub fn floats(plan: &MemoryPlan, value: Value, len: usize) -> Tensor {
-    frame(plan, value).floats(1, len)
 }
 
 /// Shapes of what lives within a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations<'a> {
     /// Where values lie.
-    pub plan: &'a MemoryPlan,
+    pub plan: &'a RankPlan,
+    /// The instruction that asks: values of a step move when they are computed again.
+    pub at: usize,
     /// Sizes of the model.
     pub model: &'a ModelSpec,
     /// Sizes of a microbatch.
@@ -53,15 +53,40 @@ impl Activations<'_> {
 
     /// Tokens, labels, positions and mask.
     pub fn batch(&self, microbatch: Microbatch) -> Batch {
-        Batch::place(&frame(self.plan, Value::Batch(microbatch)), self.shape)
+        Batch::place(&self.frame(Value::Batch(microbatch)), self.shape)
     }
 
-    /// Tables and the step's sums.
-    pub fn constants(&self) -> Constants {
-        Constants::place(&frame(self.plan, Value::Constants), self.model)
+    /// What the backward pass of the input leaves for that of the weights.
+    pub fn pending(&self, unit: Unit, microbatch: Microbatch) -> Frame {
+        self.frame(Value::Pending { unit, microbatch })
+    }
+
+    /// What the unit's forward pass keeps.
+    pub fn saved(&self, unit: Unit, microbatch: Microbatch) -> Saved {
+        Saved {
+            until_input: self.frame(Value::SavedUntilInput { unit, microbatch }),
+            until_weight: self.frame(Value::SavedUntilWeight { unit, microbatch }),
+        }
+    }
+
+    fn frame(&self, value: Value) -> Frame {
+        frame_of(value, self.plan.place(value, self.at))
     }
 
     fn stream(&self, value: Value) -> Tensor {
-        frame(self.plan, value).floats(self.shape.tokens(), self.model.hidden)
+        self.frame(value).floats(self.shape.tokens(), self.model.hidden)
+    }
+}
+
+/// The sections of one unit's saved activations.
+pub struct Saved {
+    until_input: Frame,
+    until_weight: Frame,
+}
+
+impl Saved {
+    /// Borrowed, as units take them.
+    pub fn frames(&self) -> SavedFrames<'_> {
+        SavedFrames { until_input: &self.until_input, until_weight: &self.until_weight }
     }
 }

@@ -8,12 +8,13 @@ use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
 use model::{Constants, Context, DropoutRun};
-use program::{MemoryPlan, Value};
+use program::{RankPlan, Value};
 use spec::Unit;
 
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::engine::{Groups, RankEngine};
 use crate::memory::{self, Activations};
+use crate::reduce;
 use crate::setup::{Setup, StageSetup};
 use crate::state::{UnitState, updated_elements};
 
@@ -65,6 +66,8 @@ pub struct Rank<'a> {
     pub tensor: TensorParallel,
     /// Step, counted from 0.
     pub step: u32,
+    /// Index of the instruction that runs.
+    pub at: usize,
     /// Computing units that have contributed gradients in this step.
     pub contributed: Vec<Unit>,
 }
@@ -85,7 +88,6 @@ impl<'a> Rank<'a> {
         let replica = coord.position(AxisSet::DATA);
         let units = unit_states(setup, stage, replica);
         let bound = bind_units(setup, stage, &units)?;
-        let activations = Activations { plan: &stage.plan, model: &setup.model, shape: setup.shape() };
         let section = stage.plan.scratch();
         let rank = Rank {
             setup,
@@ -94,7 +96,7 @@ impl<'a> Rank<'a> {
             device: engine.device,
             groups: engine.groups,
             bound,
-            constants: activations.constants(),
+            constants: memory::constants(&stage.plan, &setup.model),
             scratch: Frame::new(section.offset_bytes, section.len_bytes),
             order: SequenceOrder {
                 replica,
@@ -104,6 +106,7 @@ impl<'a> Rank<'a> {
             host_batch: HostBatch::new(setup.parallelism.microbatch_size, setup.train.sequence_length),
             tensor,
             step: 0,
+            at: 0,
             contributed: Vec::with_capacity(setup.model.num_layers + 2),
             units,
         };
@@ -120,13 +123,23 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
+    /// Makes ready for step `step`: sums are zero, and every accumulator's first contribution will be assigned.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn begin_step(&mut self, step: u32) -> Result<(), DeviceError> {
+        self.step = step;
+        self.contributed.clear();
+        reduce::zero_sums(&*self.device, self.constants.loss_sums)
+    }
+
     /// Places of what lives within a step.
     pub fn activations(&self) -> Activations<'_> {
-        Activations { plan: self.plan(), model: &self.setup.model, shape: self.setup.shape() }
+        Activations { plan: self.plan(), at: self.at, model: &self.setup.model, shape: self.setup.shape() }
     }
 
     /// This rank's memory plan.
-    pub fn plan(&self) -> &MemoryPlan {
+    pub fn plan(&self) -> &RankPlan {
         &self.stage.plan
     }
 
@@ -172,14 +185,14 @@ fn unit_states(setup: &Setup, stage: &StageSetup, replica: usize) -> BTreeMap<Un
         let layout = setup.layouts[&unit].clone();
         let padded_len = layout.padded_len();
         let updated: Range<usize> = updated_elements(&layout, setup.parallelism.zero, replica);
-        let moment = |value| memory::floats(&stage.plan, value, updated.len());
+        let moment = |value| memory::state_floats(&stage.plan, value, updated.len());
         let accumulators = place
             .accumulators()
             .filter(|&(of, _)| of == unit)
-            .map(|(_, by)| (by, memory::floats(&stage.plan, Value::Accumulator { unit, by }, padded_len)));
+            .map(|(_, by)| (by, memory::state_floats(&stage.plan, Value::Accumulator { unit, by }, padded_len)));
         let state = UnitState {
             unit,
-            params: memory::floats(&stage.plan, Value::Params(unit), padded_len),
+            params: memory::state_floats(&stage.plan, Value::Params(unit), padded_len),
             accumulators: accumulators.collect(),
             moments: Some((moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
             owned: layout.shard(replica),

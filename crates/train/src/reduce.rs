@@ -1,10 +1,11 @@
 //! Sums over ranks at the end of a step: gradients, the tied table, norm and loss.
 
-use device::{DeviceError, Op, Reduction, Stream, Tensor};
+use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor};
 use mesh::Axis;
-use spec::unit::Tied;
 use spec::{Sharding, Unit, ZeroStage, gradient_axes};
 
+use crate::deliver::answers_for;
+use crate::observer::Wish;
 use crate::rank::Rank;
 
 /// Sums the gradient of `unit` that `by` accumulated over the axes that each parameter needs: tensor parallelism for
@@ -58,7 +59,7 @@ pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
 /// The device's and the group's.
 pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
     let (device, constants) = (&*rank.device, rank.constants);
-    for state in rank.units.values().filter(|state| counts_in_norm(rank, state.unit)) {
+    for state in rank.units.values().filter(|state| answers_for(rank, state.unit)) {
         let Some(gradient) = state.gradient() else { continue };
         for segment in &state.layout.segments {
             if segment.param.sharding == Sharding::Replicated && rank.tensor.position != 0 {
@@ -92,19 +93,61 @@ pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
     device.submit(Stream::Reduce, &op)
 }
 
-/// A tied table that two ranks hold is counted on the embedding's.
-fn counts_in_norm(rank: &Rank, unit: Unit) -> bool {
-    match (unit, rank.setup.model.tied()) {
-        (Unit::Table, Tied::Yes) => rank.stage.train.place.computes(Unit::Embedding),
-        (Unit::Table, Tied::No) | (Unit::Embedding | Unit::Layer(_) | Unit::Head, _) => true,
-    }
+/// What a step's sums say; the same on every rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepOutcome {
+    /// Mean loss over valid tokens.
+    pub loss: f64,
+    /// Global norm of its gradient.
+    pub norm: f64,
+    /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens, 0 without valid ones.
+    pub gradient_factor: f64,
+    /// Whether a loss or a gradient was not finite anywhere.
+    pub not_finite: bool,
+    /// Whether any rank wished to stop.
+    pub stop: bool,
+}
+
+/// Puts this rank's wish among the step's sums, so that all ranks stop after the same step.
+///
+/// # Errors
+/// The device's.
+pub fn vote(rank: &Rank, wish: Wish) -> Result<(), DeviceError> {
+    let mut words = [0i64; SUM_WORDS];
+    words[COUNT_WORD] = match wish {
+        Wish::Continue => 0,
+        Wish::Stop => 1,
+    };
+    rank.device.write(rank.constants.norm_sums, bytemuck::cast_slice(&words))
+}
+
+/// Reads what [`norm`] computed.
+///
+/// # Errors
+/// The device's.
+pub fn read_outcome(rank: &Rank) -> Result<StepOutcome, DeviceError> {
+    let mut values = [0f32; 4];
+    rank.device.read(rank.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
+    let count = |sums: Tensor| -> Result<i64, DeviceError> {
+        let mut words = [0i64; SUM_WORDS];
+        rank.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+        Ok(words[COUNT_WORD])
+    };
+    let valid = count(rank.constants.loss_sums)?;
+    let [_, norm, loss, not_finite] = values;
+    Ok(StepOutcome {
+        loss: f64::from(loss),
+        norm: f64::from(norm),
+        gradient_factor: if valid > 0 { rank.setup.nominal_tokens() / valid as f64 } else { 0.0 },
+        not_finite: not_finite != 0.0,
+        stop: count(rank.constants.norm_sums)? > 0,
+    })
 }
 
 /// Sets integer sums to zero.
 ///
 /// # Errors
 /// The device's.
-pub fn zero_sums(device: &dyn device::Device, sums: Tensor) -> Result<(), DeviceError> {
-    const ZEROS: [u8; 128] = [0; 128];
-    device.write(sums, &ZEROS[..sums.size_bytes()])
+pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
+    device.write(sums, bytemuck::cast_slice(&[0i64; SUM_WORDS]))
 }

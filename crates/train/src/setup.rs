@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mesh::Mesh;
 use model::MicrobatchShape;
-use program::{MemoryPlan, Program, Purpose};
+use program::{Program, RankPlan};
 use spec::{ModelSpec, Parallelism, TrainSpec, Unit, UnitLayout, params};
 
 use crate::failure::TrainError;
@@ -34,7 +34,7 @@ pub struct StageSetup {
     /// Hands parameters and optimizer state to storage.
     pub save: Vec<program::Instr>,
     /// Where every value lies.
-    pub plan: MemoryPlan,
+    pub plan: RankPlan,
 }
 
 impl Setup {

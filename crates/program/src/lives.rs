@@ -1,0 +1,154 @@
+//! When values live: births, last uses and deaths along one rank's program. The rule `values` is their being in order.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::effects::Gradients;
+use crate::{Effects, Program, Purpose, Rule, State, Value, Violation};
+
+/// One life of a value on a rank. A value that is computed again lives twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The value.
+    pub value: Value,
+    /// The instruction that writes it first.
+    pub birth: usize,
+    /// What ends it.
+    pub end: End,
+}
+
+/// What ends a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// This instruction frees it, or is its last reader.
+    After(usize),
+    /// The send with this index lent it: it lives until the receive is known to have happened.
+    Lent(usize),
+    /// The caller reads it after the program.
+    Caller,
+}
+
+/// How far a value's life is, in a walk along a program.
+struct Walk<'a> {
+    program: &'a Program,
+    rank: usize,
+    /// Values alive, with birth and last use.
+    alive: HashMap<Value, (usize, usize)>,
+    /// Values that were alive once.
+    dead: BTreeSet<Value>,
+    state: BTreeSet<Value>,
+    lives: Vec<Life>,
+    violations: Vec<Violation>,
+}
+
+/// The lives of all values that live within the step, in order of their ends, and violations of `values`.
+pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
+    let state = match program.place.purpose {
+        Purpose::Train => State::Training,
+        Purpose::Evaluate | Purpose::Generate => State::Inference,
+    };
+    let mut walk = Walk {
+        program,
+        rank: program.place.pp,
+        alive: HashMap::new(),
+        dead: BTreeSet::new(),
+        state: program.place.state(state).into_iter().collect(),
+        lives: vec![],
+        violations: vec![],
+    };
+    for (index, instr) in program.instrs.iter().enumerate() {
+        walk.step(index, &instr.effects(&program.place));
+    }
+    walk.finish();
+    (walk.lives, walk.violations)
+}
+
+impl Walk<'_> {
+    fn violation(&mut self, index: usize, what: &str) {
+        let message = match self.program.instrs.get(index) {
+            Some(instr) => format!("pipeline rank {}, instruction {index}, `{instr}`: {what}", self.rank),
+            None => format!("pipeline rank {}, at the end: {what}", self.rank),
+        };
+        self.violations.push(Violation::new(Rule::Values, message));
+    }
+
+    fn step(&mut self, index: usize, effects: &Effects) {
+        for value in effects.reads.iter() {
+            self.read(index, value);
+        }
+        if effects.reads_gradients == Gradients::All {
+            let place = &self.program.place;
+            for (unit, by) in place.norm_accumulators() {
+                self.read(index, Value::Accumulator { unit, by });
+            }
+        }
+        for value in effects.accumulates.iter() {
+            self.read(index, value);
+        }
+        for value in effects.assigns.iter() {
+            self.assign(index, value);
+        }
+        for value in effects.frees.iter() {
+            self.end(value, End::After(index));
+        }
+        if let Some(value) = effects.lends {
+            self.end(value, End::Lent(index));
+        }
+    }
+
+    fn read(&mut self, index: usize, value: Value) {
+        if value.is_state() {
+            if !self.state.contains(&value) {
+                self.violation(index, &format!("needs the {value}, which this rank does not hold"));
+            }
+        } else if let Some((_, last_use)) = self.alive.get_mut(&value) {
+            *last_use = index;
+        } else {
+            let history = if self.dead.contains(&value) { "is gone" } else { "was never written" };
+            self.violation(index, &format!("needs the {value}, which {history}"));
+        }
+    }
+
+    fn assign(&mut self, index: usize, value: Value) {
+        if value.is_state() {
+            self.read(index, value);
+        } else if self.alive.insert(value, (index, index)).is_some() {
+            self.violation(index, &format!("overwrites the {value}, which is still needed"));
+        }
+    }
+
+    fn end(&mut self, value: Value, end: End) {
+        // A value that was not there has been reported by the read before.
+        if let Some((birth, _)) = self.alive.remove(&value) {
+            self.dead.insert(value);
+            self.lives.push(Life { value, birth, end });
+        }
+    }
+
+    /// Batches end with their last reader, logits with the caller; anything else was forgotten.
+    fn finish(&mut self) {
+        let mut left: Vec<(Value, (usize, usize))> = self.alive.drain().collect();
+        left.sort_unstable();
+        for (value, (birth, last_use)) in left {
+            let end = match value {
+                Value::Batch(_) => End::After(last_use),
+                Value::Output { unit: spec::Unit::Head, .. } => End::Caller,
+                Value::Output { .. }
+                | Value::OutputGrad { .. }
+                | Value::SavedUntilInput { .. }
+                | Value::SavedUntilWeight { .. }
+                | Value::Pending { .. }
+                | Value::Params(_)
+                | Value::Accumulator { .. }
+                | Value::FirstMoment(_)
+                | Value::SecondMoment(_)
+                | Value::Constants
+                | Value::Sums => {
+                    let index = self.program.instrs.len();
+                    self.violation(index, &format!("the {value}, written by instruction {birth}, is left over"));
+                    End::Caller
+                }
+            };
+            self.lives.push(Life { value, birth, end });
+        }
+    }
+}

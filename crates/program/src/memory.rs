@@ -1,0 +1,249 @@
+//! Where every value lies in its rank's arena: state | activations and transfers | one scratch stack.
+//!
+//! State comes first and in a fixed order, so that all programs of a run agree on it. Two values that live within the step
+//! share bytes only if every use of one happens before the first write of the other. On a rank that is the order of its program; a
+//! value lent to a receiver lives until the first instruction that happens after the receive.
+
+use std::fmt;
+
+use crate::link::{Event, StepGraph};
+use crate::lives::{End, Life, lives};
+use crate::placement::{self, Item};
+use crate::sizes::aligned;
+use crate::{Sizes, Value};
+
+/// A part of an arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte, a multiple of 64.
+    pub offset_bytes: usize,
+    /// Length as the value needs it; the room is rounded up to a multiple of 64.
+    pub len_bytes: usize,
+}
+
+/// A value's life and its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedLife {
+    /// The value.
+    pub value: Value,
+    /// The instruction that writes it first.
+    pub start: usize,
+    /// The first instruction that may overwrite it.
+    pub end: usize,
+    /// Where it lies.
+    pub extent: Extent,
+    /// What it counts as.
+    pub category: Category,
+}
+
+/// What bytes are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Category {
+    /// Parameters.
+    Parameters,
+    /// Gradient accumulators.
+    Gradients,
+    /// Moments of the optimizer.
+    Optimizer,
+    /// Constants and sums.
+    Constants,
+    /// Tokens, labels, positions and masks.
+    Batches,
+    /// Saved activations, outputs, gradients of outputs, pending.
+    Activations,
+    /// Outputs and their gradients that were received or are sent.
+    Transfers,
+    /// Temporary memory of single instructions.
+    Scratch,
+    /// Gaps between values at the peak.
+    Gaps,
+}
+
+impl fmt::Display for Category {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Category::Parameters => "parameters",
+            Category::Gradients => "gradients",
+            Category::Optimizer => "optimizer",
+            Category::Constants => "constants",
+            Category::Batches => "batches",
+            Category::Activations => "activations",
+            Category::Transfers => "transfers",
+            Category::Scratch => "scratch",
+            Category::Gaps => "gaps",
+        })
+    }
+}
+
+/// The arena of one pipeline rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankPlan {
+    /// State in order of values.
+    state: Vec<(Value, Extent)>,
+    /// Lives in order of values, then of time.
+    lives: Vec<PlannedLife>,
+    scratch: Extent,
+    live_bytes: usize,
+}
+
+/// The arenas of all pipeline ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// By pipeline index.
+    pub ranks: Vec<RankPlan>,
+}
+
+/// Plans the arenas of all ranks of a step.
+pub fn plan_memory(graph: &StepGraph, sizes: &Sizes) -> MemoryPlan {
+    MemoryPlan { ranks: (0..graph.programs().len()).map(|rank| plan_rank(graph, sizes, rank)).collect() }
+}
+
+fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
+    let program = &graph.programs()[rank];
+    let mut end_bytes = 0;
+    let mut take = |len_bytes| {
+        let extent = Extent { offset_bytes: end_bytes, len_bytes };
+        end_bytes += aligned(len_bytes);
+        extent
+    };
+    let state = program.place.state(sizes.state).into_iter().map(|value| (value, take(sizes.bytes(value))));
+    let mut state: Vec<(Value, Extent)> = state.collect();
+    let scratch_bytes = program.instrs.iter().map(|instr| sizes.scratch_bytes(*instr)).max().unwrap_or(0);
+    let scratch = take(scratch_bytes);
+    state.sort_unstable_by_key(|(value, _)| *value);
+
+    let mut lives: Vec<PlannedLife> =
+        lives(program).0.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
+    let items: Vec<Item> = lives
+        .iter()
+        .map(|life| Item { start: life.start, end: life.end, size_bytes: aligned(life.extent.len_bytes) })
+        .collect();
+    let placement = placement::place(&items);
+    for (life, offset) in lives.iter_mut().zip(&placement.offsets) {
+        life.extent.offset_bytes = end_bytes + offset;
+    }
+    lives.sort_unstable_by_key(|life| (life.value, life.start));
+    RankPlan { state, lives, scratch, live_bytes: end_bytes + placement::largest_live_bytes(&items) }
+}
+
+/// A life with its end in the linked order, and not yet with an offset.
+fn planned(graph: &StepGraph, sizes: &Sizes, rank: usize, life: Life) -> PlannedLife {
+    let num_instrs = graph.programs()[rank].instrs.len();
+    let end = match life.end {
+        End::After(last) => last + 1,
+        End::Caller => num_instrs,
+        End::Lent(index) => {
+            let receive = graph.receive_of(Event { rank, index });
+            receive.and_then(|receive| graph.first_after(receive, rank)).unwrap_or(num_instrs)
+        }
+    };
+    let extent = Extent { offset_bytes: 0, len_bytes: sizes.bytes(life.value) };
+    let transferred = matches!(life.end, End::Lent(_)) || graph.is_receive(Event { rank, index: life.birth });
+    let category = match (life.value, transferred) {
+        (Value::Batch(_), _) => Category::Batches,
+        (_, true) => Category::Transfers,
+        (_, false) => Category::Activations,
+    };
+    PlannedLife { value: life.value, start: life.birth, end, extent, category }
+}
+
+impl RankPlan {
+    /// Where `value` lies while instruction `at` runs: state always, other values while they live. `None` if it does not live then.
+    pub fn place(&self, value: Value, at: usize) -> Option<Extent> {
+        if value.is_state() {
+            return self.place_of_state(value);
+        }
+        let after = self.lives.partition_point(|life| (life.value, life.start) <= (value, at));
+        let life = self.lives[..after].last()?;
+        (life.value == value && at < life.end).then_some(life.extent)
+    }
+
+    /// Where a piece of state lies; the same in every program of a run.
+    pub fn place_of_state(&self, value: Value) -> Option<Extent> {
+        let found = self.state.binary_search_by_key(&value, |(value, _)| *value).ok()?;
+        Some(self.state[found].1)
+    }
+
+    /// State with its places, in order of values.
+    pub fn state(&self) -> &[(Value, Extent)] {
+        &self.state
+    }
+
+    /// The scratch stack, empty between instructions.
+    pub fn scratch(&self) -> Extent {
+        self.scratch
+    }
+
+    /// All lives, in order of values, then of time.
+    pub fn lives(&self) -> &[PlannedLife] {
+        &self.lives
+    }
+
+    /// Size of the arena.
+    pub fn arena_bytes(&self) -> usize {
+        let lives = self.lives.iter().map(|life| end_of(life.extent));
+        let state = self.state.iter().map(|(_, extent)| end_of(*extent));
+        lives.chain(state).chain([end_of(self.scratch)]).max().unwrap_or(0)
+    }
+
+    /// The largest sum of what is alive at once, each value rounded up to 64 bytes; scratch and state count throughout.
+    /// No plan with these sections needs less.
+    pub fn largest_live_bytes(&self) -> usize {
+        self.live_bytes
+    }
+
+    /// Bytes by category at the moment of the peak; they add up to [`RankPlan::arena_bytes`].
+    pub fn categories(&self) -> Vec<(Category, usize)> {
+        let mut bytes = std::collections::BTreeMap::new();
+        let mut add = |category, extent: Extent| *bytes.entry(category).or_insert(0) += aligned(extent.len_bytes);
+        for (value, extent) in &self.state {
+            add(state_category(*value), *extent);
+        }
+        add(Category::Scratch, self.scratch);
+        let peak = self.peak();
+        for life in self.lives.iter().filter(|life| life.start <= peak && peak < life.end) {
+            add(life.category, life.extent);
+        }
+        let sum: usize = bytes.values().sum();
+        bytes.insert(Category::Gaps, self.arena_bytes() - sum);
+        bytes.into_iter().collect()
+    }
+
+    /// The instruction at which most bytes are alive.
+    pub fn peak(&self) -> usize {
+        let mut changes: Vec<(usize, isize)> = vec![];
+        for life in &self.lives {
+            let size = aligned(life.extent.len_bytes) as isize;
+            changes.extend([(life.start, size), (life.end, -size)]);
+        }
+        changes.sort_unstable();
+        let (mut live, mut largest, mut peak) = (0, -1, 0);
+        for (at, change) in changes {
+            live += change;
+            if live > largest {
+                (largest, peak) = (live, at);
+            }
+        }
+        peak
+    }
+}
+
+fn end_of(extent: Extent) -> usize {
+    extent.offset_bytes + aligned(extent.len_bytes)
+}
+
+fn state_category(value: Value) -> Category {
+    match value {
+        Value::Params(_) => Category::Parameters,
+        Value::Accumulator { .. } => Category::Gradients,
+        Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
+        Value::Constants
+        | Value::Sums
+        | Value::Batch(_)
+        | Value::Output { .. }
+        | Value::OutputGrad { .. }
+        | Value::SavedUntilInput { .. }
+        | Value::SavedUntilWeight { .. }
+        | Value::Pending { .. } => Category::Constants,
+    }
+}

@@ -1,0 +1,127 @@
+//! Bytes of values on one rank.
+
+use spec::unit::UnitKind;
+use spec::{ModelSpec, Parallelism, Unit, UnitLayout, ZeroStage};
+
+use crate::{Footprint, Footprints, Instr, State, Value};
+
+/// Every place in an arena starts on a multiple of this: one cache line.
+pub const ALIGN_BYTES: usize = 64;
+
+/// Bytes of every value, by unit kind; the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Activations and scratch.
+    pub footprints: Footprints,
+    /// State of the token table.
+    pub table: StateBytes,
+    /// State of the rest of the input.
+    pub embedding: StateBytes,
+    /// State of one layer.
+    pub layer: StateBytes,
+    /// State of the head.
+    pub head: StateBytes,
+    /// Sums of the step (loss, valid tokens, norm, clip coefficient).
+    pub sums_bytes: usize,
+    /// Which state is kept: programs that run in one arena keep the same.
+    pub state: State,
+}
+
+/// Bytes of one unit's state on one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateBytes {
+    /// Parameters, gathered.
+    pub params: usize,
+    /// One gradient accumulator.
+    pub accumulator: usize,
+    /// One moment of the optimizer: all of it or a data-parallel shard.
+    pub moment: usize,
+}
+
+impl Sizes {
+    /// Room for the sums of a step; many times what the norm's and the loss's integer limbs need.
+    pub const SUMS_BYTES: usize = 4096;
+
+    /// Sizes of a run. Parameters, gradients and moments are 4-byte floats.
+    pub fn new(model: &ModelSpec, parallelism: &Parallelism, footprints: Footprints, state: State) -> Sizes {
+        let bytes = |unit| {
+            let layout = UnitLayout::new(spec::params(model, unit), parallelism.tp, parallelism.dp);
+            let full = layout.padded_len() * 4;
+            let moment = match parallelism.zero {
+                ZeroStage::Off => full,
+                ZeroStage::One => layout.shard_len * 4,
+            };
+            StateBytes { params: full, accumulator: full, moment }
+        };
+        Sizes {
+            footprints,
+            table: bytes(Unit::Table),
+            embedding: bytes(Unit::Embedding),
+            layer: bytes(Unit::Layer(0)),
+            head: bytes(Unit::Head),
+            sums_bytes: Sizes::SUMS_BYTES,
+            state,
+        }
+    }
+
+    fn footprint(&self, unit: Unit) -> Footprint {
+        match unit.kind() {
+            UnitKind::Table => Footprint::default(),
+            UnitKind::Embedding => self.footprints.embedding,
+            UnitKind::Layer => self.footprints.layer,
+            UnitKind::Head => self.footprints.head,
+        }
+    }
+
+    fn state_bytes(&self, unit: Unit) -> StateBytes {
+        match unit.kind() {
+            UnitKind::Table => self.table,
+            UnitKind::Embedding => self.embedding,
+            UnitKind::Layer => self.layer,
+            UnitKind::Head => self.head,
+        }
+    }
+
+    /// Bytes of a value, without alignment.
+    pub fn bytes(&self, value: Value) -> usize {
+        match value {
+            Value::Batch(_) => self.footprints.batch_bytes,
+            Value::Output { unit, .. } | Value::OutputGrad { unit, .. } => self.footprint(unit).output_bytes,
+            Value::SavedUntilInput { unit, .. } => self.footprint(unit).saved_until_input_bytes,
+            Value::SavedUntilWeight { unit, .. } => self.footprint(unit).saved_until_weight_bytes,
+            Value::Pending { unit, .. } => self.footprint(unit).pending_bytes,
+            Value::Params(unit) => self.state_bytes(unit).params,
+            Value::Accumulator { unit, .. } => self.state_bytes(unit).accumulator,
+            Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
+            Value::Constants => self.footprints.constant_bytes,
+            Value::Sums => self.sums_bytes,
+        }
+    }
+
+    /// Temporary bytes of an instruction.
+    pub fn scratch_bytes(&self, instr: Instr) -> usize {
+        match instr {
+            Instr::Forward { unit, .. }
+            | Instr::Recompute { unit, .. }
+            | Instr::BackwardInput { unit, .. }
+            | Instr::BackwardWeight { unit, .. } => self.footprint(unit).scratch_bytes,
+            Instr::Load { .. }
+            | Instr::SendAct { .. }
+            | Instr::RecvAct { .. }
+            | Instr::SendGrad { .. }
+            | Instr::RecvGrad { .. }
+            | Instr::GatherParams { .. }
+            | Instr::FreeParams { .. }
+            | Instr::ReduceGrads { .. }
+            | Instr::SumTied
+            | Instr::GradNorm
+            | Instr::OptimizerStep { .. }
+            | Instr::Save { .. } => 0,
+        }
+    }
+}
+
+/// `bytes` rounded up to whole [`ALIGN_BYTES`].
+pub fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGN_BYTES)
+}

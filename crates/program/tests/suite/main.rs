@@ -1,0 +1,4 @@
+//! Programs from schedule to memory plan.
+
+mod memory;
+mod setup;

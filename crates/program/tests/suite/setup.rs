@@ -1,0 +1,146 @@
+//! Small models and runs for tests.
+
+use program::{
+    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StepGraph, UnitWork, compile, link,
+    split_stages,
+};
+use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
+use spec::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+
+pub const WORK: UnitWork = UnitWork { embedding: 1, layer: 10, head: 8 };
+
+/// What a test varies; the rest follows.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub num_layers: usize,
+    pub tied: bool,
+    pub learned_positions: bool,
+    pub pp: usize,
+    pub num_microbatches: usize,
+    pub kind: ScheduleKind,
+    pub zero: ZeroStage,
+    pub recompute: Recompute,
+    pub purpose: Purpose,
+    pub stage_layers: Option<Vec<usize>>,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            num_layers: 4,
+            tied: true,
+            learned_positions: true,
+            pp: 2,
+            num_microbatches: 4,
+            kind: ScheduleKind::OneForwardOneBackward,
+            zero: ZeroStage::One,
+            recompute: Recompute::None,
+            purpose: Purpose::Train,
+            stage_layers: None,
+        }
+    }
+}
+
+impl Setup {
+    pub fn model(&self) -> ModelSpec {
+        ModelSpec {
+            num_layers: self.num_layers,
+            hidden: 64,
+            num_heads: 4,
+            num_kv_heads: 4,
+            head_dim: 16,
+            ffn_hidden: 256,
+            vocabulary: 100,
+            context: 32,
+            norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
+            position: match self.learned_positions {
+                true => Position::Learned,
+                false => Position::Rotary { base: 10_000.0, rotary_dims: 16, pairing: spec::model::Pairing::Half },
+            },
+            activation: Activation::GeluTanh,
+            biases: true,
+            tied_embeddings: self.tied,
+            qk_norm: true,
+            dropout: 0.1,
+            attention_dropout: 0.0,
+            init_std: 0.02,
+        }
+    }
+
+    pub fn parallelism(&self) -> Parallelism {
+        Parallelism {
+            dp: 2,
+            tp: 2,
+            pp: self.pp,
+            zero: self.zero,
+            schedule: self.kind,
+            microbatch_size: 1,
+            recompute: self.recompute,
+            stage_layers: self.stage_layers.clone(),
+        }
+    }
+
+    pub fn schedule(&self) -> Schedule {
+        Schedule::generate(self.kind, self.pp, self.num_microbatches)
+    }
+
+    pub fn compile_schedule(&self, schedule: &Schedule) -> Vec<Program> {
+        let num_stages = schedule.num_stages();
+        let stages = match &self.stage_layers {
+            Some(given) => program::StageSplit::given(given, self.num_layers, num_stages).unwrap(),
+            None => split_stages(self.num_layers, num_stages, WORK).unwrap(),
+        };
+        compile(&CompileInput {
+            model: &self.model(),
+            parallelism: &self.parallelism(),
+            stages: &stages,
+            schedule,
+            purpose: self.purpose,
+            num_microbatches: self.num_microbatches,
+        })
+        .unwrap()
+    }
+
+    pub fn programs(&self) -> Vec<Program> {
+        self.compile_schedule(&self.schedule())
+    }
+
+    pub fn graph(&self) -> StepGraph {
+        link(self.programs()).unwrap_or_else(|violations| panic!("{self:?}: {violations:#?}"))
+    }
+
+    pub fn sizes(&self) -> Sizes {
+        Sizes::new(&self.model(), &self.parallelism(), footprints(), State::Training)
+    }
+}
+
+/// Bytes in the proportions of a real layer (`B S = 32` tokens of width 64, 4 heads, 256 hidden): what is saved is many
+/// times the output, and no size is a multiple of another.
+pub fn footprints() -> Footprints {
+    let token = 32 * 4;
+    Footprints {
+        batch_bytes: 32 * 8 + 40,
+        constant_bytes: 32 * 16 * 4,
+        embedding: Footprint {
+            output_bytes: token * 64,
+            saved_until_input_bytes: 0,
+            saved_until_weight_bytes: 0,
+            pending_bytes: token * 64,
+            scratch_bytes: 0,
+        },
+        layer: Footprint {
+            output_bytes: token * 64,
+            saved_until_input_bytes: token * (3 * 64 + 64 + 6),
+            saved_until_weight_bytes: token * (64 + 64 + 256 + 256),
+            pending_bytes: token * (3 * 64 + 256 + 64),
+            scratch_bytes: token * (256 + 64),
+        },
+        head: Footprint {
+            output_bytes: token * 100,
+            saved_until_input_bytes: 0,
+            saved_until_weight_bytes: 0,
+            pending_bytes: 0,
+            scratch_bytes: token * (50 + 64),
+        },
+    }
+}

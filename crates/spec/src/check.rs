@@ -1,0 +1,73 @@
+//! Whether a run is legal, before anything starts: all broken rules at once, each with values that would do.
+
+mod model;
+mod parallelism;
+mod train;
+
+use crate::problem::Problem;
+use crate::run_file::RunConfig;
+
+/// Checks every rule. Pure, and under a millisecond.
+///
+/// # Errors
+/// All rules that `config` breaks, by section.
+pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
+    let mut rules = Rules::default();
+    model::check(config, &mut rules);
+    parallelism::check(config, &mut rules);
+    train::check(config, &mut rules);
+    if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
+}
+
+/// Collects broken rules.
+#[derive(Debug, Default)]
+struct Rules {
+    broken: Vec<Problem>,
+}
+
+impl Rules {
+    fn report(&mut self, problem: Problem) {
+        self.broken.push(problem);
+    }
+
+    /// Whether all of these counts are at least 1; reports those that are not.
+    fn all_positive(&mut self, counts: &[(&str, usize)]) -> bool {
+        for (key, _) in counts.iter().filter(|(_, count)| *count == 0) {
+            self.report(Problem::of_value(key, 0, "is too few", "at least 1 would do"));
+        }
+        counts.iter().all(|(_, count)| *count > 0)
+    }
+
+    /// `value` lies where `holds` says; otherwise `rule` is broken.
+    fn number(&mut self, key: &str, value: f32, holds: bool, rule: &str, remedy: &str) {
+        if !holds {
+            self.report(Problem::of_value(key, format!("{value:?}"), rule, remedy));
+        }
+    }
+
+    /// `value` is a probability that something is left: `[0, 1)`.
+    fn below_one(&mut self, key: &str, value: f32, rule: &str) {
+        self.number(key, value, (0.0..1.0).contains(&value), rule, "0 or more and less than 1 would do");
+    }
+}
+
+/// At most `limit` of the ascending `candidates`, those nearest to `value`, as a choice in a sentence.
+fn nearest_of(candidates: &[usize], value: usize, limit: usize) -> String {
+    let mut kept = candidates.to_vec();
+    while kept.len() > limit {
+        let (first, last) = (kept[0], kept[kept.len() - 1]);
+        if value.abs_diff(first) > value.abs_diff(last) {
+            kept.remove(0);
+        } else {
+            kept.pop();
+        }
+    }
+    mesh::alternatives(&kept)
+}
+
+/// The positive multiples of `factor` on either side of `value`, as a choice in a sentence.
+fn multiples_around(factor: usize, value: usize) -> String {
+    let below = value / factor * factor;
+    let multiples: Vec<usize> = [below, below + factor].into_iter().filter(|multiple| *multiple > 0).collect();
+    mesh::alternatives(&multiples)
+}

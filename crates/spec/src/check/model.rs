@@ -1,0 +1,136 @@
+//! Rules of `[model]`, and of the text that it reads.
+
+use super::{Rules, nearest_of};
+use crate::model::{ModelSpec, Position};
+use crate::problem::Problem;
+use crate::run_file::RunConfig;
+
+pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
+    let model = &config.model;
+    let positive = rules.all_positive(&[
+        ("model.num_layers", model.num_layers),
+        ("model.hidden", model.hidden),
+        ("model.num_heads", model.num_heads),
+        ("model.num_kv_heads", model.num_kv_heads),
+        ("model.head_dim", model.head_dim),
+        ("model.ffn_hidden", model.ffn_hidden),
+        ("model.vocabulary", model.vocabulary),
+        ("model.context", model.context),
+    ]);
+    if positive {
+        key_value_heads(model, rules);
+        vocabulary(config, rules);
+        widths(model, rules);
+    }
+    rotary(model, rules);
+    numbers(model, rules);
+    paths(config, rules);
+}
+
+fn key_value_heads(model: &ModelSpec, rules: &mut Rules) {
+    if !model.num_heads.is_multiple_of(model.num_kv_heads) {
+        let rule = format!("does not divide model.num_heads = {}", model.num_heads);
+        let remedy = format!("{} would", nearest_of(&mesh::divisors(model.num_heads), model.num_kv_heads, 8));
+        rules.report(Problem::of_value("model.num_kv_heads", model.num_kv_heads, rule, remedy));
+    }
+}
+
+fn vocabulary(config: &RunConfig, rules: &mut Rules) {
+    let tokens = config.data.tokenizer.vocabulary();
+    if config.model.vocabulary < tokens {
+        let rule = format!("is less than the {tokens} tokens of data.tokenizer");
+        let remedy = format!("at least {tokens} would do");
+        rules.report(Problem::of_value("model.vocabulary", config.model.vocabulary, rule, remedy));
+    }
+}
+
+/// Widest row of any matrix: offsets within a matrix then fit 32 bits in every kernel.
+const MAX_WIDTH: usize = 1 << 24;
+
+fn widths(model: &ModelSpec, rules: &mut Rules) {
+    let widths = [
+        ("model.hidden", model.hidden),
+        ("model.ffn_hidden", model.ffn_hidden),
+        ("model.vocabulary", model.vocabulary),
+        ("model.context", model.context),
+        ("model.num_heads", model.num_heads),
+        ("model.head_dim", model.head_dim),
+        ("model.num_layers", model.num_layers),
+    ];
+    for (key, width) in widths.into_iter().filter(|(_, width)| *width > MAX_WIDTH) {
+        rules.report(Problem::of_value(
+            key,
+            width,
+            "is more than any model has",
+            format!("at most {MAX_WIDTH} would do"),
+        ));
+    }
+    let attention_width = model.num_heads.saturating_mul(model.head_dim);
+    if attention_width > MAX_WIDTH && model.num_heads <= MAX_WIDTH && model.head_dim <= MAX_WIDTH {
+        let rule =
+            format!("times model.num_heads = {} is {attention_width} columns, more than {MAX_WIDTH}", model.num_heads);
+        rules.report(Problem::of_value("model.head_dim", model.head_dim, rule, ""));
+    }
+}
+
+fn rotary(model: &ModelSpec, rules: &mut Rules) {
+    let Position::Rotary { base, rotary_dims, .. } = model.position else { return };
+    rules.number(
+        "model.rotary_base",
+        base,
+        base > 1.0 && base.is_finite(),
+        "gives no falling frequencies",
+        "more than 1 would",
+    );
+    // A share outside (0, 1] is refused where it is read; here only whole pairs matter.
+    if rotary_dims == 0 || !rotary_dims.is_multiple_of(2) || rotary_dims > model.head_dim {
+        let fraction = format!("{:?}", (rotary_dims as f64 / model.head_dim.max(1) as f64) as f32);
+        let rule =
+            format!("rotates {rotary_dims} of model.head_dim = {} dims, which are not whole pairs", model.head_dim);
+        rules.report(Problem::of_value(
+            "model.rotary_fraction",
+            fraction,
+            rule,
+            even_shares(rotary_dims, model.head_dim),
+        ));
+    }
+}
+
+fn even_shares(rotary_dims: usize, head_dim: usize) -> String {
+    let below = (rotary_dims / 2 * 2).min(head_dim / 2 * 2);
+    let even: Vec<usize> = [below, below + 2].into_iter().filter(|dims| *dims > 0 && *dims <= head_dim).collect();
+    let shares: Vec<String> =
+        even.iter().map(|dims| format!("{} ({dims} dims)", *dims as f32 / head_dim as f32)).collect();
+    match shares.as_slice() {
+        [] => "an even model.head_dim would do".into(),
+        shares => format!("{} would do", shares.join(" or ")),
+    }
+}
+
+fn numbers(model: &ModelSpec, rules: &mut Rules) {
+    let epsilon = model.norm.epsilon;
+    rules.number("model.norm_epsilon", epsilon, epsilon > 0.0, "does not keep a norm from dividing by 0", "1e-5 would");
+    let nothing_left = "is not a probability that leaves something";
+    rules.below_one("model.dropout", model.dropout, nothing_left);
+    rules.below_one("model.attention_dropout", model.attention_dropout, nothing_left);
+    rules.number(
+        "model.init_std",
+        model.init_std,
+        model.init_std > 0.0,
+        "makes all initial weights equal",
+        "0.02 would do",
+    );
+}
+
+fn paths(config: &RunConfig, rules: &mut Rules) {
+    if config.data.path.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+        rules.report(Problem::of_value("data.path", "\"\"", "names no file", "leave it out for the embedded corpus"));
+    }
+    if config.run.folder.as_os_str().is_empty() {
+        rules.report(Problem::of_value("run.folder", "\"\"", "names no folder", "\"runs/latest\" would do"));
+    }
+    let seconds = config.run.timeout_seconds;
+    // A day is longer than any step; the bound keeps the deadline representable.
+    let holds = seconds > 0.0 && seconds <= 86_400.0;
+    rules.number("run.timeout_seconds", seconds, holds, "is no time to wait", "more than 0 and at most 86400 would do");
+}

@@ -1,0 +1,116 @@
+//! Rules of `[parallelism]`: what each degree must divide.
+
+use super::{Rules, multiples_around, nearest_of};
+use crate::parallelism::Parallelism;
+use crate::problem::Problem;
+use crate::run_file::RunConfig;
+
+/// More ranks than this are a slip of the pen.
+const MAX_RANKS: usize = 1 << 20;
+
+pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
+    let parallelism = &config.parallelism;
+    let positive = rules.all_positive(&[
+        ("parallelism.dp", parallelism.dp),
+        ("parallelism.tp", parallelism.tp),
+        ("parallelism.pp", parallelism.pp),
+        ("parallelism.microbatch_size", parallelism.microbatch_size),
+    ]);
+    if !positive {
+        return;
+    }
+    tensor_parallelism(config, rules);
+    pipeline_parallelism(config, rules);
+    world_size(config, rules);
+    global_batch(config, rules);
+}
+
+fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
+    let (model, tp) = (&config.model, config.parallelism.tp);
+    let split = [model.num_heads, model.num_kv_heads, model.ffn_hidden];
+    if split.contains(&0) {
+        return;
+    }
+    let divisors = mesh::divisors(split.into_iter().fold(0, greatest_common_divisor));
+    let choice = nearest_of(&divisors, tp, 8);
+    let mut refuse = |rule: String, remedy: String| rules.report(Problem::of_value("parallelism.tp", tp, rule, remedy));
+    if tp > model.num_kv_heads && model.num_kv_heads < model.num_heads {
+        let rule =
+            format!("is more than model.num_kv_heads = {}, and a key and value head is not split", model.num_kv_heads);
+        refuse(rule, format!("{choice} would do"));
+    } else if !model.num_kv_heads.is_multiple_of(tp) && model.num_kv_heads < model.num_heads {
+        refuse(format!("does not divide model.num_kv_heads = {}", model.num_kv_heads), format!("{choice} would"));
+    }
+    for (key, count) in [("model.num_heads", model.num_heads), ("model.ffn_hidden", model.ffn_hidden)] {
+        if !count.is_multiple_of(tp) {
+            refuse(format!("does not divide {key} = {count}"), format!("{choice} would"));
+        }
+    }
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
+    let (layers, pp) = (config.model.num_layers, config.parallelism.pp);
+    if layers == 0 {
+        return;
+    }
+    if pp > layers {
+        let rule = format!("is more than model.num_layers = {layers}, and every stage holds a layer");
+        rules.report(Problem::of_value("parallelism.pp", pp, rule, format!("at most {layers} would do")));
+    }
+    let Some(stages) = &config.parallelism.stage_layers else { return };
+    let written = format!("{stages:?}");
+    let mut refuse = |rule: String, remedy: &str| {
+        rules.report(Problem::of_value("parallelism.stage_layers", &written, rule, remedy))
+    };
+    if stages.len() != pp {
+        refuse(format!("has {} stages, but parallelism.pp = {pp}", stages.len()), "leave it out to balance the stages");
+    }
+    let sum: usize = stages.iter().sum();
+    if sum != layers {
+        refuse(
+            format!("adds up to {sum} layers, but model.num_layers = {layers}"),
+            "leave it out to balance the stages",
+        );
+    }
+    if stages.contains(&0) {
+        refuse("has a stage without a layer".into(), "every stage holds at least 1");
+    }
+}
+
+fn world_size(config: &RunConfig, rules: &mut Rules) {
+    let Parallelism { dp, tp, pp, .. } = config.parallelism;
+    let product = dp.saturating_mul(tp).saturating_mul(pp);
+    if product > MAX_RANKS {
+        let rule = format!("x parallelism.tp = {tp} x parallelism.pp = {pp} is more than {MAX_RANKS} ranks");
+        rules.report(Problem::of_value("parallelism.dp", dp, rule, "smaller degrees would do"));
+    }
+    if config.run.ranks != product {
+        let rule = format!("is not parallelism.dp x tp x pp = {dp} x {tp} x {pp} = {product}");
+        rules.report(Problem::of_value(
+            "run.ranks",
+            config.run.ranks,
+            rule,
+            format!("write {product}, or leave one of the four out"),
+        ));
+    }
+}
+
+fn global_batch(config: &RunConfig, rules: &mut Rules) {
+    let Parallelism { dp, microbatch_size, .. } = config.parallelism;
+    let batch = config.train.global_batch;
+    let grain = dp.saturating_mul(microbatch_size);
+    if batch == 0 || batch.is_multiple_of(grain) {
+        return;
+    }
+    let rule = format!("is not a multiple of parallelism.dp = {dp} x parallelism.microbatch_size = {microbatch_size}");
+    let mut remedy = format!("{} would be", multiples_around(grain, batch));
+    if batch.is_multiple_of(dp) {
+        let sizes = nearest_of(&mesh::divisors(batch / dp), microbatch_size, 4);
+        remedy.push_str(&format!(", or parallelism.microbatch_size = {sizes}"));
+    }
+    rules.report(Problem::of_value("train.global_batch", batch, rule, remedy));
+}

@@ -1,0 +1,81 @@
+//! Rules of `[train]`.
+
+use super::Rules;
+use crate::problem::Problem;
+use crate::run_file::RunConfig;
+
+pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
+    let train = &config.train;
+    rules.all_positive(&[
+        ("train.steps", train.steps as usize),
+        ("train.global_batch", train.global_batch),
+        ("train.sequence_length", train.sequence_length),
+    ]);
+    let context = config.model.context;
+    if context > 0 && train.sequence_length > context {
+        let rule = format!("is longer than model.context = {context}");
+        rules.report(Problem::of_value(
+            "train.sequence_length",
+            train.sequence_length,
+            rule,
+            format!("at most {context} would do"),
+        ));
+    }
+    learning_rate(config, rules);
+    optimizer(config, rules);
+}
+
+fn learning_rate(config: &RunConfig, rules: &mut Rules) {
+    let train = &config.train;
+    let (peak, minimum) = (train.learning_rate, train.min_learning_rate);
+    rules.number(
+        "train.learning_rate",
+        peak,
+        peak > 0.0 && peak <= 1.0,
+        "teaches nothing or diverges",
+        "more than 0 and at most 1 would do",
+    );
+    rules.number("train.min_learning_rate", minimum, minimum >= 0.0, "would unlearn", "0 or more would do");
+    if minimum > peak {
+        let rule = format!("is more than train.learning_rate = {peak:?}, from which it falls");
+        rules.report(Problem::of_value(
+            "train.min_learning_rate",
+            format!("{minimum:?}"),
+            rule,
+            format!("at most {peak:?} would do"),
+        ));
+    }
+    if train.warmup_steps > train.steps && train.steps > 0 {
+        let rule = format!("is longer than train.steps = {}, so the peak is never reached", train.steps);
+        rules.report(Problem::of_value(
+            "train.warmup_steps",
+            train.warmup_steps,
+            rule,
+            format!("at most {} would do", train.steps),
+        ));
+    }
+}
+
+fn optimizer(config: &RunConfig, rules: &mut Rules) {
+    let train = &config.train;
+    let decay = train.weight_decay;
+    rules.number("train.weight_decay", decay, decay >= 0.0, "makes weights grow", "0 or more would do");
+    // AdamW multiplies weights by 1 - learning_rate * weight_decay.
+    if decay * train.learning_rate >= 1.0 {
+        let rule =
+            format!("times train.learning_rate = {:?} is 1 or more, which turns weights over", train.learning_rate);
+        rules.report(Problem::of_value("train.weight_decay", format!("{decay:?}"), rule, "a smaller product would do"));
+    }
+    rules.below_one("train.beta1", train.beta1, "is no decay of a running mean");
+    rules.below_one("train.beta2", train.beta2, "is no decay of a running mean");
+    rules.number(
+        "train.epsilon",
+        train.epsilon,
+        train.epsilon > 0.0,
+        "does not keep AdamW from dividing by 0",
+        "1e-8 would",
+    );
+    if let Some(clip) = train.clip_norm {
+        rules.number("train.clip_norm", clip, clip > 0.0, "is no length", "more than 0 would be, or 0 for no clipping");
+    }
+}

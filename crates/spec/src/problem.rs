@@ -1,0 +1,86 @@
+//! What is wrong with a run, in words that say how to put it right.
+
+use std::fmt;
+
+/// Where a value was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// In the run file: line and column, counted from 1.
+    File {
+        /// Name of the file.
+        name: String,
+        /// Line.
+        line: usize,
+        /// Column, in characters.
+        column: usize,
+    },
+    /// In an override: what was written behind `--set`.
+    Override(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::File { name, line, column } => write!(f, "{name}:{line}:{column}"),
+            Place::Override(text) => write!(f, "--set {text}"),
+        }
+    }
+}
+
+/// One rule that a run breaks. Reads as `place: key = value rule; remedy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// `section.key`; empty where the file as a whole is meant.
+    pub key: String,
+    /// The value as it would be written in a run file, if the value is what is wrong.
+    pub value: Option<String>,
+    /// What is wrong, as the rest of a sentence.
+    pub rule: String,
+    /// What would do, as a clause; empty where nothing is known.
+    pub remedy: String,
+    /// Where the value was written; `None` for defaults and for values without a file.
+    pub place: Option<Place>,
+}
+
+impl Problem {
+    /// `key = value rule; remedy`.
+    pub fn of_value(
+        key: &str,
+        value: impl fmt::Display,
+        rule: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Problem {
+        let value = Some(value.to_string());
+        Problem { key: key.into(), value, rule: rule.into(), remedy: remedy.into(), place: None }
+    }
+
+    /// `key rule; remedy`.
+    pub fn of_key(key: &str, rule: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        Problem { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into(), place: None }
+    }
+
+    /// The same problem, found at `place`.
+    pub fn at(self, place: Option<Place>) -> Problem {
+        Problem { place, ..self }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        let subject = match &self.value {
+            Some(value) => format!("{} = {value}", self.key),
+            None => self.key.clone(),
+        };
+        let separator = if subject.is_empty() { "" } else { " " };
+        write!(f, "{subject}{separator}{}", self.rule)?;
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problem {}

@@ -1,0 +1,115 @@
+//! Run files: TOML and overrides in, a whole run out, and back.
+//!
+//! A run file has the sections `[model]`, `[parallelism]`, `[train]`, `[data]` and `[run]`; every key has a default, and the defaults
+//! together are the quick start. What a file says and what overrides say is resolved into a [`RunConfig`], which writes itself
+//! back as a file in which nothing is left to defaults.
+
+mod aliases;
+mod data;
+mod model;
+mod nearest;
+mod parallelism;
+mod reader;
+mod run;
+mod source;
+mod train;
+mod writer;
+
+use std::collections::BTreeSet;
+
+use crate::check::check;
+use crate::data_spec::{DataSpec, RunSpec};
+use crate::model::ModelSpec;
+use crate::parallelism::Parallelism;
+use crate::problem::Problem;
+use crate::training::TrainSpec;
+use reader::Reader;
+use source::{Entries, SECTIONS};
+use writer::Writer;
+
+/// Everything about a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunConfig {
+    /// The function that is learned.
+    pub model: ModelSpec,
+    /// How it is spread over ranks.
+    pub parallelism: Parallelism,
+    /// The optimisation.
+    pub train: TrainSpec,
+    /// The text.
+    pub data: DataSpec,
+    /// Where the run writes and how many ranks it has.
+    pub run: RunSpec,
+}
+
+impl RunConfig {
+    /// Reads and checks a run file. `name` stands for the file in messages; `overrides` are `section.key=value`, of which later ones win.
+    ///
+    /// # Errors
+    /// All that is wrong, each with its place: syntax, unknown keys, values of a wrong type, and every rule of [`check`].
+    pub fn load(name: &str, text: &str, overrides: &[String]) -> Result<RunConfig, Vec<Problem>> {
+        let (mut entries, mut problems) = source::parse(name, text);
+        problems.extend(source::apply_overrides(overrides, &mut entries));
+        let mut reader = Reader::new(entries);
+        let config = read(&mut reader);
+        reader.report_unknown_keys();
+        problems.append(&mut reader.problems);
+        if let Err(broken_rules) = check(&config) {
+            let unusable = std::mem::take(&mut reader.unusable);
+            let entries = reader.into_entries();
+            let broken_rules = broken_rules.into_iter().filter(|problem| !rests_on(problem, &unusable));
+            problems.extend(broken_rules.map(|problem| {
+                let place = entries.get(&problem.key).map(|entry| entry.place.clone());
+                problem.at(place)
+            }));
+        }
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// The defaults: a small GPT on eight ranks.
+    pub fn quick_start() -> RunConfig {
+        read(&mut Reader::new(Entries::new()))
+    }
+
+    /// The run as a file in which nothing is left to defaults; reading it gives the same run.
+    pub fn to_toml(&self) -> String {
+        let mut writer = Writer::default();
+        model::write(&self.model, &mut writer);
+        parallelism::write(&self.parallelism, &mut writer);
+        train::write(&self.train, &mut writer);
+        data::write(&self.data, &mut writer);
+        run::write(&self.run, &mut writer);
+        writer.finish()
+    }
+}
+
+fn read(reader: &mut Reader) -> RunConfig {
+    let data = data::read(reader);
+    let model = model::read(reader, data.tokenizer);
+    let mut run = run::read(reader);
+    let ranks = reader.is_set("run.ranks").then_some(run.ranks);
+    let parallelism = parallelism::read(reader, ranks);
+    let train = train::read(reader, model.context);
+    if ranks.is_none() {
+        run.ranks = parallelism.dp.saturating_mul(parallelism.tp).saturating_mul(parallelism.pp);
+    }
+    RunConfig { model, parallelism, train, data, run }
+}
+
+/// Whether a rule was broken by a default that stands in for a value that could not be used.
+fn rests_on(problem: &Problem, unusable: &BTreeSet<String>) -> bool {
+    unusable.iter().any(|key| problem.key == *key || problem.rule.contains(key))
+}
+
+/// Every key of a run file as `section.key`.
+pub fn known_keys() -> Vec<String> {
+    let mut reader = Reader::new(Entries::new());
+    read(&mut reader);
+    reader.asked().map(str::to_string).collect()
+}
+
+/// The section that has a key of this name.
+fn section_of(name: &str) -> Option<&'static str> {
+    let known = known_keys();
+    SECTIONS.into_iter().find(|section| known.iter().any(|key| *key == format!("{section}.{name}")))
+}

@@ -1,0 +1,80 @@
+//! Option names of Megatron-LM, so that its users are told the key that they look for.
+
+/// `(name there, key here, what to know beside the name)`.
+const ALIASES: &[(&str, &str, &str)] = &[
+    ("tensor_model_parallel_size", "parallelism.tp", ""),
+    ("pipeline_model_parallel_size", "parallelism.pp", ""),
+    ("data_parallel_size", "parallelism.dp", ""),
+    ("world_size", "run.ranks", ""),
+    ("micro_batch_size", "parallelism.microbatch_size", ""),
+    ("use_distributed_optimizer", "parallelism.zero", "write 1"),
+    ("recompute_granularity", "parallelism.recompute", ""),
+    ("recompute_activations", "parallelism.recompute", ""),
+    ("pipeline_model_parallel_layout", "parallelism.stage_layers", "a list of layer counts"),
+    ("decoder_first_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
+    ("decoder_last_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
+    ("hidden_size", "model.hidden", ""),
+    ("ffn_hidden_size", "model.ffn_hidden", ""),
+    ("num_attention_heads", "model.num_heads", ""),
+    ("num_query_groups", "model.num_kv_heads", ""),
+    ("group_query_attention", "model.num_kv_heads", "write their number"),
+    ("kv_channels", "model.head_dim", ""),
+    ("max_position_embeddings", "model.context", ""),
+    ("vocab_size", "model.vocabulary", ""),
+    ("normalization", "model.norm", "\"layer\" or \"rms\""),
+    ("layernorm_epsilon", "model.norm_epsilon", ""),
+    ("position_embedding_type", "model.position", "\"learned\" or \"rotary\""),
+    ("use_rotary_position_embeddings", "model.position", "write \"rotary\""),
+    ("rotary_percent", "model.rotary_fraction", ""),
+    ("rotary_interleaved", "model.rotary_pairing", "write \"interleaved\""),
+    ("swiglu", "model.activation", "write \"swiglu\""),
+    ("disable_bias_linear", "model.biases", "write false"),
+    ("add_bias_linear", "model.biases", ""),
+    ("untie_embeddings_and_output_weights", "model.tied_embeddings", "write false"),
+    ("qk_layernorm", "model.qk_norm", ""),
+    ("hidden_dropout", "model.dropout", ""),
+    ("init_method_std", "model.init_std", ""),
+    ("train_iters", "train.steps", ""),
+    ("global_batch_size", "train.global_batch", ""),
+    ("seq_length", "train.sequence_length", ""),
+    ("lr", "train.learning_rate", ""),
+    ("min_lr", "train.min_learning_rate", ""),
+    ("lr_warmup_iters", "train.warmup_steps", ""),
+    ("lr_decay_style", "train.schedule", ""),
+    ("adam_beta1", "train.beta1", ""),
+    ("adam_beta2", "train.beta2", ""),
+    ("adam_eps", "train.epsilon", ""),
+    ("clip_grad", "train.clip_norm", ""),
+    ("data_path", "data.path", ""),
+    ("tokenizer_type", "data.tokenizer", ""),
+    ("save", "run.folder", ""),
+    ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
+];
+
+/// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name.
+pub fn meaning(name: &str) -> Option<String> {
+    let name = name.trim_start_matches("--").replace('-', "_");
+    let (_, key, note) = ALIASES.iter().find(|(alias, _, _)| *alias == name)?;
+    Some(if note.is_empty() { format!("is `{key}` here") } else { format!("is `{key}` here ({note})") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_file::known_keys;
+
+    #[test]
+    fn names_are_recognised_as_options_and_as_keys() {
+        assert_eq!(meaning("--tensor-model-parallel-size").as_deref(), Some("is `parallelism.tp` here"));
+        assert_eq!(meaning("swiglu").as_deref(), Some("is `model.activation` here (write \"swiglu\")"));
+        assert_eq!(meaning("tp"), None);
+    }
+
+    #[test]
+    fn every_alias_leads_to_a_key() {
+        let known = known_keys();
+        for (alias, key, _) in ALIASES {
+            assert!(known.iter().any(|known| known == key), "{alias} leads to {key}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The section `[model]`.
+
+use super::reader::{Choices, Reader, name_of};
+use super::writer::Writer;
+use crate::data_spec::Tokenizer;
+use crate::model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
+use crate::problem::Problem;
+
+const NORMS: &Choices<NormKind> = &[("layer", NormKind::Layer), ("rms", NormKind::Rms)];
+const PAIRINGS: &Choices<Pairing> = &[("half", Pairing::Half), ("interleaved", Pairing::Interleaved)];
+const ACTIVATIONS: &Choices<Activation> = &[
+    ("gelu_tanh", Activation::GeluTanh),
+    ("gelu_erf", Activation::GeluErf),
+    ("relu", Activation::Relu),
+    ("swiglu", Activation::SwiGlu),
+    ("geglu", Activation::GeGlu),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum PositionKind {
+    Learned,
+    Rotary,
+}
+
+const POSITIONS: &Choices<PositionKind> = &[("learned", PositionKind::Learned), ("rotary", PositionKind::Rotary)];
+
+/// Reads the section; `tokenizer` gives the default of the vocabulary.
+pub fn read(reader: &mut Reader, tokenizer: Tokenizer) -> ModelSpec {
+    let hidden = reader.count("model.hidden", 128);
+    let num_heads = reader.count("model.num_heads", 4);
+    let head_dim = head_dim(reader, hidden, num_heads);
+    let norm = Norm {
+        kind: reader.choice("model.norm", NORMS, NormKind::Layer),
+        epsilon: reader.number("model.norm_epsilon", 1e-5),
+    };
+    let position = position(reader, head_dim);
+    let dropout = reader.number("model.dropout", 0.0);
+    ModelSpec {
+        num_layers: reader.count("model.num_layers", 6),
+        hidden,
+        num_heads,
+        num_kv_heads: reader.count("model.num_kv_heads", num_heads),
+        head_dim,
+        ffn_hidden: reader.count("model.ffn_hidden", 4 * hidden),
+        vocabulary: reader.count("model.vocabulary", tokenizer.vocabulary()),
+        context: reader.count("model.context", 128),
+        norm,
+        position,
+        activation: reader.choice("model.activation", ACTIVATIONS, Activation::GeluTanh),
+        biases: reader.yes_no("model.biases", true),
+        tied_embeddings: reader.yes_no("model.tied_embeddings", true),
+        qk_norm: reader.yes_no("model.qk_norm", false),
+        dropout,
+        attention_dropout: reader.number("model.attention_dropout", dropout),
+        init_std: reader.number("model.init_std", 0.02),
+    }
+}
+
+fn head_dim(reader: &mut Reader, hidden: usize, num_heads: usize) -> usize {
+    if let Some(head_dim) = reader.optional_count("model.head_dim") {
+        return head_dim;
+    }
+    // No heads at all is a problem of its own, which `check` names.
+    let heads = num_heads.max(1);
+    if !hidden.is_multiple_of(heads) {
+        let below = hidden / heads * heads;
+        let multiples: Vec<usize> = [below, below + heads].into_iter().filter(|multiple| *multiple > 0).collect();
+        let remedy = format!("{} would be, or give model.head_dim", mesh::alternatives(&multiples));
+        reader.report(Problem::of_value(
+            "model.hidden",
+            hidden,
+            format!("is not a multiple of model.num_heads = {heads}"),
+            remedy,
+        ));
+    }
+    (hidden / heads).max(1)
+}
+
+fn position(reader: &mut Reader, head_dim: usize) -> Position {
+    let kind = reader.choice("model.position", POSITIONS, PositionKind::Learned);
+    let base = reader.number("model.rotary_base", 10_000.0);
+    let fraction = reader.number("model.rotary_fraction", 1.0);
+    let pairing = reader.choice("model.rotary_pairing", PAIRINGS, Pairing::Half);
+    match kind {
+        PositionKind::Learned => {
+            for key in ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing"] {
+                if reader.is_set(key) {
+                    let remedy = "write model.position = \"rotary\", or leave it out";
+                    reader.report(Problem::of_key(key, "means nothing where model.position = \"learned\"", remedy));
+                }
+            }
+            Position::Learned
+        }
+        PositionKind::Rotary => {
+            if !(fraction > 0.0 && fraction <= 1.0) {
+                // One verdict is enough: whole pairs are not asked for as well.
+                reader.unusable.insert("model.rotary_fraction".into());
+                let rule = "is not a share of the head's dims";
+                reader.report(Problem::of_value(
+                    "model.rotary_fraction",
+                    fraction,
+                    rule,
+                    "more than 0 and at most 1 would be",
+                ));
+            }
+            let rotary_dims = (f64::from(fraction) * head_dim as f64).round() as usize;
+            Position::Rotary { base, rotary_dims, pairing }
+        }
+    }
+}
+
+/// Writes the section, every key that has a meaning for this model.
+pub fn write(model: &ModelSpec, writer: &mut Writer) {
+    writer.section("model");
+    writer.count("num_layers", model.num_layers);
+    writer.count("hidden", model.hidden);
+    writer.count("num_heads", model.num_heads);
+    writer.count("num_kv_heads", model.num_kv_heads);
+    writer.count("head_dim", model.head_dim);
+    writer.count("ffn_hidden", model.ffn_hidden);
+    writer.count("vocabulary", model.vocabulary);
+    writer.count("context", model.context);
+    writer.text("norm", name_of(NORMS, model.norm.kind));
+    writer.number("norm_epsilon", model.norm.epsilon);
+    match model.position {
+        Position::Learned => writer.text("position", name_of(POSITIONS, PositionKind::Learned)),
+        Position::Rotary { base, rotary_dims, pairing } => {
+            writer.text("position", name_of(POSITIONS, PositionKind::Rotary));
+            writer.number("rotary_base", base);
+            writer.number("rotary_fraction", (rotary_dims as f64 / model.head_dim as f64) as f32);
+            writer.text("rotary_pairing", name_of(PAIRINGS, pairing));
+        }
+    }
+    writer.text("activation", name_of(ACTIVATIONS, model.activation));
+    writer.yes_no("biases", model.biases);
+    writer.yes_no("tied_embeddings", model.tied_embeddings);
+    writer.yes_no("qk_norm", model.qk_norm);
+    writer.number("dropout", model.dropout);
+    writer.number("attention_dropout", model.attention_dropout);
+    writer.number("init_std", model.init_std);
+}

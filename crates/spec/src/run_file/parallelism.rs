@@ -1,0 +1,75 @@
+//! The section `[parallelism]`, and the degree that the number of ranks gives.
+
+use super::reader::{Choices, Reader, name_of};
+use super::writer::Writer;
+use crate::parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+use crate::problem::Problem;
+
+const ZERO_STAGES: &Choices<ZeroStage> = &[("0", ZeroStage::Off), ("1", ZeroStage::One)];
+const SCHEDULES: &Choices<ScheduleKind> =
+    &[("gpipe", ScheduleKind::GPipe), ("1f1b", ScheduleKind::OneForwardOneBackward)];
+const RECOMPUTES: &Choices<Recompute> = &[("none", Recompute::None), ("full", Recompute::Full)];
+
+/// Degrees of a run that names neither degrees nor ranks.
+const DEFAULT_DEGREE: usize = 2;
+
+/// Reads the section. `ranks` is the number of ranks, if the run names it.
+pub fn read(reader: &mut Reader, ranks: Option<usize>) -> Parallelism {
+    let [dp, tp, pp] = degrees(reader, ranks);
+    Parallelism {
+        dp,
+        tp,
+        pp,
+        zero: reader.choice("parallelism.zero", ZERO_STAGES, ZeroStage::One),
+        schedule: reader.choice("parallelism.schedule", SCHEDULES, ScheduleKind::OneForwardOneBackward),
+        microbatch_size: reader.count("parallelism.microbatch_size", 2),
+        recompute: reader.choice("parallelism.recompute", RECOMPUTES, Recompute::None),
+        stage_layers: reader.optional_counts("parallelism.stage_layers"),
+    }
+}
+
+/// Without `run.ranks` a degree that is left out is 2. With it, the degree that is left out is what the others leave;
+/// where several are left out, data parallelism takes what is left and the others are 1.
+fn degrees(reader: &mut Reader, ranks: Option<usize>) -> [usize; 3] {
+    let keys = ["parallelism.dp", "parallelism.tp", "parallelism.pp"];
+    let given = keys.map(|key| reader.optional_count(key));
+    let missing: Vec<usize> = (0..keys.len()).filter(|axis| !reader.is_set(keys[*axis])).collect();
+    let (Some(ranks), Some(inferred)) = (ranks, missing.first()) else {
+        return given.map(|degree| degree.unwrap_or(DEFAULT_DEGREE));
+    };
+    let mut degrees = given.map(|degree| degree.unwrap_or(1));
+    let others: usize = degrees.iter().fold(1, |product, degree| product.saturating_mul(*degree));
+    if others == 0 || !ranks.is_multiple_of(others) {
+        let named: Vec<String> =
+            keys.iter().zip(given).filter_map(|(key, degree)| Some(format!("{key} = {}", degree?))).collect();
+        let remedy = if others == 0 { String::new() } else { format!("{} would be", nearest_multiples(ranks, others)) };
+        let rule = format!("is not a multiple of {}", named.join(" x "));
+        reader.report(Problem::of_value("run.ranks", ranks, rule, remedy));
+        // One verdict is enough: the degrees stand for themselves from here on.
+        reader.unusable.insert("run.ranks".into());
+    }
+    degrees[*inferred] = ranks.checked_div(others).unwrap_or(1).max(1);
+    degrees
+}
+
+fn nearest_multiples(number: usize, factor: usize) -> String {
+    let below = number / factor * factor;
+    let multiples: Vec<usize> = [below, below + factor].into_iter().filter(|multiple| *multiple > 0).collect();
+    mesh::alternatives(&multiples)
+}
+
+/// Writes the section.
+pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
+    writer.section("parallelism");
+    writer.count("dp", parallelism.dp);
+    writer.count("tp", parallelism.tp);
+    writer.count("pp", parallelism.pp);
+    writer.bare("zero", name_of(ZERO_STAGES, parallelism.zero));
+    writer.text("schedule", name_of(SCHEDULES, parallelism.schedule));
+    writer.count("microbatch_size", parallelism.microbatch_size);
+    writer.text("recompute", name_of(RECOMPUTES, parallelism.recompute));
+    if let Some(layers) = &parallelism.stage_layers {
+        let layers: Vec<String> = layers.iter().map(usize::to_string).collect();
+        writer.bare("stage_layers", &format!("[{}]", layers.join(", ")));
+    }
+}

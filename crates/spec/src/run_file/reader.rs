@@ -1,0 +1,194 @@
+//! Takes typed values out of a run file. What is never asked for is unknown.
+
+use std::collections::BTreeSet;
+
+use super::aliases;
+use super::nearest::nearest;
+use super::source::{Entries, Entry, Value};
+use crate::problem::Problem;
+
+/// Largest count that a run file may name: every product of two counts then fits 64 bits.
+const MAX_COUNT: i128 = i32::MAX as i128;
+
+/// The names that a key takes, with what each means.
+pub type Choices<T> = [(&'static str, T)];
+
+/// The name of a choice.
+pub fn name_of<T: Copy + PartialEq>(choices: &Choices<T>, value: T) -> &'static str {
+    choices.iter().find(|(_, choice)| *choice == value).map_or("", |(name, _)| name)
+}
+
+/// Hands out entries by key and collects everything that is wrong with them.
+#[derive(Debug, Default)]
+pub struct Reader {
+    entries: Entries,
+    asked: BTreeSet<String>,
+    /// Keys whose value could not be used, so that a default stands in for it.
+    pub unusable: BTreeSet<String>,
+    /// What is wrong so far.
+    pub problems: Vec<Problem>,
+}
+
+impl Reader {
+    /// A reader of `entries`.
+    pub fn new(entries: Entries) -> Reader {
+        Reader { entries, ..Reader::default() }
+    }
+
+    /// All keys that were asked for.
+    pub fn asked(&self) -> impl Iterator<Item = &str> {
+        self.asked.iter().map(String::as_str)
+    }
+
+    /// Whether `key` was written.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Where everything was written.
+    pub fn into_entries(self) -> Entries {
+        self.entries
+    }
+
+    fn take<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&Value) -> Option<T>) -> Option<T> {
+        self.asked.insert(key.into());
+        let Entry { value, place } = self.entries.get(key)?;
+        let converted = convert(value);
+        if converted.is_none() {
+            self.unusable.insert(key.into());
+            self.problems.push(Problem::of_value(key, value, format!("is not {wanted}"), "").at(Some(place.clone())));
+        }
+        converted
+    }
+
+    /// A whole number below 2^31, or `None` if the key is absent.
+    pub fn optional_count(&mut self, key: &str) -> Option<usize> {
+        self.take(key, "a whole number from 0 to 2147483647", count)
+    }
+
+    /// A whole number below 2^31.
+    pub fn count(&mut self, key: &str, default: usize) -> usize {
+        self.optional_count(key).unwrap_or(default)
+    }
+
+    /// A list of whole numbers below 2^31, or `None` if the key is absent.
+    pub fn optional_counts(&mut self, key: &str) -> Option<Vec<usize>> {
+        self.take(key, "a list of whole numbers such as [3, 3]", |value| match value {
+            Value::List(values) => values.iter().map(count).collect(),
+            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Text(_) | Value::Other(_) => None,
+        })
+    }
+
+    /// A whole number of 64 bits.
+    pub fn seed(&mut self, key: &str, default: u64) -> u64 {
+        let seed = self.take(key, "a whole number from 0 to 18446744073709551615", |value| match value {
+            Value::Integer(number) => u64::try_from(*number).ok(),
+            Value::Float(_) | Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Other(_) => None,
+        });
+        seed.unwrap_or(default)
+    }
+
+    /// A finite number, whole or not.
+    pub fn number(&mut self, key: &str, default: f32) -> f32 {
+        let number = self.take(key, "a number", |value| match value {
+            Value::Integer(number) => Some(*number as f32),
+            Value::Float(number) => Some(*number as f32).filter(|number| number.is_finite()),
+            Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Other(_) => None,
+        });
+        number.unwrap_or(default)
+    }
+
+    /// `true` or `false`.
+    pub fn yes_no(&mut self, key: &str, default: bool) -> bool {
+        let value = self.take(key, "true or false", |value| match value {
+            Value::Boolean(value) => Some(*value),
+            Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Other(_) => None,
+        });
+        value.unwrap_or(default)
+    }
+
+    /// A string, or `None` if the key is absent.
+    pub fn optional_text(&mut self, key: &str) -> Option<String> {
+        self.take(key, "a string", |value| match value {
+            Value::Text(text) => Some(text.clone()),
+            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::List(_) | Value::Other(_) => None,
+        })
+    }
+
+    /// One of the names in `choices`; a number stands for its own digits.
+    pub fn choice<T: Copy>(&mut self, key: &str, choices: &Choices<T>, default: T) -> T {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let written = |value: &Value| match value {
+            Value::Text(text) => Some(text.clone()),
+            Value::Integer(number) => Some(number.to_string()),
+            Value::Float(_) | Value::Boolean(_) | Value::List(_) | Value::Other(_) => None,
+        };
+        let found = |value: &Value| {
+            let text = written(value)?;
+            choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice)
+        };
+        let wanted = one_of(&names);
+        self.take(key, &wanted, found).unwrap_or(default)
+    }
+
+    /// A problem of a value that was written, or of a default.
+    pub fn report(&mut self, problem: Problem) {
+        let place = self.entries.get(&problem.key).map(|entry| entry.place.clone());
+        self.problems.push(problem.at(place));
+    }
+
+    /// Reports every key that was never asked for, with the key that may have been meant.
+    pub fn report_unknown_keys(&mut self) {
+        let unknown = self.entries.iter().filter(|(key, _)| !self.asked.contains(*key));
+        let problems: Vec<Problem> =
+            unknown.map(|(key, entry)| unknown_key(key, &self.asked).at(Some(entry.place.clone()))).collect();
+        self.problems.extend(problems);
+    }
+}
+
+fn count(value: &Value) -> Option<usize> {
+    match value {
+        Value::Integer(number) if (0..=MAX_COUNT).contains(number) => usize::try_from(*number).ok(),
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Other(_) => {
+            None
+        }
+    }
+}
+
+/// `"a"`, `"a" or "b"`, `one of "a", "b" and "c"`; digits without quotes.
+fn one_of(names: &[&str]) -> String {
+    let quoted: Vec<String> = names
+        .iter()
+        .map(|name| if name.bytes().all(|byte| byte.is_ascii_digit()) { name.to_string() } else { format!("{name:?}") })
+        .collect();
+    match quoted.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first, second] => format!("{first} or {second}"),
+        [first @ .., last] => format!("one of {} and {last}", first.join(", ")),
+    }
+}
+
+fn unknown_key(key: &str, known: &BTreeSet<String>) -> Problem {
+    let (section, name) = key.split_once('.').unwrap_or(("", key));
+    let shown = format!("`{key}`");
+    if let Some(meaning) = aliases::meaning(name) {
+        return Problem::of_key(&format!("`{name}`"), meaning, "");
+    }
+    if let Some(home) = super::section_of(name) {
+        return Problem::of_key(&shown, format!("belongs to [{home}]"), format!("write {home}.{name}"));
+    }
+    let siblings =
+        known.iter().filter_map(|key| key.split_once('.')).filter(|(home, _)| *home == section).map(|(_, name)| name);
+    let all = known.iter().filter_map(|key| key.split_once('.')).map(|(_, name)| name);
+    let near = nearest(name, siblings).or_else(|| nearest(name, all));
+    let remedy = near.map(|near| {
+        let home = if known.contains(&format!("{section}.{near}")) {
+            section
+        } else {
+            super::section_of(near).unwrap_or(section)
+        };
+        format!("did you mean `{home}.{near}`?")
+    });
+    Problem::of_key(&shown, "is no key", remedy.unwrap_or_default())
+}

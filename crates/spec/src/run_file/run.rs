@@ -1,0 +1,22 @@
+//! The section `[run]`.
+
+use super::reader::Reader;
+use super::writer::Writer;
+use crate::data_spec::RunSpec;
+
+/// Reads the section. `ranks` is 0 where the run does not name it; it is set once the degrees are known.
+pub fn read(reader: &mut Reader) -> RunSpec {
+    RunSpec {
+        folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
+        ranks: reader.optional_count("run.ranks").unwrap_or(0),
+        timeout_seconds: reader.number("run.timeout_seconds", 60.0),
+    }
+}
+
+/// Writes the section.
+pub fn write(run: &RunSpec, writer: &mut Writer) {
+    writer.section("run");
+    writer.text("folder", &run.folder.to_string_lossy());
+    writer.count("ranks", run.ranks);
+    writer.number("timeout_seconds", run.timeout_seconds);
+}

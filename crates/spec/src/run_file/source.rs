@@ -1,0 +1,180 @@
+//! The text of a run file and its overrides, as values that know where they were written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::aliases;
+use super::nearest::nearest;
+use crate::problem::{Place, Problem};
+
+/// Sections of a run file, in the order in which they are written.
+pub const SECTIONS: [&str; 5] = ["model", "parallelism", "train", "data", "run"];
+
+/// A value as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Whole number.
+    Integer(i128),
+    /// Number with a point or an exponent.
+    Float(f64),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// String.
+    Text(String),
+    /// Array.
+    List(Vec<Value>),
+    /// What no key takes: a date or a table.
+    Other(&'static str),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Integer(value) => write!(f, "{value}"),
+            Value::Float(value) => write!(f, "{value:?}"),
+            Value::Boolean(value) => write!(f, "{value}"),
+            Value::Text(value) => write!(f, "{value:?}"),
+            Value::List(values) => {
+                let values: Vec<String> = values.iter().map(Value::to_string).collect();
+                write!(f, "[{}]", values.join(", "))
+            }
+            Value::Other(kind) => write!(f, "({kind})"),
+        }
+    }
+}
+
+/// A value and where it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The value.
+    pub value: Value,
+    /// Its place.
+    pub place: Place,
+}
+
+/// All entries by `section.key`.
+pub type Entries = BTreeMap<String, Entry>;
+
+/// Reads TOML. `name` is the file's name in messages.
+///
+/// # Errors
+/// Every syntax error, or every section that is not one.
+pub fn parse(name: &str, text: &str) -> (Entries, Vec<Problem>) {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let at = |span: Range<usize>| place(name, text, span.start);
+    let mut entries = Entries::new();
+    let mut problems: Vec<Problem> = errors
+        .iter()
+        .map(|error| {
+            let rule = format!("is not TOML: {}", error.message());
+            Problem::of_key("this", rule, "").at(error.span().map(at))
+        })
+        .collect();
+    if !problems.is_empty() {
+        return (entries, problems);
+    }
+    for (section, value) in table.get_ref() {
+        let here = Some(at(section.span()));
+        let section = section.get_ref().as_ref();
+        match value.get_ref() {
+            DeValue::Table(keys) if SECTIONS.contains(&section) => {
+                for (key, value) in keys {
+                    let entry = Entry { value: convert(value.get_ref()), place: at(key.span()) };
+                    entries.insert(format!("{section}.{}", key.get_ref()), entry);
+                }
+            }
+            DeValue::Table(_) => problems.push(unknown_section(section).at(here)),
+            DeValue::String(_)
+            | DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_)
+            | DeValue::Array(_) => problems.push(stray_key(section).at(here)),
+        }
+    }
+    (entries, problems)
+}
+
+fn unknown_section(section: &str) -> Problem {
+    let remedy = match nearest(section, SECTIONS) {
+        Some(near) => format!("did you mean [{near}]?"),
+        None => format!("there are {}", SECTIONS.map(|section| format!("[{section}]")).join(", ")),
+    };
+    Problem::of_key(&format!("[{section}]"), "is no section", remedy)
+}
+
+fn stray_key(key: &str) -> Problem {
+    match (aliases::meaning(key), super::section_of(key)) {
+        (Some(meaning), _) => Problem::of_key(&format!("`{key}`"), meaning, ""),
+        (None, Some(section)) => Problem::of_key(&format!("`{key}`"), format!("belongs to [{section}]"), ""),
+        (None, None) => Problem::of_key(&format!("`{key}`"), "stands outside any section", "write it below one"),
+    }
+}
+
+fn convert(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Value::Integer(number),
+            Err(_) => Value::Other("a number of more than 38 digits"),
+        },
+        DeValue::Float(number) => number.as_str().parse().map_or(Value::Other("a number"), Value::Float),
+        DeValue::Boolean(value) => Value::Boolean(*value),
+        DeValue::Array(values) => Value::List(values.iter().map(|value| convert(value.get_ref())).collect()),
+        DeValue::Datetime(_) => Value::Other("a date"),
+        DeValue::Table(_) => Value::Other("a table"),
+    }
+}
+
+fn place(name: &str, text: &str, offset: usize) -> Place {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Place::File { name: name.into(), line, column }
+}
+
+/// Reads `section.key=value` overrides into `entries`; later ones win. A value that is not TOML is taken as a string, so that
+/// `model.norm=rms` needs no quotes.
+pub fn apply_overrides(overrides: &[String], entries: &mut Entries) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for text in overrides {
+        let place = Place::Override(text.clone());
+        match split_override(text) {
+            Ok((key, value)) => {
+                entries.insert(key, Entry { value, place });
+            }
+            Err(problem) => problems.push((*problem).at(Some(place))),
+        }
+    }
+    problems
+}
+
+fn split_override(text: &str) -> Result<(String, Value), Box<Problem>> {
+    let Some((key, value)) = text.split_once('=') else {
+        let key = text.trim();
+        return Err(Box::new(match aliases::meaning(key) {
+            Some(meaning) => Problem::of_key(&format!("`{key}`"), meaning, ""),
+            None => Problem::of_key("this", "has no `=`", "write section.key=value"),
+        }));
+    };
+    let (key, value) = (key.trim(), value.trim());
+    let Some((section, _)) = key.split_once('.') else { return Err(Box::new(stray_override(key))) };
+    if !SECTIONS.contains(&section) {
+        return Err(Box::new(unknown_section(section)));
+    }
+    let value = DeValue::parse(value).map_or_else(|_| Value::Text(value.into()), |value| convert(value.get_ref()));
+    Ok((key.into(), value))
+}
+
+fn stray_override(key: &str) -> Problem {
+    match (aliases::meaning(key), super::section_of(key)) {
+        (Some(meaning), _) => Problem::of_key(&format!("`{key}`"), meaning, ""),
+        (None, Some(section)) => {
+            Problem::of_key(&format!("`{key}`"), "has no section", format!("write {section}.{key}"))
+        }
+        (None, None) => Problem::of_key(&format!("`{key}`"), "has no section", "write section.key=value"),
+    }
+}

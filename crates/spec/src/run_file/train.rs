@@ -1,0 +1,61 @@
+//! The section `[train]`.
+
+use super::reader::{Choices, Reader, name_of};
+use super::writer::Writer;
+use crate::training::{LearningRateSchedule, TrainSpec};
+
+const SCHEDULES: &Choices<LearningRateSchedule> = &[
+    ("cosine", LearningRateSchedule::Cosine),
+    ("linear", LearningRateSchedule::Linear),
+    ("constant", LearningRateSchedule::Constant),
+];
+
+/// Reads the section; `context` is the default of the sequence length.
+pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
+    let clip_norm = reader.number("train.clip_norm", 1.0);
+    let steps = short_count(reader, "train.steps", 300);
+    let learning_rate = reader.number("train.learning_rate", 2e-3);
+    TrainSpec {
+        steps,
+        global_batch: reader.count("train.global_batch", 16),
+        sequence_length: reader.count("train.sequence_length", context),
+        learning_rate,
+        min_learning_rate: reader.number("train.min_learning_rate", a_tenth(learning_rate)),
+        warmup_steps: short_count(reader, "train.warmup_steps", (steps / 10).min(20)),
+        schedule: reader.choice("train.schedule", SCHEDULES, LearningRateSchedule::Cosine),
+        weight_decay: reader.number("train.weight_decay", 0.1),
+        beta1: reader.number("train.beta1", 0.9),
+        beta2: reader.number("train.beta2", 0.95),
+        epsilon: reader.number("train.epsilon", 1e-8),
+        clip_norm: (clip_norm != 0.0).then_some(clip_norm),
+        seed: reader.seed("train.seed", 0),
+    }
+}
+
+/// A tenth in decimal, as a person would write it: that of 0.001 is 0.0001, not 0.000100000005.
+fn a_tenth(number: f32) -> f32 {
+    number.to_string().parse::<f64>().map_or(number / 10.0, |number| (number / 10.0) as f32)
+}
+
+/// Counts are below 2^31 wherever they are read.
+fn short_count(reader: &mut Reader, key: &str, default: u32) -> u32 {
+    reader.optional_count(key).and_then(|count| u32::try_from(count).ok()).unwrap_or(default)
+}
+
+/// Writes the section.
+pub fn write(train: &TrainSpec, writer: &mut Writer) {
+    writer.section("train");
+    writer.count("steps", train.steps);
+    writer.count("global_batch", train.global_batch);
+    writer.count("sequence_length", train.sequence_length);
+    writer.number("learning_rate", train.learning_rate);
+    writer.number("min_learning_rate", train.min_learning_rate);
+    writer.count("warmup_steps", train.warmup_steps);
+    writer.text("schedule", name_of(SCHEDULES, train.schedule));
+    writer.number("weight_decay", train.weight_decay);
+    writer.number("beta1", train.beta1);
+    writer.number("beta2", train.beta2);
+    writer.number("epsilon", train.epsilon);
+    writer.number("clip_norm", train.clip_norm.unwrap_or(0.0));
+    writer.count("seed", train.seed);
+}

@@ -1,0 +1,222 @@
+//! One wrong run per rule, and what is said about it.
+
+use spec::{RunConfig, check};
+
+fn said(overrides: &[&str]) -> String {
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    let problems = RunConfig::load("run.toml", "", &overrides).expect_err("the run is wrong");
+    let without_place = problems.into_iter().map(|problem| problem.at(None).to_string());
+    without_place.collect::<Vec<_>>().join("\n")
+}
+
+/// Each case: overrides of the quick start, and all that is said.
+fn expect(cases: &[(&[&str], &str)]) {
+    for (overrides, expected) in cases {
+        assert_eq!(said(overrides), *expected, "for {overrides:?}");
+    }
+}
+
+#[test]
+fn tensor_parallelism_divides_heads_and_columns() {
+    expect(&[
+        (
+            &["parallelism.tp=3", "model.num_heads=16", "model.ffn_hidden=768"],
+            "parallelism.tp = 3 does not divide model.num_heads = 16; 1, 2, 4, 8 or 16 would",
+        ),
+        (
+            &["parallelism.tp=8", "model.num_heads=16", "model.num_kv_heads=4"],
+            "parallelism.tp = 8 is more than model.num_kv_heads = 4, and a key and value head is not split; 1, 2 or 4 would do",
+        ),
+        (
+            &["parallelism.tp=4", "model.num_heads=12", "model.num_kv_heads=6", "model.hidden=96"],
+            "parallelism.tp = 4 does not divide model.num_kv_heads = 6; 1, 2, 3 or 6 would",
+        ),
+        (
+            &["parallelism.tp=4", "model.ffn_hidden=510"],
+            "parallelism.tp = 4 does not divide model.ffn_hidden = 510; 1 or 2 would",
+        ),
+    ]);
+}
+
+#[test]
+fn pipeline_stages_hold_the_layers() {
+    expect(&[
+        (
+            &["parallelism.pp=7"],
+            "parallelism.pp = 7 is more than model.num_layers = 6, and every stage holds a layer; at most 6 would do",
+        ),
+        (
+            &["parallelism.stage_layers=[2,2,2]"],
+            "parallelism.stage_layers = [2, 2, 2] has 3 stages, but parallelism.pp = 2; leave it out to balance the stages",
+        ),
+        (
+            &["parallelism.stage_layers=[2,3]"],
+            "parallelism.stage_layers = [2, 3] adds up to 5 layers, but model.num_layers = 6; leave it out to balance the stages",
+        ),
+        (
+            &["parallelism.stage_layers=[6,0]"],
+            "parallelism.stage_layers = [6, 0] has a stage without a layer; every stage holds at least 1",
+        ),
+    ]);
+}
+
+#[test]
+fn the_world_and_the_batch_are_products() {
+    expect(&[
+        (
+            &["run.ranks=6", "parallelism.dp=2", "parallelism.tp=2", "parallelism.pp=2"],
+            "run.ranks = 6 is not parallelism.dp x tp x pp = 2 x 2 x 2 = 8; write 8, or leave one of the four out",
+        ),
+        (
+            &["train.global_batch=3"],
+            "train.global_batch = 3 is not a multiple of parallelism.dp = 2 x parallelism.microbatch_size = 2; 4 would be",
+        ),
+        (
+            &["run.ranks=16"],
+            "train.global_batch = 16 is not a multiple of parallelism.dp = 16 x parallelism.microbatch_size = 2; \
+             32 would be, or parallelism.microbatch_size = 1",
+        ),
+        (
+            &["parallelism.dp=2000000", "train.global_batch=4000000"],
+            "parallelism.dp = 2000000 x parallelism.tp = 2 x parallelism.pp = 2 is more than 1048576 ranks; smaller degrees would do",
+        ),
+    ]);
+}
+
+#[test]
+fn nothing_is_zero_that_counts() {
+    for key in [
+        "model.num_layers",
+        "model.num_heads",
+        "model.num_kv_heads",
+        "model.head_dim",
+        "model.ffn_hidden",
+        "model.context",
+        "parallelism.dp",
+        "parallelism.tp",
+        "parallelism.pp",
+        "parallelism.microbatch_size",
+        "train.steps",
+        "train.global_batch",
+        "train.sequence_length",
+    ] {
+        let said = said(&[&format!("{key}=0")]);
+        assert!(said.lines().any(|line| line == format!("{key} = 0 is too few; at least 1 would do")), "{said}");
+    }
+}
+
+#[test]
+fn the_model_fits_together() {
+    expect(&[
+        (
+            &["model.hidden=130"],
+            "model.hidden = 130 is not a multiple of model.num_heads = 4; 128 or 132 would be, or give model.head_dim",
+        ),
+        (
+            &["model.num_kv_heads=3", "parallelism.tp=1"],
+            "model.num_kv_heads = 3 does not divide model.num_heads = 4; 1, 2 or 4 would",
+        ),
+        (
+            &["model.vocabulary=255"],
+            "model.vocabulary = 255 is less than the 256 tokens of data.tokenizer; at least 256 would do",
+        ),
+        (&["model.norm_epsilon=0"], "model.norm_epsilon = 0.0 does not keep a norm from dividing by 0; 1e-5 would"),
+        (&["model.init_std=0"], "model.init_std = 0.0 makes all initial weights equal; 0.02 would do"),
+        (
+            &["model.dropout=1", "model.attention_dropout=0"],
+            "model.dropout = 1.0 is not a probability that leaves something; 0 or more and less than 1 would do",
+        ),
+        (
+            &["model.attention_dropout=-0.1"],
+            "model.attention_dropout = -0.1 is not a probability that leaves something; 0 or more and less than 1 would do",
+        ),
+        (
+            &["model.position=rotary", "model.rotary_fraction=0.09375"],
+            "model.rotary_fraction = 0.09375 rotates 3 of model.head_dim = 32 dims, which are not whole pairs; \
+             0.0625 (2 dims) or 0.125 (4 dims) would do",
+        ),
+        (
+            &["model.position=rotary", "model.head_dim=31"],
+            "model.rotary_fraction = 1.0 rotates 31 of model.head_dim = 31 dims, which are not whole pairs; 0.9677419 (30 dims) would do",
+        ),
+        (
+            &["model.position=rotary", "model.rotary_base=1"],
+            "model.rotary_base = 1.0 gives no falling frequencies; more than 1 would",
+        ),
+    ]);
+}
+
+#[test]
+fn training_numbers_are_sane() {
+    expect(&[
+        (
+            &["train.sequence_length=129"],
+            "train.sequence_length = 129 is longer than model.context = 128; at most 128 would do",
+        ),
+        (
+            &["train.learning_rate=0"],
+            "train.learning_rate = 0.0 teaches nothing or diverges; more than 0 and at most 1 would do",
+        ),
+        (
+            &["train.min_learning_rate=0.01"],
+            "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.002, from which it falls; at most 0.002 would do",
+        ),
+        (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 would unlearn; 0 or more would do"),
+        (
+            &["train.steps=10", "train.warmup_steps=20"],
+            "train.warmup_steps = 20 is longer than train.steps = 10, so the peak is never reached; at most 10 would do",
+        ),
+        (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; 0 or more would do"),
+        (
+            &["train.weight_decay=1000"],
+            "train.weight_decay = 1000.0 times train.learning_rate = 0.002 is 1 or more, which turns weights over; a smaller product would do",
+        ),
+        (&["train.beta1=1"], "train.beta1 = 1.0 is no decay of a running mean; 0 or more and less than 1 would do"),
+        (&["train.beta2=-0.5"], "train.beta2 = -0.5 is no decay of a running mean; 0 or more and less than 1 would do"),
+        (&["train.epsilon=0"], "train.epsilon = 0.0 does not keep AdamW from dividing by 0; 1e-8 would"),
+        (&["train.clip_norm=-1"], "train.clip_norm = -1.0 is no length; more than 0 would be, or 0 for no clipping"),
+        (
+            &["run.timeout_seconds=0"],
+            "run.timeout_seconds = 0.0 is no time to wait; more than 0 and at most 86400 would do",
+        ),
+        (&["data.path=\"\""], "data.path = \"\" names no file; leave it out for the embedded corpus"),
+        (&["run.folder=\"\""], "run.folder = \"\" names no folder; \"runs/latest\" would do"),
+    ]);
+}
+
+#[test]
+fn enormous_numbers_are_refused_without_overflow() {
+    let huge = "2147483647";
+    for key in [
+        "model.num_layers",
+        "model.hidden",
+        "model.num_heads",
+        "model.head_dim",
+        "model.ffn_hidden",
+        "model.vocabulary",
+    ] {
+        assert!(said(&[&format!("{key}={huge}")]).contains("is more than any model has"), "{key}");
+    }
+    let all: Vec<String> = spec::known_keys().into_iter().map(|key| format!("{key}={huge}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    assert!(said(&all).lines().count() > 10);
+}
+
+#[test]
+fn many_choices_are_cut_to_the_nearest() {
+    assert_eq!(
+        said(&["model.num_heads=240", "model.hidden=240", "model.ffn_hidden=960", "parallelism.tp=7"]).lines().next(),
+        Some("parallelism.tp = 7 does not divide model.num_heads = 240; 2, 3, 4, 5, 6, 8, 10 or 12 would")
+    );
+}
+
+#[test]
+fn one_rank_and_sixteen_are_legal() {
+    for overrides in
+        [["run.ranks=1", "parallelism.microbatch_size=16"], ["parallelism.dp=4", "parallelism.microbatch_size=4"]]
+    {
+        let overrides = overrides.map(str::to_string);
+        let config = RunConfig::load("run.toml", "", &overrides).expect("legal");
+        assert_eq!(check(&config), Ok(()));
+    }
+}

@@ -1,0 +1,242 @@
+//! Run files: what is read, what is said about what cannot be read, and what is written back.
+
+use spec::{
+    Activation, NormKind, Pairing, Position, Recompute, RunConfig, ScheduleKind, ZeroStage, check, unique_parameters,
+};
+
+fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    RunConfig::load("run.toml", text, &overrides)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+/// What is said about a file that is refused.
+fn refused(text: &str, overrides: &[&str]) -> String {
+    load(text, overrides).expect_err("the file is wrong")
+}
+
+#[test]
+fn an_empty_file_is_the_quick_start() {
+    let config = load("", &[]).expect("defaults are legal");
+    assert_eq!(config, RunConfig::quick_start());
+    assert_eq!(check(&config), Ok(()));
+    assert_eq!(config.parallelism.mesh().expect("a mesh").world_size(), 8);
+    let embeddings = (config.model.vocabulary + config.model.context) * config.model.hidden;
+    assert!(unique_parameters(&config.model) - embeddings as u64 >= 1_000_000);
+}
+
+#[test]
+fn the_resolved_file_names_every_value_and_reads_back() {
+    let resolved = RunConfig::quick_start().to_toml();
+    let expected = r#"[model]
+num_layers = 6
+hidden = 128
+num_heads = 4
+num_kv_heads = 4
+head_dim = 32
+ffn_hidden = 512
+vocabulary = 256
+context = 128
+norm = "layer"
+norm_epsilon = 1e-5
+position = "learned"
+activation = "gelu_tanh"
+biases = true
+tied_embeddings = true
+qk_norm = false
+dropout = 0.0
+attention_dropout = 0.0
+init_std = 0.02
+
+[parallelism]
+dp = 2
+tp = 2
+pp = 2
+zero = 1
+schedule = "1f1b"
+microbatch_size = 2
+recompute = "none"
+
+[train]
+steps = 300
+global_batch = 16
+sequence_length = 128
+learning_rate = 0.002
+min_learning_rate = 0.0002
+warmup_steps = 20
+schedule = "cosine"
+weight_decay = 0.1
+beta1 = 0.9
+beta2 = 0.95
+epsilon = 1e-8
+clip_norm = 1.0
+seed = 0
+
+[data]
+tokenizer = "bytes"
+
+[run]
+folder = "runs/latest"
+ranks = 8
+timeout_seconds = 60.0
+"#;
+    assert_eq!(resolved, expected);
+    assert_eq!(load(&resolved, &[]).expect("legal"), RunConfig::quick_start());
+}
+
+#[test]
+fn every_value_is_read_and_survives_writing() {
+    let text = r#"
+[model]
+num_layers = 5
+hidden = 96
+num_heads = 6
+num_kv_heads = 2
+head_dim = 20
+norm = "rms"
+position = "rotary"
+rotary_base = 5e5
+rotary_fraction = 0.3
+rotary_pairing = "interleaved"
+activation = "swiglu"
+ffn_hidden = 250
+biases = false
+tied_embeddings = false
+qk_norm = true
+dropout = 0.1
+vocabulary = 300
+[parallelism]
+dp = 3
+tp = 2
+pp = 2
+zero = 0
+schedule = "gpipe"
+recompute = "full"
+stage_layers = [3, 2]
+microbatch_size = 1
+[train]
+global_batch = 9
+sequence_length = 64
+clip_norm = 0
+seed = 18446744073709551615
+[data]
+path = "a \"quoted\" folder"
+[run]
+timeout_seconds = 2.5
+"#;
+    let config = load(text, &["model.num_layers=5", "train.learning_rate=1e-3"]).expect("legal");
+    assert_eq!(config.model.norm.kind, NormKind::Rms);
+    assert_eq!(config.model.position, Position::Rotary { base: 5e5, rotary_dims: 6, pairing: Pairing::Interleaved });
+    assert_eq!(config.model.activation, Activation::SwiGlu);
+    assert_eq!((config.model.dropout, config.model.attention_dropout), (0.1, 0.1));
+    assert_eq!(config.parallelism.zero, ZeroStage::Off);
+    assert_eq!(config.parallelism.schedule, ScheduleKind::GPipe);
+    assert_eq!(config.parallelism.recompute, Recompute::Full);
+    assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));
+    assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
+    assert_eq!((config.run.ranks, config.run.timeout_seconds), (12, 2.5));
+    assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+}
+
+#[test]
+fn overrides_win_and_need_no_quotes() {
+    let config =
+        load("[model]\nnorm = \"layer\"\n", &["model.norm=rms", "train.steps = 7", "train.steps=8"]).expect("legal");
+    assert_eq!((config.model.norm.kind, config.train.steps), (NormKind::Rms, 8));
+}
+
+#[test]
+fn a_degree_that_is_left_out_follows_from_the_ranks() {
+    let degrees = |overrides: &[&str]| {
+        let config = load("", overrides).expect("legal");
+        (config.parallelism.dp, config.parallelism.tp, config.parallelism.pp)
+    };
+    assert_eq!(degrees(&["run.ranks=8", "parallelism.dp=2", "parallelism.tp=4"]), (2, 4, 1));
+    assert_eq!(degrees(&["run.ranks=8", "parallelism.dp=1", "parallelism.pp=2"]), (1, 4, 2));
+    assert_eq!(degrees(&["run.ranks=4", "parallelism.tp=2"]), (2, 2, 1));
+    assert_eq!(degrees(&["run.ranks=1"]), (1, 1, 1));
+    assert_eq!(degrees(&["parallelism.tp=1"]), (2, 1, 2));
+    assert_eq!(
+        refused("", &["run.ranks=9", "parallelism.tp=2", "parallelism.pp=2"]),
+        "--set run.ranks=9: run.ranks = 9 is not a multiple of parallelism.tp = 2 x parallelism.pp = 2; 8 or 12 would be"
+    );
+}
+
+#[test]
+fn everything_wrong_is_said_at_once_with_its_place() {
+    let text = "[model]\nhiden = 64\nnum_heads = \"four\"\n\n[paralellism]\ntp = 2\n\n[train]\nnum_layers = 3\nglobal_batch = 30\n";
+    assert_eq!(
+        refused(text, &["parallelism.tp=3"]),
+        "run.toml:5:2: [paralellism] is no section; did you mean [parallelism]?\n\
+         run.toml:3:1: model.num_heads = \"four\" is not a whole number from 0 to 2147483647\n\
+         run.toml:2:1: `model.hiden` is no key; did you mean `model.hidden`?\n\
+         run.toml:9:1: `train.num_layers` belongs to [model]; write model.num_layers\n\
+         --set parallelism.tp=3: parallelism.tp = 3 does not divide model.ffn_hidden = 512; 1, 2 or 4 would\n\
+         run.toml:10:1: train.global_batch = 30 is not a multiple of parallelism.dp = 2 x parallelism.microbatch_size = 2; \
+         28 or 32 would be, or parallelism.microbatch_size = 1, 3, 5 or 15"
+    );
+}
+
+#[test]
+fn names_of_megatron_are_answered_with_the_key_here() {
+    assert_eq!(
+        refused("[parallelism]\ntensor_model_parallel_size = 2\n", &[]),
+        "run.toml:2:1: `tensor_model_parallel_size` is `parallelism.tp` here"
+    );
+    assert_eq!(refused("lr = 1e-3\n", &[]), "run.toml:1:1: `lr` is `train.learning_rate` here");
+    assert_eq!(
+        refused("", &["--pipeline-model-parallel-size=4"]),
+        "--set --pipeline-model-parallel-size=4: `--pipeline-model-parallel-size` is `parallelism.pp` here"
+    );
+    assert_eq!(refused("", &["swiglu"]), "--set swiglu: `swiglu` is `model.activation` here (write \"swiglu\")");
+}
+
+#[test]
+fn overrides_that_name_nothing_are_refused() {
+    assert_eq!(refused("", &["tp=2"]), "--set tp=2: `tp` has no section; write parallelism.tp");
+    assert_eq!(refused("", &["steps"]), "--set steps: this has no `=`; write section.key=value");
+    assert_eq!(refused("", &["zebra=1"]), "--set zebra=1: `zebra` has no section; write section.key=value");
+    assert_eq!(refused("", &["modle.norm=rms"]), "--set modle.norm=rms: [modle] is no section; did you mean [model]?");
+    assert_eq!(refused("", &["model.zebra=1"]), "--set model.zebra=1: `model.zebra` is no key");
+}
+
+#[test]
+fn values_of_a_wrong_kind_are_refused() {
+    for (text, expected) in [
+        ("model.biases=1", "model.biases = 1 is not true or false"),
+        ("model.norm=layr", "model.norm = \"layr\" is not \"layer\" or \"rms\""),
+        ("model.num_layers=-1", "model.num_layers = -1 is not a whole number from 0 to 2147483647"),
+        ("model.num_layers=2.0", "model.num_layers = 2.0 is not a whole number from 0 to 2147483647"),
+        ("parallelism.zero=3", "parallelism.zero = 3 is not 0 or 1"),
+        ("train.learning_rate=inf", "train.learning_rate = inf is not a number"),
+        ("train.seed=-1", "train.seed = -1 is not a whole number from 0 to 18446744073709551615"),
+        ("parallelism.stage_layers=6", "parallelism.stage_layers = 6 is not a list of whole numbers such as [3, 3]"),
+        ("data.tokenizer=bpe", "data.tokenizer = \"bpe\" is not \"bytes\""),
+        ("run.folder=3", "run.folder = 3 is not a string"),
+        ("run.folder={}", "run.folder = (a table) is not a string"),
+    ] {
+        assert_eq!(refused("", &[text]), format!("--set {text}: {expected}"));
+    }
+}
+
+#[test]
+fn syntax_errors_are_named_with_their_place() {
+    let said = refused("[model]\nhidden = = 3\n[train]\nsteps = \n", &[]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("run.toml:2:10: this is not TOML: "), "{said}");
+    assert!(lines.iter().any(|line| line.starts_with("run.toml:4:")), "{said}");
+    assert!(refused("[model]\nhidden = 64\nhidden = 65\n", &[]).starts_with("run.toml:3:1: this is not TOML: "));
+}
+
+#[test]
+fn rotary_keys_need_rotary_positions() {
+    assert_eq!(
+        refused("[model]\nrotary_base = 1e4\n", &[]),
+        "run.toml:2:1: model.rotary_base means nothing where model.position = \"learned\"; \
+         write model.position = \"rotary\", or leave it out"
+    );
+    assert_eq!(
+        refused("[model]\nposition = \"rotary\"\nrotary_fraction = 1.5\n", &[]),
+        "run.toml:3:1: model.rotary_fraction = 1.5 is not a share of the head's dims; more than 0 and at most 1 would be"
+    );
+}
