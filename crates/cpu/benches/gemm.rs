@@ -10,7 +10,6 @@ use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
 use cpu::view::{MatMut, MatRef};
 
-#[path = "peak.rs"]
 mod peak;
 
 /// Tokens, inputs and outputs of linear layers: small, medium, a vocabulary head, and those of equality tests.

@@ -1,0 +1,90 @@
+//! Speed of attention on one thread as GFLOP/s and as a share of the machine's peak, counting two per multiply-add on
+//! visible pairs only: `cargo bench -p cpu --bench attention [-- FILTER]`.
+
+use std::time::Instant;
+
+use cpu::attention::{
+    Attention, AttentionBuffers, AttentionShape, Backward, DropoutKey, Forward, attention_backward, attention_forward,
+};
+use cpu::instruction_set::InstructionSet;
+use cpu::meter::Meter;
+use cpu::view::{MatMut, MatRef};
+
+mod peak;
+
+/// Sequences, tokens per sequence, heads, key and value heads, channels per head.
+const SHAPES: [[usize; 5]; 7] = [
+    [4, 256, 4, 4, 64],
+    [1, 1024, 12, 12, 64],
+    [1, 1024, 16, 4, 64],
+    [1, 2048, 4, 4, 128],
+    [4, 64, 12, 12, 64],
+    [2, 32, 12, 4, 12],
+    [2, 16, 12, 12, 4],
+];
+
+/// Seconds of a forward and of a backward pass and the multiply-adds of each, the best of several runs.
+fn measure(attention: &Attention<'_>, instruction_set: InstructionSet) -> [(f64, u64); 2] {
+    let shape = attention.shape;
+    let tokens = shape.sequences * shape.sequence_length;
+    let (q_cols, kv_cols) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
+    let cols = q_cols + 2 * kv_cols;
+    let values = |len: usize| -> Vec<f32> { (0..len).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect() };
+    let (fused, dout) = (values(tokens * cols), values(tokens * q_cols));
+    let (mut out, mut gradients) = (vec![0.0; tokens * q_cols], vec![0.0; tokens * cols]);
+    let mut log_sum_exp = vec![0.0; tokens * shape.heads];
+    let buffers = &mut AttentionBuffers::new();
+    let whole = MatRef::dense(&fused, tokens, cols);
+    let [q, k, v] = [(0, q_cols), (q_cols, kv_cols), (q_cols + kv_cols, kv_cols)]
+        .map(|(col, cols)| whole.block(0, tokens, col, cols));
+    let mut best = [(f64::INFINITY, 0); 2];
+    // Small shapes take microseconds: more runs find their best.
+    for _ in 0..(200_000 / (tokens * q_cols)).max(8) * 4 {
+        let meter = Meter::new();
+        let start = Instant::now();
+        let view = MatMut::dense(&mut out, tokens, q_cols);
+        let forward = Forward { q, k, v, out: view, log_sum_exp: &mut log_sum_exp };
+        attention_forward(attention, forward, buffers, instruction_set, &meter);
+        best[0] = (best[0].0.min(start.elapsed().as_secs_f64()), meter.multiply_adds());
+
+        let meter = Meter::new();
+        let start = Instant::now();
+        let (dq, rest) = MatMut::dense(&mut gradients, tokens, cols).split_at_col(q_cols);
+        let (dk, dv) = rest.split_at_col(kv_cols);
+        let out = MatRef::dense(&out, tokens, q_cols);
+        let dout = MatRef::dense(&dout, tokens, q_cols);
+        let backward = Backward { q, k, v, out, log_sum_exp: &log_sum_exp, dout, dq, dk, dv };
+        attention_backward(attention, backward, buffers, instruction_set, &meter);
+        best[1] = (best[1].0.min(start.elapsed().as_secs_f64()), meter.multiply_adds());
+    }
+    best
+}
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let key = DropoutKey { seed: 1, step: 2, site: 3, first_token: 0, first_channel: 0, probability: 0.1 };
+    for instruction_set in InstructionSet::available() {
+        if instruction_set == InstructionSet::Scalar {
+            continue;
+        }
+        let peak = peak::gflops(instruction_set);
+        println!("{instruction_set:?}: peak {peak:.1} GFLOP/s");
+        for [sequences, sequence_length, heads, kv_heads, head_dim] in SHAPES {
+            let shape = AttentionShape { sequences, sequence_length, heads, kv_heads, head_dim };
+            let causal: Vec<_> = (0..sequences).flat_map(|_| (0..sequence_length as i32).map(|i| [0, i + 1])).collect();
+            for dropout in [None, Some(key)] {
+                let with = if dropout.is_some() { "dropout" } else { "" };
+                let name = format!("{sequences} x {sequence_length}, {heads}/{kv_heads} heads of {head_dim} {with}");
+                if filter.as_ref().is_some_and(|filter| !name.contains(filter)) {
+                    continue;
+                }
+                let attention = Attention { shape, visible: &causal, scale: 1.0 / (head_dim as f32).sqrt(), dropout };
+                let speeds = measure(&attention, instruction_set).map(|(seconds, multiply_adds)| {
+                    let gflops = 2.0 * multiply_adds as f64 / seconds / 1e9;
+                    format!("{gflops:6.1} ({:2.0} %)", 100.0 * gflops / peak)
+                });
+                println!("{name:40} forward {} backward {}", speeds[0], speeds[1]);
+            }
+        }
+    }
+}

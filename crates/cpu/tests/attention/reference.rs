@@ -1,0 +1,193 @@
+//! Attention and its gradient from the definition in f64, with bounds on the error of an f32 computation.
+//!
+//! Bounds are to first order in u = 2^-24, times 1.1 for the rest. A sum of n products as chains over tiles of t terms
+//! has a relative error of at most (t + n / t) u with respect to the sum of magnitudes. `exp` has 1 ulp = 2 u.
+
+use cpu::attention::{Attention, KEYS, QUERIES};
+use philox::{key_of_seed, philox4x32_10, probability_threshold};
+
+const U: f64 = f32::EPSILON as f64 / 2.0;
+
+/// f64 copies of the operands, dense `[tokens, heads, head_dim]`.
+#[derive(Clone)]
+pub struct Operands {
+    pub q: Vec<f64>,
+    pub k: Vec<f64>,
+    pub v: Vec<f64>,
+    pub dout: Vec<f64>,
+}
+
+/// A value per element and how far an f32 result may be from it.
+#[derive(Clone)]
+pub struct Bounded {
+    pub values: Vec<f64>,
+    pub bounds: Vec<f64>,
+}
+
+impl Bounded {
+    fn zeros(len: usize) -> Self {
+        Self { values: vec![0.0; len], bounds: vec![0.0; len] }
+    }
+
+    fn add(&mut self, at: usize, value: f64, bound: f64) {
+        self.values[at] += value;
+        self.bounds[at] += bound;
+    }
+
+    /// The largest share of a bound that an f32 result uses; panics if it uses more than all.
+    pub fn assert_holds(&self, results: &[f32], name: &str) -> f64 {
+        assert_eq!(results.len(), self.values.len());
+        let mut largest = 0.0f64;
+        for (at, (result, value)) in results.iter().zip(&self.values).enumerate() {
+            let error = (f64::from(*result) - value).abs();
+            let bound = 1.1 * self.bounds[at] + 1e-37;
+            assert!(
+                error <= bound || f64::from(*result) == *value,
+                "{name}[{at}] is {result}, should be {value} within {bound}"
+            );
+            largest = largest.max(error / bound);
+        }
+        largest
+    }
+}
+
+pub struct Results {
+    pub out: Bounded,
+    pub log_sum_exp: Bounded,
+    pub dq: Bounded,
+    pub dk: Bounded,
+    pub dv: Bounded,
+}
+
+/// Everything about one query of one head.
+struct Query {
+    q_at: usize,
+    lse_at: usize,
+    /// Per visible key: its element of k and v, score and factor of dropout.
+    keys: Vec<(usize, f64, f64)>,
+    lse: f64,
+    /// Error of a score, of the log-sum-exp, and relative error of an output's sums.
+    score_error: f64,
+    lse_error: f64,
+    out_error: f64,
+    /// Largest magnitude of score - lse.
+    range: f64,
+}
+
+fn keep_factor(attention: &Attention<'_>, token: usize, head: usize, key: usize) -> f64 {
+    let Some(dropout) = attention.dropout else { return 1.0 };
+    let counter = [
+        (key / 4) as u32 | (dropout.first_channel + head as u32) << 16,
+        (dropout.first_token + token as u64) as u32,
+        dropout.step,
+        dropout.site,
+    ];
+    let word = philox4x32_10(counter, key_of_seed(dropout.seed))[key % 4];
+    if word >= probability_threshold(dropout.probability) { 1.0 / (1.0 - f64::from(dropout.probability)) } else { 0.0 }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> (f64, f64) {
+    a.iter().zip(b).fold((0.0, 0.0), |(sum, size), (a, b)| (sum + a * b, size + (a * b).abs()))
+}
+
+fn query(attention: &Attention<'_>, operands: &Operands, token: usize, head: usize) -> Query {
+    let shape = attention.shape;
+    let (length, d) = (shape.sequence_length, shape.head_dim);
+    let kv_head = head / (shape.heads / shape.kv_heads);
+    let q_at = (token * shape.heads + head) * d;
+    let scale = f64::from(attention.scale);
+    let [first, last] = attention.visible[token];
+    let mut score_error = 0.0f64;
+    let mut keys = Vec::new();
+    for position in first.max(0)..last.min(length as i32) {
+        let key_token = token / length * length + position as usize;
+        let k_at = (key_token * shape.kv_heads + kv_head) * d;
+        let (score, size) = dot(&operands.q[q_at..q_at + d], &operands.k[k_at..k_at + d]);
+        // The scaled query is rounded, then a chain of d.
+        score_error = score_error.max((d + 1) as f64 * U * scale * size);
+        keys.push((k_at, score * scale, keep_factor(attention, token, head, position as usize)));
+    }
+    let max = keys.iter().map(|(_, score, _)| *score).fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = keys.iter().map(|(_, score, _)| (score - max).exp()).sum();
+    let lse = if keys.is_empty() { f64::NEG_INFINITY } else { max + sum.ln() };
+    let range = keys.iter().map(|(_, score, _)| (score - lse).abs()).fold(0.0, f64::max);
+    let tiles = (length / KEYS + 2) as f64;
+    // A power: its score, the subtraction and exp. A sum of them: a chain per tile, and per tile a decay and an addition.
+    let power_error = score_error + (range + 2.0) * U;
+    let sum_error = power_error + (KEYS as f64 + tiles * (range + 4.0)) * U;
+    Query {
+        q_at,
+        lse_at: token * shape.heads + head,
+        keys,
+        lse,
+        score_error,
+        // The logarithm of the sum (1 ulp), added to the maximum.
+        lse_error: sum_error + if lse.is_finite() { (3.0 * sum.ln().abs() + lse.abs()) * U } else { 0.0 },
+        // Numerator and denominator, the factor's two roundings and its product.
+        out_error: 2.0 * sum_error + 4.0 * U,
+        range,
+    }
+}
+
+/// Outputs and gradients with bounds.
+pub fn compute(attention: &Attention<'_>, operands: &Operands) -> Results {
+    let shape = attention.shape;
+    let tokens = shape.sequences * shape.sequence_length;
+    let (q_len, kv_len) = (tokens * shape.heads * shape.head_dim, tokens * shape.kv_heads * shape.head_dim);
+    let mut results = Results {
+        out: Bounded::zeros(q_len),
+        log_sum_exp: Bounded::zeros(tokens * shape.heads),
+        dq: Bounded::zeros(q_len),
+        dk: Bounded::zeros(kv_len),
+        dv: Bounded::zeros(kv_len),
+    };
+    for token in 0..tokens {
+        for head in 0..shape.heads {
+            let query = query(attention, operands, token, head);
+            forward(&query, operands, shape.head_dim, &mut results);
+            backward(attention, &query, operands, &mut results);
+        }
+    }
+    results
+}
+
+fn forward(query: &Query, operands: &Operands, d: usize, results: &mut Results) {
+    results.log_sum_exp.add(query.lse_at, query.lse, query.lse_error);
+    for (k_at, score, factor) in &query.keys {
+        let weight = (score - query.lse).exp() * factor;
+        for i in 0..d {
+            let product = weight * operands.v[k_at + i];
+            results.out.add(query.q_at + i, product, product.abs() * query.out_error);
+        }
+    }
+}
+
+fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, results: &mut Results) {
+    let shape = attention.shape;
+    let (d, q_at) = (shape.head_dim, query.q_at);
+    let scale = f64::from(attention.scale);
+    let dout = &operands.dout[q_at..q_at + d];
+    let (delta, delta_size) = dot(dout, &results.out.values[q_at..q_at + d]);
+    let out_bounds = &results.out.bounds[q_at..q_at + d];
+    let delta_error = d as f64 * U * delta_size + dot(dout, out_bounds).1;
+    let tiles = (shape.sequence_length / KEYS + 2) as f64;
+    let blocks = ((shape.sequence_length / QUERIES + 1) * shape.heads / shape.kv_heads) as f64;
+    // Of a probability that is computed again, and of the sums over keys and over queries.
+    let p_error = query.score_error + query.lse_error + (query.range + 2.0) * U;
+    let (key_sum_error, query_sum_error) = ((KEYS as f64 + tiles) * U, (QUERIES as f64 + blocks) * U);
+    for (k_at, score, factor) in &query.keys {
+        let p = (score - query.lse).exp();
+        let (dp, dp_size) = dot(dout, &operands.v[*k_at..k_at + d]);
+        let gradient = factor * dp - delta;
+        let ds = p * gradient * scale;
+        let inner = factor * dp_size * (d as f64 + 3.0) * U + delta_error + U * gradient.abs();
+        let ds_error = ds.abs() * (p_error + 3.0 * U) + p * scale * inner;
+        for (i, dout) in dout.iter().enumerate() {
+            let (k, q) = (operands.k[k_at + i], operands.q[q_at + i]);
+            results.dq.add(q_at + i, ds * k, k.abs() * (ds_error + ds.abs() * key_sum_error));
+            results.dk.add(k_at + i, ds * q, q.abs() * (ds_error + ds.abs() * query_sum_error));
+            let value = p * factor * dout;
+            results.dv.add(k_at + i, value, value.abs() * (p_error + 3.0 * U + query_sum_error));
+        }
+    }
+}
