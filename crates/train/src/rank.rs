@@ -120,7 +120,7 @@ impl<'a> Rank<'a> {
 
     fn initialise(&self) -> Result<(), DeviceError> {
         let (device, seed) = (&*self.device, self.setup.train.seed);
-        self.constants.initialize(device, Stream::Compute, &self.setup.model)?;
+        self.constants.initialise(device, Stream::Compute, &self.setup.model)?;
         for state in self.units.values() {
             model::initialize::initialize(device, Stream::Compute, &state.layout, state.params, seed, self.tensor)?;
         }

@@ -42,6 +42,18 @@ pub enum SetupError {
     /// The schedule does not fit the pipeline.
     #[error(transparent)]
     Compile(#[from] CompileError),
+    /// The microbatches do not make the batch.
+    #[error(
+        "a global batch of {global_batch} sequences is no multiple of dp {dp} x microbatch size {microbatch_size}; change one of the three"
+    )]
+    Batch {
+        /// Sequences per step.
+        global_batch: usize,
+        /// Replicas.
+        dp: usize,
+        /// Sequences per microbatch.
+        microbatch_size: usize,
+    },
     /// A unit's code could not be recorded.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -61,11 +73,15 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn new(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let num_microbatches = parallelism.num_microbatches(train.global_batch);
+        let (global_batch, dp, microbatch_size) = (train.global_batch, parallelism.dp, parallelism.microbatch_size);
+        if global_batch == 0 || !global_batch.is_multiple_of(dp * microbatch_size) {
+            return Err(SetupError::Batch { global_batch, dp, microbatch_size });
+        }
+        let num_microbatches = parallelism.num_microbatches(global_batch);
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
         // All tensor-parallel ranks need equally many bytes, so the first stands for all.
         let tp = TensorParallel { size: parallelism.tp, position: 0 };
-        let footprints = model::footprints(&model, tp, shape, Purpose::Train, parallelism.recompute)?;
+        let footprints = model::footprints(&model, tp, shape, Purpose::Train)?;
         let stages = match &parallelism.stage_layers {
             Some(layers) => StageSplit::given(layers, model.num_layers, parallelism.pp)?,
             None => split_stages(model.num_layers, parallelism.pp, unit_work(&model, &parallelism, shape)?)?,
@@ -134,7 +150,6 @@ fn unit_work(model: &ModelSpec, parallelism: &Parallelism, shape: MicrobatchShap
         tp: TensorParallel { size: parallelism.tp, position: 0 },
         shape,
         purpose: Purpose::Train,
-        recompute: parallelism.recompute,
         write: Write::Accumulate,
     };
     let work = |kind: UnitKind| -> Result<u64, RecordError> {
