@@ -3,7 +3,7 @@
 //! Bandwidth: a 64 MiB all-reduce over two ranks beside two threads that copy 64 MiB each, which is
 //! what the memory of the machine allows. Latency: small all-reduces, where waking threads costs most.
 
-use comm::{ChannelId, Communicator, GroupCommunicator, Timeouts, Transport, run_world};
+use comm::{ChannelId, GroupCommunicator, Timeouts, Transport, run_world};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};

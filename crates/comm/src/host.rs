@@ -8,7 +8,7 @@ use device::{Arena, DeviceError, Dtype, Reduction, Stream, Tensor};
 use mesh::Group;
 
 use crate::channel::Channel;
-use crate::communicator::{Communicator as _, GroupCommunicator};
+use crate::communicator::GroupCommunicator;
 use crate::error::CommError;
 use crate::tag::ChannelId;
 use crate::transport::{SendHandle, Transport};

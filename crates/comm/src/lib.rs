@@ -6,7 +6,8 @@
 //!   threads without copying: a sender lends its memory, a receiver reads it in place.
 //! - [`collectives`] are written once over any transport. Every sum is taken in rank order,
 //!   `((x0 + x1) + x2) + ...`, so its bits depend neither on timing nor on how a buffer was cut.
-//! - [`Communicator`] is what layers and the executor see: the collectives of one group.
+//! - [`HostCommunicator`] is what layers and the executor see: the collectives of one group over tensors in host memory
+//!   (a [`device::Communicator`]); [`GroupCommunicator`] is the same over slices.
 //!   [`Channel`] carries the point-to-point messages of pipelines.
 //!
 //! Every wait parks the thread and has a deadline. A rank that fails calls [`Transport::abort`]
@@ -15,7 +16,7 @@
 //! [`Counting`]), never switches inside one.
 //!
 //! ```
-//! use comm::{ChannelId, Communicator, GroupCommunicator, Timeouts, run_world};
+//! use comm::{ChannelId, GroupCommunicator, Timeouts, run_world};
 //! use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 //! use std::time::Duration;
 //!
@@ -44,7 +45,7 @@ mod transport;
 mod wrappers;
 
 pub use channel::Channel;
-pub use communicator::{Communicator, GroupCommunicator};
+pub use communicator::GroupCommunicator;
 pub use error::{AbortCause, CommError};
 pub use host::{GroupChannels, HostCommunicator};
 pub use operation::Operation;

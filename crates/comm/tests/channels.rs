@@ -5,7 +5,7 @@
 mod worlds;
 
 use comm::collectives::{Traffic, traffic};
-use comm::{Channel, ChannelId, Communicator, Counting, GroupCommunicator, Operation, Transport};
+use comm::{Channel, ChannelId, Counting, GroupCommunicator, Operation, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
 use std::sync::Arc;
 use worlds::{communicator, everybody, input, run};

@@ -4,7 +4,7 @@
 
 mod worlds;
 
-use comm::{CommError, Communicator};
+use comm::CommError;
 use mesh::even_split;
 use proptest::prelude::*;
 use worlds::{bits, communicator, input, patient, run, serial};

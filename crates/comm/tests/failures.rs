@@ -8,7 +8,7 @@
 mod worlds;
 
 use comm::faults::{Fault, Faulty};
-use comm::{AbortCause, Channel, ChannelId, CommError, Communicator, Operation, Timeouts, Transport, run_world};
+use comm::{AbortCause, Channel, ChannelId, CommError, Operation, Timeouts, Transport, run_world};
 use mesh::{AxisSet, Rank};
 use std::sync::Arc;
 use std::time::Duration;
