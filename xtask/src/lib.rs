@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod corpus;
 pub mod dependencies;
 pub mod repository;
 pub mod rust_code;

@@ -2,17 +2,23 @@
 
 use std::process::ExitCode;
 
-use xtask::{repository::Repository, tidy};
+use xtask::{
+    corpus,
+    repository::{self, Repository},
+    tidy,
+};
 
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
 
 commands:
-  tidy    check sizes, dependency edges, names and words of the whole repository";
+  tidy    check sizes, dependency edges, names and words of the whole repository
+  corpus  make the embedded corpus anew from the repository as it is";
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
     let outcome = match command.as_str() {
         "tidy" => run_tidy(),
+        "corpus" => run_corpus(),
         _ => Err(USAGE.to_string()),
     };
     match outcome {
@@ -35,4 +41,11 @@ fn run_tidy() -> Result<String, String> {
     }
     let lines: Vec<String> = findings.iter().map(tidy::Finding::to_string).collect();
     Err(lines.join("\n"))
+}
+
+fn run_corpus() -> Result<String, String> {
+    let text = corpus::make(&Repository::open()?);
+    let path = repository::root().join(corpus::PATH);
+    std::fs::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(format!("{}: {} bytes", corpus::PATH, text.len()))
 }

@@ -10,8 +10,15 @@ use crate::rust_code::{code_only, function_lengths};
 const MAX_FILE_LINES: usize = 600;
 /// Longest function.
 const MAX_FUNCTION_LINES: usize = 80;
+/// Functions that may be longer, because they are one exhaustive match: `(file, function)`.
+const LONG_MATCHES: &[(&str, &str)] = &[("crates/cpu/src/execute.rs", "execute")];
 /// Files and folders that may contain unsafe code: shared memory, the arena, kernels.
-const UNSAFE_ALLOWED: &[&str] = &["crates/device/src/arena.rs", "crates/comm/src/shared_memory.rs", "crates/cpu/"];
+const UNSAFE_ALLOWED: &[&str] = &[
+    "crates/device/src/arena.rs",
+    "crates/comm/src/host.rs",
+    "crates/comm/src/threads/shared_memory.rs",
+    "crates/cpu/",
+];
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
 /// Macros that stand for code that is not there.
@@ -82,6 +89,9 @@ fn sizes(file: &SourceFile, text: &str) -> Vec<Finding> {
         findings.push(Finding { path: file.path.clone(), line: 0, message });
     }
     for function in function_lengths(text).into_iter().filter(|function| function.lines > MAX_FUNCTION_LINES) {
+        if LONG_MATCHES.contains(&(file.path.as_str(), function.name.as_str())) {
+            continue;
+        }
         let message = format!("function {} has {} lines; at most {MAX_FUNCTION_LINES}", function.name, function.lines);
         findings.push(Finding { path: file.path.clone(), line: function.line, message });
     }

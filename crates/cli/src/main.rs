@@ -1,2 +1,32 @@
 //! The `pleach` command.
-fn main() {}
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod check;
+mod failure;
+mod figures;
+mod input;
+mod progress;
+mod run_folder;
+mod train;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.command {
+        Command::Train(arguments) => train::train(arguments),
+        Command::Check(arguments) => check::check(arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit_code()
+        }
+    }
+}

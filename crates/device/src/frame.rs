@@ -29,6 +29,11 @@ impl Frame {
         Frame::new(0, usize::MAX)
     }
 
+    /// A frame outside of every arena: tensors can be laid out in it, and a device that is asked to touch one fails.
+    pub fn nowhere() -> Frame {
+        Frame::new(1 << 62, usize::MAX)
+    }
+
     /// The next `[rows, cols]`. Exceeding the section is a fault of the memory plan, never of the user.
     pub fn tensor(&self, rows: usize, cols: usize, dtype: Dtype) -> Tensor {
         let offset = self.used_bytes.get();

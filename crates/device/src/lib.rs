@@ -22,6 +22,7 @@ pub use error::DeviceError;
 pub use frame::Frame;
 pub use meta::{MetaCommunicator, MetaDevice, Record};
 pub use op::{
-    AdamWUpdate, AttentionShape, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NormBackward, Op, Orientation, SUM_WORDS, Write,
+    AdamWUpdate, AttentionShape, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NormBackward, Op, Orientation,
+    SUM_WORDS, Write,
 };
 pub use tensor::{Dtype, Tensor};

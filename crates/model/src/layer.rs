@@ -15,7 +15,7 @@ use crate::context::{Batch, Context, DropoutSite};
 use crate::feed_forward::{FeedForward, FeedForwardPending, FeedForwardSaved};
 use crate::norm::NormSaved;
 use crate::placement::Residual;
-use crate::saved::{Keep, SavedFrames};
+use crate::saved::SavedFrames;
 
 /// Layer `number` on one microbatch.
 #[derive(Clone, Copy)]
@@ -69,7 +69,7 @@ impl LayerSaved {
 }
 
 impl Layer<'_> {
-    /// `output[T, D]` assigned from `input[T, D]`.
+    /// `output[T, D]` assigned from `input[T, D]`; leaves in `frames` what the backward passes read.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -78,15 +78,13 @@ impl Layer<'_> {
         params: &LayerParams,
         input: Residual,
         output: Residual,
-        keep: Keep,
+        frames: SavedFrames,
     ) -> Result<(), DeviceError> {
-        let scratch = self.context.scratch;
-        match keep {
-            Keep::ForBackward(frames) => self.forward_into(params, input, output, frames),
-            Keep::Nothing => scratch.scoped(|| {
-                self.forward_into(params, input, output, SavedFrames { until_input: scratch, until_weight: scratch })
-            }),
-        }
+        let saved = LayerSaved::place(frames, self.context);
+        self.fill(params, input, &saved)?;
+        let block = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
+        let (bias, dropout) = (params.feed_forward.down.bias, self.feed_forward_dropout());
+        self.add(saved.middle(), block, bias, dropout)
     }
 
     /// Fills the saved set from `input` again, without the output: the same bits as [`Layer::forward`] leaves there.
@@ -166,20 +164,6 @@ impl Layer<'_> {
         self.attention().backward_weight(&gradients.attention, tensors, normed, dy, write)?;
         let (stats, dy) = (saved.attention_norm.stats, pending.attention.input());
         gradients.attention_norm.backward_weight(context, input, stats, dy, write)
-    }
-
-    fn forward_into(
-        &self,
-        params: &LayerParams,
-        input: Residual,
-        output: Residual,
-        frames: SavedFrames,
-    ) -> Result<(), DeviceError> {
-        let saved = LayerSaved::place(frames, self.context);
-        self.fill(params, input, &saved)?;
-        let block = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
-        let (bias, dropout) = (params.feed_forward.down.bias, self.feed_forward_dropout());
-        self.add(saved.middle(), block, bias, dropout)
     }
 
     /// Everything up to the input of the feed-forward block's activation.

@@ -33,4 +33,4 @@ pub use initialize::{TensorParallel, initialize};
 pub use layer::Layer;
 pub use placement::Residual;
 pub use recording::{Phase, RecordCase, RecordError, UnitRecord, footprints, record_unit};
-pub use saved::{Keep, SavedFrames};
+pub use saved::SavedFrames;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use device::{DeviceError, Frame, MetaCommunicator, MetaDevice, Record, Stream, Write};
 use program::{Footprint, Footprints, Purpose};
 use spec::unit::{Tied, UnitKind};
-use spec::{ModelSpec, Recompute, Unit, UnitLayout};
+use spec::{ModelSpec, Unit, UnitLayout};
 use thiserror::Error;
 
 use crate::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
@@ -16,7 +16,7 @@ use crate::head::{Head, HeadGradients};
 use crate::initialize::TensorParallel;
 use crate::layer::Layer;
 use crate::placement::Residual;
-use crate::saved::{Keep, SavedFrames};
+use crate::saved::SavedFrames;
 
 /// Why a unit could not be recorded.
 #[derive(Debug, Error)]
@@ -40,8 +40,6 @@ pub struct RecordCase<'a> {
     pub shape: MicrobatchShape,
     /// Training, evaluation or generation.
     pub purpose: Purpose,
-    /// Whether forward passes keep what backward passes read.
-    pub recompute: Recompute,
     /// Whether gradients are assigned, as on a step's first microbatch, or accumulated.
     pub write: Write,
 }
@@ -99,7 +97,7 @@ pub fn record_unit(case: &RecordCase, kind: UnitKind, phase: Phase) -> Result<Un
 
 /// Bytes of every unit kind for one microbatch on one tensor-parallel rank.
 ///
-/// With [`Recompute::Full`] the saved bytes are those that the recomputation fills; the forward pass holds them in scratch.
+/// Saved bytes are those that the forward pass writes, whatever the purpose and whether or not they are kept behind it.
 ///
 /// # Errors
 /// As [`record_unit`].
@@ -108,9 +106,8 @@ pub fn footprints(
     tp: TensorParallel,
     shape: MicrobatchShape,
     purpose: Purpose,
-    recompute: Recompute,
 ) -> Result<Footprints, RecordError> {
-    let case = RecordCase { model, tp, shape, purpose, recompute, write: Write::Accumulate };
+    let case = RecordCase { model, tp, shape, purpose, write: Write::Accumulate };
     let measured = |place: &dyn Fn(&Frame)| {
         let frame = Frame::measuring();
         place(&frame);
@@ -251,16 +248,8 @@ impl<'a> Recorder<'a> {
         let layer = Layer { context: &context, batch: &batch, number: 0 };
         let (input, output, saved) = (self.activation(), self.activation(), self.saved());
         match phase {
-            Phase::Forward => {
-                let keep = match (self.case.purpose, self.case.recompute) {
-                    (Purpose::Train, Recompute::None) => Keep::ForBackward(saved),
-                    (Purpose::Train, Recompute::Full) | (Purpose::Evaluate | Purpose::Generate, _) => Keep::Nothing,
-                };
-                layer.forward(&params, input, output, keep)?;
-            }
-            Phase::Recompute if self.is_training() && self.case.recompute == Recompute::Full => {
-                layer.recompute(&params, input, saved)?;
-            }
+            Phase::Forward => layer.forward(&params, input, output, saved)?,
+            Phase::Recompute if self.is_training() => layer.recompute(&params, input, saved)?,
             Phase::BackwardInput if self.is_training() => {
                 layer.backward_input(&params, input, output, self.activation(), saved, &self.pending)?;
             }

@@ -2,7 +2,8 @@
 
 use device::Frame;
 
-/// The two sections of a microbatch's saved activations. Each call of a unit gets frames from which nothing was taken
+/// The two sections of a microbatch's saved activations. A pass that keeps nothing (evaluation, generation, or one that is
+/// computed again) writes them too, and they are given back as soon as it ends. Each call of a unit gets frames from which nothing was taken
 /// yet: forward and backward passes lay out the same tensors in them, and so find the same places.
 #[derive(Clone, Copy, Debug)]
 pub struct SavedFrames<'a> {
@@ -10,14 +11,4 @@ pub struct SavedFrames<'a> {
     pub until_input: &'a Frame,
     /// Given back after the backward pass of the weights.
     pub until_weight: &'a Frame,
-}
-
-/// What a forward pass keeps.
-#[derive(Clone, Copy, Debug)]
-pub enum Keep<'a> {
-    /// Everything that the backward passes read.
-    ForBackward(SavedFrames<'a>),
-    /// Nothing: evaluation, generation, or a pass that is computed again before the backward pass. What must live between
-    /// operations lives in the scratch frame.
-    Nothing,
 }

@@ -15,11 +15,13 @@ pub mod passes;
 pub mod place;
 pub mod placement;
 mod program;
+pub mod program_set;
 mod rules;
 pub mod schedule;
 pub mod sizes;
 pub mod stages;
 pub mod value;
+pub mod verify;
 pub mod violation;
 
 pub use effects::{Effects, Partner, Stream};
@@ -30,8 +32,10 @@ pub use memory::{Category, Extent, MemoryPlan, PlannedLife, RankPlan, plan_memor
 pub use passes::{CompileError, CompileInput, compile, save_instrs};
 pub use place::{Place, State};
 pub use program::Program;
+pub use program_set::{ProgramSet, ProgramSetError};
 pub use schedule::{Cell, CellKind, Schedule};
 pub use sizes::{Sizes, StateBytes};
 pub use stages::{StageError, StageSplit, UnitWork, split_stages};
 pub use value::{Value, Values};
+pub use verify::{ContributionOrder, Demands, Verified, verify};
 pub use violation::{Rule, Violation};

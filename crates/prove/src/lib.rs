@@ -4,6 +4,11 @@
 
 pub mod class;
 pub mod distance;
+pub mod models;
+pub mod runner;
+pub mod text;
 
 pub use class::EqualityClass;
 pub use distance::{Distance, Outcome, Tensors};
+pub use runner::{Layout, ProofError, outcome_of, thread_engine};
+pub use text::{Labels, ProofText};

@@ -7,7 +7,6 @@ use model::embedding::Embedding;
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
 use model::placement::Residual;
-use model::saved::Keep;
 use program::Instr;
 use spec::{Microbatch, Unit};
 
@@ -55,11 +54,11 @@ impl Rank<'_> {
     }
 
     fn owner(&self, unit: Unit) -> usize {
-        self.stage.train.place.owner(unit).unwrap_or_default()
+        self.program.place.owner(unit).unwrap_or_default()
     }
 
     fn owner_of_next(&self, unit: Unit) -> usize {
-        self.stage.train.place.next(unit).map_or(0, |next| self.owner(next))
+        self.program.place.next(unit).map_or(0, |next| self.owner(next))
     }
 
     fn load(&mut self, microbatch: Microbatch) -> Result<(), DeviceError> {
@@ -80,7 +79,7 @@ impl Rank<'_> {
                 let saved = activations.saved(unit, microbatch);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
                 let layer = Layer { context, batch, number: *number };
-                layer.forward(&pair.params, input, output, Keep::ForBackward(saved.frames()))
+                layer.forward(&pair.params, input, output, saved.frames())
             }
             Bound::Head(pair) => {
                 let gradients = HeadGradients {
@@ -118,13 +117,13 @@ impl Rank<'_> {
     fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        let pending = activations.pending(unit, microbatch);
         match &self.bound[&unit] {
             Bound::Embedding(_) => {
+                let pending = activations.pending(unit, microbatch);
                 Embedding { context, batch }.backward_input(activations.output_grad(unit, microbatch), &pending)
             }
             Bound::Layer(number, pair) => {
-                let saved = activations.saved(unit, microbatch);
+                let (saved, pending) = (activations.saved(unit, microbatch), activations.pending(unit, microbatch));
                 let layer = Layer { context, batch, number: *number };
                 layer.backward_input(
                     &pair.params,
@@ -147,14 +146,16 @@ impl Rank<'_> {
         let write = self.gradient_write(unit);
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        let pending = activations.pending(unit, microbatch);
         let output_grad = activations.output_grad(unit, microbatch);
         match &self.bound[&unit] {
             Bound::Embedding(pair) => {
+                let pending = activations.pending(unit, microbatch);
                 Embedding { context, batch }.backward_weight(&pair.gradients, output_grad, &pending, write)
             }
             Bound::Layer(number, pair) => {
-                let (saved, input) = (activations.saved(unit, microbatch), self.input(unit, microbatch));
+                let (saved, pending) =
+                    (activations.saved_until_weight(unit, microbatch), activations.pending(unit, microbatch));
+                let input = self.input(unit, microbatch);
                 let layer = Layer { context, batch, number: *number };
                 layer.backward_weight(&pair.gradients, input, output_grad, saved.frames(), &pending, write)
             }

@@ -24,6 +24,6 @@ pub use engine::{Engine, Groups, RankEngine};
 pub use failure::{RankFailure, TrainError};
 pub use observer::{Observer, StepReport, Wish};
 pub use run::{Ending, Ports, run};
-pub use setup::{Setup, StageSetup};
+pub use setup::{Setup, SetupError};
 pub use sink::{TensorMap, TensorSink};
 pub use thread_engine::ThreadEngine;

@@ -69,6 +69,11 @@ impl Activations<'_> {
         }
     }
 
+    /// As [`Activations::saved`] when the backward pass of the input is done: its part is gone.
+    pub fn saved_until_weight(&self, unit: Unit, microbatch: Microbatch) -> Saved {
+        Saved { until_input: Frame::nowhere(), until_weight: self.frame(Value::SavedUntilWeight { unit, microbatch }) }
+    }
+
     fn frame(&self, value: Value) -> Frame {
         frame_of(value, self.plan.place(value, self.at))
     }

@@ -51,12 +51,12 @@ fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: TensorP
 }
 
 /// Moves a local box to its global place; rows that only pad the vocabulary are cut off.
-fn global_piece(
-    param: &ParamSpec,
+fn global_piece<'a>(
+    param: &'a ParamSpec,
     local: &Region,
     (first_row, first_col): (usize, usize),
     elements: Range<usize>,
-) -> Option<Piece<'_>> {
+) -> Option<Piece<'a>> {
     let (global_rows, _) = param.matrix_shape();
     let row = local.start[0] + first_row;
     let rows = local.extent[0].min(global_rows.saturating_sub(row));

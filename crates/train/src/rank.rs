@@ -8,14 +8,14 @@ use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
 use model::{Constants, Context, DropoutRun};
-use program::{RankPlan, Value};
+use program::{Program, RankPlan, Value};
 use spec::Unit;
 
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::engine::{Groups, RankEngine};
 use crate::memory::{self, Activations};
 use crate::reduce;
-use crate::setup::{Setup, StageSetup};
+use crate::setup::Setup;
 use crate::state::{UnitState, updated_elements};
 
 /// A computing unit's parameters and gradient accumulators, bound to places.
@@ -42,8 +42,10 @@ pub struct Pair<T> {
 pub struct Rank<'a> {
     /// The run.
     pub setup: &'a Setup,
-    /// This rank's programs and plan.
-    pub stage: &'a StageSetup,
+    /// What this rank does in a step.
+    pub program: &'a Program,
+    /// Where its values lie.
+    pub plan: &'a RankPlan,
     /// Where tokens come from.
     pub source: &'a dyn TokenSource,
     /// Executes operations.
@@ -83,20 +85,22 @@ impl<'a> Rank<'a> {
         source: &'a dyn TokenSource,
         engine: RankEngine,
     ) -> Result<Rank<'a>, OpenError> {
-        let stage = &setup.stages[coord.along(Axis::Pp)];
+        let stage = coord.along(Axis::Pp);
+        let (program, plan) = (setup.program(stage), setup.plan(stage));
         let tensor = TensorParallel { size: setup.parallelism.tp, position: coord.along(Axis::Tp) };
         let replica = coord.position(AxisSet::DATA);
-        let units = unit_states(setup, stage, replica);
-        let bound = bind_units(setup, stage, &units)?;
-        let section = stage.plan.scratch();
+        let units = unit_states(setup, program, plan, replica);
+        let bound = bind_units(setup, program, &units)?;
+        let section = plan.scratch();
         let rank = Rank {
             setup,
-            stage,
+            program,
+            plan,
             source,
             device: engine.device,
             groups: engine.groups,
             bound,
-            constants: memory::constants(&stage.plan, &setup.model),
+            constants: memory::constants(plan, &setup.model),
             scratch: Frame::new(section.offset_bytes, section.len_bytes),
             order: SequenceOrder {
                 replica,
@@ -135,12 +139,7 @@ impl<'a> Rank<'a> {
 
     /// Places of what lives within a step.
     pub fn activations(&self) -> Activations<'_> {
-        Activations { plan: self.plan(), at: self.at, model: &self.setup.model, shape: self.setup.shape() }
-    }
-
-    /// This rank's memory plan.
-    pub fn plan(&self) -> &RankPlan {
-        &self.stage.plan
+        Activations { plan: self.plan, at: self.at, model: &self.setup.model, shape: self.setup.shape() }
     }
 
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
@@ -179,20 +178,20 @@ pub enum OpenError {
     Device(#[from] DeviceError),
 }
 
-fn unit_states(setup: &Setup, stage: &StageSetup, replica: usize) -> BTreeMap<Unit, UnitState> {
-    let place = &stage.train.place;
+fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, replica: usize) -> BTreeMap<Unit, UnitState> {
+    let place = &program.place;
     let states = place.parameter_units().map(|unit| {
         let layout = setup.layouts[&unit].clone();
         let padded_len = layout.padded_len();
         let updated: Range<usize> = updated_elements(&layout, setup.parallelism.zero, replica);
-        let moment = |value| memory::state_floats(&stage.plan, value, updated.len());
+        let moment = |value| memory::state_floats(plan, value, updated.len());
         let accumulators = place
             .accumulators()
             .filter(|&(of, _)| of == unit)
-            .map(|(_, by)| (by, memory::state_floats(&stage.plan, Value::Accumulator { unit, by }, padded_len)));
+            .map(|(_, by)| (by, memory::state_floats(plan, Value::Accumulator { unit, by }, padded_len)));
         let state = UnitState {
             unit,
-            params: memory::state_floats(&stage.plan, Value::Params(unit), padded_len),
+            params: memory::state_floats(plan, Value::Params(unit), padded_len),
             accumulators: accumulators.collect(),
             moments: Some((moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
             owned: layout.shard(replica),
@@ -207,7 +206,7 @@ fn unit_states(setup: &Setup, stage: &StageSetup, replica: usize) -> BTreeMap<Un
 /// Binds what each computing unit of the stage reads and accumulates.
 fn bind_units(
     setup: &Setup,
-    stage: &StageSetup,
+    program: &Program,
     units: &BTreeMap<Unit, UnitState>,
 ) -> Result<BTreeMap<Unit, Bound>, BindError> {
     let bind = |by: Unit| -> Result<(Unit, Bound), BindError> {
@@ -237,5 +236,5 @@ fn bind_units(
         };
         Ok((by, bound))
     };
-    stage.train.place.computing_units().map(bind).collect()
+    program.place.computing_units().map(bind).collect()
 }

@@ -43,9 +43,7 @@ pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
             let op = Op::Accumulate { x: part(output), into: part(input) };
             rank.device.submit(Stream::Reduce, &op)
         }
-        (Some(one), None) | (None, Some(one)) => {
-            rank.groups.tied.all_reduce(Stream::Reduce, part(one), Reduction::Sum)
-        }
+        (Some(one), None) | (None, Some(one)) => rank.groups.tied.all_reduce(Stream::Reduce, part(one), Reduction::Sum),
         (None, None) => Ok(()),
     }
 }

@@ -103,7 +103,7 @@ fn guarded(setup: &Setup, engine: &dyn Engine, ports: Ports<'_>, number: RankNum
 
 fn describe(setup: &Setup, rank: RankNumber, progress: &Progress, cause: String) -> RankFailure {
     let stage = setup.mesh.coord(rank).along(mesh::Axis::Pp);
-    let instructions: &[Instr] = &setup.stages[stage].train.instrs;
+    let instructions: &[Instr] = &setup.program(stage).instrs;
     let at = progress.at.get();
     RankFailure {
         rank,
@@ -141,7 +141,7 @@ fn run_rank(
     progress: &Progress,
 ) -> Result<Ending, Stop> {
     let coord = setup.mesh.coord(number);
-    let arena_bytes = setup.stages[coord.along(mesh::Axis::Pp)].plan.arena_bytes();
+    let arena_bytes = setup.plan(coord.along(mesh::Axis::Pp)).arena_bytes();
     let mut rank = Rank::open(setup, coord, ports.tokens, engine.open(number, arena_bytes)?)?;
     let mut wish = Wish::Continue;
     let mut ending = Ending::Finished;
@@ -193,8 +193,8 @@ fn run_step(
 ) -> Result<reduce::StepOutcome, DeviceError> {
     rank.begin_step(step)?;
     let mut outcome = None;
-    for at in 0..rank.stage.train.instrs.len() {
-        let instr = rank.stage.train.instrs[at];
+    for at in 0..rank.program.instrs.len() {
+        let instr = rank.program.instrs[at];
         progress.at.set(Some(at));
         rank.at = at;
         if let Instr::GradNorm = instr {

@@ -46,7 +46,8 @@ impl TensorSink for TensorMap {
             received: 0,
         });
         for run in copy_runs(region, &Region::whole(&param.shape)) {
-            assembly.values[run.target..run.target + run.len].copy_from_slice(&values[run.source..run.source + run.len]);
+            assembly.values[run.target..run.target + run.len]
+                .copy_from_slice(&values[run.source..run.source + run.len]);
         }
         assembly.received += values.len();
     }

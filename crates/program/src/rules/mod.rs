@@ -1,9 +1,50 @@
 //! The rules that programs obey, one file each; what they mean is in [`crate::Rule`].
 
-use crate::lives::lives;
-use crate::{Program, Violation};
+mod gradients;
+mod layers;
+mod memory;
+mod order;
+mod provenance;
+mod work;
 
-/// Violations of the rules that need no graph.
+use std::collections::BTreeMap;
+
+use spec::Microbatch;
+
+pub(crate) use memory::memory;
+pub(crate) use order::order;
+
+use crate::lives::lives;
+use crate::{Program, Rule, Value, Violation};
+
+/// Violations of the rules that need no graph and that nothing waives.
 pub(crate) fn of_programs(programs: &[Program]) -> Vec<Violation> {
-    programs.iter().flat_map(|program| lives(program).1).collect()
+    let mut violations = layers::layers(programs);
+    for program in programs {
+        violations.extend(work::work(program));
+        violations.extend(lives(program).1);
+        violations.extend(gradients::gradients(program));
+        violations.extend(provenance::provenance(program));
+    }
+    violations
+}
+
+/// For a violation on one rank.
+fn on_rank(program: &Program, rule: Rule, message: &str) -> Violation {
+    Violation::new(rule, format!("pipeline rank {}: {message}", program.place.pp))
+}
+
+/// The contributions to each gradient in program order: instruction and microbatch. Gradients without any are there too.
+fn contributions(program: &Program) -> BTreeMap<Value, Vec<(usize, Microbatch)>> {
+    let accumulators = program.place.accumulators().map(|(unit, by)| (Value::Accumulator { unit, by }, vec![]));
+    let mut found: BTreeMap<Value, Vec<(usize, Microbatch)>> = accumulators.collect();
+    for (index, instr) in program.instrs.iter().enumerate() {
+        let Some(microbatch) = instr.microbatch() else { continue };
+        for value in instr.effects(&program.place).accumulates.iter() {
+            if matches!(value, Value::Accumulator { .. }) {
+                found.entry(value).or_default().push((index, microbatch));
+            }
+        }
+    }
+    found
 }

@@ -1,0 +1,67 @@
+//! What can be written on the command line. The comments here are the help pages.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+const EXIT_CODES: &str = "Exit codes:
+  0    done
+  1    the work failed
+  2    the input cannot be used: arguments, run file or text
+  130  interrupted";
+
+/// Train language models with data, tensor and pipeline parallelism at once.
+#[derive(Debug, Parser)]
+#[command(name = "pleach", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model; without a run file, a small GPT on eight ranks
+    #[command(after_help = EXIT_CODES)]
+    Train(TrainArguments),
+    /// Say everything that is wrong with a run, or what it is, without starting it
+    #[command(after_help = EXIT_CODES)]
+    Check(CheckArguments),
+}
+
+/// Which run is meant.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Run file: TOML with the sections [model], [parallelism], [train], [data] and [run]; every key has a default
+    #[arg(value_name = "RUN.toml")]
+    pub file: Option<PathBuf>,
+    /// Set a key of the run file, e.g. --set parallelism.dp=4; may be given many times, the last one wins
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
+    pub overrides: Vec<String>,
+    /// Train on this UTF-8 text file, or on all files in this folder, instead of the text that is part of the program
+    #[arg(long, value_name = "FILE_OR_FOLDER")]
+    pub data: Option<PathBuf>,
+}
+
+/// Arguments of `train`.
+#[derive(Debug, Args)]
+pub struct TrainArguments {
+    /// Which run is meant.
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// Print one JSON object per step instead of a line of text
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only
+    #[arg(long, conflicts_with = "json")]
+    pub quiet: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// Which run is meant.
+    #[command(flatten)]
+    pub run: RunArguments,
+}

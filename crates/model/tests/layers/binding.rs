@@ -1,0 +1,146 @@
+//! Every declared parameter is bound exactly once, and binding says what is wrong when one is not.
+
+use std::collections::BTreeMap;
+
+use device::{Dtype, Tensor};
+use model::binding::QkNormParams;
+use model::linear::{ColumnParallel, RowParallel};
+use model::norm::NormParams;
+use model::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use spec::unit::Tied;
+use spec::{ModelSpec, ParamSpec, Unit, UnitLayout};
+
+use crate::cases;
+
+fn layout(model: &ModelSpec, unit: Unit, tp: usize) -> (UnitLayout, Tensor) {
+    let layout = UnitLayout::new(spec::params(model, unit), tp, 1);
+    let flat = Tensor::new(64, 1, layout.padded_len(), Dtype::F32);
+    (layout, flat)
+}
+
+fn of_norm(norm: NormParams) -> Vec<Tensor> {
+    [Some(norm.weight), norm.bias].into_iter().flatten().collect()
+}
+
+fn of_column(linear: ColumnParallel) -> Vec<Tensor> {
+    [Some(linear.weight), linear.bias].into_iter().flatten().collect()
+}
+
+fn of_row(linear: RowParallel) -> Vec<Tensor> {
+    [Some(linear.weight), linear.bias].into_iter().flatten().collect()
+}
+
+fn of_layer(params: LayerParams) -> Vec<Tensor> {
+    let heads = params.attention.qk_norm.map_or(vec![], |QkNormParams { query, key }| vec![query, key]);
+    [
+        of_norm(params.attention_norm),
+        of_column(params.attention.qkv),
+        heads,
+        of_row(params.attention.output),
+        of_norm(params.feed_forward_norm),
+        of_column(params.feed_forward.up),
+        of_row(params.feed_forward.down),
+    ]
+    .concat()
+}
+
+/// The tensors lie side by side and fill all segments of the layout.
+fn assert_conserved(what: &str, layout: &UnitLayout, flat: Tensor, tensors: &[Tensor]) {
+    let by_start: BTreeMap<usize, usize> =
+        tensors.iter().map(|tensor| (tensor.bytes().start, tensor.bytes().end)).collect();
+    assert_eq!(by_start.len(), tensors.len(), "{what}: two tensors start at one place");
+    let end = by_start.iter().fold(flat.offset_bytes, |expected, (start, end)| {
+        assert_eq!(*start, expected, "{what}: a gap or an overlap");
+        *end
+    });
+    assert_eq!(end, flat.offset_bytes + layout.len * 4, "{what}");
+}
+
+#[test]
+fn every_parameter_is_bound_once() {
+    for (name, model) in cases::all() {
+        for tp in [1, 2] {
+            let what = |unit: Unit| format!("{name}, {unit}, {tp} ranks");
+            for layer in (0..model.num_layers as u32).map(Unit::Layer) {
+                let (layout, flat) = layout(&model, layer, tp);
+                let Unit::Layer(number) = layer else { unreachable!() };
+                let bound = LayerParams::bind(number, &layout, flat).unwrap();
+                assert_conserved(&what(layer), &layout, flat, &of_layer(bound));
+            }
+            let (table, embedding, head) =
+                (layout(&model, Unit::Table, tp), layout(&model, Unit::Embedding, tp), layout(&model, Unit::Head, tp));
+            let bound = EmbeddingParams::bind((&table.0, table.1), (&embedding.0, embedding.1)).unwrap();
+            assert_conserved(&what(Unit::Table), &table.0, table.1, &[bound.table]);
+            assert_conserved(&what(Unit::Embedding), &embedding.0, embedding.1, bound.positions.as_slice());
+            let tied_table = match model.tied() {
+                Tied::Yes => Some((&table.0, table.1)),
+                Tied::No => None,
+            };
+            let bound = HeadParams::bind((&head.0, head.1), tied_table).unwrap();
+            let of_head = match model.tied() {
+                Tied::Yes => of_norm(bound.norm),
+                Tied::No => [of_norm(bound.norm), of_column(bound.output)].concat(),
+            };
+            assert_conserved(&what(Unit::Head), &head.0, head.1, &of_head);
+            assert_eq!(bound.output.weight.rows, model.padded_vocabulary(tp) / tp);
+        }
+    }
+}
+
+/// Binds layer 0 of a model whose declared parameters were changed by `mutate`.
+fn bind_mutated(model: &ModelSpec, mutate: impl FnOnce(&mut Vec<ParamSpec>)) -> BindError {
+    let mut params = spec::params(model, Unit::Layer(0));
+    mutate(&mut params);
+    params.sort_by_key(|param| !param.decay);
+    let layout = UnitLayout::new(params, 1, 1);
+    LayerParams::bind(0, &layout, Tensor::new(0, 1, layout.padded_len(), Dtype::F32)).unwrap_err()
+}
+
+fn place_of(params: &[ParamSpec], name: &str) -> usize {
+    params.iter().position(|param| param.name == name).unwrap()
+}
+
+#[test]
+fn a_missing_parameter_is_named() {
+    let error = bind_mutated(&cases::llama(), |params| {
+        params.remove(place_of(params, "layers.0.ffn.down.weight"));
+    });
+    assert_eq!(
+        error.to_string(),
+        "layer 0 reads parameter layers.0.ffn.down.weight, which is not among its 8 declared ones"
+    );
+}
+
+#[test]
+fn a_parameter_that_nothing_reads_is_named() {
+    let error = bind_mutated(&cases::llama(), |params| {
+        let spare = ParamSpec { name: "layers.0.attention.spare.weight".into(), ..params[0].clone() };
+        params.push(spare);
+    });
+    let expected = "parameter layers.0.attention.spare.weight is declared and bound 0 times, but must be bound once";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn matrices_of_one_product_must_be_neighbours() {
+    let error = bind_mutated(&cases::gpt2(), |params| {
+        let key = params.remove(place_of(params, "layers.0.attention.key.weight"));
+        params.push(key);
+    });
+    // Behind query (16 x 12) and value lie output and the feed-forward matrices: key is now the last decayed one.
+    let offset = 2 * 16 * 12 + 12 * 16 + 2 * 20 * 12;
+    let expected = format!(
+        "parameter layers.0.attention.key.weight starts at element {offset}, but layers.0.attention.query.weight before it \
+         ends at 192, or their widths differ"
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_short_buffer_is_refused() {
+    let (layout, _) = layout(&cases::gpt2(), Unit::Layer(0), 1);
+    let error = LayerParams::bind(0, &layout, Tensor::new(0, 1, 10, Dtype::F32)).unwrap_err();
+    // Attention, feed-forward, norms, biases.
+    assert_eq!(4 * 16 * 12 + 2 * 20 * 12 + 4 * 12 + (3 * 16 + 12 + 20 + 12), 1388);
+    assert_eq!(error.to_string(), "the flat buffer of layer 0 has 10 elements, but its parameters end at element 1388");
+}

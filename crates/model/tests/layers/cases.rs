@@ -1,0 +1,67 @@
+//! Small models of every style.
+
+use model::MicrobatchShape;
+use spec::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
+
+/// Two sequences of six tokens.
+pub const SHAPE: MicrobatchShape = MicrobatchShape { sequences: 2, sequence_length: 6 };
+
+/// Layer norm, learned positions, GELU, biases, tied table. Heads are wider together than the residual stream, and the
+/// vocabulary is odd.
+pub fn gpt2() -> ModelSpec {
+    ModelSpec {
+        num_layers: 2,
+        hidden: 12,
+        num_heads: 4,
+        num_kv_heads: 4,
+        head_dim: 4,
+        ffn_hidden: 20,
+        vocabulary: 13,
+        context: 8,
+        norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
+        position: Position::Learned,
+        activation: Activation::GeluTanh,
+        biases: true,
+        tied_embeddings: true,
+        qk_norm: false,
+        dropout: 0.0,
+        attention_dropout: 0.0,
+        init_std: 0.4,
+    }
+}
+
+/// RMS norm, rotary positions, gated SiLU, grouped queries, no biases, a head of its own.
+pub fn llama() -> ModelSpec {
+    ModelSpec {
+        num_kv_heads: 2,
+        norm: Norm { kind: NormKind::Rms, epsilon: 1e-5 },
+        position: Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half },
+        activation: Activation::SwiGlu,
+        biases: false,
+        tied_embeddings: false,
+        ..gpt2()
+    }
+}
+
+/// All cases, by name.
+pub fn all() -> Vec<(&'static str, ModelSpec)> {
+    let partly_rotated = Position::Rotary { base: 100.0, rotary_dims: 2, pairing: Pairing::Interleaved };
+    let dropped = |model| ModelSpec { dropout: 0.2, attention_dropout: 0.3, ..model };
+    vec![
+        ("gpt2", gpt2()),
+        ("gpt2 with dropout", dropped(gpt2())),
+        ("gpt2 untied, erf", ModelSpec { tied_embeddings: false, activation: Activation::GeluErf, ..gpt2() }),
+        ("llama", llama()),
+        ("llama with dropout", dropped(llama())),
+        ("llama, norms of queries and keys", ModelSpec { qk_norm: true, ..llama() }),
+        (
+            "tied, norms of queries and keys, dropout",
+            dropped(ModelSpec { qk_norm: true, tied_embeddings: true, ..llama() }),
+        ),
+        (
+            "partly rotated, biases, gated erf",
+            ModelSpec { position: partly_rotated, activation: Activation::GeGlu, biases: true, ..llama() },
+        ),
+        ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
+    ]
+}

@@ -1,0 +1,12 @@
+//! The layers, run on a reference device in double precision: gradients against central differences, tensor parallelism
+//! against one rank, recorded sizes against what is used.
+
+mod binding;
+mod cases;
+mod gradients;
+mod recording;
+mod reference;
+mod rig;
+mod sequence;
+mod tensor_parallel;
+mod tracer;

@@ -1,0 +1,179 @@
+//! Footprints and records against sums made by hand and formulas from the literature.
+
+use std::collections::BTreeMap;
+
+use device::Write;
+use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
+use program::{Footprint, Purpose};
+use spec::unit::UnitKind;
+use spec::{Activation, ModelSpec};
+
+use crate::cases;
+
+/// Sizes at which every tensor fills whole cache lines, so that bytes are sums of shapes.
+const SHAPE: MicrobatchShape = MicrobatchShape { sequences: 2, sequence_length: 256 };
+
+/// GPT-2 style: width 192, 12 heads, four times as wide inside.
+fn wide() -> ModelSpec {
+    ModelSpec {
+        hidden: 192,
+        num_heads: 12,
+        num_kv_heads: 12,
+        head_dim: 16,
+        ffn_hidden: 768,
+        vocabulary: 1000,
+        context: 256,
+        dropout: 0.1,
+        attention_dropout: 0.1,
+        ..cases::gpt2()
+    }
+}
+
+fn record(model: &ModelSpec, size: usize, kind: UnitKind, phase: Phase) -> UnitRecord {
+    let tp = TensorParallel { size, position: 0 };
+    let case = RecordCase { model, tp, shape: SHAPE, purpose: Purpose::Train, write: Write::Accumulate };
+    record_unit(&case, kind, phase).unwrap()
+}
+
+fn multiply_adds(model: &ModelSpec, size: usize, kind: UnitKind, phase: Phase) -> u64 {
+    record(model, size, kind, phase).record.total().multiply_adds
+}
+
+/// Bytes of tensors of these many floats, each on cache lines of its own.
+fn bytes(floats: &[usize]) -> usize {
+    floats.iter().map(|floats| (floats * 4).next_multiple_of(64)).sum()
+}
+
+#[test]
+fn footprints_are_the_sums_of_the_tensors() {
+    let model = ModelSpec { qk_norm: true, dropout: 0.1, attention_dropout: 0.0, ..cases::llama() };
+    // Two ranks: 2 query heads and 1 key head of 4, 10 feed-forward columns, 7 rows of the table; 12 tokens of width 12.
+    let (tokens, hidden, heads, kv_heads, head_dim, ffn, rows) = (12, 12, 2, 1, 4, 10, 7);
+    let tp = TensorParallel { size: 2, position: 1 };
+    let actual = footprints(&model, tp, cases::SHAPE, Purpose::Train).unwrap();
+    let residual = tokens * hidden;
+    let (qk, qkv) = (tokens * (heads + kv_heads) * head_dim, tokens * (heads + 2 * kv_heads) * head_dim);
+    let stats = tokens * 2;
+
+    assert_eq!(actual.batch_bytes, bytes(&[tokens, tokens, tokens, tokens * 2]));
+    // Cosines and sines of 8 positions and 2 pairs; twice 6 words of 8 bytes; 4 floats.
+    assert_eq!(actual.constant_bytes, bytes(&[16, 16, 12, 12, 4]));
+    let embedding = Footprint {
+        output_bytes: bytes(&[residual]),
+        // The gradient in front of the dropout.
+        pending_bytes: bytes(&[residual]),
+        ..Footprint::default()
+    };
+    assert_eq!(actual.embedding, embedding);
+    let layer = Footprint {
+        output_bytes: bytes(&[residual]),
+        // Normed queries and keys, log sums, input of the activation.
+        saved_until_input_bytes: bytes(&[qk, tokens * heads, 2 * tokens * ffn]),
+        // Both norms, the projection, statistics of each head, attention's output, the stream between the blocks.
+        saved_until_weight_bytes: bytes(&[
+            residual,
+            stats,
+            qkv,
+            (heads + kv_heads) * stats,
+            tokens * heads * head_dim,
+            residual,
+            residual,
+            stats,
+        ]),
+        // Gradients of: the feed-forward output; activated, hidden, norm; the attention output; projection, normed heads, norm.
+        pending_bytes: bytes(&[residual, tokens * ffn, 2 * tokens * ffn, residual, residual, qkv, qk, residual]),
+        // One column block of the feed-forward, or of the heads.
+        scratch_bytes: bytes(&[tokens * ffn]).max(bytes(&[tokens * heads * head_dim])),
+    };
+    assert_eq!(actual.layer, layer);
+    let chunk = 6;
+    let head = Footprint {
+        // Norm and statistics, losses, gradient of the norm; logits, maxima and sums of a chunk.
+        scratch_bytes: bytes(&[residual, stats, tokens, residual, chunk * rows, chunk, 2 * chunk]),
+        ..Footprint::default()
+    };
+    assert_eq!(actual.head, head);
+}
+
+/// Korthikanti et al., table 2: `sbh (10 + 24/t)` bytes at 16 bits with fused attention. Two of the ten bytes are dropout masks,
+/// which counter-based random numbers make unnecessary; the other eight are the inputs of two norms and of two column-parallel
+/// maps: 4 elements. The 24 are queries, keys, values (6), attention's output (2), the activation's input (8) and output (8): 12
+/// elements, of which the last 4 are computed again. That leaves `4 + 8/t` elements, plus statistics of two norms and log sums.
+#[test]
+fn saved_bytes_are_those_of_the_literature() {
+    let model = wide();
+    let (tokens, hidden, heads) = (SHAPE.tokens(), model.hidden, model.num_heads);
+    for size in [1, 2, 4] {
+        let tp = TensorParallel { size, position: 0 };
+        let layer = footprints(&model, tp, SHAPE, Purpose::Train).unwrap().layer;
+        // The input of the layer is the output of the unit before.
+        let actual = layer.output_bytes + layer.saved_until_input_bytes + layer.saved_until_weight_bytes;
+        let elements = tokens * (hidden * 4 + hidden * 8 / size + 2 * 2 + heads / size);
+        assert_eq!(actual, elements * 4, "{size} ranks");
+    }
+}
+
+/// `72 B s h^2 (1 + s/(6h) + V/(12 l h))` floating-point operations per layer and step for full attention (Korthikanti et al., equation 7):
+/// 12 T h^2 multiply-adds for each of the three passes. Attention's `s/(6h)` counts both products over all pairs; ours are causal,
+/// and the backward pass computes one more product than twice the forward's, as probabilities are not kept.
+#[test]
+fn multiply_adds_are_those_of_the_literature() {
+    let model = wide();
+    let (tokens, hidden, length) = (SHAPE.tokens() as u64, model.hidden as u64, SHAPE.sequence_length as u64);
+    let product = SHAPE.sequences as u64 * length * (length + 1) / 2 * hidden;
+    for size in [1, 2, 4] {
+        let ranks = size as u64;
+        let matrices = 12 * tokens * hidden * hidden / ranks;
+        let layer = |phase| multiply_adds(&model, size, UnitKind::Layer, phase);
+        assert_eq!(layer(Phase::Forward), matrices + 2 * product / ranks);
+        assert_eq!(layer(Phase::BackwardInput), matrices + 5 * product / ranks);
+        assert_eq!(layer(Phase::BackwardWeight), matrices);
+        // All but the down projection.
+        assert_eq!(layer(Phase::Recompute), matrices * 2 / 3 + 2 * product / ranks);
+        let rows = model.padded_vocabulary(size) as u64 / ranks;
+        assert_eq!(multiply_adds(&model, size, UnitKind::Head, Phase::Forward), 3 * tokens * hidden * rows);
+    }
+    assert_eq!(
+        multiply_adds(
+            &ModelSpec { activation: Activation::SwiGlu, ..wide() },
+            1,
+            UnitKind::Layer,
+            Phase::BackwardWeight
+        ),
+        16 * tokens * hidden * hidden
+    );
+}
+
+/// Two all-reduces of the residual in each layer's forward pass and two in its backward pass (Narayanan et al. 2021): each rank sends
+/// `2 (t - 1) / t` of the tensor. Recomputation stops before the second. The head exchanges three floats per token, and the gradient.
+#[test]
+fn tensor_parallel_bytes_are_those_of_the_literature() {
+    let model = wide();
+    let floats = |size: usize, floats: usize| {
+        let sent = 2 * (size - 1) * floats * 4 / size;
+        BTreeMap::from([("all_reduce", sent as u64)])
+    };
+    let residual = SHAPE.tokens() * model.hidden;
+    for size in [2, 4] {
+        let sent = |kind, phase| record(&model, size, kind, phase).sent_bytes;
+        assert_eq!(sent(UnitKind::Embedding, Phase::Forward), floats(size, residual));
+        assert_eq!(sent(UnitKind::Layer, Phase::Forward), floats(size, 2 * residual));
+        assert_eq!(sent(UnitKind::Layer, Phase::Recompute), floats(size, residual));
+        assert_eq!(sent(UnitKind::Layer, Phase::BackwardInput), floats(size, 2 * residual));
+        assert_eq!(sent(UnitKind::Head, Phase::Forward), floats(size, 3 * SHAPE.tokens() + residual));
+        for kind in [UnitKind::Embedding, UnitKind::Layer, UnitKind::Head] {
+            assert!(sent(kind, Phase::BackwardWeight).is_empty(), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn evaluation_and_generation_need_no_more_than_training() {
+    let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
+    let of = |purpose| footprints(&model, tp, SHAPE, purpose).unwrap();
+    let (train, evaluate, generate) = (of(Purpose::Train), of(Purpose::Evaluate), of(Purpose::Generate));
+    assert!(evaluate.head.scratch_bytes < train.head.scratch_bytes);
+    assert_eq!(evaluate.layer.pending_bytes, 0);
+    assert_eq!(evaluate.layer.scratch_bytes, train.layer.scratch_bytes);
+    assert_eq!(generate.head.output_bytes, bytes(&[SHAPE.sequences * 500]));
+}

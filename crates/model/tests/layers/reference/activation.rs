@@ -1,0 +1,101 @@
+//! Activations and their derivatives.
+
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+use device::{Op, Tensor};
+use spec::Activation;
+
+use super::Memory;
+
+pub fn run(memory: &mut Memory, op: &Op) {
+    match *op {
+        Op::Activation { activation, x, y } => {
+            for_each(memory, activation, x, y.cols, |memory, (row, col), point| {
+                memory.set(y, row, col, point.value(activation));
+            });
+        }
+        Op::ActivationBackward { activation, x, dy, dx, y } => {
+            for_each(memory, activation, x, y.cols, |memory, (row, col), point| {
+                let dy_value = memory.get(dy, row, col);
+                let (first, second) = point.derivatives(activation);
+                memory.set(dx, row, col, dy_value * first);
+                if activation.inputs_per_output() == 2 {
+                    memory.set(dx, row, y.cols + col, dy_value * second);
+                }
+                memory.set(y, row, col, point.value(activation));
+            });
+        }
+        other => unreachable!("{other:?}"),
+    }
+}
+
+fn for_each(
+    memory: &mut Memory,
+    activation: Activation,
+    x: Tensor,
+    cols: usize,
+    mut body: impl FnMut(&mut Memory, (usize, usize), Point),
+) {
+    assert_eq!(x.cols, cols * activation.inputs_per_output());
+    for row in 0..x.rows {
+        for col in 0..cols {
+            let up = if activation.inputs_per_output() == 2 { memory.get(x, row, cols + col) } else { 1.0 };
+            let point = Point { first: memory.get(x, row, col), up };
+            body(memory, (row, col), point);
+        }
+    }
+}
+
+/// Input of an activation at one place: gate and up, or the value and 1.
+struct Point {
+    first: f64,
+    up: f64,
+}
+
+impl Point {
+    fn value(&self, activation: Activation) -> f64 {
+        scalar(activation, self.first).0 * self.up
+    }
+
+    /// With respect to the value or gate, and to up.
+    fn derivatives(&self, activation: Activation) -> (f64, f64) {
+        let (value, derivative) = scalar(activation, self.first);
+        (derivative * self.up, value)
+    }
+}
+
+/// The function of the value or gate, and its derivative.
+fn scalar(activation: Activation, x: f64) -> (f64, f64) {
+    match activation {
+        Activation::GeluTanh => {
+            let root = (2.0 / PI).sqrt();
+            let tanh = (root * (x + 0.044_715 * x.powi(3))).tanh();
+            let inner = root * (1.0 + 3.0 * 0.044_715 * x * x);
+            (0.5 * x * (1.0 + tanh), 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner)
+        }
+        Activation::GeluErf | Activation::GeGlu => {
+            let below = 0.5 * (1.0 + error_function(x * FRAC_1_SQRT_2));
+            (x * below, below + x * (-0.5 * x * x).exp() / (2.0 * PI).sqrt())
+        }
+        Activation::Relu => (x.max(0.0), f64::from(x > 0.0)),
+        Activation::SwiGlu => {
+            let sigmoid = 1.0 / (1.0 + (-x).exp());
+            (x * sigmoid, sigmoid * (1.0 + x * (1.0 - sigmoid)))
+        }
+    }
+}
+
+/// The Taylor series near zero, the continued fraction of the complement far from it; good to about 1e-13.
+fn error_function(x: f64) -> f64 {
+    if x.abs() > 2.0 {
+        let square = x * x;
+        let fraction = (1..=80).rev().fold(1.0, |rest, n| 1.0 + f64::from(n) / (2.0 * square) / rest);
+        return x.signum() - (-square).exp() / (x * PI.sqrt() * fraction);
+    }
+    let (mut sum, mut power) = (0.0, x);
+    for n in 0..60 {
+        sum += power / f64::from(2 * n + 1);
+        power *= -x * x / f64::from(n + 1);
+    }
+    sum * 2.0 / PI.sqrt()
+}

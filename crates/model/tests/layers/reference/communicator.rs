@@ -1,0 +1,72 @@
+//! All-reduce between threads, each with a reference device of its own.
+
+use std::sync::{Barrier, Mutex};
+
+use device::{Communicator, DeviceError, Reduction, Stream, Tensor};
+
+use super::ReferenceDevice;
+
+/// Where the members of a group meet.
+pub struct Exchange {
+    barrier: Barrier,
+    contributions: Mutex<Vec<Vec<f64>>>,
+}
+
+impl Exchange {
+    /// For a group of `size`.
+    pub fn new(size: usize) -> Exchange {
+        Exchange { barrier: Barrier::new(size), contributions: Mutex::new(vec![vec![]; size]) }
+    }
+}
+
+/// One member.
+pub struct ReferenceCommunicator<'a> {
+    pub exchange: &'a Exchange,
+    pub device: &'a ReferenceDevice,
+    pub size: usize,
+    pub position: usize,
+}
+
+impl Communicator for ReferenceCommunicator<'_> {
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn position(&self) -> usize {
+        self.position
+    }
+
+    fn all_reduce(&self, _stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        self.exchange.contributions.lock().unwrap()[self.position] = self.device.values(x);
+        self.exchange.barrier.wait();
+        let contributions = self.exchange.contributions.lock().unwrap().clone();
+        let joined: Vec<f64> = (0..x.len())
+            .map(|index| {
+                let values = contributions.iter().map(|member| member[index]);
+                match reduction {
+                    Reduction::Sum => values.sum(),
+                    Reduction::Max => values.fold(f64::NEG_INFINITY, f64::max),
+                }
+            })
+            .collect();
+        self.device.assign(x, &joined);
+        self.exchange.barrier.wait();
+        Ok(())
+    }
+
+    fn reduce_scatter(&self, _stream: Stream, _x: Tensor) -> Result<(), DeviceError> {
+        unreachable!("no layer scatters while residuals are replicated")
+    }
+
+    fn all_gather(&self, _stream: Stream, _x: Tensor) -> Result<(), DeviceError> {
+        unreachable!("no layer gathers while residuals are replicated")
+    }
+
+    fn send(&self, _stream: Stream, _to: usize, _tag: u64, _x: Tensor) -> Result<(), DeviceError> {
+        unreachable!("layers do not send")
+    }
+
+    fn receive(&self, _stream: Stream, _from: usize, _tag: u64, _x: Tensor) -> Result<(), DeviceError> {
+        unreachable!("layers do not receive")
+    }
+}

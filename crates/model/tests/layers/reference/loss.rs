@@ -1,0 +1,56 @@
+//! Cross-entropy over columns of the vocabulary.
+
+use device::{IGNORED_LABEL, Op, Tensor};
+
+use super::Memory;
+
+pub fn run(memory: &mut Memory, op: &Op) {
+    match *op {
+        Op::RowMax { logits, valid_columns, out } => {
+            for row in 0..logits.rows {
+                let max = (0..valid_columns).map(|col| memory.get(logits, row, col)).fold(f64::NEG_INFINITY, f64::max);
+                memory.set(out, 0, row, max);
+            }
+        }
+        Op::SumExp { logits, valid_columns, max, labels, first_row, sums } => {
+            for row in 0..logits.rows {
+                let max = memory.get(max, 0, row);
+                let sum: f64 = (0..valid_columns).map(|col| (memory.get(logits, row, col) - max).exp()).sum();
+                let target = target_column(memory, labels, row, first_row, valid_columns);
+                let target = target.map_or(0.0, |col| memory.get(logits, row, col) - max);
+                memory.assign(sums.rows_of(row..row + 1), &[sum, target]);
+            }
+        }
+        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } => {
+            for row in 0..logits.rows {
+                let is_valid = memory.integer(labels, 0, row) != i64::from(IGNORED_LABEL);
+                let (sum, target) = (memory.get(sums, row, 0), memory.get(sums, row, 1));
+                memory.set(loss, 0, row, if is_valid { sum.ln() - target } else { 0.0 });
+                let Some(scale) = gradient_scale else { continue };
+                let column = target_column(memory, labels, row, first_row, valid_columns);
+                for col in 0..logits.cols {
+                    let probability = if col < valid_columns {
+                        (memory.get(logits, row, col) - memory.get(max, 0, row)).exp() / sum
+                    } else {
+                        0.0
+                    };
+                    let gradient = (probability - f64::from(column == Some(col))) * f64::from(scale);
+                    memory.set(logits, row, col, if is_valid { gradient } else { 0.0 });
+                }
+            }
+        }
+        Op::LossSum { loss, labels, sequences, sums } => {
+            assert!(loss.len().is_multiple_of(sequences));
+            let total: f64 = memory.values(loss).iter().sum();
+            let valid = memory.values(labels).iter().filter(|label| **label != f64::from(IGNORED_LABEL)).count();
+            memory.add(sums, 0, 0, total);
+            memory.add(sums, 0, 1, valid as f64);
+        }
+        other => unreachable!("{other:?}"),
+    }
+}
+
+fn target_column(memory: &Memory, labels: Tensor, row: usize, first_row: usize, valid_columns: usize) -> Option<usize> {
+    let label = usize::try_from(memory.integer(labels, 0, row)).ok()?;
+    label.checked_sub(first_row).filter(|col| *col < valid_columns)
+}

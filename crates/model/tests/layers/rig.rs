@@ -1,0 +1,417 @@
+//! A whole model on one tensor-parallel rank: every section has exactly the size that `footprints` names.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Stream, Tensor, Write};
+use model::{
+    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingParams, Head, HeadGradients, HeadParams, Layer,
+    LayerParams, MicrobatchShape, Residual, SavedFrames, TensorParallel, footprints, initialize,
+};
+use program::{Footprints, Purpose};
+use spec::unit::Tied;
+use spec::{ModelSpec, ParamSpec, Recompute, Unit, UnitLayout};
+
+use crate::reference::{ReferenceCommunicator, ReferenceDevice, uniform};
+use crate::tracer::{Sections, Tracer};
+
+/// A section of the arena.
+type Section = Range<usize>;
+
+/// Whose flat buffer: a unit's, or the head's own accumulator for a tied table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Buffer {
+    Of(Unit),
+    TiedTable,
+}
+
+/// Where everything of a rank lies.
+pub struct Rank {
+    pub model: ModelSpec,
+    pub tp: TensorParallel,
+    pub shape: MicrobatchShape,
+    pub recompute: Recompute,
+    pub layouts: BTreeMap<Unit, UnitLayout>,
+    pub params: BTreeMap<Unit, Tensor>,
+    pub gradients: BTreeMap<Buffer, Tensor>,
+    pub sections: Sections,
+    constants: Constants,
+    batch: Batch,
+    /// Outputs of the embedding and the layers, and their gradients.
+    activations: Vec<Tensor>,
+    activation_gradients: Vec<Tensor>,
+    saved: Vec<(Section, Section)>,
+    pending: Vec<Section>,
+    scratch: Section,
+    pub arena_bytes: usize,
+}
+
+/// Gradients are scaled by this power of two.
+pub const SCALE: f32 = 0.0625;
+
+/// Microbatches of a step.
+pub const MICROBATCHES: u64 = 2;
+
+impl Rank {
+    pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, recompute: Recompute) -> Rank {
+        let footprints = footprints(model, tp, shape, Purpose::Train).unwrap();
+        let arena = Frame::measuring();
+        let mut sections: Sections = vec![];
+        let mut section = |name: String, bytes: usize| {
+            let start = arena.used_bytes();
+            arena.tensor(1, bytes / 4, Dtype::I32);
+            sections.push((name, start..start + bytes));
+            start..start + bytes
+        };
+        let units: Vec<Unit> = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers)).collect();
+        let layout = |unit| UnitLayout::new(spec::params(model, unit), tp.size, 1);
+        let layouts: BTreeMap<Unit, UnitLayout> = units.iter().map(|unit| (*unit, layout(*unit))).collect();
+        let mut flat = |name: String, unit| {
+            let layout = &layouts[&unit];
+            Tensor::new(section(name, layout.padded_len() * 4).start, 1, layout.padded_len(), Dtype::F32)
+        };
+        let params = units.iter().map(|unit| (*unit, flat(format!("{unit}"), *unit))).collect();
+        let mut gradients: BTreeMap<Buffer, Tensor> =
+            units.iter().map(|unit| (Buffer::Of(*unit), flat(format!("gradient of {unit}"), *unit))).collect();
+        if model.tied_embeddings {
+            gradients.insert(Buffer::TiedTable, flat("gradient of table by head".into(), Unit::Table));
+        }
+        let constants = section("constants".into(), footprints.constant_bytes);
+        let batch = section("batch".into(), footprints.batch_bytes);
+        let activation_bytes = footprints.layer.output_bytes;
+        let (mut activations, mut activation_gradients, mut saved, mut pending) = (vec![], vec![], vec![], vec![]);
+        for (index, unit) in units[1..units.len() - 1].iter().enumerate() {
+            let footprint = if index == 0 { footprints.embedding } else { footprints.layer };
+            let activation = |start| Tensor::new(start, shape.tokens(), model.hidden, Dtype::F32);
+            activations.push(activation(section(format!("output of {unit}"), activation_bytes).start));
+            activation_gradients
+                .push(activation(section(format!("output gradient of {unit}"), activation_bytes).start));
+            saved.push((
+                section("until input".into(), footprint.saved_until_input_bytes),
+                section("until weight".into(), footprint.saved_until_weight_bytes),
+            ));
+            pending.push(section("pending".into(), footprint.pending_bytes));
+        }
+        // Evaluation needs no more scratch than training.
+        let Footprints { embedding, layer, head, .. } = footprints;
+        let scratch_bytes = embedding.scratch_bytes.max(layer.scratch_bytes).max(head.scratch_bytes);
+        let scratch = section("scratch".into(), scratch_bytes);
+        let frame = |section: &Section| Frame::new(section.start, section.len());
+        Rank {
+            model: model.clone(),
+            tp,
+            shape,
+            recompute,
+            constants: Constants::place(&frame(&constants), model),
+            batch: Batch::place(&frame(&batch), shape),
+            layouts,
+            params,
+            gradients,
+            activations,
+            activation_gradients,
+            saved,
+            pending,
+            scratch,
+            arena_bytes: arena.used_bytes(),
+            sections,
+        }
+    }
+
+    /// Initial values, made less regular: norms and biases are no constants in the tests.
+    pub fn initialize(&self, device: &ReferenceDevice) {
+        for (unit, layout) in &self.layouts {
+            initialize(device, Stream::Compute, layout, self.params[unit], 7, self.tp).unwrap();
+            for segment in layout.segments.iter().filter(|segment| !segment.param.decay) {
+                let tensor = self.params[unit].elements(segment.range());
+                let (_, first) = segment.param.local_start(self.tp.size, self.tp.position);
+                let noise = |index: usize| uniform(&[segment.param.id(), (first + index) as u64]) - 0.5;
+                let values: Vec<f64> =
+                    device.values(tensor).iter().enumerate().map(|(index, value)| value + noise(index)).collect();
+                device.assign(tensor, &values);
+            }
+        }
+        self.constants.initialise(device, Stream::Compute, &self.model).unwrap();
+        device.assign(self.constants.loss_sums, &[0.0; device::SUM_WORDS]);
+    }
+
+    /// Tokens, labels (some ignored) and, in the second sequence of a microbatch, two documents.
+    fn load(&self, device: &ReferenceDevice, microbatch: u64, labels: Labels) {
+        let integers = |tensor: Tensor, value: &dyn Fn(usize) -> i32| {
+            let bytes: Vec<u8> = (0..tensor.len()).flat_map(|index| value(index).to_le_bytes()).collect();
+            device.write(tensor, &bytes).unwrap();
+        };
+        let draw =
+            |what: u64, index: usize, below: usize| (uniform(&[what, microbatch, index as u64]) * below as f64) as i32;
+        let length = self.shape.sequence_length;
+        // The document of a token starts here in its sequence.
+        let document = |token: usize| match (token / length % 2, token % length) {
+            (1, place) if place >= length / 2 => length / 2,
+            (_, _) => 0,
+        };
+        integers(self.batch.tokens, &|token| draw(1, token, self.model.vocabulary));
+        integers(self.batch.labels, &|token| match (labels, draw(3, token, 4)) {
+            (Labels::Ignored, _) | (Labels::Drawn, 0) => IGNORED_LABEL,
+            (Labels::Drawn, _) => draw(2, token, self.model.vocabulary),
+        });
+        integers(self.batch.positions, &|token| (token % length - document(token)) as i32);
+        integers(self.batch.visible, &|index| match (index / 2, index % 2) {
+            (token, 0) => document(token) as i32,
+            (token, _) => (token % length + 1) as i32,
+        });
+    }
+
+    fn layer_params(&self, layer: u32, flat: Tensor) -> LayerParams {
+        LayerParams::bind(layer, &self.layouts[&Unit::Layer(layer)], flat).unwrap()
+    }
+
+    fn embedding_params(&self, table: Tensor, flat: Tensor) -> EmbeddingParams {
+        EmbeddingParams::bind((&self.layouts[&Unit::Table], table), (&self.layouts[&Unit::Embedding], flat)).unwrap()
+    }
+
+    fn head_params(&self, flat: Tensor, table: Option<Tensor>) -> HeadParams {
+        let tied_table = table.map(|table| (&self.layouts[&Unit::Table], table));
+        HeadParams::bind((&self.layouts[&Unit::Head], flat), tied_table).unwrap()
+    }
+
+    pub fn head(&self) -> HeadParams {
+        let table = match self.model.tied() {
+            Tied::Yes => Some(self.params[&Unit::Table]),
+            Tied::No => None,
+        };
+        self.head_params(self.params[&Unit::Head], table)
+    }
+
+    fn head_gradients(&self) -> HeadParams {
+        self.head_params(self.gradients[&Buffer::Of(Unit::Head)], self.gradients.get(&Buffer::TiedTable).copied())
+    }
+
+    /// All declared parameters with their units.
+    pub fn declared(&self) -> impl Iterator<Item = (Unit, &ParamSpec, Range<usize>)> {
+        self.layouts
+            .iter()
+            .flat_map(|(unit, layout)| layout.segments.iter().map(|segment| (*unit, &segment.param, segment.range())))
+    }
+}
+
+/// A rank with its device and group, running.
+pub struct Running<'a> {
+    pub rank: &'a Rank,
+    pub device: &'a ReferenceDevice,
+    pub tracer: &'a Tracer<'a>,
+    pub labels: Labels,
+}
+
+/// What a batch asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Labels {
+    /// Some tokens, some ignored.
+    Drawn,
+    /// All ignored.
+    Ignored,
+}
+
+impl<'a> Running<'a> {
+    /// Runs `body` on a freshly initialised rank.
+    pub fn scope<R>(
+        rank: &Rank,
+        device: &ReferenceDevice,
+        exchange: &crate::reference::Exchange,
+        body: impl FnOnce(&Running) -> R,
+    ) -> R {
+        let (size, position) = (rank.tp.size, rank.tp.position);
+        let communicator = ReferenceCommunicator { exchange, device, size, position };
+        let communicator: &dyn Communicator = &communicator;
+        let tracer = Tracer::new(device, communicator, &rank.sections);
+        body(&Running { rank, device, tracer: &tracer, labels: Labels::Drawn })
+    }
+
+    fn with_context<R>(&self, microbatch: u64, body: impl FnOnce(&Context) -> R) -> R {
+        let rank = self.rank;
+        let scratch = Frame::new(rank.scratch.start, rank.scratch.len());
+        let dropout = DropoutRun { seed: 5, step: 3, first_token: microbatch * rank.shape.tokens() as u64 };
+        let result = body(&Context {
+            device: self.tracer,
+            stream: Stream::Compute,
+            tp: self.tracer,
+            model: &rank.model,
+            shape: rank.shape,
+            dropout: Some(dropout),
+            constants: rank.constants,
+            scratch: &scratch,
+        });
+        assert_eq!(scratch.used_bytes(), 0, "scratch is empty between functions");
+        self.device.poison(rank.scratch.clone());
+        result
+    }
+
+    fn take_loss(&self) -> f64 {
+        let loss = self.device.values(self.rank.constants.loss_sums)[0];
+        self.device.assign(self.rank.constants.loss_sums, &[0.0; device::SUM_WORDS]);
+        loss
+    }
+
+    /// The objective of a step without gradients: no activation is kept.
+    pub fn objective(&self) -> f64 {
+        let rank = self.rank;
+        for microbatch in 0..MICROBATCHES {
+            rank.load(self.device, microbatch, self.labels);
+            self.with_context(microbatch, |context| self.forward(context, Forward::Nothing));
+            self.with_context(microbatch, |context| {
+                let head = Head { context, batch: &rank.batch };
+                head.evaluate(&rank.head(), Residual::new(*rank.activations.last().unwrap())).unwrap();
+            });
+        }
+        self.take_loss() * f64::from(SCALE)
+    }
+
+    /// A step's forward and backward passes; gradients are in their buffers.
+    pub fn step(&self) -> f64 {
+        (0..MICROBATCHES).for_each(|microbatch| self.microbatch(microbatch));
+        self.take_loss() * f64::from(SCALE)
+    }
+
+    /// Forward and backward passes of one microbatch. All gradients of inputs come before all gradients of weights, and what
+    /// need not live until then is poisoned in between.
+    pub fn microbatch(&self, microbatch: u64) {
+        let rank = self.rank;
+        rank.load(self.device, microbatch, self.labels);
+        let write = if microbatch == 0 { Write::Assign } else { Write::Accumulate };
+        let forward = match rank.recompute {
+            Recompute::None => Forward::Keep,
+            Recompute::Full => Forward::Nothing,
+        };
+        self.with_context(microbatch, |context| self.forward(context, forward));
+        self.with_context(microbatch, |context| self.head(context, write));
+        if rank.recompute == Recompute::Full {
+            self.with_context(microbatch, |context| self.forward(context, Forward::Recompute));
+        }
+        self.with_context(microbatch, |context| self.backward_input(context));
+        self.with_context(microbatch, |context| self.backward_weight(context, write));
+        (0..rank.saved.len()).for_each(|index| self.poison_saved(index));
+        rank.pending.iter().for_each(|section| self.device.poison(section.clone()));
+    }
+
+    /// Logits of the first microbatch's last `rows` tokens, this rank's columns.
+    pub fn logits(&self, rows: usize) -> Vec<f64> {
+        let rank = self.rank;
+        rank.load(self.device, 0, self.labels);
+        self.with_context(0, |context| self.forward(context, Forward::Nothing));
+        self.with_context(0, |context| {
+            // The place of the last gradient is free while nothing is differentiated.
+            let columns = rank.model.padded_vocabulary(rank.tp.size) / rank.tp.size;
+            let start = rank.activation_gradients.last().unwrap().offset_bytes;
+            let logits = Tensor::new(start, rows, columns, Dtype::F32);
+            let (head, tokens) = (Head { context, batch: &rank.batch }, rank.shape.tokens());
+            let input = Residual::new(*rank.activations.last().unwrap());
+            head.logits(&rank.head(), input, tokens - rows..tokens, logits).unwrap();
+            self.device.values(logits)
+        })
+    }
+
+    fn forward(&self, context: &Context, forward: Forward) {
+        let rank = self.rank;
+        if forward != Forward::Recompute {
+            let params = rank.embedding_params(rank.params[&Unit::Table], rank.params[&Unit::Embedding]);
+            let embedding = Embedding { context, batch: &rank.batch };
+            embedding.forward(&params, Residual::new(rank.activations[0])).unwrap();
+        }
+        for number in 0..rank.model.num_layers as u32 {
+            let params = rank.layer_params(number, rank.params[&Unit::Layer(number)]);
+            let layer = Layer { context, batch: &rank.batch, number };
+            let index = number as usize;
+            let [input, output] = [index, index + 1].map(|index| Residual::new(rank.activations[index]));
+            let frames = self.frames(index + 1);
+            let saved = SavedFrames { until_input: &frames.0, until_weight: &frames.1 };
+            match forward {
+                Forward::Keep | Forward::Nothing => layer.forward(&params, input, output, saved),
+                Forward::Recompute => layer.recompute(&params, input, saved),
+            }
+            .unwrap();
+            self.device.poison(rank.scratch.clone());
+            if forward == Forward::Nothing {
+                self.poison_saved(index + 1);
+            }
+        }
+    }
+
+    fn poison_saved(&self, index: usize) {
+        let (until_input, until_weight) = &self.rank.saved[index];
+        self.device.poison(until_input.clone());
+        self.device.poison(until_weight.clone());
+    }
+
+    fn head(&self, context: &Context, write: Write) {
+        let rank = self.rank;
+        let [input, gradient] =
+            [&rank.activations, &rank.activation_gradients].map(|list| Residual::new(*list.last().unwrap()));
+        let gradients = HeadGradients { params: &rank.head_gradients(), write, input: gradient, scale: SCALE };
+        Head { context, batch: &rank.batch }.train(&rank.head(), input, &gradients).unwrap();
+    }
+
+    fn backward_input(&self, context: &Context) {
+        let rank = self.rank;
+        for number in (0..rank.model.num_layers as u32).rev() {
+            let params = rank.layer_params(number, rank.params[&Unit::Layer(number)]);
+            let layer = Layer { context, batch: &rank.batch, number };
+            let index = number as usize;
+            let [input_gradient, output_gradient] =
+                [index, index + 1].map(|index| Residual::new(rank.activation_gradients[index]));
+            let (frames, pending) = (self.frames(index + 1), self.pending(index + 1));
+            let saved = SavedFrames { until_input: &frames.0, until_weight: &frames.1 };
+            let input = Residual::new(rank.activations[index]);
+            layer.backward_input(&params, input, output_gradient, input_gradient, saved, &pending).unwrap();
+            self.device.poison(rank.saved[index + 1].0.clone());
+            self.device.poison(rank.scratch.clone());
+        }
+        let embedding = Embedding { context, batch: &rank.batch };
+        embedding.backward_input(Residual::new(rank.activation_gradients[0]), &self.pending(0)).unwrap();
+    }
+
+    fn backward_weight(&self, context: &Context, write: Write) {
+        let rank = self.rank;
+        for number in 0..rank.model.num_layers as u32 {
+            let gradients = rank.layer_params(number, rank.gradients[&Buffer::Of(Unit::Layer(number))]);
+            let layer = Layer { context, batch: &rank.batch, number };
+            let index = number as usize;
+            let (frames, pending) = (self.frames(index + 1), self.pending(index + 1));
+            let saved = SavedFrames { until_input: &frames.0, until_weight: &frames.1 };
+            let (input, gradient) = (rank.activations[index], rank.activation_gradients[index + 1]);
+            let [input, gradient] = [input, gradient].map(Residual::new);
+            layer.backward_weight(&gradients, input, gradient, saved, &pending, write).unwrap();
+        }
+        let [table, flat] = [Unit::Table, Unit::Embedding].map(|unit| rank.gradients[&Buffer::Of(unit)]);
+        let gradients = rank.embedding_params(table, flat);
+        let embedding = Embedding { context, batch: &rank.batch };
+        let gradient = Residual::new(rank.activation_gradients[0]);
+        embedding.backward_weight(&gradients, gradient, &self.pending(0), write).unwrap();
+    }
+
+    fn frames(&self, index: usize) -> (Frame, Frame) {
+        let (until_input, until_weight) = &self.rank.saved[index];
+        let frame = |section: &Section| Frame::new(section.start, section.len());
+        (frame(until_input), frame(until_weight))
+    }
+
+    fn pending(&self, index: usize) -> Frame {
+        let section = &self.rank.pending[index];
+        Frame::new(section.start, section.len())
+    }
+
+    /// Gradient of a declared parameter's local part, over both uses of a tied table.
+    pub fn gradient(&self, unit: Unit, range: Range<usize>) -> Vec<f64> {
+        let own = self.device.values(self.rank.gradients[&Buffer::Of(unit)].elements(range.clone()));
+        match self.rank.gradients.get(&Buffer::TiedTable).filter(|_| unit == Unit::Table) {
+            None => own,
+            Some(flat) => {
+                own.iter().zip(self.device.values(flat.elements(range))).map(|(own, head)| own + head).collect()
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forward {
+    Keep,
+    Nothing,
+    Recompute,
+}

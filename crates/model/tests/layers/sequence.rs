@@ -1,0 +1,37 @@
+//! The operations of a microbatch, in order, as text: every change of a layer shows here.
+
+use model::TensorParallel;
+use spec::{ModelSpec, Recompute};
+
+use crate::cases;
+use crate::reference::{Exchange, ReferenceDevice};
+use crate::rig::{Rank, Running};
+
+fn operations(model: &ModelSpec, recompute: Recompute) -> String {
+    let rank = Rank::new(model, TensorParallel { size: 1, position: 0 }, cases::SHAPE, recompute);
+    let device = ReferenceDevice::new(rank.arena_bytes);
+    rank.initialize(&device);
+    Running::scope(&rank, &device, &Exchange::new(1), |running| {
+        running.microbatch(0);
+        running.tracer.lines.borrow().join("\n") + "\n"
+    })
+}
+
+fn assert_equal(actual: &str, expected: &str) {
+    for (number, (actual, expected)) in actual.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(actual, expected, "operation {}", number + 1);
+    }
+    assert_eq!(actual.lines().count(), expected.lines().count(), "all operations:\n{actual}");
+}
+
+#[test]
+fn gpt2_style_with_dropout() {
+    let model = ModelSpec { num_layers: 1, dropout: 0.2, attention_dropout: 0.3, ..cases::gpt2() };
+    assert_equal(&operations(&model, Recompute::None), include_str!("sequence/gpt2.txt"));
+}
+
+#[test]
+fn llama_style_with_recomputation() {
+    let model = ModelSpec { num_layers: 1, ..cases::llama() };
+    assert_equal(&operations(&model, Recompute::Full), include_str!("sequence/llama.txt"));
+}

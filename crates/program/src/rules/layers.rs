@@ -1,0 +1,43 @@
+//! `layers`: every unit has exactly one owner, and all ranks agree who.
+
+use spec::Unit;
+
+use crate::{Program, Rule, Violation};
+
+pub(super) fn layers(programs: &[Program]) -> Vec<Violation> {
+    let Some(first) = programs.first() else {
+        return vec![Violation::new(Rule::Layers, "there are no programs; a step needs at least one rank".into())];
+    };
+    let mut violations = vec![];
+    for (index, program) in programs.iter().enumerate() {
+        let place = &program.place;
+        if (place.pp, place.pipeline_size, place.num_layers()) != (index, programs.len(), first.place.num_layers()) {
+            let message = format!(
+                "program {index} of {} takes itself for pipeline rank {} of {} with {} layers, program 0 has {}",
+                programs.len(),
+                place.pp,
+                place.pipeline_size,
+                place.num_layers(),
+                first.place.num_layers()
+            );
+            violations.push(Violation::new(Rule::Layers, message));
+        }
+    }
+    for unit in Unit::computing(first.place.num_layers()) {
+        let owners: Vec<usize> =
+            (0..programs.len()).filter(|rank| programs[*rank].place.owner(unit) == Some(*rank)).collect();
+        let disagreeing = programs.iter().find(|program| program.place.owner(unit) != first.place.owner(unit));
+        let message = match (owners.as_slice(), disagreeing) {
+            ([_], None) => continue,
+            ([], _) => format!("{unit} has no owner among {} pipeline ranks", programs.len()),
+            ([owner], Some(other)) => format!(
+                "{unit} belongs to pipeline rank {owner}, but rank {} takes it for rank {:?}'s",
+                other.place.pp,
+                other.place.owner(unit)
+            ),
+            (owners, _) => format!("{unit} is owned by pipeline ranks {owners:?}; exactly one may own it"),
+        };
+        violations.push(Violation::new(Rule::Layers, message));
+    }
+    violations
+}

@@ -1,0 +1,70 @@
+//! `memory`: the plan fits, and gives values that are alive together disjoint places.
+
+use crate::memory::{PlannedLife, RankPlan};
+use crate::sizes::aligned;
+use crate::{Category, MemoryPlan, Rule, Violation};
+
+pub(crate) fn memory(plan: &MemoryPlan, capacity_bytes: Option<usize>) -> Vec<Violation> {
+    let mut violations = vec![];
+    for (rank, plan) in plan.ranks.iter().enumerate() {
+        let arena_bytes = plan.arena_bytes();
+        if let Some(capacity_bytes) = capacity_bytes.filter(|capacity| *capacity < arena_bytes) {
+            let categories = plan.categories().into_iter().filter(|(_, bytes)| *bytes > 0);
+            let categories: Vec<String> = categories.map(|(category, bytes)| format!("{category} {bytes}")).collect();
+            violations.push(Violation::new(
+                Rule::Memory,
+                format!(
+                    "pipeline rank {rank} needs {arena_bytes} bytes ({}), {capacity_bytes} are there; {}",
+                    categories.join(", "),
+                    remedy(plan)
+                ),
+            ));
+        }
+        violations
+            .extend(overlap(plan).map(|what| Violation::new(Rule::Memory, format!("pipeline rank {rank}: {what}"))));
+    }
+    violations
+}
+
+fn remedy(plan: &RankPlan) -> &'static str {
+    let state = |category| {
+        matches!(category, Category::Parameters | Category::Gradients | Category::Optimizer | Category::Constants)
+    };
+    let state_bytes: usize =
+        plan.categories().into_iter().filter(|(category, _)| state(*category)).map(|(_, bytes)| bytes).sum();
+    match state_bytes * 2 > plan.arena_bytes() {
+        true => "ZeRO, more tensor parallelism or more stages make the state smaller",
+        false => "smaller microbatches, recomputation or 1F1B make the activations smaller",
+    }
+}
+
+/// Two things alive together that share bytes, found by a sweep over time that keeps what is alive in order of offsets.
+fn overlap(plan: &RankPlan) -> Option<String> {
+    let fixed = plan.state().iter().map(|(value, extent)| (value.to_string(), *extent));
+    let mut fixed: Vec<_> = fixed.chain([("scratch".to_string(), plan.scratch())]).collect();
+    fixed.retain(|(_, extent)| extent.len_bytes > 0);
+    fixed.sort_by_key(|(_, extent)| extent.offset_bytes);
+    let end = |extent: crate::Extent| extent.offset_bytes + aligned(extent.len_bytes);
+    if let Some(pair) = fixed.windows(2).find(|pair| end(pair[0].1) > pair[1].1.offset_bytes) {
+        return Some(format!("{} and {} share bytes", pair[0].0, pair[1].0));
+    }
+    let floor = fixed.last().map_or(0, |(_, extent)| end(*extent));
+    let mut lives: Vec<&PlannedLife> = plan.lives().iter().filter(|life| life.extent.len_bytes > 0).collect();
+    if let Some(low) = lives.iter().find(|life| life.extent.offset_bytes < floor) {
+        return Some(format!("the {} reaches into the state or the scratch stack", low.value));
+    }
+    lives.sort_by_key(|life| life.start);
+    let mut alive: Vec<&PlannedLife> = vec![];
+    for life in lives {
+        alive.retain(|other| other.end > life.start);
+        let at = alive.partition_point(|other| other.extent.offset_bytes < life.extent.offset_bytes);
+        let below =
+            at.checked_sub(1).map(|below| alive[below]).filter(|below| end(below.extent) > life.extent.offset_bytes);
+        let above = alive.get(at).copied().filter(|above| end(life.extent) > above.extent.offset_bytes);
+        if let Some(other) = below.or(above) {
+            return Some(format!("the {} and the {} share bytes while both are alive", life.value, other.value));
+        }
+        alive.insert(at, life);
+    }
+    None
+}

@@ -1,0 +1,78 @@
+//! Small models and layouts that proofs run on.
+
+use spec::{
+    Activation, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Recompute,
+    ScheduleKind, TrainSpec, ZeroStage,
+};
+
+/// The two families that run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Layer norm, learned positions, GELU, biases.
+    Gpt2,
+    /// RMS norm, rotary positions, SwiGLU, no biases.
+    Llama,
+}
+
+/// A model of 12 heads and 16 layers that is otherwise as small as can be: every degree up to 16 has something to divide.
+pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> ModelSpec {
+    let (norm, position, activation, biases) = match style {
+        Style::Gpt2 => (NormKind::Layer, Position::Learned, Activation::GeluTanh, true),
+        Style::Llama => {
+            let rotary = Position::Rotary { base: 10_000.0, rotary_dims: 4, pairing: Pairing::Half };
+            (NormKind::Rms, rotary, Activation::SwiGlu, false)
+        }
+    };
+    ModelSpec {
+        num_layers: 16,
+        hidden: 48,
+        num_heads: 12,
+        num_kv_heads,
+        head_dim: 4,
+        ffn_hidden: 96,
+        vocabulary: 61,
+        context: 8,
+        norm: Norm { kind: norm, epsilon: 1e-5 },
+        position,
+        activation,
+        biases,
+        tied_embeddings,
+        qk_norm: false,
+        dropout: 0.1,
+        attention_dropout: 0.1,
+        init_std: 0.08,
+    }
+}
+
+/// Twenty steps of 48 sequences in which the loss falls by a fifth and more.
+pub fn proof_training() -> TrainSpec {
+    TrainSpec {
+        steps: 20,
+        global_batch: 48,
+        sequence_length: 8,
+        learning_rate: 2e-3,
+        min_learning_rate: 2e-4,
+        warmup_steps: 4,
+        schedule: LearningRateSchedule::Cosine,
+        weight_decay: 0.1,
+        beta1: 0.9,
+        beta2: 0.95,
+        epsilon: 1e-8,
+        clip_norm: Some(1.0),
+        seed: 1234,
+    }
+}
+
+/// A layout of plain parts: no ZeRO, 1F1B.
+pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> Parallelism {
+    Parallelism {
+        dp,
+        tp,
+        pp,
+        zero: ZeroStage::Off,
+        schedule: ScheduleKind::OneForwardOneBackward,
+        microbatch_size,
+        recompute: Recompute::None,
+        stage_layers: None,
+    }
+}

@@ -1,0 +1,112 @@
+//! Runs a layout and keeps what is compared.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use comm::Timeouts;
+use spec::{ModelSpec, Parallelism, TrainSpec};
+use train::setup::SetupError;
+use train::sink::TensorMap;
+use train::{Engine, Observer, Ports, Setup, StepReport, ThreadEngine, TokenSource, TrainError, Wish, run};
+
+use crate::distance::{Outcome, Tensors};
+
+/// Why a layout gave no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum ProofError {
+    /// It could not be prepared.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// It failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// A tensor was delivered in part or twice.
+    #[error("{name} has {len} elements, but {received} were delivered")]
+    Delivery {
+        /// The tensor.
+        name: String,
+        /// Its elements.
+        len: usize,
+        /// Elements delivered.
+        received: usize,
+    },
+}
+
+/// One run to compare: what is learned, how it is spread.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The model.
+    pub model: ModelSpec,
+    /// The layout.
+    pub parallelism: Parallelism,
+    /// The optimisation.
+    pub train: TrainSpec,
+}
+
+impl Layout {
+    /// Runs on threads of this process.
+    ///
+    /// # Errors
+    /// See [`ProofError`].
+    pub fn outcome(&self, tokens: &dyn TokenSource) -> Result<Outcome, ProofError> {
+        let setup = self.setup()?;
+        let engine = thread_engine(&setup);
+        outcome_of(&setup, &engine, tokens)
+    }
+
+    /// The prepared run.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn setup(&self) -> Result<Setup, SetupError> {
+        Setup::new(self.model.clone(), self.parallelism.clone(), self.train.clone())
+    }
+}
+
+/// Threads for the ranks of `setup`, deadlines scaled by how many ranks share a core.
+pub fn thread_engine(setup: &Setup) -> ThreadEngine {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let wait = Timeouts { wait: Duration::from_secs(60) };
+    ThreadEngine::new(setup.mesh.clone(), wait.scaled(setup.mesh.world_size(), cores))
+}
+
+/// Runs `setup` on `engine` and keeps losses, norms, first gradients and last weights.
+///
+/// # Errors
+/// See [`ProofError`].
+pub fn outcome_of(setup: &Setup, engine: &dyn Engine, tokens: &dyn TokenSource) -> Result<Outcome, ProofError> {
+    let log = Log::default();
+    let (gradients, weights) = (TensorMap::default(), TensorMap::default());
+    let ports = Ports { tokens, observer: &log, first_gradients: Some(&gradients), weights: Some(&weights) };
+    run(setup, engine, ports)?;
+    let reports = log.reports.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    Ok(Outcome {
+        losses: reports.iter().map(|report| report.loss).collect(),
+        norms: reports.iter().map(|report| report.gradient_norm).collect(),
+        gradients: whole(gradients)?,
+        weights: whole(weights)?,
+    })
+}
+
+fn whole(map: TensorMap) -> Result<Tensors, ProofError> {
+    map.into_tensors()
+        .into_iter()
+        .map(|(name, assembly)| match assembly.received == assembly.values.len() {
+            true => Ok((name, assembly.values)),
+            false => Err(ProofError::Delivery { name, len: assembly.values.len(), received: assembly.received }),
+        })
+        .collect()
+}
+
+/// Keeps every report.
+#[derive(Default)]
+struct Log {
+    reports: Mutex<Vec<StepReport>>,
+}
+
+impl Observer for Log {
+    fn step(&self, report: &StepReport) -> Wish {
+        self.reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(*report);
+        Wish::Continue
+    }
+}
