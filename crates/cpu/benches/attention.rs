@@ -13,10 +13,11 @@ use cpu::view::{MatMut, MatRef};
 mod peak;
 
 /// Sequences, tokens per sequence, heads, key and value heads, channels per head.
-const SHAPES: [[usize; 5]; 7] = [
+const SHAPES: [[usize; 5]; 8] = [
     [4, 256, 4, 4, 64],
     [1, 1024, 12, 12, 64],
     [1, 1024, 16, 4, 64],
+    [1, 1024, 16, 16, 64],
     [1, 2048, 4, 4, 128],
     [4, 64, 12, 12, 64],
     [2, 32, 12, 4, 12],
