@@ -75,6 +75,7 @@ impl CpuDevice {
     }
 
     /// A dense vector to write.
+    #[expect(clippy::mut_from_ref, reason = "the arena is shared memory; see the top of this file")]
     pub(crate) fn floats_mut(&self, tensor: Tensor) -> Result<&mut [f32], DeviceError> {
         // SAFETY: an operation's outputs are its own while it runs.
         unsafe { self.arena.floats_mut(tensor) }
@@ -87,6 +88,7 @@ impl CpuDevice {
     }
 
     /// Dense sums to read and write.
+    #[expect(clippy::mut_from_ref, reason = "the arena is shared memory; see the top of this file")]
     pub(crate) fn longs_mut(&self, tensor: Tensor) -> Result<&mut [i64], DeviceError> {
         // SAFETY: as in `floats_mut`.
         unsafe { self.arena.longs_mut(tensor) }
