@@ -47,7 +47,7 @@ impl Constants {
     ///
     /// # Errors
     /// The device's.
-    pub fn initialize(&self, device: &dyn Device, stream: Stream, model: &ModelSpec) -> Result<(), DeviceError> {
+    pub fn initialise(&self, device: &dyn Device, stream: Stream, model: &ModelSpec) -> Result<(), DeviceError> {
         match (self.rotary, model.position) {
             (Some(tables), Position::Rotary { base, .. }) => {
                 device.submit(stream, &Op::RotaryTable { cos: tables.cos, sin: tables.sin, base })

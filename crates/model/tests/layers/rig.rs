@@ -130,7 +130,7 @@ impl Rank {
                 device.assign(tensor, &values);
             }
         }
-        self.constants.initialize(device, Stream::Compute, &self.model).unwrap();
+        self.constants.initialise(device, Stream::Compute, &self.model).unwrap();
         device.assign(self.constants.loss_sums, &[0.0; device::SUM_WORDS]);
     }
 
