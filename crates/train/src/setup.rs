@@ -10,7 +10,7 @@ use program::{
     StageSplit, State, UnitWork, Verified, Violation, compile, link, split_stages, verify,
 };
 use spec::unit::UnitKind;
-use spec::{ModelSpec, Parallelism, TrainSpec, Unit, UnitLayout, params};
+use spec::{ModelSpec, Parallelism, Recompute, TrainSpec, Unit, UnitLayout, params};
 use thiserror::Error;
 
 /// A run that is ready to start: verified programs and planned memory.
@@ -142,6 +142,14 @@ pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, U
 /// Multiply-adds that a core does in the time in which it moves one byte: 80 G multiply-adds and 20 GB a second.
 const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
 
+/// The functions of a unit that a training step calls.
+fn phases(recompute: Recompute) -> &'static [Phase] {
+    match recompute {
+        Recompute::None => &[Phase::Forward, Phase::BackwardInput, Phase::BackwardWeight],
+        Recompute::Full => &Phase::ALL,
+    }
+}
+
 /// Work of each unit in a step (forward and both backward passes), for balancing stages: multiply-adds, and moved bytes as
 /// the multiply-adds that take as long.
 fn unit_work(model: &ModelSpec, parallelism: &Parallelism, shape: MicrobatchShape) -> Result<UnitWork, RecordError> {
@@ -154,8 +162,8 @@ fn unit_work(model: &ModelSpec, parallelism: &Parallelism, shape: MicrobatchShap
     };
     let work = |kind: UnitKind| -> Result<u64, RecordError> {
         let mut sum = 0;
-        for phase in Phase::ALL {
-            let cost = record_unit(&case, kind, phase)?.record.total();
+        for phase in phases(parallelism.recompute) {
+            let cost = record_unit(&case, kind, *phase)?.record.total();
             sum += cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes;
         }
         Ok(sum)

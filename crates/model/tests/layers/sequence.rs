@@ -1,6 +1,8 @@
 //! The operations of a microbatch, in order, as text: every change of a layer shows here.
 
-use model::TensorParallel;
+use std::collections::HashSet;
+
+use model::{DropoutSite, TensorParallel};
 use spec::{ModelSpec, Recompute};
 
 use crate::cases;
@@ -34,4 +36,19 @@ fn gpt2_style_with_dropout() {
 fn llama_style_with_recomputation() {
     let model = ModelSpec { num_layers: 1, ..cases::llama() };
     assert_equal(&operations(&model, Recompute::Full), include_str!("sequence/llama.txt"));
+}
+
+#[test]
+fn every_dropout_draws_a_mask_of_its_own() {
+    let of_layer = |layer| {
+        [
+            DropoutSite::attention_probabilities(layer),
+            DropoutSite::attention_output(layer),
+            DropoutSite::feed_forward_output(layer),
+        ]
+    };
+    let mut sites = vec![DropoutSite::EMBEDDING];
+    sites.extend((0..1000).flat_map(of_layer));
+    let distinct: HashSet<String> = sites.iter().map(|site| format!("{site:?}")).collect();
+    assert_eq!(distinct.len(), sites.len());
 }

@@ -3,6 +3,8 @@
 //! Each four bytes of the arena are one `f64`, so that central differences are exact to about ten digits; an I64 is the first
 //! of its two cells. Memory starts as NaN: what is read before it is written shows.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "`submit` matches all operations and sends each module its own")]
+
 mod activation;
 mod attention;
 mod communicator;
