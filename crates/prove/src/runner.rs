@@ -67,7 +67,7 @@ impl Layout {
 pub fn thread_engine(setup: &Setup) -> ThreadEngine {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let wait = Timeouts { wait: Duration::from_secs(60) };
-    ThreadEngine::new(setup.mesh.clone(), wait.scaled(setup.mesh.world_size(), cores))
+    ThreadEngine::new(setup.mesh, wait.scaled(setup.mesh.world_size(), cores))
 }
 
 /// Runs `setup` on `engine` and keeps losses, norms, first gradients and last weights.

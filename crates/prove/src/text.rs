@@ -38,7 +38,7 @@ impl ProofText {
     }
 
     fn next_token(&self, token: i32, random: [u32; 4]) -> i32 {
-        if random[0] % 4 == 0 { self.fresh_token(random[1]) } else { (token * 7 + 3) % self.vocabulary as i32 }
+        if random[0].is_multiple_of(4) { self.fresh_token(random[1]) } else { (token * 7 + 3) % self.vocabulary as i32 }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::state::{UnitState, updated_elements};
 
 /// A computing unit's parameters and gradient accumulators, bound to places.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a rank has as many as units; they are made once")]
 pub enum Bound {
     /// Table and positions.
     Embedding(Pair<EmbeddingParams>),
