@@ -17,12 +17,13 @@ pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
         None => (String::new(), String::new()),
         Some(path) => {
             let name = path.display().to_string();
-            let text =
-                std::fs::read_to_string(path).map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
             (name, text)
         }
     };
-    let mut config = RunConfig::load(&name, &text, &arguments.overrides).map_err(|problems| Failure::Input(lines(&problems)))?;
+    let mut config =
+        RunConfig::load(&name, &text, &arguments.overrides).map_err(|problems| Failure::Input(lines(&problems)))?;
     if let Some(path) = &arguments.data {
         config.data.path = Some(path.clone());
     }

@@ -220,3 +220,34 @@ fn one_rank_and_sixteen_are_legal() {
         assert_eq!(check(&config), Ok(()));
     }
 }
+
+/// The rules of degrees once more, written as plainly as possible.
+fn degrees_are_legal(config: &RunConfig) -> bool {
+    let (model, parallelism) = (&config.model, &config.parallelism);
+    let divides = |part: usize, whole: usize| (0..=whole).any(|times| times * part == whole);
+    divides(parallelism.tp, model.num_heads)
+        && divides(parallelism.tp, model.num_kv_heads)
+        && divides(parallelism.tp, model.ffn_hidden)
+        && parallelism.pp <= model.num_layers
+        && divides(parallelism.dp * parallelism.microbatch_size, config.train.global_batch)
+}
+
+#[test]
+fn verdicts_on_degrees_are_those_of_the_plain_rules() {
+    let mut legal = 0;
+    for index in 0..6 * 6 * 6 * 2 * 2 {
+        let (dp, tp, pp) = (index % 6 + 1, index / 6 % 6 + 1, index / 36 % 6 + 1);
+        let (microbatch_size, num_kv_heads) = (index / 216 % 2 + 1, [12, 4][index / 432]);
+        let mut config = RunConfig::quick_start();
+        config.model.num_heads = 12;
+        config.model.num_kv_heads = num_kv_heads;
+        config.model.num_layers = 5;
+        config.train.global_batch = 48;
+        let (parallelism, ranks) = (config.parallelism.clone(), dp * tp * pp);
+        config.parallelism = spec::Parallelism { dp, tp, pp, microbatch_size, ..parallelism };
+        config.run.ranks = ranks;
+        assert_eq!(check(&config).is_ok(), degrees_are_legal(&config), "{:?}", config.parallelism);
+        legal += usize::from(check(&config).is_ok());
+    }
+    assert!(legal > 100, "{legal}");
+}

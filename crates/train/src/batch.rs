@@ -10,6 +10,13 @@ pub trait TokenSource: Sync {
     fn fill(&self, step: u32, sequence: u64, buffers: SequenceBuffers<'_>);
 }
 
+impl TokenSource for data::Batches {
+    fn fill(&self, step: u32, sequence: u64, buffers: SequenceBuffers<'_>) {
+        let SequenceBuffers { tokens, labels, positions, visible } = buffers;
+        data::Batches::fill(self, step, sequence, tokens, labels, positions, visible);
+    }
+}
+
 /// Host memory of one sequence.
 pub struct SequenceBuffers<'a> {
     /// Input tokens.

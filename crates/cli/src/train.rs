@@ -1,0 +1,66 @@
+//! `pleach train`: from arguments to a finished run.
+
+use std::time::Duration;
+
+use comm::Timeouts;
+use data::{Batches, Order};
+use spec::RunConfig;
+use train::{Ending, Observer, Ports, Setup, ThreadEngine, TokenSource};
+
+use crate::arguments::TrainArguments;
+use crate::check::describe;
+use crate::failure::Failure;
+use crate::figures::grouped;
+use crate::input;
+use crate::progress::{Progress, Style};
+use crate::run_folder::RunFolder;
+
+/// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
+///
+/// # Errors
+/// Input that cannot be used, or the failure of a rank.
+pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
+    let config = input::load(&arguments.run)?;
+    let batches = batches(&config)?;
+    let folder = RunFolder::create(&config)?;
+    let style = style(arguments);
+    if style != Style::Quiet {
+        let text = grouped(batches.corpus().len() as u64);
+        let epoch = grouped(batches.num_windows());
+        eprint!("{}text    {text} tokens, {epoch} sequences per epoch\n\n", describe(&config));
+    }
+    let terminal = Box::new(std::io::stdout());
+    let progress = Progress::new(style, config.train.steps, terminal, folder.metrics()?);
+    let ending = launch(&config, &batches, &progress)?;
+    progress.finish().map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
+    if let (Ending::Stopped { steps }, true) = (ending, style != Style::Quiet) {
+        eprintln!("stopped after step {steps}");
+    }
+    Ok(())
+}
+
+fn style(arguments: &TrainArguments) -> Style {
+    match (arguments.quiet, arguments.json) {
+        (true, _) => Style::Quiet,
+        (false, true) => Style::Json,
+        (false, false) => Style::Plain,
+    }
+}
+
+fn batches(config: &RunConfig) -> Result<Batches, Failure> {
+    let text = input::text(config)?.train;
+    let order = Order::Shuffled { seed: config.train.seed };
+    Batches::new(text, "training", &config.train, config.model.vocabulary, order)
+        .map_err(|error| Failure::Input(error.to_string()))
+}
+
+/// Runs on ranks that are threads of this process.
+fn launch(config: &RunConfig, tokens: &dyn TokenSource, observer: &dyn Observer) -> Result<Ending, Failure> {
+    let (model, parallelism) = (config.model.clone(), config.parallelism.clone());
+    let setup =
+        Setup::new(model, parallelism, config.train.clone()).map_err(|error| Failure::Work(error.to_string()))?;
+    let timeouts = Timeouts { wait: Duration::from_secs_f32(config.run.timeout_seconds) };
+    let engine = ThreadEngine::new(setup.mesh, timeouts);
+    let ports = Ports { tokens, observer, first_gradients: None, weights: None };
+    train::run(&setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
+}
