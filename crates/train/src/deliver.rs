@@ -10,12 +10,13 @@ use crate::reduce::StepOutcome;
 use crate::sink::TensorSink;
 use crate::state::UnitState;
 
-/// The weights.
+/// The weights of `unit`, as far as this rank answers for them.
 ///
 /// # Errors
 /// The device's.
-pub fn weights(rank: &Rank<'_>, sink: &dyn TensorSink) -> Result<(), DeviceError> {
-    deliver(rank, sink, |state| Some(state.params), 1.0)
+pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(), DeviceError> {
+    let state = &rank.units[&unit];
+    deliver(rank, state, state.params, 1.0, sink)
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.
@@ -23,23 +24,30 @@ pub fn weights(rank: &Rank<'_>, sink: &dyn TensorSink) -> Result<(), DeviceError
 /// # Errors
 /// The device's.
 pub fn gradients(rank: &Rank<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) -> Result<(), DeviceError> {
-    deliver(rank, sink, UnitState::gradient, outcome.gradient_factor as f32)
+    for state in rank.units.values() {
+        if let Some(gradient) = state.gradient() {
+            deliver(rank, state, gradient, outcome.gradient_factor as f32, sink)?;
+        }
+    }
+    Ok(())
 }
 
+/// Hands over `factor` times the elements of `flat` that this rank answers for.
 fn deliver(
     rank: &Rank<'_>,
-    sink: &dyn TensorSink,
-    tensor: impl Fn(&UnitState) -> Option<Tensor>,
+    state: &UnitState,
+    flat: Tensor,
     factor: f32,
+    sink: &dyn TensorSink,
 ) -> Result<(), DeviceError> {
-    for state in rank.units.values().filter(|state| answers_for(rank, state.unit)) {
-        let Some(flat) = tensor(state) else { continue };
-        for piece in pieces(&state.layout, state.owned.clone(), rank.tensor) {
-            let mut values = vec![0.0f32; piece.elements.len()];
-            rank.device.read(flat.elements(piece.elements), bytemuck::cast_slice_mut(&mut values))?;
-            values.iter_mut().for_each(|value| *value *= factor);
-            sink.put(piece.param, &piece.region, &values);
-        }
+    if !answers_for(rank, state.unit) {
+        return Ok(());
+    }
+    for piece in pieces(&state.layout, state.owned.clone(), rank.tensor) {
+        let mut values = vec![0.0f32; piece.elements.len()];
+        rank.device.read(flat.elements(piece.elements), bytemuck::cast_slice_mut(&mut values))?;
+        values.iter_mut().for_each(|value| *value *= factor);
+        sink.put(piece.param, &piece.region, &values);
     }
     Ok(())
 }

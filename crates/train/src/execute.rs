@@ -11,7 +11,7 @@ use program::Instr;
 use spec::{Microbatch, Unit};
 
 use crate::rank::{Bound, Rank};
-use crate::{optimizer, reduce};
+use crate::{deliver, optimizer, reduce};
 
 impl Rank<'_> {
     /// Executes `instr`.
@@ -48,8 +48,10 @@ impl Rank<'_> {
             Instr::SumTied => reduce::tied(self),
             Instr::GradNorm => reduce::norm(self),
             Instr::OptimizerStep { unit } => optimizer::step(self, unit),
-            // Saving is driven by whoever holds the sink; a step's own program does not save.
-            Instr::Save { .. } => Ok(()),
+            Instr::Save { unit } => match self.storage {
+                Some(sink) => deliver::weights(self, unit, sink),
+                None => Ok(()),
+            },
         }
     }
 

@@ -16,6 +16,7 @@ use crate::engine::{Groups, RankEngine};
 use crate::memory::{self, Activations};
 use crate::reduce;
 use crate::setup::Setup;
+use crate::sink::TensorSink;
 use crate::state::{UnitState, updated_elements};
 
 /// A computing unit's parameters and gradient accumulators, bound to places.
@@ -67,6 +68,8 @@ pub struct Rank<'a> {
     pub host_batch: HostBatch,
     /// Position in tensor parallelism.
     pub tensor: TensorParallel,
+    /// Takes what `Save` instructions hand over.
+    pub storage: Option<&'a dyn TensorSink>,
     /// Step, counted from 0.
     pub step: u32,
     /// Index of the instruction that runs.
@@ -110,6 +113,7 @@ impl<'a> Rank<'a> {
             },
             host_batch: HostBatch::new(setup.parallelism.microbatch_size, setup.train.sequence_length),
             tensor,
+            storage: None,
             step: 0,
             at: 0,
             contributed: Vec::with_capacity(setup.model.num_layers + 2),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use device::DeviceError;
 use mesh::Rank as RankNumber;
-use program::Instr;
+use program::{Instr, save_instrs};
 
 use crate::batch::TokenSource;
 use crate::deliver;
@@ -133,10 +133,10 @@ impl<E: std::error::Error> From<E> for Stop {
     }
 }
 
-fn run_rank(
-    setup: &Setup,
+fn run_rank<'a>(
+    setup: &'a Setup,
     engine: &dyn Engine,
-    ports: Ports<'_>,
+    ports: Ports<'a>,
     number: RankNumber,
     progress: &Progress,
 ) -> Result<Ending, Stop> {
@@ -167,10 +167,17 @@ fn run_rank(
             break;
         }
     }
-    if let Some(sink) = ports.weights {
-        deliver::weights(&rank, sink)?;
-    }
+    save(&mut rank, ports.weights)?;
     Ok(ending)
+}
+
+/// Runs the save program, if anyone takes what is saved.
+fn save<'a>(rank: &mut Rank<'a>, sink: Option<&'a dyn TensorSink>) -> Result<(), DeviceError> {
+    rank.storage = sink;
+    for instr in save_instrs(&rank.program.place) {
+        rank.execute(instr)?;
+    }
+    Ok(())
 }
 
 fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Instant) -> StepReport {
