@@ -16,7 +16,7 @@ use in_time::{Fit, in_time};
 pub struct Item {
     /// First instruction.
     pub start: usize,
-    /// Past the last instruction.
+    /// Past the last instruction; greater than `start`.
     pub end: usize,
     /// Bytes, a multiple of the alignment.
     pub size_bytes: usize,

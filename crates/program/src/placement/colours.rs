@@ -1,5 +1,5 @@
 //! Placing colours: items of one size are coloured such that items of a colour are never alive together, then each
-//! colour is placed as one. Few colours remain where a schedule repeats itself, so many orders can be tried.
+//! colour is placed as one. Where a schedule repeats itself, few colours remain, and they lie as regularly as it runs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,8 +8,9 @@ use super::{Item, Placement};
 
 /// More colours than this are left to the other heuristics.
 const MOST_COLOURS: usize = 512;
-/// Orders that are tried from each starting order.
-const ROUNDS: usize = 16;
+
+/// Items that are alive when this part of the peak is, in per cent, are coloured before the others.
+const PRESSURES_PERCENT: [usize; 3] = [98, 95, 90];
 
 /// Items of one size of which no two are alive together, in order of time.
 struct Colour {
@@ -17,61 +18,63 @@ struct Colour {
     members: Vec<usize>,
 }
 
-/// The best placement of colours over several orders, or `None` if there are too many colours.
+/// The best placement over several colourings, or `None` if there are too many colours.
 pub(super) fn by_colour(items: &[Item], enough: usize) -> Option<Placement> {
-    let length = |index: &usize| items[*index].length();
-    let mut by_start: Vec<usize> = (0..items.len()).collect();
-    by_start.sort_by_key(|&index| items[index].start);
-    let mut by_length = by_start.clone();
-    by_length.sort_by_key(|index| Reverse(length(index)));
     let mut best: Option<Placement> = None;
-    for order in [by_length, by_start] {
+    for order in orders(items) {
         let colours = colour(items, &order);
         if colours.len() > MOST_COLOURS {
             continue;
         }
-        let busy: Vec<usize> = colours.iter().map(|colour| colour.members.iter().map(length).sum()).collect();
-        let placement = stacked(items, &colours, &busy, enough);
-        let height_bytes = placement.height_bytes;
-        if best.as_ref().is_none_or(|best| height_bytes < best.height_bytes) {
+        let placement = stacked(items, &colours);
+        if best.as_ref().is_none_or(|best| placement.height_bytes < best.height_bytes) {
             best = Some(placement);
         }
-        if height_bytes <= enough {
+        if best.as_ref().is_some_and(|best| best.height_bytes <= enough) {
             break;
         }
     }
     best
 }
 
-/// Stacks colours in several orders, moving those that reach too high to the front.
-fn stacked(items: &[Item], colours: &[Colour], busy: &[usize], enough: usize) -> Placement {
-    let meets = meetings(items, colours);
-    let degree = |index: usize| -> usize { meets[index].iter().map(|other| colours[*other].size_bytes).sum() };
-    let keys: [Vec<usize>; 3] = [
-        colours.iter().map(|colour| colour.size_bytes).collect(),
-        busy.to_vec(),
-        (0..colours.len()).map(degree).collect(),
-    ];
-    let mut best: (usize, Vec<usize>) = (usize::MAX, vec![]);
-    'search: for key in keys {
-        let mut order: Vec<usize> = (0..colours.len()).collect();
-        order.sort_by_key(|&index| Reverse((key[index], busy[index])));
-        for _ in 0..ROUNDS {
-            let offsets = stack(colours, &meets, &order);
-            let end = |index: usize| offsets[index] + colours[index].size_bytes;
-            let height = (0..colours.len()).map(end).max().unwrap_or(0);
-            let (high, low): (Vec<usize>, Vec<usize>) = order.iter().partition(|index| end(**index) > enough);
-            order = [high, low].concat();
-            if height < best.0 {
-                best = (height, offsets);
-            }
-            if height <= enough {
-                break 'search;
-            }
+/// Orders in which colours are given. In order of births fewest are needed in all; what matters is that few are needed
+/// where most bytes are alive, so the items that are alive there come first. Long ones first leaves few gaps.
+fn orders(items: &[Item]) -> Vec<Vec<usize>> {
+    let mut by_birth: Vec<usize> = (0..items.len()).collect();
+    by_birth.sort_by_key(|&index| items[index].start);
+    let mut by_length = by_birth.clone();
+    by_length.sort_by_key(|&index| Reverse(items[index].length()));
+    let pressures = pressures(items);
+    let peak = pressures.iter().copied().max().unwrap_or(0);
+    let mut orders = vec![by_length];
+    for percent in PRESSURES_PERCENT {
+        let mut order = by_birth.clone();
+        order.sort_by_key(|&index| pressures[index] * 100 < peak * percent);
+        orders.push(order);
+    }
+    orders.push(by_birth);
+    orders
+}
+
+/// For each item the most bytes that are alive during its life.
+fn pressures(items: &[Item]) -> Vec<usize> {
+    let mut live = vec![0; items.iter().map(|item| item.end).max().unwrap_or(0)];
+    for item in items {
+        for bytes in &mut live[item.start..item.end] {
+            *bytes += item.size_bytes;
         }
     }
+    items.iter().map(|item| live[item.start..item.end].iter().copied().max().unwrap_or(0)).collect()
+}
+
+/// Stacks colours, large ones first, of equal ones those that are in use longest.
+fn stacked(items: &[Item], colours: &[Colour]) -> Placement {
+    let in_use = |colour: &Colour| -> usize { colour.members.iter().map(|&member| items[member].length()).sum() };
+    let mut order: Vec<usize> = (0..colours.len()).collect();
+    order.sort_by_cached_key(|&index| Reverse((colours[index].size_bytes, in_use(&colours[index]))));
+    let of_colours = stack(colours, &meetings(items, colours), &order);
     let mut offsets = vec![0; items.len()];
-    for (colour, offset) in colours.iter().zip(best.1) {
+    for (colour, offset) in colours.iter().zip(of_colours) {
         for &member in &colour.members {
             offsets[member] = offset;
         }
