@@ -11,11 +11,11 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("comm", &["mesh", "device"]),
     ("program", &["mesh", "spec"]),
     ("cpu", &["philox", "spec", "device"]),
-    ("model", &["spec", "device", "program"]),
+    ("model", &["spec", "device", "comm", "program"]),
     ("data", &["philox", "spec"]),
     ("checkpoint", &["spec", "mesh"]),
     ("train", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),
-    ("prove", &["spec", "mesh", "data", "train"]),
+    ("prove", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "train"]),
     (
         "cli",
         &[
