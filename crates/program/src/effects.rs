@@ -106,20 +106,25 @@ impl fmt::Display for Partner {
 }
 
 impl fmt::Display for Effects {
-    /// `over dp_outer+dp_inner; reads ..; writes ..`, in the order partner, reads, writes, adds to, frees, lends.
+    /// `over dp_outer+dp_inner; reads ..; writes ..`, in the order partner, reads, updates (reads and writes), writes,
+    /// adds to, frees, lends. The microbatch,
+    /// which all values of an instruction have in common, is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |verb: &str, values: &Values| {
-            let names: Vec<String> = values.iter().map(|value| value.to_string()).collect();
+        let list = |verb: &str, values: Vec<Value>| {
+            let names: Vec<String> = values.iter().map(|value| format!("{value:#}")).collect();
             (!names.is_empty()).then(|| format!("{verb} {}", names.join(" | ")))
         };
+        let (updated, read) = self.reads.iter().partition(|value| self.assigns.as_slice().contains(value));
+        let written = self.assigns.iter().filter(|value| !self.reads.as_slice().contains(value)).collect();
         let parts = [
             (self.partner != Partner::Nobody).then(|| self.partner.to_string()),
             (self.reads_gradients == Gradients::All).then(|| "reads all gradients".to_string()),
-            list("reads", &self.reads),
-            list("writes", &self.assigns),
-            list("adds to", &self.accumulates),
-            list("frees", &self.frees),
-            self.lends.map(|value| format!("lends {value}")),
+            list("reads", read),
+            list("updates", updated),
+            list("writes", written),
+            list("adds to", self.accumulates.iter().collect()),
+            list("frees", self.frees.iter().collect()),
+            list("lends", self.lends.into_iter().collect()),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         f.write_str(&parts.join("; "))

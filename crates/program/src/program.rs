@@ -24,7 +24,10 @@ impl fmt::Display for Program {
         writeln!(f, "# pipeline rank {} of {}: {}", place.pp, place.pipeline_size, units.join(", "))?;
         for (index, instr) in self.instrs.iter().enumerate() {
             let comment = instr.effects(place).to_string();
-            writeln!(f, "{index:>5}  {:<48}# {comment}", instr.to_string())?;
+            match comment.is_empty() {
+                true => writeln!(f, "{index:>5}  {instr}")?,
+                false => writeln!(f, "{index:>5}  {:<48}# {comment}", instr.to_string())?,
+            }
         }
         Ok(())
     }

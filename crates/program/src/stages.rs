@@ -49,7 +49,7 @@ pub enum StageError {
         given: Vec<usize>,
     },
     /// The given layers are more or fewer than the model's.
-    #[error("the stages {given:?} have {sum} layers together, the model has {num_layers}; {} from one stage", difference(*sum, *num_layers))]
+    #[error("the stages {given:?} have {sum} layers together, the model has {num_layers}; {}", difference(*sum, *num_layers))]
     WrongSum {
         /// The given list.
         given: Vec<usize>,
@@ -69,7 +69,11 @@ fn at_most(num_layers: usize) -> String {
 }
 
 fn difference(sum: usize, num_layers: usize) -> String {
-    if sum > num_layers { format!("take {}", sum - num_layers) } else { format!("{} are missing", num_layers - sum) }
+    if sum > num_layers {
+        format!("take {} from one stage", sum - num_layers)
+    } else {
+        format!("add {} to one stage", num_layers - sum)
+    }
 }
 
 impl StageSplit {

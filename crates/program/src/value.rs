@@ -74,21 +74,26 @@ impl Value {
 }
 
 impl fmt::Display for Value {
+    /// `output of layer 3, microbatch 0`; the alternate form `{:#}` leaves the microbatch out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Batch(microbatch) => write!(f, "batch of {microbatch}"),
-            Value::Output { unit, microbatch } => write!(f, "output of {unit}, {microbatch}"),
-            Value::OutputGrad { unit, microbatch } => write!(f, "output gradient of {unit}, {microbatch}"),
-            Value::SavedUntilInput { unit, microbatch } => write!(f, "saved until input of {unit}, {microbatch}"),
-            Value::SavedUntilWeight { unit, microbatch } => write!(f, "saved until weight of {unit}, {microbatch}"),
-            Value::Pending { unit, microbatch } => write!(f, "pending of {unit}, {microbatch}"),
-            Value::Params(unit) => write!(f, "parameters of {unit}"),
-            Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}"),
-            Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}"),
-            Value::FirstMoment(unit) => write!(f, "first moment of {unit}"),
-            Value::SecondMoment(unit) => write!(f, "second moment of {unit}"),
-            Value::Constants => f.write_str("constants"),
-            Value::Sums => f.write_str("sums"),
+            Value::Batch(_) => f.write_str("batch")?,
+            Value::Output { unit, .. } => write!(f, "output of {unit}")?,
+            Value::OutputGrad { unit, .. } => write!(f, "output gradient of {unit}")?,
+            Value::SavedUntilInput { unit, .. } => write!(f, "saved until input of {unit}")?,
+            Value::SavedUntilWeight { unit, .. } => write!(f, "saved until weight of {unit}")?,
+            Value::Pending { unit, .. } => write!(f, "pending of {unit}")?,
+            Value::Params(unit) => write!(f, "parameters of {unit}")?,
+            Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}")?,
+            Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}")?,
+            Value::FirstMoment(unit) => write!(f, "first moment of {unit}")?,
+            Value::SecondMoment(unit) => write!(f, "second moment of {unit}")?,
+            Value::Constants => f.write_str("constants")?,
+            Value::Sums => f.write_str("sums")?,
+        }
+        match (self.microbatch(), f.alternate()) {
+            (Some(microbatch), false) => write!(f, ", {microbatch}"),
+            (Some(_), true) | (None, _) => Ok(()),
         }
     }
 }

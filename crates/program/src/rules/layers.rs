@@ -26,16 +26,15 @@ pub(super) fn layers(programs: &[Program]) -> Vec<Violation> {
     for unit in Unit::computing(first.place.num_layers()) {
         let owners: Vec<usize> =
             (0..programs.len()).filter(|rank| programs[*rank].place.owner(unit) == Some(*rank)).collect();
-        let disagreeing = programs.iter().find(|program| program.place.owner(unit) != first.place.owner(unit));
-        let message = match (owners.as_slice(), disagreeing) {
-            ([_], None) => continue,
-            ([], _) => format!("{unit} has no owner among {} pipeline ranks", programs.len()),
-            ([owner], Some(other)) => format!(
-                "{unit} belongs to pipeline rank {owner}, but rank {} takes it for rank {:?}'s",
-                other.place.pp,
-                other.place.owner(unit)
-            ),
-            (owners, _) => format!("{unit} is owned by pipeline ranks {owners:?}; exactly one may own it"),
+        let message = match owners.as_slice() {
+            [owner] => match programs.iter().find(|program| program.place.owner(unit) != Some(*owner)) {
+                None => continue,
+                Some(other) => {
+                    format!("{unit} belongs to pipeline rank {owner}, but rank {} disagrees", other.place.pp)
+                }
+            },
+            [] => format!("{unit} has no owner among {} pipeline ranks; exactly one may own it", programs.len()),
+            owners => format!("{unit} is owned by pipeline ranks {owners:?}; exactly one may own it"),
         };
         violations.push(Violation::new(Rule::Layers, message));
     }

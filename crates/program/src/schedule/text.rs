@@ -65,16 +65,16 @@ impl fmt::Display for Schedule {
 
 /// The cell that a word names.
 fn parse_cell(word: &str) -> Option<Cell> {
-    let at = word.find(|c: char| !c.is_ascii_digit())?;
-    let kind = match &word[at..=at] {
-        "F" => CellKind::F,
-        "B" => CellKind::B,
-        "I" => CellKind::I,
-        "W" => CellKind::W,
+    let (at, letter) = word.char_indices().find(|(_, letter)| !letter.is_ascii_digit())?;
+    let kind = match letter {
+        'F' => CellKind::F,
+        'B' => CellKind::B,
+        'I' => CellKind::I,
+        'W' => CellKind::W,
         _ => return None,
     };
-    let number =
-        |digits: &str| digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u32>().ok()).flatten();
+    // `parse` alone would take a sign.
+    let number = |text: &str| if text.starts_with('+') { None } else { text.parse::<u32>().ok() };
     Some(Cell::new(number(&word[..at])? as usize, kind, number(&word[at + 1..])? as usize))
 }
 

@@ -1,8 +1,8 @@
 //! Small models and runs for tests.
 
 use program::{
-    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StepGraph, UnitWork, compile, link,
-    split_stages,
+    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph, UnitWork,
+    compile, link, split_stages,
 };
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
 use spec::{Parallelism, Recompute, ScheduleKind, ZeroStage};
@@ -111,6 +111,27 @@ impl Setup {
 
     pub fn sizes(&self) -> Sizes {
         Sizes::new(&self.model(), &self.parallelism(), footprints(), State::Training)
+    }
+}
+
+/// Sizes of a few words of 64 bytes, none of them zero, for arenas that are really filled.
+pub fn small_sizes(setup: &Setup) -> Sizes {
+    let unit = Footprint {
+        output_bytes: 150,
+        saved_until_input_bytes: 64,
+        saved_until_weight_bytes: 300,
+        pending_bytes: 200,
+        scratch_bytes: 128,
+    };
+    let state = StateBytes { params: 128, accumulator: 192, moment: 64 };
+    Sizes {
+        footprints: Footprints { batch_bytes: 70, constant_bytes: 64, embedding: unit, layer: unit, head: unit },
+        table: state,
+        embedding: state,
+        layer: state,
+        head: state,
+        sums_bytes: 64,
+        state: setup.sizes().state,
     }
 }
 

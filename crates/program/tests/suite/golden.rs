@@ -1,0 +1,59 @@
+//! Golden files: schedules and programs as text. `UPDATE_GOLDEN=1 cargo test -p program` writes them anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use program::schedule::{CellTimes, Timeline};
+use program::{Purpose, Schedule};
+use spec::{Recompute, ScheduleKind};
+
+use crate::setup::Setup;
+
+/// Compares `text` with a golden file, or writes the file where the environment asks for it.
+fn check(file: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    let difference = golden.lines().zip(text.lines()).position(|(golden, new)| golden != new);
+    assert!(
+        golden == text,
+        "{file} differs from line {:?} on; if that is meant, renew it with UPDATE_GOLDEN=1\n{text}",
+        difference.map(|line| line + 1)
+    );
+}
+
+const TIMES: CellTimes = CellTimes { forward: 2, backward_input: 2, backward_weight: 2 };
+
+fn drawn(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> String {
+    let schedule = Schedule::generate(kind, pp, num_microbatches);
+    let mut text = String::new();
+    writeln!(text, "# {kind:?}, {pp} stages, {num_microbatches} microbatches").unwrap();
+    writeln!(text, "{schedule}\n{}", Timeline::new(&schedule, TIMES)).unwrap();
+    text
+}
+
+#[test]
+fn schedules_are_as_printed() {
+    for (file, kind) in [("gpipe.txt", ScheduleKind::GPipe), ("1f1b.txt", ScheduleKind::OneForwardOneBackward)] {
+        let sizes = [(1, 3), (2, 4), (4, 8), (4, 2)];
+        let text: String = sizes.map(|(pp, num_microbatches)| drawn(kind, pp, num_microbatches)).concat();
+        check(file, &text);
+    }
+}
+
+#[test]
+fn programs_are_as_printed() {
+    let small = Setup { num_layers: 3, num_microbatches: 2, ..Setup::default() };
+    let setups = [
+        ("train.txt", small.clone()),
+        ("train_recompute_one_rank.txt", Setup { pp: 1, num_layers: 1, recompute: Recompute::Full, ..small.clone() }),
+        ("evaluate.txt", Setup { purpose: Purpose::Evaluate, ..small.clone() }),
+        ("generate.txt", Setup { purpose: Purpose::Generate, num_microbatches: 1, tied: false, ..small }),
+    ];
+    for (file, setup) in setups {
+        let programs: Vec<String> = setup.programs().iter().map(ToString::to_string).collect();
+        check(file, &programs.join("\n"));
+    }
+}

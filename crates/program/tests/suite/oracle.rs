@@ -1,0 +1,341 @@
+//! A second meaning of instructions, by brute force: programs run in small arenas where the plan puts every value, ranks
+//! advance in random order, sends lend memory, and every result is a hash of all that it was made from. If the final
+//! parameters equal those of a plain loop, no value was missing, stale, counted twice, or overwritten too early.
+
+use program::{Extent, Instr, MemoryPlan, Program, Purpose, Value};
+use spec::{Microbatch, Unit};
+
+use crate::reference::{
+    BATCH, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT, STEPPED,
+    contribution, hash, initial, name, parameters, saved, uses,
+};
+
+/// One rank: its program, its arena in words of 64 bytes, and where it is.
+struct Rank<'a> {
+    program: &'a Program,
+    plan: &'a program::RankPlan,
+    arena: Vec<u64>,
+    next: usize,
+}
+
+/// A value could not be had: it has no place, or its place does not hold one value.
+#[derive(Debug)]
+pub struct Fault(pub String);
+
+impl Rank<'_> {
+    fn extent(&self, value: Value, at: usize) -> Result<Extent, Fault> {
+        self.plan.place(value, at).ok_or_else(|| Fault(format!("{value} has no place at instruction {at}")))
+    }
+
+    fn words(extent: Extent) -> std::ops::Range<usize> {
+        let end = extent.offset_bytes + extent.len_bytes.next_multiple_of(64);
+        extent.offset_bytes / 64..end / 64
+    }
+
+    fn get_at(&self, value: Value, at: usize) -> Result<u64, Fault> {
+        let words = &self.arena[Self::words(self.extent(value, at)?)];
+        match words.first() {
+            Some(first) if words.iter().all(|word| word == first) => Ok(*first),
+            _ => Err(Fault(format!("{value} is damaged at instruction {at} of rank {}", self.program.place.pp))),
+        }
+    }
+
+    fn get(&self, value: Value) -> Result<u64, Fault> {
+        self.get_at(value, self.next)
+    }
+
+    fn set(&mut self, value: Value, content: u64) -> Result<(), Fault> {
+        let words = Self::words(self.extent(value, self.next)?);
+        self.arena[words].fill(content);
+        Ok(())
+    }
+
+    fn add(&mut self, value: Value, content: u64) -> Result<(), Fault> {
+        let sum = self.get(value)?.wrapping_add(content);
+        self.set(value, sum)
+    }
+
+    fn parameters(&self, unit: Unit) -> Result<u64, Fault> {
+        let place = &self.program.place;
+        let mut fault = None;
+        let read = parameters(unit, place.tied, |unit| match place.has_parameters(unit) {
+            false => initial(unit),
+            true => self.get(Value::Params(unit)).unwrap_or_else(|error| {
+                fault = Some(error);
+                0
+            }),
+        });
+        fault.map_or(Ok(read), Err)
+    }
+
+    fn contribute(&mut self, by: Unit, made_of: u64) -> Result<(), Fault> {
+        let place = &self.program.place;
+        let units = uses(by, place.tied).into_iter().filter(|unit| place.has_parameters(*unit));
+        for unit in units.collect::<Vec<_>>() {
+            self.add(Value::Accumulator { unit, by }, contribution(unit, made_of))?;
+        }
+        Ok(())
+    }
+
+    /// Fills scratch, so that whoever keeps something there loses it.
+    fn use_scratch(&mut self) {
+        let words = Self::words(self.plan.scratch());
+        self.arena[words].fill(hash(&[self.next as u64]));
+    }
+
+    fn forward(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
+        let place = self.program.place.clone();
+        let batch = self.get(Value::Batch(microbatch))?;
+        let read = self.parameters(unit)?;
+        let x = match place.previous(unit) {
+            Some(unit) => self.get(Value::Output { unit, microbatch })?,
+            None => 0,
+        };
+        if unit == Unit::Head {
+            let head = hash(&[x, read, batch]);
+            match place.purpose {
+                Purpose::Train => {
+                    self.add(Value::Sums, hash(&[LOSS, head]))?;
+                    self.contribute(unit, head)?;
+                    let unit = place.previous(unit).unwrap();
+                    self.set(Value::OutputGrad { unit, microbatch }, hash(&[INPUT_GRAD, head]))?;
+                }
+                Purpose::Evaluate => self.add(Value::Sums, hash(&[LOSS, head]))?,
+                Purpose::Generate => self.set(Value::Output { unit, microbatch }, head)?,
+            }
+            return Ok(());
+        }
+        self.save(unit, microbatch, x, read, batch)?;
+        self.set(Value::Output { unit, microbatch }, hash(&[OUTPUT, name(unit), x, read, batch]))
+    }
+
+    fn save(&mut self, unit: Unit, microbatch: Microbatch, x: u64, read: u64, batch: u64) -> Result<(), Fault> {
+        self.set(Value::SavedUntilInput { unit, microbatch }, saved(SAVED_INPUT, unit, x, read, batch))?;
+        self.set(Value::SavedUntilWeight { unit, microbatch }, saved(SAVED_WEIGHT, unit, x, read, batch))
+    }
+
+    fn recompute(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
+        let previous = self.program.place.previous(unit).ok_or_else(|| Fault("recomputed embedding".into()))?;
+        let x = self.get(Value::Output { unit: previous, microbatch })?;
+        let (read, batch) = (self.parameters(unit)?, self.get(Value::Batch(microbatch))?);
+        self.save(unit, microbatch, x, read, batch)
+    }
+
+    /// Output gradient, input, what was saved until the weights, batch.
+    fn backward_inputs(&self, unit: Unit, microbatch: Microbatch) -> Result<[u64; 4], Fault> {
+        let x = match self.program.place.previous(unit) {
+            Some(unit) => self.get(Value::Output { unit, microbatch })?,
+            None => 0,
+        };
+        let grad = self.get(Value::OutputGrad { unit, microbatch })?;
+        let weight = self.get(Value::SavedUntilWeight { unit, microbatch })?;
+        Ok([grad, x, weight, self.get(Value::Batch(microbatch))?])
+    }
+
+    fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
+        if unit == Unit::Head {
+            return Ok(());
+        }
+        let [grad, x, weight, batch] = self.backward_inputs(unit, microbatch)?;
+        let input = self.get(Value::SavedUntilInput { unit, microbatch })?;
+        self.set(Value::Pending { unit, microbatch }, hash(&[PENDING, grad, input, weight]))?;
+        if let Some(previous) = self.program.place.previous(unit) {
+            let read = self.parameters(unit)?;
+            let content = hash(&[INPUT_GRAD, grad, x, input, weight, batch, read]);
+            self.set(Value::OutputGrad { unit: previous, microbatch }, content)?;
+        }
+        Ok(())
+    }
+
+    fn backward_weight(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
+        if unit == Unit::Head {
+            return Ok(());
+        }
+        let [grad, x, weight, batch] = self.backward_inputs(unit, microbatch)?;
+        let pending = self.get(Value::Pending { unit, microbatch })?;
+        self.contribute(unit, hash(&[grad, x, weight, pending, batch]))
+    }
+
+    fn optimizer_step(&mut self, unit: Unit) -> Result<(), Fault> {
+        let place = &self.program.place;
+        let by = match unit {
+            Unit::Table if !place.computes(Unit::Embedding) => Unit::Head,
+            Unit::Table => Unit::Embedding,
+            _ => unit,
+        };
+        let gradient = self.get(Value::Accumulator { unit, by })?;
+        let content = hash(&[STEPPED, self.get(Value::Params(unit))?, gradient, self.get(Value::Sums)?]);
+        self.set(Value::Params(unit), content)
+    }
+}
+
+/// All ranks.
+struct World<'a> {
+    ranks: Vec<Rank<'a>>,
+    /// Posted and not yet received: value, sender, the sender's instruction, receiver.
+    posted: Vec<(Value, usize, usize, usize)>,
+}
+
+/// Runs programs in arenas as planned; `seed` decides which rank advances next.
+pub fn run(programs: &[Program], plan: &MemoryPlan, seed: u64) -> Result<Outcome, Fault> {
+    let mut ranks: Vec<Rank> = vec![];
+    for (program, plan) in programs.iter().zip(&plan.ranks) {
+        let arena = vec![0xdead; plan.arena_bytes() / 64];
+        let mut rank = Rank { program, plan, arena, next: 0 };
+        for (value, _) in plan.state() {
+            match *value {
+                Value::Params(unit) => rank.set(*value, initial(unit))?,
+                _ => rank.set(*value, 0)?,
+            }
+        }
+        ranks.push(rank);
+    }
+    let mut world = World { ranks, posted: vec![] };
+    let mut random = seed;
+    while world.ranks.iter().any(|rank| rank.next < rank.program.instrs.len()) {
+        random = hash(&[random]);
+        let num_ranks = world.ranks.len();
+        let order = (0..num_ranks).map(|offset| (offset + random as usize % num_ranks) % num_ranks);
+        let mut advanced = false;
+        for rank in order {
+            if world.ranks[rank].next < world.ranks[rank].program.instrs.len() && world.step(rank)? {
+                advanced = true;
+                break;
+            }
+        }
+        if !advanced {
+            return Err(Fault("no rank can advance".into()));
+        }
+    }
+    world.outcome()
+}
+
+impl World<'_> {
+    /// Runs the next instruction of a rank; `false` if it has to wait.
+    fn step(&mut self, at: usize) -> Result<bool, Fault> {
+        let place = self.ranks[at].program.place.clone();
+        let index = self.ranks[at].next;
+        let instr = self.ranks[at].program.instrs[index];
+        let owner_after = |unit| place.next(unit).and_then(|next| place.owner(next)).unwrap();
+        let rank = &mut self.ranks[at];
+        match instr {
+            Instr::Load { microbatch } => {
+                rank.set(Value::Batch(microbatch), hash(&[BATCH, u64::from(microbatch.0)]))?;
+            }
+            Instr::Forward { unit, microbatch } => rank.forward(unit, microbatch)?,
+            Instr::Recompute { unit, microbatch } => rank.recompute(unit, microbatch)?,
+            Instr::BackwardInput { unit, microbatch } => rank.backward_input(unit, microbatch)?,
+            Instr::BackwardWeight { unit, microbatch } => rank.backward_weight(unit, microbatch)?,
+            Instr::SendAct { unit, microbatch } => {
+                self.posted.push((Value::Output { unit, microbatch }, at, index, owner_after(unit)));
+            }
+            Instr::SendGrad { unit, microbatch } => {
+                self.posted.push((Value::OutputGrad { unit, microbatch }, at, index, place.owner(unit).unwrap()));
+            }
+            Instr::RecvAct { unit, microbatch } => return self.receive(at, Value::Output { unit, microbatch }),
+            Instr::RecvGrad { unit, microbatch } => return self.receive(at, Value::OutputGrad { unit, microbatch }),
+            Instr::ReduceGrads { unit, by } => {
+                let value = Value::Accumulator { unit, by };
+                let sum = rank.get(value)?;
+                rank.set(value, hash(&[REDUCED, sum]))?;
+            }
+            Instr::SumTied => return self.sum_tied(),
+            Instr::GradNorm => return self.norm(),
+            Instr::OptimizerStep { unit } => rank.optimizer_step(unit)?,
+            Instr::GatherParams { unit } => {
+                let shard = rank.get(Value::Params(unit))?;
+                rank.set(Value::Params(unit), hash(&[GATHERED, shard]))?;
+            }
+            Instr::FreeParams { .. } | Instr::Save { .. } => {}
+        }
+        let rank = &mut self.ranks[at];
+        if matches!(instr, Instr::Forward { .. } | Instr::BackwardInput { .. } | Instr::BackwardWeight { .. }) {
+            rank.use_scratch();
+        }
+        rank.next += 1;
+        Ok(true)
+    }
+
+    fn receive(&mut self, at: usize, value: Value) -> Result<bool, Fault> {
+        let found = self.posted.iter().position(|(posted, _, _, to)| (*posted, *to) == (value, at));
+        let Some(found) = found else { return Ok(false) };
+        let (_, from, index, _) = self.posted.remove(found);
+        // The memory is the sender's, and is read only now.
+        let content = self.ranks[from].get_at(value, index)?;
+        self.ranks[at].set(value, content)?;
+        self.ranks[at].next += 1;
+        Ok(true)
+    }
+
+    fn all_at(&self, members: &[usize], instr: Instr) -> bool {
+        members.iter().all(|member| {
+            let rank = &self.ranks[*member];
+            rank.program.instrs.get(rank.next) == Some(&instr)
+        })
+    }
+
+    fn sum_tied(&mut self) -> Result<bool, Fault> {
+        let owner = |unit| self.ranks[0].program.place.owner(unit).unwrap();
+        let (input, output) = (owner(Unit::Embedding), owner(Unit::Head));
+        if !self.all_at(&[input, output], Instr::SumTied) {
+            return Ok(false);
+        }
+        let accumulator = |by| Value::Accumulator { unit: Unit::Table, by };
+        let of_input = self.ranks[input].get(accumulator(Unit::Embedding))?;
+        let sum = of_input.wrapping_add(self.ranks[output].get(accumulator(Unit::Head))?);
+        self.ranks[input].set(accumulator(Unit::Embedding), sum)?;
+        if input != output {
+            self.ranks[output].set(accumulator(Unit::Head), sum)?;
+            self.ranks[output].next += 1;
+        }
+        self.ranks[input].next += 1;
+        Ok(true)
+    }
+
+    fn norm(&mut self) -> Result<bool, Fault> {
+        let members: Vec<usize> = (0..self.ranks.len()).collect();
+        if !self.all_at(&members, Instr::GradNorm) {
+            return Ok(false);
+        }
+        let mut sum = 0u64;
+        for rank in &self.ranks {
+            sum = sum.wrapping_add(rank.get(Value::Sums)?);
+            let place = &rank.program.place;
+            if place.purpose != Purpose::Train {
+                continue;
+            }
+            for unit in Unit::computing(place.num_layers()).chain([Unit::Table]) {
+                let by = if unit == Unit::Table { Unit::Embedding } else { unit };
+                if place.computes(by) && place.has_parameters(unit) {
+                    let gradient = rank.get(Value::Accumulator { unit, by })?;
+                    sum = sum.wrapping_add(hash(&[name(unit), gradient]));
+                }
+            }
+        }
+        for rank in &mut self.ranks {
+            rank.set(Value::Sums, hash(&[NORM, sum]))?;
+            rank.next += 1;
+        }
+        Ok(true)
+    }
+
+    /// Parameters of all ranks, which must agree where several hold the same.
+    fn outcome(&self) -> Result<Outcome, Fault> {
+        let mut outcome = Outcome::default();
+        for rank in &self.ranks {
+            let end = rank.program.instrs.len();
+            let place = &rank.program.place;
+            outcome.sums = rank.get_at(Value::Sums, end)?;
+            if place.purpose != Purpose::Train {
+                continue;
+            }
+            for unit in place.parameter_units() {
+                let content = rank.get_at(Value::Params(unit), end)?;
+                if *outcome.params.entry(unit).or_insert(content) != content {
+                    return Err(Fault(format!("copies of {unit} differ")));
+                }
+            }
+        }
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,93 @@
+//! Properties of random runs: what is compiled verifies and computes what a plain loop does; what is damaged is refused,
+//! or does no harm.
+
+use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
+use proptest::prelude::*;
+use spec::{Recompute, ScheduleKind, ZeroStage};
+
+use crate::random::{MicrobatchOrder, Random, damage, schedule};
+use crate::setup::{Setup, small_sizes};
+use crate::{oracle, reference};
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let sizes = (1usize..=4, 0usize..5, 1usize..7);
+    let choices = (any::<bool>(), any::<bool>(), 0..2usize, 0..2usize, 0..2usize, 0..4usize);
+    (sizes, choices).prop_map(|((pp, more_layers, num_microbatches), choices)| {
+        let (tied, learned_positions, kind, zero, recompute, purpose) = choices;
+        Setup {
+            num_layers: pp + more_layers,
+            tied,
+            learned_positions,
+            pp,
+            num_microbatches,
+            kind: [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward][kind],
+            zero: [ZeroStage::Off, ZeroStage::One][zero],
+            recompute: [Recompute::None, Recompute::Full][recompute],
+            purpose: [Purpose::Train, Purpose::Train, Purpose::Evaluate, Purpose::Generate][purpose],
+            stage_layers: None,
+        }
+    })
+}
+
+fn check(programs: Vec<Program>, setup: &Setup, order: ContributionOrder) -> Result<Verified, Vec<Violation>> {
+    let demands = Demands { capacity_bytes: None, order };
+    verify(link(programs)?, &small_sizes(setup), demands)
+}
+
+/// Runs with several interleavings of ranks; all give what a plain loop gives.
+fn agrees(verified: &Verified, seed: u64) -> Result<(), TestCaseError> {
+    let place = &verified.programs()[0].place;
+    for seed in seed..seed + 3 {
+        let outcome = oracle::run(verified.programs(), verified.plan(), seed);
+        let outcome = outcome.map_err(|fault| TestCaseError::fail(fault.0))?;
+        if place.purpose != Purpose::Generate {
+            prop_assert_eq!(&outcome, &reference::reference(place));
+        }
+    }
+    Ok(())
+}
+
+/// More stages than ranks, in any placement, with whole and split backwards.
+fn random_programs(setup: &mut Setup, seed: u64, order: MicrobatchOrder) -> (Schedule, Vec<Program>) {
+    let num_stages = setup.pp + Random(seed).below(setup.num_layers - setup.pp + 1);
+    let schedule = schedule(seed, setup.pp, num_stages, setup.num_microbatches, order);
+    let programs = setup.compile_schedule(&schedule);
+    (schedule, programs)
+}
+
+proptest! {
+    // A failing case prints its seed; nothing is written beside the sources.
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn known_schedules_verify_and_compute_what_a_loop_does(setup in setups(), seed in any::<u64>()) {
+        let verified = check(setup.programs(), &setup, ContributionOrder::Ascending);
+        let verified = verified.map_err(|violations| TestCaseError::fail(format!("{violations:#?}")))?;
+        agrees(&verified, seed)?;
+    }
+
+    #[test]
+    fn random_schedules_verify_and_compute_what_a_loop_does(
+        mut setup in setups(), seed in any::<u64>(), ascending in any::<bool>(),
+    ) {
+        let (made, allowed) = match ascending {
+            true => (MicrobatchOrder::Ascending, ContributionOrder::Ascending),
+            false => (MicrobatchOrder::Any, ContributionOrder::Any),
+        };
+        let (schedule, programs) = random_programs(&mut setup, seed, made);
+        let verified = check(programs, &setup, allowed);
+        let verified = verified.map_err(|violations| TestCaseError::fail(format!("{schedule}{violations:#?}")))?;
+        agrees(&verified, seed)?;
+    }
+
+    #[test]
+    fn damaged_programs_are_refused_or_harmless(mut setup in setups(), seed in any::<u64>()) {
+        let (schedule, mut programs) = random_programs(&mut setup, seed, MicrobatchOrder::Any);
+        let intact = programs.clone();
+        let what = damage(&mut programs, &mut Random(seed));
+        if let Ok(verified) = check(programs, &setup, ContributionOrder::Any) {
+            let agreed = agrees(&verified, seed);
+            prop_assert!(agreed.is_ok(), "{} is accepted: {:?}\n{}{}", what, agreed, schedule, intact[0]);
+        }
+    }
+}

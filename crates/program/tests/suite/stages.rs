@@ -1,0 +1,69 @@
+//! Splitting layers into stages.
+
+use program::{StageSplit, UnitWork, split_stages};
+use proptest::prelude::*;
+use spec::{Stage, Unit};
+
+/// Least largest load over all splits, by trying all of them.
+fn best_by_trying(num_layers: usize, num_stages: usize, work: UnitWork) -> u64 {
+    fn splits(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+        if stages == 1 {
+            return vec![vec![layers]];
+        }
+        let with_first =
+            |first| splits(layers - first, stages - 1).into_iter().map(move |rest| [vec![first], rest].concat());
+        (1..=layers + 1 - stages).flat_map(with_first).collect()
+    }
+    let all = splits(num_layers, num_stages).into_iter();
+    let loads = all.map(|given| StageSplit::given(&given, num_layers, num_stages).unwrap().largest_work(work));
+    loads.min().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_split_has_a_lighter_heaviest_stage(
+        num_stages in 1usize..5, more in 0usize..8, embedding in 0u64..40, layer in 0u64..12, head in 0u64..60,
+    ) {
+        let (num_layers, work) = (num_stages + more, UnitWork { embedding, layer, head });
+        let split = split_stages(num_layers, num_stages, work).unwrap();
+        prop_assert_eq!(split.num_layers(), num_layers);
+        prop_assert!(split.layers_per_stage().iter().all(|layers| *layers > 0));
+        prop_assert_eq!(split.largest_work(work), best_by_trying(num_layers, num_stages, work));
+    }
+}
+
+#[test]
+fn ends_that_cost_a_layer_each_take_a_layer_less() {
+    let work = UnitWork { embedding: 1, layer: 1, head: 1 };
+    assert_eq!(split_stages(22, 8, work).unwrap().layers_per_stage(), [2, 3, 3, 3, 3, 3, 3, 2]);
+}
+
+#[test]
+fn units_of_stages_are_all_units_in_order() {
+    let split = StageSplit::given(&[1, 3, 2], 6, 3).unwrap();
+    let units: Vec<Unit> = (0..3).flat_map(|stage| split.units(Stage(stage))).collect();
+    assert_eq!(units, Unit::computing(6).collect::<Vec<_>>());
+    for stage in (0..3).map(Stage) {
+        assert!(split.units(stage).all(|unit| split.stage_of(unit) == stage));
+    }
+}
+
+#[test]
+fn errors_carry_numbers_and_the_remedy() {
+    let message = |given: &[usize], num_layers, num_stages| {
+        StageSplit::given(given, num_layers, num_stages).unwrap_err().to_string()
+    };
+    assert_eq!(
+        split_stages(6, 8, UnitWork { embedding: 1, layer: 1, head: 1 }).unwrap_err().to_string(),
+        "8 stages need at least 8 layers, the model has 6; 1 to 6 stages would do"
+    );
+    assert_eq!(message(&[2, 2], 4, 3), "layers are given for 2 stages, the pipeline has 3; give one number per stage");
+    assert_eq!(message(&[4, 0], 4, 2), "stage 1 of [4, 0] has no layer; every stage needs at least one");
+    assert_eq!(
+        message(&[2, 3], 4, 2),
+        "the stages [2, 3] have 5 layers together, the model has 4; take 1 from one stage"
+    );
+    assert_eq!(message(&[2, 1], 4, 2), "the stages [2, 1] have 3 layers together, the model has 4; add 1 to one stage");
+}
