@@ -151,7 +151,7 @@ fn run_rank<'a>(
     for step in 0..setup.train.steps {
         let started = Instant::now();
         progress.step.set(step + 1);
-        let outcome = run_step(&mut rank, step, wish, progress)?;
+        let outcome = run_step(&mut rank, step, wish, ports.observer, progress)?;
         if outcome.not_finite {
             return Err(Stop::NotFinite(TrainError::NotFinite {
                 step: step + 1,
@@ -199,6 +199,7 @@ fn run_step(
     rank: &mut Rank<'_>,
     step: u32,
     wish: Wish,
+    observer: &dyn Observer,
     progress: &Progress,
 ) -> Result<reduce::StepOutcome, DeviceError> {
     rank.begin_step(step)?;
@@ -211,6 +212,7 @@ fn run_step(
             reduce::vote(rank, wish)?;
         }
         rank.execute(instr)?;
+        observer.instruction(rank)?;
         if let Instr::GradNorm = instr {
             let read = reduce::read_outcome(rank)?;
             if read.not_finite {
