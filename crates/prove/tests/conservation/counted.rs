@@ -29,7 +29,8 @@ const POISON: u8 = 0x7e;
 /// Room behind the planned arena, to see that nothing is written there.
 const BEHIND_BYTES: usize = 1 << 16;
 
-struct CountingEngine<'a> {
+/// An engine whose transports and kernels count.
+pub struct CountingEngine<'a> {
     setup: &'a Setup,
     threads: ThreadEngine,
     sent: Vec<Arc<Counts>>,
@@ -38,7 +39,7 @@ struct CountingEngine<'a> {
 }
 
 impl<'a> CountingEngine<'a> {
-    fn new(setup: &'a Setup, extra: Extra) -> CountingEngine<'a> {
+    pub fn new(setup: &'a Setup, extra: Extra) -> CountingEngine<'a> {
         let sent = RefCell::new(vec![]);
         let threads = prove::thread_engine(setup).wrapped(|transport| {
             let (counting, counts) = Counting::new(transport);

@@ -1,7 +1,9 @@
 //! Multiply-adds and bytes, per rank and step.
 
+use prove::outcome_of;
+
 use crate::cases::{Case, cases};
-use crate::counted::{Extra, count};
+use crate::counted::{CountingEngine, Extra, count};
 use crate::recorded::record;
 
 #[test]
@@ -31,6 +33,17 @@ fn recorded_peak_is_the_arena() {
             let arena_bytes = setup.plan(stage).arena_bytes();
             assert_eq!(recorded.peak_bytes.next_multiple_of(64), arena_bytes, "{}, rank {rank}", case.name);
         }
+    }
+}
+
+/// In a poisoned arena every loss is what it is in a zeroed one: nothing but state is read before it is written.
+#[test]
+fn nothing_is_read_before_it_is_written() {
+    for case in cases() {
+        let setup = case.setup();
+        let clean = outcome_of(&setup, &prove::thread_engine(&setup), &case.tokens()).unwrap();
+        let poisoned = outcome_of(&setup, &CountingEngine::new(&setup, Extra::Nothing), &case.tokens()).unwrap();
+        assert!(clean == poisoned, "{}: {:?} against {:?}", case.name, clean.losses, poisoned.losses);
     }
 }
 
