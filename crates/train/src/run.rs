@@ -52,24 +52,40 @@ pub enum Ending {
 /// # Errors
 /// The first rank's failure, with its step and instruction; every other rank stops because of it.
 pub fn run(setup: &Setup, engine: &dyn Engine, ports: Ports<'_>) -> Result<Ending, TrainError> {
+    run_ranks(setup, engine, ports, setup.mesh.ranks())
+}
+
+/// As [`run`], for some of the ranks: all that are in this process, or a few on an engine on which none waits for another.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_ranks(
+    setup: &Setup,
+    engine: &dyn Engine,
+    ports: Ports<'_>,
+    ranks: impl Iterator<Item = RankNumber>,
+) -> Result<Ending, TrainError> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            setup.mesh.ranks().map(|rank| (rank, scope.spawn(move || guarded(setup, engine, ports, rank)))).collect();
+        let spawn = |rank| (rank, scope.spawn(move || (rank, guarded(setup, engine, ports, rank))));
+        let threads: Vec<_> = ranks.map(spawn).collect();
         let join = |(rank, thread): (RankNumber, std::thread::ScopedJoinHandle<'_, _>)| {
-            thread.join().unwrap_or_else(|_| Err(TrainError::Rank(unexplained(rank))))
+            thread.join().unwrap_or_else(|_| (rank, Err(TrainError::Rank(unexplained(rank)))))
         };
-        let results: Vec<Result<Ending, TrainError>> = threads.into_iter().map(join).collect();
+        let results = threads.into_iter().map(join).collect();
         first_cause(engine, results)
     })
 }
 
 /// The result of the rank that failed first; the others only report that they stopped because of it.
-fn first_cause(engine: &dyn Engine, results: Vec<Result<Ending, TrainError>>) -> Result<Ending, TrainError> {
+fn first_cause(
+    engine: &dyn Engine,
+    results: Vec<(RankNumber, Result<Ending, TrainError>)>,
+) -> Result<Ending, TrainError> {
     let culprit = engine.failure().map(|(rank, _)| rank);
     let mut ending = Ok(Ending::Finished);
-    for (rank, result) in results.into_iter().enumerate() {
+    for (rank, result) in results {
         match result {
-            Err(error) if culprit == Some(RankNumber(rank)) => return Err(error),
+            Err(error) if culprit == Some(rank) => return Err(error),
             Err(error) if ending.is_ok() => ending = Err(error),
             Ok(stopped) if ending.is_ok() => ending = Ok(stopped),
             Ok(_) | Err(_) => {}
@@ -151,7 +167,7 @@ fn run_rank<'a>(
     for step in 0..setup.train.steps {
         let started = Instant::now();
         progress.step.set(step + 1);
-        let outcome = run_step(&mut rank, step, wish, progress)?;
+        let outcome = run_step(&mut rank, step, wish, ports.observer, progress)?;
         if outcome.not_finite {
             return Err(Stop::NotFinite(TrainError::NotFinite {
                 step: step + 1,
@@ -199,6 +215,7 @@ fn run_step(
     rank: &mut Rank<'_>,
     step: u32,
     wish: Wish,
+    observer: &dyn Observer,
     progress: &Progress,
 ) -> Result<reduce::StepOutcome, DeviceError> {
     rank.begin_step(step)?;
@@ -211,6 +228,7 @@ fn run_step(
             reduce::vote(rank, wish)?;
         }
         rank.execute(instr)?;
+        observer.instruction(rank)?;
         if let Instr::GradNorm = instr {
             let read = reduce::read_outcome(rank)?;
             if read.not_finite {
