@@ -10,5 +10,5 @@ pub mod text;
 
 pub use class::EqualityClass;
 pub use distance::{Distance, Outcome, Tensors};
-pub use runner::{Layout, ProofError, outcome_of, thread_engine};
+pub use runner::{Layout, ProofError, outcome_from, outcome_of, thread_engine};
 pub use text::{Labels, ProofText};

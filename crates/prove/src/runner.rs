@@ -7,7 +7,9 @@ use comm::Timeouts;
 use spec::{ModelSpec, Parallelism, TrainSpec};
 use train::setup::SetupError;
 use train::sink::TensorMap;
-use train::{Engine, Observer, Ports, Setup, StepReport, ThreadEngine, TokenSource, TrainError, Wish, run};
+use train::{
+    Engine, Observer, Ports, Setup, StepReport, TensorSource, ThreadEngine, TokenSource, TrainError, Wish, run,
+};
 
 use crate::distance::{Outcome, Tensors};
 
@@ -75,9 +77,22 @@ pub fn thread_engine(setup: &Setup) -> ThreadEngine {
 /// # Errors
 /// See [`ProofError`].
 pub fn outcome_of(setup: &Setup, engine: &dyn Engine, tokens: &dyn TokenSource) -> Result<Outcome, ProofError> {
+    outcome_from(setup, engine, tokens, None)
+}
+
+/// As [`outcome_of`], from the weights of `initial`, or else from those of the seed.
+///
+/// # Errors
+/// See [`ProofError`].
+pub fn outcome_from(
+    setup: &Setup,
+    engine: &dyn Engine,
+    tokens: &dyn TokenSource,
+    initial: Option<&dyn TensorSource>,
+) -> Result<Outcome, ProofError> {
     let log = Log::default();
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
-    let ports = Ports { tokens, observer: &log, first_gradients: Some(&gradients), weights: Some(&weights) };
+    let ports = Ports { tokens, observer: &log, initial, first_gradients: Some(&gradients), weights: Some(&weights) };
     run(setup, engine, ports)?;
     let reports = log.reports.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     Ok(Outcome {

@@ -4,7 +4,7 @@ use device::{DeviceError, Tensor};
 use spec::Unit;
 use spec::unit::Tied;
 
-use crate::pieces::pieces;
+use crate::pieces::{Copies, pieces};
 use crate::rank::Rank;
 use crate::reduce::StepOutcome;
 use crate::sink::TensorSink;
@@ -43,7 +43,7 @@ fn deliver(
     if !answers_for(rank, state.unit) {
         return Ok(());
     }
-    for piece in pieces(&state.layout, state.owned.clone(), rank.tensor) {
+    for piece in pieces(&state.layout, state.owned.clone(), rank.tensor, Copies::First) {
         let mut values = vec![0.0f32; piece.elements.len()];
         rank.device.read(flat.elements(piece.elements), bytemuck::cast_slice_mut(&mut values))?;
         values.iter_mut().for_each(|value| *value *= factor);

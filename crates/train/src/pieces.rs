@@ -17,17 +17,22 @@ pub struct Piece<'a> {
     pub elements: Range<usize>,
 }
 
+/// Which copies of a parameter that all tensor-parallel ranks hold are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// That of position 0, so that over the group each element of each parameter is listed once: for storing.
+    First,
+    /// All, so that every element of the buffer is listed: for filling.
+    Every,
+}
+
 /// The pieces that cover `range` of the flat buffer of `layout`, without padding.
-///
-/// Parameters that all tensor-parallel ranks hold are listed at position 0 only, so that over the group each element of
-/// each parameter is listed once.
-pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: TensorParallel) -> Vec<Piece<'_>> {
-    layout
-        .segments
-        .iter()
-        .filter(|segment| segment.param.sharding != Sharding::Replicated || place.position == 0)
-        .flat_map(|segment| segment_pieces(segment, &range, place))
-        .collect()
+pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: TensorParallel, copies: Copies) -> Vec<Piece<'_>> {
+    let is_listed = |segment: &&Segment| match (segment.param.sharding, copies) {
+        (Sharding::Replicated, Copies::First) => place.position == 0,
+        (Sharding::Replicated, Copies::Every) | (Sharding::Split { .. } | Sharding::VocabularyRows, _) => true,
+    };
+    layout.segments.iter().filter(is_listed).flat_map(|segment| segment_pieces(segment, &range, place)).collect()
 }
 
 fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: TensorParallel) -> Vec<Piece<'a>> {
@@ -103,7 +108,7 @@ mod tests {
             let mut seen: Vec<Vec<u32>> = params.iter().map(|p| vec![0; p.len()]).collect();
             for position in 0..tp {
                 for range in &ranges {
-                    for piece in pieces(&layout, range.clone(), TensorParallel { size: tp, position }) {
+                    for piece in pieces(&layout, range.clone(), TensorParallel { size: tp, position }, Copies::First) {
                         let index = params.iter().position(|p| p.name == piece.param.name).expect("known");
                         assert_eq!(piece.elements.len(), piece.region.len());
                         let whole = Region::whole(&piece.param.shape);
@@ -115,5 +120,19 @@ mod tests {
             }
             assert!(seen.iter().flatten().all(|&count| count == 1), "tp {tp}: {seen:?}");
         }
+    }
+
+    #[test]
+    fn every_copy_covers_the_buffer_but_for_padding() {
+        let params =
+            vec![param("vocabulary", &[7, 3], Sharding::VocabularyRows), param("norm", &[5], Sharding::Replicated)];
+        let layout = UnitLayout::new(params, 2, 1);
+        let elements = |position| -> Vec<Range<usize>> {
+            let list = pieces(&layout, 0..layout.len, TensorParallel { size: 2, position }, Copies::Every);
+            list.into_iter().map(|piece| piece.elements).collect()
+        };
+        // Position 1 holds three rows of the vocabulary and one that only pads it.
+        assert_eq!(elements(0), [0..12, 12..17]);
+        assert_eq!(elements(1), [0..9, 12..17]);
     }
 }

@@ -13,10 +13,12 @@ use spec::Unit;
 
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::engine::{Groups, RankEngine};
+use crate::fetch::{self, FetchError};
 use crate::memory::{self, Activations};
 use crate::reduce;
 use crate::setup::Setup;
 use crate::sink::TensorSink;
+use crate::source::TensorSource;
 use crate::state::{UnitState, updated_elements};
 
 /// A computing unit's parameters and gradient accumulators, bound to places.
@@ -79,14 +81,16 @@ pub struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    /// Binds the tensors of the rank at `coord` and fills parameters and tables with their initial values.
+    /// Binds the tensors of the rank at `coord` and fills tables and parameters: these from `initial`, or else with
+    /// values drawn from the seed.
     ///
     /// # Errors
-    /// Parameters that no layer reads, or a failing device.
+    /// Parameters that no layer reads or that `initial` does not have, or a failing device.
     pub fn open(
         setup: &'a Setup,
         coord: Coord,
         source: &'a dyn TokenSource,
+        initial: Option<&dyn TensorSource>,
         engine: RankEngine,
     ) -> Result<Rank<'a>, OpenError> {
         let stage = coord.along(Axis::Pp);
@@ -119,13 +123,16 @@ impl<'a> Rank<'a> {
             contributed: Vec::with_capacity(setup.model.num_layers + 2),
             units,
         };
-        rank.initialise()?;
+        rank.constants.initialise(&*rank.device, Stream::Compute, &setup.model)?;
+        match initial {
+            Some(initial) => fetch::weights(&rank, initial)?,
+            None => rank.draw_weights()?,
+        }
         Ok(rank)
     }
 
-    fn initialise(&self) -> Result<(), DeviceError> {
+    fn draw_weights(&self) -> Result<(), DeviceError> {
         let (device, seed) = (&*self.device, self.setup.train.seed);
-        self.constants.initialise(device, Stream::Compute, &self.setup.model)?;
         for state in self.units.values() {
             model::initialize::initialize(device, Stream::Compute, &state.layout, state.params, seed, self.tensor)?;
         }
@@ -178,6 +185,9 @@ pub enum OpenError {
     /// Declared and read parameters differ.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The given weights are not this model's.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),

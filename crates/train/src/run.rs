@@ -18,6 +18,7 @@ use crate::rank::Rank;
 use crate::reduce;
 use crate::setup::Setup;
 use crate::sink::TensorSink;
+use crate::source::TensorSource;
 
 /// What a run reads from and reports to.
 #[derive(Clone, Copy)]
@@ -26,6 +27,8 @@ pub struct Ports<'a> {
     pub tokens: &'a dyn TokenSource,
     /// Hears of every step.
     pub observer: &'a dyn Observer,
+    /// Where the weights come from before the first step; without, they are drawn from the seed.
+    pub initial: Option<&'a dyn TensorSource>,
     /// Takes the gradients of the first step, of the mean loss, before clipping.
     pub first_gradients: Option<&'a dyn TensorSink>,
     /// Takes the weights after the last step.
@@ -142,7 +145,7 @@ fn run_rank<'a>(
 ) -> Result<Ending, Stop> {
     let coord = setup.mesh.coord(number);
     let arena_bytes = setup.plan(coord.along(mesh::Axis::Pp)).arena_bytes();
-    let mut rank = Rank::open(setup, coord, ports.tokens, engine.open(number, arena_bytes)?)?;
+    let mut rank = Rank::open(setup, coord, ports.tokens, ports.initial, engine.open(number, arena_bytes)?)?;
     let mut wish = Wish::Continue;
     let mut ending = Ending::Finished;
     for step in 0..setup.train.steps {

@@ -30,6 +30,21 @@ pub struct Assembly {
 }
 
 impl TensorMap {
+    /// Adds a whole tensor, row-major, in place of one of the same name.
+    ///
+    /// # Panics
+    /// When `values` are not as many as `shape` says.
+    pub fn insert(&mut self, name: &str, shape: &[usize], values: Vec<f32>) {
+        assert_eq!(values.len(), shape.iter().product(), "elements of {name} {shape:?}");
+        let assembly = Assembly { shape: shape.to_vec(), received: values.len(), values };
+        self.tensors.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.into(), assembly);
+    }
+
+    /// What `reader` makes of the tensor `name`, which may be there in part or not at all.
+    pub fn read<R>(&self, name: &str, reader: impl FnOnce(Option<&Assembly>) -> R) -> R {
+        reader(self.tensors.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(name))
+    }
+
     /// The tensors by name.
     pub fn into_tensors(self) -> BTreeMap<String, Assembly> {
         self.tensors.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
