@@ -15,7 +15,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("data", &["philox", "spec"]),
     ("checkpoint", &["spec", "mesh"]),
     ("train", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),
-    ("prove", &["spec", "mesh", "data", "train"]),
+    ("prove", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "train"]),
     (
         "cli",
         &[
