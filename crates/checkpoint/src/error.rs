@@ -1,0 +1,54 @@
+//! Why a file of tensors cannot be written or read.
+
+use std::path::PathBuf;
+
+/// What is wrong with a file of tensors.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The file cannot be written; what was there before under its name is still there.
+    #[error("{} cannot be written: {reason}; nothing under that name was changed", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: std::io::Error,
+    },
+    /// Not every element came, so the file would lie.
+    #[error("{}: {received} of {expected} elements of {tensor} were delivered; nothing under that name was changed", .path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// The first tensor that is not whole.
+        tensor: String,
+        /// Elements that came.
+        received: usize,
+        /// Elements that it has.
+        expected: usize,
+    },
+    /// The file cannot be read.
+    #[error("{} cannot be read: {reason}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: std::io::Error,
+    },
+    /// The file is not what its name says.
+    #[error("{} is no safetensors file: {reason}", .path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A tensor has elements of a type that cannot be used here.
+    #[error("{}: tensor {tensor} has elements of type {dtype}; F32 would do", .path.display())]
+    Dtype {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        dtype: String,
+    },
+}

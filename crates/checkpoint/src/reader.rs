@@ -1,0 +1,124 @@
+//! Boxes of tensors from a safetensors file. Only what is asked for is read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use mesh::{Region, copy_runs};
+use safetensors::tensor::{Dtype, Metadata};
+
+use crate::error::FileError;
+
+/// Bytes of an element.
+const ELEMENT_BYTES: usize = 4;
+/// A header longer than this is a file of something else.
+const MAX_HEADER_BYTES: u64 = 100 << 20;
+/// Elements that are read at once.
+const CHUNK_LEN: usize = 1 << 20;
+
+/// An open file of tensors.
+#[derive(Debug)]
+pub struct TensorReader {
+    path: PathBuf,
+    file: Mutex<File>,
+    tensors: BTreeMap<String, Stored>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    shape: Vec<usize>,
+    start_bytes: u64,
+}
+
+impl TensorReader {
+    /// Opens the file and reads its header.
+    ///
+    /// # Errors
+    /// A file that is not there, is cut short, or holds something else than 4-byte floats.
+    pub fn open(path: &Path) -> Result<TensorReader, FileError> {
+        let unreadable = |reason| FileError::Read { path: path.to_path_buf(), reason };
+        let malformed = |reason: String| FileError::Format { path: path.to_path_buf(), reason };
+        let mut file = File::open(path).map_err(unreadable)?;
+        let len_bytes = file.metadata().map_err(unreadable)?.len();
+        let mut prefix = [0; 8];
+        file.read_exact(&mut prefix).map_err(|_| malformed(format!("it has {len_bytes} bytes")))?;
+        let header_bytes = u64::from_le_bytes(prefix);
+        if header_bytes > MAX_HEADER_BYTES.min(len_bytes - 8) {
+            return Err(malformed(format!("its first 8 bytes promise a header of {header_bytes} bytes")));
+        }
+        let mut buffer = prefix.to_vec();
+        buffer.resize(8 + header_bytes as usize, 0);
+        file.read_exact(&mut buffer[8..]).map_err(unreadable)?;
+        let metadata: Metadata =
+            serde_json::from_slice(&buffer[8..]).map_err(|error| malformed(format!("its header: {error}")))?;
+        let data_start_bytes = buffer.len() as u64;
+        let expected_bytes = data_start_bytes + metadata.data_len() as u64;
+        if expected_bytes != len_bytes {
+            return Err(malformed(format!("its header describes {expected_bytes} bytes, the file has {len_bytes}")));
+        }
+        let mut tensors = BTreeMap::new();
+        for (name, info) in metadata.tensors() {
+            if info.dtype != Dtype::F32 {
+                let dtype = format!("{:?}", info.dtype);
+                return Err(FileError::Dtype { path: path.to_path_buf(), tensor: name, dtype });
+            }
+            let start_bytes = data_start_bytes + info.data_offsets.0 as u64;
+            tensors.insert(name, Stored { shape: info.shape.clone(), start_bytes });
+        }
+        Ok(TensorReader { path: path.to_path_buf(), file: Mutex::new(file), tensors })
+    }
+
+    /// The names of all tensors, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The shape of tensor `name`, if the file has it.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|stored| stored.shape.as_slice())
+    }
+
+    /// Assigns all of `values`, row-major: box `region` of tensor `name`, which the file has.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    ///
+    /// # Panics
+    /// When the file has no such tensor, or the box lies outside of it.
+    pub fn get(&self, name: &str, region: &Region, values: &mut [f32]) -> Result<(), FileError> {
+        let stored = &self.tensors[name];
+        let whole = Region::whole(&stored.shape);
+        assert!(whole.contains(region) && values.len() == region.len(), "box {region:?} of {name} {:?}", stored.shape);
+        let runs = copy_runs(&whole, region);
+        // A piece of many columns is read alone; of narrow ones, as many as fit together with what lies between them.
+        let mut buffer = Vec::new();
+        let mut rest = runs.as_slice();
+        while let Some(first) = rest.first() {
+            let count = rest.iter().take_while(|run| run.source + run.len <= first.source + CHUNK_LEN).count().max(1);
+            let (together, behind) = rest.split_at(count);
+            let end = together.last().map_or(first.source, |run| run.source + run.len);
+            buffer.resize(end - first.source, 0.0f32);
+            self.read(stored.start_bytes + (first.source * ELEMENT_BYTES) as u64, &mut buffer)?;
+            for run in together {
+                let source = run.source - first.source;
+                values[run.target..run.target + run.len].copy_from_slice(&buffer[source..source + run.len]);
+            }
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn read(&self, start_bytes: u64, values: &mut [f32]) -> Result<(), FileError> {
+        // The position is set before each read, so a thread that panicked between the two left nothing behind.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
+        let read = file.seek(SeekFrom::Start(start_bytes)).and_then(|_| file.read_exact(bytes));
+        read.map_err(|reason| FileError::Read { path: self.path.clone(), reason })?;
+        if cfg!(target_endian = "big") {
+            values.iter_mut().for_each(|value| *value = f32::from_bits(value.to_bits().swap_bytes()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! What is written is read, by boxes of any layout; what is not whole does not come into being.
+
+use std::fs;
+use std::path::PathBuf;
+
+use checkpoint::{FileError, TensorEntry, TensorReader, TensorWriter};
+use mesh::Region;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pleach-checkpoint-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn entries() -> Vec<TensorEntry> {
+    let entry = |name: &str, shape: &[usize]| TensorEntry { name: name.into(), shape: shape.to_vec() };
+    vec![entry("matrix", &[4, 6]), entry("bias", &[5])]
+}
+
+fn region(start: &[usize], extent: &[usize]) -> Region {
+    Region { start: start.to_vec(), extent: extent.to_vec() }
+}
+
+fn write(writer: &TensorWriter) {
+    // Two columns' halves, as tensor parallelism delivers them.
+    for half in 0..2 {
+        let values: Vec<f32> =
+            (0..4).flat_map(|row| (0..3).map(move |col| (row * 6 + half * 3 + col) as f32)).collect();
+        writer.put("matrix", &region(&[0, 3 * half], &[4, 3]), &values);
+    }
+    writer.put("bias", &region(&[0], &[5]), &[0.5, 1.5, 2.5, 3.5, 4.5]);
+}
+
+#[test]
+fn boxes_of_one_layout_are_boxes_of_another() {
+    let folder = Folder::new("boxes");
+    let path = folder.0.join("weights.safetensors");
+    let writer = TensorWriter::create(&path, &entries()).expect("a file");
+    write(&writer);
+    assert!(!path.exists(), "the name is taken before the file is whole");
+    writer.finish().expect("whole");
+    assert_eq!(folder.names(), ["weights.safetensors"]);
+
+    let reader = TensorReader::open(&path).expect("a file");
+    assert_eq!(reader.names().collect::<Vec<_>>(), ["bias", "matrix"]);
+    assert_eq!(reader.shape("matrix"), Some([4, 6].as_slice()));
+    let mut rows = [0.0; 12];
+    reader.get("matrix", &region(&[1, 0], &[2, 6]), &mut rows).expect("rows");
+    assert_eq!(rows, std::array::from_fn::<f32, 12, _>(|index| 6.0 + index as f32));
+    let mut columns = [0.0; 8];
+    reader.get("matrix", &region(&[0, 4], &[4, 2]), &mut columns).expect("columns");
+    assert_eq!(columns, [4.0, 5.0, 10.0, 11.0, 16.0, 17.0, 22.0, 23.0]);
+    // Every other tool reads the same file.
+    let bytes = fs::read(&path).expect("bytes");
+    let all = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    assert_eq!(all.tensor("bias").expect("bias").data(), bytemuck::cast_slice::<f32, u8>(&[0.5, 1.5, 2.5, 3.5, 4.5]));
+}
+
+#[test]
+fn what_is_not_whole_leaves_the_old_file() {
+    let folder = Folder::new("partial");
+    let path = folder.0.join("weights.safetensors");
+    fs::write(&path, "old").expect("a file");
+    let writer = TensorWriter::create(&path, &entries()).expect("a file");
+    writer.put("bias", &region(&[0], &[5]), &[0.0; 5]);
+    let error = writer.finish().expect_err("the matrix is missing");
+    assert!(error.to_string().contains("0 of 24 elements of matrix"), "{error}");
+    let writer = TensorWriter::create(&path, &entries()).expect("a file");
+    write(&writer);
+    writer.put("other", &region(&[0], &[1]), &[0.0]);
+    let error = writer.finish().expect_err("an unknown tensor");
+    assert!(error.to_string().contains("without a tensor other"), "{error}");
+    assert_eq!(fs::read_to_string(&path).expect("a file"), "old");
+    assert_eq!(folder.names(), ["weights.safetensors"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_written_is_told() {
+    let error = TensorWriter::create(&PathBuf::from("/proc/weights.safetensors"), &entries()).expect_err("no files");
+    assert!(matches!(error, FileError::Write { .. }), "{error}");
+    assert!(error.to_string().starts_with("/proc/weights.safetensors cannot be written: "), "{error}");
+}
+
+#[test]
+fn files_of_something_else_are_refused() {
+    let folder = Folder::new("format");
+    let path = folder.0.join("weights.safetensors");
+    let open = |bytes: &[u8]| {
+        fs::write(&path, bytes).expect("a file");
+        let error = TensorReader::open(&path).expect_err("not safetensors").to_string();
+        error.strip_prefix(&format!("{} is no safetensors file: ", path.display())).expect(&error).to_string()
+    };
+    assert_eq!(open(b"abc"), "it has 3 bytes");
+    assert_eq!(open(&[255; 20]), format!("its first 8 bytes promise a header of {} bytes", u64::MAX));
+    let writer = TensorWriter::create(&path, &entries()).expect("a file");
+    write(&writer);
+    writer.finish().expect("whole");
+    let whole = fs::read(&path).expect("bytes");
+    let cut = open(&whole[..whole.len() - 4]);
+    assert_eq!(cut, format!("its header describes {} bytes, the file has {}", whole.len(), whole.len() - 4));
+    assert!(matches!(TensorReader::open(&folder.0.join("none")), Err(FileError::Read { .. })));
+}
