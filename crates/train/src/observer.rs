@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::evaluate::EvaluationReport;
+
 /// One optimizer step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport {
@@ -32,4 +34,7 @@ pub enum Wish {
 pub trait Observer: Sync {
     /// Called after each step. [`Wish::Stop`] ends the run on all ranks after the next step.
     fn step(&self, report: &StepReport) -> Wish;
+
+    /// Called after each evaluation; by default nothing is done.
+    fn evaluation(&self, _report: &EvaluationReport) {}
 }
