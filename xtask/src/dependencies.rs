@@ -11,7 +11,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("comm", &["mesh", "device"]),
     ("program", &["mesh", "spec"]),
     ("cpu", &["philox", "spec", "device"]),
-    ("model", &["spec", "device", "program"]),
+    ("model", &["spec", "device", "comm", "program"]),
     ("data", &["philox", "spec"]),
     ("checkpoint", &["spec", "mesh"]),
     ("train", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),

@@ -28,6 +28,9 @@ pub enum Command {
     /// Say everything that is wrong with a run, or what it is, without starting it
     #[command(after_help = EXIT_CODES)]
     Check(CheckArguments),
+    /// Show a run's mesh, stages and pipeline, or what one rank does in a step
+    #[command(after_help = EXIT_CODES)]
+    Explain(ExplainArguments),
 }
 
 /// Which run is meant.
@@ -64,4 +67,18 @@ pub struct CheckArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArguments {
+    /// Which run is meant.
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// Show this rank's place and program
+    #[arg(long, value_name = "RANK")]
+    pub rank: Option<usize>,
+    /// Print every instruction of the rank's step, with what it reads, writes and frees
+    #[arg(long, requires = "rank")]
+    pub step: bool,
 }

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod check;
+mod explain;
 mod failure;
 mod figures;
 mod input;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
+        Command::Explain(arguments) => explain::explain(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,7 @@
 //! Joining tensors of the ranks of one group.
 
+use std::sync::Arc;
+
 use crate::{DeviceError, Stream, Tensor};
 
 /// How values of ranks are joined.
@@ -14,7 +16,7 @@ pub enum Reduction {
 /// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
 ///
 /// A group of one is no special case: its calls do nothing. Tensors are dense. Implemented over threads, processes and
-/// networks by `comm`, over NCCL by the GPU device; [`crate::MetaCommunicator`] records.
+/// networks by `comm`, over NCCL by the GPU device; `comm::MetaCommunicator` records.
 pub trait Communicator {
     /// Members of the group.
     fn size(&self) -> usize;
@@ -36,4 +38,35 @@ pub trait Communicator {
 
     /// Fills `x` with what member `from` sent under `tag`.
     fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError>;
+}
+
+/// A group that someone else looks at too.
+impl<C: Communicator + ?Sized> Communicator for Arc<C> {
+    fn size(&self) -> usize {
+        (**self).size()
+    }
+
+    fn position(&self) -> usize {
+        (**self).position()
+    }
+
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        (**self).all_reduce(stream, x, reduction)
+    }
+
+    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        (**self).reduce_scatter(stream, x)
+    }
+
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        (**self).all_gather(stream, x)
+    }
+
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        (**self).send(stream, to, tag, x)
+    }
+
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        (**self).receive(stream, from, tag, x)
+    }
 }

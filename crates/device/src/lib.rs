@@ -20,7 +20,7 @@ pub use cost::Cost;
 pub use device::{Device, Stream};
 pub use error::DeviceError;
 pub use frame::Frame;
-pub use meta::{MetaCommunicator, MetaDevice, Record};
+pub use meta::{MetaDevice, Record};
 pub use op::{
     AdamWUpdate, AttentionShape, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NormBackward, Op, Orientation,
     SUM_WORDS, Write,

@@ -1,4 +1,4 @@
-//! Tables that never change, and the sums of a step.
+//! Tables that never change, and the sums of a step: the two sections of memory that every rank has once.
 
 use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor};
 use spec::{ModelSpec, Position};
@@ -26,20 +26,20 @@ pub struct RotaryTables {
 }
 
 impl Constants {
-    /// Lays out the constants of `model` at the start of `frame`.
-    pub fn place(frame: &Frame, model: &ModelSpec) -> Constants {
+    /// Lays out the tables of `model` at the start of one frame and the step's sums at the start of another.
+    pub fn place(tables: &Frame, sums: &Frame, model: &ModelSpec) -> Constants {
         let rotary = match model.position {
             Position::Learned => None,
             Position::Rotary { rotary_dims, .. } => {
-                let table = || frame.floats(model.context, rotary_dims / 2);
+                let table = || tables.floats(model.context, rotary_dims / 2);
                 Some(RotaryTables { cos: table(), sin: table() })
             }
         };
         Constants {
             rotary,
-            loss_sums: frame.tensor(1, SUM_WORDS, Dtype::I64),
-            norm_sums: frame.tensor(1, SUM_WORDS, Dtype::I64),
-            coefficient: frame.floats(1, 4),
+            loss_sums: sums.tensor(1, SUM_WORDS, Dtype::I64),
+            norm_sums: sums.tensor(1, SUM_WORDS, Dtype::I64),
+            coefficient: sums.floats(1, 4),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use device::{DeviceError, Frame, MetaCommunicator, MetaDevice, Record, Stream, Write};
+use comm::collectives::Traffic;
+use comm::{MetaCommunicator, Operation};
+use device::{DeviceError, Frame, MetaDevice, Record, Stream, Write};
 use program::{Footprint, Footprints, Purpose};
 use spec::unit::{Tied, UnitKind};
 use spec::{ModelSpec, Unit, UnitLayout};
@@ -67,8 +69,8 @@ impl Phase {
 pub struct UnitRecord {
     /// Operations and their costs.
     pub record: Record,
-    /// Bytes that this rank sends to its tensor-parallel group, by collective.
-    pub sent_bytes: BTreeMap<&'static str, u64>,
+    /// What this rank sends to its tensor-parallel group, by collective.
+    pub sent: BTreeMap<Operation, Traffic>,
     /// Bytes used of each section.
     pub saved_until_input_bytes: usize,
     /// See [`Footprint`].
@@ -129,7 +131,10 @@ pub fn footprints(
             Batch::place(frame, shape);
         }),
         constant_bytes: measured(&|frame| {
-            Constants::place(frame, model);
+            Constants::place(frame, &Frame::measuring(), model);
+        }),
+        sums_bytes: measured(&|frame| {
+            Constants::place(&Frame::measuring(), frame, model);
         }),
         embedding: footprint(&case, UnitKind::Embedding, activation_bytes)?,
         layer: footprint(&case, UnitKind::Layer, activation_bytes)?,
@@ -180,7 +185,7 @@ impl<'a> Recorder<'a> {
     fn finish(self) -> UnitRecord {
         UnitRecord {
             record: self.device.take_record(),
-            sent_bytes: self.communicator.take_sent_bytes(),
+            sent: self.communicator.take_sent(),
             saved_until_input_bytes: self.until_input.peak_bytes(),
             saved_until_weight_bytes: self.until_weight.peak_bytes(),
             pending_bytes: self.pending.peak_bytes(),
@@ -200,7 +205,7 @@ impl<'a> Recorder<'a> {
             model: self.case.model,
             shape: self.case.shape,
             dropout,
-            constants: Constants::place(&self.other, self.case.model),
+            constants: Constants::place(&self.other, &self.other, self.case.model),
             scratch: &self.scratch,
         }
     }

@@ -4,7 +4,6 @@
 use std::fmt;
 
 use mesh::AxisSet;
-use spec::unit::Tied;
 use spec::{Microbatch, Recompute, Unit};
 
 use crate::{Instr, Place, Purpose, Value, Values};
@@ -85,11 +84,6 @@ impl Effects {
         frees: Values::NONE,
         lends: None,
     };
-
-    /// Every value that it touches and that lives within a step; a value that is read and written comes twice.
-    pub fn transients(&self) -> impl Iterator<Item = Value> + '_ {
-        self.reads.iter().chain(self.assigns.iter()).chain(self.frees.iter()).filter(|value| !value.is_state())
-    }
 }
 
 impl fmt::Display for Partner {
@@ -375,9 +369,4 @@ impl At<'_> {
             },
         }
     }
-}
-
-/// Whether a program of this purpose makes gradients of a tied table that have to be summed.
-pub(crate) fn sums_tied(place: &Place) -> bool {
-    place.purpose == Purpose::Train && place.tied == Tied::Yes && place.sums_tied()
 }

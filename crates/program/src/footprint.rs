@@ -20,8 +20,10 @@ pub struct Footprint {
 pub struct Footprints {
     /// Tokens, labels, positions and mask of a microbatch.
     pub batch_bytes: usize,
-    /// Tables that never change (rotary angles) and the step's sums.
+    /// Tables that never change: rotary angles.
     pub constant_bytes: usize,
+    /// Sums of the step: loss, valid tokens, norm, clip coefficient.
+    pub sums_bytes: usize,
     /// The embedding.
     pub embedding: Footprint,
     /// A layer.

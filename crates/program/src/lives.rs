@@ -33,8 +33,6 @@ struct Walk<'a> {
     rank: usize,
     /// Values alive, with birth and last use.
     alive: HashMap<Value, (usize, usize)>,
-    /// Values that were alive once.
-    dead: BTreeSet<Value>,
     state: BTreeSet<Value>,
     lives: Vec<Life>,
     violations: Vec<Violation>,
@@ -50,7 +48,6 @@ pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
         program,
         rank: program.place.pp,
         alive: HashMap::new(),
-        dead: BTreeSet::new(),
         state: program.place.state(state).into_iter().collect(),
         lives: vec![],
         violations: vec![],
@@ -103,7 +100,8 @@ impl Walk<'_> {
         } else if let Some((_, last_use)) = self.alive.get_mut(&value) {
             *last_use = index;
         } else {
-            let history = if self.dead.contains(&value) { "is gone" } else { "was never written" };
+            let history =
+                if self.lives.iter().any(|life| life.value == value) { "is gone" } else { "was never written" };
             self.violation(index, &format!("needs the {value}, which {history}"));
         }
     }
@@ -119,7 +117,6 @@ impl Walk<'_> {
     fn end(&mut self, value: Value, end: End) {
         // A value that was not there has been reported by the read before.
         if let Some((birth, _)) = self.alive.remove(&value) {
-            self.dead.insert(value);
             self.lives.push(Life { value, birth, end });
         }
     }

@@ -98,6 +98,9 @@ pub fn plan_memory(graph: &StepGraph, sizes: &Sizes) -> MemoryPlan {
     MemoryPlan { ranks: (0..graph.programs().len()).map(|rank| plan_rank(graph, sizes, rank)).collect() }
 }
 
+/// An arena this part larger than what is alive in it is good enough: one per cent.
+const SLACK: usize = 100;
+
 fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
     let program = &graph.programs()[rank];
     let mut end_bytes = 0;
@@ -118,12 +121,13 @@ fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
         .iter()
         .map(|life| Item { start: life.start, end: life.end, size_bytes: aligned(life.extent.len_bytes) })
         .collect();
-    let placement = placement::place(&items);
+    let live_bytes = end_bytes + placement::largest_live_bytes(&items);
+    let placement = placement::place(&items, live_bytes / SLACK);
     for (life, offset) in lives.iter_mut().zip(&placement.offsets) {
         life.extent.offset_bytes = end_bytes + offset;
     }
     lives.sort_unstable_by_key(|life| (life.value, life.start));
-    RankPlan { state, lives, scratch, live_bytes: end_bytes + placement::largest_live_bytes(&items) }
+    RankPlan { state, lives, scratch, live_bytes }
 }
 
 /// A life with its end in the linked order, and not yet with an offset.

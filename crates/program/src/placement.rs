@@ -1,20 +1,32 @@
 //! Packing intervals: values with a size and a time in which they live get offsets, such that values that are alive
 //! together are disjoint. Several heuristics are tried; the best result is kept.
 
-use crate::sizes::aligned;
+mod colours;
+mod in_order;
+mod in_time;
+
+use std::cmp::Reverse;
+
+use colours::by_colour;
+use in_order::in_order;
+use in_time::{Fit, in_time};
 
 /// A value to place: it lives in instructions `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     /// First instruction.
     pub start: usize,
-    /// Past the last instruction.
+    /// Past the last instruction; greater than `start`.
     pub end: usize,
     /// Bytes, a multiple of the alignment.
     pub size_bytes: usize,
 }
 
 impl Item {
+    fn length(&self) -> usize {
+        self.end - self.start
+    }
+
     fn meets(&self, other: &Item) -> bool {
         self.start < other.end && other.start < self.end
     }
@@ -52,150 +64,37 @@ pub fn largest_live_bytes(items: &[Item]) -> usize {
     }) as usize
 }
 
-/// Places items with the best of several heuristics; stops early at a placement that cannot be improved.
-pub fn place(items: &[Item]) -> Placement {
-    let bound = largest_live_bytes(items);
-    let mut best: Option<Placement> = None;
-    for heuristic in HEURISTICS {
-        let placement = heuristic(items, bound);
-        if best.as_ref().is_none_or(|best| placement.height_bytes < best.height_bytes) {
-            best = Some(placement);
+/// Places items with the best of several heuristics; stops at the first that needs at most `slack_bytes` more than
+/// [`largest_live_bytes`].
+pub fn place(items: &[Item], slack_bytes: usize) -> Placement {
+    let enough = largest_live_bytes(items) + slack_bytes;
+    let in_time = [Fit::First, Fit::Best].into_iter().map(|fit| Some(in_time(items, fit)));
+    let by_colour = std::iter::once_with(|| by_colour(items, enough));
+    let in_order = ORDERS.into_iter().map(|order| Some(in_order(items, &sorted(items, order))));
+    let mut best = Placement { offsets: vec![0; items.len()], height_bytes: usize::MAX };
+    for placement in in_time.chain(by_colour).chain(in_order).flatten() {
+        if placement.height_bytes < best.height_bytes {
+            best = placement;
         }
-        if best.as_ref().is_some_and(|best| best.height_bytes <= bound + bound / 200) {
+        if best.height_bytes <= enough {
             break;
         }
     }
-    best.unwrap_or(Placement { offsets: vec![0; items.len()], height_bytes: 0 })
+    best
 }
 
-type Heuristic = fn(&[Item], usize) -> Placement;
+type Key = fn(&Item) -> (usize, usize);
 
-/// Cheap ones first.
-const HEURISTICS: [Heuristic; 7] = [
-    |items, _| in_time(items, Fit::First),
-    |items, _| in_time(items, Fit::Best),
-    |items, bound| two_ended(items, bound),
-    |items, _| in_order(items, |item| (item.size_bytes, item.end - item.start)),
-    |items, _| in_order(items, |item| (item.end - item.start, item.size_bytes)),
-    |items, _| in_order(items, |item| (item.size_bytes * (item.end - item.start), 0)),
-    |items, _| in_order(items, |item| (usize::MAX - item.start, item.size_bytes)),
+/// Large ones first, long ones first, those first that take most of both.
+const ORDERS: [Key; 3] = [
+    |item| (item.size_bytes, item.length()),
+    |item| (item.length(), item.size_bytes),
+    |item| (item.size_bytes * item.length(), 0),
 ];
 
-/// Which gap is taken.
-#[derive(Clone, Copy)]
-enum Fit {
-    /// The lowest that is large enough.
-    First,
-    /// The smallest that is large enough.
-    Best,
-}
-
-/// What is placed at one time, by offset.
-#[derive(Default)]
-struct Occupied {
-    /// Offset, past the end, end of life.
-    blocks: Vec<(usize, usize, usize)>,
-}
-
-impl Occupied {
-    fn release(&mut self, now: usize) {
-        self.blocks.retain(|(_, _, death)| *death > now);
-    }
-
-    fn insert(&mut self, offset: usize, item: &Item) {
-        let at = self.blocks.partition_point(|(start, _, _)| *start < offset);
-        self.blocks.insert(at, (offset, offset + item.size_bytes, item.end));
-    }
-
-    /// Offset of a gap of at least `size`; past all blocks if there is none.
-    fn lowest(&self, size: usize, fit: Fit) -> usize {
-        let mut end = 0;
-        let mut best: Option<(usize, usize)> = None;
-        for &(start, block_end, _) in &self.blocks {
-            if start >= end + size {
-                match fit {
-                    Fit::First => return end,
-                    Fit::Best => best = Some(best.map_or((start - end, end), |best| best.min((start - end, end)))),
-                }
-            }
-            end = end.max(block_end);
-        }
-        best.map_or(end, |(_, offset)| offset)
-    }
-
-    /// Offset of the highest gap of at least `size` below `ceiling`; past all blocks if there is none.
-    fn highest(&self, size: usize, ceiling: usize) -> usize {
-        let mut start = ceiling;
-        for &(offset, block_end, _) in self.blocks.iter().rev() {
-            if start >= block_end + size {
-                return start - size;
-            }
-            start = start.min(offset);
-        }
-        if start >= size { start - size } else { self.lowest(size, Fit::First) }
-    }
-}
-
-/// Items in order of their births, larger ones first.
-fn by_birth(items: &[Item]) -> Vec<usize> {
+/// Items in descending order of a key.
+fn sorted(items: &[Item], key: Key) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by_key(|&index| {
-        (items[index].start, usize::MAX - items[index].end, usize::MAX - items[index].size_bytes)
-    });
+    order.sort_by_key(|&index| Reverse(key(&items[index])));
     order
-}
-
-/// As an allocator would do at run time.
-fn in_time(items: &[Item], fit: Fit) -> Placement {
-    let mut occupied = Occupied::default();
-    let mut offsets = vec![0; items.len()];
-    for index in by_birth(items) {
-        let item = &items[index];
-        occupied.release(item.start);
-        offsets[index] = occupied.lowest(item.size_bytes, fit);
-        occupied.insert(offsets[index], item);
-    }
-    Placement::new(items, offsets)
-}
-
-/// As an allocator that knows the future: what lives long is put at the bottom, what lives shortly at the top of the bound.
-fn two_ended(items: &[Item], bound: usize) -> Placement {
-    let mut lengths: Vec<usize> = items.iter().map(|item| item.end - item.start).collect();
-    lengths.sort_unstable();
-    let short = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
-    let mut occupied = Occupied::default();
-    let mut offsets = vec![0; items.len()];
-    for index in by_birth(items) {
-        let item = &items[index];
-        occupied.release(item.start);
-        offsets[index] = match item.end - item.start < short {
-            true => occupied.highest(item.size_bytes, aligned(bound)),
-            false => occupied.lowest(item.size_bytes, Fit::First),
-        };
-        occupied.insert(offsets[index], item);
-    }
-    Placement::new(items, offsets)
-}
-
-/// Items in descending order of a key, each at the lowest offset that is free during all of its life.
-fn in_order<K: Ord>(items: &[Item], key: impl Fn(&Item) -> K) -> Placement {
-    let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by_key(|&index| std::cmp::Reverse(key(&items[index])));
-    let mut offsets = vec![0; items.len()];
-    // Placed items by offset.
-    let mut placed: Vec<(usize, usize)> = vec![];
-    for index in order {
-        let item = &items[index];
-        let mut end = 0;
-        for &(offset, other) in placed.iter().filter(|(_, other)| items[*other].meets(item)) {
-            if offset >= end + item.size_bytes {
-                break;
-            }
-            end = end.max(offset + items[other].size_bytes);
-        }
-        offsets[index] = end;
-        let at = placed.partition_point(|(offset, _)| *offset < end);
-        placed.insert(at, (end, index));
-    }
-    Placement::new(items, offsets)
 }

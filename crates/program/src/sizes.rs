@@ -21,8 +21,6 @@ pub struct Sizes {
     pub layer: StateBytes,
     /// State of the head.
     pub head: StateBytes,
-    /// Sums of the step (loss, valid tokens, norm, clip coefficient).
-    pub sums_bytes: usize,
     /// Which state is kept: programs that run in one arena keep the same.
     pub state: State,
 }
@@ -39,9 +37,6 @@ pub struct StateBytes {
 }
 
 impl Sizes {
-    /// Room for the sums of a step; many times what the norm's and the loss's integer limbs need.
-    pub const SUMS_BYTES: usize = 4096;
-
     /// Sizes of a run. Parameters, gradients and moments are 4-byte floats.
     pub fn new(model: &ModelSpec, parallelism: &Parallelism, footprints: Footprints, state: State) -> Sizes {
         let bytes = |unit| {
@@ -59,7 +54,6 @@ impl Sizes {
             embedding: bytes(Unit::Embedding),
             layer: bytes(Unit::Layer(0)),
             head: bytes(Unit::Head),
-            sums_bytes: Sizes::SUMS_BYTES,
             state,
         }
     }
@@ -94,7 +88,7 @@ impl Sizes {
             Value::Accumulator { unit, .. } => self.state_bytes(unit).accumulator,
             Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
             Value::Constants => self.footprints.constant_bytes,
-            Value::Sums => self.sums_bytes,
+            Value::Sums => self.footprints.sums_bytes,
         }
     }
 

@@ -23,7 +23,7 @@ pub enum Value {
     /// The unit's flat parameters.
     Params(Unit),
     /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
-    /// It is zero when a program starts; the executor sees to that.
+    /// Sums start from zero: the executor clears it, or lets the first contribution overwrite it.
     Accumulator { unit: Unit, by: Unit },
     /// Mean of gradients: all of it, or this rank's shard.
     FirstMoment(Unit),
@@ -31,7 +31,7 @@ pub enum Value {
     SecondMoment(Unit),
     /// Tables that never change.
     Constants,
-    /// Sums of the step: loss, valid tokens, norm, clip coefficient. Zero when a program starts.
+    /// Sums of the step: loss, valid tokens, norm, clip coefficient. The executor clears them before a program.
     Sums,
 }
 

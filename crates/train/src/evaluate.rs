@@ -55,7 +55,7 @@ pub fn run_evaluation(
     evaluation: Evaluation<'_>,
     initial: Option<&dyn TensorSource>,
 ) -> Result<EvaluationReport, TrainError> {
-    launch(setup, engine, |seat| {
+    launch(setup, engine, setup.mesh.ranks(), |seat| {
         let tokens = HeldOut::new(setup, evaluation);
         let mut rank = seat.open(&tokens, initial)?;
         Ok(evaluate(&mut rank, &tokens, 0, seat.progress)?)

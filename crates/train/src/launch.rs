@@ -108,34 +108,34 @@ impl<E: std::error::Error> From<E> for Stop {
     }
 }
 
-/// Does `body` on a thread per rank; what rank 0 returned stands for all.
+/// Does `body` on a thread for each of `ranks`; what the first returned stands for all.
 ///
 /// # Errors
 /// The first rank's failure; every other rank stops because of it.
 pub(crate) fn launch<T: Send>(
     setup: &Setup,
     engine: &dyn Engine,
+    ranks: impl Iterator<Item = RankNumber>,
     body: impl Fn(Seat<'_>) -> Result<T, Stop> + Sync,
 ) -> Result<T, TrainError> {
     let body = &body;
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            setup.mesh.ranks().map(|rank| (rank, scope.spawn(move || guarded(setup, engine, rank, body)))).collect();
+        let spawn = |rank| (rank, scope.spawn(move || (rank, guarded(setup, engine, rank, body))));
+        let threads: Vec<_> = ranks.map(spawn).collect();
         let join = |(rank, thread): (RankNumber, std::thread::ScopedJoinHandle<'_, _>)| {
-            thread.join().unwrap_or_else(|_| Err(TrainError::Rank(unexplained(rank))))
+            thread.join().unwrap_or_else(|_| (rank, Err(TrainError::Rank(unexplained(rank)))))
         };
-        let results: Vec<Result<T, TrainError>> = threads.into_iter().map(join).collect();
-        first_cause(engine, results)
+        first_cause(engine, threads.into_iter().map(join).collect())
     })
 }
 
-/// The failure of the rank that failed first, for the others only report that they stopped because of it; or else what rank 0 returned.
-fn first_cause<T>(engine: &dyn Engine, results: Vec<Result<T, TrainError>>) -> Result<T, TrainError> {
+/// The failure of the rank that failed first, for the others only report that they stopped because of it; or else what the first rank returned.
+fn first_cause<T>(engine: &dyn Engine, results: Vec<(RankNumber, Result<T, TrainError>)>) -> Result<T, TrainError> {
     let culprit = engine.failure().map(|(rank, _)| rank);
     let (mut failure, mut value) = (None, None);
-    for (rank, result) in results.into_iter().enumerate() {
+    for (rank, result) in results {
         match result {
-            Err(error) if culprit == Some(RankNumber(rank)) => return Err(error),
+            Err(error) if culprit == Some(rank) => return Err(error),
             Err(error) => failure = failure.or(Some(error)),
             Ok(returned) => value = value.or(Some(returned)),
         }

@@ -17,7 +17,8 @@ pub fn state_floats(plan: &RankPlan, value: Value, len: usize) -> Tensor {
 
 /// Tables and the step's sums.
 pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
-    Constants::place(&frame_of(Value::Constants, plan.place_of_state(Value::Constants)), model)
+    let frame = |value| frame_of(value, plan.place_of_state(value));
+    Constants::place(&frame(Value::Constants), &frame(Value::Sums), model)
 }
 
 fn frame_of(value: Value, extent: Option<Extent>) -> Frame {

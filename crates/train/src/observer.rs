@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use device::DeviceError;
+
 use crate::evaluate::EvaluationReport;
+use crate::rank::Rank;
 
 /// One optimizer step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,11 +33,20 @@ pub enum Wish {
     Stop,
 }
 
-/// Hears of every step, on rank 0's thread.
+/// Hears of every step, on rank 0's thread, and of every instruction, on each rank's own.
 pub trait Observer: Sync {
     /// Called after each step. [`Wish::Stop`] ends the run on all ranks after the next step.
     fn step(&self, report: &StepReport) -> Wish;
 
     /// Called after each evaluation; by default nothing is done.
     fn evaluation(&self, _report: &EvaluationReport) {}
+
+    /// Called on every rank after it has executed instruction `rank.at` of step `rank.step`: for looking at a rank's tensors
+    /// between instructions. Nothing by default.
+    ///
+    /// # Errors
+    /// The device's; they end the run like a failing instruction.
+    fn instruction(&self, _rank: &Rank<'_>) -> Result<(), DeviceError> {
+        Ok(())
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use device::{Device, DeviceError, Dtype, Frame, Stream, Tensor, Write};
+use device::{Device, DeviceError, Dtype, Frame, Op, Stream, Tensor, Write};
 use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
@@ -144,6 +144,7 @@ impl<'a> Rank<'a> {
             Some(initial) => fetch::weights(&rank, initial)?,
             None => rank.draw_weights()?,
         }
+        rank.clear_moments()?;
         Ok(rank)
     }
 
@@ -155,6 +156,13 @@ impl<'a> Rank<'a> {
         self.scratch = Frame::new(section.offset_bytes, section.len_bytes);
         self.order = SequenceOrder { num_microbatches, microbatch_size: shape.sequences, ..self.order };
         (self.job, self.shape, self.source, self.at) = (job, shape, source, 0);
+    }
+
+    /// The optimizer starts from moments of zero, whatever memory holds.
+    fn clear_moments(&self) -> Result<(), DeviceError> {
+        let moments = self.units.values().filter_map(|state| state.moments);
+        let filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
+        filled.map(|out| self.device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 })).collect()
     }
 
     fn draw_weights(&self) -> Result<(), DeviceError> {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use device::DeviceError;
+use mesh::Rank as RankNumber;
 use program::{Instr, Purpose, save_instrs};
 
 use crate::batch::TokenSource;
@@ -52,10 +53,23 @@ pub enum Ending {
 /// # Errors
 /// The first rank's failure, with its step and instruction; every other rank stops because of it.
 pub fn run(setup: &Setup, engine: &dyn Engine, ports: Ports<'_>) -> Result<Ending, TrainError> {
+    run_ranks(setup, engine, ports, setup.mesh.ranks())
+}
+
+/// As [`run`], for some of the ranks: all that are in this process, or a few on an engine on which none waits for another.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_ranks(
+    setup: &Setup,
+    engine: &dyn Engine,
+    ports: Ports<'_>,
+    ranks: impl Iterator<Item = RankNumber>,
+) -> Result<Ending, TrainError> {
     if ports.evaluation.is_some() && setup.job(Purpose::Evaluate).is_none() {
         return Err(TrainError::Prepare("the run is to be evaluated, but was set up without a program for it".into()));
     }
-    launch(setup, engine, |seat| run_rank(seat, ports))
+    launch(setup, engine, ranks, |seat| run_rank(seat, ports))
 }
 
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
@@ -67,7 +81,7 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
     for step in 0..setup.train.steps {
         let started = Instant::now();
         progress.begin_step(step + 1);
-        let outcome = run_step(&mut rank, step, wish, progress)?;
+        let outcome = run_step(&mut rank, step, wish, ports.observer, progress)?;
         if outcome.not_finite {
             return Err(Stop::Together(TrainError::NotFinite {
                 step: step + 1,
@@ -124,6 +138,7 @@ fn run_step(
     rank: &mut Rank<'_>,
     step: u32,
     wish: Wish,
+    observer: &dyn Observer,
     progress: &Progress,
 ) -> Result<reduce::StepOutcome, DeviceError> {
     rank.begin_step(step)?;
@@ -133,6 +148,9 @@ fn run_step(
             (Moment::Before, Instr::GradNorm) => reduce::vote(rank, wish)?,
             (Moment::After, Instr::GradNorm) => outcome = reduce::read_outcome(rank)?,
             (Moment::Before | Moment::After, _) => {}
+        }
+        if moment == Moment::After {
+            observer.instruction(rank)?;
         }
         Ok(if outcome.not_finite { Flow::End } else { Flow::GoOn })
     })?;

@@ -27,7 +27,8 @@ impl ThreadEngine {
         ThreadEngine { mesh: self.mesh, ends: self.ends.into_iter().map(wrap).collect() }
     }
 
-    fn groups(&self, rank: Rank, arena: &Arc<Arena>) -> Groups {
+    /// The groups of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have devices of their own.
+    pub fn groups(&self, rank: Rank, arena: &Arc<Arena>) -> Groups {
         let open = |group: Group, axes: AxisSet, usage: u16| {
             let channels = GroupChannels {
                 collectives: ChannelId::new(axes, 2 * usage),

@@ -3,6 +3,8 @@
 use super::COPY_LIMIT_BYTES;
 use crate::operation::Operation;
 use mesh::even_split;
+use std::iter::Sum;
+use std::ops::Add;
 
 /// Messages and bytes that leave one rank. A message to several ranks counts once for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +13,20 @@ pub struct Traffic {
     pub messages: u64,
     /// Their length together.
     pub bytes: u64,
+}
+
+impl Add for Traffic {
+    type Output = Traffic;
+
+    fn add(self, other: Traffic) -> Traffic {
+        Traffic { messages: self.messages + other.messages, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Sum for Traffic {
+    fn sum<I: Iterator<Item = Traffic>>(each: I) -> Traffic {
+        each.fold(Traffic::default(), Traffic::add)
+    }
 }
 
 /// What the member at `position` of a group of `members` sends in one call of `operation` over a

@@ -23,11 +23,7 @@ impl Counts {
 
     /// What was sent to all ranks together.
     pub fn total(&self) -> Traffic {
-        let each = (0..self.per_peer.len()).map(|peer| self.to(Rank(peer)));
-        each.fold(Traffic::default(), |sum, sent| Traffic {
-            messages: sum.messages + sent.messages,
-            bytes: sum.bytes + sent.bytes,
-        })
+        (0..self.per_peer.len()).map(|peer| self.to(Rank(peer))).sum()
     }
 
     fn add(&self, to: &[Rank], len_bytes: usize) {

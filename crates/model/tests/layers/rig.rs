@@ -77,6 +77,7 @@ impl Rank {
             gradients.insert(Buffer::TiedTable, flat("gradient of table by head".into(), Unit::Table));
         }
         let constants = section("constants".into(), footprints.constant_bytes);
+        let sums = section("sums".into(), footprints.sums_bytes);
         let batch = section("batch".into(), footprints.batch_bytes);
         let activation_bytes = footprints.layer.output_bytes;
         let (mut activations, mut activation_gradients, mut saved, mut pending) = (vec![], vec![], vec![], vec![]);
@@ -102,7 +103,7 @@ impl Rank {
             tp,
             shape,
             recompute,
-            constants: Constants::place(&frame(&constants), model),
+            constants: Constants::place(&frame(&constants), &frame(&sums), model),
             batch: Batch::place(&frame(&batch), shape),
             layouts,
             params,

@@ -3,6 +3,9 @@
 //! The engine has one queue per rank, in program order. A send is posted and does not block; a receive blocks until its
 //! send is posted; a collective blocks until all of its members are at it. An engine that does more at once reaches
 //! at least as far.
+//!
+//! One rank per pipeline index stands for all of its data- and tensor-parallel peers: they run the same program, so
+//! each waits in a collective among them only until the others have come as far, which by induction they do.
 
 use super::Event;
 use super::collectives::Collectives;

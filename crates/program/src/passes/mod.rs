@@ -34,6 +34,11 @@ pub struct CompileInput<'a> {
 /// Why an input cannot be compiled. What compiles may still be refused by [`crate::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
+    /// There is nothing to compute.
+    #[error(
+        "a step needs at least one microbatch; give it a larger batch, fewer replicas or a smaller microbatch size"
+    )]
+    NoMicrobatches,
     /// Schedule and parallelism disagree.
     #[error(
         "the schedule has {schedule} ranks, the pipeline has {pp}; make a schedule for {pp} ranks or set pp = {schedule}"
@@ -131,6 +136,9 @@ fn place(input: &CompileInput, pp: usize) -> Place {
 fn check(input: &CompileInput) -> Result<(), CompileError> {
     let CompileInput { model, parallelism, stages, schedule, num_microbatches, .. } = *input;
     let pp = parallelism.pp;
+    if num_microbatches == 0 {
+        return Err(CompileError::NoMicrobatches);
+    }
     if schedule.ranks.len() != pp {
         return Err(CompileError::Ranks { schedule: schedule.ranks.len(), pp });
     }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use spec::{Unit, ZeroStage};
 
-use crate::effects::sums_tied;
 use crate::{Instr, Place, Purpose};
 
 /// Reduces each unit's gradients right after the last backward pass of the unit that makes them, while others still
@@ -15,7 +14,7 @@ pub(super) fn append(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
         Purpose::Evaluate => instrs.into_iter().chain([Instr::GradNorm]).collect(),
         Purpose::Train => {
             let mut out = with_reductions(instrs, place);
-            if sums_tied(place) {
+            if place.sums_tied() {
                 out.push(Instr::SumTied);
             }
             out.push(Instr::GradNorm);

@@ -2,7 +2,7 @@
 
 use crate::memory::{PlannedLife, RankPlan};
 use crate::sizes::aligned;
-use crate::{Category, MemoryPlan, Rule, Violation};
+use crate::{Category, Extent, MemoryPlan, Rule, Violation};
 
 pub(crate) fn memory(plan: &MemoryPlan, capacity_bytes: Option<usize>) -> Vec<Violation> {
     let mut violations = vec![];
@@ -38,19 +38,26 @@ fn remedy(plan: &RankPlan) -> &'static str {
     }
 }
 
-/// Two things alive together that share bytes, found by a sweep over time that keeps what is alive in order of offsets.
+fn end(extent: Extent) -> usize {
+    extent.offset_bytes + aligned(extent.len_bytes)
+}
+
+/// Two things alive together that share bytes: state and scratch always are, other values while they live.
 fn overlap(plan: &RankPlan) -> Option<String> {
     let fixed = plan.state().iter().map(|(value, extent)| (value.to_string(), *extent));
     let mut fixed: Vec<_> = fixed.chain([("scratch".to_string(), plan.scratch())]).collect();
     fixed.retain(|(_, extent)| extent.len_bytes > 0);
     fixed.sort_by_key(|(_, extent)| extent.offset_bytes);
-    let end = |extent: crate::Extent| extent.offset_bytes + aligned(extent.len_bytes);
     if let Some(pair) = fixed.windows(2).find(|pair| end(pair[0].1) > pair[1].1.offset_bytes) {
         return Some(format!("{} and {} share bytes", pair[0].0, pair[1].0));
     }
-    let floor = fixed.last().map_or(0, |(_, extent)| end(*extent));
-    let mut lives: Vec<&PlannedLife> = plan.lives().iter().filter(|life| life.extent.len_bytes > 0).collect();
-    if let Some(low) = lives.iter().find(|life| life.extent.offset_bytes < floor) {
+    overlapping_lives(plan.lives(), fixed.last().map_or(0, |(_, extent)| end(*extent)))
+}
+
+/// A sweep over time that keeps what is alive in order of offsets: only neighbours can overlap.
+fn overlapping_lives(lives: &[PlannedLife], floor_bytes: usize) -> Option<String> {
+    let mut lives: Vec<&PlannedLife> = lives.iter().filter(|life| life.extent.len_bytes > 0).collect();
+    if let Some(low) = lives.iter().find(|life| life.extent.offset_bytes < floor_bytes) {
         return Some(format!("the {} reaches into the state or the scratch stack", low.value));
     }
     lives.sort_by_key(|life| life.start);
@@ -58,8 +65,8 @@ fn overlap(plan: &RankPlan) -> Option<String> {
     for life in lives {
         alive.retain(|other| other.end > life.start);
         let at = alive.partition_point(|other| other.extent.offset_bytes < life.extent.offset_bytes);
-        let below =
-            at.checked_sub(1).map(|below| alive[below]).filter(|below| end(below.extent) > life.extent.offset_bytes);
+        let below = at.checked_sub(1).map(|below| alive[below]);
+        let below = below.filter(|below| end(below.extent) > life.extent.offset_bytes);
         let above = alive.get(at).copied().filter(|above| end(life.extent) > above.extent.offset_bytes);
         if let Some(other) = below.or(above) {
             return Some(format!("the {} and the {} share bytes while both are alive", life.value, other.value));
@@ -67,4 +74,31 @@ fn overlap(plan: &RankPlan) -> Option<String> {
         alive.insert(at, life);
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use spec::Microbatch;
+
+    use super::*;
+    use crate::Value;
+
+    fn life(microbatch: u32, start: usize, end: usize, offset_bytes: usize, len_bytes: usize) -> PlannedLife {
+        let value = Value::Batch(Microbatch(microbatch));
+        let extent = Extent { offset_bytes, len_bytes };
+        PlannedLife { value, start, end, extent, category: Category::Batches }
+    }
+
+    #[test]
+    fn values_share_bytes_only_one_after_the_other() {
+        let floor = 128;
+        let share = |lives: &[PlannedLife]| overlapping_lives(lives, floor);
+        assert_eq!(share(&[life(0, 0, 4, 128, 64), life(1, 4, 6, 128, 64), life(2, 0, 6, 192, 10)]), None);
+        let message = share(&[life(0, 0, 5, 128, 64), life(1, 4, 6, 128, 64)]).unwrap();
+        assert_eq!(message, "the batch, microbatch 1 and the batch, microbatch 0 share bytes while both are alive");
+        // The room is rounded up to 64 bytes; a long value may reach over one further up.
+        assert!(share(&[life(0, 0, 9, 128, 1), life(1, 1, 9, 160, 1)]).is_some());
+        assert!(share(&[life(0, 0, 9, 320, 64), life(1, 1, 9, 128, 640)]).is_some());
+        assert!(share(&[life(0, 0, 1, 64, 64)]).unwrap().contains("reaches into the state"));
+    }
 }

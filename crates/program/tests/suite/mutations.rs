@@ -162,7 +162,8 @@ fn gradients_are_reduced_once_after_their_last_write() {
     let setup = Setup::default();
     let (unit, by) = (Unit::Layer(1), Unit::Layer(1));
     let reduce = Instr::ReduceGrads { unit, by };
-    let mutations: [(&str, &dyn Fn(&mut Vec<Program>)); 8] = [
+    type Mutation<'a> = (&'a str, &'a dyn Fn(&mut Vec<Program>));
+    let mutations: [Mutation; 8] = [
         ("is missing", &|programs| drop(&mut programs[0], reduce)),
         ("is there 2 times", &|programs| {
             let at = at(&programs[0], reduce);

@@ -142,6 +142,7 @@ pub fn footprints() -> Footprints {
     Footprints {
         batch_bytes: 32 * 8 + 40,
         constant_bytes: 32 * 16 * 4,
+        sums_bytes: 2 * 48 + 16,
         embedding: Footprint {
             output_bytes: token * 64,
             saved_until_input_bytes: 0,

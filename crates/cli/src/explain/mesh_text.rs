@@ -1,0 +1,82 @@
+//! The mesh and its groups in words.
+
+use mesh::{Axis, AxisSet, Rank};
+use program::Place;
+use spec::Unit;
+use train::Setup;
+
+use super::stage_of;
+
+/// The grid of ranks, and what each kind of group does.
+pub fn mesh(setup: &Setup) -> String {
+    let (mesh, parallelism) = (&setup.mesh, &setup.parallelism);
+    let mut text = format!(
+        "mesh of {} ranks; tensor-parallel neighbours have consecutive numbers, stages are farthest apart\n",
+        mesh.world_size()
+    );
+    for stage in 0..parallelism.pp {
+        for replica in 0..parallelism.dp {
+            let members = mesh.ranks().filter(|rank| {
+                let coord = mesh.coord(*rank);
+                coord.along(Axis::Pp) == stage && coord.position(AxisSet::DATA) == replica
+            });
+            let members: Vec<String> = members.map(|rank| format!("{:>3}", rank.0)).collect();
+            text += &format!("  pp {stage}  dp {replica}  |{} |\n", members.join(" "));
+        }
+    }
+    text += "groups\n";
+    for (name, axes, work) in kinds() {
+        let groups = mesh.groups(axes);
+        let shown: Vec<String> = groups.iter().take(4).map(|members| braces(members)).collect();
+        let more = if groups.len() > 4 { format!(" and {} more", groups.len() - 4) } else { String::new() };
+        text += &format!("  {name:<3} {work}: {}{more}\n", shown.join(" "));
+    }
+    text
+}
+
+fn kinds() -> [(&'static str, AxisSet, &'static str); 3] {
+    [
+        ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer"),
+        ("dp", AxisSet::DATA, "hold the same weights, see other sequences, sum gradients once a step"),
+        ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back"),
+    ]
+}
+
+fn braces(members: &[Rank]) -> String {
+    let numbers: Vec<String> = members.iter().map(|rank| rank.0.to_string()).collect();
+    format!("{{{}}}", numbers.join(" "))
+}
+
+/// Where one rank is, with whom it works, and what it holds.
+pub fn place(setup: &Setup, rank: Rank) -> String {
+    let mesh = &setup.mesh;
+    let mut text = format!("{rank} of {} is at {}\n", mesh.world_size(), mesh.coord(rank));
+    text += &format!("  holds {}\n", units(&setup.program(stage_of(setup, rank)).place));
+    for (name, axes, work) in kinds() {
+        let group = mesh.group(rank, axes);
+        if group.size() > 1 {
+            text += &format!("  {name} group {}: {work}\n", braces(group.members()));
+        }
+    }
+    text
+}
+
+/// The units of a pipeline rank, layers as a range.
+pub fn units(place: &Place) -> String {
+    let mut parts: Vec<String> = vec![];
+    let mut layers: Option<(u32, u32)> = None;
+    for unit in place.computing_units() {
+        match unit {
+            Unit::Layer(number) => layers = Some((layers.map_or(number, |(first, _)| first), number)),
+            Unit::Table | Unit::Embedding => parts.push(unit.to_string()),
+            Unit::Head => {}
+        }
+    }
+    if let Some((first, last)) = layers {
+        parts.push(if first == last { format!("layer {first}") } else { format!("layers {first} to {last}") });
+    }
+    if place.computes(Unit::Head) {
+        parts.push("head".into());
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,80 @@
+//! A group that moves nothing and records what one member would send.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use device::{DeviceError, Reduction, Stream, Tensor};
+
+use crate::collectives::{Traffic, traffic};
+use crate::operation::Operation;
+
+/// Stands for one member of a group of any size; no other member exists.
+///
+/// What it records are the formulas of [`traffic`], so a run on it sends what a run over a
+/// [`Counting`](crate::Counting) transport is counted to send.
+#[derive(Debug)]
+pub struct MetaCommunicator {
+    size: usize,
+    position: usize,
+    sent: Mutex<BTreeMap<Operation, Traffic>>,
+}
+
+impl MetaCommunicator {
+    /// Member `position` of a group of `size`.
+    pub fn new(size: usize, position: usize) -> MetaCommunicator {
+        MetaCommunicator { size, position, sent: Mutex::default() }
+    }
+
+    /// What was sent since the last call, by operation. Operations that sent nothing are left out.
+    pub fn take_sent(&self) -> BTreeMap<Operation, Traffic> {
+        std::mem::take(&mut *self.sent())
+    }
+
+    /// A panic elsewhere leaves sums that are whole.
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<Operation, Traffic>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, operation: Operation, x: Tensor) {
+        let sent = traffic(operation, x.len(), x.dtype.size_bytes(), self.size, self.position);
+        if sent != Traffic::default() {
+            let mut sums = self.sent();
+            let sum = sums.entry(operation).or_default();
+            *sum = *sum + sent;
+        }
+    }
+}
+
+impl device::Communicator for MetaCommunicator {
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn position(&self) -> usize {
+        self.position
+    }
+
+    fn all_reduce(&self, _stream: Stream, x: Tensor, _reduction: Reduction) -> Result<(), DeviceError> {
+        self.record(Operation::AllReduce, x);
+        Ok(())
+    }
+
+    fn reduce_scatter(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.record(Operation::ReduceScatter, x);
+        Ok(())
+    }
+
+    fn all_gather(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.record(Operation::AllGather, x);
+        Ok(())
+    }
+
+    fn send(&self, _stream: Stream, _to: usize, _tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.record(Operation::PointToPoint, x);
+        Ok(())
+    }
+
+    fn receive(&self, _stream: Stream, _from: usize, _tag: u64, _x: Tensor) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+use cpu::attention::Attention;
+use device::{AttentionShape, Op};
+
+use crate::file::{Case, File};
+use crate::machine::*;
+use crate::reference::{Bounded, Operands, compute};
+
+fn shape(case: Case) -> AttentionShape {
+    let sizes: Vec<usize> = case.ints("sizes").iter().map(|&size| size as usize).collect();
+    let [sequences, sequence_length, heads, kv_heads, head_dim] = sizes[..] else { panic!("five sizes: {sizes:?}") };
+    AttentionShape { sequences, sequence_length, heads, kv_heads, head_dim }
+}
+
+fn scale(shape: &AttentionShape) -> f32 {
+    (1.0 / (shape.head_dim as f64).sqrt()) as f32
+}
+
+fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
+    let shape = shape(case);
+    let [q, k, v, dout] = ["q", "k", "v", "dy"].map(|name| machine.input(case, name));
+    let visible = machine.input_ints(case, "visible");
+    let (out, log_sum_exp) = (machine.empty(q.rows, q.cols), machine.empty(q.rows, shape.heads));
+    let [dq, dk, dv] = [q, k, v].map(|like| machine.empty(like.rows, like.cols));
+    let (scale, dropout) = (scale(&shape), None);
+    machine.submit(Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp });
+    let backward =
+        Op::AttentionBackward { shape, q, k, v, visible, scale, dropout, out, log_sum_exp, dout, dq, dk, dv };
+    machine.submit(backward);
+    [out, log_sum_exp, dq, dk, dv].map(|tensor| machine.read(tensor)).to_vec()
+}
+
+/// PyTorch, the kernels and the reference that the kernels' own tests use agree: PyTorch and the reference as sums of 40
+/// doubles do, the kernels within the reference's bounds. The scale 1 / sqrt(d) is rounded to single precision on all sides.
+#[test]
+fn attention_and_its_gradients() {
+    let file = File::open(include_bytes!("attention.safetensors"));
+    for name in ["causal", "documents", "prefix", "multi_query"] {
+        let case = file.case(name);
+        let actual = on_all_sets(|machine| results(machine, case));
+        let shape = shape(case);
+        let intervals = case.ints("visible");
+        let visible: &[[i32; 2]] = bytemuck::cast_slice(&intervals);
+        let operands =
+            Operands { q: case.widened("q"), k: case.widened("k"), v: case.widened("v"), dout: case.widened("dy") };
+        let reference = compute(&Attention { shape, visible, scale: scale(&shape), dropout: None }, &operands);
+        let expected = [
+            ("y", reference.out),
+            ("log_sum_exp", reference.log_sum_exp),
+            ("dq", reference.dq),
+            ("dk", reference.dk),
+            ("dv", reference.dv),
+        ];
+        for (actual, (tensor, bounded)) in actual.iter().zip(expected) {
+            check(&format!("{name} {tensor}"), actual, &case.doubles(tensor), bounded);
+        }
+    }
+}
+
+fn check(what: &str, actual: &[f32], exact: &[f64], reference: Bounded) {
+    assert_eq!(exact.len(), reference.values.len(), "{what}");
+    let size = exact.iter().fold(0.0, |size: f64, value| size.max(value.abs()));
+    let farthest = exact.iter().zip(&reference.values).fold(0.0, |far: f64, (a, b)| far.max((a - b).abs()));
+    assert!(farthest <= 1e-13 * size, "{what}: the reference is {farthest:e} from PyTorch, of size {size:e}");
+    println!("{what}: the reference is within {farthest:.1e} of PyTorch");
+    let share = Bounded { values: exact.to_vec(), bounds: reference.bounds }.assert_holds(actual, what);
+    println!("{what}: largest error is {share:.3} of its bound");
+}

@@ -1,0 +1,51 @@
+//! Runs of two steps, small in every direction, that between them use every kind of instruction.
+
+use prove::models::{Style, plain_layout, proof_model, proof_training};
+use prove::{Labels, ProofText};
+use spec::{ModelSpec, Parallelism, Recompute, ScheduleKind, TrainSpec, ZeroStage};
+use train::Setup;
+
+pub const STEPS: u32 = 2;
+
+/// A run and its name in messages.
+pub struct Case {
+    pub name: &'static str,
+    pub model: ModelSpec,
+    pub parallelism: Parallelism,
+}
+
+impl Case {
+    pub fn setup(&self) -> Setup {
+        let train = TrainSpec { steps: STEPS, global_batch: 12, ..proof_training() };
+        Setup::new(self.model.clone(), self.parallelism.clone(), train).unwrap()
+    }
+
+    pub fn tokens(&self) -> ProofText {
+        ProofText { vocabulary: self.model.vocabulary, seed: 5, labels: Labels::Every }
+    }
+}
+
+/// Activations of 3 KiB and units of 70 KiB: collectives on both sides of the length from which they are cut into slices. Three
+/// ranks cut most tensors unevenly.
+pub fn cases() -> Vec<Case> {
+    let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
+    let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
+    let case = |name, model, parallelism| Case { name, model, parallelism };
+    let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };
+    let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe, ..parallelism };
+    let recompute = |parallelism| Parallelism { recompute: Recompute::Full, ..parallelism };
+    vec![
+        case("one rank, tied", gpt2(true), plain_layout(1, 1, 1, 2)),
+        case("one rank, recomputing, grouped queries", llama(false), recompute(plain_layout(1, 1, 1, 2))),
+        case("dp 3", gpt2(false), plain_layout(3, 1, 1, 2)),
+        case("dp 3, ZeRO 1, tied", gpt2(true), zero(plain_layout(3, 1, 1, 1))),
+        case("tp 3, untied", gpt2(false), plain_layout(1, 3, 1, 2)),
+        case("tp 4, grouped queries", llama(true), plain_layout(1, 4, 1, 1)),
+        case("pp 3, tied", gpt2(true), plain_layout(1, 1, 3, 2)),
+        case("pp 5, GPipe, untied", gpt2(false), gpipe(plain_layout(1, 1, 5, 1))),
+        case("dp 2 x pp 2, tied", llama(true), plain_layout(2, 1, 2, 1)),
+        case("dp 2 x tp 2 x pp 2, ZeRO 1, tied", gpt2(true), zero(plain_layout(2, 2, 2, 2))),
+        case("dp 3 x tp 2 x pp 2, ZeRO 1, recomputing", llama(true), recompute(zero(plain_layout(3, 2, 2, 1)))),
+        case("dp 2 x tp 3 x pp 2, GPipe, tied", gpt2(true), gpipe(plain_layout(2, 3, 2, 1))),
+    ]
+}

@@ -1,0 +1,225 @@
+//! A run on CPU devices, counted in the loops of the kernels and in the transport.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use comm::{Counting, Counts};
+use cpu::CpuDevice;
+use device::{Arena, Communicator, Device, DeviceError, Dtype, Op, Reduction, Stream, Tensor};
+use mesh::{Axis, Rank as RankNumber};
+use train::rank::Rank;
+use train::{Engine, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish};
+
+use crate::cases::Case;
+use crate::recorded::{StepWork, Work, ends_step};
+
+/// Work that no record knows of, done once on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    Nothing,
+    /// The first operation of this name is executed twice.
+    Operation(&'static str),
+    /// The first all-reduce over tensor parallelism is done twice.
+    AllReduce,
+}
+
+/// What a byte of the arena holds before anything is computed: floats of this pattern are enormous, and would be seen in the loss.
+const POISON: u8 = 0x7e;
+/// Room behind the planned arena, to see that nothing is written there.
+const BEHIND_BYTES: usize = 1 << 16;
+
+/// An engine whose transports and kernels count.
+pub struct CountingEngine<'a> {
+    setup: &'a Setup,
+    threads: ThreadEngine,
+    sent: Vec<Arc<Counts>>,
+    multiply_adds: Vec<Arc<AtomicU64>>,
+    extra: Extra,
+}
+
+impl<'a> CountingEngine<'a> {
+    pub fn new(setup: &'a Setup, extra: Extra) -> CountingEngine<'a> {
+        let sent = RefCell::new(vec![]);
+        let threads = prove::thread_engine(setup).wrapped(|transport| {
+            let (counting, counts) = Counting::new(transport);
+            sent.borrow_mut().push(counts);
+            Arc::new(counting)
+        });
+        let multiply_adds = setup.mesh.ranks().map(|_| Arc::default()).collect();
+        CountingEngine { setup, threads, sent: sent.into_inner(), multiply_adds, extra }
+    }
+
+    fn plan(&self, rank: RankNumber) -> &program::RankPlan {
+        self.setup.plan(self.setup.mesh.coord(rank).along(Axis::Pp))
+    }
+
+    /// Everything but state, which begins as zeros, and the room behind the plan.
+    fn poisoned(&self, rank: RankNumber) -> Tensor {
+        let plan = self.plan(rank);
+        let (first, end) = (plan.scratch().offset_bytes, plan.arena_bytes() + BEHIND_BYTES);
+        Tensor::new(first, 1, (end - first) / 4, Dtype::F32)
+    }
+
+    fn so_far(&self, rank: usize) -> StepWork {
+        let sent = self.sent[rank].total();
+        StepWork {
+            multiply_adds: self.multiply_adds[rank].load(Ordering::Relaxed),
+            sent_bytes: sent.bytes,
+            sent_messages: sent.messages,
+        }
+    }
+}
+
+impl Engine for CountingEngine<'_> {
+    fn open(&self, rank: RankNumber, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
+        let arena = Arc::new(Arena::new(arena_bytes + BEHIND_BYTES)?);
+        let mut groups = self.threads.groups(rank, &arena);
+        if self.extra == Extra::AllReduce {
+            groups.tensor = Box::new(Twice { group: groups.tensor, is_due: Cell::new(true) });
+        }
+        let cpu = CpuDevice::new(arena);
+        let poisoned = self.poisoned(rank);
+        cpu.write(poisoned, &vec![POISON; poisoned.size_bytes()])?;
+        let is_due = Cell::new(self.extra != Extra::Nothing);
+        let published = Arc::clone(&self.multiply_adds[rank.0]);
+        Ok(RankEngine { device: Box::new(Metered { cpu, published, extra: self.extra, is_due }), groups })
+    }
+
+    fn abort(&self, rank: RankNumber, description: &str) {
+        self.threads.abort(rank, description);
+    }
+
+    fn failure(&self) -> Option<(RankNumber, String)> {
+        self.threads.failure()
+    }
+}
+
+/// Publishes what the kernels have counted.
+struct Metered {
+    cpu: CpuDevice,
+    published: Arc<AtomicU64>,
+    extra: Extra,
+    is_due: Cell<bool>,
+}
+
+impl Device for Metered {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        self.cpu.submit(stream, op)?;
+        if self.extra == Extra::Operation(op.name()) && self.is_due.take() {
+            self.cpu.submit(stream, op)?;
+        }
+        self.published.store(self.cpu.meter().multiply_adds(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.cpu.write(to, from)
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.cpu.read(from, to)
+    }
+}
+
+/// A group whose first all-reduce is done twice.
+struct Twice {
+    group: Box<dyn Communicator>,
+    is_due: Cell<bool>,
+}
+
+impl Communicator for Twice {
+    fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    fn position(&self) -> usize {
+        self.group.position()
+    }
+
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        if self.is_due.take() {
+            self.group.all_reduce(stream, x, reduction)?;
+        }
+        self.group.all_reduce(stream, x, reduction)
+    }
+
+    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.group.reduce_scatter(stream, x)
+    }
+
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.group.all_gather(stream, x)
+    }
+
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.group.send(stream, to, tag, x)
+    }
+
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.group.receive(stream, from, tag, x)
+    }
+}
+
+struct Counter<'a> {
+    engine: CountingEngine<'a>,
+    /// Totals at the end of each step, by rank.
+    totals: Vec<Mutex<Work>>,
+}
+
+impl Observer for Counter<'_> {
+    fn step(&self, _report: &StepReport) -> Wish {
+        Wish::Continue
+    }
+
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+        if ends_step(rank) {
+            let number = rank.groups.world.position();
+            let mut totals = self.totals[number].lock().unwrap();
+            totals.steps.push(self.engine.so_far(number));
+            totals.peak_bytes = self.last_changed(rank, RankNumber(number))?;
+        }
+        Ok(())
+    }
+}
+
+impl Counter<'_> {
+    /// Behind the last byte that is no longer poison.
+    fn last_changed(&self, rank: &Rank<'_>, number: RankNumber) -> Result<usize, DeviceError> {
+        let poisoned = self.engine.poisoned(number);
+        let mut bytes = vec![0; poisoned.size_bytes()];
+        rank.device.read(poisoned, &mut bytes)?;
+        let last = bytes.chunks_exact(4).rposition(|float| float != [POISON; 4]);
+        Ok(poisoned.offset_bytes + last.map_or(0, |last| 4 * (last + 1)))
+    }
+}
+
+/// What each rank of `setup` is counted to do.
+pub fn count(case: &Case, setup: &Setup, extra: Extra) -> Vec<Work> {
+    let engine = CountingEngine::new(setup, extra);
+    let counter = Counter { engine, totals: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
+    let ports = Ports {
+        tokens: &case.tokens(),
+        observer: &counter,
+        initial: None,
+        first_gradients: None,
+        weights: None,
+        evaluation: None,
+    };
+    train::run(setup, &counter.engine, ports).unwrap();
+    counter.totals.into_iter().map(|totals| differences(totals.into_inner().unwrap())).collect()
+}
+
+fn differences(totals: Work) -> Work {
+    let mut before = StepWork::default();
+    let steps = totals.steps.iter().map(|total| {
+        let step = StepWork {
+            multiply_adds: total.multiply_adds - before.multiply_adds,
+            sent_bytes: total.sent_bytes - before.sent_bytes,
+            sent_messages: total.sent_messages - before.sent_messages,
+        };
+        before = *total;
+        step
+    });
+    Work { steps: steps.collect(), peak_bytes: totals.peak_bytes }
+}

@@ -1,0 +1,144 @@
+//! The lives that the memory plan gives to values are those that operations give them: each is first written and last used where
+//! the plan says, so the largest sum of what is recorded to be alive is the plan's.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use device::DeviceError;
+use program::{PlannedLife, RankPlan};
+use train::rank::Rank;
+use train::{MetaEngine, Observer, Ports, StepReport, Wish};
+
+use crate::cases::{Case, cases};
+use crate::watching::{Access, Touch, Watching};
+
+/// First and last instruction that touched each planned life of one rank, by its index in the plan.
+#[derive(Default)]
+struct Recorded {
+    spans: BTreeMap<usize, (usize, usize)>,
+    scratch_bytes: usize,
+    complaints: Vec<String>,
+}
+
+impl Recorded {
+    fn see(&mut self, plan: &RankPlan, at: usize, touch: &Touch) {
+        let bytes = touch.tensor.bytes();
+        let scratch = plan.scratch();
+        if bytes.is_empty() || bytes.end <= scratch.offset_bytes {
+            return;
+        }
+        if bytes.start < scratch.offset_bytes + scratch.len_bytes {
+            self.scratch_bytes = self.scratch_bytes.max(bytes.end - scratch.offset_bytes);
+            return;
+        }
+        let holds = |life: &PlannedLife| {
+            let place = life.extent;
+            place.offset_bytes <= bytes.start && bytes.end <= place.offset_bytes + place.len_bytes
+        };
+        let found = plan.lives().iter().position(|life| life.start <= at && at < life.end && holds(life));
+        let Some(index) = found else {
+            self.complaints.push(format!("instruction {at} touches {:?}, where nothing lives", touch.tensor));
+            return;
+        };
+        let value = plan.lives()[index].value;
+        let span = self.spans.entry(index).or_insert_with(|| {
+            if touch.access == Access::Read {
+                self.complaints.push(format!("instruction {at} reads the {value} before it is written"));
+            }
+            (at, at)
+        });
+        span.1 = at;
+    }
+
+    /// The plan's sum of what is alive, with lives as they were recorded; what is lent ends where the receiver is done, which no
+    /// operation of this rank shows.
+    fn largest_live_bytes(&self, plan: &RankPlan) -> usize {
+        let aligned = |bytes: usize| bytes.next_multiple_of(64);
+        let always: usize = plan.state().iter().map(|(_, extent)| aligned(extent.len_bytes)).sum();
+        let mut changes = vec![];
+        for (index, (first, last)) in &self.spans {
+            let life = plan.lives()[*index];
+            let end = if life.category == program::Category::Transfers { life.end } else { last + 1 };
+            let size = aligned(life.extent.len_bytes) as isize;
+            changes.extend([(*first, size), (end, -size)]);
+        }
+        changes.sort_unstable();
+        let (mut live, mut largest) = (0, 0);
+        for (_, change) in changes {
+            live += change;
+            largest = largest.max(live);
+        }
+        always + aligned(self.scratch_bytes) + largest as usize
+    }
+}
+
+struct Recorder<'a> {
+    engine: &'a Watching,
+    ranks: Vec<Mutex<Recorded>>,
+}
+
+impl Observer for Recorder<'_> {
+    fn step(&self, _report: &StepReport) -> Wish {
+        Wish::Continue
+    }
+
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+        let number = rank.groups.world.position();
+        let touches = self.engine.take_touches(number);
+        let mut recorded = self.ranks[number].lock().unwrap();
+        for touch in touches {
+            recorded.see(rank.plan, rank.at, &touch);
+        }
+        Ok(())
+    }
+}
+
+fn record_lives(case: &Case, setup: &train::Setup) -> Vec<Recorded> {
+    let engine = Watching::new(MetaEngine::new(&setup.mesh), setup.mesh.world_size());
+    let recorder = Recorder { engine: &engine, ranks: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
+    let tokens = &case.tokens();
+    let ports =
+        Ports { tokens, observer: &recorder, initial: None, first_gradients: None, weights: None, evaluation: None };
+    train::run(setup, &engine, ports).unwrap();
+    recorder.ranks.into_iter().map(|recorded| recorded.into_inner().unwrap()).collect()
+}
+
+/// A life may end later than its last use: gradients of outputs are kept for backward passes of weights that do not read them under
+/// dropout, batches for units that need no labels. At the peak nothing is kept in vain.
+#[test]
+fn recorded_lives_are_the_planned_ones() {
+    for case in cases() {
+        let setup = case.setup();
+        for (number, recorded) in record_lives(&case, &setup).iter().enumerate() {
+            let place = format!("{}, rank {number}", case.name);
+            let plan = setup.plan(setup.mesh.coord(mesh::Rank(number)).along(mesh::Axis::Pp));
+            assert!(recorded.complaints.is_empty(), "{place}: {:?}", recorded.complaints);
+            for (index, life) in plan.lives().iter().enumerate() {
+                match recorded.spans.get(&index) {
+                    None => assert_eq!(life.extent.len_bytes, 0, "{place}: {life:?} is never touched"),
+                    Some((first, _)) => assert_eq!(*first, life.start, "{place}: {life:?}"),
+                }
+            }
+            assert_eq!(recorded.scratch_bytes.next_multiple_of(64), plan.scratch().len_bytes.next_multiple_of(64));
+            assert_eq!(recorded.largest_live_bytes(plan), plan.largest_live_bytes(), "{place}");
+        }
+    }
+}
+
+/// The same record complains about an operation outside of what is planned.
+#[test]
+fn an_operation_outside_the_plan_is_seen() {
+    let setup = cases()[0].setup();
+    let (plan, mut recorded) = (setup.plan(0), Recorded::default());
+    let life = plan.lives().iter().find(|life| life.start > 0 && life.extent.len_bytes > 0).unwrap();
+    let tensor = device::Tensor::new(life.extent.offset_bytes, 1, life.extent.len_bytes / 4, device::Dtype::F32);
+    recorded.see(plan, life.start, &Touch { tensor, access: Access::Read });
+    recorded.see(
+        plan,
+        plan.lives().iter().map(|life| life.end).max().unwrap(),
+        &Touch { tensor, access: Access::Write },
+    );
+    assert_eq!(recorded.complaints.len(), 2, "{:?}", recorded.complaints);
+    assert!(recorded.complaints[0].contains("before it is written"), "{:?}", recorded.complaints);
+    assert!(recorded.complaints[1].contains("where nothing lives"), "{:?}", recorded.complaints);
+}

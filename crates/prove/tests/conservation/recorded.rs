@@ -1,0 +1,74 @@
+//! A run on devices that record.
+
+use std::sync::Mutex;
+
+use device::DeviceError;
+use mesh::Rank as RankNumber;
+use train::rank::Rank;
+use train::{MetaEngine, Observer, Ports, Setup, StepReport, Wish};
+
+use crate::cases::Case;
+
+/// What one rank did.
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    /// By step; the first with what happens before it.
+    pub steps: Vec<StepWork>,
+    /// Behind the last byte of the arena that was touched.
+    pub peak_bytes: usize,
+}
+
+/// What one rank did in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepWork {
+    pub multiply_adds: u64,
+    pub sent_bytes: u64,
+    pub sent_messages: u64,
+}
+
+/// Whether `rank` has just executed the last instruction of a step.
+pub fn ends_step(rank: &Rank<'_>) -> bool {
+    rank.at + 1 == rank.program.instrs.len()
+}
+
+struct Recorder {
+    engine: MetaEngine,
+    work: Vec<Mutex<Work>>,
+}
+
+impl Observer for Recorder {
+    fn step(&self, _report: &StepReport) -> Wish {
+        Wish::Continue
+    }
+
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+        if ends_step(rank) {
+            let number = rank.groups.world.position();
+            let record = self.engine.take_record(RankNumber(number));
+            let mut work = self.work[number].lock().unwrap();
+            work.steps.push(StepWork {
+                multiply_adds: record.operations.total().multiply_adds,
+                sent_bytes: record.sent_bytes(),
+                sent_messages: record.sent.values().map(|sent| sent.messages).sum(),
+            });
+            work.peak_bytes = work.peak_bytes.max(record.operations.peak_bytes);
+        }
+        Ok(())
+    }
+}
+
+/// What each rank of `setup` is recorded to do.
+pub fn record(case: &Case, setup: &Setup) -> Vec<Work> {
+    let engine = MetaEngine::new(&setup.mesh);
+    let recorder = Recorder { engine, work: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
+    let ports = Ports {
+        tokens: &case.tokens(),
+        observer: &recorder,
+        initial: None,
+        first_gradients: None,
+        weights: None,
+        evaluation: None,
+    };
+    train::run(setup, &recorder.engine, ports).unwrap();
+    recorder.work.into_iter().map(|work| work.into_inner().unwrap()).collect()
+}

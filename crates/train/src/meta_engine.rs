@@ -1,0 +1,112 @@
+//! Ranks that compute and send nothing: the very same programs, recorded.
+//!
+//! What a run of one step records here is what it costs anywhere: operations and their multiply-adds, bytes that
+//! leave each rank, the arena that the operations need. No rank waits for another, so any subset of them can be run
+//! ([`crate::run_ranks`]): one per pipeline coordinate stands for its data- and tensor-parallel peers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use comm::collectives::Traffic;
+use comm::{MetaCommunicator, Operation};
+use device::{DeviceError, MetaDevice, Record};
+use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+
+use crate::engine::{Engine, Groups, RankEngine};
+
+/// Opens ranks on [`MetaDevice`]s and [`MetaCommunicator`]s.
+pub struct MetaEngine {
+    ranks: Vec<MetaRank>,
+}
+
+struct MetaRank {
+    device: Arc<MetaDevice>,
+    groups: MetaGroups,
+}
+
+/// In the order of [`Groups`].
+struct MetaGroups {
+    tensor: Arc<MetaCommunicator>,
+    data: Arc<MetaCommunicator>,
+    pipeline: Arc<MetaCommunicator>,
+    tied: Arc<MetaCommunicator>,
+    world: Arc<MetaCommunicator>,
+}
+
+impl MetaGroups {
+    fn of(mesh: &Mesh, rank: Rank) -> MetaGroups {
+        let open = |group: Group| Arc::new(MetaCommunicator::new(group.size(), group.position()));
+        let along = |axes: AxisSet| open(mesh.group(rank, axes));
+        let stages = mesh.group(rank, Axis::Pp);
+        MetaGroups {
+            tensor: along(AxisSet::of(Axis::Tp)),
+            data: along(AxisSet::DATA),
+            tied: open(stages.ends().unwrap_or_else(|| stages.alone())),
+            pipeline: open(stages),
+            world: along(AxisSet::ALL),
+        }
+    }
+
+    fn each(&self) -> [&Arc<MetaCommunicator>; 5] {
+        [&self.tensor, &self.data, &self.pipeline, &self.tied, &self.world]
+    }
+}
+
+/// What one rank was asked since the last look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankRecord {
+    /// Operations, and the arena that they need.
+    pub operations: Record,
+    /// What left the rank, by operation.
+    pub sent: BTreeMap<Operation, Traffic>,
+}
+
+impl RankRecord {
+    /// Bytes that left the rank.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent.values().map(|sent| sent.bytes).sum()
+    }
+}
+
+impl MetaEngine {
+    /// An engine for the ranks of `mesh`.
+    pub fn new(mesh: &Mesh) -> MetaEngine {
+        let rank = |rank| MetaRank { device: Arc::default(), groups: MetaGroups::of(mesh, rank) };
+        MetaEngine { ranks: mesh.ranks().map(rank).collect() }
+    }
+
+    /// Everything that `rank` was asked since the last call.
+    pub fn take_record(&self, rank: Rank) -> RankRecord {
+        let MetaRank { device, groups } = &self.ranks[rank.0];
+        let mut sent: BTreeMap<Operation, Traffic> = BTreeMap::new();
+        for (operation, traffic) in groups.each().into_iter().flat_map(|group| group.take_sent()) {
+            let sum = sent.entry(operation).or_default();
+            *sum = *sum + traffic;
+        }
+        RankRecord { operations: device.take_record(), sent }
+    }
+}
+
+impl Engine for MetaEngine {
+    /// There is no arena: a rank of any size fits.
+    fn open(&self, rank: Rank, _arena_bytes: usize) -> Result<RankEngine, DeviceError> {
+        let MetaRank { device, groups } = &self.ranks[rank.0];
+        Ok(RankEngine {
+            device: Box::new(Arc::clone(device)),
+            groups: Groups {
+                tensor: Box::new(Arc::clone(&groups.tensor)),
+                data: Box::new(Arc::clone(&groups.data)),
+                pipeline: Box::new(Arc::clone(&groups.pipeline)),
+                tied: Box::new(Arc::clone(&groups.tied)),
+                world: Box::new(Arc::clone(&groups.world)),
+            },
+        })
+    }
+
+    /// Nobody waits, so nobody need be told.
+    fn abort(&self, _rank: Rank, _description: &str) {}
+
+    fn failure(&self) -> Option<(Rank, String)> {
+        None
+    }
+}
