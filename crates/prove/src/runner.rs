@@ -109,7 +109,14 @@ pub fn outcome_watched(
 ) -> Result<Outcome, ProofError> {
     let log = Log { reports: Mutex::default(), watch };
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
-    let ports = Ports { tokens, observer: &log, initial, first_gradients: Some(&gradients), weights: Some(&weights) };
+    let ports = Ports {
+        tokens,
+        observer: &log,
+        initial,
+        first_gradients: Some(&gradients),
+        weights: Some(&weights),
+        evaluation: None,
+    };
     run(setup, engine, ports)?;
     let reports = log.reports.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     Ok(Outcome {
