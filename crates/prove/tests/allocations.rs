@@ -93,7 +93,7 @@ impl Observer for Watch {
         }
         if rank.at + 1 == rank.program.instrs.len() {
             if let Some(counted) = COUNTED.take() {
-                let mut steps = self.steps.lock().unwrap();
+                let mut steps = self.steps.lock().expect("works");
                 steps.push((rank.groups.world.position(), rank.step, counted));
             }
             COUNTED.set(Some(Counted::default()));
@@ -108,7 +108,7 @@ fn quick_start(degrees: [usize; 3]) -> Setup {
     [config.parallelism.dp, config.parallelism.tp, config.parallelism.pp] = degrees;
     (config.train.steps, config.train.global_batch) = (3, 8);
     config.model.dropout = 0.1;
-    Setup::new(config.model, config.parallelism, config.train).unwrap()
+    Setup::new(config.model, config.parallelism, config.train).expect("works")
 }
 
 /// Counts of every rank and every step after the first.
@@ -123,8 +123,8 @@ fn counted(setup: &Setup, habit: Habit) -> Vec<(usize, u32, Counted)> {
         weights: None,
         evaluation: None,
     };
-    train::run(setup, &thread_engine(setup), ports).unwrap();
-    watch.steps.into_inner().unwrap()
+    train::run(setup, &thread_engine(setup), ports).expect("works");
+    watch.steps.into_inner().expect("works")
 }
 
 #[test]

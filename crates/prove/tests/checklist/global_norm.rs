@@ -29,8 +29,7 @@ pub fn norms(case: &Case<'_>) -> Vec<f64> {
     let setup = case.setup();
     let engine: &dyn Engine = &prove::WrappedEngine::new(&setup, case.wrap);
     let log = Norms::default();
-    let ports =
-        Ports { tokens: case.tokens, observer: &log, initial: case.initial, first_gradients: None, weights: None };
+    let ports = Ports { initial: case.initial, ..Ports::new(case.tokens, &log) };
     train::run(&setup, engine, ports).expect("a run");
     log.0.into_inner().expect("nobody panicked")
 }

@@ -100,10 +100,14 @@ impl<'a> Case<'a> {
     /// What the verifier says of the run's programs, edited.
     pub fn verdict_on(&self, edit: impl Fn(&mut Vec<Program>)) -> Verdict {
         let setup = self.setup();
-        let mut programs = setup.verified.programs().to_vec();
+        let mut programs = setup.verified().programs().to_vec();
         edit(&mut programs);
         let tensor = model::TensorParallel { size: setup.parallelism.tp, position: 0 };
-        let footprints = model::footprints(&setup.model, tensor, setup.shape(), Purpose::Train).expect("recorded");
+        let shape = model::MicrobatchShape {
+            sequences: setup.parallelism.microbatch_size,
+            sequence_length: setup.train.sequence_length,
+        };
+        let footprints = model::footprints(&setup.model, tensor, shape, Purpose::Train).expect("recorded");
         let sizes = Sizes::new(&setup.model, &setup.parallelism, footprints, State::Training);
         let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
         let violations = link(programs).and_then(|graph| verify(graph, &sizes, demands)).err().unwrap_or_default();
