@@ -1,5 +1,7 @@
 //! Nothing over 64 KiB is allocated after step one, on one rank and on eight: a counting allocator stands below the whole run.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -93,7 +95,7 @@ impl Observer for Watch {
         }
         if rank.at + 1 == rank.program.instrs.len() {
             if let Some(counted) = COUNTED.take() {
-                let mut steps = self.steps.lock().expect("works");
+                let mut steps = self.steps.lock().unwrap();
                 steps.push((rank.groups.world.position(), rank.step, counted));
             }
             COUNTED.set(Some(Counted::default()));
@@ -108,7 +110,7 @@ fn quick_start(degrees: [usize; 3]) -> Setup {
     [config.parallelism.dp, config.parallelism.tp, config.parallelism.pp] = degrees;
     (config.train.steps, config.train.global_batch) = (3, 8);
     config.model.dropout = 0.1;
-    Setup::new(config.model, config.parallelism, config.train).expect("works")
+    Setup::new(config.model, config.parallelism, config.train).unwrap()
 }
 
 /// Counts of every rank and every step after the first.
@@ -123,8 +125,8 @@ fn counted(setup: &Setup, habit: Habit) -> Vec<(usize, u32, Counted)> {
         weights: None,
         evaluation: None,
     };
-    train::run(setup, &thread_engine(setup), ports).expect("works");
-    watch.steps.into_inner().expect("works")
+    train::run(setup, &thread_engine(setup), ports).unwrap();
+    watch.steps.into_inner().unwrap()
 }
 
 #[test]
