@@ -2,13 +2,21 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cases;
 pub mod class;
 pub mod distance;
+pub mod golden;
 pub mod models;
+pub mod rank_slots;
 pub mod runner;
+pub mod survey;
 pub mod text;
+pub mod verdict;
 
+pub use cases::{Case, Degrees, Family, Manner};
 pub use class::EqualityClass;
 pub use distance::{Distance, Outcome, Tensors};
+pub use rank_slots::RankSlots;
 pub use runner::{Layout, ProofError, outcome_of, thread_engine};
 pub use text::{Labels, ProofText};
+pub use verdict::{Bounds, Verdict};

@@ -10,6 +10,7 @@ use train::sink::TensorMap;
 use train::{Engine, Observer, Ports, Setup, StepReport, ThreadEngine, TokenSource, TrainError, Wish, run};
 
 use crate::distance::{Outcome, Tensors};
+use crate::rank_slots::RankSlots;
 
 /// Why a layout gave no outcome.
 #[derive(Debug, thiserror::Error)]
@@ -70,11 +71,13 @@ pub fn thread_engine(setup: &Setup) -> ThreadEngine {
     ThreadEngine::new(setup.mesh, wait.scaled(setup.mesh.world_size(), cores))
 }
 
-/// Runs `setup` on `engine` and keeps losses, norms, first gradients and last weights.
+/// Runs `setup` on `engine` and keeps losses, norms, first gradients and last weights. Waits for places of
+/// [`RankSlots::of_this_process`] first.
 ///
 /// # Errors
 /// See [`ProofError`].
 pub fn outcome_of(setup: &Setup, engine: &dyn Engine, tokens: &dyn TokenSource) -> Result<Outcome, ProofError> {
+    let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
     let log = Log::default();
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
     let ports = Ports { tokens, observer: &log, first_gradients: Some(&gradients), weights: Some(&weights) };
