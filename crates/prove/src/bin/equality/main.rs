@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod results;
+mod summary;
 mod table;
 
 use std::path::{Path, PathBuf};
