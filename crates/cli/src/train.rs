@@ -61,6 +61,6 @@ fn launch(config: &RunConfig, tokens: &dyn TokenSource, observer: &dyn Observer)
         Setup::new(model, parallelism, config.train.clone()).map_err(|error| Failure::Work(error.to_string()))?;
     let timeouts = Timeouts { wait: Duration::from_secs_f32(config.run.timeout_seconds) };
     let engine = ThreadEngine::new(setup.mesh, timeouts);
-    let ports = Ports { tokens, observer, initial: None, first_gradients: None, weights: None, evaluation: None };
+    let ports = Ports::new(tokens, observer);
     train::run(&setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
 }

@@ -1,5 +1,7 @@
 //! Nothing over 64 KiB is allocated after step one, on one rank and on eight: a counting allocator stands below the whole run.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Mutex;

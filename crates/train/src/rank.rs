@@ -164,8 +164,8 @@ impl<'a> Rank<'a> {
     /// The optimizer starts from moments of zero, whatever memory holds.
     fn clear_moments(&self) -> Result<(), DeviceError> {
         let moments = self.units.values().filter_map(|state| state.moments);
-        let filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
-        filled.map(|out| self.device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 })).collect()
+        let mut filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
+        filled.try_for_each(|out| self.device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 }))
     }
 
     fn draw_weights(&self) -> Result<(), DeviceError> {

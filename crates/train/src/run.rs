@@ -36,6 +36,13 @@ pub struct Ports<'a> {
     pub evaluation: Option<Evaluation<'a>>,
 }
 
+impl<'a> Ports<'a> {
+    /// A run from drawn weights of which only the reports are kept.
+    pub fn new(tokens: &'a dyn TokenSource, observer: &'a dyn Observer) -> Ports<'a> {
+        Ports { tokens, observer, initial: None, first_gradients: None, weights: None, evaluation: None }
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {

@@ -125,12 +125,18 @@ pub fn small_sizes(setup: &Setup) -> Sizes {
     };
     let state = StateBytes { params: 128, accumulator: 192, moment: 64 };
     Sizes {
-        footprints: Footprints { batch_bytes: 70, constant_bytes: 64, embedding: unit, layer: unit, head: unit },
+        footprints: Footprints {
+            batch_bytes: 70,
+            constant_bytes: 64,
+            sums_bytes: 64,
+            embedding: unit,
+            layer: unit,
+            head: unit,
+        },
         table: state,
         embedding: state,
         layer: state,
         head: state,
-        sums_bytes: 64,
         state: setup.sizes().state,
     }
 }
