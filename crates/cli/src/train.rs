@@ -5,33 +5,36 @@ use std::time::Duration;
 use comm::Timeouts;
 use data::{Batches, Order};
 use spec::RunConfig;
-use train::{Ending, Observer, Ports, Setup, ThreadEngine, TokenSource};
+use train::{Ending, Observer, Ports, ThreadEngine, TokenSource};
 
 use crate::arguments::TrainArguments;
-use crate::check::describe;
+use crate::check::{describe, memory_line};
 use crate::failure::Failure;
 use crate::figures::grouped;
 use crate::input;
 use crate::progress::{Progress, Style};
 use crate::run_folder::RunFolder;
+use crate::verdict::Verdict;
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
 /// # Errors
 /// Input that cannot be used, or the failure of a rank.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
-    let config = input::load(&arguments.run)?;
-    let batches = batches(&config)?;
-    let folder = RunFolder::create(&config)?;
+    let verdict = input::judged(&arguments.run)?;
+    let config = &verdict.config;
+    let batches = batches(config)?;
+    let folder = RunFolder::create(config)?;
     let style = style(arguments);
     if style != Style::Quiet {
         let text = grouped(batches.corpus().len() as u64);
         let epoch = grouped(batches.num_windows());
-        eprint!("{}text    {text} tokens, {epoch} sequences per epoch\n\n", describe(&config));
+        let (run, memory) = (describe(config), memory_line(&verdict));
+        eprint!("{run}{memory}text    {text} tokens, {epoch} sequences per epoch\n\n");
     }
     let terminal = Box::new(std::io::stdout());
     let progress = Progress::new(style, config.train.steps, terminal, folder.metrics()?);
-    let ending = launch(&config, &batches, &progress)?;
+    let ending = launch(&verdict, &batches, &progress)?;
     progress.finish().map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
     if let (Ending::Stopped { steps }, true) = (ending, style != Style::Quiet) {
         eprintln!("stopped after step {steps}");
@@ -55,12 +58,10 @@ fn batches(config: &RunConfig) -> Result<Batches, Failure> {
 }
 
 /// Runs on ranks that are threads of this process.
-fn launch(config: &RunConfig, tokens: &dyn TokenSource, observer: &dyn Observer) -> Result<Ending, Failure> {
-    let (model, parallelism) = (config.model.clone(), config.parallelism.clone());
-    let setup =
-        Setup::new(model, parallelism, config.train.clone()).map_err(|error| Failure::Work(error.to_string()))?;
-    let timeouts = Timeouts { wait: Duration::from_secs_f32(config.run.timeout_seconds) };
+fn launch(verdict: &Verdict, tokens: &dyn TokenSource, observer: &dyn Observer) -> Result<Ending, Failure> {
+    let setup = &verdict.setup;
+    let timeouts = Timeouts { wait: Duration::from_secs_f32(verdict.config.run.timeout_seconds) };
     let engine = ThreadEngine::new(setup.mesh, timeouts);
     let ports = Ports { tokens, observer, initial: None, first_gradients: None, weights: None };
-    train::run(&setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
+    train::run(setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
 }

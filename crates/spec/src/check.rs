@@ -2,6 +2,7 @@
 
 mod model;
 mod parallelism;
+mod sizes;
 mod train;
 
 use crate::problem::Problem;
@@ -16,6 +17,9 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     model::check(config, &mut rules);
     parallelism::check(config, &mut rules);
     train::check(config, &mut rules);
+    if rules.broken.is_empty() {
+        sizes::check(config, &mut rules);
+    }
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }
 

@@ -251,3 +251,24 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
     }
     assert!(legal > 100, "{legal}");
 }
+
+#[test]
+fn what_is_too_large_to_plan_is_refused() {
+    expect(&[
+        (
+            &["model.hidden=16777216", "model.num_layers=16777216", "parallelism.tp=1"],
+            "[model] has 56668398224867368960000 parameters, more than 17592186044416; \
+             a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
+        ),
+        (
+            &["parallelism.microbatch_size=1048576", "train.global_batch=2097152"],
+            "parallelism.microbatch_size = 1048576 x train.sequence_length = 128 is 134217728 tokens, more than 16777216; \
+             smaller microbatches would do",
+        ),
+        (
+            &["train.global_batch=1048576"],
+            "train.global_batch = 1048576 is 262144 microbatches of 2 per replica; times 8 layers and stages that is more than \
+             262144 passes, too long a program; parallelism.microbatch_size = 16, 32 or 64 would do",
+        ),
+    ]);
+}
