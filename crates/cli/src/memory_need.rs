@@ -91,7 +91,7 @@ pub fn problem(config: &RunConfig, setup: &Setup, room: Room) -> Option<Problem>
         Room::Together(limit) => {
             let (stage, _) = need.largest();
             let rule = format!(
-                "does not fit: {} ranks need {} together, {} has {} (a rank of stage {stage}: {})",
+                "does not fit: all ranks ({}) need {} together, {} has {} (a rank of stage {stage}: {})",
                 config.run.ranks,
                 bytes(needed),
                 limit.source,

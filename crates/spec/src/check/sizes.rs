@@ -1,6 +1,7 @@
 //! Rules of sheer size: what is beyond them overflows counters or takes long to plan, and no machine runs it.
 
 use super::{Rules, nearest_of};
+use crate::parallelism::ScheduleKind;
 use crate::params::params;
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
@@ -12,6 +13,8 @@ const MAX_PARAMETERS: u128 = 1 << 44;
 const MAX_MICROBATCH_TOKENS: u128 = 1 << 24;
 /// Microbatches of a replica, times the layers and stages that each passes: what programs grow with.
 const MAX_PASSES: u128 = 1 << 18;
+/// Layers times microbatches that one rank holds at the same time: planning their places takes the square of it.
+const MAX_HELD: u128 = 1 << 12;
 /// Elements of all activations of a replica's step, as wide as the widest matrix.
 const MAX_ACTIVATIONS: u128 = 1 << 52;
 
@@ -20,6 +23,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     parameters(config, rules);
     microbatch(config, rules);
     passes(config, rules);
+    held(config, rules);
     activations(config, rules);
 }
 
@@ -72,6 +76,30 @@ fn passes(config: &RunConfig, rules: &mut Rules) {
         }
     };
     rules.report(Problem::of_value("train.global_batch", train.global_batch, rule, remedy));
+}
+
+fn held(config: &RunConfig, rules: &mut Rules) {
+    let parallelism = &config.parallelism;
+    let microbatches = parallelism.num_microbatches(config.train.global_batch);
+    let layers = config.model.num_layers.div_ceil(parallelism.pp);
+    let is_beyond = |microbatches: usize| microbatches as u128 * layers as u128 > MAX_HELD;
+    match parallelism.schedule {
+        ScheduleKind::GPipe if is_beyond(microbatches) => {
+            let rule = format!(
+                "holds {microbatches} microbatches in {layers} layers of a stage at once, more than {MAX_HELD} together"
+            );
+            let remedy = "\"1f1b\", larger microbatches or more stages would do";
+            rules.report(Problem::of_value("parallelism.schedule", "\"gpipe\"", rule, remedy));
+        }
+        ScheduleKind::OneForwardOneBackward if is_beyond(microbatches.min(parallelism.pp)) => {
+            let rule = format!(
+                "is {layers} layers in a stage, which holds them of up to {} microbatches at once, more than {MAX_HELD} together",
+                parallelism.pp
+            );
+            rules.report(Problem::of_value("model.num_layers", config.model.num_layers, rule, "fewer layers would do"));
+        }
+        ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward => {}
+    }
 }
 
 fn activations(config: &RunConfig, rules: &mut Rules) {
