@@ -13,13 +13,7 @@ import pathlib
 import torch
 import torch.nn.functional as F
 
-from tensors import save
-
-
-def single(value: float) -> float:
-    """`value` as a number in single precision, which is how both sides are given it."""
-    return float(torch.tensor(value, dtype=torch.float32))
-
+from tensors import save, single
 
 FOLDER = pathlib.Path(__file__).parents[2] / "crates/cpu/tests/vectors"
 

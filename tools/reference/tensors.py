@@ -9,7 +9,12 @@ import struct
 
 import torch
 
-NAMES = {torch.float64: "F64", torch.float32: "F32", torch.int32: "I32"}
+NAMES = {torch.float64: "F64", torch.float32: "F32", torch.int32: "I32", torch.int8: "I8", torch.bfloat16: "BF16"}
+
+
+def single(value: float) -> float:
+    """`value` as a number in single precision, which is how both sides are given it."""
+    return float(torch.tensor(value, dtype=torch.float32))
 
 
 def save(path: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -18,7 +23,8 @@ def save(path: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
     header, parts, offset = {}, [], 0
     for name in order:
         tensor = tensors[name].detach().contiguous()
-        data = tensor.numpy().astype(tensor.numpy().dtype.newbyteorder("<")).tobytes()
+        values = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        data = values.astype(values.dtype.newbyteorder("<")).tobytes()
         header[name] = {
             "dtype": NAMES[tensor.dtype],
             "shape": list(tensor.shape),

@@ -8,7 +8,7 @@ use spec::{Problem, unique_parameters};
 use crate::comparison::{Comparison, promise};
 use crate::failure::Failure;
 use crate::machine_memory::LimitSource;
-use crate::memory_need::{Need, Room};
+use crate::memory_need::{Need, Room, largest_plan};
 use crate::memory_table::layers;
 use crate::verdict::Verdict;
 
@@ -59,13 +59,16 @@ pub fn of_verdict(verdict: &Verdict) -> Result<String, Failure> {
         },
         Room::Unknown => (None, "unknown"),
     };
-    let stages = setup.verified.plan().ranks.iter().enumerate().map(|(stage, plan)| StageOfRun {
-        stage,
-        first_layer: *layers(setup, stage).start(),
-        last_layer: *layers(setup, stage).end(),
-        ranks: need.ranks_per_stage,
-        rank_bytes: plan.arena_bytes(),
-        bytes: plan.categories().into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect(),
+    let stages = (0..parallelism.pp).map(|stage| {
+        let plan = largest_plan(setup, stage);
+        StageOfRun {
+            stage,
+            first_layer: *layers(setup, stage).start(),
+            last_layer: *layers(setup, stage).end(),
+            ranks: need.ranks_per_stage,
+            rank_bytes: plan.arena_bytes(),
+            bytes: plan.categories().into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect(),
+        }
     });
     line(&Run {
         legal: true,

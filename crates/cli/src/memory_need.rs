@@ -1,10 +1,12 @@
 //! Whether the planned memory fits, and which one change would make it fit.
 
+use program::RankPlan;
 use spec::{Problem, Recompute, RunConfig, ScheduleKind, ZeroStage};
 use train::Setup;
 
 use crate::figures::{bytes, grouped};
 use crate::machine_memory::MemoryLimit;
+use crate::verdict;
 
 /// What the arenas have to fit into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +42,11 @@ pub struct Need {
 impl Need {
     /// What `setup` has planned.
     pub fn new(setup: &Setup) -> Need {
-        let plans = &setup.verified.plan().ranks;
         Need {
             ranks_per_stage: setup.parallelism.dp * setup.parallelism.tp,
-            stage_bytes: plans.iter().map(|plan| plan.arena_bytes() as u64).collect(),
+            stage_bytes: (0..setup.parallelism.pp)
+                .map(|stage| largest_plan(setup, stage).arena_bytes() as u64)
+                .collect(),
         }
     }
 
@@ -71,6 +74,14 @@ impl Need {
     fn fits(&self, room: Room) -> bool {
         self.against(room).is_none_or(|(needed, there)| needed <= there)
     }
+}
+
+/// The plan that decides the size of a rank's arena: usually that of training, for it keeps activations.
+pub fn largest_plan(setup: &Setup, stage: usize) -> &RankPlan {
+    let plans = setup.programs.programs().iter().map(|verified| &verified.plan().ranks[stage]);
+    plans
+        .reduce(|largest, plan| if plan.arena_bytes() > largest.arena_bytes() { plan } else { largest })
+        .unwrap_or(setup.plan(stage))
 }
 
 /// What is wrong with the memory of `setup`, the plan of `config`; with the changes that would put it right.
@@ -106,7 +117,7 @@ pub fn problem(config: &RunConfig, setup: &Setup, room: Room) -> Option<Problem>
 
 /// Bytes of a rank by category, largest first.
 fn parts(setup: &Setup, stage: usize) -> String {
-    let mut categories = setup.plan(stage).categories();
+    let mut categories = largest_plan(setup, stage).categories();
     categories.retain(|(_, bytes)| *bytes > 0);
     categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let parts: Vec<String> =
@@ -140,7 +151,7 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
     };
     let num_microbatches = parallelism.num_microbatches(train.global_batch).min(rounds);
     train.global_batch = num_microbatches * parallelism.dp * parallelism.microbatch_size;
-    Setup::new(model, parallelism, train).ok()
+    verdict::plan(model, parallelism, train).ok()
 }
 
 /// So many changes are tried on top of each other.

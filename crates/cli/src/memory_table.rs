@@ -7,6 +7,7 @@ use spec::Unit;
 use train::Setup;
 
 use crate::figures::bytes;
+use crate::memory_need::largest_plan;
 
 /// The layers of one stage; every stage has at least one.
 pub fn layers(setup: &Setup, stage: usize) -> RangeInclusive<u32> {
@@ -21,7 +22,7 @@ pub fn layers(setup: &Setup, stage: usize) -> RangeInclusive<u32> {
 /// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has.
 pub fn memory_table(setup: &Setup) -> String {
     let stages: Vec<Vec<(Category, usize)>> =
-        setup.verified.plan().ranks.iter().map(program::RankPlan::categories).collect();
+        (0..setup.parallelism.pp).map(|stage| largest_plan(setup, stage).categories()).collect();
     let mut categories: Vec<Category> =
         stages.iter().flatten().filter(|(_, bytes)| *bytes > 0).map(|(category, _)| *category).collect();
     categories.sort_unstable();
@@ -36,7 +37,7 @@ pub fn memory_table(setup: &Setup) -> String {
         let mut row = vec![stage.to_string(), format!("{}-{}", layers.start(), layers.end()), ranks.to_string()];
         let size_of = |category| sizes.iter().find(|(own, _)| *own == category).map_or(0, |(_, bytes)| *bytes);
         row.extend(categories.iter().map(|category| bytes(size_of(*category) as u64)));
-        row.push(bytes(setup.plan(stage).arena_bytes() as u64));
+        row.push(bytes(largest_plan(setup, stage).arena_bytes() as u64));
         row
     });
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();

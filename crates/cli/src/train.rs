@@ -62,6 +62,6 @@ fn launch(verdict: &Verdict, tokens: &dyn TokenSource, observer: &dyn Observer) 
     let setup = &verdict.setup;
     let timeouts = Timeouts { wait: Duration::from_secs_f32(verdict.config.run.timeout_seconds) };
     let engine = ThreadEngine::new(setup.mesh, timeouts);
-    let ports = Ports { tokens, observer, initial: None, first_gradients: None, weights: None };
+    let ports = Ports::new(tokens, observer);
     train::run(setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use spec::{Place, Problem, RunConfig};
-use train::Setup;
+use spec::{ModelSpec, Parallelism, Place, Problem, RunConfig, TrainSpec};
+use train::setup::{Setup, SetupError};
 
 use crate::machine_memory::MemoryLimit;
 use crate::memory_need::{self, Room};
@@ -29,7 +29,7 @@ pub fn judge(
     limit: Option<MemoryLimit>,
 ) -> Result<Verdict, Vec<Problem>> {
     let (model, parallelism, train) = (config.model.clone(), config.parallelism.clone(), config.train.clone());
-    let setup = Setup::new(model, parallelism, train)
+    let setup = plan(model, parallelism, train)
         .map_err(|error| vec![Problem::of_key("[parallelism]", format!("cannot be planned: {error}"), "")])?;
     let room = Room::new(&config, limit);
     match memory_need::problem(&config, &setup, room) {
@@ -39,4 +39,13 @@ pub fn judge(
         }
         None => Ok(Verdict { config, setup, room }),
     }
+}
+
+/// Programs and plans of a run that trains, and that measures the loss on held-out text. How much of that there is does not matter:
+/// an evaluation takes as many passes as it needs.
+///
+/// # Errors
+/// What `train` refuses.
+pub fn plan(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
+    Setup::with_evaluation(model, parallelism, train, u64::from(u32::MAX))
 }

@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use comm::Timeouts;
+use device::DeviceError;
 use spec::{ModelSpec, Parallelism, TrainSpec};
+use train::rank::Rank;
 use train::setup::SetupError;
 use train::sink::TensorMap;
 use train::{
@@ -12,6 +14,7 @@ use train::{
 };
 
 use crate::distance::{Outcome, Tensors};
+use crate::watch::{Nobody, Watch};
 
 /// Why a layout gave no outcome.
 #[derive(Debug, thiserror::Error)]
@@ -90,9 +93,30 @@ pub fn outcome_from(
     tokens: &dyn TokenSource,
     initial: Option<&dyn TensorSource>,
 ) -> Result<Outcome, ProofError> {
-    let log = Log::default();
+    outcome_watched(setup, engine, tokens, initial, &Nobody)
+}
+
+/// As [`outcome_from`]; `watch` sees every rank after each of its instructions.
+///
+/// # Errors
+/// See [`ProofError`].
+pub fn outcome_watched(
+    setup: &Setup,
+    engine: &dyn Engine,
+    tokens: &dyn TokenSource,
+    initial: Option<&dyn TensorSource>,
+    watch: &dyn Watch,
+) -> Result<Outcome, ProofError> {
+    let log = Log { reports: Mutex::default(), watch };
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
-    let ports = Ports { tokens, observer: &log, initial, first_gradients: Some(&gradients), weights: Some(&weights) };
+    let ports = Ports {
+        tokens,
+        observer: &log,
+        initial,
+        first_gradients: Some(&gradients),
+        weights: Some(&weights),
+        evaluation: None,
+    };
     run(setup, engine, ports)?;
     let reports = log.reports.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     Ok(Outcome {
@@ -114,14 +138,18 @@ fn whole(map: TensorMap) -> Result<Tensors, ProofError> {
 }
 
 /// Keeps every report.
-#[derive(Default)]
-struct Log {
+struct Log<'a> {
     reports: Mutex<Vec<StepReport>>,
+    watch: &'a dyn Watch,
 }
 
-impl Observer for Log {
+impl Observer for Log<'_> {
     fn step(&self, report: &StepReport) -> Wish {
         self.reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(*report);
         Wish::Continue
+    }
+
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+        self.watch.instruction(rank)
     }
 }

@@ -1,5 +1,7 @@
 //! Nothing over 64 KiB is allocated after step one, on one rank and on eight: a counting allocator stands below the whole run.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -115,7 +117,14 @@ fn quick_start(degrees: [usize; 3]) -> Setup {
 fn counted(setup: &Setup, habit: Habit) -> Vec<(usize, u32, Counted)> {
     let tokens = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };
     let watch = Watch { habit, steps: Mutex::new(Vec::with_capacity(64)) };
-    let ports = Ports { tokens: &tokens, observer: &watch, initial: None, first_gradients: None, weights: None };
+    let ports = Ports {
+        tokens: &tokens,
+        observer: &watch,
+        initial: None,
+        first_gradients: None,
+        weights: None,
+        evaluation: None,
+    };
     train::run(setup, &thread_engine(setup), ports).unwrap();
     watch.steps.into_inner().unwrap()
 }

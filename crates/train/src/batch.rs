@@ -1,6 +1,7 @@
 //! A microbatch's tokens: from the data index to the arena.
 
 use device::{Device, DeviceError, Tensor};
+use model::MicrobatchShape;
 use spec::Microbatch;
 
 /// Where tokens come from. A pure function of (step, sequence): it does not know ranks.
@@ -50,7 +51,6 @@ impl SequenceOrder {
 /// Host copy of one microbatch, reused.
 #[derive(Debug)]
 pub struct HostBatch {
-    sequence_length: usize,
     tokens: Vec<i32>,
     labels: Vec<i32>,
     positions: Vec<i32>,
@@ -58,24 +58,17 @@ pub struct HostBatch {
 }
 
 impl HostBatch {
-    /// Buffers for `sequences` sequences of `sequence_length`.
-    pub fn new(sequences: usize, sequence_length: usize) -> HostBatch {
-        let len = sequences * sequence_length;
-        HostBatch {
-            sequence_length,
-            tokens: vec![0; len],
-            labels: vec![0; len],
-            positions: vec![0; len],
-            visible: vec![0; 2 * len],
-        }
+    /// Buffers for microbatches of at most `len` tokens.
+    pub fn new(len: usize) -> HostBatch {
+        HostBatch { tokens: vec![0; len], labels: vec![0; len], positions: vec![0; len], visible: vec![0; 2 * len] }
     }
 
-    /// Fetches sequences `first_sequence ..` of `step`.
-    pub fn fetch(&mut self, source: &dyn TokenSource, step: u32, first_sequence: u64) {
-        let length = self.sequence_length;
+    /// Fetches sequences `first_sequence ..` of `step`, as many as `shape` says.
+    pub fn fetch(&mut self, source: &dyn TokenSource, step: u32, first_sequence: u64, shape: MicrobatchShape) {
+        let length = shape.sequence_length;
         let rows = self.tokens.chunks_mut(length).zip(self.labels.chunks_mut(length));
         let more = self.positions.chunks_mut(length).zip(self.visible.chunks_mut(2 * length));
-        for (index, ((tokens, labels), (positions, visible))) in rows.zip(more).enumerate() {
+        for (index, ((tokens, labels), (positions, visible))) in rows.zip(more).enumerate().take(shape.sequences) {
             let buffers = SequenceBuffers { tokens, labels, positions, visible };
             source.fill(step, first_sequence + index as u64, buffers);
         }
@@ -83,14 +76,10 @@ impl HostBatch {
 
     /// Copies the microbatch to its places: `tokens, labels, positions [1, T]`, `visible [T, 2]`.
     pub fn write(&self, device: &dyn Device, batch: &model::Batch) -> Result<(), DeviceError> {
-        let write = |to: Tensor, from: &[i32]| device.write(to, bytes_of(from));
+        let write = |to: Tensor, from: &[i32]| device.write(to, bytemuck::cast_slice(&from[..to.len()]));
         write(batch.tokens, &self.tokens)?;
         write(batch.labels, &self.labels)?;
         write(batch.positions, &self.positions)?;
         write(batch.visible, &self.visible)
     }
-}
-
-fn bytes_of(values: &[i32]) -> &[u8] {
-    bytemuck::cast_slice(values)
 }

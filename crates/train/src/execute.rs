@@ -3,14 +3,15 @@
 //! Instructions are issued strictly in program order, never by readiness.
 
 use device::{DeviceError, Stream, Write};
+use model::binding::HeadParams;
 use model::embedding::Embedding;
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
 use model::placement::Residual;
-use program::Instr;
+use program::{Instr, Purpose};
 use spec::{Microbatch, Unit};
 
-use crate::rank::{Bound, Rank};
+use crate::rank::{Bound, Pair, Rank};
 use crate::{deliver, optimizer, reduce};
 
 impl Rank<'_> {
@@ -65,7 +66,7 @@ impl Rank<'_> {
 
     fn load(&mut self, microbatch: Microbatch) -> Result<(), DeviceError> {
         let batch = self.activations().batch(microbatch);
-        self.host_batch.fetch(self.source, self.step, self.order.first_sequence(microbatch));
+        self.host_batch.fetch(self.source, self.step, self.order.first_sequence(microbatch), self.shape);
         self.host_batch.write(&*self.device, &batch)
     }
 
@@ -83,15 +84,26 @@ impl Rank<'_> {
                 let layer = Layer { context, batch, number: *number };
                 layer.forward(&pair.params, input, output, saved.frames())
             }
-            Bound::Head(pair) => {
+            Bound::Head(pair) => self.head(pair, microbatch, write),
+        }
+    }
+
+    fn head(&self, pair: &Pair<HeadParams>, microbatch: Microbatch, write: Write) -> Result<(), DeviceError> {
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let head = Head { context, batch: &activations.batch(microbatch) };
+        let input = self.input(Unit::Head, microbatch);
+        match self.program.place.purpose {
+            Purpose::Train => {
                 let gradients = HeadGradients {
-                    params: &pair.gradients,
+                    params: pair.accumulators(),
                     write,
-                    input: self.input_grad(unit, microbatch),
+                    input: self.input_grad(Unit::Head, microbatch),
                     scale: (1.0 / self.setup.nominal_tokens()) as f32,
                 };
-                Head { context, batch }.train(&pair.params, self.input(unit, microbatch), &gradients)
+                head.train(&pair.params, input, &gradients)
             }
+            Purpose::Evaluate => head.evaluate(&pair.params, input),
+            Purpose::Generate => Ok(()),
         }
     }
 
@@ -152,14 +164,14 @@ impl Rank<'_> {
         match &self.bound[&unit] {
             Bound::Embedding(pair) => {
                 let pending = activations.pending(unit, microbatch);
-                Embedding { context, batch }.backward_weight(&pair.gradients, output_grad, &pending, write)
+                Embedding { context, batch }.backward_weight(pair.accumulators(), output_grad, &pending, write)
             }
             Bound::Layer(number, pair) => {
                 let (saved, pending) =
                     (activations.saved_until_weight(unit, microbatch), activations.pending(unit, microbatch));
                 let input = self.input(unit, microbatch);
                 let layer = Layer { context, batch, number: *number };
-                layer.backward_weight(&pair.gradients, input, output_grad, saved.frames(), &pending, write)
+                layer.backward_weight(pair.accumulators(), input, output_grad, saved.frames(), &pending, write)
             }
             Bound::Head(_) => Ok(()),
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use device::DeviceError;
 
+use crate::evaluate::EvaluationReport;
 use crate::rank::Rank;
 
 /// One optimizer step, the same on every rank.
@@ -36,6 +37,9 @@ pub enum Wish {
 pub trait Observer: Sync {
     /// Called after each step. [`Wish::Stop`] ends the run on all ranks after the next step.
     fn step(&self, report: &StepReport) -> Wish;
+
+    /// Called after each evaluation; by default nothing is done.
+    fn evaluation(&self, _report: &EvaluationReport) {}
 
     /// Called on every rank after it has executed instruction `rank.at` of step `rank.step`: for looking at a rank's tensors
     /// between instructions. Nothing by default.

@@ -7,16 +7,16 @@ use device::{Device, DeviceError, Dtype, Frame, Op, Stream, Tensor, Write};
 use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
-use model::{Constants, Context, DropoutRun};
-use program::{Program, RankPlan, Value};
-use spec::Unit;
+use model::{Constants, Context, DropoutRun, MicrobatchShape};
+use program::{Program, Purpose, RankPlan, State, Value};
+use spec::{Unit, UnitLayout};
 
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::engine::{Groups, RankEngine};
 use crate::fetch::{self, FetchError};
 use crate::memory::{self, Activations};
 use crate::reduce;
-use crate::setup::Setup;
+use crate::setup::{Job, JobIndex, Setup};
 use crate::sink::TensorSink;
 use crate::source::TensorSource;
 use crate::state::{UnitState, updated_elements};
@@ -38,15 +38,30 @@ pub enum Bound {
 pub struct Pair<T> {
     /// Parameters.
     pub params: T,
-    /// Gradients.
-    pub gradients: T,
+    /// Gradients, where the run trains.
+    pub gradients: Option<T>,
+}
+
+impl<T> Pair<T> {
+    /// Where gradients go.
+    ///
+    /// # Panics
+    /// When the run keeps no state of training: programs with backward passes are not made for it.
+    pub fn accumulators(&self) -> &T {
+        match &self.gradients {
+            Some(gradients) => gradients,
+            None => panic!("a backward pass in a run that keeps no gradients"),
+        }
+    }
 }
 
 /// A rank between instructions.
 pub struct Rank<'a> {
     /// The run.
     pub setup: &'a Setup,
-    /// What this rank does in a step.
+    /// Which of the run's programs it works on.
+    pub job: JobIndex,
+    /// What this rank does in a step of it.
     pub program: &'a Program,
     /// Where its values lie.
     pub plan: &'a RankPlan,
@@ -64,6 +79,8 @@ pub struct Rank<'a> {
     pub constants: Constants,
     /// Temporary memory of the compute stream.
     pub scratch: Frame,
+    /// Sizes of a microbatch.
+    pub shape: MicrobatchShape,
     /// Which sequences are whose.
     pub order: SequenceOrder,
     /// Host copy of a microbatch.
@@ -99,9 +116,10 @@ impl<'a> Rank<'a> {
         let replica = coord.position(AxisSet::DATA);
         let units = unit_states(setup, program, plan, replica);
         let bound = bind_units(setup, program, &units)?;
-        let section = plan.scratch();
-        let rank = Rank {
+        let largest = setup.jobs.iter().map(|job| job.shape.tokens()).max().unwrap_or(0);
+        let mut rank = Rank {
             setup,
+            job: JobIndex::MAIN,
             program,
             plan,
             source,
@@ -109,13 +127,10 @@ impl<'a> Rank<'a> {
             groups: engine.groups,
             bound,
             constants: memory::constants(plan, &setup.model),
-            scratch: Frame::new(section.offset_bytes, section.len_bytes),
-            order: SequenceOrder {
-                replica,
-                num_microbatches: setup.num_microbatches(),
-                microbatch_size: setup.parallelism.microbatch_size,
-            },
-            host_batch: HostBatch::new(setup.parallelism.microbatch_size, setup.train.sequence_length),
+            scratch: Frame::nowhere(),
+            shape: MicrobatchShape { sequences: 0, sequence_length: 0 },
+            order: SequenceOrder { replica, num_microbatches: 0, microbatch_size: 0 },
+            host_batch: HostBatch::new(largest),
             tensor,
             storage: None,
             step: 0,
@@ -123,6 +138,7 @@ impl<'a> Rank<'a> {
             contributed: Vec::with_capacity(setup.model.num_layers + 2),
             units,
         };
+        rank.take_up(JobIndex::MAIN, source);
         rank.constants.initialise(&*rank.device, Stream::Compute, &setup.model)?;
         match initial {
             Some(initial) => fetch::weights(&rank, initial)?,
@@ -132,11 +148,21 @@ impl<'a> Rank<'a> {
         Ok(rank)
     }
 
+    /// Turns to another of the run's programs, and to other tokens. State stays as and where it is.
+    pub fn take_up(&mut self, job: JobIndex, source: &'a dyn TokenSource) {
+        let (setup, stage) = (self.setup, self.program.place.pp);
+        (self.program, self.plan) = (setup.program_of(job, stage), setup.plan_of(job, stage));
+        let (section, Job { num_microbatches, shape, .. }) = (self.plan.scratch(), *setup.job_of(job));
+        self.scratch = Frame::new(section.offset_bytes, section.len_bytes);
+        self.order = SequenceOrder { num_microbatches, microbatch_size: shape.sequences, ..self.order };
+        (self.job, self.shape, self.source, self.at) = (job, shape, source, 0);
+    }
+
     /// The optimizer starts from moments of zero, whatever memory holds.
     fn clear_moments(&self) -> Result<(), DeviceError> {
         let moments = self.units.values().filter_map(|state| state.moments);
-        let filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
-        filled.map(|out| self.device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 })).collect()
+        let mut filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
+        filled.try_for_each(|out| self.device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 }))
     }
 
     fn draw_weights(&self) -> Result<(), DeviceError> {
@@ -159,19 +185,22 @@ impl<'a> Rank<'a> {
 
     /// Places of what lives within a step.
     pub fn activations(&self) -> Activations<'_> {
-        Activations { plan: self.plan, at: self.at, model: &self.setup.model, shape: self.setup.shape() }
+        Activations { plan: self.plan, at: self.at, model: &self.setup.model, shape: self.shape }
     }
 
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
     pub fn context(&self, first_sequence: u64) -> Context<'_> {
-        let first_token = first_sequence * self.setup.train.sequence_length as u64;
+        let first_token = first_sequence * self.shape.sequence_length as u64;
         Context {
             device: &*self.device,
             stream: Stream::Compute,
             tp: &*self.groups.tensor,
             model: &self.setup.model,
-            shape: self.setup.shape(),
-            dropout: Some(DropoutRun { seed: self.setup.train.seed, step: self.step, first_token }),
+            shape: self.shape,
+            dropout: match self.program.place.purpose {
+                Purpose::Train => Some(DropoutRun { seed: self.setup.train.seed, step: self.step, first_token }),
+                Purpose::Evaluate | Purpose::Generate => None,
+            },
             constants: self.constants,
             scratch: &self.scratch,
         }
@@ -210,13 +239,13 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, replica: usize
         let moment = |value| memory::state_floats(plan, value, updated.len());
         let accumulators = place
             .accumulators()
-            .filter(|&(of, _)| of == unit)
+            .filter(|&(of, _)| of == unit && is_trained(setup))
             .map(|(_, by)| (by, memory::state_floats(plan, Value::Accumulator { unit, by }, padded_len)));
         let state = UnitState {
             unit,
             params: memory::state_floats(plan, Value::Params(unit), padded_len),
             accumulators: accumulators.collect(),
-            moments: Some((moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
+            moments: is_trained(setup).then(|| (moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
             owned: layout.shard(replica),
             updated,
             layout,
@@ -226,38 +255,57 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, replica: usize
     states.collect()
 }
 
+fn is_trained(setup: &Setup) -> bool {
+    match setup.state {
+        State::Training => true,
+        State::Inference => false,
+    }
+}
+
 /// Binds what each computing unit of the stage reads and accumulates.
 fn bind_units(
     setup: &Setup,
     program: &Program,
     units: &BTreeMap<Unit, UnitState>,
 ) -> Result<BTreeMap<Unit, Bound>, BindError> {
+    let nothing = Tensor::new(0, 1, 0, Dtype::F32);
     let bind = |by: Unit| -> Result<(Unit, Bound), BindError> {
-        let nothing = Tensor::new(0, 1, 0, Dtype::F32);
         let params = |unit: Unit| (&setup.layouts[&unit], units.get(&unit).map_or(nothing, |state| state.params));
         let gradients = |unit: Unit| {
             let accumulator = units.get(&unit).and_then(|state| state.accumulator(by));
             (&setup.layouts[&unit], accumulator.unwrap_or(nothing))
         };
+        let tied = setup.model.tied_embeddings;
         let bound = match by {
-            Unit::Table | Unit::Embedding => Bound::Embedding(Pair {
-                params: EmbeddingParams::bind(params(Unit::Table), params(Unit::Embedding))?,
-                gradients: EmbeddingParams::bind(gradients(Unit::Table), gradients(Unit::Embedding))?,
-            }),
-            Unit::Layer(number) => {
-                let ((layout, flat), (_, accumulator)) = (params(by), gradients(by));
-                let bind = |flat| LayerParams::bind(number, layout, flat);
-                Bound::Layer(number, Pair { params: bind(flat)?, gradients: bind(accumulator)? })
-            }
-            Unit::Head => {
-                let is_tied = setup.model.tied_embeddings;
-                Bound::Head(Pair {
-                    params: HeadParams::bind(params(by), is_tied.then(|| params(Unit::Table)))?,
-                    gradients: HeadParams::bind(gradients(by), is_tied.then(|| gradients(Unit::Table)))?,
-                })
-            }
+            Unit::Table | Unit::Embedding => Bound::Embedding(pair(setup, params, gradients, |of| {
+                EmbeddingParams::bind(of(Unit::Table), of(Unit::Embedding))
+            })?),
+            Unit::Layer(number) => Bound::Layer(
+                number,
+                pair(setup, params, gradients, |of| {
+                    let (layout, flat) = of(by);
+                    LayerParams::bind(number, layout, flat)
+                })?,
+            ),
+            Unit::Head => Bound::Head(pair(setup, params, gradients, |of| {
+                HeadParams::bind(of(by), tied.then(|| of(Unit::Table)))
+            })?),
         };
         Ok((by, bound))
     };
     program.place.computing_units().map(bind).collect()
+}
+
+/// A unit's flat buffer with its layout.
+type Flat<'a> = (&'a UnitLayout, Tensor);
+
+/// Binds parameters and, where the run trains, gradients in the same way.
+fn pair<'a, T>(
+    setup: &Setup,
+    params: impl Fn(Unit) -> Flat<'a>,
+    gradients: impl Fn(Unit) -> Flat<'a>,
+    bind: impl Fn(&dyn Fn(Unit) -> Flat<'a>) -> Result<T, BindError>,
+) -> Result<Pair<T>, BindError> {
+    let gradients = is_trained(setup).then(|| bind(&gradients)).transpose()?;
+    Ok(Pair { params: bind(&params)?, gradients })
 }

@@ -2,6 +2,7 @@
 
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor};
 use mesh::Axis;
+use program::Purpose;
 use spec::{Sharding, Unit, ZeroStage, gradient_axes};
 
 use crate::deliver::answers_for;
@@ -53,9 +54,34 @@ pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
 /// Each element of each parameter is counted once: this rank's data-parallel slice, replicated parameters on tensor-parallel position
 /// 0, a tied table where the embedding is. The loss was summed by every tensor-parallel rank of the last stage; position 0 counts.
 ///
+/// An evaluation has no gradients of its own; those of the step before stay uncounted and untouched.
+///
 /// # Errors
 /// The device's and the group's.
 pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
+    let (device, constants) = (&*rank.device, rank.constants);
+    match rank.program.place.purpose {
+        Purpose::Train => sum_squares(rank)?,
+        Purpose::Evaluate | Purpose::Generate => {}
+    }
+    if rank.tensor.position != 0 {
+        zero_sums(device, constants.loss_sums)?;
+    }
+    for sums in [constants.norm_sums, constants.loss_sums] {
+        rank.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    }
+    let op = Op::ClipCoefficient {
+        norm_sums: constants.norm_sums,
+        loss_sums: constants.loss_sums,
+        nominal_tokens: rank.setup.nominal_tokens(),
+        clip_norm: rank.setup.train.clip_norm,
+        out: constants.coefficient,
+    };
+    device.submit(Stream::Reduce, &op)
+}
+
+/// Adds the squares of this rank's gradients to its sums.
+fn sum_squares(rank: &Rank) -> Result<(), DeviceError> {
     let (device, constants) = (&*rank.device, rank.constants);
     for state in rank.units.values().filter(|state| answers_for(rank, state.unit)) {
         let Some(gradient) = state.gradient() else { continue };
@@ -75,20 +101,7 @@ pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
             }
         }
     }
-    if rank.tensor.position != 0 {
-        zero_sums(device, constants.loss_sums)?;
-    }
-    for sums in [constants.norm_sums, constants.loss_sums] {
-        rank.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
-    }
-    let op = Op::ClipCoefficient {
-        norm_sums: constants.norm_sums,
-        loss_sums: constants.loss_sums,
-        nominal_tokens: rank.setup.nominal_tokens(),
-        clip_norm: rank.setup.train.clip_norm,
-        out: constants.coefficient,
-    };
-    device.submit(Stream::Reduce, &op)
+    Ok(())
 }
 
 /// What a step's sums say; the same on every rank.

@@ -1,18 +1,17 @@
 //! A whole run: ranks start, steps pass, results are delivered. One rank is no special case.
 
-use std::any::Any;
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use device::DeviceError;
 use mesh::Rank as RankNumber;
-use program::{Instr, save_instrs};
+use program::{Instr, Purpose, save_instrs};
 
 use crate::batch::TokenSource;
 use crate::deliver;
 use crate::engine::Engine;
-use crate::failure::{RankFailure, TrainError, excerpt};
+use crate::evaluate::{Evaluation, HeldOut, evaluate};
+use crate::failure::TrainError;
+use crate::launch::{Flow, Moment, Progress, Seat, Stop, launch};
 use crate::observer::{Observer, StepReport, Wish};
 use crate::rank::Rank;
 use crate::reduce;
@@ -33,6 +32,15 @@ pub struct Ports<'a> {
     pub first_gradients: Option<&'a dyn TensorSink>,
     /// Takes the weights after the last step.
     pub weights: Option<&'a dyn TensorSink>,
+    /// What is measured between steps, by a setup that has a program for it.
+    pub evaluation: Option<Evaluation<'a>>,
+}
+
+impl<'a> Ports<'a> {
+    /// A run from drawn weights of which only the reports are kept.
+    pub fn new(tokens: &'a dyn TokenSource, observer: &'a dyn Observer) -> Ports<'a> {
+        Ports { tokens, observer, initial: None, first_gradients: None, weights: None, evaluation: None }
+    }
 }
 
 /// How a run ended.
@@ -65,111 +73,24 @@ pub fn run_ranks(
     ports: Ports<'_>,
     ranks: impl Iterator<Item = RankNumber>,
 ) -> Result<Ending, TrainError> {
-    std::thread::scope(|scope| {
-        let spawn = |rank| (rank, scope.spawn(move || (rank, guarded(setup, engine, ports, rank))));
-        let threads: Vec<_> = ranks.map(spawn).collect();
-        let join = |(rank, thread): (RankNumber, std::thread::ScopedJoinHandle<'_, _>)| {
-            thread.join().unwrap_or_else(|_| (rank, Err(TrainError::Rank(unexplained(rank)))))
-        };
-        let results = threads.into_iter().map(join).collect();
-        first_cause(engine, results)
-    })
-}
-
-/// The result of the rank that failed first; the others only report that they stopped because of it.
-fn first_cause(
-    engine: &dyn Engine,
-    results: Vec<(RankNumber, Result<Ending, TrainError>)>,
-) -> Result<Ending, TrainError> {
-    let culprit = engine.failure().map(|(rank, _)| rank);
-    let mut ending = Ok(Ending::Finished);
-    for (rank, result) in results {
-        match result {
-            Err(error) if culprit == Some(rank) => return Err(error),
-            Err(error) if ending.is_ok() => ending = Err(error),
-            Ok(stopped) if ending.is_ok() => ending = Ok(stopped),
-            Ok(_) | Err(_) => {}
-        }
+    if ports.evaluation.is_some() && setup.job(Purpose::Evaluate).is_none() {
+        return Err(TrainError::Prepare("the run is to be evaluated, but was set up without a program for it".into()));
     }
-    ending
+    launch(setup, engine, ranks, |seat| run_rank(seat, ports))
 }
 
-fn unexplained(rank: RankNumber) -> RankFailure {
-    RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause: "its thread ended".into() }
-}
-
-/// Where a rank is, so that a panic can be told with its step and instruction.
-#[derive(Default)]
-struct Progress {
-    step: Cell<u32>,
-    at: Cell<Option<usize>>,
-}
-
-/// Runs one rank; whatever goes wrong is told to all others at once.
-fn guarded(setup: &Setup, engine: &dyn Engine, ports: Ports<'_>, number: RankNumber) -> Result<Ending, TrainError> {
-    let progress = Progress::default();
-    let outcome = catch_unwind(AssertUnwindSafe(|| run_rank(setup, engine, ports, number, &progress)));
-    let cause = match outcome {
-        Ok(Ok(ending)) => return Ok(ending),
-        Ok(Err(Stop::NotFinite(error))) => return Err(error),
-        Ok(Err(Stop::Failed(cause))) => cause,
-        Err(panic) => format!("panicked: {}", panic_message(&*panic)),
-    };
-    let failure = describe(setup, number, &progress, cause);
-    engine.abort(number, &failure.to_string());
-    Err(TrainError::Rank(failure))
-}
-
-fn describe(setup: &Setup, rank: RankNumber, progress: &Progress, cause: String) -> RankFailure {
-    let stage = setup.mesh.coord(rank).along(mesh::Axis::Pp);
-    let instructions: &[Instr] = &setup.program(stage).instrs;
-    let at = progress.at.get();
-    RankFailure {
-        rank,
-        step: progress.step.get(),
-        excerpt: at.map_or(String::new(), |at| excerpt(instructions, at)),
-        instruction: at.map_or("start".into(), |at| instructions[at].to_string()),
-        cause,
-    }
-}
-
-fn panic_message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_string());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
-}
-
-/// Why a rank stops before the end.
-enum Stop {
-    /// Seen by all ranks at once.
-    NotFinite(TrainError),
-    /// Seen by this rank.
-    Failed(String),
-}
-
-impl<E: std::error::Error> From<E> for Stop {
-    fn from(error: E) -> Stop {
-        Stop::Failed(error.to_string())
-    }
-}
-
-fn run_rank<'a>(
-    setup: &'a Setup,
-    engine: &dyn Engine,
-    ports: Ports<'a>,
-    number: RankNumber,
-    progress: &Progress,
-) -> Result<Ending, Stop> {
-    let coord = setup.mesh.coord(number);
-    let arena_bytes = setup.plan(coord.along(mesh::Axis::Pp)).arena_bytes();
-    let mut rank = Rank::open(setup, coord, ports.tokens, ports.initial, engine.open(number, arena_bytes)?)?;
+fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
+    let Seat { setup, number, progress, .. } = seat;
+    let held_out = ports.evaluation.map(|evaluation| (evaluation, HeldOut::new(setup, evaluation)));
+    let mut rank = seat.open(ports.tokens, ports.initial)?;
     let mut wish = Wish::Continue;
     let mut ending = Ending::Finished;
     for step in 0..setup.train.steps {
         let started = Instant::now();
-        progress.step.set(step + 1);
+        progress.begin_step(step + 1);
         let outcome = run_step(&mut rank, step, wish, ports.observer, progress)?;
         if outcome.not_finite {
-            return Err(Stop::NotFinite(TrainError::NotFinite {
+            return Err(Stop::Together(TrainError::NotFinite {
                 step: step + 1,
                 loss: outcome.loss,
                 gradient_norm: outcome.norm,
@@ -180,6 +101,15 @@ fn run_rank<'a>(
         }
         if number.0 == 0 {
             wish = ports.observer.step(&report(setup, step, &outcome, started));
+        }
+        let is_last = outcome.stop || step + 1 == setup.train.steps;
+        if let Some((evaluation, tokens)) = &held_out
+            && (is_last || evaluation.is_due_after(step + 1))
+        {
+            let report = evaluate(&mut rank, tokens, step + 1, progress)?;
+            if number.0 == 0 {
+                ports.observer.evaluation(&report);
+            }
         }
         if outcome.stop {
             ending = Ending::Stopped { steps: step + 1 };
@@ -219,24 +149,17 @@ fn run_step(
     progress: &Progress,
 ) -> Result<reduce::StepOutcome, DeviceError> {
     rank.begin_step(step)?;
-    let mut outcome = None;
-    for at in 0..rank.program.instrs.len() {
-        let instr = rank.program.instrs[at];
-        progress.at.set(Some(at));
-        rank.at = at;
-        if let Instr::GradNorm = instr {
-            reduce::vote(rank, wish)?;
+    let mut outcome = reduce::StepOutcome::default();
+    progress.run_program(rank, |rank, moment, instr| {
+        match (moment, instr) {
+            (Moment::Before, Instr::GradNorm) => reduce::vote(rank, wish)?,
+            (Moment::After, Instr::GradNorm) => outcome = reduce::read_outcome(rank)?,
+            (Moment::Before | Moment::After, _) => {}
         }
-        rank.execute(instr)?;
-        observer.instruction(rank)?;
-        if let Instr::GradNorm = instr {
-            let read = reduce::read_outcome(rank)?;
-            if read.not_finite {
-                return Ok(read);
-            }
-            outcome = Some(read);
+        if moment == Moment::After {
+            observer.instruction(rank)?;
         }
-    }
-    progress.at.set(None);
-    Ok(outcome.unwrap_or_default())
+        Ok(if outcome.not_finite { Flow::End } else { Flow::GoOn })
+    })?;
+    Ok(outcome)
 }

@@ -6,8 +6,8 @@ use device::Write;
 use mesh::{Mesh, MeshError};
 use model::{MicrobatchShape, Phase, RecordCase, RecordError, TensorParallel, record_unit};
 use program::{
-    CompileError, CompileInput, ContributionOrder, Demands, Program, Purpose, RankPlan, Schedule, Sizes, StageError,
-    StageSplit, State, UnitWork, Verified, Violation, compile, link, split_stages, verify,
+    CompileError, CompileInput, ContributionOrder, Demands, Program, ProgramSet, ProgramSetError, Purpose, RankPlan,
+    Schedule, Sizes, StageError, StageSplit, State, UnitWork, Verified, Violation, compile, link, split_stages, verify,
 };
 use spec::unit::UnitKind;
 use spec::{ModelSpec, Parallelism, Recompute, TrainSpec, Unit, UnitLayout, params};
@@ -26,8 +26,32 @@ pub struct Setup {
     pub mesh: Mesh,
     /// Flat buffers of all units; empty for a unit without parameters.
     pub layouts: BTreeMap<Unit, UnitLayout>,
-    /// One program and one memory plan per pipeline coordinate.
-    pub verified: Verified,
+    /// What ranks keep between programs.
+    pub state: State,
+    /// What its programs are for; the first is the run's own.
+    pub jobs: Vec<Job>,
+    /// Per job one program and one memory plan per pipeline coordinate; all of them share the arena and the places of state.
+    pub programs: ProgramSet,
+}
+
+/// What a program is for, and on what sizes it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Training, evaluation or generation.
+    pub purpose: Purpose,
+    /// Microbatches of one pass and replica.
+    pub num_microbatches: usize,
+    /// Sizes of a microbatch.
+    pub shape: MicrobatchShape,
+}
+
+/// Which job of a [`Setup`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobIndex(usize);
+
+impl JobIndex {
+    /// The run's own.
+    pub const MAIN: JobIndex = JobIndex(0);
 }
 
 /// Why a run cannot be prepared.
@@ -54,6 +78,9 @@ pub enum SetupError {
         /// Sequences per microbatch.
         microbatch_size: usize,
     },
+    /// The programs do not share an arena; a fault of their sizes.
+    #[error(transparent)]
+    Set(#[from] ProgramSetError),
     /// A unit's code could not be recorded.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -67,51 +94,100 @@ fn list(violations: &[Violation]) -> String {
 }
 
 impl Setup {
-    /// Compiles, verifies and plans a run. Legal degrees are the caller's matter (`spec::check`); what is not legal is refused
+    /// Compiles, verifies and plans a run that trains. Legal degrees are the caller's matter (`spec::check`); what is not legal is refused
     /// here too, less kindly.
     ///
     /// # Errors
     /// See [`SetupError`].
     pub fn new(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let (global_batch, dp, microbatch_size) = (train.global_batch, parallelism.dp, parallelism.microbatch_size);
-        if global_batch == 0 || !global_batch.is_multiple_of(dp * microbatch_size) {
-            return Err(SetupError::Batch { global_batch, dp, microbatch_size });
-        }
-        let num_microbatches = parallelism.num_microbatches(global_batch);
+        let job = Job::train(&parallelism, &train)?;
+        Setup::of(model, parallelism, train, State::Training, vec![job])
+    }
+
+    /// As [`Setup::new`], for a run that also measures the loss on `sequences` held-out sequences.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn with_evaluation(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        sequences: u64,
+    ) -> Result<Setup, SetupError> {
+        let jobs = vec![Job::train(&parallelism, &train)?, Job::evaluate(&parallelism, &train, sequences)];
+        Setup::of(model, parallelism, train, State::Training, jobs)
+    }
+
+    /// A run that only measures the loss on `sequences` sequences; of `train` it reads the sequence length.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn evaluation(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        sequences: u64,
+    ) -> Result<Setup, SetupError> {
+        let job = Job::evaluate(&parallelism, &train, sequences);
+        Setup::of(model, parallelism, train, State::Inference, vec![job])
+    }
+
+    /// Programs for `jobs`, of which the first is the run's own, with the state that they need.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn of(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        state: State,
+        jobs: Vec<Job>,
+    ) -> Result<Setup, SetupError> {
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
-        // All tensor-parallel ranks need equally many bytes, so the first stands for all.
-        let tp = TensorParallel { size: parallelism.tp, position: 0 };
-        let footprints = model::footprints(&model, tp, shape, Purpose::Train)?;
         let stages = match &parallelism.stage_layers {
             Some(layers) => StageSplit::given(layers, model.num_layers, parallelism.pp)?,
             None => split_stages(model.num_layers, parallelism.pp, unit_work(&model, &parallelism, shape)?)?,
         };
-        let schedule = Schedule::generate(parallelism.schedule, parallelism.pp, num_microbatches);
-        let input = CompileInput {
-            model: &model,
-            parallelism: &parallelism,
-            stages: &stages,
-            schedule: &schedule,
-            purpose: Purpose::Train,
-            num_microbatches,
-        };
-        let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
-        let sizes = Sizes::new(&model, &parallelism, footprints, State::Training);
-        let verified = verify(graph, &sizes, Demands { capacity_bytes: None, order: ContributionOrder::Ascending })
-            .map_err(SetupError::Refused)?;
+        let prepare = |job: &Job| prepare(&model, &parallelism, &stages, state, job);
+        let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
-        Ok(Setup { model, parallelism, train, mesh, layouts, verified })
+        Ok(Setup { model, parallelism, train, mesh, layouts, state, jobs, programs })
     }
 
-    /// The program of pipeline rank `stage`.
+    /// The first job of this purpose.
+    pub fn job(&self, purpose: Purpose) -> Option<JobIndex> {
+        self.jobs.iter().position(|job| job.purpose == purpose).map(JobIndex)
+    }
+
+    /// The program of a job on pipeline rank `stage`.
+    pub fn program_of(&self, job: JobIndex, stage: usize) -> &Program {
+        &self.programs.programs()[job.0].programs()[stage]
+    }
+
+    /// The memory plan of a job on pipeline rank `stage`.
+    pub fn plan_of(&self, job: JobIndex, stage: usize) -> &RankPlan {
+        &self.programs.programs()[job.0].plan().ranks[stage]
+    }
+
+    /// What a job is.
+    pub fn job_of(&self, job: JobIndex) -> &Job {
+        &self.jobs[job.0]
+    }
+
+    /// The run's own programs and plans.
+    pub fn verified(&self) -> &Verified {
+        &self.programs.programs()[JobIndex::MAIN.0]
+    }
+
+    /// The run's own program on pipeline rank `stage`.
     pub fn program(&self, stage: usize) -> &Program {
-        &self.verified.programs()[stage]
+        self.program_of(JobIndex::MAIN, stage)
     }
 
-    /// The memory plan of pipeline rank `stage`.
+    /// The run's own memory plan on pipeline rank `stage`.
     pub fn plan(&self, stage: usize) -> &RankPlan {
-        &self.verified.plan().ranks[stage]
+        self.plan_of(JobIndex::MAIN, stage)
     }
 
     /// Microbatches per step and replica.
@@ -124,11 +200,61 @@ impl Setup {
     pub fn nominal_tokens(&self) -> f64 {
         (self.train.global_batch * self.train.sequence_length) as f64
     }
+}
 
-    /// Sizes of a microbatch.
-    pub fn shape(&self) -> MicrobatchShape {
-        MicrobatchShape { sequences: self.parallelism.microbatch_size, sequence_length: self.train.sequence_length }
+impl Job {
+    /// A training step.
+    fn train(parallelism: &Parallelism, train: &TrainSpec) -> Result<Job, SetupError> {
+        let Parallelism { dp, microbatch_size, .. } = *parallelism;
+        let global_batch = train.global_batch;
+        if global_batch == 0 || !global_batch.is_multiple_of(dp * microbatch_size) {
+            return Err(SetupError::Batch { global_batch, dp, microbatch_size });
+        }
+        let shape = MicrobatchShape { sequences: microbatch_size, sequence_length: train.sequence_length };
+        Ok(Job { purpose: Purpose::Train, num_microbatches: parallelism.num_microbatches(global_batch), shape })
     }
+
+    /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a pipeline busy.
+    fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Job {
+        let Parallelism { dp, pp, microbatch_size, .. } = *parallelism;
+        let shape = MicrobatchShape { sequences: microbatch_size, sequence_length: train.sequence_length };
+        let all = (sequences as usize).div_ceil(dp * microbatch_size).max(1);
+        Job { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
+    }
+
+    /// Sequences of one pass, over all replicas.
+    pub fn sequences(&self, parallelism: &Parallelism) -> usize {
+        parallelism.dp * self.num_microbatches * self.shape.sequences
+    }
+}
+
+/// Microbatches of an evaluation's pass per pipeline stage: a pipeline of `p` stages idles for `p - 1` of `8 p + p - 1` cells.
+const MICROBATCHES_PER_STAGE: usize = 8;
+
+/// Compiles, links, verifies and plans one job.
+fn prepare(
+    model: &ModelSpec,
+    parallelism: &Parallelism,
+    stages: &StageSplit,
+    state: State,
+    job: &Job,
+) -> Result<Verified, SetupError> {
+    // All tensor-parallel ranks need equally many bytes, so the first stands for all.
+    let tp = TensorParallel { size: parallelism.tp, position: 0 };
+    let footprints = model::footprints(model, tp, job.shape, job.purpose)?;
+    let schedule = Schedule::generate(parallelism.schedule, parallelism.pp, job.num_microbatches);
+    let input = CompileInput {
+        model,
+        parallelism,
+        stages,
+        schedule: &schedule,
+        purpose: job.purpose,
+        num_microbatches: job.num_microbatches,
+    };
+    let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
+    let sizes = Sizes::new(model, parallelism, footprints, state);
+    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
+    verify(graph, &sizes, demands).map_err(SetupError::Refused)
 }
 
 /// The flat buffers of all units.

@@ -35,7 +35,7 @@ impl TensorMap {
     /// # Panics
     /// When `values` are not as many as `shape` says.
     pub fn insert(&mut self, name: &str, shape: &[usize], values: Vec<f32>) {
-        assert_eq!(values.len(), shape.iter().product(), "elements of {name} {shape:?}");
+        assert_eq!(values.len(), shape.iter().product::<usize>(), "elements of {name} {shape:?}");
         let assembly = Assembly { shape: shape.to_vec(), received: values.len(), values };
         self.tensors.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.into(), assembly);
     }

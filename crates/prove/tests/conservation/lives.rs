@@ -97,7 +97,7 @@ fn record_lives(case: &Case, setup: &train::Setup) -> Vec<Recorded> {
     let engine = Watching::new(MetaEngine::new(&setup.mesh), setup.mesh.world_size());
     let recorder = Recorder { engine: &engine, ranks: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
     let tokens = &case.tokens();
-    let ports = Ports { tokens, observer: &recorder, initial: None, first_gradients: None, weights: None };
+    let ports = Ports::new(tokens, &recorder);
     train::run(setup, &engine, ports).unwrap();
     recorder.ranks.into_iter().map(|recorded| recorded.into_inner().unwrap()).collect()
 }

@@ -1,0 +1,23 @@
+//! Looking at ranks between instructions.
+
+use device::DeviceError;
+use train::rank::Rank;
+
+/// Sees every rank after each of its instructions, on the rank's own thread.
+pub trait Watch: Sync {
+    /// Called after instruction `rank.at` of step `rank.step`.
+    ///
+    /// # Errors
+    /// The device's; they end the run.
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError>;
+}
+
+/// Sees nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Nobody;
+
+impl Watch for Nobody {
+    fn instruction(&self, _rank: &Rank<'_>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! N25: dropout masks are functions of global indices: equal where activations are replicated, distinct where they are
+//! sharded or of other sequences, the same in every layout.
+
+use device::{DropoutKey, Op};
+use mesh::Axis;
+use prove::Replicas;
+use prove::intercepted::alter_ops;
+use prove::models::Style;
+use prove::wrapped_engine::WrapRank;
+use spec::ModelSpec;
+use train::RankEngine;
+
+use crate::rig::*;
+
+/// Half of everything is dropped: another mask is another gradient.
+fn model() -> ModelSpec {
+    ModelSpec { dropout: 0.5, attention_dropout: 0.5, ..small_model(Style::Gpt2, true) }
+}
+
+/// Whether the layout learns what one rank learns, and whether its copies agree.
+fn check(at: (usize, usize, usize), wrap: &WrapRank<'_>) -> (Verdict, Verdict) {
+    let (model, train) = (model(), training(2));
+    let one = Case::new(&model, degrees((1, 1, 1)), &train).outcome().expect("one rank");
+    let replicas = Replicas::every(1);
+    let other = Case::new(&model, degrees(at), &train).wrapped(wrap).watched(&replicas).outcome();
+    (other.and_then(|other| within_bounds(&model, &one, &other)), replicas_agree(&replicas))
+}
+
+/// The mask of an operation, and whether it is on attention's probabilities.
+fn mask(op: &mut Op) -> Option<(&mut DropoutKey, bool)> {
+    if let Op::Attention { dropout: Some(key), .. } | Op::AttentionBackward { dropout: Some(key), .. } = op {
+        return Some((key, true));
+    }
+    if let Op::DropoutAdd { dropout: Some(key), .. } | Op::DropoutBackward { dropout: key, .. } = op {
+        return Some((key, false));
+    }
+    None
+}
+
+#[test]
+fn masks_are_the_same_in_every_layout() {
+    for at in [(2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (2, 2, 2)] {
+        let (near, equal) = check(at, &untouched);
+        assert_holds(near);
+        assert_holds(equal);
+    }
+}
+
+#[test]
+fn masks_that_are_equal_where_they_must_differ_are_found() {
+    let same_for_all_heads = |_, rank: RankEngine| {
+        alter_ops(rank, |op| {
+            if let Some((key, true)) = mask(op) {
+                key.first_channel = 0;
+            }
+        })
+    };
+    assert_found(check((1, 2, 1), &same_for_all_heads).0, "the gradient of");
+    let same_on_all_replicas = |_, rank: RankEngine| {
+        alter_ops(rank, |op| {
+            if let Some((key, _)) = mask(op) {
+                key.first_token %= 4 * 8;
+            }
+        })
+    };
+    assert_found(check((2, 1, 1), &same_on_all_replicas).0, "the gradient of");
+    let same_in_all_steps = |_, rank: RankEngine| {
+        alter_ops(rank, |op| {
+            if let Some((key, _)) = mask(op) {
+                key.step = 0;
+            }
+        })
+    };
+    assert_found(check((1, 1, 2), &same_in_all_steps).0, "a loss is");
+}
+
+#[test]
+fn masks_that_differ_where_they_must_be_equal_are_found() {
+    let by_rank = |coord: mesh::Coord, rank: RankEngine| {
+        let position = coord.along(Axis::Tp) as u64;
+        alter_ops(rank, move |op| {
+            if let Some((key, false)) = mask(op) {
+                key.seed ^= position;
+            }
+        })
+    };
+    let (near, equal) = check((1, 2, 1), &by_rank);
+    assert_found(near, "the gradient of");
+    assert_found(equal, "norm.weight differ");
+}

@@ -1,0 +1,24 @@
+//! What goes wrong silently in hybrid-parallel training, one test per way: each holds on the path that runs, and each has
+//! its fault injected into that path and is seen to find it.
+//!
+//! Faults are data (a parameter's declaration, a program's line, a token source) or wrappers (of a rank's device or of
+//! one of its groups). The same check judges the clean run and the spoilt one.
+
+mod rig;
+
+mod accumulation;
+mod clipping;
+mod dropout_masks;
+mod every_gradient;
+mod finite_differences;
+mod global_norm;
+mod initial_weights;
+mod norm_order;
+mod ownership;
+mod per_head_norms;
+mod replicas;
+mod sharded_optimizer;
+mod tied_table;
+mod token_counts;
+mod uninitialised_memory;
+mod vocabulary;

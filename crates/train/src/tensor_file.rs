@@ -1,0 +1,39 @@
+//! Files as the ends of a delivery: weights of a run under the names that parameters are declared with.
+
+use std::path::Path;
+
+use checkpoint::{FileError, TensorEntry, TensorReader, TensorWriter};
+use mesh::Region;
+use spec::{ModelSpec, ParamSpec, Unit, params};
+
+use crate::sink::TensorSink;
+use crate::source::{SourceError, TensorSource};
+
+/// A file for every parameter of `model`, whole or not at all.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub fn weights_writer(model: &ModelSpec, path: &Path) -> Result<TensorWriter, FileError> {
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    let entry = |param: ParamSpec| TensorEntry { name: param.name, shape: param.shape };
+    let entries: Vec<TensorEntry> = units.flat_map(|unit| params(model, unit)).map(entry).collect();
+    TensorWriter::create(path, &entries)
+}
+
+impl TensorSink for TensorWriter {
+    fn put(&self, param: &ParamSpec, region: &Region, values: &[f32]) {
+        TensorWriter::put(self, &param.name, region, values);
+    }
+}
+
+impl TensorSource for TensorReader {
+    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
+        let name = || param.name.clone();
+        let found = self.shape(&param.name).ok_or_else(|| SourceError::Missing { name: name() })?;
+        if found != param.shape {
+            return Err(SourceError::Shape { name: name(), found: found.to_vec(), expected: param.shape.clone() });
+        }
+        TensorReader::get(self, &param.name, region, values)
+            .map_err(|error| SourceError::Read { name: name(), cause: error.to_string() })
+    }
+}

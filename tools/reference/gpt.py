@@ -1,0 +1,228 @@
+"""Makes the vectors of crates/prove/tests/pytorch: small GPTs trained for ten steps by PyTorch in double precision.
+
+    pip install torch numpy
+    python tools/reference/gpt.py
+
+Each run file there is trained once in double and once in single precision; kept are the initial weights, the text, the
+gradients of the first step, the loss and the norm of every step and the last weights. The model is written from its
+description with PyTorch's own functions and differentiated by PyTorch; parameters bear pleach's names.
+"""
+
+import math
+import pathlib
+import tomllib
+
+import torch
+import torch.nn.functional as F
+
+from tensors import save, single
+
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/prove/tests/pytorch"
+VOCABULARY = 31
+IGNORED = -100
+
+Params = dict[str, torch.Tensor]
+
+
+def initial_weights(model: dict) -> Params:
+    """Random values for every parameter, short enough for 16 bits; norms and biases too, so that each one counts."""
+    hidden, ffn = model["hidden"], model["ffn_hidden"]
+    query = model["num_heads"] * model["head_dim"]
+    key = model["num_kv_heads"] * model["head_dim"]
+    params: Params = {}
+
+    def draw(name: str, *shape: int, mean: float = 0.0, std: float = 0.15) -> None:
+        params[name] = (torch.randn(*shape) * std + mean).bfloat16().float()
+
+    def linear(name: str, outputs: int, inputs: int) -> None:
+        draw(f"{name}.weight", outputs, inputs)
+        if model["biases"]:
+            draw(f"{name}.bias", outputs, std=0.05)
+
+    def norm(name: str) -> None:
+        draw(f"{name}.weight", hidden, mean=1.0, std=0.1)
+        if model["norm"] == "layer":
+            draw(f"{name}.bias", hidden, std=0.05)
+
+    draw("embedding.token.weight", VOCABULARY, hidden)
+    if model["position"] == "learned":
+        draw("embedding.position.weight", model["context"], hidden)
+    for layer in range(model["num_layers"]):
+        attention, feed_forward = f"layers.{layer}.attention", f"layers.{layer}.ffn"
+        norm(f"{attention}_norm")
+        for part, outputs, inputs in [("query", query, hidden), ("key", key, hidden), ("value", key, hidden)]:
+            linear(f"{attention}.{part}", outputs, inputs)
+        linear(f"{attention}.output", hidden, query)
+        if model["qk_norm"]:
+            draw(f"{attention}.query_norm.weight", model["head_dim"], mean=1.0, std=0.1)
+            draw(f"{attention}.key_norm.weight", model["head_dim"], mean=1.0, std=0.1)
+        norm(f"{feed_forward}_norm")
+        if is_gated(model):
+            linear(f"{feed_forward}.gate", ffn, hidden)
+        linear(f"{feed_forward}.up", ffn, hidden)
+        linear(f"{feed_forward}.down", hidden, ffn)
+    norm("head.norm")
+    if not model["tied_embeddings"]:
+        draw("head.output.weight", VOCABULARY, hidden)
+    return params
+
+
+def is_gated(model: dict) -> bool:
+    return model["activation"] in ("swiglu", "geglu")
+
+
+def text(train: dict) -> dict[str, torch.Tensor]:
+    """Tokens `[steps, batch, S]` that mostly follow from the one before, in documents, with labels that do not all count."""
+    shape = (train["steps"], train["global_batch"], train["sequence_length"] + 1)
+    tokens = torch.randint(VOCABULARY, shape)
+    is_fresh = torch.rand(shape) < 0.25
+    for place in range(1, shape[2]):
+        follows = (tokens[..., place - 1] * 7 + 3) % VOCABULARY
+        tokens[..., place] = torch.where(is_fresh[..., place], tokens[..., place], follows)
+    labels = tokens[..., 1:].clone()
+    # Sequences have 0 to S labels that count, so that ranks and microbatches have unequal numbers.
+    counted = torch.randint(shape[2], shape[:2])
+    counted[0, 0] = 0
+    labels[torch.arange(shape[2] - 1) >= counted[..., None]] = IGNORED
+    # A token begins a document now and then; the first one always does.
+    place = torch.arange(shape[2] - 1).expand_as(labels)
+    begins = (torch.rand(labels.shape) < 0.12) | (place == 0)
+    first = torch.where(begins, place, 0).cummax(-1).values
+    return {"tokens": tokens[..., :-1], "labels": labels, "first_visible": first, "positions": place - first}
+
+
+def rotate(x: torch.Tensor, positions: torch.Tensor, model: dict) -> torch.Tensor:
+    """Turns the first dims of each head `x[B, heads, S, d]`: pairs are complex numbers times `exp(i * angle)`."""
+    turned = round(model["rotary_fraction"] * model["head_dim"])
+    pairs = turned // 2
+    exponents = torch.arange(pairs, dtype=torch.float64) / pairs
+    angles = positions[:, None, :, None].double() * model["rotary_base"] ** -exponents
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    part, rest = x[..., :turned], x[..., turned:]
+    if model["rotary_pairing"] == "half":
+        a, b = part[..., :pairs], part[..., pairs:]
+        part = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    else:
+        a, b = part[..., 0::2], part[..., 1::2]
+        part = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+    return torch.cat([part, rest], -1)
+
+
+def norm(x: torch.Tensor, params: Params, name: str, model: dict) -> torch.Tensor:
+    weight, epsilon = params[f"{name}.weight"], single(model["norm_epsilon"])
+    if model["norm"] == "layer":
+        return F.layer_norm(x, weight.shape, weight, params[f"{name}.bias"], epsilon)
+    return F.rms_norm(x, weight.shape, weight, epsilon)
+
+
+def linear(x: torch.Tensor, params: Params, name: str) -> torch.Tensor:
+    return F.linear(x, params[f"{name}.weight"], params.get(f"{name}.bias"))
+
+
+def attention(x: torch.Tensor, params: Params, name: str, model: dict, batch: Params) -> torch.Tensor:
+    sequences, length, _ = x.shape
+    split = lambda y: y.view(sequences, length, -1, model["head_dim"]).transpose(1, 2)
+    query, key, value = (split(linear(x, params, f"{name}.{part}")) for part in ("query", "key", "value"))
+    if model["qk_norm"]:
+        shape, epsilon = (model["head_dim"],), single(model["norm_epsilon"])
+        query = F.rms_norm(query, shape, params[f"{name}.query_norm.weight"], epsilon)
+        key = F.rms_norm(key, shape, params[f"{name}.key_norm.weight"], epsilon)
+    if model["position"] == "rotary":
+        query, key = (rotate(y, batch["positions"], model) for y in (query, key))
+    place = torch.arange(length)
+    mask = (place <= place[:, None]) & (place >= batch["first_visible"][..., None])
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None], enable_gqa=True)
+    return linear(out.transpose(1, 2).reshape(sequences, length, -1), params, f"{name}.output")
+
+
+def feed_forward(x: torch.Tensor, params: Params, name: str, model: dict) -> torch.Tensor:
+    up = linear(x, params, f"{name}.up")
+    match model["activation"]:
+        case "gelu_tanh":
+            y = F.gelu(up, approximate="tanh")
+        case "gelu_erf":
+            y = F.gelu(up)
+        case "swiglu":
+            y = F.silu(linear(x, params, f"{name}.gate")) * up
+        case "geglu":
+            y = F.gelu(linear(x, params, f"{name}.gate")) * up
+    return linear(y, params, f"{name}.down")
+
+
+def loss(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Mean cross-entropy over the labels of the whole batch that count."""
+    x = F.embedding(batch["tokens"], params["embedding.token.weight"])
+    if model["position"] == "learned":
+        x = x + F.embedding(batch["positions"], params["embedding.position.weight"])
+    for layer in range(model["num_layers"]):
+        name = f"layers.{layer}"
+        x = x + attention(norm(x, params, f"{name}.attention_norm", model), params, f"{name}.attention", model, batch)
+        x = x + feed_forward(norm(x, params, f"{name}.ffn_norm", model), params, f"{name}.ffn", model)
+    x = norm(x, params, "head.norm", model)
+    output = "embedding.token.weight" if model["tied_embeddings"] else "head.output.weight"
+    logits = F.linear(x, params[output])
+    return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), ignore_index=IGNORED)
+
+
+def learning_rate(train: dict, step: int) -> float:
+    """Linear warm-up to the peak, then half a cosine that would reach the minimum after the last step."""
+    peak, minimum = single(train["learning_rate"]), single(train["min_learning_rate"])
+    if step < train["warmup_steps"]:
+        return single(peak * (step + 1) / train["warmup_steps"])
+    progress = (step - train["warmup_steps"]) / (train["steps"] - train["warmup_steps"])
+    return single(minimum + (peak - minimum) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch.dtype) -> dict:
+    """Trains in `dtype`; returns losses and norms per step, first gradients and last weights."""
+    model, train = config["model"], config["train"]
+    params = {name: torch.nn.Parameter(values.to(dtype)) for name, values in start.items()}
+    # Matrices decay, norms and biases do not.
+    groups = [
+        {"params": [p for p in params.values() if p.dim() == 2], "weight_decay": single(train["weight_decay"])},
+        {"params": [p for p in params.values() if p.dim() == 1], "weight_decay": 0.0},
+    ]
+    betas = (single(train["beta1"]), single(train["beta2"]))
+    optimizer = torch.optim.AdamW(groups, betas=betas, eps=single(train["epsilon"]))
+    losses, norms, gradients = [], [], {}
+    for step in range(train["steps"]):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(train, step)
+        optimizer.zero_grad()
+        value = loss(params, model, {name: tensor[step] for name, tensor in data.items()})
+        value.backward()
+        if step == 0:
+            gradients = {name: param.grad.clone() for name, param in params.items()}
+        norms.append(torch.nn.utils.clip_grad_norm_(params.values(), train["clip_norm"]).double())
+        losses.append(value.detach().double())
+        optimizer.step()
+    weights = {name: param.detach() for name, param in params.items()}
+    return {"losses": torch.stack(losses), "norms": torch.stack(norms), "gradients": gradients, "weights": weights}
+
+
+def main() -> None:
+    total = 0
+    for path in sorted(FOLDER.glob("*.toml")):
+        torch.manual_seed(20_240_229)
+        config = tomllib.loads(path.read_text())
+        start, data = initial_weights(config["model"]), text(config["train"])
+        double, float_ = (run(config, start, data, dtype) for dtype in (torch.float64, torch.float32))
+        tensors = {name: values.to(torch.int8) for name, values in data.items()}
+        tensors |= {f"initial/{name}": values.bfloat16() for name, values in start.items()}
+        tensors |= {f"gradient/{name}": values.float() for name, values in double["gradients"].items()}
+        tensors |= {f"final/{name}": values.float() for name, values in double["weights"].items()}
+        tensors |= {"losses": double["losses"], "norms": double["norms"], "losses_in_float": float_["losses"]}
+        print([round(x, 3) for x in double["losses"].tolist()], [round(x, 2) for x in double["norms"].tolist()])
+        for kind in ("gradients", "weights"):
+            far = {
+                name: ((float_[kind][name].double() - exact).norm() / exact.norm()).item()
+                for name, exact in double[kind].items()
+            }
+            print(f"  {kind} of PyTorch in single precision:", sorted(far.items(), key=lambda x: -x[1])[:3])
+        save(path.with_suffix(".safetensors"), tensors)
+        total += path.with_suffix(".safetensors").stat().st_size
+    print(f"{total} bytes")
+
+
+if __name__ == "__main__":
+    main()
