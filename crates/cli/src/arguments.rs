@@ -67,6 +67,28 @@ pub struct CheckArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
+    /// A second run file: say which promise the two layouts make each other
+    #[arg(value_name = "OTHER.toml")]
+    pub other: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// For whom `check` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl CheckArguments {
+    /// [`CheckArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
 }
 
 /// Arguments of `explain`.

@@ -4,14 +4,20 @@
 
 mod arguments;
 mod check;
+mod check_json;
+mod comparison;
 mod explain;
 mod failure;
 mod figures;
 mod input;
+mod machine_memory;
 mod memory;
+mod memory_need;
+mod memory_table;
 mod progress;
 mod run_folder;
 mod train;
+mod verdict;
 
 use std::process::ExitCode;
 

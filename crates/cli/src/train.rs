@@ -5,14 +5,15 @@ use std::time::Duration;
 use comm::Timeouts;
 use data::{Batches, Order};
 use spec::RunConfig;
-use train::{Ending, Observer, Ports, Setup, ThreadEngine, TokenSource};
+use train::{Ending, Observer, Ports, ThreadEngine, TokenSource};
 
 use crate::arguments::TrainArguments;
-use crate::check::describe;
+use crate::check::{describe, memory_line};
 use crate::failure::Failure;
 use crate::figures::grouped;
 use crate::progress::{Progress, Style};
 use crate::run_folder::RunFolder;
+use crate::verdict::Verdict;
 use crate::{input, memory};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
@@ -20,26 +21,26 @@ use crate::{input, memory};
 /// # Errors
 /// Input that cannot be used, or the failure of a rank.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
-    let config = input::load(&arguments.run)?;
-    let batches = batches(&config)?;
-    let folder = RunFolder::create(&config)?;
+    let verdict = input::judged(&arguments.run)?;
+    let config = &verdict.config;
+    let batches = batches(config)?;
+    let folder = RunFolder::create(config)?;
     let style = style(arguments);
     if style != Style::Quiet {
         let text = grouped(batches.corpus().len() as u64);
         let epoch = grouped(batches.num_windows());
-        eprint!("{}text    {text} tokens, {epoch} sequences per epoch\n\n", describe(&config));
+        let (run, memory) = (describe(config), memory_line(&verdict));
+        eprint!("{run}{memory}text    {text} tokens, {epoch} sequences per epoch\n\n");
     }
     let terminal = Box::new(std::io::stdout());
     let progress = Progress::new(style, config.train.steps, terminal, folder.metrics()?);
-    let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
-        .map_err(|error| Failure::Work(error.to_string()))?;
-    let ending = launch(&config, &setup, &batches, &progress)?;
+    let ending = launch(&verdict, &batches, &progress)?;
     progress.finish().map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
     if style != Style::Quiet {
         if let Ending::Stopped { steps } = ending {
             eprintln!("stopped after step {steps}");
         }
-        eprintln!("\n{}", memory::describe(&setup, memory::resident_peak_bytes()));
+        eprintln!("\n{}", memory::describe(&verdict.setup, memory::resident_peak_bytes()));
     }
     Ok(())
 }
@@ -60,13 +61,9 @@ fn batches(config: &RunConfig) -> Result<Batches, Failure> {
 }
 
 /// Runs on ranks that are threads of this process.
-fn launch(
-    config: &RunConfig,
-    setup: &Setup,
-    tokens: &dyn TokenSource,
-    observer: &dyn Observer,
-) -> Result<Ending, Failure> {
-    let timeouts = Timeouts { wait: Duration::from_secs_f32(config.run.timeout_seconds) };
+fn launch(verdict: &Verdict, tokens: &dyn TokenSource, observer: &dyn Observer) -> Result<Ending, Failure> {
+    let setup = &verdict.setup;
+    let timeouts = Timeouts { wait: Duration::from_secs_f32(verdict.config.run.timeout_seconds) };
     let engine = ThreadEngine::new(setup.mesh, timeouts);
     let ports = Ports::new(tokens, observer);
     train::run(setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))

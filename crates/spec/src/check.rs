@@ -3,6 +3,7 @@
 mod data;
 mod model;
 mod parallelism;
+mod sizes;
 mod train;
 
 use crate::problem::Problem;
@@ -18,6 +19,9 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     parallelism::check(config, &mut rules);
     train::check(config, &mut rules);
     data::check(config, &mut rules);
+    if rules.broken.is_empty() {
+        sizes::check(config, &mut rules);
+    }
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }
 

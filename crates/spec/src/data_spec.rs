@@ -113,4 +113,6 @@ pub struct RunSpec {
     pub ranks: usize,
     /// How long a rank waits for another before it gives up.
     pub timeout_seconds: f32,
+    /// Bytes that each rank has for its arena; `None` where all ranks share this machine's memory.
+    pub rank_memory_bytes: Option<u64>,
 }

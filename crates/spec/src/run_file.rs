@@ -15,13 +15,13 @@ mod source;
 mod train;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::check::check;
 use crate::data_spec::{DataSpec, RunSpec};
 use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
-use crate::problem::Problem;
+use crate::problem::{Place, Problem};
 use crate::training::TrainSpec;
 use reader::Reader;
 use source::{Entries, SECTIONS};
@@ -55,11 +55,12 @@ impl RunConfig {
     pub fn load(name: &str, text: &str, overrides: &[String]) -> Result<RunConfig, Vec<Problem>> {
         let unknown =
             |_: &DataSpec| Err("is not known before the tokenizer is read; give model.vocabulary".to_string());
-        RunConfig::load_with(name, text, overrides, &unknown)
+        RunConfig::load_with(name, text, overrides, &unknown).map(|(config, _)| config)
     }
 
     /// As [`RunConfig::load`], with the default of `model.vocabulary` from `vocabulary_of` where only files can tell the number of
-    /// different tokens. It answers with that number, or with the rest of a sentence that begins with "the number of tokens".
+    /// different tokens, and with the place of every key that was written: for rules that are checked later. `vocabulary_of`
+    /// answers with that number, or with the rest of a sentence that begins with "the number of tokens".
     ///
     /// # Errors
     /// As [`RunConfig::load`], and what `vocabulary_of` says.
@@ -68,23 +69,24 @@ impl RunConfig {
         text: &str,
         overrides: &[String],
         vocabulary_of: VocabularyOf<'_>,
-    ) -> Result<RunConfig, Vec<Problem>> {
+    ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
         let (mut entries, mut problems) = source::parse(name, text);
         problems.extend(source::apply_overrides(overrides, &mut entries));
         let mut reader = Reader::new(entries);
         let config = read(&mut reader, vocabulary_of);
         reader.report_unknown_keys();
         problems.append(&mut reader.problems);
+        let unusable = std::mem::take(&mut reader.unusable);
+        let entries = reader.into_entries();
+        let places: BTreeMap<String, Place> = entries.into_iter().map(|(key, entry)| (key, entry.place)).collect();
         if let Err(broken_rules) = check(&config) {
-            let unusable = std::mem::take(&mut reader.unusable);
-            let entries = reader.into_entries();
             let broken_rules = broken_rules.into_iter().filter(|problem| !rests_on(problem, &unusable));
             problems.extend(broken_rules.map(|problem| {
-                let place = entries.get(&problem.key).map(|entry| entry.place.clone());
+                let place = places.get(&problem.key).cloned();
                 problem.at(place)
             }));
         }
-        if problems.is_empty() { Ok(config) } else { Err(problems) }
+        if problems.is_empty() { Ok((config, places)) } else { Err(problems) }
     }
 
     /// The defaults: a small GPT on eight ranks.

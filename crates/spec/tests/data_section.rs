@@ -47,7 +47,7 @@ fn a_tokenizer_gives_the_vocabulary() {
     assert_eq!(given.model.vocabulary, 2080);
 
     let file = vec!["data.tokenizer=some/tokenizer.json".to_string()];
-    let told = RunConfig::load_with("", "", &file, &|_| Ok(5000)).expect("legal");
+    let (told, _) = RunConfig::load_with("", "", &file, &|_| Ok(5000)).expect("legal");
     assert_eq!(told.data.tokenizer, TokenizerSpec::File(PathBuf::from("some/tokenizer.json")));
     assert_eq!(told.model.vocabulary, 5000);
     assert_eq!(load(&told.to_toml(), &[]).expect("legal"), told);

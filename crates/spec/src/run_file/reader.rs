@@ -78,7 +78,12 @@ impl Reader {
 
     /// A whole number of 64 bits.
     pub fn seed(&mut self, key: &str, default: u64) -> u64 {
-        let seed = self.take(key, "a whole number from 0 to 18446744073709551615", |value| match value {
+        self.optional_long_count(key).unwrap_or(default)
+    }
+
+    /// A whole number of 64 bits, or `None` if the key is absent.
+    pub fn optional_long_count(&mut self, key: &str) -> Option<u64> {
+        self.take(key, "a whole number from 0 to 18446744073709551615", |value| match value {
             Value::Integer(number) => u64::try_from(*number).ok(),
             Value::Float(_)
             | Value::Boolean(_)
@@ -86,8 +91,7 @@ impl Reader {
             | Value::List(_)
             | Value::Table(_)
             | Value::Other(_) => None,
-        });
-        seed.unwrap_or(default)
+        })
     }
 
     /// A finite number, whole or not.
