@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use data::{Document, Split};
-use spec::RunConfig;
+use data::Dataset;
+use spec::{DataSpec, RunConfig};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -22,26 +22,24 @@ pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
             (name, text)
         }
     };
-    let mut config =
-        RunConfig::load(&name, &text, &arguments.overrides).map_err(|problems| Failure::Input(lines(&problems)))?;
+    let mut overrides = arguments.overrides.clone();
     if let Some(path) = &arguments.data {
-        config.data.path = Some(path.clone());
+        // Quoted as JSON quotes, which TOML reads.
+        let quoted = serde_json::Value::from(path.to_string_lossy());
+        overrides.push(format!("data.path={quoted}"));
     }
-    Ok(config)
+    let vocabulary_of = |data: &DataSpec| data::vocabulary_of(data).map_err(|error| error.to_string());
+    RunConfig::load_with(&name, &text, &overrides, &vocabulary_of).map_err(|problems| Failure::Input(lines(&problems)))
 }
 
 fn lines(items: &[impl Display]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The text of a run, in its two parts.
+/// What a run reads: its tokenizer and its text, in two parts.
 ///
 /// # Errors
-/// Text that cannot be read.
-pub fn text(config: &RunConfig) -> Result<Split, Failure> {
-    let documents: Vec<Document> = match &config.data.path {
-        None => data::embedded(),
-        Some(path) => data::read(path).map_err(|error| Failure::Input(error.to_string()))?,
-    };
-    Ok(data::split(documents))
+/// Text that cannot be used.
+pub fn text(config: &RunConfig) -> Result<Dataset, Failure> {
+    Dataset::open(&config.data).map_err(|error| Failure::Input(error.to_string()))
 }

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod check;
+mod data_command;
 mod explain;
 mod failure;
 mod figures;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
+        Command::Data(arguments) => data_command::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
     };
     match outcome {

@@ -12,7 +12,6 @@ use crate::tokenizer::Tokenizer;
 use crate::tokens::TokenType;
 
 /// Writes a token file document by document. It has another name until it is whole.
-#[derive(Debug)]
 pub struct TokenFileWriter {
     path: PathBuf,
     unfinished: PathBuf,
