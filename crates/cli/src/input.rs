@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use data::{Document, Split};
+use data::Dataset;
 use spec::{DataSpec, Place, RunConfig};
 
 use crate::arguments::RunArguments;
@@ -42,23 +42,20 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
             (name, text)
         }
     };
-    let vocabulary_of = |data: &DataSpec| data::vocabulary_of(data).map_err(|error| format!("cannot be told: {error}"));
-    let (mut config, places) =
-        RunConfig::load_with(&name, &text, &arguments.overrides, &vocabulary_of).map_err(Failure::Run)?;
+    let mut overrides = arguments.overrides.clone();
     if let Some(path) = &arguments.data {
-        config.data.path = Some(path.clone());
+        // Quoted as JSON quotes, which TOML reads.
+        let quoted = serde_json::Value::from(path.to_string_lossy());
+        overrides.push(format!("data.path={quoted}"));
     }
-    Ok((config, places))
+    let vocabulary_of = |data: &DataSpec| data::vocabulary_of(data).map_err(|error| error.to_string());
+    RunConfig::load_with(&name, &text, &overrides, &vocabulary_of).map_err(Failure::Run)
 }
 
-/// The text of a run, in its two parts.
+/// What a run reads: its tokenizer and its text, in two parts.
 ///
 /// # Errors
-/// Text that cannot be read.
-pub fn text(config: &RunConfig) -> Result<Split, Failure> {
-    let documents: Vec<Document> = match &config.data.path {
-        None => data::embedded(),
-        Some(path) => data::read(path).map_err(|error| Failure::Input(error.to_string()))?,
-    };
-    Ok(data::split(documents))
+/// Text that cannot be used.
+pub fn text(config: &RunConfig) -> Result<Dataset, Failure> {
+    Dataset::open(&config.data).map_err(|error| Failure::Input(error.to_string()))
 }

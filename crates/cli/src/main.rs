@@ -6,6 +6,7 @@ mod arguments;
 mod check;
 mod check_json;
 mod comparison;
+mod data_command;
 mod explain;
 mod failure;
 mod figures;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
+        Command::Data(arguments) => data_command::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
     };
     match outcome {

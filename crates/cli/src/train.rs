@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comm::Timeouts;
-use data::{Batches, Order};
+use data::{Batches, Dataset, Order};
 use spec::RunConfig;
 use train::{Ending, Observer, Ports, ThreadEngine, TokenSource};
 
@@ -23,8 +23,10 @@ use crate::{input, memory};
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let verdict = input::judged(&arguments.run)?;
     let config = &verdict.config;
-    let batches = batches(config)?;
+    let dataset = input::text(config)?;
+    let batches = batches(config, &dataset)?;
     let folder = RunFolder::create(config)?;
+    dataset.tokenizer.save(&config.run.folder).map_err(|error| Failure::Input(error.to_string()))?;
     let style = style(arguments);
     if style != Style::Quiet {
         let text = grouped(batches.corpus().len() as u64);
@@ -53,10 +55,9 @@ fn style(arguments: &TrainArguments) -> Style {
     }
 }
 
-fn batches(config: &RunConfig) -> Result<Batches, Failure> {
-    let text = input::text(config)?.train;
+fn batches(config: &RunConfig, dataset: &Dataset) -> Result<Batches, Failure> {
     let order = Order::Shuffled { seed: config.train.seed };
-    Batches::new(text, "training", &config.train, config.model.vocabulary, order)
+    Batches::new(dataset.train.clone(), "training", &config.train, config.model.vocabulary, order)
         .map_err(|error| Failure::Input(error.to_string()))
 }
 

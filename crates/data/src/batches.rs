@@ -33,7 +33,6 @@ pub struct Batches {
     mixture: Mixture,
     shares: Shares,
     order: Order,
-    visible: Visible,
     sequence_length: usize,
     global_batch: u64,
     /// Windows of each corpus.
@@ -77,12 +76,7 @@ impl Batches {
         }
         let shares = Shares::new(mixture.ingredients.iter().map(|ingredient| ingredient.weight));
         let global_batch = train.global_batch as u64;
-        Ok(Batches { mixture, shares, order, visible: Visible::Past, sequence_length, global_batch, num_windows })
-    }
-
-    /// The same sequences with another rule of what a token sees.
-    pub fn with_visible(self, visible: Visible) -> Batches {
-        Batches { visible, ..self }
+        Ok(Batches { mixture, shares, order, sequence_length, global_batch, num_windows })
     }
 
     /// Sequences of one epoch of every corpus together.
@@ -90,8 +84,8 @@ impl Batches {
         self.num_windows.iter().sum()
     }
 
-    /// The text.
-    pub fn text(&self) -> &Mixture {
+    /// The text, of all sources.
+    pub fn corpus(&self) -> &Mixture {
         &self.mixture
     }
 
@@ -146,7 +140,7 @@ impl Batches {
             seen[0] = 0;
             seen[1] = index as i32 + 1;
         }
-        match self.visible {
+        match self.mixture.visible {
             Visible::Past => {}
             Visible::Document => separate_documents(corpus, start, labels, visible),
         }

@@ -1,5 +1,7 @@
 //! Several corpora from which the sequences of a run are taken in proportion to weights.
 
+use spec::Visible;
+
 use crate::corpus::Corpus;
 
 /// One corpus of a mixture.
@@ -14,15 +16,17 @@ pub struct Ingredient {
 }
 
 /// Corpora with weights.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Mixture {
     /// The corpora.
     pub ingredients: Vec<Ingredient>,
+    /// What a token sees.
+    pub visible: Visible,
 }
 
 impl From<Corpus> for Mixture {
     fn from(corpus: Corpus) -> Mixture {
-        Mixture { ingredients: vec![Ingredient { name: String::new(), corpus, weight: 1.0 }] }
+        Mixture { ingredients: vec![Ingredient { name: String::new(), corpus, weight: 1.0 }], visible: Visible::Past }
     }
 }
 

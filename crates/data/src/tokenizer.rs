@@ -105,11 +105,19 @@ impl Tokenizer {
             Kind::Bytes => (BYTES_FILE, TOKENIZER_FILE),
             Kind::Library(_) => (TOKENIZER_FILE, BYTES_FILE),
         };
-        let path = folder.join(name);
-        fs::write(&path, self.description()?).map_err(|reason| DataError::Unwritable { path, reason })?;
+        self.save_as(&folder.join(name))?;
         // That of an earlier run in the same folder, if there was one.
         let _ = fs::remove_file(folder.join(stale));
         Ok(())
+    }
+
+    /// Writes it into the file `path`.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn save_as(&self, path: &Path) -> Result<(), DataError> {
+        let written = fs::write(path, self.description()?);
+        written.map_err(|reason| DataError::Unwritable { path: path.to_path_buf(), reason })
     }
 
     /// The tokenizer of which `description` is what [`Tokenizer::description`] said.

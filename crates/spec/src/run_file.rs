@@ -53,14 +53,13 @@ impl RunConfig {
     ///
     /// Where the tokenizer is a file, `model.vocabulary` has to be given: this reads no files. [`RunConfig::load_with`] asks.
     pub fn load(name: &str, text: &str, overrides: &[String]) -> Result<RunConfig, Vec<Problem>> {
-        let unknown =
-            |_: &DataSpec| Err("is not known before the tokenizer is read; give model.vocabulary".to_string());
+        let unknown = |_: &DataSpec| Err("its file is not read here; give model.vocabulary".to_string());
         RunConfig::load_with(name, text, overrides, &unknown).map(|(config, _)| config)
     }
 
     /// As [`RunConfig::load`], with the default of `model.vocabulary` from `vocabulary_of` where only files can tell the number of
     /// different tokens, and with the place of every key that was written: for rules that are checked later. `vocabulary_of`
-    /// answers with that number, or with the rest of a sentence that begins with "the number of tokens".
+    /// answers with that number, or with the reason why it cannot.
     ///
     /// # Errors
     /// As [`RunConfig::load`], and what `vocabulary_of` says.
@@ -110,7 +109,7 @@ impl RunConfig {
 pub type VocabularyOf<'a> = &'a dyn Fn(&DataSpec) -> Result<usize, String>;
 
 fn no_files(_: &DataSpec) -> Result<usize, String> {
-    Err("cannot be known without files".into())
+    Err("its file is not read here".into())
 }
 
 fn read(reader: &mut Reader, vocabulary_of: VocabularyOf<'_>) -> RunConfig {
@@ -131,7 +130,7 @@ fn num_tokens(reader: &mut Reader, data: &DataSpec, vocabulary_of: VocabularyOf<
     let known = data.tokenizer.vocabulary();
     if let (None, false) = (known, reader.is_set("model.vocabulary")) {
         return vocabulary_of(data).unwrap_or_else(|reason| {
-            reader.report(Problem::of_key("data.tokenizer", format!("the number of tokens {reason}"), ""));
+            reader.report(Problem::of_key("data.tokenizer", format!("has an unknown number of tokens: {reason}"), ""));
             reader.unusable.insert("model.vocabulary".into());
             ANY_VOCABULARY
         });

@@ -53,8 +53,8 @@ fn a_tokenizer_gives_the_vocabulary() {
     assert_eq!(load(&told.to_toml(), &[]).expect("legal"), told);
     assert_eq!(
         load("", &["data.tokenizer=some/tokenizer.json"]).expect_err("unknown"),
-        "--set data.tokenizer=some/tokenizer.json: data.tokenizer the number of tokens is not known before the tokenizer is \
-         read; give model.vocabulary"
+        "--set data.tokenizer=some/tokenizer.json: data.tokenizer has an unknown number of tokens: its file \
+         is not read here; give model.vocabulary"
     );
     let tokens = load("", &["data.path=a.tokens", "model.vocabulary=512"]).expect("legal");
     assert_eq!(tokens.data.tokenizer, TokenizerSpec::OfTokenFiles);
