@@ -8,6 +8,7 @@ mod explain;
 mod failure;
 mod figures;
 mod input;
+mod memory;
 mod progress;
 mod run_folder;
 mod train;

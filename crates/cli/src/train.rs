@@ -11,9 +11,9 @@ use crate::arguments::TrainArguments;
 use crate::check::describe;
 use crate::failure::Failure;
 use crate::figures::grouped;
-use crate::input;
 use crate::progress::{Progress, Style};
 use crate::run_folder::RunFolder;
+use crate::{input, memory};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
@@ -31,10 +31,15 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     }
     let terminal = Box::new(std::io::stdout());
     let progress = Progress::new(style, config.train.steps, terminal, folder.metrics()?);
-    let ending = launch(&config, &batches, &progress)?;
+    let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
+        .map_err(|error| Failure::Work(error.to_string()))?;
+    let ending = launch(&config, &setup, &batches, &progress)?;
     progress.finish().map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
-    if let (Ending::Stopped { steps }, true) = (ending, style != Style::Quiet) {
-        eprintln!("stopped after step {steps}");
+    if style != Style::Quiet {
+        if let Ending::Stopped { steps } = ending {
+            eprintln!("stopped after step {steps}");
+        }
+        eprintln!("\n{}", memory::describe(&setup, memory::resident_peak_bytes()));
     }
     Ok(())
 }
@@ -55,12 +60,14 @@ fn batches(config: &RunConfig) -> Result<Batches, Failure> {
 }
 
 /// Runs on ranks that are threads of this process.
-fn launch(config: &RunConfig, tokens: &dyn TokenSource, observer: &dyn Observer) -> Result<Ending, Failure> {
-    let (model, parallelism) = (config.model.clone(), config.parallelism.clone());
-    let setup =
-        Setup::new(model, parallelism, config.train.clone()).map_err(|error| Failure::Work(error.to_string()))?;
+fn launch(
+    config: &RunConfig,
+    setup: &Setup,
+    tokens: &dyn TokenSource,
+    observer: &dyn Observer,
+) -> Result<Ending, Failure> {
     let timeouts = Timeouts { wait: Duration::from_secs_f32(config.run.timeout_seconds) };
     let engine = ThreadEngine::new(setup.mesh, timeouts);
     let ports = Ports::new(tokens, observer);
-    train::run(&setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
+    train::run(setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
 }
