@@ -1,9 +1,8 @@
-//! From arguments to a legal run and its text.
+//! From arguments to a legal run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use data::{Document, Split};
 use spec::{Place, RunConfig};
 
 use crate::arguments::RunArguments;
@@ -47,16 +46,4 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
         config.data.path = Some(path.clone());
     }
     Ok((config, places))
-}
-
-/// The text of a run, in its two parts.
-///
-/// # Errors
-/// Text that cannot be read.
-pub fn text(config: &RunConfig) -> Result<Split, Failure> {
-    let documents: Vec<Document> = match &config.data.path {
-        None => data::embedded(),
-        Some(path) => data::read(path).map_err(|error| Failure::Input(error.to_string()))?,
-    };
-    Ok(data::split(documents))
 }
