@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-const EXIT_CODES: &str = "Exit codes:
+/// What the command's exit says.
+pub const EXIT_CODES: &str = "Exit codes:
   0    done
   1    the work failed
   2    the input cannot be used: arguments, run file or text
@@ -31,6 +32,9 @@ pub enum Command {
     /// Show a run's mesh, stages and pipeline, or what one rank does in a step
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
+    /// Turn text into tokens once, for many runs
+    #[command(subcommand)]
+    Data(crate::data_command::DataCommand),
 }
 
 /// Which run is meant.

@@ -52,7 +52,8 @@ fn one(verdict: &Verdict, format: Format) -> Result<String, Failure> {
 pub fn describe(config: &RunConfig) -> String {
     let (model, parallelism, train) = (&config.model, &config.parallelism, &config.train);
     let tokens = train.global_batch * train.sequence_length;
-    let corpus = config.data.path.as_ref().map_or("embedded".into(), |path| path.display().to_string());
+    let paths: Vec<String> = config.data.sources.iter().map(|source| source.path.display().to_string()).collect();
+    let corpus = if paths.is_empty() { "embedded".to_string() } else { paths.join(", ") };
     format!(
         "model   {} parameters: {} layers, hidden {}, {} heads\n\
          ranks   {} = dp {} x tp {} x pp {}\n\

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use spec::{Place, RunConfig};
+use spec::{DataSpec, Place, RunConfig};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -41,9 +41,12 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
             (name, text)
         }
     };
-    let (mut config, places) = RunConfig::load_placed(&name, &text, &arguments.overrides).map_err(Failure::Run)?;
+    let mut overrides = arguments.overrides.clone();
     if let Some(path) = &arguments.data {
-        config.data.path = Some(path.clone());
+        // Quoted as JSON quotes, which TOML reads.
+        let quoted = serde_json::Value::from(path.to_string_lossy());
+        overrides.push(format!("data.path={quoted}"));
     }
-    Ok((config, places))
+    let vocabulary_of = |data: &DataSpec| data::vocabulary_of(data).map_err(|error| error.to_string());
+    RunConfig::load_with(&name, &text, &overrides, &vocabulary_of).map_err(Failure::Run)
 }

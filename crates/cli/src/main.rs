@@ -7,12 +7,14 @@ mod check;
 mod check_json;
 mod comparison;
 mod cpu_time;
+mod data_command;
 mod explain;
 mod failure;
 mod figures;
 mod input;
 mod interrupt;
 mod machine_memory;
+mod memory;
 mod memory_need;
 mod memory_table;
 mod progress;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
+        Command::Data(arguments) => data_command::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
     };
     match outcome {

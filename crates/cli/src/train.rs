@@ -8,13 +8,13 @@ use train::{Ending, Observer, Ports, TensorSink, ThreadEngine, weights_writer};
 use crate::arguments::TrainArguments;
 use crate::check::{describe, memory_line};
 use crate::failure::Failure;
-use crate::input;
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, Screen};
 use crate::rates::{Capacity, Meter};
 use crate::run_folder::RunFolder;
 use crate::text::Text;
 use crate::verdict::Verdict;
+use crate::{input, memory};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
@@ -25,6 +25,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let config = &verdict.config;
     let text = Text::read(config)?;
     let folder = RunFolder::create(config)?;
+    text.save_tokenizer(&config.run.folder)?;
     let metrics = folder.metrics()?;
     let weights =
         weights_writer(&config.model, &folder.weights()).map_err(|error| Failure::Input(error.to_string()))?;
@@ -44,7 +45,8 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
     let measured = measured.map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
     if tells_more {
-        eprint!("\n{}written  {}\n", text.comparison(measured.as_ref()), folder.contents());
+        let memory = memory::describe(&verdict.setup, memory::resident_peak_bytes());
+        eprintln!("\n{}written {}\n{memory}", text.comparison(measured.as_ref())?, folder.contents());
     }
     match ending {
         Ending::Stopped { steps: done } if interrupt.is_pressed() => Err(Failure::Interrupted(format!(

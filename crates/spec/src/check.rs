@@ -1,5 +1,6 @@
 //! Whether a run is legal, before anything starts: all broken rules at once, each with values that would do.
 
+mod data;
 mod model;
 mod parallelism;
 mod sizes;
@@ -17,6 +18,7 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     model::check(config, &mut rules);
     parallelism::check(config, &mut rules);
     train::check(config, &mut rules);
+    data::check(config, &mut rules);
     if rules.broken.is_empty() {
         sizes::check(config, &mut rules);
     }

@@ -9,7 +9,7 @@ use program::{Instr, Purpose, save_instrs};
 use crate::batch::TokenSource;
 use crate::deliver;
 use crate::engine::Engine;
-use crate::evaluate::{Evaluation, HeldOut, evaluate};
+use crate::evaluate::{Evaluation, HeldOut, evaluate, evaluating_job};
 use crate::failure::TrainError;
 use crate::launch::{Flow, Moment, Progress, Seat, Stop, launch};
 use crate::observer::{Observer, StepReport, Wish};
@@ -81,7 +81,8 @@ pub fn run_ranks(
 
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
     let Seat { setup, number, progress, .. } = seat;
-    let held_out = ports.evaluation.map(|evaluation| (evaluation, HeldOut::new(setup, evaluation)));
+    let held_out =
+        ports.evaluation.map(|evaluation| (evaluation, HeldOut::new(setup, evaluating_job(setup), evaluation)));
     let mut rank = seat.open(ports.tokens, ports.initial)?;
     let mut wish = Wish::Continue;
     let mut ending = Ending::Finished;
