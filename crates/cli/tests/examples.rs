@@ -20,7 +20,7 @@ fn examples() -> Vec<PathBuf> {
 fn run_three_steps(name: &str, arguments: &[&str]) -> (String, String) {
     let folder = std::env::temp_dir().join(format!("pleach-example-{name}-{}", std::process::id()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-    command.arg("train").args(arguments).args(["--set", "train.steps=3", "--set"]);
+    command.arg("train").args(arguments).args(["--set", "train.steps=3", "--set", "data.held_out=0.005", "--set"]);
     let output = command.arg(format!("run.folder={}", folder.display())).output().expect("the command starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (printed, told) = (text(&output.stdout), text(&output.stderr));
@@ -36,7 +36,8 @@ fn losses(printed: &str) -> Vec<f64> {
 
 /// `memory  8 arenas, together 40.9 MiB, 73.1 MiB resident at most`: the two numbers.
 fn memory(told: &str) -> (f64, Option<f64>) {
-    let line = told.lines().find(|line| line.starts_with("memory")).expect("a line about memory");
+    let line =
+        told.lines().find(|line| line.starts_with("memory") && line.contains(" MiB")).expect("a line about memory");
     let mut numbers = line
         .split_whitespace()
         .collect::<Vec<_>>()

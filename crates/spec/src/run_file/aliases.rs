@@ -46,6 +46,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("adam_eps", "train.epsilon", ""),
     ("clip_grad", "train.clip_norm", ""),
     ("data_path", "data.path", ""),
+    ("train_data_path", "data.sources", "a list of tables with path and weight"),
     ("split", "data.held_out", "the share that is not trained on"),
     ("reset_attention_mask", "data.visible", "write \"document\""),
     ("tokenizer_type", "data.tokenizer", ""),
