@@ -12,6 +12,7 @@ mod memory;
 mod progress;
 mod run_folder;
 mod train;
+mod watchdog;
 
 use std::process::ExitCode;
 

@@ -1,11 +1,12 @@
 //! `pleach train`: from arguments to a finished run.
 
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use comm::Timeouts;
 use data::{Batches, Order};
 use spec::RunConfig;
-use train::{Ending, Observer, Ports, Setup, ThreadEngine, TokenSource};
+use train::{Ending, Engine, Observer, Ports, Setup, ThreadEngine, TokenSource};
 
 use crate::arguments::TrainArguments;
 use crate::check::describe;
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 use crate::figures::grouped;
 use crate::progress::{Progress, Style};
 use crate::run_folder::RunFolder;
+use crate::watchdog::{GRACE, watch};
 use crate::{input, memory};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
@@ -59,7 +61,7 @@ fn batches(config: &RunConfig) -> Result<Batches, Failure> {
         .map_err(|error| Failure::Input(error.to_string()))
 }
 
-/// Runs on ranks that are threads of this process.
+/// Runs on ranks that are threads of this process. Where the run fails and a rank does not come back, the process ends without it.
 fn launch(
     config: &RunConfig,
     setup: &Setup,
@@ -69,5 +71,17 @@ fn launch(
     let timeouts = Timeouts { wait: Duration::from_secs_f32(config.run.timeout_seconds) };
     let engine = ThreadEngine::new(setup.mesh, timeouts);
     let ports = Ports::new(tokens, observer);
-    train::run(setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
+    std::thread::scope(|scope| {
+        let (running, watched) = channel();
+        let failure = || engine.failure().map(|(_, told)| told);
+        scope.spawn(move || {
+            if let Some(told) = watch(&watched, failure, GRACE) {
+                eprintln!("{told}");
+                std::process::exit(Failure::WORK);
+            }
+        });
+        let result = train::run(setup, &engine, ports);
+        drop(running);
+        result.map_err(|error| Failure::Work(error.to_string()))
+    })
 }

@@ -1,0 +1,9 @@
+//! A rank that fails, stalls or is told nothing ends the run for all, with an error that says where it was.
+
+mod agreement;
+mod arena;
+mod deadline;
+mod faulty_engine;
+mod panic;
+mod process;
+mod rig;
