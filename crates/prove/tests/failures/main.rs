@@ -1,5 +1,7 @@
 //! A rank that fails, stalls or is told nothing ends the run for all, with an error that says where it was.
 
+#![allow(clippy::unwrap_used)]
+
 mod agreement;
 mod arena;
 mod deadline;
