@@ -176,7 +176,7 @@ def learning_rate(train: dict, step: int) -> float:
 def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch.dtype) -> dict:
     """Trains in `dtype`; returns losses and norms per step, first gradients and last weights."""
     model, train = config["model"], config["train"]
-    params = {name: torch.nn.Parameter(values.to(dtype)) for name, values in start.items()}
+    params = {name: torch.nn.Parameter(values.to(dtype, copy=True)) for name, values in start.items()}
     # Matrices decay, norms and biases do not.
     groups = [
         {"params": [p for p in params.values() if p.dim() == 2], "weight_decay": single(train["weight_decay"])},

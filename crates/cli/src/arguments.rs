@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-const EXIT_CODES: &str = "Exit codes:
+/// What the command's exit says.
+pub const EXIT_CODES: &str = "Exit codes:
   0    done
   1    the work failed
   2    the input cannot be used: arguments, run file or text
@@ -31,6 +32,9 @@ pub enum Command {
     /// Show a run's mesh, stages and pipeline, or what one rank does in a step
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
+    /// Turn text into tokens once, for many runs
+    #[command(subcommand)]
+    Data(crate::data_command::DataCommand),
 }
 
 /// Which run is meant.
@@ -67,6 +71,28 @@ pub struct CheckArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
+    /// A second run file: say which promise the two layouts make each other
+    #[arg(value_name = "OTHER.toml")]
+    pub other: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// For whom `check` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl CheckArguments {
+    /// [`CheckArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
 }
 
 /// Arguments of `explain`.

@@ -1,27 +1,59 @@
-//! `pleach check`: the verdict on a run, and what it is.
+//! `pleach check`: the verdict on a run, and what it is; or what two runs promise each other.
 
 use spec::{RunConfig, unique_parameters};
 
-use crate::arguments::CheckArguments;
+use crate::arguments::{CheckArguments, Format};
+use crate::check_json;
+use crate::comparison;
 use crate::failure::Failure;
-use crate::figures::grouped;
+use crate::figures::{bytes, grouped};
 use crate::input;
+use crate::memory_need::{Need, Room};
+use crate::memory_table::memory_table;
+use crate::verdict::Verdict;
 
-/// Prints what the run is.
+/// Prints what the run is, or how two runs compare.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All that is wrong with a run; as JSON it is printed as well.
 pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
-    let config = input::load(&arguments.run)?;
-    print!("{}", describe(&config));
-    Ok(())
+    let outcome = match &arguments.other {
+        None => input::judged(&arguments.run).and_then(|verdict| one(&verdict, arguments.format())),
+        Some(other) => comparison::comparison(&arguments.run, other).and_then(|comparison| match arguments.format() {
+            Format::Text => Ok(comparison.to_string()),
+            Format::Json => check_json::of_comparison(&comparison),
+        }),
+    };
+    match outcome {
+        Ok(text) => {
+            print!("{text}");
+            Ok(())
+        }
+        Err(Failure::Run(problems)) => {
+            if arguments.format() == Format::Json {
+                print!("{}", check_json::of_problems(&problems)?);
+            }
+            Err(Failure::Run(problems))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn one(verdict: &Verdict, format: Format) -> Result<String, Failure> {
+    match format {
+        Format::Text => {
+            Ok(format!("{}{}\n{}", describe(&verdict.config), memory_line(verdict), memory_table(&verdict.setup)))
+        }
+        Format::Json => check_json::of_verdict(verdict),
+    }
 }
 
 /// A run in a few lines.
 pub fn describe(config: &RunConfig) -> String {
     let (model, parallelism, train) = (&config.model, &config.parallelism, &config.train);
     let tokens = train.global_batch * train.sequence_length;
-    let corpus = config.data.path.as_ref().map_or("embedded".into(), |path| path.display().to_string());
+    let paths: Vec<String> = config.data.sources.iter().map(|source| source.path.display().to_string()).collect();
+    let corpus = if paths.is_empty() { "embedded".to_string() } else { paths.join(", ") };
     format!(
         "model   {} parameters: {} layers, hidden {}, {} heads\n\
          ranks   {} = dp {} x tp {} x pp {}\n\
@@ -43,4 +75,19 @@ pub fn describe(config: &RunConfig) -> String {
         grouped(u64::from(train.steps)),
         config.run.folder.display(),
     )
+}
+
+/// How much memory a run needs, and how much there is.
+pub fn memory_line(verdict: &Verdict) -> String {
+    let need = Need::new(&verdict.setup);
+    let together = format!("{} in {} ranks together", bytes(need.together_bytes()), verdict.config.run.ranks);
+    let line = match verdict.room {
+        Room::PerRank(there) => {
+            let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);
+            format!("{} in a rank at most, {} are there; {together}", bytes(largest), bytes(there))
+        }
+        Room::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
+        Room::Unknown => together,
+    };
+    format!("memory  {line}\n")
 }

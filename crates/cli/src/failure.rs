@@ -2,26 +2,39 @@
 
 use std::process::ExitCode;
 
+use spec::Problem;
+
 /// A failure with its message.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// What the user wrote or named cannot be used.
     #[error("{0}")]
     Input(String),
+    /// All that is wrong with a run, one line each.
+    #[error("{}", lines(.0))]
+    Run(Vec<Problem>),
     /// The work itself failed.
     #[error("{0}")]
     Work(String),
+    /// Ctrl-C; everything was written.
+    #[error("{0}")]
+    Interrupted(String),
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 impl Failure {
     /// The exit code of work that failed.
-    pub const WORK: i32 = 1;
+    pub const WORK: u8 = 1;
 
-    /// 2 for the user's input, 1 for the rest. The command line's parser uses 2 too, and an interrupt ends with 130.
+    /// 2 for the user's input, 130 for an interrupt, 1 for the rest. The command line's parser uses 2 too.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Input(_) => ExitCode::from(2),
-            Failure::Work(_) => ExitCode::from(Failure::WORK as u8),
+            Failure::Input(_) | Failure::Run(_) => ExitCode::from(2),
+            Failure::Work(_) => ExitCode::from(Failure::WORK),
+            Failure::Interrupted(_) => ExitCode::from(130),
         }
     }
 }

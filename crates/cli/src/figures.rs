@@ -13,6 +13,26 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// Bytes in units of a thousand, three digits: `1.23 MB`.
+pub fn bytes(bytes: u64) -> String {
+    let units = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    let mut number = bytes as f64;
+    let mut unit = "B";
+    for larger in units {
+        // What would be rounded up to 1000 is written in the larger unit.
+        if number < 999.5 {
+            break;
+        }
+        (number, unit) = (number / 1000.0, larger);
+    }
+    match unit {
+        "B" => format!("{bytes} B"),
+        unit if number < 9.995 => format!("{number:.2} {unit}"),
+        unit if number < 99.95 => format!("{number:.1} {unit}"),
+        unit => format!("{number:.0} {unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -21,6 +41,22 @@ mod tests {
     fn digits_are_grouped_from_the_right() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_192_960, "1,192,960")] {
             assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn bytes_have_three_digits() {
+        for (number, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (9_994_999, "9.99 MB"),
+            (9_995_000, "10.0 MB"),
+            (123_456_789_000, "123 GB"),
+            (999_600_000, "1.00 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(bytes(number), text);
         }
     }
 }

@@ -1,19 +1,38 @@
-//! From arguments to a legal run and its text.
+//! From arguments to a legal run.
 
-use std::fmt::Display;
+use std::collections::BTreeMap;
+use std::path::Path;
 
-use data::{Document, Split};
-use spec::RunConfig;
+use spec::{DataSpec, Place, RunConfig};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
+use crate::machine_memory::memory_limit;
+use crate::verdict::{self, Verdict};
+
+/// The run that the arguments mean, planned and found to fit.
+///
+/// # Errors
+/// A run file that cannot be read, and all that is wrong with the run.
+pub fn judged(arguments: &RunArguments) -> Result<Verdict, Failure> {
+    let (config, places) = placed(arguments.file.as_deref(), arguments)?;
+    verdict::judge(config, &places, memory_limit()).map_err(Failure::Run)
+}
 
 /// The run that the arguments mean.
 ///
 /// # Errors
-/// A run file that cannot be read, and all that is wrong with the run, one line each.
+/// A run file that cannot be read, and all that is wrong with the run.
 pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
-    let (name, text) = match &arguments.file {
+    placed(arguments.file.as_deref(), arguments).map(|(config, _)| config)
+}
+
+/// The run of `file` with the overrides of `arguments`, and where each key was written.
+///
+/// # Errors
+/// A run file that cannot be read, and all that is wrong with the run.
+pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfig, BTreeMap<String, Place>), Failure> {
+    let (name, text) = match file {
         None => (String::new(), String::new()),
         Some(path) => {
             let name = path.display().to_string();
@@ -22,26 +41,12 @@ pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
             (name, text)
         }
     };
-    let mut config =
-        RunConfig::load(&name, &text, &arguments.overrides).map_err(|problems| Failure::Input(lines(&problems)))?;
+    let mut overrides = arguments.overrides.clone();
     if let Some(path) = &arguments.data {
-        config.data.path = Some(path.clone());
+        // Quoted as JSON quotes, which TOML reads.
+        let quoted = serde_json::Value::from(path.to_string_lossy());
+        overrides.push(format!("data.path={quoted}"));
     }
-    Ok(config)
-}
-
-fn lines(items: &[impl Display]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
-
-/// The text of a run, in its two parts.
-///
-/// # Errors
-/// Text that cannot be read.
-pub fn text(config: &RunConfig) -> Result<Split, Failure> {
-    let documents: Vec<Document> = match &config.data.path {
-        None => data::embedded(),
-        Some(path) => data::read(path).map_err(|error| Failure::Input(error.to_string()))?,
-    };
-    Ok(data::split(documents))
+    let vocabulary_of = |data: &DataSpec| data::vocabulary_of(data).map_err(|error| error.to_string());
+    RunConfig::load_with(&name, &text, &overrides, &vocabulary_of).map_err(Failure::Run)
 }

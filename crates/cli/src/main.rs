@@ -4,14 +4,25 @@
 
 mod arguments;
 mod check;
+mod check_json;
+mod comparison;
+mod cpu_time;
+mod data_command;
 mod explain;
 mod failure;
 mod figures;
 mod input;
+mod interrupt;
+mod machine_memory;
 mod memory;
+mod memory_need;
+mod memory_table;
 mod progress;
+mod rates;
 mod run_folder;
+mod text;
 mod train;
+mod verdict;
 mod watchdog;
 
 use std::process::ExitCode;
@@ -24,6 +35,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
+        Command::Data(arguments) => data_command::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
     };
     match outcome {

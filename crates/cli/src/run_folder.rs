@@ -26,6 +26,16 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// The place of the weights after the last step: `weights.safetensors`.
+    pub fn weights(&self) -> PathBuf {
+        self.path.join("weights.safetensors")
+    }
+
+    /// What it holds after a run.
+    pub fn contents(&self) -> String {
+        format!("{}: run.toml, metrics.jsonl, weights.safetensors", self.path.display())
+    }
+
     /// The empty file `metrics.jsonl`: one object per step.
     ///
     /// # Errors

@@ -24,14 +24,20 @@ fn folder(name: &str) -> PathBuf {
 
 #[test]
 fn check_says_what_a_legal_run_is() {
-    let output = pleach(&["check"]);
+    let output = pleach(&["check", "--set", "run.rank_memory_bytes=20000000"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(
         stdout(&output),
         "model   1,239,040 parameters: 6 layers, hidden 128, 4 heads\n\
          ranks   8 = dp 2 x tp 2 x pp 2\n\
          step    2,048 tokens: 16 sequences of 128, 4 microbatches of 2 per replica\n\
-         run     300 steps on embedded text, results in runs/latest\n"
+         run     300 steps on embedded text, results in runs/latest\n\
+         memory  12.3 MB in a rank at most, 20.0 MB are there; 85.9 MB in 8 ranks together\n\
+         \n\
+         bytes of one rank\n\
+         stage  layers  ranks  parameters  gradients  optimizer  constants  batches  activations  transfers  scratch      all\n    \
+             0     0-2      4     1.41 MB    1.41 MB    1.41 MB      192 B  10.2 kB      7.57 MB     262 kB   262 kB  12.3 MB\n    \
+             1     3-5      4     1.38 MB    1.38 MB    1.38 MB      192 B  5.12 kB      4.41 MB     262 kB   332 kB  9.14 MB\n"
     );
 }
 
@@ -51,6 +57,71 @@ fn check_says_everything_that_is_wrong_and_exits_with_2() {
          {name}:4:1: train.steps = 0 is too few; at least 1 would do\n"
     );
     assert_eq!(stderr(&output), expected);
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn memory_that_does_not_fit_is_refused_with_changes_that_would_do() {
+    let refused = |bytes: &str, more: &str| {
+        let output = pleach(&["check", "--set", &format!("run.rank_memory_bytes={bytes}"), "--set", more]);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(stdout(&output), "");
+        stderr(&output)
+    };
+    let said = refused("8000000", "run.folder=anywhere");
+    assert!(
+        said.starts_with("--set run.rank_memory_bytes=8000000: run.rank_memory_bytes = 8000000 is less than the "),
+        "{said}"
+    );
+    assert!(said.ends_with("parallelism.recompute = \"full\" (needs 7.72 MB) would do\n"), "{said}");
+    let said = refused("4000000", "run.folder=anywhere");
+    let together = "parallelism.recompute = \"full\", parallelism.tp = 4 and parallelism.microbatch_size = 1 together";
+    assert!(said.contains(together), "{said}");
+    assert!(refused("1000", "run.folder=anywhere").ends_with("try a smaller model\n"));
+    // More than any machine has.
+    let huge = ["run.ranks=1", "model.num_layers=400", "model.hidden=16384", "model.num_heads=128"];
+    let arguments: Vec<&str> = ["check"].into_iter().chain(huge.iter().flat_map(|set| ["--set", set])).collect();
+    let output = pleach(&arguments);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).starts_with("memory does not fit: all ranks (1) need "), "{}", stderr(&output));
+}
+
+#[test]
+fn check_speaks_json() {
+    let parsed = |output: &Output| -> serde_json::Value {
+        assert_eq!(stdout(output).lines().count(), 1);
+        serde_json::from_str(&stdout(output)).expect("JSON")
+    };
+    let legal = parsed(&pleach(&["check", "--json"]));
+    assert_eq!((&legal["legal"], &legal["parameters"]), (&true.into(), &1_239_040.into()));
+    let stages = legal["stages"].as_array().expect("stages");
+    let sum: u64 = stages[0]["bytes"].as_object().expect("bytes").values().filter_map(serde_json::Value::as_u64).sum();
+    assert_eq!((stages.len(), Some(sum)), (2, stages[0]["rank_bytes"].as_u64()));
+
+    let refused = pleach(&["check", "--json", "--set", "train.steps=0"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let problem = &parsed(&refused)["problems"][0];
+    assert_eq!((&problem["key"], &problem["value"]), (&"train.steps".into(), &"0".into()));
+    assert_eq!(problem["remedy"], "at least 1 would do");
+}
+
+#[test]
+fn check_of_two_names_their_class() {
+    let folder = folder("two");
+    let [first, second] = ["first.toml", "second.toml"].map(|name| folder.join(name).display().to_string());
+    std::fs::write(&first, "[parallelism]\ndp = 4\n").expect("a file");
+    std::fs::write(&second, "[parallelism]\ndp = 2\npp = 1\n").expect("a file");
+    let output = pleach(&["check", &first, &second]);
+    let expected = format!(
+        "{first} and {second}: other order\n\
+         sums over sequences are grouped differently: losses and weights agree within the bound of docs/numerics.md\n  \
+         parallelism.dp  4 | 2\n  \
+         parallelism.pp  2 | 1\n"
+    );
+    assert_eq!((stdout(&output), output.status.code()), (expected, Some(0)));
+    let json = pleach(&["check", &first, &second, "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    assert_eq!((&value["class"], &value["differences"]["parallelism.dp"][1]), (&"other order".into(), &"2".into()));
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 

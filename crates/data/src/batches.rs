@@ -1,9 +1,14 @@
 //! Which tokens a sequence of a step has.
 
 use philox::Permutation;
+use spec::Visible;
 
 use crate::corpus::Corpus;
 use crate::error::DataError;
+use crate::mixture::{Mixture, Shares};
+
+/// The label of a place that has no target.
+pub const NO_TARGET: i32 = -100;
 
 /// The order in which windows of the text become sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,68 +18,102 @@ pub enum Order {
         /// Seed of the run.
         seed: u64,
     },
-    /// From beginning to end: for evaluation.
+    /// From beginning to end, corpus after corpus, whatever their weights: for evaluation.
     AsWritten,
 }
 
 /// Sequences as a pure function of (step, sequence within the step).
 ///
-/// The text is cut into windows that overlap by one token: window `w` has the tokens `w S ..= w S + S`, the first `S` as inputs and the
-/// last `S` as their targets, so every token but the first is a target exactly once per epoch. What is left at the end of the
-/// text and shorter than a window is not used.
+/// The text of each corpus is cut into windows that overlap by one token: window `w` has the tokens `w S ..= w S + S`, the first `S` as
+/// inputs and the last `S` as their targets, so every token but the first is a target exactly once per epoch. What is left at the
+/// end of a corpus and shorter than a window is not used. Documents follow one another without a gap: a window may begin in the middle of one and hold
+/// several; [`Visible`] says whether they see each other.
 #[derive(Clone, Debug)]
 pub struct Batches {
-    corpus: Corpus,
+    mixture: Mixture,
+    shares: Shares,
     order: Order,
     sequence_length: usize,
     global_batch: u64,
-    num_windows: u64,
+    /// Windows of each corpus.
+    num_windows: Vec<u64>,
+}
+
+/// A window: the corpus and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Place of the corpus in its mixture.
+    pub corpus: usize,
+    /// Number of the window in the corpus.
+    pub number: u64,
 }
 
 impl Batches {
-    /// Sequences of `sequence_length` tokens from `corpus`, `global_batch` per step. `part` names the corpus in messages.
+    /// Sequences of `sequence_length` tokens from `text`, `global_batch` per step. `part` names the text in messages.
     ///
     /// # Errors
     /// Less text than one window, or a token outside `vocabulary`.
     pub fn new(
-        corpus: Corpus,
+        text: impl Into<Mixture>,
         part: &'static str,
         train: &spec::TrainSpec,
         vocabulary: usize,
         order: Order,
     ) -> Result<Batches, DataError> {
-        let sequence_length = train.sequence_length;
-        let tokens = corpus.len();
-        if sequence_length == 0 || tokens <= sequence_length {
-            return Err(DataError::TooShort { part, tokens, sequence_length });
+        let (mixture, sequence_length) = (text.into(), train.sequence_length);
+        let mut num_windows = Vec::with_capacity(mixture.ingredients.len());
+        for ingredient in &mixture.ingredients {
+            let tokens = ingredient.corpus.len();
+            if sequence_length == 0 || tokens <= sequence_length {
+                let source = ingredient.name.clone();
+                return Err(DataError::TooShort { part, source_name: source, tokens, sequence_length });
+            }
+            ingredient.corpus.check_vocabulary(vocabulary)?;
+            num_windows.push(((tokens - 1) / sequence_length) as u64);
         }
-        corpus.check_vocabulary(vocabulary)?;
-        let num_windows = ((tokens - 1) / sequence_length) as u64;
-        Ok(Batches { corpus, order, sequence_length, global_batch: train.global_batch as u64, num_windows })
+        if num_windows.is_empty() {
+            return Err(DataError::TooShort { part, source_name: String::new(), tokens: 0, sequence_length });
+        }
+        let shares = Shares::new(mixture.ingredients.iter().map(|ingredient| ingredient.weight));
+        let global_batch = train.global_batch as u64;
+        Ok(Batches { mixture, shares, order, sequence_length, global_batch, num_windows })
     }
 
-    /// Sequences of one epoch.
+    /// Sequences of one epoch of every corpus together.
     pub fn num_windows(&self) -> u64 {
-        self.num_windows
+        self.num_windows.iter().sum()
     }
 
-    /// The text.
-    pub fn corpus(&self) -> &Corpus {
-        &self.corpus
+    /// The text, of all sources.
+    pub fn corpus(&self) -> &Mixture {
+        &self.mixture
     }
 
     /// The window of sequence `sequence` of `step`, both counted from 0.
-    pub fn window(&self, step: u32, sequence: u64) -> u64 {
+    pub fn window(&self, step: u32, sequence: u64) -> Window {
         let index = u64::from(step) * self.global_batch + sequence;
-        let (epoch, position) = (index / self.num_windows, index % self.num_windows);
         match self.order {
-            Order::Shuffled { seed } => Permutation::new(seed, epoch, self.num_windows).get(position),
-            Order::AsWritten => position,
+            Order::Shuffled { seed } => {
+                let (corpus, index) = self.shares.get(index);
+                let len = self.num_windows[corpus];
+                let number = Permutation::new(seed, index / len, len).get(index % len);
+                Window { corpus, number }
+            }
+            Order::AsWritten => {
+                let mut number = index % self.num_windows();
+                let mut corpus = 0;
+                while number >= self.num_windows[corpus] {
+                    number -= self.num_windows[corpus];
+                    corpus += 1;
+                }
+                Window { corpus, number }
+            }
         }
     }
 
-    /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each; `positions[S]`, `0..S`; `visible[2 S]`, for each token the
-    /// first key that it sees and the one behind the last, which are its own past and itself.
+    /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each, or [`NO_TARGET`] behind a document that sees only itself;
+    /// `positions[S]`, `0..S`; `visible[2 S]`, for each token the first key that it sees and the one behind the last, which is
+    /// the token itself.
     ///
     /// # Panics
     /// When a slice has another length.
@@ -90,19 +129,38 @@ impl Batches {
         let length = self.sequence_length;
         let lengths = [tokens.len(), labels.len(), positions.len(), visible.len()];
         assert!(lengths == [length, length, length, 2 * length], "a sequence has {length} tokens, not {lengths:?}");
-        let start = self.window(step, sequence) as usize * length;
-        let window = &self.corpus.tokens()[start..=start + length];
-        for (token, byte) in tokens.iter_mut().zip(&window[..length]) {
-            *token = i32::from(*byte);
-        }
-        for (label, byte) in labels.iter_mut().zip(&window[1..]) {
-            *label = i32::from(*byte);
-        }
+        let window = self.window(step, sequence);
+        let corpus = &self.mixture.ingredients[window.corpus].corpus;
+        let start = window.number as usize * length;
+        corpus.read(start, tokens);
+        corpus.read(start + 1, labels);
         // A sequence length is below 2^31 wherever it is read.
         for (index, (position, seen)) in positions.iter_mut().zip(visible.chunks_exact_mut(2)).enumerate() {
             *position = index as i32;
             seen[0] = 0;
             seen[1] = index as i32 + 1;
         }
+        match self.mixture.visible {
+            Visible::Past => {}
+            Visible::Document => separate_documents(corpus, start, labels, visible),
+        }
+    }
+}
+
+/// Lets each token of the window from `start` see its own document only, and takes the target of each document's last token away.
+fn separate_documents(corpus: &Corpus, start: usize, labels: &mut [i32], visible: &mut [i32]) {
+    let length = labels.len();
+    let mut document = corpus.document_of(start);
+    let mut index = 0;
+    while index < length {
+        let range = corpus.document_range(document);
+        let first = range.start.saturating_sub(start);
+        let behind = (range.end - start).min(length);
+        visible[2 * index..2 * behind].chunks_exact_mut(2).for_each(|seen| seen[0] = first as i32);
+        if range.end - start <= length {
+            labels[behind - 1] = NO_TARGET;
+        }
+        index = behind;
+        document += 1;
     }
 }

@@ -1,62 +1,171 @@
-//! Text as documents, and as one row of tokens.
+//! Text as documents, and as rows of tokens.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use crate::error::DataError;
+use crate::tokenizer::Tokenizer;
+use crate::tokens::{TokenType, Tokens};
 
 /// One text with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Name for messages: a path.
+    /// Name for messages: a path, with the line behind it for lines of JSON.
     pub name: String,
     /// The text.
     pub text: String,
 }
 
-/// Documents, one after another, as tokens. A token is a byte.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Where documents have their names from.
+#[derive(Clone, Debug)]
+enum Names {
+    /// One per document of the row.
+    Given(std::sync::Arc<[String]>),
+    /// Documents of a token file have numbers, counted from 0.
+    Numbers(PathBuf),
+}
+
+/// A document's tokens within the row, and its number there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Extent {
+    range: Range<usize>,
+    number: usize,
+}
+
+/// Documents, one after another, as tokens: all documents of a row of tokens, or some of them.
+#[derive(Clone, Debug)]
 pub struct Corpus {
-    tokens: Vec<u8>,
-    documents: Vec<(String, Range<usize>)>,
+    tokens: Tokens,
+    names: Names,
+    extents: Vec<Extent>,
+    /// Tokens of the corpus before each extent, and behind the last.
+    starts: Vec<usize>,
 }
 
 impl Corpus {
-    /// The corpus of these documents, in their order; those without text are left out.
-    pub fn new(documents: impl IntoIterator<Item = Document>) -> Corpus {
-        let mut corpus = Corpus::default();
-        for document in documents.into_iter().filter(|document| !document.text.is_empty()) {
-            let start = corpus.tokens.len();
-            corpus.tokens.extend_from_slice(document.text.as_bytes());
-            corpus.documents.push((document.name, start..corpus.tokens.len()));
+    /// The corpus of these documents, in their order; those without tokens are left out.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn new(documents: &[Document], tokenizer: &Tokenizer) -> Result<Corpus, DataError> {
+        let token_type = TokenType::of_vocabulary(tokenizer.vocabulary());
+        let (mut row, mut behind, mut ranges) = (Vec::new(), 0, Vec::new());
+        for document in documents {
+            let tokens = tokenizer.encode_document(document)?;
+            tokens.iter().for_each(|token| token_type.encode(*token, &mut row));
+            ranges.push(behind..behind + tokens.len());
+            behind += tokens.len();
         }
-        corpus
+        let names = documents.iter().map(|document| document.name.clone());
+        Ok(Corpus::of(Tokens::owned(row, token_type), Names::Given(names.collect()), ranges))
     }
 
-    /// All tokens.
-    pub fn tokens(&self) -> &[u8] {
-        &self.tokens
+    /// The documents of the file `path`, at `ranges` of its tokens; those without tokens are left out.
+    pub(crate) fn of_file(path: PathBuf, tokens: Tokens, ranges: Vec<Range<usize>>) -> Corpus {
+        Corpus::of(tokens, Names::Numbers(path), ranges)
+    }
+
+    fn of(tokens: Tokens, names: Names, ranges: Vec<Range<usize>>) -> Corpus {
+        let extents = ranges.into_iter().enumerate().map(|(number, range)| Extent { range, number });
+        let empty = Corpus { tokens, names, extents: vec![], starts: vec![0] };
+        empty.with(extents.filter(|extent| !extent.range.is_empty()).collect())
+    }
+
+    fn with(&self, extents: Vec<Extent>) -> Corpus {
+        let mut starts = Vec::with_capacity(extents.len() + 1);
+        let mut behind = 0;
+        starts.push(0);
+        for extent in &extents {
+            behind += extent.range.len();
+            starts.push(behind);
+        }
+        Corpus { tokens: self.tokens.clone(), names: self.names.clone(), extents, starts }
+    }
+
+    /// The documents whose place in this corpus `holds` for.
+    pub fn select(&self, holds: impl Fn(usize) -> bool) -> Corpus {
+        let extents = self.extents.iter().enumerate().filter(|(index, _)| holds(*index));
+        self.with(extents.map(|(_, extent)| extent.clone()).collect())
+    }
+
+    /// The tokens before `at` and those from there on. A document in which `at` lies is in both, in two parts.
+    pub fn cut(&self, at: usize) -> [Corpus; 2] {
+        let (mut head, mut tail) = (Vec::new(), Vec::new());
+        for (extent, start) in self.extents.iter().zip(&self.starts) {
+            let middle = extent.range.start + at.saturating_sub(*start).min(extent.range.len());
+            head.push(Extent { range: extent.range.start..middle, number: extent.number });
+            tail.push(Extent { range: middle..extent.range.end, number: extent.number });
+        }
+        [head, tail].map(|mut part| {
+            part.retain(|extent| !extent.range.is_empty());
+            self.with(part)
+        })
     }
 
     /// Number of tokens.
     pub fn len(&self) -> usize {
-        self.tokens.len()
+        self.starts.last().copied().unwrap_or_default()
     }
 
     /// Whether there is no text.
     pub fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
+        self.len() == 0
     }
 
-    /// Names of the documents and where their tokens are, in order.
-    pub fn documents(&self) -> &[(String, Range<usize>)] {
-        &self.documents
+    /// Number of documents.
+    pub fn num_documents(&self) -> usize {
+        self.extents.len()
     }
 
-    /// The document that token `index` belongs to, and its offset there.
-    pub fn locate(&self, index: usize) -> Option<(&str, usize)> {
-        let document = self.documents.partition_point(|(_, range)| range.end <= index);
-        let (name, range) = self.documents.get(document)?;
-        Some((name, index.checked_sub(range.start)?))
+    /// Number of tokens of document `index`.
+    pub fn document_len(&self, index: usize) -> usize {
+        self.extents[index].range.len()
+    }
+
+    /// Name of document `index`.
+    pub fn document_name(&self, index: usize) -> String {
+        let number = self.extents[index].number;
+        match &self.names {
+            Names::Given(names) => names[number].clone(),
+            Names::Numbers(path) => format!("document {number} of {}", path.display()),
+        }
+    }
+
+    /// The tokens of document `index`.
+    pub fn document_tokens(&self, index: usize) -> impl Iterator<Item = i64> + '_ {
+        self.tokens.iter(self.extents[index].range.clone())
+    }
+
+    /// The document that token `index` belongs to; one binary search.
+    pub fn document_of(&self, index: usize) -> usize {
+        self.starts.partition_point(|start| *start <= index) - 1
+    }
+
+    /// The tokens of the corpus that document `index` has.
+    pub fn document_range(&self, index: usize) -> Range<usize> {
+        self.starts[index]..self.starts[index + 1]
+    }
+
+    /// Fills `tokens` with those from `start` on.
+    ///
+    /// # Panics
+    /// Where the corpus ends earlier.
+    pub fn read(&self, start: usize, tokens: &mut [i32]) {
+        assert!(start + tokens.len() <= self.len(), "{} tokens from {start} of {}", tokens.len(), self.len());
+        let mut filled = 0;
+        let mut document = self.document_of(start);
+        while filled < tokens.len() {
+            let extent = &self.extents[document].range;
+            let first = extent.start + (start + filled - self.starts[document]);
+            let count = (extent.end - first).min(tokens.len() - filled);
+            let places = tokens[filled..filled + count].iter_mut();
+            for (place, token) in places.zip(self.tokens.iter(first..first + count)) {
+                // Tokens are below the vocabulary, which is below 2^31.
+                *place = token as i32;
+            }
+            filled += count;
+            document += 1;
+        }
     }
 
     /// Whether a model of `vocabulary` tokens knows every token.
@@ -64,9 +173,29 @@ impl Corpus {
     /// # Errors
     /// The first token that it does not, with its document and offset.
     pub fn check_vocabulary(&self, vocabulary: usize) -> Result<(), DataError> {
-        let Some(index) = self.tokens.iter().position(|token| usize::from(*token) >= vocabulary) else { return Ok(()) };
-        let (document, offset) = self.locate(index).unwrap_or(("the corpus", index));
-        let token = usize::from(self.tokens[index]);
-        Err(DataError::OutsideVocabulary { token, document: document.into(), offset, vocabulary })
+        for (index, extent) in self.extents.iter().enumerate() {
+            if let Some((at, token)) = self.tokens.first_outside(extent.range.clone(), vocabulary) {
+                let (document, offset) = (self.document_name(index), at - extent.range.start);
+                let place = match &self.names {
+                    Names::Given(_) => format!("token {offset} of {document}"),
+                    Names::Numbers(_) => {
+                        format!("token {offset} of {document} (byte {})", self.tokens.offset_bytes(at))
+                    }
+                };
+                return Err(DataError::outside_vocabulary(token, place, vocabulary));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PartialEq for Corpus {
+    /// Whether they have the same documents with the same tokens, wherever these are stored.
+    fn eq(&self, other: &Corpus) -> bool {
+        self.starts == other.starts
+            && (0..self.num_documents()).all(|index| {
+                self.document_name(index) == other.document_name(index)
+                    && self.document_tokens(index).eq(other.document_tokens(index))
+            })
     }
 }

@@ -2,15 +2,25 @@
 
 use std::path::PathBuf;
 
+use crate::file_problem::FileProblem;
+
 /// What is wrong with a corpus, with what would put it right.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// There is no text.
-    #[error("{} holds no text; name a text file, or a folder with text files", .0.display())]
+    #[error("{} holds no text; name a text file, or a folder with text files (*.txt, *.md, *.jsonl or sources)", .0.display())]
     Empty(PathBuf),
     /// A file or folder cannot be read.
     #[error("{} cannot be read: {reason}", .path.display())]
     Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("{} cannot be written: {reason}", .path.display())]
+    Unwritable {
         /// The file.
         path: PathBuf,
         /// What the system says.
@@ -24,26 +34,98 @@ pub enum DataError {
         /// First byte that is not.
         offset: usize,
     },
+    /// A line of JSON lines is no object with a text.
+    #[error("{}:{line} (byte {offset}) {problem}; each line is an object such as {{\"text\": \"...\"}}", .path.display())]
+    NotJsonLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// Where the line begins, or where in it the JSON ends.
+        offset: usize,
+        /// What is wrong, as the rest of a sentence.
+        problem: String,
+    },
     /// The text is shorter than a sequence and its next token.
-    #[error("the {part} text has {tokens} tokens, but train.sequence_length = {sequence_length} needs {}; give more text or shorter sequences", .sequence_length + 1)]
+    #[error(
+        "the {part} text{}{source_name} has {tokens} tokens, but train.sequence_length = {sequence_length} needs {}; give more text or shorter sequences",
+        if .source_name.is_empty() { "" } else { " of " }, .sequence_length + 1
+    )]
     TooShort {
         /// Which part of the corpus.
         part: &'static str,
+        /// Which source; empty where there is one alone.
+        source_name: String,
         /// What there is.
         tokens: usize,
         /// Tokens of a sequence.
         sequence_length: usize,
     },
     /// A token that the model does not know.
-    #[error("token {token} at byte {offset} of {document} is outside model.vocabulary = {vocabulary}; at least {} would do", .token + 1)]
+    #[error("token {token} is {place}: outside model.vocabulary = {vocabulary}; at least {} would do", .token + 1)]
     OutsideVocabulary {
         /// The token.
-        token: usize,
-        /// Name of the document.
-        document: String,
-        /// Offset within the document.
-        offset: usize,
+        token: i64,
+        /// Where it is: its offset within its document, the document's name, the byte within the file.
+        place: String,
         /// Tokens that the model knows.
         vocabulary: usize,
     },
+    /// A token that no model knows.
+    #[error("token {token} is {place}: no vocabulary has negative tokens; make the file anew")]
+    NegativeToken {
+        /// The token.
+        token: i64,
+        /// Where it is.
+        place: String,
+    },
+    /// A token file is not what it says.
+    #[error("{}: {problem}", .path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: FileProblem,
+    },
+    /// A tokenizer cannot be made or read.
+    #[error("the tokenizer {name} cannot be used: {reason}")]
+    BadTokenizer {
+        /// What it is called.
+        name: String,
+        /// What the library says.
+        reason: String,
+    },
+    /// A text that a tokenizer cannot write.
+    #[error("{document} cannot be written in the tokens of {tokenizer}: {reason}")]
+    NotEncoded {
+        /// Name of the document.
+        document: String,
+        /// What the tokenizer is called.
+        tokenizer: String,
+        /// What the library says.
+        reason: String,
+    },
+    /// Sources that do not go together.
+    #[error("the tokenizer {found} is not that of the run, {expected}; {remedy}")]
+    OtherTokenizer {
+        /// That of a source, with its file.
+        found: String,
+        /// That of the run.
+        expected: String,
+        /// What would do.
+        remedy: &'static str,
+    },
+    /// `of the token files` is asked for where no source has a tokenizer.
+    #[error("no source names its tokenizer: only *.tokens files do; give data.tokenizer")]
+    NoTokenizer,
+}
+
+impl DataError {
+    /// `token` at `place` is not below `vocabulary`.
+    pub(crate) fn outside_vocabulary(token: i64, place: String, vocabulary: usize) -> DataError {
+        match token {
+            ..0 => DataError::NegativeToken { token, place },
+            0.. => DataError::OutsideVocabulary { token, place, vocabulary },
+        }
+    }
 }

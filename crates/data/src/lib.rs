@@ -1,21 +1,43 @@
 //! Text in, tokens of every sequence of every step out.
 //!
-//! A [`Corpus`] is text as documents; [`Batches`] answers which tokens sequence `n` of step `s` has. The answer is a function of
-//! (seed, step, sequence) alone: it knows neither ranks nor microbatches, so no layout changes the order of the data, and
-//! a run that continues at step `s` needs no other state than `s`.
+//! A [`Dataset`] is what a run reads: sources of text or of tokens, a [`Tokenizer`], and two parts of which one is held out. A [`Corpus`] is text as
+//! documents of tokens, in memory or in a mapped file; [`Batches`] answers which tokens sequence `n` of step `s` has. The answer is
+//! a function of (seed, step, sequence) alone: it knows neither ranks nor microbatches, so no layout changes the order of
+//! the data, and a run that continues at step `s` needs no other state than `s`.
+//!
+//! A source may be a text file, JSON lines, a folder of them ([`read`]), a token file ([`TokenFile`]), or a pair of
+//! Megatron-LM ([`megatron`]). Everything in them is verified when they are opened.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod baselines;
 mod batches;
 mod corpus;
+mod dataset;
 mod embedded;
 mod error;
+mod fields;
+mod file_problem;
+mod json_lines;
+pub mod megatron;
+mod memory_map;
+mod mixture;
 mod read;
 mod split;
+mod token_file;
+mod tokenizer;
+mod tokens;
 
-pub use batches::{Batches, Order};
+pub use baselines::{Baselines, OrderTwo, gzip_bits_per_byte};
+pub use batches::{Batches, NO_TARGET, Order, Window};
 pub use corpus::{Corpus, Document};
+pub use dataset::{Dataset, vocabulary_of};
 pub use embedded::{DOCUMENT_MARK, embedded};
 pub use error::DataError;
+pub use file_problem::FileProblem;
+pub use mixture::{Ingredient, Mixture, Shares};
 pub use read::read;
-pub use split::{Split, split};
+pub use split::{Split, split, split_tokens};
+pub use token_file::{TokenFile, TokenFileWriter};
+pub use tokenizer::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
+pub use tokens::{TokenType, Tokens};

@@ -5,8 +5,17 @@ use std::path::{Path, PathBuf};
 
 use crate::corpus::Document;
 use crate::error::DataError;
+use crate::json_lines;
 
-/// The file at `path`, or every file in the folder `path` and below, sorted by path; hidden files and folders are left out.
+/// Endings of the files that are read from a folder; one that is named itself may end as it likes.
+const TEXT_ENDINGS: &[&str] = &[
+    "txt", "text", "md", "rst", "tex", "org", "adoc", "jsonl", "ndjson", "rs", "py", "c", "h", "cc", "cpp", "hpp",
+    "cu", "cuh", "go", "java", "kt", "swift", "js", "ts", "rb", "sh", "pl", "lua", "hs", "ml", "scala", "jl", "r",
+    "sql", "html", "css", "toml", "yaml", "yml", "xml",
+];
+
+/// The file at `path`, or every text file in the folder `path` and below, sorted by path; hidden files and folders are left out. A file is a
+/// document; of JSON lines (`*.jsonl`, `*.ndjson`) every line is one.
 ///
 /// # Errors
 /// What cannot be read, is not UTF-8, or holds nothing.
@@ -17,12 +26,21 @@ pub fn read(path: &Path) -> Result<Vec<Document>, DataError> {
         let bytes = fs::read(&file).map_err(|reason| DataError::Unreadable { path: file.clone(), reason })?;
         let text = String::from_utf8(bytes)
             .map_err(|error| DataError::NotUtf8 { path: file.clone(), offset: error.utf8_error().valid_up_to() })?;
-        documents.push(Document { name: file.display().to_string(), text });
+        if ends_with_one_of(&file, &["jsonl", "ndjson"]) {
+            documents.extend(json_lines::documents(&file, &text)?);
+        } else {
+            // A byte order mark is no text.
+            let text = text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text);
+            documents.push(Document { name: file.display().to_string(), text });
+        }
     }
-    if documents.iter().all(|document| document.text.is_empty()) {
-        return Err(DataError::Empty(path.to_path_buf()));
-    }
-    Ok(documents)
+    documents.retain(|document| !document.text.is_empty());
+    if documents.is_empty() { Err(DataError::Empty(path.to_path_buf())) } else { Ok(documents) }
+}
+
+fn ends_with_one_of(file: &Path, endings: &[&str]) -> bool {
+    let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    ending.is_some_and(|ending| endings.contains(&ending.as_str()))
 }
 
 fn files_below(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
@@ -39,7 +57,7 @@ fn files_below(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
             let kind = entry.file_type().map_err(unreadable)?;
             if kind.is_dir() {
                 folders.push(entry.path());
-            } else if kind.is_file() {
+            } else if kind.is_file() && ends_with_one_of(&entry.path(), TEXT_ENDINGS) {
                 files.push(entry.path());
             }
         }

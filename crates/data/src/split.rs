@@ -1,63 +1,92 @@
-//! The part of a corpus that is held out, to measure on text that was never seen.
+//! The part of a text that is held out, to measure on text that was never seen.
 
 use philox::Permutation;
 
 use crate::corpus::{Corpus, Document};
 
-/// Share of the text that is held out, at most.
-const HELD_OUT_SHARE: f64 = 0.1;
 /// The split is the same for every run of a corpus, so that losses of different seeds compare.
 const SPLIT_SEED: u64 = 0;
 
-/// A corpus in two parts.
+/// A text in two parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Split {
+pub struct Split<T> {
     /// To train on.
-    pub train: Corpus,
-    /// Never trained on. Empty only where the corpus is a single line.
-    pub held_out: Corpus,
+    pub train: T,
+    /// Never trained on. Empty only where nothing is to be held out, or the text cannot be parted.
+    pub held_out: T,
 }
 
-/// Splits by whole documents, so that nothing held out has its beginning in the training text; a corpus of one document is cut at the end of a
-/// line instead. At most a tenth is held out, or the shortest document if that is longer than a tenth.
-pub fn split(documents: Vec<Document>) -> Split {
+/// Splits by whole documents, so that nothing held out has its beginning in the training text; a single document is cut at the end of a
+/// line instead. At most `share` of the bytes are held out, or the shortest document if that is longer; nothing where `share` is 0.
+pub fn split(documents: Vec<Document>, share: f32) -> Split<Vec<Document>> {
     let documents: Vec<Document> = documents.into_iter().filter(|document| !document.text.is_empty()).collect();
     if let [document] = documents.as_slice() {
-        return cut(document);
+        return cut(document, share);
     }
-    let limit = (documents.iter().map(|document| document.text.len()).sum::<usize>() as f64 * HELD_OUT_SHARE) as usize;
-    let is_held_out = choose(&documents, limit);
-    let (mut train, mut held_out) = (Vec::new(), Vec::new());
+    let lengths: Vec<usize> = documents.iter().map(|document| document.text.len()).collect();
+    let is_held_out = choose(&lengths, share);
+    let mut parts = Split { train: vec![], held_out: vec![] };
     for (document, out) in documents.into_iter().zip(is_held_out) {
-        if out { held_out.push(document) } else { train.push(document) }
+        let part = if out { &mut parts.held_out } else { &mut parts.train };
+        part.push(document);
     }
-    Split { train: Corpus::new(train), held_out: Corpus::new(held_out) }
+    parts
 }
 
-fn choose(documents: &[Document], limit: usize) -> Vec<bool> {
-    let mut is_held_out = vec![false; documents.len()];
-    let order = Permutation::new(SPLIT_SEED, 0, documents.len() as u64);
+/// Splits what has become tokens already: the same rule, with tokens for bytes; a single document is cut between two tokens.
+pub fn split_tokens(corpus: &Corpus, share: f32) -> Split<Corpus> {
+    if corpus.num_documents() == 1 {
+        let [train, held_out] = corpus.cut(kept(corpus.len(), share));
+        return Split { train, held_out };
+    }
+    let lengths: Vec<usize> = (0..corpus.num_documents()).map(|index| corpus.document_len(index)).collect();
+    let is_held_out = choose(&lengths, share);
+    Split { train: corpus.select(|index| !is_held_out[index]), held_out: corpus.select(|index| is_held_out[index]) }
+}
+
+/// How much of `len` is left where `share` is held out.
+fn kept(len: usize, share: f32) -> usize {
+    (len as f64 * (1.0 - share_of(share))) as usize
+}
+
+/// The share as it was written: 0.1 in 32 bits is a little more than a tenth.
+fn share_of(share: f32) -> f64 {
+    share.to_string().parse().unwrap_or(f64::from(share))
+}
+
+fn choose(lengths: &[usize], share: f32) -> Vec<bool> {
+    let mut is_held_out = vec![false; lengths.len()];
+    if share == 0.0 || lengths.is_empty() {
+        return is_held_out;
+    }
+    let limit = (lengths.iter().sum::<usize>() as f64 * share_of(share)) as usize;
+    let order = Permutation::new(SPLIT_SEED, 0, lengths.len() as u64);
     let mut held_out = 0;
     for position in 0..order.len() {
         let index = order.get(position) as usize;
-        let len = documents[index].text.len();
-        if held_out + len <= limit {
-            held_out += len;
+        if held_out + lengths[index] <= limit {
+            held_out += lengths[index];
             is_held_out[index] = true;
         }
     }
     if held_out == 0 {
-        let shortest = (0..documents.len()).min_by_key(|index| documents[*index].text.len());
+        let shortest = (0..lengths.len()).min_by_key(|index| lengths[*index]);
         shortest.into_iter().for_each(|index| is_held_out[index] = true);
     }
     is_held_out
 }
 
-fn cut(document: &Document) -> Split {
-    let aim = (document.text.len() as f64 * (1.0 - HELD_OUT_SHARE)) as usize;
+fn cut(document: &Document, share: f32) -> Split<Vec<Document>> {
+    if share == 0.0 {
+        return Split { train: vec![document.clone()], held_out: vec![] };
+    }
+    let aim = kept(document.text.len(), share);
     let line_ends = document.text.match_indices('\n').map(|(index, _)| index + 1);
     let at = line_ends.filter(|end| *end < document.text.len()).min_by_key(|end| end.abs_diff(aim));
     let (head, tail) = document.text.split_at(at.unwrap_or(document.text.len()));
-    let part = |text: &str| Corpus::new([Document { name: document.name.clone(), text: text.into() }]);
+    let part = |text: &str| -> Vec<Document> {
+        let document = Document { name: document.name.clone(), text: text.into() };
+        if text.is_empty() { vec![] } else { vec![document] }
+    };
     Split { train: part(head), held_out: part(tail) }
 }

@@ -39,9 +39,11 @@ impl Operands {
 }
 
 impl AttentionShape {
-    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask.
-    pub fn causal_multiply_adds(&self) -> u64 {
-        let pairs = self.sequences as u64 * triangle(self.sequence_length as u64);
+    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, the queries being the last of `keys` tokens.
+    pub fn causal_multiply_adds(&self, keys: usize) -> u64 {
+        let before = (keys / self.sequences).saturating_sub(self.sequence_length);
+        let length = self.sequence_length as u64;
+        let pairs = self.sequences as u64 * (triangle(length) + before as u64 * length);
         pairs * self.heads as u64 * self.head_dim as u64
     }
 }
@@ -67,8 +69,8 @@ impl Op {
                 };
                 depth as u64 * out.len() as u64
             }
-            Op::Attention { shape, .. } => 2 * shape.causal_multiply_adds(),
-            Op::AttentionBackward { shape, .. } => 5 * shape.causal_multiply_adds(),
+            Op::Attention { shape, k, .. } => 2 * shape.causal_multiply_adds(k.rows),
+            Op::AttentionBackward { shape, k, .. } => 5 * shape.causal_multiply_adds(k.rows),
             Op::ColumnSum { .. }
             | Op::Norm { .. }
             | Op::NormBackwardInput { .. }

@@ -103,8 +103,8 @@ pub enum Op {
         pairing: Pairing,
         direction: Direction,
     },
-    /// `out[T,H*d]`, `log_sum_exp[T,H]` of softmax attention of `q[T,H*d]` on `k,v[T,K*d]` of the same sequence;
-    /// `visible[T,2]` is the interval `[first, last)` of keys that a query sees. Never writes `S x S`.
+    /// `out[T,H*d]`, `log_sum_exp[T,H]` of softmax attention of `q[T,H*d]` on `k,v[T,K*d]` of the same sequence, or of `k,v` with
+    /// more rows, equally many per sequence; `visible[T,2]` is the interval `[first, last)` of keys that a query sees. Never writes `S x S`.
     Attention {
         shape: AttentionShape,
         q: Tensor,

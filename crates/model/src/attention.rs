@@ -7,6 +7,7 @@ use device::{AttentionShape, DeviceError, Direction, Frame, NormBackward, Op, Te
 use spec::{Norm, NormKind, Position};
 
 use crate::binding::{AttentionParams, QkNormParams};
+use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::linear::clear;
 use crate::placement::{Residual, Sharded, enter, leave};
@@ -134,14 +135,15 @@ impl Attention<'_> {
         params: &AttentionParams,
         normed: Residual,
         saved: &AttentionSaved,
+        cache: Option<&KeyValueCache>,
     ) -> Result<(), DeviceError> {
         let (context, shape) = (self.context, attention_shape(self.context));
         params.qkv.forward(context, enter(context, normed)?, saved.qkv)?;
         if let (Some(norms), Some(qk_norm)) = (&params.qk_norm, &saved.qk_norm) {
             self.norm_heads(norms, saved.qkv, qk_norm)?;
         }
-        let Qkv { q, k, v } = saved.query_key_value(&shape);
         self.rotate(saved.qk_norm.map_or(saved.qkv.cols_of(0..qk_width(&shape)), |s| s.normed), Direction::Forward)?;
+        let Qkv { q, k, v } = self.remember(saved.query_key_value(&shape), cache)?;
         context.submit(Op::Attention {
             shape,
             q,
@@ -153,6 +155,13 @@ impl Attention<'_> {
             out: saved.out,
             log_sum_exp: saved.log_sum_exp,
         })
+    }
+
+    /// Queries with all keys and values that they may see: with a cache, also those of the tokens before.
+    fn remember(&self, new: Qkv, cache: Option<&KeyValueCache>) -> Result<Qkv, DeviceError> {
+        let Some(cache) = cache else { return Ok(new) };
+        cache.append(self.context, new.k, new.v)?;
+        Ok(Qkv { q: new.q, k: cache.keys(), v: cache.values() })
     }
 
     /// Output projection into `out[T, D]`, summed over tensor parallelism, without bias.

@@ -1,11 +1,12 @@
 //! The output of the model: final norm, vocabulary-parallel cross-entropy, logits.
 //!
-//! Logits are neither gathered nor stored whole: loss, gradient of the input and gradients of the weights are computed
+//! In training, logits are neither gathered nor stored whole: loss, gradient of the input and gradients of the weights are computed
 //! together, by chunks of tokens. Of each row's logits, tensor-parallel ranks exchange the maximum and two sums.
 
 use std::ops::Range;
 
 use device::{DeviceError, Op, Reduction, Tensor, Write};
+use spec::ModelSpec;
 
 use crate::binding::HeadParams;
 use crate::context::{Batch, Context, MicrobatchShape};
@@ -96,23 +97,24 @@ impl Head<'_> {
         })
     }
 
-    /// `logits[rows, V/tp]` assigned: this rank's columns for `rows` of the microbatch. Columns behind the vocabulary are
-    /// padding, for the reader to leave out.
+    /// `logits[tp * T, V/tp]` assigned on every rank: below each other the columns of each rank, for all tokens. Columns behind the
+    /// vocabulary are padding, for the reader to leave out.
     ///
     /// # Errors
     /// The device's and the communicator's.
-    pub fn logits(
-        &self,
-        params: &HeadParams,
-        input: Residual,
-        rows: Range<usize>,
-        logits: Tensor,
-    ) -> Result<(), DeviceError> {
-        let context = self.context;
+    pub fn logits(&self, params: &HeadParams, input: Residual, logits: Tensor) -> Result<(), DeviceError> {
+        let (context, tokens) = (self.context, self.context.shape.tokens());
         context.scratch.scoped(|| {
             let (normed, _) = self.norm(params, input)?;
-            params.output.forward(context, enter(context, normed)?.rows_of(rows), logits).map(|_| ())
-        })
+            let own = context.tp.position() * tokens..(context.tp.position() + 1) * tokens;
+            params.output.forward(context, enter(context, normed)?, logits.rows_of(own))
+        })?;
+        context.tp.all_gather(context.stream, logits)
+    }
+
+    /// Rows and columns of [`Head::logits`].
+    pub fn logits_shape(model: &ModelSpec, tp: usize, shape: MicrobatchShape) -> (usize, usize) {
+        (tp * shape.tokens(), model.padded_vocabulary(tp) / tp)
     }
 
     /// The normed input and its statistics, in scratch.

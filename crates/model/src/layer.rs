@@ -11,6 +11,7 @@ use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
 
 use crate::attention::{Attention, AttentionPending, AttentionSaved};
 use crate::binding::LayerParams;
+use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::feed_forward::{FeedForward, FeedForwardPending, FeedForwardSaved};
 use crate::norm::NormSaved;
@@ -80,8 +81,35 @@ impl Layer<'_> {
         output: Residual,
         frames: SavedFrames,
     ) -> Result<(), DeviceError> {
+        self.forward_through(params, input, output, frames, None)
+    }
+
+    /// As [`Layer::forward`] for tokens that continue those of `cache`, to which their keys and values are added. Intervals of visible
+    /// keys count from the cache's first token.
+    ///
+    /// # Errors
+    /// The device's and the communicator's.
+    pub fn forward_cached(
+        &self,
+        params: &LayerParams,
+        input: Residual,
+        output: Residual,
+        frames: SavedFrames,
+        cache: &KeyValueCache,
+    ) -> Result<(), DeviceError> {
+        self.forward_through(params, input, output, frames, Some(cache))
+    }
+
+    fn forward_through(
+        &self,
+        params: &LayerParams,
+        input: Residual,
+        output: Residual,
+        frames: SavedFrames,
+        cache: Option<&KeyValueCache>,
+    ) -> Result<(), DeviceError> {
         let saved = LayerSaved::place(frames, self.context);
-        self.fill(params, input, &saved)?;
+        self.fill(params, input, &saved, cache)?;
         let block = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
         let (bias, dropout) = (params.feed_forward.down.bias, self.feed_forward_dropout());
         self.add(saved.middle(), block, bias, dropout)
@@ -92,7 +120,7 @@ impl Layer<'_> {
     /// # Errors
     /// The device's and the communicator's.
     pub fn recompute(&self, params: &LayerParams, input: Residual, frames: SavedFrames) -> Result<(), DeviceError> {
-        self.fill(params, input, &LayerSaved::place(frames, self.context))
+        self.fill(params, input, &LayerSaved::place(frames, self.context), None)
     }
 
     /// `input_gradient[T, D]` assigned from `output_gradient[T, D]`; leaves in `pending` what [`Layer::backward_weight`] reads.
@@ -167,10 +195,16 @@ impl Layer<'_> {
     }
 
     /// Everything up to the input of the feed-forward block's activation.
-    fn fill(&self, params: &LayerParams, input: Residual, saved: &LayerSaved) -> Result<(), DeviceError> {
+    fn fill(
+        &self,
+        params: &LayerParams,
+        input: Residual,
+        saved: &LayerSaved,
+        cache: Option<&KeyValueCache>,
+    ) -> Result<(), DeviceError> {
         let NormSaved { y, stats } = saved.attention_norm;
         let normed = params.attention_norm.forward(self.context, input, y, stats)?;
-        self.attention().fill(&params.attention, normed, &saved.attention)?;
+        self.attention().fill(&params.attention, normed, &saved.attention, cache)?;
         let block = self.attention().project(&params.attention, &saved.attention, saved.middle)?;
         self.add(input, block, params.attention.output.bias, self.attention_dropout())?;
 

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binding;
+pub mod cache;
 pub mod constants;
 pub mod context;
 pub mod embedding;
@@ -25,6 +26,7 @@ mod attention;
 mod feed_forward;
 
 pub use binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+pub use cache::{CacheRoom, KeyValueCache};
 pub use constants::Constants;
 pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
 pub use embedding::Embedding;

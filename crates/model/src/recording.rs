@@ -11,6 +11,7 @@ use spec::{ModelSpec, Unit, UnitLayout};
 use thiserror::Error;
 
 use crate::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use crate::cache::{CacheRoom, KeyValueCache};
 use crate::constants::Constants;
 use crate::context::{Batch, Context, DropoutRun, MicrobatchShape};
 use crate::embedding::Embedding;
@@ -118,9 +119,9 @@ pub fn footprints(
     let activation_bytes = measured(&|frame| {
         frame.floats(shape.tokens(), model.hidden);
     });
-    // One row of logits per sequence: those of its last token.
     let logits_bytes = measured(&|frame| {
-        frame.floats(shape.sequences, model.padded_vocabulary(tp.size) / tp.size);
+        let (rows, cols) = Head::logits_shape(model, tp.size, shape);
+        frame.floats(rows, cols);
     });
     let head_output_bytes = match purpose {
         Purpose::Train | Purpose::Evaluate => 0,
@@ -224,6 +225,13 @@ impl<'a> Recorder<'a> {
         (layout, flat)
     }
 
+    /// No tokens before: its size is nobody's footprint.
+    fn cache(&self) -> KeyValueCache {
+        let MicrobatchShape { sequences, sequence_length } = self.case.shape;
+        let room = CacheRoom { sequences, capacity: sequence_length };
+        KeyValueCache::place(&self.other, self.case.model, self.case.tp.size, room, 0)
+    }
+
     fn is_training(&self) -> bool {
         self.case.purpose == Purpose::Train
     }
@@ -253,7 +261,10 @@ impl<'a> Recorder<'a> {
         let layer = Layer { context: &context, batch: &batch, number: 0 };
         let (input, output, saved) = (self.activation(), self.activation(), self.saved());
         match phase {
-            Phase::Forward => layer.forward(&params, input, output, saved)?,
+            Phase::Forward => match self.case.purpose {
+                Purpose::Train | Purpose::Evaluate => layer.forward(&params, input, output, saved)?,
+                Purpose::Generate => layer.forward_cached(&params, input, output, saved, &self.cache())?,
+            },
             Phase::Recompute if self.is_training() => layer.recompute(&params, input, saved)?,
             Phase::BackwardInput if self.is_training() => {
                 layer.backward_input(&params, input, output, self.activation(), saved, &self.pending)?;
@@ -287,9 +298,8 @@ impl<'a> Recorder<'a> {
             }
             Purpose::Evaluate => head.evaluate(&params, input)?,
             Purpose::Generate => {
-                let rows = self.case.shape.sequences;
-                let logits = self.other.floats(rows, params.output.weight.rows);
-                head.logits(&params, input, 0..rows, logits)?;
+                let (rows, cols) = Head::logits_shape(self.case.model, self.case.tp.size, self.case.shape);
+                head.logits(&params, input, self.other.floats(rows, cols))?;
             }
         }
         Ok(())

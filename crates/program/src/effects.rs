@@ -250,6 +250,15 @@ impl At<'_> {
         Value::Pending { unit: self.unit, microbatch: self.microbatch }
     }
 
+    /// The cache that a layer of a generating program reads and adds to.
+    fn cache(&self) -> Option<Value> {
+        match (self.unit, self.place.purpose) {
+            (Unit::Layer(_), Purpose::Generate) => Some(Value::Cache(self.unit)),
+            (Unit::Layer(_), Purpose::Train | Purpose::Evaluate) => None,
+            (Unit::Table | Unit::Embedding | Unit::Head, _) => None,
+        }
+    }
+
     fn batch(&self) -> Value {
         Value::Batch(self.microbatch)
     }
@@ -283,12 +292,13 @@ impl At<'_> {
     }
 
     fn forward(&self) -> Effects {
-        let reads = self.with_params(Values::of([self.batch(), Value::Constants]).with_some(self.input()));
+        let inputs = Values::of([self.batch(), Value::Constants]).with_some(self.input());
+        let reads = self.with_params(inputs).with_some(self.cache());
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
         match (self.unit, self.place.purpose) {
             (Unit::Table, _) => Effects::NONE,
             (Unit::Embedding | Unit::Layer(_), purpose) => {
-                let assigns = saved.with(self.output());
+                let assigns = saved.with(self.output()).with_some(self.cache());
                 let frees = match (purpose, self.place.recompute, self.unit) {
                     // What the forward pass leaves behind is computed again.
                     (Purpose::Train, Recompute::Full, Unit::Layer(_)) => saved,

@@ -42,7 +42,9 @@ struct Walk<'a> {
 pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
     let state = match program.place.purpose {
         Purpose::Train => State::Training,
-        Purpose::Evaluate | Purpose::Generate => State::Inference,
+        Purpose::Evaluate => State::Inference,
+        // Which values there are does not depend on their sizes.
+        Purpose::Generate => State::Generation { cache_bytes: 0 },
     };
     let mut walk = Walk {
         program,
@@ -138,6 +140,7 @@ impl Walk<'_> {
                 | Value::Accumulator { .. }
                 | Value::FirstMoment(_)
                 | Value::SecondMoment(_)
+                | Value::Cache(_)
                 | Value::Constants
                 | Value::Sums => {
                     let index = self.program.instrs.len();

@@ -45,6 +45,8 @@ pub enum Category {
     Gradients,
     /// Moments of the optimizer.
     Optimizer,
+    /// Keys and values of the tokens before.
+    Cache,
     /// Constants and sums.
     Constants,
     /// Tokens, labels, positions and masks.
@@ -65,6 +67,7 @@ impl fmt::Display for Category {
             Category::Parameters => "parameters",
             Category::Gradients => "gradients",
             Category::Optimizer => "optimizer",
+            Category::Cache => "cache",
             Category::Constants => "constants",
             Category::Batches => "batches",
             Category::Activations => "activations",
@@ -241,6 +244,7 @@ fn state_category(value: Value) -> Category {
         Value::Params(_) => Category::Parameters,
         Value::Accumulator { .. } => Category::Gradients,
         Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
+        Value::Cache(_) => Category::Cache,
         Value::Constants
         | Value::Sums
         | Value::Batch(_)

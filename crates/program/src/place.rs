@@ -126,6 +126,11 @@ impl Place {
         Unit::computing(self.num_layers()).filter(|unit| self.computes(*unit))
     }
 
+    /// The layers that this rank computes.
+    fn layers(&self) -> impl Iterator<Item = Unit> + '_ {
+        self.computing_units().filter(|unit| unit.kind() == UnitKind::Layer)
+    }
+
     /// The units whose parameters this rank has, each once, in forward order; the table first.
     pub fn parameter_units(&self) -> impl Iterator<Item = Unit> + '_ {
         std::iter::once(Unit::Table).chain(Unit::computing(self.num_layers())).filter(|unit| self.holds(*unit))
@@ -171,6 +176,7 @@ impl Place {
         list.extend(self.parameter_units().map(Value::Params));
         match state {
             State::Inference => {}
+            State::Generation { .. } => list.extend(self.layers().map(Value::Cache)),
             State::Training => {
                 list.extend(self.accumulators().map(|(unit, by)| Value::Accumulator { unit, by }));
                 list.extend(self.parameter_units().map(Value::FirstMoment));
@@ -186,6 +192,11 @@ impl Place {
 pub enum State {
     /// Parameters only.
     Inference,
+    /// Parameters and each layer's cache of keys and values.
+    Generation {
+        /// Bytes of one layer's cache.
+        cache_bytes: usize,
+    },
     /// Parameters, gradients and optimizer state.
     Training,
 }

@@ -87,6 +87,10 @@ impl Sizes {
             Value::Params(unit) => self.state_bytes(unit).params,
             Value::Accumulator { unit, .. } => self.state_bytes(unit).accumulator,
             Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
+            Value::Cache(_) => match self.state {
+                State::Generation { cache_bytes } => cache_bytes,
+                State::Inference | State::Training => 0,
+            },
             Value::Constants => self.footprints.constant_bytes,
             Value::Sums => self.footprints.sums_bytes,
         }

@@ -29,6 +29,8 @@ pub enum Value {
     FirstMoment(Unit),
     /// Mean of squared gradients: all of it, or this rank's shard.
     SecondMoment(Unit),
+    /// Keys and values of the tokens before, of one layer.
+    Cache(Unit),
     /// Tables that never change.
     Constants,
     /// Sums of the step: loss, valid tokens, norm, clip coefficient. The executor clears them before a program.
@@ -49,6 +51,7 @@ impl Value {
             | Value::Accumulator { .. }
             | Value::FirstMoment(_)
             | Value::SecondMoment(_)
+            | Value::Cache(_)
             | Value::Constants
             | Value::Sums => true,
         }
@@ -67,6 +70,7 @@ impl Value {
             | Value::Accumulator { .. }
             | Value::FirstMoment(_)
             | Value::SecondMoment(_)
+            | Value::Cache(_)
             | Value::Constants
             | Value::Sums => None,
         }
@@ -88,6 +92,7 @@ impl fmt::Display for Value {
             Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}")?,
             Value::FirstMoment(unit) => write!(f, "first moment of {unit}")?,
             Value::SecondMoment(unit) => write!(f, "second moment of {unit}")?,
+            Value::Cache(unit) => write!(f, "cache of {unit}")?,
             Value::Constants => f.write_str("constants")?,
             Value::Sums => f.write_str("sums")?,
         }

@@ -49,6 +49,7 @@ fn last(life: &PlannedLife) -> usize {
         | Category::Parameters
         | Category::Gradients
         | Category::Optimizer
+        | Category::Cache
         | Category::Constants
         | Category::Scratch
         | Category::Gaps => life.end - 1,

@@ -14,6 +14,7 @@ use train::{
 };
 
 use crate::distance::{Outcome, Tensors};
+use crate::rank_slots::RankSlots;
 use crate::watch::{Nobody, Watch};
 
 /// Why a layout gave no outcome.
@@ -75,7 +76,8 @@ pub fn thread_engine(setup: &Setup) -> ThreadEngine {
     ThreadEngine::new(setup.mesh, wait.scaled(setup.mesh.world_size(), cores))
 }
 
-/// Runs `setup` on `engine` and keeps losses, norms, first gradients and last weights.
+/// Runs `setup` on `engine` and keeps losses, norms, first gradients and last weights. Waits for places of
+/// [`RankSlots::of_this_process`] first.
 ///
 /// # Errors
 /// See [`ProofError`].
@@ -107,6 +109,7 @@ pub fn outcome_watched(
     initial: Option<&dyn TensorSource>,
     watch: &dyn Watch,
 ) -> Result<Outcome, ProofError> {
+    let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
     let log = Log { reports: Mutex::default(), watch };
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
     let ports = Ports {

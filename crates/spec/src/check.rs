@@ -1,7 +1,9 @@
 //! Whether a run is legal, before anything starts: all broken rules at once, each with values that would do.
 
+mod data;
 mod model;
 mod parallelism;
+mod sizes;
 mod train;
 
 use crate::problem::Problem;
@@ -16,6 +18,10 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     model::check(config, &mut rules);
     parallelism::check(config, &mut rules);
     train::check(config, &mut rules);
+    data::check(config, &mut rules);
+    if rules.broken.is_empty() {
+        sizes::check(config, &mut rules);
+    }
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }
 

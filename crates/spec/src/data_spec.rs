@@ -1,30 +1,107 @@
 //! What is read and where a run writes: the sections `[data]` and `[run]`.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
-/// How text becomes tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tokenizer {
-    /// Every byte is a token.
+/// How text becomes tokens: the key `data.tokenizer`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenizerSpec {
+    /// `"bytes"`: every byte is a token.
     Bytes,
+    /// `"bpe:2048"`: a byte-level byte-pair encoding of so many tokens, trained on the training text when the run starts.
+    Bpe {
+        /// Tokens, the 256 bytes among them.
+        vocabulary: usize,
+    },
+    /// `"path/tokenizer.json"`: a tokenizer in the format of the Hugging Face library.
+    File(PathBuf),
+    /// `"of the token files"`: the one that the token files were made with.
+    OfTokenFiles,
 }
 
-impl Tokenizer {
-    /// Number of different tokens.
-    pub fn vocabulary(self) -> usize {
+const BYTES: &str = "bytes";
+const OF_TOKEN_FILES: &str = "of the token files";
+
+impl TokenizerSpec {
+    /// How a tokenizer is written, as the rest of a sentence that begins with "is not".
+    pub const FORMS: &str =
+        "\"bytes\", \"bpe:\" and a number of tokens as in \"bpe:2048\", or a path such as \"tokenizer.json\"";
+
+    /// Reads what [`fmt::Display`] writes; `None` for anything else.
+    pub fn parse(text: &str) -> Option<TokenizerSpec> {
+        if let Some(size) = text.strip_prefix("bpe:") {
+            // Counts are below 2^31 wherever they are read.
+            let vocabulary = size.parse::<i32>().ok().and_then(|vocabulary| usize::try_from(vocabulary).ok())?;
+            return Some(TokenizerSpec::Bpe { vocabulary });
+        }
+        match text {
+            BYTES => Some(TokenizerSpec::Bytes),
+            OF_TOKEN_FILES => Some(TokenizerSpec::OfTokenFiles),
+            path => {
+                let is_file = Path::new(path).extension().is_some_and(|extension| extension == "json");
+                is_file.then(|| TokenizerSpec::File(path.into()))
+            }
+        }
+    }
+
+    /// Number of different tokens, if it can be known without reading a file.
+    pub fn vocabulary(&self) -> Option<usize> {
         match self {
-            Tokenizer::Bytes => 256,
+            TokenizerSpec::Bytes => Some(256),
+            TokenizerSpec::Bpe { vocabulary } => Some(*vocabulary),
+            TokenizerSpec::File(_) | TokenizerSpec::OfTokenFiles => None,
         }
     }
 }
 
+impl fmt::Display for TokenizerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokenizerSpec::Bytes => f.write_str(BYTES),
+            TokenizerSpec::Bpe { vocabulary } => write!(f, "bpe:{vocabulary}"),
+            TokenizerSpec::File(path) => write!(f, "{}", path.display()),
+            TokenizerSpec::OfTokenFiles => f.write_str(OF_TOKEN_FILES),
+        }
+    }
+}
+
+/// One source of text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceSpec {
+    /// A text file, JSON lines, a folder of them, a token file (`*.tokens`), or Megatron-LM's pair (`*.idx` and `*.bin`).
+    pub path: PathBuf,
+    /// Its sequences among those of all sources are in proportion to this.
+    pub weight: f32,
+}
+
+impl SourceSpec {
+    /// Whether its text has become tokens before the run.
+    pub fn is_tokens(&self) -> bool {
+        self.path.extension().is_some_and(|extension| ["tokens", "idx", "bin"].iter().any(|known| extension == *known))
+    }
+}
+
+/// What a token sees of its sequence: the key `data.visible`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visible {
+    /// `"past"`: everything before it, other documents too.
+    Past,
+    /// `"document"`: what is before it in its own document. The last token of a document has no target, since what follows is
+    /// not its continuation. Positions count from the beginning of the sequence all the same.
+    Document,
+}
+
 /// The text of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DataSpec {
-    /// A file or a folder of text; `None` for the corpus that is part of the program.
-    pub path: Option<PathBuf>,
+    /// `data.sources`, or the one `data.path`; none for the corpus that is part of the program.
+    pub sources: Vec<SourceSpec>,
     /// How it becomes tokens.
-    pub tokenizer: Tokenizer,
+    pub tokenizer: TokenizerSpec,
+    /// What a token sees.
+    pub visible: Visible,
+    /// Share of the text of each source, by whole documents, that is measured on and never trained on: `data.held_out`.
+    pub held_out: f32,
 }
 
 /// Where a run writes, and on how many ranks it runs.
@@ -36,4 +113,6 @@ pub struct RunSpec {
     pub ranks: usize,
     /// How long a rank waits for another before it gives up.
     pub timeout_seconds: f32,
+    /// Bytes that each rank has for its arena; `None` where all ranks share this machine's memory.
+    pub rank_memory_bytes: Option<u64>,
 }

@@ -18,7 +18,7 @@ pub mod training;
 pub mod unit;
 
 pub use check::check;
-pub use data_spec::{DataSpec, RunSpec, Tokenizer};
+pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
 pub use parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};

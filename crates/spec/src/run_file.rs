@@ -15,17 +15,20 @@ mod source;
 mod train;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::check::check;
 use crate::data_spec::{DataSpec, RunSpec};
 use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
-use crate::problem::Problem;
+use crate::problem::{Place, Problem};
 use crate::training::TrainSpec;
 use reader::Reader;
 use source::{Entries, SECTIONS};
 use writer::Writer;
+
+/// Stands for a number of tokens that is not known, in a run that is refused or gives its own.
+const ANY_VOCABULARY: usize = 256;
 
 /// Everything about a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,28 +50,47 @@ impl RunConfig {
     ///
     /// # Errors
     /// All that is wrong, each with its place: syntax, unknown keys, values of a wrong type, and every rule of [`check`].
+    ///
+    /// Where the tokenizer is a file, `model.vocabulary` has to be given: this reads no files. [`RunConfig::load_with`] asks.
     pub fn load(name: &str, text: &str, overrides: &[String]) -> Result<RunConfig, Vec<Problem>> {
+        let unknown = |_: &DataSpec| Err("its file is not read here; give model.vocabulary".to_string());
+        RunConfig::load_with(name, text, overrides, &unknown).map(|(config, _)| config)
+    }
+
+    /// As [`RunConfig::load`], with the default of `model.vocabulary` from `vocabulary_of` where only files can tell the number of
+    /// different tokens, and with the place of every key that was written: for rules that are checked later. `vocabulary_of`
+    /// answers with that number, or with the reason why it cannot.
+    ///
+    /// # Errors
+    /// As [`RunConfig::load`], and what `vocabulary_of` says.
+    pub fn load_with(
+        name: &str,
+        text: &str,
+        overrides: &[String],
+        vocabulary_of: VocabularyOf<'_>,
+    ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
         let (mut entries, mut problems) = source::parse(name, text);
         problems.extend(source::apply_overrides(overrides, &mut entries));
         let mut reader = Reader::new(entries);
-        let config = read(&mut reader);
+        let config = read(&mut reader, vocabulary_of);
         reader.report_unknown_keys();
         problems.append(&mut reader.problems);
+        let unusable = std::mem::take(&mut reader.unusable);
+        let entries = reader.into_entries();
+        let places: BTreeMap<String, Place> = entries.into_iter().map(|(key, entry)| (key, entry.place)).collect();
         if let Err(broken_rules) = check(&config) {
-            let unusable = std::mem::take(&mut reader.unusable);
-            let entries = reader.into_entries();
             let broken_rules = broken_rules.into_iter().filter(|problem| !rests_on(problem, &unusable));
             problems.extend(broken_rules.map(|problem| {
-                let place = entries.get(&problem.key).map(|entry| entry.place.clone());
+                let place = places.get(&problem.key).cloned();
                 problem.at(place)
             }));
         }
-        if problems.is_empty() { Ok(config) } else { Err(problems) }
+        if problems.is_empty() { Ok((config, places)) } else { Err(problems) }
     }
 
     /// The defaults: a small GPT on eight ranks.
     pub fn quick_start() -> RunConfig {
-        read(&mut Reader::new(Entries::new()))
+        read(&mut Reader::new(Entries::new()), &no_files)
     }
 
     /// The run as a file in which nothing is left to defaults; reading it gives the same run.
@@ -83,9 +105,17 @@ impl RunConfig {
     }
 }
 
-fn read(reader: &mut Reader) -> RunConfig {
+/// Number of different tokens in the data, or why it is not known.
+pub type VocabularyOf<'a> = &'a dyn Fn(&DataSpec) -> Result<usize, String>;
+
+fn no_files(_: &DataSpec) -> Result<usize, String> {
+    Err("its file is not read here".into())
+}
+
+fn read(reader: &mut Reader, vocabulary_of: VocabularyOf<'_>) -> RunConfig {
     let data = data::read(reader);
-    let model = model::read(reader, data.tokenizer);
+    let tokens = num_tokens(reader, &data, vocabulary_of);
+    let model = model::read(reader, tokens);
     let mut run = run::read(reader);
     let ranks = reader.is_set("run.ranks").then_some(run.ranks);
     let parallelism = parallelism::read(reader, ranks);
@@ -96,6 +126,18 @@ fn read(reader: &mut Reader) -> RunConfig {
     RunConfig { model, parallelism, train, data, run }
 }
 
+fn num_tokens(reader: &mut Reader, data: &DataSpec, vocabulary_of: VocabularyOf<'_>) -> usize {
+    let known = data.tokenizer.vocabulary();
+    if let (None, false) = (known, reader.is_set("model.vocabulary")) {
+        return vocabulary_of(data).unwrap_or_else(|reason| {
+            reader.report(Problem::of_key("data.tokenizer", format!("has an unknown number of tokens: {reason}"), ""));
+            reader.unusable.insert("model.vocabulary".into());
+            ANY_VOCABULARY
+        });
+    }
+    known.unwrap_or(ANY_VOCABULARY)
+}
+
 /// Whether a rule was broken by a default that stands in for a value that could not be used.
 fn rests_on(problem: &Problem, unusable: &BTreeSet<String>) -> bool {
     unusable.iter().any(|key| problem.key == *key || problem.rule.contains(key))
@@ -104,7 +146,7 @@ fn rests_on(problem: &Problem, unusable: &BTreeSet<String>) -> bool {
 /// Every key of a run file as `section.key`.
 pub fn known_keys() -> Vec<String> {
     let mut reader = Reader::new(Entries::new());
-    read(&mut reader);
+    read(&mut reader, &no_files);
     reader.asked().map(str::to_string).collect()
 }
 

@@ -97,7 +97,7 @@ impl UnitKind {
 }
 
 /// Whether the head reads the token table (weights shared between input and output).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tied {
     /// The head multiplies with the token table.
     Yes,

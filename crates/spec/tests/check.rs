@@ -251,3 +251,34 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
     }
     assert!(legal > 100, "{legal}");
 }
+
+#[test]
+fn what_is_too_large_to_plan_is_refused() {
+    expect(&[
+        (
+            &["model.hidden=1048576", "model.num_layers=1024"],
+            "[model] has 13510813245505536 parameters, more than 17592186044416; \
+             a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
+        ),
+        (
+            &["parallelism.microbatch_size=1048576", "train.global_batch=2097152"],
+            "parallelism.microbatch_size = 1048576 x train.sequence_length = 128 is 134217728 tokens, more than 16777216; \
+             smaller microbatches would do",
+        ),
+        (
+            &["train.global_batch=1048576"],
+            "train.global_batch = 1048576 is 262144 microbatches of 2 per replica; times 8 layers and stages that is more than \
+             262144 passes, too long a program; parallelism.microbatch_size = 16, 32 or 64 would do",
+        ),
+        (
+            &["parallelism.schedule=gpipe", "train.global_batch=8000"],
+            "parallelism.schedule = \"gpipe\" holds 2000 microbatches in 3 layers of a stage at once, more than 4096 together; \
+             \"1f1b\", larger microbatches or more stages would do",
+        ),
+        (
+            &["model.num_layers=4097", "run.ranks=1"],
+            "model.num_layers = 4097 is 4097 layers in a stage, which holds them of up to 1 microbatches at once, more than 4096 \
+             together; fewer layers would do",
+        ),
+    ]);
+}

@@ -74,6 +74,8 @@ seed = 0
 
 [data]
 tokenizer = "bytes"
+visible = "past"
+held_out = 0.1
 
 [run]
 folder = "runs/latest"
@@ -211,9 +213,12 @@ fn values_of_a_wrong_kind_are_refused() {
         ("train.learning_rate=inf", "train.learning_rate = inf is not a number"),
         ("train.seed=-1", "train.seed = -1 is not a whole number from 0 to 18446744073709551615"),
         ("parallelism.stage_layers=6", "parallelism.stage_layers = 6 is not a list of whole numbers such as [3, 3]"),
-        ("data.tokenizer=bpe", "data.tokenizer = \"bpe\" is not \"bytes\""),
+        (
+            "data.tokenizer=bpe",
+            "data.tokenizer = \"bpe\" is not \"bytes\", \"bpe:\" and a number of tokens as in \"bpe:2048\", or a path such as \"tokenizer.json\"",
+        ),
         ("run.folder=3", "run.folder = 3 is not a string"),
-        ("run.folder={}", "run.folder = (a table) is not a string"),
+        ("run.folder={}", "run.folder = {} is not a string"),
     ] {
         assert_eq!(refused("", &[text]), format!("--set {text}: {expected}"));
     }

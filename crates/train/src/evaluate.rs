@@ -26,7 +26,7 @@ pub struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Whether it is time after so many steps. After the last step it always is.
+    /// Whether it is time after so many steps. After the last step it always is, but not where a run was stopped.
     pub fn is_due_after(&self, steps: u32) -> bool {
         self.every > 0 && steps.is_multiple_of(self.every)
     }
@@ -56,10 +56,15 @@ pub fn run_evaluation(
     initial: Option<&dyn TensorSource>,
 ) -> Result<EvaluationReport, TrainError> {
     launch(setup, engine, setup.mesh.ranks(), |seat| {
-        let tokens = HeldOut::new(setup, evaluation);
+        let tokens = HeldOut::new(setup, evaluating_job(setup), evaluation);
         let mut rank = seat.open(&tokens, initial)?;
         Ok(evaluate(&mut rank, &tokens, 0, seat.progress)?)
     })
+}
+
+/// The job of a setup that is known to have one.
+pub(crate) fn evaluating_job(setup: &Setup) -> JobIndex {
+    setup.job(Purpose::Evaluate).unwrap_or(JobIndex::MAIN)
 }
 
 /// The passes of an evaluation as steps; behind the last sequence come empty ones, whose labels do not count.
@@ -70,9 +75,8 @@ pub(crate) struct HeldOut<'a> {
 }
 
 impl<'a> HeldOut<'a> {
-    /// As the setup's evaluating program takes them.
-    pub(crate) fn new(setup: &Setup, evaluation: Evaluation<'a>) -> HeldOut<'a> {
-        let job = setup.job(Purpose::Evaluate).unwrap_or(JobIndex::MAIN);
+    /// As the program of `job` takes them.
+    pub(crate) fn new(setup: &Setup, job: JobIndex, evaluation: Evaluation<'a>) -> HeldOut<'a> {
         HeldOut {
             tokens: evaluation.tokens,
             sequences: evaluation.sequences,
@@ -80,14 +84,19 @@ impl<'a> HeldOut<'a> {
         }
     }
 
-    fn passes(&self) -> u32 {
+    /// Index of the first sequence of a pass.
+    pub(crate) fn first_sequence(&self, pass: u32) -> u64 {
+        u64::from(pass) * self.sequences_per_pass
+    }
+
+    pub(crate) fn passes(&self) -> u32 {
         self.sequences.div_ceil(self.sequences_per_pass) as u32
     }
 }
 
 impl TokenSource for HeldOut<'_> {
     fn fill(&self, step: u32, sequence: u64, buffers: SequenceBuffers<'_>) {
-        let index = u64::from(step) * self.sequences_per_pass + sequence;
+        let index = self.first_sequence(step) + sequence;
         if index < self.sequences {
             return self.tokens.fill(0, index, buffers);
         }
@@ -107,7 +116,7 @@ pub(crate) fn evaluate<'a>(
 ) -> Result<EvaluationReport, DeviceError> {
     let started = Instant::now();
     let interrupted = (rank.job, rank.source);
-    rank.take_up(rank.setup.job(Purpose::Evaluate).unwrap_or(JobIndex::MAIN), tokens);
+    rank.take_up(evaluating_job(rank.setup), tokens);
     let mut total = [0i64; SUM_WORDS];
     for pass in 0..tokens.passes() {
         rank.begin_step(pass)?;

@@ -2,7 +2,8 @@
 //!
 //! Instructions are issued strictly in program order, never by readiness.
 
-use device::{DeviceError, Stream, Write};
+use device::{DeviceError, Stream, Tensor, Write};
+use model::KeyValueCache;
 use model::binding::HeadParams;
 use model::embedding::Embedding;
 use model::head::{Head, HeadGradients};
@@ -12,7 +13,7 @@ use program::{Instr, Purpose};
 use spec::{Microbatch, Unit};
 
 use crate::rank::{Bound, Pair, Rank};
-use crate::{deliver, optimizer, reduce};
+use crate::{deliver, memory, optimizer, reduce};
 
 impl Rank<'_> {
     /// Executes `instr`.
@@ -82,7 +83,10 @@ impl Rank<'_> {
                 let saved = activations.saved(unit, microbatch);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
                 let layer = Layer { context, batch, number: *number };
-                layer.forward(&pair.params, input, output, saved.frames())
+                match self.cache(unit) {
+                    None => layer.forward(&pair.params, input, output, saved.frames()),
+                    Some(cache) => layer.forward_cached(&pair.params, input, output, saved.frames(), &cache),
+                }
             }
             Bound::Head(pair) => self.head(pair, microbatch, write),
         }
@@ -103,8 +107,26 @@ impl Rank<'_> {
                 head.train(&pair.params, input, &gradients)
             }
             Purpose::Evaluate => head.evaluate(&pair.params, input),
-            Purpose::Generate => Ok(()),
+            Purpose::Generate => head.logits(&pair.params, input, self.logits(microbatch)),
         }
+    }
+
+    /// What a layer of a generating program adds to.
+    fn cache(&self, unit: Unit) -> Option<KeyValueCache> {
+        match self.program.place.purpose {
+            Purpose::Train | Purpose::Evaluate => None,
+            Purpose::Generate => {
+                let (model, tp, room) = (&self.setup.model, self.tensor.size, self.setup.cache_room);
+                let frame = memory::cache(self.plan, unit);
+                Some(KeyValueCache::place(&frame, model, tp, room, self.first_cached))
+            }
+        }
+    }
+
+    /// Logits `[tp T, V/tp]` of a generating program's microbatch.
+    pub fn logits(&self, microbatch: Microbatch) -> Tensor {
+        let (rows, cols) = Head::logits_shape(&self.setup.model, self.tensor.size, self.shape);
+        self.activations().logits(microbatch, rows, cols)
     }
 
     /// The head accumulates gradients in its forward pass; other units' forward passes write none.

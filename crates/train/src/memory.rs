@@ -21,6 +21,14 @@ pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
     Constants::place(&frame(Value::Constants), &frame(Value::Sums), model)
 }
 
+/// Where a layer's cache is laid out.
+///
+/// # Panics
+/// As [`state_floats`].
+pub fn cache(plan: &RankPlan, unit: Unit) -> Frame {
+    frame_of(Value::Cache(unit), plan.place_of_state(Value::Cache(unit)))
+}
+
 fn frame_of(value: Value, extent: Option<Extent>) -> Frame {
     match extent {
         Some(extent) => Frame::new(extent.offset_bytes, extent.len_bytes.next_multiple_of(device::frame::ALIGN_BYTES)),
@@ -50,6 +58,11 @@ impl Activations<'_> {
     /// Gradient of [`Activations::output`].
     pub fn output_grad(&self, unit: Unit, microbatch: Microbatch) -> Residual {
         Residual::new(self.stream(Value::OutputGrad { unit, microbatch }))
+    }
+
+    /// The output of a generating program's head.
+    pub fn logits(&self, microbatch: Microbatch, rows: usize, cols: usize) -> Tensor {
+        self.frame(Value::Output { unit: Unit::Head, microbatch }).floats(rows, cols)
     }
 
     /// Tokens, labels, positions and mask.

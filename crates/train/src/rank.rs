@@ -87,6 +87,8 @@ pub struct Rank<'a> {
     pub host_batch: HostBatch,
     /// Position in tensor parallelism.
     pub tensor: TensorParallel,
+    /// Place in each sequence of the microbatch's first token, where earlier ones are in the cache.
+    pub first_cached: usize,
     /// Takes what `Save` instructions hand over.
     pub storage: Option<&'a dyn TensorSink>,
     /// Step, counted from 0.
@@ -132,6 +134,7 @@ impl<'a> Rank<'a> {
             order: SequenceOrder { replica, num_microbatches: 0, microbatch_size: 0 },
             host_batch: HostBatch::new(largest),
             tensor,
+            first_cached: 0,
             storage: None,
             step: 0,
             at: 0,
@@ -258,7 +261,7 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, replica: usize
 fn is_trained(setup: &Setup) -> bool {
     match setup.state {
         State::Training => true,
-        State::Inference => false,
+        State::Inference | State::Generation { .. } => false,
     }
 }
 

@@ -162,3 +162,13 @@ pub fn read_outcome(rank: &Rank) -> Result<StepOutcome, DeviceError> {
 pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
     device.write(sums, bytemuck::cast_slice(&[0i64; SUM_WORDS]))
 }
+
+/// Waits until every rank is here. What a rank lent to a receiver is free only then: programs that end with a sum over all
+/// ranks need no other end, one that generates does.
+///
+/// # Errors
+/// The group's.
+pub fn wait_for_all(rank: &Rank) -> Result<(), DeviceError> {
+    zero_sums(&*rank.device, rank.constants.norm_sums)?;
+    rank.groups.world.all_reduce(Stream::Reduce, rank.constants.norm_sums, Reduction::Sum)
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use device::Write;
 use mesh::{Mesh, MeshError};
-use model::{MicrobatchShape, Phase, RecordCase, RecordError, TensorParallel, record_unit};
+use model::{CacheRoom, KeyValueCache, MicrobatchShape, Phase, RecordCase, RecordError, TensorParallel, record_unit};
 use program::{
     CompileError, CompileInput, ContributionOrder, Demands, Program, ProgramSet, ProgramSetError, Purpose, RankPlan,
     Schedule, Sizes, StageError, StageSplit, State, UnitWork, Verified, Violation, compile, link, split_stages, verify,
@@ -28,6 +28,8 @@ pub struct Setup {
     pub layouts: BTreeMap<Unit, UnitLayout>,
     /// What ranks keep between programs.
     pub state: State,
+    /// Room for keys and values, where the run generates.
+    pub cache_room: CacheRoom,
     /// What its programs are for; the first is the run's own.
     pub jobs: Vec<Job>,
     /// Per job one program and one memory plan per pipeline coordinate; all of them share the arena and the places of state.
@@ -132,11 +134,51 @@ impl Setup {
         Setup::of(model, parallelism, train, State::Inference, vec![job])
     }
 
+    /// A run that computes logits and loss of `train.global_batch` sequences.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
+        let shape = Job::train(&parallelism, &train)?.shape;
+        let room = CacheRoom { sequences: shape.sequences, capacity: shape.sequence_length };
+        let evaluate = Job::evaluate(&parallelism, &train, train.global_batch as u64);
+        let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
+        Setup::generating(model, parallelism, train, room, jobs)
+    }
+
+    /// A run that continues one text, computing `rows` tokens at a time, with a cache for as many tokens as the model's context.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn generation(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        rows: usize,
+    ) -> Result<Setup, SetupError> {
+        let shape = MicrobatchShape { sequences: 1, sequence_length: rows };
+        // The last rows of a microbatch may stand behind the last token.
+        let room = CacheRoom { sequences: 1, capacity: model.context + rows };
+        let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }];
+        Setup::generating(model, parallelism, train, room, jobs)
+    }
+
+    fn generating(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        room: CacheRoom,
+        jobs: Vec<Job>,
+    ) -> Result<Setup, SetupError> {
+        let state = State::Generation { cache_bytes: KeyValueCache::size_bytes(&model, parallelism.tp, room) };
+        Ok(Setup { cache_room: room, ..Setup::of(model, parallelism, train, state, jobs)? })
+    }
+
     /// Programs for `jobs`, of which the first is the run's own, with the state that they need.
     ///
     /// # Errors
     /// See [`SetupError`].
-    pub fn of(
+    fn of(
         model: ModelSpec,
         parallelism: Parallelism,
         train: TrainSpec,
@@ -152,7 +194,8 @@ impl Setup {
         let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
-        Ok(Setup { model, parallelism, train, mesh, layouts, state, jobs, programs })
+        let cache_room = CacheRoom { sequences: 0, capacity: 0 };
+        Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, jobs, programs })
     }
 
     /// The first job of this purpose.

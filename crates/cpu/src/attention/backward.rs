@@ -67,7 +67,7 @@ pub fn attention_backward(
     for sequence in 0..shape.sequences {
         for head in 0..shape.heads {
             for position in (0..shape.sequence_length).step_by(QUERIES) {
-                pass.block(&QueryBlock::new(attention, sequence, position), head, &mut tensors);
+                pass.block(&QueryBlock::new(attention, shape.sequence_length, sequence, position), head, &mut tensors);
             }
         }
     }
@@ -167,7 +167,7 @@ impl Pass<'_> {
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();
         let (keys, queries, width) = (tile.keys.len(), block.queries, block.width());
-        let first = block.sequence_start + tile.keys.start;
+        let first = block.first_key + tile.keys.start;
         for (tile_rows, rows, gradient) in
             [(&*scores, tensors.dout, &mut tensors.dv), (&*d_scores, tensors.q, &mut tensors.dk)]
         {

@@ -13,14 +13,15 @@ use crate::lanes;
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 
-/// The tensors of a forward pass over `T` = sequences x length tokens, `H` heads and `K` key and value heads.
+/// The tensors of a forward pass over `T` = sequences x length tokens, `H` heads and `K` key and value heads. There are at least as
+/// many keys as tokens, `keys` per sequence: queries that continue a sequence see the keys before them, too.
 #[derive(Debug)]
 pub struct Forward<'a> {
     /// Queries `[T, H head_dim]`.
     pub q: MatRef<'a>,
-    /// Keys `[T, K head_dim]`.
+    /// Keys `[sequences keys, K head_dim]`.
     pub k: MatRef<'a>,
-    /// Values `[T, K head_dim]`.
+    /// Values `[sequences keys, K head_dim]`.
     pub v: MatRef<'a>,
     /// Assigned: outputs `[T, H head_dim]`.
     pub out: MatMut<'a>,
@@ -41,15 +42,18 @@ pub fn attention_forward(
     let shape = attention.shape;
     attention.assert_valid();
     attention.assert_heads("q", tensors.q, shape.heads);
-    attention.assert_heads("k", tensors.k, shape.kv_heads);
-    attention.assert_heads("v", tensors.v, shape.kv_heads);
+    let keys = tensors.k.rows() / shape.sequences.max(1);
+    assert!(keys >= shape.sequence_length, "{keys} keys per sequence for {} queries", shape.sequence_length);
+    assert!(keys < 1 << 24, "positions of {keys} keys are not exact in f32");
+    attention.assert_rows("k", tensors.k, shape.sequences * keys, shape.kv_heads);
+    attention.assert_rows("v", tensors.v, shape.sequences * keys, shape.kv_heads);
     attention.assert_heads("out", tensors.out.as_ref(), shape.heads);
     assert!(tensors.log_sum_exp.len() == attention.tokens() * shape.heads, "log_sum_exp is not [tokens, heads]");
     let mut pass = Pass { attention, buffers, kernels: Kernels::of(instruction_set), instruction_set, meter };
     for sequence in 0..shape.sequences {
         for head in 0..shape.heads {
             for position in (0..shape.sequence_length).step_by(QUERIES) {
-                pass.block(&QueryBlock::new(attention, sequence, position), head, &mut tensors);
+                pass.block(&QueryBlock::new(attention, keys, sequence, position), head, &mut tensors);
             }
         }
     }

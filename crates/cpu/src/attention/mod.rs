@@ -44,7 +44,8 @@ pub const MAX_HEAD_DIM: usize = 512;
 pub struct Attention<'a> {
     /// Sizes.
     pub shape: AttentionShape,
-    /// Per token of the call, the interval `[first, last)` of keys of its own sequence that it sees (`0..S`). An empty
+    /// Per token of the call, the interval `[first, last)` of keys of its own sequence that it sees (`0..S`, or `0..keys` where there
+    /// are more keys than queries). An empty
     /// interval gives an output of zero, a log-sum-exp of minus infinity and gradients of zero.
     pub visible: &'a [[i32; 2]],
     /// Factor of the scores, usually `1 / sqrt(head_dim)`.
@@ -84,7 +85,12 @@ impl Attention<'_> {
 
     /// Panics unless `matrix` is `[tokens, heads * head_dim]`.
     fn assert_heads(&self, name: &str, matrix: MatRef<'_>, heads: usize) {
-        let sizes = (self.tokens(), heads * self.shape.head_dim);
+        self.assert_rows(name, matrix, self.tokens(), heads);
+    }
+
+    /// Panics unless `matrix` is `[rows, heads * head_dim]`.
+    fn assert_rows(&self, name: &str, matrix: MatRef<'_>, rows: usize, heads: usize) {
+        let sizes = (rows, heads * self.shape.head_dim);
         assert!((matrix.rows(), matrix.cols()) == sizes, "{name} is not {sizes:?}");
     }
 }

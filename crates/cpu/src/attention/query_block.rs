@@ -9,8 +9,8 @@ use crate::view::MatRef;
 
 /// Up to [`QUERIES`] consecutive queries of one sequence.
 pub(super) struct QueryBlock {
-    /// The call's token at position 0 of the sequence.
-    pub sequence_start: usize,
+    /// The call's key at position 0 of the sequence.
+    pub first_key: usize,
     /// The call's token of the first query.
     pub token: usize,
     /// Queries in the block.
@@ -31,20 +31,20 @@ pub(super) struct KeyTile {
 }
 
 impl QueryBlock {
-    /// The block of `sequence` that starts at `position`.
-    pub fn new(attention: &Attention<'_>, sequence: usize, position: usize) -> Self {
+    /// The block of `sequence` that starts at its query `position`; each sequence has `keys` keys.
+    pub fn new(attention: &Attention<'_>, keys: usize, sequence: usize, position: usize) -> Self {
         let length = attention.shape.sequence_length;
-        let sequence_start = sequence * length;
-        let token = sequence_start + position;
+        let first_key = sequence * keys;
+        let token = sequence * length + position;
         let queries = QUERIES.min(length - position);
         let mut intervals = [const { 0..0 }; QUERIES];
         for (interval, [first, last]) in intervals.iter_mut().zip(&attention.visible[token..token + queries]) {
-            let last = (*last).clamp(0, length as i32) as usize;
+            let last = (*last).clamp(0, keys as i32) as usize;
             *interval = ((*first).max(0) as usize).min(last)..last;
         }
         let first = std::array::from_fn(|query| intervals[query].start as f32);
         let last = std::array::from_fn(|query| intervals[query].end as f32);
-        Self { sequence_start, token, queries, first, last, intervals }
+        Self { first_key, token, queries, first, last, intervals }
     }
 
     /// Queries up to a whole number of lanes.
@@ -82,8 +82,8 @@ impl QueryBlock {
         matrix.block(self.token, self.queries, head * head_dim, head_dim)
     }
 
-    /// A tile's rows of a head of `matrix[tokens, heads * head_dim]`.
+    /// A tile's rows of a head of `matrix[sequences * keys, heads * head_dim]`.
     pub fn key_rows<'a>(&self, tile: &KeyTile, matrix: MatRef<'a>, head: usize, head_dim: usize) -> MatRef<'a> {
-        matrix.block(self.sequence_start + tile.keys.start, tile.keys.len(), head * head_dim, head_dim)
+        matrix.block(self.first_key + tile.keys.start, tile.keys.len(), head * head_dim, head_dim)
     }
 }

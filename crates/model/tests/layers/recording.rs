@@ -178,5 +178,5 @@ fn evaluation_and_generation_need_no_more_than_training() {
     assert!(evaluate.head.scratch_bytes < train.head.scratch_bytes);
     assert_eq!(evaluate.layer.pending_bytes, 0);
     assert_eq!(evaluate.layer.scratch_bytes, train.layer.scratch_bytes);
-    assert_eq!(generate.head.output_bytes, bytes(&[SHAPE.sequences * 500]));
+    assert_eq!(generate.head.output_bytes, bytes(&[2 * SHAPE.tokens() * 500]));
 }

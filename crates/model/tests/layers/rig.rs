@@ -40,6 +40,7 @@ pub struct Rank {
     /// Outputs of the embedding and the layers, and their gradients.
     activations: Vec<Tensor>,
     activation_gradients: Vec<Tensor>,
+    logits: Tensor,
     saved: Vec<(Section, Section)>,
     pending: Vec<Section>,
     scratch: Section,
@@ -97,6 +98,8 @@ impl Rank {
         let Footprints { embedding, layer, head, .. } = footprints;
         let scratch_bytes = embedding.scratch_bytes.max(layer.scratch_bytes).max(head.scratch_bytes);
         let scratch = section("scratch".into(), scratch_bytes);
+        let (rows, cols) = Head::logits_shape(model, tp.size, shape);
+        let logits = Tensor::new(section("logits".into(), rows * cols * 4).start, rows, cols, Dtype::F32);
         let frame = |section: &Section| Frame::new(section.start, section.len());
         Rank {
             model: model.clone(),
@@ -110,6 +113,7 @@ impl Rank {
             gradients,
             activations,
             activation_gradients,
+            logits,
             saved,
             pending,
             scratch,
@@ -292,20 +296,16 @@ impl<'a> Running<'a> {
         rank.pending.iter().for_each(|section| self.device.poison(section.clone()));
     }
 
-    /// Logits of the first microbatch's last `rows` tokens, this rank's columns.
-    pub fn logits(&self, rows: usize) -> Vec<f64> {
+    /// Logits of the first microbatch `[tp T, V/tp]`.
+    pub fn logits(&self) -> Vec<f64> {
         let rank = self.rank;
         rank.load(self.device, 0, self.labels);
         self.with_context(0, |context| self.forward(context, Forward::Nothing));
         self.with_context(0, |context| {
-            // The place of the last gradient is free while nothing is differentiated.
-            let columns = rank.model.padded_vocabulary(rank.tp.size) / rank.tp.size;
-            let start = rank.activation_gradients.last().unwrap().offset_bytes;
-            let logits = Tensor::new(start, rows, columns, Dtype::F32);
-            let (head, tokens) = (Head { context, batch: &rank.batch }, rank.shape.tokens());
+            let head = Head { context, batch: &rank.batch };
             let input = Residual::new(*rank.activations.last().unwrap());
-            head.logits(&rank.head(), input, tokens - rows..tokens, logits).unwrap();
-            self.device.values(logits)
+            head.logits(&rank.head(), input, rank.logits).unwrap();
+            self.device.values(rank.logits)
         })
     }
 

@@ -8,7 +8,6 @@ use prove::models::{Style, plain_layout};
 use prove::poison::PoisonFreed;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Watch};
-use spec::Parallelism;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -81,7 +80,7 @@ fn an_accumulator_that_starts_anew_is_found() {
 /// Whether microbatches of `size` learn what microbatches of one sequence learn, on `dp` replicas.
 fn sizes_agree(dp: usize, size: usize, wrap: &WrapRank<'_>) -> Verdict {
     let (model, train) = (small_model(Style::Llama, true), training(3));
-    let layout = |dp, size| Parallelism { ..plain_layout(dp, 1, 1, size) };
+    let layout = |dp, size| plain_layout(dp, 1, 1, size);
     let ones = Case::new(&model, layout(1, 1), &train).tokens(&RAGGED).outcome().expect("microbatches of one");
     let other = Case::new(&model, layout(dp, size), &train).tokens(&RAGGED).wrapped(wrap).outcome()?;
     within_bounds(&model, &ones, &other)

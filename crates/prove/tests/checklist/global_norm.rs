@@ -99,6 +99,31 @@ fn a_tied_table_that_both_stages_count_is_found() {
 }
 
 #[test]
+fn a_shard_that_two_replicas_count_is_found() {
+    // Of a unit's padded buffer each replica counts its own slice; here the second counts the first's as well.
+    let model = small_model(Style::Gpt2, false);
+    let setup = Case::new(&model, degrees((2, 1, 1)), &training(1)).setup();
+    let unit = Unit::Layer(0);
+    let accumulator = Value::Accumulator { unit, by: unit };
+    let place = setup.plan(0).place_of_state(accumulator).expect("a layer's gradient");
+    let shard = setup.layouts[&unit].shard(0);
+    let wrap = |coord: mesh::Coord, rank: RankEngine| {
+        let counted = Cell::new(replica(coord) == 0);
+        let len = shard.len();
+        intercept_ops(rank, move |device, stream, op| {
+            if let Op::SquaredSum { sums, .. } = op
+                && !counted.replace(true)
+            {
+                let x = device::Tensor::new(place.offset_bytes, 1, len, device::Dtype::F32);
+                device.submit(stream, &Op::SquaredSum { x, first_element: 0, sums: *sums })?;
+            }
+            device.submit(stream, op)
+        })
+    };
+    assert_found(check((2, 1, 1), ZeroStage::Off, false, Fault { wrap: &wrap, ..NONE }), "(2, 1, 1): norm");
+}
+
+#[test]
 fn a_stage_that_the_norm_leaves_out_is_found() {
     let wrap = |coord: mesh::Coord, rank: RankEngine| {
         let is_left_out = coord.along(Axis::Pp) == 1;

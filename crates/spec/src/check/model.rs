@@ -36,7 +36,7 @@ fn key_value_heads(model: &ModelSpec, rules: &mut Rules) {
 }
 
 fn vocabulary(config: &RunConfig, rules: &mut Rules) {
-    let tokens = config.data.tokenizer.vocabulary();
+    let Some(tokens) = config.data.tokenizer.vocabulary() else { return };
     if config.model.vocabulary < tokens {
         let rule = format!("is less than the {tokens} tokens of data.tokenizer");
         let remedy = format!("at least {tokens} would do");
@@ -123,7 +123,7 @@ fn numbers(model: &ModelSpec, rules: &mut Rules) {
 }
 
 fn paths(config: &RunConfig, rules: &mut Rules) {
-    if config.data.path.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+    if config.data.sources.iter().any(|source| source.path.as_os_str().is_empty()) {
         rules.report(Problem::of_value("data.path", "\"\"", "names no file", "leave it out for the embedded corpus"));
     }
     if config.run.folder.as_os_str().is_empty() {

@@ -46,7 +46,10 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("adam_eps", "train.epsilon", ""),
     ("clip_grad", "train.clip_norm", ""),
     ("data_path", "data.path", ""),
+    ("split", "data.held_out", "the share that is not trained on"),
+    ("reset_attention_mask", "data.visible", "write \"document\""),
     ("tokenizer_type", "data.tokenizer", ""),
+    ("tokenizer_model", "data.tokenizer", "the path of a tokenizer.json"),
     ("save", "run.folder", ""),
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];

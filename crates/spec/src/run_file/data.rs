@@ -1,24 +1,91 @@
 //! The section `[data]`.
 
-use super::reader::{Choices, Reader, name_of};
-use super::writer::Writer;
-use crate::data_spec::{DataSpec, Tokenizer};
+use std::path::Path;
 
-const TOKENIZERS: &Choices<Tokenizer> = &[("bytes", Tokenizer::Bytes)];
+use super::reader::{Choices, Reader, name_of};
+use super::source::Value;
+use super::writer::Writer;
+use crate::data_spec::{DataSpec, SourceSpec, TokenizerSpec, Visible};
+use crate::problem::{Place, Problem};
+
+const VISIBLE: &Choices<Visible> = &[("past", Visible::Past), ("document", Visible::Document)];
 
 /// Reads the section.
 pub fn read(reader: &mut Reader) -> DataSpec {
+    let sources = sources(reader);
+    let default = match sources.iter().any(SourceSpec::is_tokens) {
+        true => TokenizerSpec::OfTokenFiles,
+        false => TokenizerSpec::Bytes,
+    };
     DataSpec {
-        path: reader.optional_text("data.path").map(Into::into),
-        tokenizer: reader.choice("data.tokenizer", TOKENIZERS, Tokenizer::Bytes),
+        tokenizer: reader.text_as("data.tokenizer", TokenizerSpec::FORMS, TokenizerSpec::parse).unwrap_or(default),
+        visible: reader.choice("data.visible", VISIBLE, Visible::Past),
+        held_out: reader.number("data.held_out", 0.1),
+        sources,
     }
 }
 
-/// Writes the section; without a path the embedded corpus is meant.
+/// `data.path` is short for one source. Where one of the two keys is an override, it wins over the other in the file.
+fn sources(reader: &mut Reader) -> Vec<SourceSpec> {
+    let path = reader.optional_text("data.path").map(|path| vec![SourceSpec { path: path.into(), weight: 1.0 }]);
+    let sources = reader.list_of(
+        "data.sources",
+        "a list of sources such as [{ path = \"a.txt\", weight = 2.0 }, { path = \"b.jsonl\" }]",
+        source,
+    );
+    match (path, sources) {
+        (Some(path), Some(sources)) => {
+            let overrides = |key| matches!(reader.place(key), Some(Place::Override(_)));
+            match (overrides("data.path"), overrides("data.sources")) {
+                (true, false) => path,
+                (false, true) => sources,
+                (true, true) | (false, false) => {
+                    let problem = Problem::of_key("data.path", "is given beside data.sources", "leave one of them out");
+                    reader.report(problem);
+                    sources
+                }
+            }
+        }
+        (path, sources) => path.or(sources).unwrap_or_default(),
+    }
+}
+
+/// A table with a path and, if it likes, a weight; or the path alone.
+fn source(value: &Value) -> Option<SourceSpec> {
+    match value {
+        Value::Text(path) => Some(SourceSpec { path: path.into(), weight: 1.0 }),
+        Value::Table(entries) => {
+            let mut source = SourceSpec { path: "".into(), weight: 1.0 };
+            for (key, value) in entries {
+                match (key.as_str(), value) {
+                    ("path", Value::Text(path)) => source.path = path.into(),
+                    ("weight", Value::Integer(weight)) => source.weight = *weight as f32,
+                    ("weight", Value::Float(weight)) => source.weight = *weight as f32,
+                    _ => return None,
+                }
+            }
+            (!source.path.as_os_str().is_empty()).then_some(source)
+        }
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::List(_) | Value::Other(_) => None,
+    }
+}
+
+/// Writes the section; without sources the embedded corpus is meant.
 pub fn write(data: &DataSpec, writer: &mut Writer) {
     writer.section("data");
-    if let Some(path) = &data.path {
-        writer.text("path", &path.to_string_lossy());
+    match data.sources.as_slice() {
+        [] => {}
+        [SourceSpec { path, weight }] if *weight == 1.0 => writer.text("path", &path.to_string_lossy()),
+        sources => {
+            let quoted = |path: &Path| toml::Value::String(path.to_string_lossy().into());
+            let tables: Vec<String> = sources
+                .iter()
+                .map(|SourceSpec { path, weight }| format!("{{ path = {}, weight = {weight:?} }}", quoted(path)))
+                .collect();
+            writer.bare("sources", &format!("[{}]", tables.join(", ")));
+        }
     }
-    writer.text("tokenizer", name_of(TOKENIZERS, data.tokenizer));
+    writer.text("tokenizer", &data.tokenizer.to_string());
+    writer.text("visible", name_of(VISIBLE, data.visible));
+    writer.number("held_out", data.held_out);
 }

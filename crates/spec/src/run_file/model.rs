@@ -2,7 +2,6 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::data_spec::Tokenizer;
 use crate::model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
 use crate::problem::Problem;
 
@@ -24,8 +23,8 @@ enum PositionKind {
 
 const POSITIONS: &Choices<PositionKind> = &[("learned", PositionKind::Learned), ("rotary", PositionKind::Rotary)];
 
-/// Reads the section; `tokenizer` gives the default of the vocabulary.
-pub fn read(reader: &mut Reader, tokenizer: Tokenizer) -> ModelSpec {
+/// Reads the section; `tokens` is the number of different tokens in the data, the default of the vocabulary.
+pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
     let hidden = reader.count("model.hidden", 128);
     let num_heads = reader.count("model.num_heads", 4);
     let head_dim = head_dim(reader, hidden, num_heads);
@@ -42,7 +41,7 @@ pub fn read(reader: &mut Reader, tokenizer: Tokenizer) -> ModelSpec {
         num_kv_heads: reader.count("model.num_kv_heads", num_heads),
         head_dim,
         ffn_hidden: reader.count("model.ffn_hidden", 4 * hidden),
-        vocabulary: reader.count("model.vocabulary", tokenizer.vocabulary()),
+        vocabulary: reader.count("model.vocabulary", tokens),
         context: reader.count("model.context", 128),
         norm,
         position,

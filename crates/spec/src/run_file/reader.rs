@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::aliases;
 use super::nearest::nearest;
 use super::source::{Entries, Entry, Value};
-use crate::problem::Problem;
+use crate::problem::{Place, Problem};
 
 /// Largest count that a run file may name: every product of two counts then fits 64 bits.
 const MAX_COUNT: i128 = i32::MAX as i128;
@@ -73,19 +73,25 @@ impl Reader {
 
     /// A list of whole numbers below 2^31, or `None` if the key is absent.
     pub fn optional_counts(&mut self, key: &str) -> Option<Vec<usize>> {
-        self.take(key, "a list of whole numbers such as [3, 3]", |value| match value {
-            Value::List(values) => values.iter().map(count).collect(),
-            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Text(_) | Value::Other(_) => None,
-        })
+        self.list_of(key, "a list of whole numbers such as [3, 3]", count)
     }
 
     /// A whole number of 64 bits.
     pub fn seed(&mut self, key: &str, default: u64) -> u64 {
-        let seed = self.take(key, "a whole number from 0 to 18446744073709551615", |value| match value {
+        self.optional_long_count(key).unwrap_or(default)
+    }
+
+    /// A whole number of 64 bits, or `None` if the key is absent.
+    pub fn optional_long_count(&mut self, key: &str) -> Option<u64> {
+        self.take(key, "a whole number from 0 to 18446744073709551615", |value| match value {
             Value::Integer(number) => u64::try_from(*number).ok(),
-            Value::Float(_) | Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Other(_) => None,
-        });
-        seed.unwrap_or(default)
+            Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Table(_)
+            | Value::Other(_) => None,
+        })
     }
 
     /// A finite number, whole or not.
@@ -93,7 +99,7 @@ impl Reader {
         let number = self.take(key, "a number", |value| match value {
             Value::Integer(number) => Some(*number as f32),
             Value::Float(number) => Some(*number as f32).filter(|number| number.is_finite()),
-            Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Other(_) => None,
+            Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Table(_) | Value::Other(_) => None,
         });
         number.unwrap_or(default)
     }
@@ -102,7 +108,12 @@ impl Reader {
     pub fn yes_no(&mut self, key: &str, default: bool) -> bool {
         let value = self.take(key, "true or false", |value| match value {
             Value::Boolean(value) => Some(*value),
-            Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Other(_) => None,
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Table(_)
+            | Value::Other(_) => None,
         });
         value.unwrap_or(default)
     }
@@ -111,8 +122,44 @@ impl Reader {
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
         self.take(key, "a string", |value| match value {
             Value::Text(text) => Some(text.clone()),
-            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::List(_) | Value::Other(_) => None,
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::List(_)
+            | Value::Table(_)
+            | Value::Other(_) => None,
         })
+    }
+
+    /// A string that `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
+    pub fn text_as<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.take(key, wanted, |value| match value {
+            Value::Text(text) => convert(text),
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::List(_)
+            | Value::Table(_)
+            | Value::Other(_) => None,
+        })
+    }
+
+    /// A list whose every item `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
+    pub fn list_of<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+        self.take(key, wanted, |value| match value {
+            Value::List(values) => values.iter().map(&convert).collect(),
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Text(_)
+            | Value::Table(_)
+            | Value::Other(_) => None,
+        })
+    }
+
+    /// Where `key` was written.
+    pub fn place(&self, key: &str) -> Option<&Place> {
+        Some(&self.entries.get(key)?.place)
     }
 
     /// One of the names in `choices`; a number stands for its own digits.
@@ -121,7 +168,7 @@ impl Reader {
         let written = |value: &Value| match value {
             Value::Text(text) => Some(text.clone()),
             Value::Integer(number) => Some(number.to_string()),
-            Value::Float(_) | Value::Boolean(_) | Value::List(_) | Value::Other(_) => None,
+            Value::Float(_) | Value::Boolean(_) | Value::List(_) | Value::Table(_) | Value::Other(_) => None,
         };
         let found = |value: &Value| {
             let text = written(value)?;
@@ -149,9 +196,13 @@ impl Reader {
 fn count(value: &Value) -> Option<usize> {
     match value {
         Value::Integer(number) if (0..=MAX_COUNT).contains(number) => usize::try_from(*number).ok(),
-        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Other(_) => {
-            None
-        }
+        Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Text(_)
+        | Value::List(_)
+        | Value::Table(_)
+        | Value::Other(_) => None,
     }
 }
 

@@ -10,13 +10,17 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
         timeout_seconds: reader.number("run.timeout_seconds", 60.0),
+        rank_memory_bytes: reader.optional_long_count("run.rank_memory_bytes"),
     }
 }
 
-/// Writes the section.
+/// Writes the section; without `rank_memory_bytes` this machine's memory is meant.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
     writer.count("ranks", run.ranks);
     writer.number("timeout_seconds", run.timeout_seconds);
+    if let Some(bytes) = run.rank_memory_bytes {
+        writer.count("rank_memory_bytes", bytes);
+    }
 }

@@ -26,7 +26,9 @@ pub enum Value {
     Text(String),
     /// Array.
     List(Vec<Value>),
-    /// What no key takes: a date or a table.
+    /// Inline table, its keys in order.
+    Table(Vec<(String, Value)>),
+    /// What no key takes: a date.
     Other(&'static str),
 }
 
@@ -40,6 +42,11 @@ impl fmt::Display for Value {
             Value::List(values) => {
                 let values: Vec<String> = values.iter().map(Value::to_string).collect();
                 write!(f, "[{}]", values.join(", "))
+            }
+            Value::Table(entries) if entries.is_empty() => write!(f, "{{}}"),
+            Value::Table(entries) => {
+                let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+                write!(f, "{{ {} }}", entries.join(", "))
             }
             Value::Other(kind) => write!(f, "({kind})"),
         }
@@ -125,7 +132,9 @@ fn convert(value: &DeValue<'_>) -> Value {
         DeValue::Boolean(value) => Value::Boolean(*value),
         DeValue::Array(values) => Value::List(values.iter().map(|value| convert(value.get_ref())).collect()),
         DeValue::Datetime(_) => Value::Other("a date"),
-        DeValue::Table(_) => Value::Other("a table"),
+        DeValue::Table(entries) => Value::Table(
+            entries.iter().map(|(key, value)| (key.get_ref().to_string(), convert(value.get_ref()))).collect(),
+        ),
     }
 }
 

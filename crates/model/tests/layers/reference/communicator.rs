@@ -1,4 +1,4 @@
-//! All-reduce between threads, each with a reference device of its own.
+//! All-reduce and all-gather between threads, each with a reference device of its own.
 
 use std::sync::{Barrier, Mutex};
 
@@ -58,8 +58,15 @@ impl Communicator for ReferenceCommunicator<'_> {
         unreachable!("no layer scatters while residuals are replicated")
     }
 
-    fn all_gather(&self, _stream: Stream, _x: Tensor) -> Result<(), DeviceError> {
-        unreachable!("no layer gathers while residuals are replicated")
+    fn all_gather(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.exchange.contributions.lock().unwrap()[self.position] = self.device.values(x);
+        self.exchange.barrier.wait();
+        let contributions = self.exchange.contributions.lock().unwrap().clone();
+        let slice = x.len() / self.size;
+        let joined: Vec<f64> = (0..x.len()).map(|index| contributions[index / slice][index]).collect();
+        self.device.assign(x, &joined);
+        self.exchange.barrier.wait();
+        Ok(())
     }
 
     fn send(&self, _stream: Stream, _to: usize, _tag: u64, _x: Tensor) -> Result<(), DeviceError> {

@@ -1,0 +1,248 @@
+//! Whether the planned memory fits, and which one change would make it fit.
+
+use program::RankPlan;
+use spec::{Problem, Recompute, RunConfig, ScheduleKind, ZeroStage};
+use train::Setup;
+
+use crate::figures::{bytes, grouped};
+use crate::machine_memory::MemoryLimit;
+use crate::verdict;
+
+/// What the arenas have to fit into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Each rank has this many bytes: `run.rank_memory_bytes`.
+    PerRank(u64),
+    /// All ranks share this.
+    Together(MemoryLimit),
+    /// Nobody says.
+    Unknown,
+}
+
+impl Room {
+    /// What the run says, or else the machine.
+    pub fn new(config: &RunConfig, limit: Option<MemoryLimit>) -> Room {
+        match (config.run.rank_memory_bytes, limit) {
+            (Some(bytes), _) => Room::PerRank(bytes),
+            (None, Some(limit)) => Room::Together(limit),
+            (None, None) => Room::Unknown,
+        }
+    }
+}
+
+/// The planned arenas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Ranks of one stage: replicas times tensor-parallel ranks.
+    pub ranks_per_stage: usize,
+    /// Bytes of one rank's arena, by stage.
+    pub stage_bytes: Vec<u64>,
+}
+
+impl Need {
+    /// What `setup` has planned.
+    pub fn new(setup: &Setup) -> Need {
+        Need {
+            ranks_per_stage: setup.parallelism.dp * setup.parallelism.tp,
+            stage_bytes: (0..setup.parallelism.pp)
+                .map(|stage| largest_plan(setup, stage).arena_bytes() as u64)
+                .collect(),
+        }
+    }
+
+    /// Bytes of all ranks.
+    pub fn together_bytes(&self) -> u64 {
+        let of_one_each: u64 = self.stage_bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes));
+        of_one_each.saturating_mul(self.ranks_per_stage as u64)
+    }
+
+    /// The stage whose ranks need most, and their bytes.
+    fn largest(&self) -> (usize, u64) {
+        let stages = self.stage_bytes.iter().copied().enumerate();
+        stages.max_by_key(|(stage, bytes)| (*bytes, usize::MAX - stage)).unwrap_or_default()
+    }
+
+    /// What is compared with `room`, and how much there is; `None` where nobody says.
+    fn against(&self, room: Room) -> Option<(u64, u64)> {
+        match room {
+            Room::PerRank(there) => Some((self.largest().1, there)),
+            Room::Together(limit) => Some((self.together_bytes(), limit.bytes)),
+            Room::Unknown => None,
+        }
+    }
+
+    fn fits(&self, room: Room) -> bool {
+        self.against(room).is_none_or(|(needed, there)| needed <= there)
+    }
+}
+
+/// The plan that decides the size of a rank's arena: usually that of training, for it keeps activations.
+pub fn largest_plan(setup: &Setup, stage: usize) -> &RankPlan {
+    let plans = setup.programs.programs().iter().map(|verified| &verified.plan().ranks[stage]);
+    plans
+        .reduce(|largest, plan| if plan.arena_bytes() > largest.arena_bytes() { plan } else { largest })
+        .unwrap_or(setup.plan(stage))
+}
+
+/// What is wrong with the memory of `setup`, the plan of `config`; with the changes that would put it right.
+pub fn problem(config: &RunConfig, setup: &Setup, room: Room) -> Option<Problem> {
+    let need = Need::new(setup);
+    let (needed, _) = need.against(room).filter(|_| !need.fits(room))?;
+    let remedy = remedy(config, room, needed);
+    match room {
+        Room::PerRank(there) => {
+            let (stage, largest) = need.largest();
+            let rule = format!(
+                "is less than the {} bytes of a rank of stage {stage} ({})",
+                grouped(largest),
+                parts(setup, stage)
+            );
+            Some(Problem::of_value("run.rank_memory_bytes", there, rule, remedy))
+        }
+        Room::Together(limit) => {
+            let (stage, _) = need.largest();
+            let rule = format!(
+                "does not fit: all ranks ({}) need {} together, {} has {} (a rank of stage {stage}: {})",
+                config.run.ranks,
+                bytes(needed),
+                limit.source,
+                bytes(limit.bytes),
+                parts(setup, stage)
+            );
+            Some(Problem::of_key("memory", rule, remedy))
+        }
+        Room::Unknown => None,
+    }
+}
+
+/// Bytes of a rank by category, largest first.
+fn parts(setup: &Setup, stage: usize) -> String {
+    let mut categories = largest_plan(setup, stage).categories();
+    categories.retain(|(_, bytes)| *bytes > 0);
+    categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let parts: Vec<String> =
+        categories.iter().map(|(category, size)| format!("{category} {}", bytes(*size as u64))).collect();
+    parts.join(", ")
+}
+
+/// A change of one key.
+struct Change {
+    key: &'static str,
+    value: String,
+    config: RunConfig,
+}
+
+impl Change {
+    /// Bytes that are needed once it is made, and whether they fit; `None` where it cannot be planned.
+    fn judged(self, room: Room) -> Option<(Change, u64, bool)> {
+        let need = Need::new(&plan_of(&self.config)?);
+        let (needed, there) = need.against(room)?;
+        Some((self, needed, needed <= there))
+    }
+}
+
+/// The plan of `config` with as few microbatches as give the same memory. A 1F1B pipeline repeats itself once it is full, so
+/// that more than two rounds of microbatches add nothing; a GPipe pipeline holds all of them.
+fn plan_of(config: &RunConfig) -> Option<Setup> {
+    let RunConfig { model, parallelism, mut train, .. } = config.clone();
+    let rounds = match parallelism.schedule {
+        ScheduleKind::GPipe => usize::MAX,
+        ScheduleKind::OneForwardOneBackward => 2 * parallelism.pp + 2,
+    };
+    let num_microbatches = parallelism.num_microbatches(train.global_batch).min(rounds);
+    train.global_batch = num_microbatches * parallelism.dp * parallelism.microbatch_size;
+    verdict::plan(model, parallelism, train).ok()
+}
+
+/// So many changes are tried on top of each other.
+const MAX_CHANGES: usize = 4;
+
+/// The changes of which each suffices, with what is then needed; or else several that suffice together, found by always
+/// making the one that saves most.
+fn remedy(config: &RunConfig, room: Room, mut needed: u64) -> String {
+    let mut made: Vec<(&str, String)> = vec![];
+    let mut config = config.clone();
+    for _ in 0..MAX_CHANGES {
+        let judged = changes(&config, room).into_iter().filter_map(|change| change.judged(room));
+        let judged: Vec<(Change, u64, bool)> = judged.filter(|(_, then, _)| *then < needed).collect();
+        let each: Vec<String> = judged
+            .iter()
+            .filter(|(_, _, fits)| *fits)
+            .map(|(change, then, _)| format!("{} = {} (needs {})", change.key, change.value, bytes(*then)))
+            .collect();
+        if made.is_empty() && !each.is_empty() {
+            return format!("{} would do", alternatives(&each, "or"));
+        }
+        let Some((best, then, fits)) = judged.into_iter().min_by_key(|(_, then, _)| *then) else { break };
+        made.retain(|(key, _)| *key != best.key);
+        made.push((best.key, best.value));
+        (config, needed) = (best.config, then);
+        if fits {
+            return format!("{} together (needs {}) would do", written(&made), bytes(needed));
+        }
+    }
+    match made.is_empty() {
+        true => "a smaller model or shorter sequences would do".into(),
+        false => format!("even with {} it needs {}; try a smaller model", written(&made), bytes(needed)),
+    }
+}
+
+fn written(made: &[(&str, String)]) -> String {
+    let made: Vec<String> = made.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    alternatives(&made, "and")
+}
+
+fn alternatives(words: &[String], last_word: &str) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} {last_word} {last}", first.join(", ")),
+    }
+}
+
+/// Legal changes that may need less, the least intrusive first.
+fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
+    let mut changes = vec![];
+    let mut offer = |key: &'static str, value: String, change: &dyn Fn(&mut RunConfig)| {
+        let mut config = config.clone();
+        change(&mut config);
+        let parallelism = &config.parallelism;
+        config.run.ranks = parallelism.dp.saturating_mul(parallelism.tp).saturating_mul(parallelism.pp);
+        if spec::check(&config).is_ok() {
+            changes.push(Change { key, value, config });
+        }
+    };
+    let parallelism = &config.parallelism;
+    if parallelism.zero != ZeroStage::One && parallelism.dp > 1 {
+        offer("parallelism.zero", "1".into(), &|config| config.parallelism.zero = ZeroStage::One);
+    }
+    if parallelism.schedule != ScheduleKind::OneForwardOneBackward && parallelism.pp > 1 {
+        let schedule = ScheduleKind::OneForwardOneBackward;
+        offer("parallelism.schedule", "\"1f1b\"".into(), &|config| config.parallelism.schedule = schedule);
+    }
+    if parallelism.recompute != Recompute::Full {
+        offer("parallelism.recompute", "\"full\"".into(), &|config| config.parallelism.recompute = Recompute::Full);
+    }
+    let size = parallelism.microbatch_size;
+    let smaller = mesh::divisors(size).into_iter().rev().find(|divisor| *divisor < size);
+    for size in smaller.into_iter().chain((size > 2).then_some(1)) {
+        offer("parallelism.microbatch_size", size.to_string(), &|config| config.parallelism.microbatch_size = size);
+    }
+    match room {
+        // More ranks bring more memory.
+        Room::PerRank(_) => {
+            let (tp, pp) = (2 * parallelism.tp, 2 * parallelism.pp);
+            offer("parallelism.tp", tp.to_string(), &|config| config.parallelism.tp = tp);
+            offer("parallelism.pp", pp.to_string(), &|config| {
+                config.parallelism.pp = pp;
+                config.parallelism.stage_layers = None;
+            });
+        }
+        // Fewer replicas hold fewer copies of the model.
+        Room::Together(_) | Room::Unknown if parallelism.dp > 1 => {
+            offer("parallelism.dp", "1".into(), &|config| config.parallelism.dp = 1);
+        }
+        Room::Together(_) | Room::Unknown => {}
+    }
+    changes
+}

@@ -1,0 +1,51 @@
+//! The verdict on a run: refused with all that is wrong with it, or planned to the last byte. Nothing is started for it.
+
+use std::collections::BTreeMap;
+
+use spec::{ModelSpec, Parallelism, Place, Problem, RunConfig, TrainSpec};
+use train::setup::{Setup, SetupError};
+
+use crate::machine_memory::MemoryLimit;
+use crate::memory_need::{self, Room};
+
+/// A run that can start.
+#[derive(Debug)]
+pub struct Verdict {
+    /// What was asked for, resolved.
+    pub config: RunConfig,
+    /// Its programs and plans.
+    pub setup: Setup,
+    /// What its memory was held against.
+    pub room: Room,
+}
+
+/// Plans `config`, which obeys every rule of `spec::check`, and holds its memory against what there is.
+///
+/// # Errors
+/// Memory that does not fit, at the place where its limit was written.
+pub fn judge(
+    config: RunConfig,
+    places: &BTreeMap<String, Place>,
+    limit: Option<MemoryLimit>,
+) -> Result<Verdict, Vec<Problem>> {
+    let (model, parallelism, train) = (config.model.clone(), config.parallelism.clone(), config.train.clone());
+    let setup = plan(model, parallelism, train)
+        .map_err(|error| vec![Problem::of_key("[parallelism]", format!("cannot be planned: {error}"), "")])?;
+    let room = Room::new(&config, limit);
+    match memory_need::problem(&config, &setup, room) {
+        Some(problem) => {
+            let place = places.get(&problem.key).cloned();
+            Err(vec![problem.at(place)])
+        }
+        None => Ok(Verdict { config, setup, room }),
+    }
+}
+
+/// Programs and plans of a run that trains, and that measures the loss on held-out text. How much of that there is does not matter:
+/// an evaluation takes as many passes as it needs.
+///
+/// # Errors
+/// What `train` refuses.
+pub fn plan(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
+    Setup::with_evaluation(model, parallelism, train, u64::from(u32::MAX))
+}

@@ -1,0 +1,130 @@
+//! What simple methods make of the held-out text, in bits per byte: beside these the figure of a model means something.
+
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::dataset::Dataset;
+use crate::error::DataError;
+
+/// Bits per byte of held-out text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Baselines {
+    /// Of `gzip -9`, which sees nothing but the held-out text.
+    pub gzip: f64,
+    /// Of [`OrderTwo`], counted in the training text.
+    pub order_two: f64,
+}
+
+impl Baselines {
+    /// Measures the held-out text of `dataset`, or nothing where that is empty.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn measure(dataset: &Dataset) -> Result<Option<Baselines>, DataError> {
+        let held_out = dataset.text_of(&dataset.held_out)?;
+        if held_out.is_empty() {
+            return Ok(None);
+        }
+        let model = OrderTwo::count(dataset.text_of(&dataset.train)?.as_bytes());
+        let held_out = held_out.as_bytes();
+        Ok(Some(Baselines { gzip: gzip_bits_per_byte(held_out), order_two: model.bits_per_byte(held_out) }))
+    }
+}
+
+/// Bits per byte of `text` after `gzip -9`, its header of 18 bytes included.
+pub fn gzip_bits_per_byte(text: &[u8]) -> f64 {
+    let mut encoder = GzEncoder::new(Length(0), Compression::best());
+    // Counting bytes cannot fail.
+    let length = encoder.write_all(text).and_then(|()| encoder.finish()).map_or(0, |length| length.0);
+    8.0 * length as f64 / text.len() as f64
+}
+
+/// Counts what is written to it.
+struct Length(u64);
+
+impl Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A model of a byte given the two before it: counts, interpolated after Witten and Bell ("The zero-frequency problem", 1991, method C).
+///
+/// `P(c | h) = (N(h c) + D(h) P(c | h')) / (N(h) + D(h))`, where `N` counts, `D(h)` is how many different bytes follow `h`, and `h'` is `h`
+/// without its first byte; below the empty context lies the uniform distribution over 256 bytes.
+#[derive(Clone, Debug)]
+pub struct OrderTwo {
+    orders: [Counts; 3],
+}
+
+/// Counts of one order: contexts of `order` bytes.
+#[derive(Clone, Debug)]
+struct Counts {
+    order: u32,
+    /// `N(h c)` at `256 h + c`.
+    pairs: Vec<u32>,
+    /// `N(h)` and `D(h)` at `h`.
+    contexts: Vec<(u32, u32)>,
+}
+
+impl OrderTwo {
+    /// The model of `text`.
+    pub fn count(text: &[u8]) -> OrderTwo {
+        OrderTwo { orders: [0, 1, 2].map(|order| Counts::of(text, order)) }
+    }
+
+    /// Mean of `-log2 P` over the bytes of `text`; the first two have shorter contexts. 0 for no text.
+    pub fn bits_per_byte(&self, text: &[u8]) -> f64 {
+        let bits = (0..text.len()).map(|place| -self.probability(&text[..=place]).log2());
+        bits.sum::<f64>() / text.len().max(1) as f64
+    }
+
+    /// The probability of the last byte of `text` after those before it.
+    fn probability(&self, text: &[u8]) -> f64 {
+        let mut probability = 1.0 / 256.0;
+        for counts in &self.orders {
+            if text.len() > counts.order as usize {
+                probability = counts.interpolate(text, probability);
+            }
+        }
+        probability
+    }
+}
+
+impl Counts {
+    fn of(text: &[u8], order: u32) -> Counts {
+        let num_contexts = 256usize.pow(order);
+        let mut counts = Counts { order, pairs: vec![0; 256 * num_contexts], contexts: vec![(0, 0); num_contexts] };
+        for window in text.windows(order as usize + 1) {
+            let (context, pair) = places(window);
+            let (total, different) = &mut counts.contexts[context];
+            *total = total.saturating_add(1);
+            *different += u32::from(counts.pairs[pair] == 0);
+            counts.pairs[pair] = counts.pairs[pair].saturating_add(1);
+        }
+        counts
+    }
+
+    fn interpolate(&self, text: &[u8], below: f64) -> f64 {
+        let (context, pair) = places(&text[text.len() - 1 - self.order as usize..]);
+        let (total, different) = self.contexts[context];
+        if total == 0 {
+            return below;
+        }
+        let (total, different) = (f64::from(total), f64::from(different));
+        (f64::from(self.pairs[pair]) + different * below) / (total + different)
+    }
+}
+
+/// Where the context and the whole of `window` are counted.
+fn places(window: &[u8]) -> (usize, usize) {
+    let whole = window.iter().fold(0, |place, byte| 256 * place + usize::from(*byte));
+    (whole / 256, whole)
+}

@@ -1,0 +1,171 @@
+//! The text of a run: its sources read, tokenized and split.
+
+use std::path::Path;
+
+use spec::{DataSpec, SourceSpec, TokenizerSpec};
+
+use crate::corpus::{Corpus, Document};
+use crate::embedded::embedded;
+use crate::error::DataError;
+use crate::megatron;
+use crate::mixture::{Ingredient, Mixture};
+use crate::read::read;
+use crate::split::{Split, split, split_tokens};
+use crate::token_file::TokenFile;
+use crate::tokenizer::Tokenizer;
+
+/// Everything that a run reads.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    /// What made the tokens.
+    pub tokenizer: Tokenizer,
+    /// To train on: every source.
+    pub train: Mixture,
+    /// Never trained on: every source of which something is held out.
+    pub held_out: Mixture,
+    /// Bytes of the held-out text; where it came as tokens, of these tokens as text.
+    pub held_out_bytes: u64,
+}
+
+/// A source, opened.
+enum Source {
+    Text(Split<Vec<Document>>),
+    Tokens(Split<Corpus>),
+}
+
+impl Dataset {
+    /// Reads all sources of `data`, or the embedded corpus if there are none. A tokenizer that is to be trained sees the training text of all
+    /// sources, and nothing that is held out.
+    ///
+    /// # Errors
+    /// The first thing that cannot be used.
+    pub fn open(data: &DataSpec) -> Result<Dataset, DataError> {
+        let mut own_tokenizers = Vec::new();
+        let mut sources = Vec::new();
+        if data.sources.is_empty() {
+            sources.push((String::new(), 1.0, Source::Text(split(embedded(), data.held_out))));
+        }
+        for source in &data.sources {
+            let name = if data.sources.len() == 1 { String::new() } else { source.path.display().to_string() };
+            sources.push((name, source.weight, open(source, data.held_out, &mut own_tokenizers)?));
+        }
+        let training: Vec<Document> = sources.iter().flat_map(|(_, _, source)| source.training_documents()).collect();
+        let given = Tokenizer::new(&data.tokenizer, &training)?;
+        drop(training);
+        let tokenizer = one_of(given, own_tokenizers)?;
+        let empty = Mixture { ingredients: vec![], visible: data.visible };
+        let mut dataset = Dataset { tokenizer, train: empty.clone(), held_out: empty, held_out_bytes: 0 };
+        for (name, weight, source) in sources {
+            dataset.add(name, weight, source)?;
+        }
+        Ok(dataset)
+    }
+
+    fn add(&mut self, name: String, weight: f32, source: Source) -> Result<(), DataError> {
+        let (parts, held_out_bytes) = match source {
+            Source::Text(parts) => {
+                let bytes = parts.held_out.iter().map(|document| document.text.len() as u64).sum();
+                let corpus = |documents: &[Document]| Corpus::new(documents, &self.tokenizer);
+                (Split { train: corpus(&parts.train)?, held_out: corpus(&parts.held_out)? }, bytes)
+            }
+            Source::Tokens(parts) => {
+                // Tokens that the tokenizer does not know have no text that could be measured.
+                parts.held_out.check_vocabulary(self.tokenizer.vocabulary())?;
+                let bytes = text_of_corpus(&self.tokenizer, &parts.held_out)?.len() as u64;
+                (parts, bytes)
+            }
+        };
+        self.train.ingredients.push(Ingredient { name: name.clone(), corpus: parts.train, weight });
+        if !parts.held_out.is_empty() {
+            self.held_out.ingredients.push(Ingredient { name, corpus: parts.held_out, weight });
+            self.held_out_bytes += held_out_bytes;
+        }
+        Ok(())
+    }
+
+    /// The text of one of the parts, document after document.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn text_of(&self, part: &Mixture) -> Result<String, DataError> {
+        let corpora = part.ingredients.iter().map(|ingredient| text_of_corpus(&self.tokenizer, &ingredient.corpus));
+        corpora.collect()
+    }
+}
+
+impl Source {
+    fn training_documents(&self) -> Vec<Document> {
+        match self {
+            Source::Text(parts) => parts.train.clone(),
+            Source::Tokens(_) => vec![],
+        }
+    }
+}
+
+fn open(source: &SourceSpec, held_out: f32, own_tokenizers: &mut Vec<Tokenizer>) -> Result<Source, DataError> {
+    if !source.is_tokens() {
+        return Ok(Source::Text(split(read(&source.path)?, held_out)));
+    }
+    let corpus = if is_token_file(&source.path) {
+        let file = TokenFile::open(&source.path)?;
+        own_tokenizers.push(file.tokenizer);
+        file.corpus
+    } else {
+        megatron::open(&source.path)?
+    };
+    if corpus.is_empty() {
+        return Err(DataError::Empty(source.path.clone()));
+    }
+    Ok(Source::Tokens(split_tokens(&corpus, held_out)))
+}
+
+fn is_token_file(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "tokens")
+}
+
+/// The run's tokenizer: the one that is `given`, or that of the first token file. All that token files bring have to be equal to it.
+fn one_of(given: Option<Tokenizer>, own: Vec<Tokenizer>) -> Result<Tokenizer, DataError> {
+    let remedy = match given {
+        Some(_) => "leave data.tokenizer out",
+        None => "make both with one tokenizer",
+    };
+    let Some(tokenizer) = given.or_else(|| own.first().cloned()) else { return Err(DataError::NoTokenizer) };
+    for other in own {
+        if other.identity()? != tokenizer.identity()? {
+            let (found, expected) = (other.name().to_string(), tokenizer.name().to_string());
+            return Err(DataError::OtherTokenizer { found, expected, remedy });
+        }
+    }
+    Ok(tokenizer)
+}
+
+fn text_of_corpus(tokenizer: &Tokenizer, corpus: &Corpus) -> Result<String, DataError> {
+    let mut text = String::new();
+    for index in 0..corpus.num_documents() {
+        let tokens: Vec<u32> = corpus.document_tokens(index).filter_map(|token| u32::try_from(token).ok()).collect();
+        let decoded = tokenizer.decode(&tokens).map_err(|reason| DataError::NotEncoded {
+            document: corpus.document_name(index),
+            tokenizer: tokenizer.name().into(),
+            reason,
+        })?;
+        text.push_str(&decoded);
+    }
+    Ok(text)
+}
+
+/// Number of different tokens in the data of a run, for `RunConfig::load_with`: read from the tokenizer's file or from the head of the first
+/// token file.
+///
+/// # Errors
+/// A file that cannot be read, or that no source says it.
+pub fn vocabulary_of(data: &DataSpec) -> Result<usize, DataError> {
+    match &data.tokenizer {
+        TokenizerSpec::Bytes => Ok(Tokenizer::bytes().vocabulary()),
+        TokenizerSpec::Bpe { vocabulary } => Ok(*vocabulary),
+        TokenizerSpec::File(path) => Ok(Tokenizer::open(path)?.vocabulary()),
+        TokenizerSpec::OfTokenFiles => {
+            let file = data.sources.iter().find(|source| is_token_file(&source.path));
+            file.map_or(Err(DataError::NoTokenizer), |file| TokenFile::vocabulary(&file.path))
+        }
+    }
+}

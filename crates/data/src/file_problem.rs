@@ -1,0 +1,94 @@
+//! What is wrong with a file of tokens.
+
+/// A file that is not what it says. Offsets are bytes from its beginning.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileProblem {
+    /// Another kind of file.
+    #[error("it begins with {found:02x?} at byte 0, not with {expected:02x?}: it is no {kind}")]
+    Magic {
+        /// What it should be.
+        kind: &'static str,
+        /// How that begins.
+        expected: Vec<u8>,
+        /// How this begins.
+        found: Vec<u8>,
+    },
+    /// A later version of the format, or a damaged header.
+    #[error("version {found} at byte {offset} is not known; {expected} would be")]
+    Version {
+        /// What it says.
+        found: u64,
+        /// What is known.
+        expected: u64,
+        /// Where it says so.
+        offset: usize,
+    },
+    /// Tokens of a type that is not known, or that tokens cannot have.
+    #[error("the type {found} of its tokens at byte {offset} is not known; {expected} would be")]
+    Type {
+        /// What it says.
+        found: u64,
+        /// What is known.
+        expected: &'static str,
+        /// Where it says so.
+        offset: usize,
+    },
+    /// The file is shorter than it says.
+    #[error("it ends at byte {found}{}, but {announced_by} {expected} bytes; it was cut off: make it anew", within(.document))]
+    Truncated {
+        /// Its length.
+        found: u64,
+        /// The length it should have.
+        expected: u64,
+        /// Where the length is written, with a verb.
+        announced_by: &'static str,
+        /// The document in which it ends, where that is known.
+        document: Option<usize>,
+    },
+    /// The file is longer than it says.
+    #[error(
+        "it has {found} bytes, but {announced_by} {expected}; what is behind them belongs to no document: make it anew"
+    )]
+    TooLong {
+        /// Its length.
+        found: u64,
+        /// The length it should have.
+        expected: u64,
+        /// Where the length is written, with a verb.
+        announced_by: &'static str,
+    },
+    /// The content is not that which was written.
+    #[error(
+        "the hash of its content is {found:016x}, but it says {expected:016x} at byte {offset}; it was damaged: make it anew"
+    )]
+    Hash {
+        /// That of the content.
+        found: u64,
+        /// What the header says.
+        expected: u64,
+        /// Where it says so.
+        offset: usize,
+    },
+    /// The index of its documents contradicts itself.
+    #[error("document {document}: {what} at byte {offset}; make it anew")]
+    Index {
+        /// The document, counted from 0.
+        document: usize,
+        /// What is wrong.
+        what: String,
+        /// Where.
+        offset: usize,
+    },
+    /// Its own tokenizer cannot be read, or does not know all of its tokens.
+    #[error("its tokenizer at byte {offset}: {what}; make it anew")]
+    Tokenizer {
+        /// What is wrong.
+        what: String,
+        /// Where.
+        offset: usize,
+    },
+}
+
+fn within(document: &Option<usize>) -> String {
+    document.map(|document| format!(" within document {document}")).unwrap_or_default()
+}

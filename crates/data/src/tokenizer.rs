@@ -1,0 +1,212 @@
+//! Text to tokens and back.
+
+use std::fs;
+use std::path::Path;
+
+use spec::TokenizerSpec;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::corpus::Document;
+use crate::error::DataError;
+
+/// How the tokenizer of bytes describes itself, where others are JSON.
+const BYTES: &str = "bytes: token n is the byte n\n";
+/// Name of a tokenizer's file in a run's folder.
+pub const TOKENIZER_FILE: &str = "tokenizer.json";
+/// Name of the file that stands for it where tokens are bytes.
+pub const BYTES_FILE: &str = "tokenizer.txt";
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Bytes,
+    Library(Box<tokenizers::Tokenizer>),
+}
+
+/// A tokenizer that is ready to use.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    kind: Kind,
+    /// For messages.
+    name: String,
+    vocabulary: usize,
+}
+
+impl Tokenizer {
+    /// Every byte is a token.
+    pub fn bytes() -> Tokenizer {
+        Tokenizer { kind: Kind::Bytes, name: "\"bytes\"".into(), vocabulary: 256 }
+    }
+
+    /// A byte-level byte-pair encoding of `vocabulary` tokens, at least 256, trained on `documents`: the same for the same documents. Words are
+    /// cut as in GPT-2. A short text may give fewer merges, and then the last tokens are never used.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn train(documents: &[Document], vocabulary: usize) -> Result<Tokenizer, DataError> {
+        let name = format!("\"bpe:{vocabulary}\"");
+        let mut trainer: TrainerWrapper = BpeTrainer::builder()
+            .vocab_size(vocabulary)
+            .min_frequency(2)
+            .show_progress(false)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .build()
+            .into();
+        let mut library = tokenizers::Tokenizer::new(BPE::default());
+        let byte_level = ByteLevel::new(false, true, true);
+        library.with_pre_tokenizer(Some(byte_level)).with_decoder(Some(byte_level));
+        let texts = documents.iter().map(|document| document.text.as_str());
+        match library.train(&mut trainer, texts) {
+            Ok(_) => Ok(Tokenizer { kind: Kind::Library(Box::new(library)), name, vocabulary }),
+            Err(reason) => Err(DataError::BadTokenizer { name, reason: reason.to_string() }),
+        }
+    }
+
+    /// The tokenizer that `spec` names, trained on `documents` if it is to be trained. `None` for that of the token files, which names none.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no tokenizer.
+    pub fn new(spec: &TokenizerSpec, documents: &[Document]) -> Result<Option<Tokenizer>, DataError> {
+        match spec {
+            TokenizerSpec::Bytes => Ok(Some(Tokenizer::bytes())),
+            TokenizerSpec::Bpe { vocabulary } => Tokenizer::train(documents, *vocabulary).map(Some),
+            TokenizerSpec::File(path) => Tokenizer::open(path).map(Some),
+            TokenizerSpec::OfTokenFiles => Ok(None),
+        }
+    }
+
+    /// The tokenizer in the file `path`, as [`Tokenizer::save`] or the Hugging Face library write it.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no tokenizer.
+    pub fn open(path: &Path) -> Result<Tokenizer, DataError> {
+        let text =
+            fs::read_to_string(path).map_err(|reason| DataError::Unreadable { path: path.to_path_buf(), reason })?;
+        Tokenizer::from_description(&text, path.display().to_string())
+    }
+
+    /// The tokenizer in a run's folder.
+    ///
+    /// # Errors
+    /// A folder without one.
+    pub fn load(folder: &Path) -> Result<Tokenizer, DataError> {
+        let note = folder.join(BYTES_FILE);
+        if note.exists() { Tokenizer::open(&note) } else { Tokenizer::open(&folder.join(TOKENIZER_FILE)) }
+    }
+
+    /// Writes it into a run's folder: `tokenizer.json`, or a note where tokens are bytes.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn save(&self, folder: &Path) -> Result<(), DataError> {
+        let (name, stale) = match self.kind {
+            Kind::Bytes => (BYTES_FILE, TOKENIZER_FILE),
+            Kind::Library(_) => (TOKENIZER_FILE, BYTES_FILE),
+        };
+        self.save_as(&folder.join(name))?;
+        // That of an earlier run in the same folder, if there was one.
+        let _ = fs::remove_file(folder.join(stale));
+        Ok(())
+    }
+
+    /// Writes it into the file `path`.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn save_as(&self, path: &Path) -> Result<(), DataError> {
+        let written = fs::write(path, self.description()?);
+        written.map_err(|reason| DataError::Unwritable { path: path.to_path_buf(), reason })
+    }
+
+    /// The tokenizer of which `description` is what [`Tokenizer::description`] said.
+    pub(crate) fn from_description(description: &str, name: String) -> Result<Tokenizer, DataError> {
+        if description == BYTES {
+            return Ok(Tokenizer::bytes());
+        }
+        let library: tokenizers::Tokenizer = match description.parse() {
+            Ok(library) => library,
+            Err(error) => return Err(DataError::BadTokenizer { name, reason: format!("it is no tokenizer: {error}") }),
+        };
+        // Numbers may have gaps: the largest counts, not how many there are.
+        let vocabulary = library.get_vocab(true).values().max().map_or(0, |largest| *largest as usize + 1);
+        if vocabulary == 0 {
+            return Err(DataError::BadTokenizer { name, reason: "it has no tokens".into() });
+        }
+        Ok(Tokenizer { kind: Kind::Library(Box::new(library)), name, vocabulary })
+    }
+
+    /// Everything about it as text: `tokenizer.json`, or a note where tokens are bytes.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn description(&self) -> Result<String, DataError> {
+        match &self.kind {
+            Kind::Bytes => Ok(BYTES.into()),
+            Kind::Library(library) => library
+                .to_string(true)
+                .map_err(|reason| DataError::BadTokenizer { name: self.name.clone(), reason: reason.to_string() }),
+        }
+    }
+
+    /// The hash of its description: equal for tokenizers that are equal.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn identity(&self) -> Result<u64, DataError> {
+        Ok(xxh3_64(self.description()?.as_bytes()))
+    }
+
+    /// The same tokenizer for a model of `vocabulary` tokens, of which it may not use the last.
+    pub(crate) fn with_vocabulary(self, vocabulary: usize) -> Tokenizer {
+        Tokenizer { vocabulary, ..self }
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of different tokens: all are below it.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// The tokens of a text, without any that mark its beginning or end.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        match &self.kind {
+            Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Kind::Library(library) => match library.encode_fast(text, false) {
+                Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+                Err(error) => Err(error.to_string()),
+            },
+        }
+    }
+
+    /// The tokens of a document.
+    pub(crate) fn encode_document(&self, document: &Document) -> Result<Vec<u32>, DataError> {
+        self.encode(&document.text).map_err(|reason| DataError::NotEncoded {
+            document: document.name.clone(),
+            tokenizer: self.name.clone(),
+            reason,
+        })
+    }
+
+    /// The text of `tokens`; what is no UTF-8, as where a character is cut in two, becomes U+FFFD. Unknown tokens have no text.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, String> {
+        match &self.kind {
+            Kind::Bytes => {
+                let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Kind::Library(library) => library.decode(tokens, false).map_err(|error| error.to_string()),
+        }
+    }
+}

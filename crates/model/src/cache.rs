@@ -1,0 +1,71 @@
+//! Keys and values of the tokens before, so that a text is continued without computing it again.
+
+use device::{DeviceError, Frame, Op, Tensor};
+use spec::ModelSpec;
+
+use crate::context::{Context, MicrobatchShape};
+
+/// The cache of one layer for the key and value heads of this rank: of each sequence the first `capacity` tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KeyValueCache {
+    /// `[B * capacity, K d]`: as the softmax reads them, normed and rotated.
+    keys: Tensor,
+    /// `[B * capacity, K d]`.
+    values: Tensor,
+    capacity: usize,
+    first: usize,
+}
+
+impl KeyValueCache {
+    /// Lays out the cache of `sequences` sequences at the start of `frame`; the tokens of the next microbatch are those from
+    /// place `first` of each sequence on.
+    pub fn place(frame: &Frame, model: &ModelSpec, tp: usize, room: CacheRoom, first: usize) -> KeyValueCache {
+        let (rows, cols) = (room.sequences * room.capacity, model.num_kv_heads / tp * model.head_dim);
+        KeyValueCache {
+            keys: frame.floats(rows, cols),
+            values: frame.floats(rows, cols),
+            capacity: room.capacity,
+            first,
+        }
+    }
+
+    /// Bytes that [`KeyValueCache::place`] takes.
+    pub fn size_bytes(model: &ModelSpec, tp: usize, room: CacheRoom) -> usize {
+        let frame = Frame::measuring();
+        KeyValueCache::place(&frame, model, tp, room, 0);
+        frame.peak_bytes()
+    }
+
+    /// All keys.
+    pub(crate) fn keys(&self) -> Tensor {
+        self.keys
+    }
+
+    /// All values.
+    pub(crate) fn values(&self) -> Tensor {
+        self.values
+    }
+
+    /// Adds the microbatch's keys and values `[T, K d]`.
+    pub(crate) fn append(&self, context: &Context, k: Tensor, v: Tensor) -> Result<(), DeviceError> {
+        let MicrobatchShape { sequences, sequence_length } = context.shape;
+        for sequence in 0..sequences {
+            let rows = sequence * sequence_length..(sequence + 1) * sequence_length;
+            let start = sequence * self.capacity + self.first;
+            for (from, cache) in [(k, self.keys), (v, self.values)] {
+                let to = cache.rows_of(start..start + sequence_length);
+                context.submit(Op::Copy { from: from.rows_of(rows.clone()), to })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sizes of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheRoom {
+    /// Sequences `B`.
+    pub sequences: usize,
+    /// Tokens of each that there is room for.
+    pub capacity: usize,
+}

@@ -1,0 +1,123 @@
+//! Verdicts by the name of their case, kept in a file as they come.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use prove::cases::Family;
+use prove::survey::Finding;
+
+/// What the table needs of a verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Whether it has the bits of the run whose sums have the same order.
+    pub same_bits: bool,
+    /// Whether it has the bits of one rank.
+    pub oracle_bits: bool,
+    /// Largest relative difference of a loss.
+    pub loss: f64,
+    /// Largest distance of a gradient.
+    pub gradient: f64,
+    /// Which one.
+    pub gradient_of: String,
+    /// Largest distance of a weight.
+    pub weight: f64,
+    /// Which one.
+    pub weight_of: String,
+    /// Fall of the loss.
+    pub fall: f64,
+    /// Broken parts of the promise.
+    pub faults: String,
+}
+
+/// The name under which a family's two microbatch sizes are compared.
+pub fn microbatch_name(family: Family) -> String {
+    format!("{family} against 2")
+}
+
+/// The file and what it holds.
+pub struct Results {
+    path: PathBuf,
+    file: Mutex<File>,
+    rows: Mutex<BTreeMap<String, Row>>,
+}
+
+impl Results {
+    /// Opens or creates the file.
+    pub fn open(path: &Path) -> Result<Results, String> {
+        let said = |error: std::io::Error| format!("{}: {error}", path.display());
+        let known = if path.exists() { std::fs::read_to_string(path).map_err(said)? } else { String::new() };
+        let rows = known.lines().filter_map(read).collect();
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(said)?;
+        Ok(Results { path: path.into(), file: Mutex::new(file), rows: Mutex::new(rows) })
+    }
+
+    /// Whether this case has run.
+    pub fn holds(&self, name: &str) -> bool {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
+    }
+
+    /// How many cases have run.
+    pub fn len(&self) -> usize {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Keeps a verdict. A case that did not run is not kept, so that the next run tries it again.
+    pub fn keep(&self, name: &str, finding: Finding) {
+        let Ok(verdict) = finding else { return };
+        let faults = verdict.faults().join("; ");
+        let distance = verdict.distance;
+        let row = Row {
+            same_bits: verdict.same_bits,
+            oracle_bits: distance.same_bits,
+            loss: distance.loss,
+            gradient: distance.gradient.0,
+            gradient_of: distance.gradient.1,
+            weight: distance.weight.0,
+            weight_of: distance.weight.1,
+            fall: verdict.fall,
+            faults,
+        };
+        let line = line(name, &row);
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            eprintln!("{}: {error}", self.path.display());
+        }
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), row);
+    }
+
+    /// Everything.
+    pub fn all(&self) -> BTreeMap<String, Row> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn line(name: &str, row: &Row) -> String {
+    let Row { same_bits, oracle_bits, loss, gradient, gradient_of, weight, weight_of, fall, faults } = row;
+    format!(
+        "{name}\t{same_bits}\t{oracle_bits}\t{loss:e}\t{gradient:e}\t{gradient_of}\t{weight:e}\t{weight_of}\t{fall}\t{faults}\n"
+    )
+}
+
+/// A line of the file; `None` for one that was cut off.
+fn read(line: &str) -> Option<(String, Row)> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let [name, same_bits, oracle_bits, loss, gradient, gradient_of, weight, weight_of, fall, faults] = fields[..]
+    else {
+        return None;
+    };
+    let row = Row {
+        same_bits: same_bits.parse().ok()?,
+        oracle_bits: oracle_bits.parse().ok()?,
+        loss: loss.parse().ok()?,
+        gradient: gradient.parse().ok()?,
+        gradient_of: gradient_of.into(),
+        weight: weight.parse().ok()?,
+        weight_of: weight_of.into(),
+        fall: fall.parse().ok()?,
+        faults: faults.into(),
+    };
+    Some((name.into(), row))
+}

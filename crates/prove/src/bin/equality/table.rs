@@ -1,0 +1,144 @@
+//! The table of what was promised and what was measured, in Markdown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use prove::cases::{Case, Family};
+use prove::class::EqualityClass;
+use prove::verdict::{Bounds, LEAST_FALL};
+
+use crate::results::{Row, microbatch_name};
+use crate::summary::Summary;
+
+/// The page, and every broken promise with the name of its case.
+pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
+    let cases: Vec<Case> = Case::all();
+    let (legal, refused): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.divides());
+    let measured: Vec<(&Case, &Row)> =
+        legal.iter().filter_map(|case| Some((*case, rows.get(&case.to_string())?))).collect();
+    let mut faults: Vec<String> = rows
+        .iter()
+        .filter(|(_, row)| !row.faults.is_empty())
+        .map(|(name, row)| format!("{name}: {}", row.faults))
+        .collect();
+    if measured.len() < legal.len() {
+        faults.push(format!("{} of {} legal cases have no result", legal.len() - measured.len(), legal.len()));
+    }
+    let page = [
+        introduction(&measured, legal.len(), &faults),
+        by_class(&measured, rows),
+        by_degrees(&measured),
+        by_family(&measured, &legal),
+        refusals(&refused),
+    ];
+    (page.join("\n"), faults)
+}
+
+fn introduction(measured: &[(&Case, &Row)], legal: usize, faults: &[String]) -> String {
+    let Bounds { gradient, loss, weight } = Bounds::PROMISE;
+    let verdict = match faults.len() {
+        0 => "Every one keeps the promise.".to_string(),
+        broken => format!("Broken promises: {broken}."),
+    };
+    let fall = measured.iter().map(|(_, row)| row.fall).fold(f64::INFINITY, f64::min);
+    format!(
+        "# Equality, measured\n\n\
+         Every layout of at most sixteen ranks, in sixteen families (GPT-2 and Llama style, 12 and 4 key and value heads, tied and\n\
+         untied embeddings, microbatches of 1 and 2 sequences), 20 steps each, against one rank. {} of {legal} legal cases ran. {verdict}\n\
+         [numerics.md](numerics.md) derives the bounds. Made by\n\n\
+         ```text\ncargo run --release -p prove --bin equality -- --write docs/equality.md\n```\n\n\
+         The first gradient's tensors are compared in relative Frobenius distance (bound {gradient:.0e}), the losses of all steps\n\
+         relatively (bound {loss:.0e}; they are reported as `f32`, whose last place is about 1e-7), the last weights like\n\
+         the gradient (bound {weight:.0e}). The loss falls by {:.0} % at least in every case (required: {:.0} %).\n\n\
+         Cases of the same dp, tp and family differ in pipeline stages, schedule, ZeRO and recomputation. *Same bits* counts\n\
+         those whose losses, norms, first gradient and last weights are the bits of one stage with GPipe, without ZeRO and recomputation.\n",
+        measured.len(),
+        100.0 * fall,
+        100.0 * LEAST_FALL,
+    )
+}
+
+fn head(title: &str, first: &str) -> String {
+    format!(
+        "## {title}\n\n\
+         | {first} | cases | same bits | bits of one rank | gradient | of | loss | weight | of |\n\
+         |---|---|---|---|---|---|---|---|---|\n"
+    )
+}
+
+fn by_class(measured: &[(&Case, &Row)], rows: &BTreeMap<String, Row>) -> String {
+    let class = |case: &Case| EqualityClass::of(&Case::oracle(case.family).parallelism(), &case.parallelism());
+    let mut text = head("By class", "class");
+    for (of, name) in [
+        (EqualityClass::SameOrder, "same order: pp, schedule, ZeRO, recomputation"),
+        (EqualityClass::OtherOrder, "other order: dp as well"),
+        (EqualityClass::OtherSums, "other sums: tp as well"),
+    ] {
+        let summary: Summary = measured.iter().filter(|(case, _)| class(case) == of).map(|(_, row)| *row).collect();
+        let _ = writeln!(text, "| {name} {summary}");
+    }
+    let ones = Family::all().into_iter().filter(|family| family.microbatch_size == 1);
+    let summary: Summary = ones.filter_map(|family| rows.get(&microbatch_name(family))).collect();
+    let _ = writeln!(text, "| other order: one rank, microbatch 2 against 1 {}", summary.without_reference());
+    text
+}
+
+fn by_degrees(measured: &[(&Case, &Row)]) -> String {
+    let mut groups: BTreeMap<(usize, usize), Summary> = BTreeMap::new();
+    for (case, row) in measured {
+        groups.entry((case.degrees.dp, case.degrees.tp)).or_default().add(row);
+    }
+    let mut text = head("By degrees", "dp x tp");
+    for ((dp, tp), summary) in groups {
+        let _ = writeln!(text, "| {dp} x {tp} {summary}");
+    }
+    text
+}
+
+fn by_family(measured: &[(&Case, &Row)], legal: &[&Case]) -> String {
+    let mut text = head("By family", "family");
+    for family in Family::all() {
+        let summary: Summary = measured.iter().filter(|(case, _)| case.family == family).map(|(_, row)| *row).collect();
+        let legal = legal.iter().filter(|case| case.family == family).count();
+        let _ = writeln!(text, "| {family} ({legal} of 110 legal) {summary}");
+    }
+    text
+}
+
+/// Refused cases by what is said first, without its numbers.
+fn refusals(refused: &[&Case]) -> String {
+    let mut reasons: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for case in refused {
+        for problem in case.refusals() {
+            let reason = format!("`{}` {}", problem.key, without_numbers(&problem.rule));
+            reasons.entry(reason).or_insert_with(|| (0, problem.to_string())).0 += 1;
+        }
+    }
+    let mut text = format!(
+        "## Refused\n\n{} cases are refused before anything starts, by every rule that they break:\n\n\
+         | rule | cases | for example |\n|---|---|---|\n",
+        refused.len()
+    );
+    for (reason, (count, example)) in reasons {
+        let _ = writeln!(text, "| {reason} | {count} | {example} |");
+    }
+    text
+}
+
+/// `model.num_heads = 12` as `model.num_heads`.
+fn without_numbers(rule: &str) -> String {
+    let words: Vec<&str> = rule.split(' ').collect();
+    let is_number = |word: &str| word.trim_end_matches(',').parse::<usize>().is_ok();
+    let mut kept: Vec<String> = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        let equals = *word == "=" && words.get(index + 1).is_some_and(|next| is_number(next));
+        if !equals && !is_number(word) {
+            kept.push((*word).to_string());
+        } else if word.ends_with(',')
+            && let Some(last) = kept.last_mut()
+        {
+            last.push(',');
+        }
+    }
+    kept.join(" ")
+}

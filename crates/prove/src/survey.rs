@@ -1,0 +1,96 @@
+//! Runs many cases, each reference and each oracle once.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::cases::{Case, Family};
+use crate::class::EqualityClass;
+use crate::distance::Outcome;
+use crate::models::proof_text;
+use crate::runner::ProofError;
+use crate::verdict::Verdict;
+
+/// Cases that have the same bits as one reference.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// One stage in the plain manner.
+    pub reference: Case,
+    /// The cases.
+    pub cases: Vec<Case>,
+}
+
+/// What a survey found of one case: how it compares, or why it did not run.
+pub type Finding = Result<Verdict, String>;
+
+/// Groups cases by their reference.
+pub fn orders(cases: impl IntoIterator<Item = Case>) -> Vec<Order> {
+    let mut orders: BTreeMap<_, Order> = BTreeMap::new();
+    for case in cases {
+        let key = (case.family, case.degrees.dp, case.degrees.tp);
+        let order = orders.entry(key).or_insert_with(|| Order { reference: case.reference(), cases: Vec::new() });
+        order.cases.push(case);
+    }
+    orders.into_values().collect()
+}
+
+/// Runs all cases of `orders` on `workers` threads (each starts its runs' ranks) and tells every finding.
+pub fn survey(orders: &[Order], workers: usize, tell: &(dyn Fn(&Case, Finding) + Sync)) {
+    let oracles = Oracles::default();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(order) = orders.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    survey_order(order, oracles.of(order.reference.family), tell);
+                }
+            });
+        }
+    });
+}
+
+fn survey_order(order: &Order, oracle: &Result<Outcome, String>, tell: &(dyn Fn(&Case, Finding) + Sync)) {
+    let model = order.reference.family.model();
+    let is_oracle = order.reference == Case::oracle(order.reference.family);
+    let reference = if is_oracle { oracle.clone() } else { outcome(&order.reference) };
+    for case in &order.cases {
+        let finding = || -> Finding {
+            let (reference, oracle) =
+                (reference.as_ref().map_err(String::clone)?, oracle.as_ref().map_err(String::clone)?);
+            let outcome = outcome(case)?;
+            let class = EqualityClass::of(&Case::oracle(case.family).parallelism(), &case.parallelism());
+            Ok(Verdict::of(class, &model, &outcome, (reference, oracle)))
+        };
+        tell(case, finding());
+    }
+}
+
+/// One rank per family, run when first asked for.
+#[derive(Default)]
+pub struct Oracles {
+    outcomes: [OnceLock<Result<Outcome, String>>; 16],
+}
+
+impl Oracles {
+    /// What one rank of `family` learns.
+    pub fn of(&self, family: Family) -> &Result<Outcome, String> {
+        let index = Family::all().iter().position(|other| *other == family).unwrap_or_default();
+        self.outcomes[index].get_or_init(|| outcome(&Case::oracle(family)))
+    }
+}
+
+/// One rank with microbatches of 1 and of 2 sequences, compared for every family of microbatch 1.
+pub fn microbatch_sizes(families: &[Family]) -> Vec<(Family, Finding)> {
+    let compare = |family: Family| -> Finding {
+        let two = Family { microbatch_size: 2, ..family };
+        let (oracle, other) = (outcome(&Case::oracle(family))?, outcome(&Case::oracle(two))?);
+        Ok(Verdict::of(EqualityClass::OtherOrder, &family.model(), &other, (&other, &oracle)))
+    };
+    let ones = families.iter().filter(|family| family.microbatch_size == 1);
+    ones.map(|family| (*family, compare(*family))).collect()
+}
+
+/// Runs one case; a failure in words.
+pub fn outcome(case: &Case) -> Result<Outcome, String> {
+    case.layout().outcome(&proof_text()).map_err(|error: ProofError| format!("{case}: {error}"))
+}

@@ -1,0 +1,129 @@
+//! Whether a case keeps the promise.
+
+use spec::{ModelSpec, Position};
+
+use crate::class::EqualityClass;
+use crate::distance::{Distance, Outcome};
+
+/// How far sums in another order may be apart; derived in `docs/numerics.md`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// Relative Frobenius distance of a tensor of the first gradient.
+    pub gradient: f64,
+    /// Relative difference of a step's loss.
+    pub loss: f64,
+    /// Relative Frobenius distance of a tensor of the last weights.
+    pub weight: f64,
+}
+
+impl Bounds {
+    /// What is promised.
+    pub const PROMISE: Bounds = Bounds { gradient: 1e-6, loss: 1e-5, weight: 1e-4 };
+}
+
+/// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves little.
+pub const LEAST_FALL: f64 = 0.2;
+
+/// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero without rotary positions.
+pub fn is_noise(model: &ModelSpec, name: &str) -> bool {
+    model.position == Position::Learned && name.ends_with("attention.key.bias")
+}
+
+/// The share of the first loss by which the loss fell.
+pub fn fall(outcome: &Outcome) -> f64 {
+    match (outcome.losses.first(), outcome.losses.last()) {
+        (Some(first), Some(last)) => 1.0 - last / first,
+        (None, _) | (_, None) => f64::NAN,
+    }
+}
+
+/// What comparing a case showed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// What the case promises its oracle.
+    pub class: EqualityClass,
+    /// Whether it has the bits of the run whose sums have the same order.
+    pub same_bits: bool,
+    /// How far it is from the oracle.
+    pub distance: Distance,
+    /// The share by which its loss fell.
+    pub fall: f64,
+}
+
+impl Verdict {
+    /// Compares `outcome` with the run of the same order and with the oracle.
+    pub fn of(
+        class: EqualityClass,
+        model: &ModelSpec,
+        outcome: &Outcome,
+        (reference, oracle): (&Outcome, &Outcome),
+    ) -> Verdict {
+        let left_out = |name: &str| is_noise(model, name);
+        Verdict {
+            class,
+            same_bits: Distance::between(reference, outcome, left_out).same_bits,
+            distance: Distance::between(oracle, outcome, left_out),
+            fall: fall(outcome),
+        }
+    }
+
+    /// The broken parts of the promise, one sentence each.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if !self.same_bits {
+            faults.push("its bits are not those of one stage in the plain manner".to_string());
+        }
+        if self.class == EqualityClass::SameOrder && !self.distance.same_bits {
+            faults.push("its bits are not those of one rank".to_string());
+        }
+        let Bounds { gradient, loss, weight } = Bounds::PROMISE;
+        let Distance { gradient: (gradient_distance, g), weight: (weight_distance, w), .. } = &self.distance;
+        for (what, distance, bound) in [
+            (format!("the first gradient of {g}"), *gradient_distance, gradient),
+            ("a loss".to_string(), self.distance.loss, loss),
+            (format!("the last {w}"), *weight_distance, weight),
+        ] {
+            // A distance that is no number is not within the bound either.
+            if distance.is_nan() || distance > bound {
+                faults.push(format!("{what} is {distance:.2e} from one rank's, and {bound:.0e} is the bound"));
+            }
+        }
+        if self.fall.is_nan() || self.fall < LEAST_FALL {
+            faults.push(format!(
+                "its loss falls by {:.1} %, and {} % is the least",
+                100.0 * self.fall,
+                100.0 * LEAST_FALL
+            ));
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(class: EqualityClass) -> Verdict {
+        let distance = Distance {
+            same_bits: false,
+            loss: 1e-6,
+            norm: 1.0,
+            gradient: (5e-7, "w".into()),
+            weight: (1e-5, "w".into()),
+        };
+        Verdict { class, same_bits: true, distance, fall: 0.3 }
+    }
+
+    #[test]
+    fn each_part_of_the_promise_is_held() {
+        assert_eq!(verdict(EqualityClass::OtherSums).faults(), [""; 0]);
+        assert_eq!(verdict(EqualityClass::SameOrder).faults(), ["its bits are not those of one rank"]);
+        let mut far = verdict(EqualityClass::OtherOrder);
+        far.same_bits = false;
+        far.distance.gradient.0 = 1.1e-6;
+        far.distance.loss = f64::INFINITY;
+        far.distance.weight.0 = 2e-4;
+        far.fall = f64::NAN;
+        assert_eq!(far.faults().len(), 5, "{:?}", far.faults());
+    }
+}

@@ -1,0 +1,86 @@
+//! A seeded sample of the promise of equality; `cargo run --release -p prove --bin equality` tries all of it.
+
+use std::sync::Mutex;
+
+use philox::philox4x32_10;
+use prove::cases::{Case, Family, MAX_RANKS};
+use prove::models::Style;
+use prove::survey::{self, Order};
+use spec::unit::Tied;
+
+/// Another seed is another sample.
+const SEED: u32 = 7;
+
+/// Four families in which every two of style, heads, tying and microbatch size meet.
+fn families() -> [Family; 4] {
+    let family = |style, num_kv_heads, tied, microbatch_size| Family { style, num_kv_heads, tied, microbatch_size };
+    [
+        family(Style::Gpt2, 12, Tied::Yes, 1),
+        family(Style::Gpt2, 4, Tied::No, 2),
+        family(Style::Llama, 12, Tied::No, 2),
+        family(Style::Llama, 4, Tied::Yes, 1),
+    ]
+}
+
+/// `count` of `things`, drawn without putting back.
+fn draw<T>(mut things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
+    let mut drawn = Vec::new();
+    while drawn.len() < count && !things.is_empty() {
+        let [random, ..] = philox4x32_10([drawn.len() as u32, purpose, 0, 0], [SEED, 0]);
+        drawn.push(things.swap_remove(random as usize % things.len()));
+    }
+    drawn
+}
+
+/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each.
+fn sample() -> Vec<Order> {
+    let mut sample = Vec::new();
+    for (index, family) in families().into_iter().enumerate() {
+        let index = index as u32;
+        let of_family = |case: &Case| case.family == family && case.divides();
+        let orders = survey::orders(Case::all().into_iter().filter(of_family));
+        let is_large = |case: &Case| case.degrees.world_size() == MAX_RANKS;
+        let (large, others): (Vec<Order>, Vec<Order>) = orders
+            .into_iter()
+            .filter(|order| order.cases.len() > 2)
+            .partition(|order| order.cases.iter().any(is_large));
+        for (place, mut order) in
+            draw(large, 1, 3 * index).into_iter().chain(draw(others, 1, 3 * index + 1)).enumerate()
+        {
+            let (large, others): (Vec<Case>, Vec<Case>) = order.cases.iter().partition(|case| is_large(case));
+            let few = 3 - large.len();
+            order.cases = large.into_iter().chain(draw(others, few, 100 + 3 * index + place as u32)).collect();
+            sample.push(order);
+        }
+    }
+    sample
+}
+
+#[test]
+fn layouts_do_not_change_what_is_learned() {
+    let orders = sample();
+    let said = Mutex::new(Vec::new());
+    survey::survey(&orders, 2, &|case, finding| {
+        let (distances, faults) = match finding {
+            Ok(verdict) => (format!("{:?}", verdict.distance), verdict.faults()),
+            Err(error) => (String::new(), vec![error]),
+        };
+        said.lock().expect("unpoisoned").push((format!("{case}: {distances}"), faults));
+    });
+    let said = said.into_inner().expect("unpoisoned");
+    assert_eq!(said.len(), 24, "cases of the sample");
+    for (line, faults) in &said {
+        println!("{line}{}", faults.iter().map(|fault| format!("\n    {fault}")).collect::<String>());
+    }
+    let broken: Vec<&str> =
+        said.iter().filter(|(_, faults)| !faults.is_empty()).map(|(line, _)| line.as_str()).collect();
+    assert!(broken.is_empty(), "{} of 24 cases break the promise", broken.len());
+}
+
+#[test]
+fn microbatch_sizes_do_not_change_what_is_learned() {
+    for (family, finding) in survey::microbatch_sizes(&families()) {
+        let verdict = finding.expect("runs");
+        assert_eq!(verdict.faults(), [""; 0], "{family} against 2: {:?}", verdict.distance);
+    }
+}

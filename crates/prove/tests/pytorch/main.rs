@@ -1,0 +1,141 @@
+//! Whole runs against an independent implementation: the same models, written in PyTorch and trained there in double
+//! precision for ten steps by `tools/reference/gpt.py`, from the same weights and the same text.
+//!
+//! Let u = 2^-24. PyTorch's side is exact beside ours; what it gives is stored in single precision, within u.
+//!
+//! **Gradients: 1e-5** relative Frobenius distance per tensor. Under random rounding a chain of K terms is off by u sqrt(K / 6) of
+//! its result (`docs/numerics.md`), 1.3e-7 for the longest, K = 31. A gradient has passed at most R = 4 L + 2 = 14 such
+//! stages forward and as many backward; their errors add in quadrature to 7e-7, and as much again comes from what lies
+//! between them, norms, softmax and activations of a few u each. Softmax takes the mean of its gradient away, and norms the
+//! part along their input; in the gradients of queries, keys and their norms little is left of larger terms, a quarter
+//! at worst: 6e-6.
+//!
+//! **Losses and norms: 1e-5** relative. A loss is a mean over tens of labels, off by less than a gradient; over ten steps weights
+//! drift apart as below, and the loss by that times the norm of the gradient, at most 5: 5e-6.
+//!
+//! **Weights: 1e-5** relative Frobenius distance per tensor. An AdamW step moves a weight by lr = 5e-3 times a number of size 1 that
+//! is off by what the gradients are off, 6e-6 at worst, and rounds it once. Against weights of size 0.05 (biases) and more, ten
+//! steps that err the same way are 10 (5e-3 x 6e-6 / 0.05 + u) = 7e-6 apart. PyTorch divides by the norm plus 1e-6 where it clips, which
+//! scales gradients by 1e-6, and AdamW forgets scales.
+//!
+//! Key biases without rotary positions are left out: their exact gradient is zero, and AdamW makes steps of rounding errors.
+
+mod vectors;
+
+use prove::models::plain_layout;
+use prove::{Distance, Layout, Outcome, ProofError, outcome_from, thread_engine};
+use spec::{Activation, Pairing, Parallelism, Position, ScheduleKind, ZeroStage};
+use vectors::{Vectors, all};
+
+const BOUND: f64 = 1e-5;
+
+/// Degrees (dp, tp, pp) and sequences per microbatch. The vocabulary of 31 is padded where tp is 2.
+const LAYOUTS: [((usize, usize, usize), usize); 5] =
+    [((1, 1, 1), 8), ((1, 2, 1), 2), ((1, 1, 2), 2), ((4, 1, 1), 1), ((2, 2, 2), 1)];
+
+fn parallelism((dp, tp, pp): (usize, usize, usize), microbatch_size: usize) -> Parallelism {
+    let zero = if dp > 1 { ZeroStage::One } else { ZeroStage::Off };
+    Parallelism { zero, ..plain_layout(dp, tp, pp, microbatch_size) }
+}
+
+fn run(layout: &Layout, vectors: &Vectors) -> Result<Outcome, ProofError> {
+    let setup = layout.setup()?;
+    outcome_from(&setup, &thread_engine(&setup), &vectors.text, Some(&vectors.initial))
+}
+
+fn distance(vectors: &Vectors, layout: &Layout) -> Distance {
+    let ours = run(layout, vectors).unwrap_or_else(|error| panic!("{}: {error}", vectors.name));
+    let is_free = |name: &str| layout.model.position == Position::Learned && name.ends_with("key.bias");
+    Distance::between(&vectors.outcome, &ours, is_free)
+}
+
+fn agrees(distance: &Distance) -> bool {
+    [distance.loss, distance.norm, distance.gradient.0, distance.weight.0].iter().all(|&far| far <= BOUND)
+}
+
+#[test]
+fn every_layout_learns_what_pytorch_learns() {
+    for vectors in all() {
+        println!("{}: losses of PyTorch in single precision are {:.1e} away", vectors.name, vectors.loss_in_float);
+        for (degrees, microbatch_size) in LAYOUTS {
+            let parallelism = parallelism(degrees, microbatch_size);
+            let layout = Layout { model: vectors.model.clone(), parallelism, train: vectors.train.clone() };
+            let distance = distance(&vectors, &layout);
+            let Distance { loss, norm, gradient, weight, .. } = &distance;
+            println!(
+                "  {degrees:?}: loss {loss:.1e}, norm {norm:.1e}, gradient {:.1e} ({}), weight {:.1e} ({})",
+                gradient.0, gradient.1, weight.0, weight.1
+            );
+            assert!(agrees(&distance), "{} on {degrees:?}: {distance:?}", vectors.name);
+        }
+    }
+}
+
+#[test]
+fn gpipe_learns_it_too() {
+    for vectors in all() {
+        let schedule = ScheduleKind::GPipe;
+        let parallelism = Parallelism { schedule, ..parallelism((1, 1, 2), 2) };
+        let layout = Layout { model: vectors.model.clone(), parallelism, train: vectors.train.clone() };
+        assert!(agrees(&distance(&vectors, &layout)));
+    }
+}
+
+/// A small change of what is computed, told by its name.
+type Change = (&'static str, fn(&mut Layout));
+
+fn rotary(layout: &mut Layout, change: impl Fn(&mut f32, &mut usize, &mut Pairing)) {
+    if let Position::Rotary { base, rotary_dims, pairing } = &mut layout.model.position {
+        change(base, rotary_dims, pairing);
+    }
+}
+
+const CHANGES_OF_ALL: [Change; 7] = [
+    ("epsilon of norms", |layout| layout.model.norm.epsilon = 1.1e-5),
+    ("weight decay", |layout| layout.train.weight_decay = 0.11),
+    ("beta1", |layout| layout.train.beta1 = 0.901),
+    ("beta2", |layout| layout.train.beta2 = 0.951),
+    ("warm-up", |layout| layout.train.warmup_steps = 4),
+    ("minimum of the learning rate", |layout| layout.train.min_learning_rate = 6e-4),
+    ("no clipping", |layout| layout.train.clip_norm = None),
+];
+
+const CHANGES_OF_GPT2: [Change; 1] = [("form of GELU", |layout| {
+    layout.model.activation = match layout.model.activation {
+        Activation::GeluTanh => Activation::GeluErf,
+        Activation::GeluErf | Activation::Relu | Activation::SwiGlu | Activation::GeGlu => Activation::GeluTanh,
+    }
+})];
+
+const CHANGES_OF_LLAMA: [Change; 4] = [
+    ("gated activation", |layout| {
+        layout.model.activation = match layout.model.activation {
+            Activation::SwiGlu => Activation::GeGlu,
+            Activation::GeGlu | Activation::GeluTanh | Activation::GeluErf | Activation::Relu => Activation::SwiGlu,
+        }
+    }),
+    ("base of angles", |layout| rotary(layout, |base, _, _| *base *= 1.01)),
+    ("turned dims", |layout| rotary(layout, |_, rotary_dims, _| *rotary_dims -= 2)),
+    ("pairs of dims", |layout| {
+        rotary(layout, |_, _, pairing| {
+            *pairing = if *pairing == Pairing::Half { Pairing::Interleaved } else { Pairing::Half };
+        });
+    }),
+];
+
+#[test]
+fn what_is_computed_otherwise_is_found() {
+    for vectors in all() {
+        let of_style: &[Change] = match vectors.model.position {
+            Position::Learned => &CHANGES_OF_GPT2,
+            Position::Rotary { .. } => &CHANGES_OF_LLAMA,
+        };
+        for (what, change) in CHANGES_OF_ALL.iter().chain(of_style) {
+            let parallelism = parallelism((1, 1, 1), 8);
+            let mut layout = Layout { model: vectors.model.clone(), parallelism, train: vectors.train.clone() };
+            change(&mut layout);
+            let distance = distance(&vectors, &layout);
+            assert!(!agrees(&distance), "{}, {what}: {distance:?}", vectors.name);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Rules of sheer size: what is beyond them overflows counters or takes long to plan, and no machine runs it.
+
+use super::{Rules, nearest_of};
+use crate::parallelism::ScheduleKind;
+use crate::params::params;
+use crate::problem::Problem;
+use crate::run_file::RunConfig;
+use crate::unit::Unit;
+
+/// Parameters of the largest model that is planned: some ten times the largest that anyone has trained.
+const MAX_PARAMETERS: u128 = 1 << 44;
+/// Tokens of a microbatch.
+const MAX_MICROBATCH_TOKENS: u128 = 1 << 24;
+/// Microbatches of a replica, times the layers and stages that each passes: what programs grow with.
+const MAX_PASSES: u128 = 1 << 18;
+/// Layers times microbatches that one rank holds at the same time: planning their places takes the square of it.
+const MAX_HELD: u128 = 1 << 12;
+/// Elements of all activations of a replica's step, as wide as the widest matrix.
+const MAX_ACTIVATIONS: u128 = 1 << 52;
+
+/// Only asked once every other rule holds: the numbers are positive and divide each other.
+pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
+    parameters(config, rules);
+    microbatch(config, rules);
+    passes(config, rules);
+    held(config, rules);
+    activations(config, rules);
+}
+
+fn parameters(config: &RunConfig, rules: &mut Rules) {
+    let model = &config.model;
+    let of_unit = |unit| -> u128 {
+        let elements = |shape: &[usize]| shape.iter().map(|size| *size as u128).product::<u128>();
+        params(model, unit).iter().map(|param| elements(&param.shape)).sum()
+    };
+    let layers = of_unit(Unit::Layer(0)) * model.num_layers as u128;
+    let parameters = of_unit(Unit::Table) + of_unit(Unit::Embedding) + layers + of_unit(Unit::Head);
+    if parameters > MAX_PARAMETERS {
+        let rule = format!("has {parameters} parameters, more than {MAX_PARAMETERS}");
+        rules.report(Problem::of_key(
+            "[model]",
+            rule,
+            "a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
+        ));
+    }
+}
+
+fn microbatch(config: &RunConfig, rules: &mut Rules) {
+    let (size, length) = (config.parallelism.microbatch_size, config.train.sequence_length);
+    let tokens = size as u128 * length as u128;
+    if tokens > MAX_MICROBATCH_TOKENS {
+        let rule = format!("x train.sequence_length = {length} is {tokens} tokens, more than {MAX_MICROBATCH_TOKENS}");
+        rules.report(Problem::of_value("parallelism.microbatch_size", size, rule, "smaller microbatches would do"));
+    }
+}
+
+fn passes(config: &RunConfig, rules: &mut Rules) {
+    let (train, parallelism) = (&config.train, &config.parallelism);
+    let microbatches = parallelism.num_microbatches(train.global_batch);
+    let stops = config.model.num_layers + parallelism.pp;
+    if microbatches as u128 * stops as u128 <= MAX_PASSES {
+        return;
+    }
+    let rule = format!(
+        "is {microbatches} microbatches of {} per replica; times {stops} layers and stages that is more than {MAX_PASSES} \
+         passes, too long a program",
+        parallelism.microbatch_size
+    );
+    let per_replica = train.global_batch / parallelism.dp;
+    let fits = |size: &usize| (per_replica / size) as u128 * stops as u128 <= MAX_PASSES;
+    let sizes: Vec<usize> = mesh::divisors(per_replica).into_iter().filter(fits).collect();
+    let remedy = match sizes.is_empty() {
+        true => "a smaller batch would do".into(),
+        false => {
+            format!("parallelism.microbatch_size = {} would do", nearest_of(&sizes, parallelism.microbatch_size, 3))
+        }
+    };
+    rules.report(Problem::of_value("train.global_batch", train.global_batch, rule, remedy));
+}
+
+fn held(config: &RunConfig, rules: &mut Rules) {
+    let parallelism = &config.parallelism;
+    let microbatches = parallelism.num_microbatches(config.train.global_batch);
+    let layers = config.model.num_layers.div_ceil(parallelism.pp);
+    let is_beyond = |microbatches: usize| microbatches as u128 * layers as u128 > MAX_HELD;
+    match parallelism.schedule {
+        ScheduleKind::GPipe if is_beyond(microbatches) => {
+            let rule = format!(
+                "holds {microbatches} microbatches in {layers} layers of a stage at once, more than {MAX_HELD} together"
+            );
+            let remedy = "\"1f1b\", larger microbatches or more stages would do";
+            rules.report(Problem::of_value("parallelism.schedule", "\"gpipe\"", rule, remedy));
+        }
+        ScheduleKind::OneForwardOneBackward if is_beyond(microbatches.min(parallelism.pp)) => {
+            let rule = format!(
+                "is {layers} layers in a stage, which holds them of up to {} microbatches at once, more than {MAX_HELD} together",
+                parallelism.pp
+            );
+            rules.report(Problem::of_value("model.num_layers", config.model.num_layers, rule, "fewer layers would do"));
+        }
+        ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward => {}
+    }
+}
+
+fn activations(config: &RunConfig, rules: &mut Rules) {
+    let (model, train) = (&config.model, &config.train);
+    let sequences = train.global_batch / config.parallelism.dp;
+    let tokens = sequences as u128 * train.sequence_length as u128;
+    let width = model.hidden.max(model.ffn_hidden).max(model.query_width()) as u128;
+    let elements = tokens * width * model.num_layers as u128;
+    if elements > MAX_ACTIVATIONS {
+        let rule = format!(
+            "is {tokens} tokens per replica; times {} layers of width {width} that is more activations than any machine holds",
+            model.num_layers
+        );
+        rules.report(Problem::of_value("train.global_batch", train.global_batch, rule, "a smaller batch would do"));
+    }
+}

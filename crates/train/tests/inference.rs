@@ -1,0 +1,170 @@
+//! Logits and generated text: the same whatever the layout, and the same with a cache as without.
+
+use std::sync::Mutex;
+
+use device::IGNORED_LABEL;
+use prove::models::{Style, plain_layout, proof_model, proof_training};
+use prove::runner::thread_engine;
+use spec::{ModelSpec, Parallelism, TrainSpec};
+use train::generate::ROWS;
+use train::{
+    Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TokenSource, Wish, run_forward, run_generation,
+};
+
+const STYLES: [Style; 2] = [Style::Gpt2, Style::Llama];
+
+fn model(style: Style) -> ModelSpec {
+    // Keys of more than one tile, and a query and key norm, whose output is what the cache keeps.
+    ModelSpec { num_layers: 4, context: 96, qk_norm: style == Style::Llama, ..proof_model(style, 4, true) }
+}
+
+/// Given sequences, the next token of each as its label.
+struct Given {
+    sequences: Vec<Vec<i32>>,
+}
+
+impl TokenSource for Given {
+    fn fill(&self, _step: u32, sequence: u64, buffers: SequenceBuffers<'_>) {
+        let tokens = &self.sequences[sequence as usize];
+        buffers.tokens.copy_from_slice(tokens);
+        buffers.labels.fill(IGNORED_LABEL);
+        buffers.labels[..tokens.len() - 1].copy_from_slice(&tokens[1..]);
+        for place in 0..tokens.len() {
+            buffers.positions[place] = place as i32;
+            buffers.visible[2 * place] = 0;
+            buffers.visible[2 * place + 1] = place as i32 + 1;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Kept {
+    logits: Mutex<Vec<(u64, Vec<f32>)>>,
+    tokens: Mutex<Vec<i32>>,
+}
+
+impl LogitsSink for Kept {
+    fn put(&self, sequence: u64, logits: &[f32]) {
+        self.logits.lock().expect("no panic").push((sequence, logits.to_vec()));
+    }
+}
+
+impl Listener for Kept {
+    fn token(&self, token: i32) -> Wish {
+        let mut tokens = self.tokens.lock().expect("no panic");
+        tokens.push(token);
+        Wish::Continue
+    }
+
+    fn logits(&self, position: usize, logits: &[f32]) {
+        self.put(position as u64, logits);
+    }
+}
+
+impl Kept {
+    fn logits(self) -> Vec<(u64, Vec<f32>)> {
+        let mut logits = self.logits.into_inner().expect("no panic");
+        logits.sort_by_key(|(place, _)| *place);
+        logits
+    }
+}
+
+/// Logits by sequence, and the loss.
+fn forward(model: &ModelSpec, parallelism: &Parallelism, sequences: &[Vec<i32>]) -> (Vec<Vec<f32>>, f64) {
+    let train = TrainSpec { global_batch: sequences.len(), sequence_length: sequences[0].len(), ..proof_training() };
+    let setup = Setup::forward(model.clone(), parallelism.clone(), train).expect("a legal run");
+    let (given, kept) = (Given { sequences: sequences.to_vec() }, Kept::default());
+    let report = run_forward(&setup, &thread_engine(&setup), &given, None, &kept).expect("a forward pass");
+    let logits = kept.logits();
+    assert!(logits.iter().map(|(sequence, _)| *sequence).eq(0..sequences.len() as u64));
+    (logits.into_iter().map(|(_, logits)| logits).collect(), report.loss)
+}
+
+fn sequences(count: usize, length: usize, vocabulary: usize) -> Vec<Vec<i32>> {
+    let token = |sequence: usize, place: usize| ((place * place * 7 + place + sequence * 13) % vocabulary) as i32;
+    (0..count).map(|sequence| (0..length).map(|place| token(sequence, place)).collect()).collect()
+}
+
+/// Cross-entropy of the next tokens, in double precision.
+fn loss_of(logits: &[Vec<f32>], sequences: &[Vec<i32>], vocabulary: usize) -> f64 {
+    let (mut sum, mut count) = (0.0, 0);
+    for (logits, tokens) in logits.iter().zip(sequences) {
+        for (row, next) in logits.chunks(vocabulary).zip(&tokens[1..]) {
+            let total: f64 = row.iter().map(|logit| f64::from(*logit).exp()).sum();
+            sum += total.ln() - f64::from(row[*next as usize]);
+            count += 1;
+        }
+    }
+    sum / f64::from(count)
+}
+
+#[test]
+fn logits_do_not_depend_on_the_layout() {
+    for style in STYLES {
+        let model = model(style);
+        let sequences = sequences(4, 40, model.vocabulary);
+        let (oracle, oracle_loss) = forward(&model, &plain_layout(1, 1, 1, 1), &sequences);
+        assert!(oracle.iter().all(|logits| logits.len() == 40 * model.vocabulary));
+        let expected = loss_of(&oracle, &sequences, model.vocabulary);
+        assert!((oracle_loss - expected).abs() < 1e-5, "{oracle_loss} {expected}");
+        for (dp, pp, microbatch_size) in [(1, 2, 1), (2, 4, 1), (1, 1, 4), (2, 1, 2)] {
+            let (logits, loss) = forward(&model, &plain_layout(dp, 1, pp, microbatch_size), &sequences);
+            assert!(logits == oracle && loss == oracle_loss, "dp {dp}, pp {pp}, microbatch {microbatch_size}");
+        }
+        for tp in [2, 4] {
+            // A vocabulary of 61 is padded. Sums of two or four parts instead of one: a few roundings of 2^-24 per layer.
+            let (logits, loss) = forward(&model, &plain_layout(1, tp, 2, 2), &sequences);
+            let pairs = logits.iter().flatten().zip(oracle.iter().flatten());
+            let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(largest < 1e-5 && (loss - oracle_loss).abs() < 1e-5, "tp {tp}: {largest}, {loss} {oracle_loss}");
+        }
+    }
+}
+
+const SAMPLING: Sampling = Sampling { temperature: 0.8, top_k: Some(40), top_p: 0.95, seed: 5 };
+
+fn generate(model: &ModelSpec, parallelism: &Parallelism, prompt: &[i32], max_tokens: usize) -> (Vec<i32>, Kept) {
+    let setup = Setup::generation(model.clone(), parallelism.clone(), proof_training(), ROWS).expect("a legal run");
+    let kept = Kept::default();
+    let generation = Generation { prompt, max_tokens, sampling: SAMPLING };
+    run_generation(&setup, &thread_engine(&setup), generation, None, &kept).expect("a text");
+    let tokens = std::mem::take(&mut *kept.tokens.lock().expect("no panic"));
+    (tokens, kept)
+}
+
+#[test]
+fn the_cache_changes_no_bit() {
+    for style in STYLES {
+        let model = model(style);
+        for prompt_len in [1, ROWS, 21] {
+            let prompt = sequences(1, prompt_len, model.vocabulary).remove(0);
+            let added = model.context - prompt_len;
+            let (tokens, kept) = generate(&model, &plain_layout(1, 1, 1, 1), &prompt, added);
+            assert_eq!(tokens.len(), added);
+            let text: Vec<i32> = prompt.iter().chain(&tokens).copied().collect();
+            let (whole, _) = forward(&model, &plain_layout(1, 1, 1, 1), std::slice::from_ref(&text));
+            for (position, logits) in kept.logits() {
+                let before = (position as usize - 1) * model.vocabulary;
+                assert!(logits == whole[0][before..before + model.vocabulary], "{style:?}, token {position}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_depends_on_seed_and_place_alone() {
+    let model = model(Style::Gpt2);
+    let prompt = sequences(1, 11, model.vocabulary).remove(0);
+    // More than the context holds.
+    let added = 150;
+    let (oracle, _) = generate(&model, &plain_layout(1, 1, 1, 1), &prompt, added);
+    assert_eq!(oracle.len(), added);
+    let (again, _) = generate(&model, &plain_layout(1, 1, 1, 1), &prompt, added);
+    assert_eq!(oracle, again);
+    for pp in [2, 4] {
+        assert_eq!(oracle, generate(&model, &plain_layout(1, 1, pp, 1), &prompt, added).0, "pp {pp}");
+    }
+    // Other sums, so not the same bits; over these few tokens no draw is so close that it matters.
+    let (tensor_parallel, _) = generate(&model, &plain_layout(1, 2, 2, 1), &prompt, 20);
+    assert_eq!(oracle[..20], tensor_parallel);
+}
