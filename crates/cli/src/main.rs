@@ -23,6 +23,7 @@ mod run_folder;
 mod text;
 mod train;
 mod verdict;
+mod watchdog;
 
 use std::process::ExitCode;
 
