@@ -7,9 +7,13 @@ mod check;
 mod check_json;
 mod comparison;
 mod data_command;
+mod eval;
 mod explain;
 mod failure;
 mod figures;
+mod forward;
+mod generate;
+mod inference_arguments;
 mod input;
 mod machine_memory;
 mod memory;
@@ -17,6 +21,8 @@ mod memory_need;
 mod memory_table;
 mod progress;
 mod run_folder;
+mod run_source;
+mod sequences;
 mod train;
 mod verdict;
 
@@ -32,6 +38,9 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::check(arguments),
         Command::Data(arguments) => data_command::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Eval(arguments) => eval::eval(arguments),
+        Command::Generate(arguments) => generate::generate(arguments),
+        Command::Forward(arguments) => forward::forward(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

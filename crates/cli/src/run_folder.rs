@@ -26,6 +26,11 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// The place of the weights after the last step: `weights.safetensors`.
+    pub fn weights(&self) -> PathBuf {
+        self.path.join("weights.safetensors")
+    }
+
     /// The empty file `metrics.jsonl`: one object per step.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::time::Duration;
 use comm::Timeouts;
 use data::{Batches, Dataset, Order};
 use spec::RunConfig;
-use train::{Ending, Observer, Ports, ThreadEngine, TokenSource};
+use train::{Ending, Observer, Ports, TensorSink, ThreadEngine, TokenSource, weights_writer};
 
 use crate::arguments::TrainArguments;
 use crate::check::{describe, memory_line};
@@ -27,6 +27,8 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let batches = batches(config, &dataset)?;
     let folder = RunFolder::create(config)?;
     dataset.tokenizer.save(&config.run.folder).map_err(|error| Failure::Input(error.to_string()))?;
+    let weights =
+        weights_writer(&config.model, &folder.weights()).map_err(|error| Failure::Input(error.to_string()))?;
     let style = style(arguments);
     if style != Style::Quiet {
         let text = grouped(batches.corpus().len() as u64);
@@ -36,7 +38,8 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     }
     let terminal = Box::new(std::io::stdout());
     let progress = Progress::new(style, config.train.steps, terminal, folder.metrics()?);
-    let ending = launch(&verdict, &batches, &progress)?;
+    let ending = launch(&verdict, &batches, &progress, &weights)?;
+    weights.finish().map_err(|error| Failure::Work(error.to_string()))?;
     progress.finish().map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
     if style != Style::Quiet {
         if let Ending::Stopped { steps } = ending {
@@ -62,10 +65,15 @@ fn batches(config: &RunConfig, dataset: &Dataset) -> Result<Batches, Failure> {
 }
 
 /// Runs on ranks that are threads of this process.
-fn launch(verdict: &Verdict, tokens: &dyn TokenSource, observer: &dyn Observer) -> Result<Ending, Failure> {
+fn launch(
+    verdict: &Verdict,
+    tokens: &dyn TokenSource,
+    observer: &dyn Observer,
+    weights: &dyn TensorSink,
+) -> Result<Ending, Failure> {
     let setup = &verdict.setup;
     let timeouts = Timeouts { wait: Duration::from_secs_f32(verdict.config.run.timeout_seconds) };
     let engine = ThreadEngine::new(setup.mesh, timeouts);
-    let ports = Ports::new(tokens, observer);
+    let ports = Ports { weights: Some(weights), ..Ports::new(tokens, observer) };
     train::run(setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
 }
