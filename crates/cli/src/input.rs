@@ -1,9 +1,8 @@
-//! From arguments to a legal run and its text.
+//! From arguments to a legal run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use data::Dataset;
 use spec::{DataSpec, Place, RunConfig};
 
 use crate::arguments::RunArguments;
@@ -50,12 +49,4 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
     }
     let vocabulary_of = |data: &DataSpec| data::vocabulary_of(data).map_err(|error| error.to_string());
     RunConfig::load_with(&name, &text, &overrides, &vocabulary_of).map_err(Failure::Run)
-}
-
-/// What a run reads: its tokenizer and its text, in two parts.
-///
-/// # Errors
-/// Text that cannot be used.
-pub fn text(config: &RunConfig) -> Result<Dataset, Failure> {
-    Dataset::open(&config.data).map_err(|error| Failure::Input(error.to_string()))
 }

@@ -3,99 +3,198 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use train::{Observer, StepReport, Wish};
+use train::{EvaluationReport, Observer, StepReport, Wish};
 
-/// What is printed for each step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    /// A line of text.
-    Plain,
-    /// A JSON object.
-    Json,
-    /// Nothing.
+use crate::interrupt::Interrupt;
+use crate::rates::{Meter, Rates};
+
+/// Where steps are told.
+pub enum Screen {
+    /// A line of text for each.
+    Lines(Box<dyn Write + Send>),
+    /// A JSON object for each.
+    Json(Box<dyn Write + Send>),
+    /// One line that changes.
+    Live(ProgressBar),
+    /// Nowhere.
     Quiet,
 }
 
-/// Prints each step and writes it to the run's metrics.
+impl Screen {
+    /// A line on the terminal behind the standard output that changes with every step, or lines of text where that is none.
+    pub fn of_standard_output(steps: u32) -> Screen {
+        let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stdout());
+        if bar.is_hidden() {
+            return Screen::Lines(Box::new(std::io::stdout()));
+        }
+        if let Ok(style) = ProgressStyle::with_template("{bar:16} {wide_msg}") {
+            bar.set_style(style);
+        }
+        Screen::Live(bar)
+    }
+
+    /// Whether a person reads it, who wants to know more than the steps.
+    pub fn tells_more(&self) -> bool {
+        match self {
+            Screen::Lines(_) | Screen::Live(_) => true,
+            Screen::Json(_) | Screen::Quiet => false,
+        }
+    }
+
+    fn step(&mut self, line: &str, record: &str) -> std::io::Result<()> {
+        match self {
+            Screen::Lines(out) => write_line(out, line),
+            Screen::Json(out) => write_line(out, record),
+            Screen::Live(bar) => {
+                bar.set_message(line.to_string());
+                bar.inc(1);
+                Ok(())
+            }
+            Screen::Quiet => Ok(()),
+        }
+    }
+
+    /// Something to know beside the steps, for people.
+    fn note(&mut self, text: &str) {
+        match self {
+            Screen::Lines(_) => eprintln!("{text}"),
+            Screen::Live(bar) => bar.println(text),
+            Screen::Json(_) | Screen::Quiet => {}
+        }
+    }
+}
+
+fn write_line(out: &mut Box<dyn Write + Send>, line: &str) -> std::io::Result<()> {
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+/// Tells each step and writes it to the run's metrics; wishes to stop when it cannot, and after Ctrl-C.
 pub struct Progress {
-    style: Style,
     steps: u32,
+    interrupt: Interrupt,
     outputs: Mutex<Outputs>,
 }
 
 struct Outputs {
-    terminal: Box<dyn Write + Send>,
+    screen: Screen,
+    meter: Meter,
     metrics: BufWriter<File>,
     failure: Option<String>,
+    is_interrupt_told: bool,
+    evaluation: Option<EvaluationReport>,
 }
 
 impl Progress {
     /// Progress of a run of `steps` steps.
-    pub fn new(style: Style, steps: u32, terminal: Box<dyn Write + Send>, metrics: File) -> Progress {
-        let outputs = Outputs { terminal, metrics: BufWriter::new(metrics), failure: None };
-        Progress { style, steps, outputs: Mutex::new(outputs) }
+    pub fn new(steps: u32, screen: Screen, meter: Meter, interrupt: Interrupt, metrics: File) -> Progress {
+        let metrics = BufWriter::new(metrics);
+        let outputs = Outputs { screen, meter, metrics, failure: None, is_interrupt_told: false, evaluation: None };
+        Progress { steps, interrupt, outputs: Mutex::new(outputs) }
     }
 
-    /// Finishes the metrics.
+    /// Finishes the metrics, and returns the last measurement on held-out text.
     ///
     /// # Errors
     /// What could not be written, of metrics.
-    pub fn finish(self) -> Result<(), String> {
+    pub fn finish(self) -> Result<Option<EvaluationReport>, String> {
         let mut outputs = self.outputs.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let flushed = outputs.metrics.flush().map_err(|error| error.to_string());
-        outputs.failure.map_or(flushed, Err)
+        if let Screen::Live(bar) = &outputs.screen {
+            // The last line stays.
+            bar.abandon();
+        }
+        outputs.metrics.flush().map_err(|error| error.to_string())?;
+        outputs.failure.map_or(Ok(outputs.evaluation), Err)
     }
 }
 
 impl Outputs {
-    /// Writes the step's record at once, so that a run that is killed has it, and returns it.
-    fn write_metrics(&mut self, report: &StepReport) -> std::io::Result<String> {
-        let record = record(report)?;
+    /// Writes a record at once, so that a run that is killed has it.
+    fn write_metrics(&mut self, record: &str) -> std::io::Result<()> {
         writeln!(self.metrics, "{record}")?;
-        self.metrics.flush()?;
-        Ok(record)
+        self.metrics.flush()
     }
-}
 
-impl Observer for Progress {
-    fn step(&self, report: &StepReport) -> Wish {
-        // Rank 0 alone reports; if it panicked while it did, the run is over and what it wrote is still true.
-        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = match outputs.write_metrics(report) {
+    fn step(&mut self, report: &StepReport, steps: u32) -> Wish {
+        let rates = self.meter.step(report);
+        let written = record(report, &rates).and_then(|record| self.write_metrics(&record).map(|()| record));
+        let record = match written {
             Ok(record) => record,
             Err(error) => {
-                outputs.failure = Some(error.to_string());
+                self.failure = Some(error.to_string());
                 return Wish::Stop;
             }
         };
-        let printed = match self.style {
-            Style::Plain => writeln!(outputs.terminal, "{}", line(report, self.steps)),
-            Style::Json => writeln!(outputs.terminal, "{record}"),
-            Style::Quiet => Ok(()),
-        };
         // Whoever reads the lines has seen enough when the pipe is closed.
-        match printed.and_then(|()| outputs.terminal.flush()) {
+        match self.screen.step(&line(report, &rates, steps), &record) {
             Ok(()) => Wish::Continue,
             Err(_) => Wish::Stop,
         }
     }
 }
 
-fn tokens_per_second(report: &StepReport) -> f64 {
-    report.tokens as f64 / report.wall.as_secs_f64().max(1e-9)
+impl Observer for Progress {
+    fn step(&self, report: &StepReport) -> Wish {
+        // Rank 0 alone reports; if it panicked while it did, the run is over and what it wrote is still true.
+        self.outputs.lock().unwrap_or_else(PoisonError::into_inner).step(report, self.steps)
+    }
+
+    fn wish(&self) -> Wish {
+        if !self.interrupt.is_pressed() {
+            return Wish::Continue;
+        }
+        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        if !outputs.is_interrupt_told {
+            outputs.is_interrupt_told = true;
+            outputs.screen.note("stopping after this step; Ctrl-C again ends at once and writes nothing");
+        }
+        Wish::Stop
+    }
+
+    fn evaluation(&self, report: &EvaluationReport) {
+        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        outputs.evaluation = Some(*report);
+        let written = evaluation_record(report).and_then(|record| {
+            outputs.write_metrics(&record)?;
+            match &mut outputs.screen {
+                Screen::Json(out) => write_line(out, &record),
+                Screen::Lines(_) | Screen::Live(_) | Screen::Quiet => Ok(()),
+            }
+        });
+        if let Err(error) = written {
+            outputs.failure = Some(error.to_string());
+        }
+    }
 }
 
-fn line(report: &StepReport, steps: u32) -> String {
+/// `1:02:03`, or `2:03` within an hour.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        hours => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+/// The most wanted first, for narrow terminals.
+fn line(report: &StepReport, rates: &Rates, steps: u32) -> String {
     let width = steps.to_string().len();
+    let idle = rates.idle_share.map_or(String::new(), |share| format!("  idle {:>2.0} %", 100.0 * share));
     format!(
-        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {:.0} tokens/s",
+        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {} left  {:.0} tokens/s  {:.1} GFLOP/s, {:.0} % of peak{idle}",
         report.step,
         report.loss,
         report.learning_rate,
         report.gradient_norm,
-        tokens_per_second(report),
+        clock(rates.left),
+        rates.tokens_per_second,
+        rates.flops / 1e9,
+        100.0 * rates.peak_share,
     )
 }
 
@@ -109,9 +208,12 @@ struct Record {
     tokens: usize,
     seconds: f64,
     tokens_per_second: f64,
+    gflops: f64,
+    peak_share: f64,
+    idle_share: Option<f64>,
 }
 
-fn record(report: &StepReport) -> Result<String, std::io::Error> {
+fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
     let record = Record {
         step: report.step,
         loss: report.loss,
@@ -119,15 +221,34 @@ fn record(report: &StepReport) -> Result<String, std::io::Error> {
         grad_norm: report.gradient_norm,
         tokens: report.tokens,
         seconds: report.wall.as_secs_f64(),
-        tokens_per_second: tokens_per_second(report),
+        tokens_per_second: rates.tokens_per_second,
+        gflops: rates.flops / 1e9,
+        peak_share: rates.peak_share,
+        idle_share: rates.idle_share,
     };
+    Ok(serde_json::to_string(&record)?)
+}
+
+/// A measurement in the metrics.
+#[derive(Serialize)]
+struct EvaluationRecord {
+    step: u32,
+    held_out_loss: f64,
+    held_out_tokens: u64,
+    seconds: f64,
+}
+
+fn evaluation_record(report: &EvaluationReport) -> std::io::Result<String> {
+    let EvaluationReport { step, loss, tokens, wall } = *report;
+    let record = EvaluationRecord { step, held_out_loss: loss, held_out_tokens: tokens, seconds: wall.as_secs_f64() };
     Ok(serde_json::to_string(&record)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use crate::rates::Capacity;
+    use spec::RunConfig;
 
     fn report() -> StepReport {
         StepReport {
@@ -140,17 +261,36 @@ mod tests {
         }
     }
 
+    fn rates() -> Rates {
+        let left = Duration::from_millis(3_725_400);
+        Rates { tokens_per_second: 8192.0, flops: 7.05e10, peak_share: 0.354, idle_share: Some(0.04), left }
+    }
+
+    fn progress(screen: Screen, interrupt: Interrupt, name: &str) -> (Progress, std::path::PathBuf) {
+        let path = std::env::temp_dir().join(format!("pleach-progress-{name}-{}", std::process::id()));
+        let meter = Meter::start(&RunConfig::quick_start(), Capacity { cores: 2, peak_flops: 1e11 });
+        (Progress::new(10, screen, meter, interrupt, File::create(&path).expect("a file")), path)
+    }
+
     #[test]
     fn a_line_names_its_numbers() {
-        assert_eq!(line(&report(), 300), "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  8192 tokens/s");
+        assert_eq!(
+            line(&report(), &rates(), 300),
+            "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:02:05 left  8192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %"
+        );
+        let unknown = Rates { idle_share: None, left: Duration::from_secs(61), ..rates() };
+        assert_eq!(
+            line(&report(), &unknown, 9),
+            "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8192 tokens/s  70.5 GFLOP/s, 35 % of peak"
+        );
     }
 
     #[test]
     fn a_record_keeps_every_digit() {
         assert_eq!(
-            record(&report()).expect("JSON"),
+            record(&report(), &rates()).expect("JSON"),
             "{\"step\":7,\"loss\":2.345678,\"learning_rate\":0.0015,\"grad_norm\":0.9876,\"tokens\":2048,\
-             \"seconds\":0.25,\"tokens_per_second\":8192.0}"
+             \"seconds\":0.25,\"tokens_per_second\":8192.0,\"gflops\":70.5,\"peak_share\":0.354,\"idle_share\":0.04}"
         );
     }
 
@@ -165,12 +305,34 @@ mod tests {
                 Ok(())
             }
         }
-        let path = std::env::temp_dir().join(format!("pleach-progress-{}", std::process::id()));
-        let progress = Progress::new(Style::Plain, 10, Box::new(Closed), File::create(&path).expect("a file"));
+        let (progress, path) = progress(Screen::Lines(Box::new(Closed)), Interrupt::default(), "closed");
         assert_eq!(progress.step(&report()), Wish::Stop);
         progress.finish().expect("metrics are whole");
         let metrics = std::fs::read_to_string(&path).expect("metrics");
         assert!(metrics.contains("\"step\":7") && metrics.lines().count() == 1, "{metrics}");
+        std::fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn an_interrupt_is_a_wish_to_stop() {
+        let interrupt = Interrupt::default();
+        let (progress, path) = progress(Screen::Quiet, interrupt.clone(), "interrupt");
+        assert_eq!(progress.wish(), Wish::Continue);
+        interrupt.press();
+        assert_eq!(progress.wish(), Wish::Stop);
+        std::fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn the_last_measurement_is_kept() {
+        let (progress, path) = progress(Screen::Quiet, Interrupt::default(), "measured");
+        let measured = EvaluationReport { step: 10, loss: 1.5, tokens: 640, wall: Duration::from_millis(500) };
+        progress.evaluation(&measured);
+        assert_eq!(progress.finish(), Ok(Some(measured)));
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("metrics"),
+            "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5}\n"
+        );
         std::fs::remove_file(&path).expect("removed");
     }
 }

@@ -31,6 +31,11 @@ impl RunFolder {
         self.path.join("weights.safetensors")
     }
 
+    /// What it holds after a run.
+    pub fn contents(&self) -> String {
+        format!("{}: run.toml, metrics.jsonl, weights.safetensors", self.path.display())
+    }
+
     /// The empty file `metrics.jsonl`: one object per step.
     ///
     /// # Errors

@@ -3,77 +3,82 @@
 use std::time::Duration;
 
 use comm::Timeouts;
-use data::{Batches, Dataset, Order};
-use spec::RunConfig;
-use train::{Ending, Observer, Ports, TensorSink, ThreadEngine, TokenSource, weights_writer};
+use train::{Ending, Observer, Ports, TensorSink, ThreadEngine, weights_writer};
 
 use crate::arguments::TrainArguments;
 use crate::check::{describe, memory_line};
 use crate::failure::Failure;
-use crate::figures::grouped;
-use crate::progress::{Progress, Style};
+use crate::interrupt::Interrupt;
+use crate::progress::{Progress, Screen};
+use crate::rates::{Capacity, Meter};
 use crate::run_folder::RunFolder;
+use crate::text::Text;
 use crate::verdict::Verdict;
 use crate::{input, memory};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
 /// # Errors
-/// Input that cannot be used, or the failure of a rank.
+/// Input that cannot be used, the failure of a rank, or an interrupt.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let verdict = input::judged(&arguments.run)?;
     let config = &verdict.config;
-    let dataset = input::text(config)?;
-    let batches = batches(config, &dataset)?;
+    let text = Text::read(config)?;
     let folder = RunFolder::create(config)?;
-    dataset.tokenizer.save(&config.run.folder).map_err(|error| Failure::Input(error.to_string()))?;
+    text.tokenizer().save(&config.run.folder).map_err(|error| Failure::Input(error.to_string()))?;
+    let metrics = folder.metrics()?;
     let weights =
         weights_writer(&config.model, &folder.weights()).map_err(|error| Failure::Input(error.to_string()))?;
-    let style = style(arguments);
-    if style != Style::Quiet {
-        let text = grouped(batches.corpus().len() as u64);
-        let epoch = grouped(batches.num_windows());
-        let (run, memory) = (describe(config), memory_line(&verdict));
-        eprint!("{run}{memory}text    {text} tokens, {epoch} sequences per epoch\n\n");
+    let interrupt = Interrupt::listen().map_err(|error| Failure::Work(format!("Ctrl-C cannot be handled: {error}")))?;
+    let steps = config.train.steps;
+    let screen = screen(arguments, steps);
+    let tells_more = screen.tells_more();
+    if tells_more {
+        eprintln!("{}{}{}", describe(config), memory_line(&verdict), text.description());
     }
-    let terminal = Box::new(std::io::stdout());
-    let progress = Progress::new(style, config.train.steps, terminal, folder.metrics()?);
-    let ending = launch(&verdict, &batches, &progress, &weights)?;
-    weights.finish().map_err(|error| Failure::Work(error.to_string()))?;
-    progress.finish().map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
-    if style != Style::Quiet {
-        if let Ending::Stopped { steps } = ending {
-            eprintln!("stopped after step {steps}");
+    let meter = Meter::start(config, Capacity::measure(config.run.ranks));
+    let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics);
+    let ending = launch(&verdict, &text, &progress, &weights);
+    // Whatever one of the files came to, the other is finished.
+    let (measured, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
+    let ending = ending?;
+    kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
+    let measured = measured.map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
+    if tells_more {
+        let memory = memory::describe(&verdict.setup, memory::resident_peak_bytes());
+        eprint!("\n{}{memory}\nwritten  {}\n", text.comparison(measured.as_ref()), folder.contents());
+    }
+    match ending {
+        Ending::Stopped { steps: done } if interrupt.is_pressed() => Err(Failure::Interrupted(format!(
+            "interrupted after step {done} of {steps}; the weights are those of that step"
+        ))),
+        Ending::Stopped { steps: done } => {
+            eprintln!("stopped after step {done} of {steps}: nobody reads the lines any more");
+            Ok(())
         }
-        eprintln!("\n{}", memory::describe(&verdict.setup, memory::resident_peak_bytes()));
+        Ending::Finished => Ok(()),
     }
-    Ok(())
 }
 
-fn style(arguments: &TrainArguments) -> Style {
+fn screen(arguments: &TrainArguments, steps: u32) -> Screen {
     match (arguments.quiet, arguments.json) {
-        (true, _) => Style::Quiet,
-        (false, true) => Style::Json,
-        (false, false) => Style::Plain,
+        (true, _) => Screen::Quiet,
+        (false, true) => Screen::Json(Box::new(std::io::stdout())),
+        (false, false) => Screen::of_standard_output(steps),
     }
-}
-
-fn batches(config: &RunConfig, dataset: &Dataset) -> Result<Batches, Failure> {
-    let order = Order::Shuffled { seed: config.train.seed };
-    Batches::new(dataset.train.clone(), "training", &config.train, config.model.vocabulary, order)
-        .map_err(|error| Failure::Input(error.to_string()))
 }
 
 /// Runs on ranks that are threads of this process.
 fn launch(
     verdict: &Verdict,
-    tokens: &dyn TokenSource,
+    text: &Text,
     observer: &dyn Observer,
     weights: &dyn TensorSink,
 ) -> Result<Ending, Failure> {
     let setup = &verdict.setup;
     let timeouts = Timeouts { wait: Duration::from_secs_f32(verdict.config.run.timeout_seconds) };
     let engine = ThreadEngine::new(setup.mesh, timeouts);
-    let ports = Ports { weights: Some(weights), ..Ports::new(tokens, observer) };
+    let ports =
+        Ports { weights: Some(weights), evaluation: text.evaluation(), ..Ports::new(text.training(), observer) };
     train::run(setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
 }

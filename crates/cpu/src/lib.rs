@@ -24,6 +24,7 @@ pub mod loss_sum;
 pub mod math;
 pub mod meter;
 pub mod norm;
+pub mod peak;
 pub mod rotary;
 pub mod squared_sum;
 pub mod view;

@@ -32,7 +32,7 @@ fn draw<T>(mut things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
     drawn
 }
 
-/// Of each family: three pairs (dp, tp) that have several stages, one of them with sixteen ranks, and two cases of each.
+/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each.
 fn sample() -> Vec<Order> {
     let mut sample = Vec::new();
     for (index, family) in families().into_iter().enumerate() {
@@ -42,13 +42,13 @@ fn sample() -> Vec<Order> {
         let is_large = |case: &Case| case.degrees.world_size() == MAX_RANKS;
         let (large, others): (Vec<Order>, Vec<Order>) = orders
             .into_iter()
-            .filter(|order| order.cases.len() > 1)
+            .filter(|order| order.cases.len() > 2)
             .partition(|order| order.cases.iter().any(is_large));
         for (place, mut order) in
-            draw(large, 1, 3 * index).into_iter().chain(draw(others, 2, 3 * index + 1)).enumerate()
+            draw(large, 1, 3 * index).into_iter().chain(draw(others, 1, 3 * index + 1)).enumerate()
         {
             let (large, others): (Vec<Case>, Vec<Case>) = order.cases.iter().partition(|case| is_large(case));
-            let few = 2 - large.len();
+            let few = 3 - large.len();
             order.cases = large.into_iter().chain(draw(others, few, 100 + 3 * index + place as u32)).collect();
             sample.push(order);
         }

@@ -26,7 +26,7 @@ pub struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Whether it is time after so many steps. After the last step it always is.
+    /// Whether it is time after so many steps. After the last step it always is, but not where a run was stopped.
     pub fn is_due_after(&self, steps: u32) -> bool {
         self.every > 0 && steps.is_multiple_of(self.every)
     }

@@ -38,6 +38,11 @@ pub trait Observer: Sync {
     /// Called after each step. [`Wish::Stop`] ends the run on all ranks after the next step.
     fn step(&self, report: &StepReport) -> Wish;
 
+    /// Asked in every step, before the ranks join their sums: [`Wish::Stop`] ends the run on all ranks after this step.
+    fn wish(&self) -> Wish {
+        Wish::Continue
+    }
+
     /// Called after each evaluation; by default nothing is done.
     fn evaluation(&self, _report: &EvaluationReport) {}
 

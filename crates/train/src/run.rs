@@ -89,7 +89,8 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
     for step in 0..setup.train.steps {
         let started = Instant::now();
         progress.begin_step(step + 1);
-        let outcome = run_step(&mut rank, step, wish, ports.observer, progress)?;
+        let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
+        let outcome = run_step(&mut rank, step, asked, progress)?;
         if outcome.not_finite {
             return Err(Stop::Together(TrainError::NotFinite {
                 step: step + 1,
@@ -103,8 +104,10 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
         if number.0 == 0 {
             wish = ports.observer.step(&report(setup, step, &outcome, started));
         }
-        let is_last = outcome.stop || step + 1 == setup.train.steps;
+        let is_last = step + 1 == setup.train.steps;
+        // Who wishes to stop does not wait for a measurement.
         if let Some((evaluation, tokens)) = &held_out
+            && !outcome.stop
             && (is_last || evaluation.is_due_after(step + 1))
         {
             let report = evaluate(&mut rank, tokens, step + 1, progress)?;
@@ -141,24 +144,39 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
     }
 }
 
+/// Whom a rank asks whether the run goes on.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    /// What was wished after the step before.
+    wish: Wish,
+    /// Whether this rank asks: one does, for all.
+    speaks: bool,
+    observer: &'a dyn Observer,
+}
+
+impl Asked<'_> {
+    fn wish(&self) -> Wish {
+        if self.speaks && self.wish == Wish::Continue { self.observer.wish() } else { self.wish }
+    }
+}
+
 /// Executes one step's program. The result is read before the first update, so that nothing changes where it is not finite.
 fn run_step(
     rank: &mut Rank<'_>,
     step: u32,
-    wish: Wish,
-    observer: &dyn Observer,
+    asked: Asked<'_>,
     progress: &Progress,
 ) -> Result<reduce::StepOutcome, DeviceError> {
     rank.begin_step(step)?;
     let mut outcome = reduce::StepOutcome::default();
     progress.run_program(rank, |rank, moment, instr| {
         match (moment, instr) {
-            (Moment::Before, Instr::GradNorm) => reduce::vote(rank, wish)?,
+            (Moment::Before, Instr::GradNorm) => reduce::vote(rank, asked.wish())?,
             (Moment::After, Instr::GradNorm) => outcome = reduce::read_outcome(rank)?,
             (Moment::Before | Moment::After, _) => {}
         }
         if moment == Moment::After {
-            observer.instruction(rank)?;
+            asked.observer.instruction(rank)?;
         }
         Ok(if outcome.not_finite { Flow::End } else { Flow::GoOn })
     })?;

@@ -1,0 +1,122 @@
+//! The most floating-point operations that cores do: independent chains of fused multiply-adds that never leave the registers.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use crate::instruction_set::InstructionSet;
+
+/// Enough chains to hide the latency of a multiply-add on every core of the last ten years.
+const CHAINS: usize = 12;
+/// Steps of one burst: some tenths of a millisecond.
+const STEPS: usize = 100_000;
+/// How long a core is measured. The first bursts only bring it to its speed.
+const MEASURED: Duration = Duration::from_millis(4);
+
+/// FLOP/s of `cores` cores at once, each with the best instruction set of this machine: a burst of 4 ms on as many threads. A multiply-add
+/// counts as two operations.
+pub fn flops_per_second(cores: usize) -> f64 {
+    let instruction_set = InstructionSet::detect();
+    let start = Barrier::new(cores);
+    std::thread::scope(|scope| {
+        let burst = || {
+            start.wait();
+            core_flops_per_second(instruction_set)
+        };
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(burst)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
+    })
+}
+
+/// FLOP/s of the calling thread's core, the best of its bursts.
+///
+/// # Panics
+/// Where this machine does not have the instructions.
+pub fn core_flops_per_second(instruction_set: InstructionSet) -> f64 {
+    assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
+    let (lanes, run) = kernel(instruction_set);
+    let (begin, mut best) = (Instant::now(), f64::INFINITY);
+    while begin.elapsed() < MEASURED {
+        let started = Instant::now();
+        // SAFETY: the machine has the instructions, as asserted above.
+        black_box(unsafe { run() });
+        best = best.min(started.elapsed().as_secs_f64());
+    }
+    (2 * lanes * CHAINS * STEPS) as f64 / best
+}
+
+/// Chains in registers of one instruction set, with the number of lanes of a register.
+type Kernel = (usize, unsafe fn() -> f32);
+
+#[cfg(target_arch = "x86_64")]
+fn kernel(instruction_set: InstructionSet) -> Kernel {
+    match instruction_set {
+        InstructionSet::Avx512 => (16, x86_64::chains_of_512_bits),
+        InstructionSet::Avx2 => (8, x86_64::chains_of_256_bits),
+        InstructionSet::Scalar => (4, chains_of_128_bits),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn kernel(_: InstructionSet) -> Kernel {
+    (4, chains_of_128_bits)
+}
+
+/// Four lanes that the compiler makes one vector of.
+fn chains_of_128_bits() -> f32 {
+    let factor = black_box([0.5f32; 4]);
+    let mut chains: [[f32; 4]; CHAINS] = std::array::from_fn(|i| [i as f32; 4]);
+    for _ in 0..STEPS {
+        for chain in &mut chains {
+            for (lane, factor) in chain.iter_mut().zip(factor) {
+                *lane = *lane * factor + factor;
+            }
+        }
+    }
+    chains.iter().flatten().sum()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use std::arch::x86_64::*;
+    use std::hint::black_box;
+
+    use super::{CHAINS, STEPS};
+
+    #[target_feature(enable = "avx512f")]
+    pub fn chains_of_512_bits() -> f32 {
+        let factor = _mm512_set1_ps(black_box(0.5));
+        let mut chains: [__m512; CHAINS] = std::array::from_fn(|i| _mm512_set1_ps(i as f32));
+        for _ in 0..STEPS {
+            for chain in &mut chains {
+                *chain = _mm512_fmadd_ps(*chain, factor, factor);
+            }
+        }
+        chains.into_iter().map(|chain| _mm512_reduce_add_ps(chain)).sum()
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub fn chains_of_256_bits() -> f32 {
+        let factor = _mm256_set1_ps(black_box(0.5));
+        let mut chains: [__m256; CHAINS] = std::array::from_fn(|i| _mm256_set1_ps(i as f32));
+        for _ in 0..STEPS {
+            for chain in &mut chains {
+                *chain = _mm256_fmadd_ps(*chain, factor, factor);
+            }
+        }
+        chains.into_iter().map(|chain| _mm_cvtss_f32(_mm256_castps256_ps128(chain))).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_set_has_a_peak() {
+        for instruction_set in InstructionSet::available() {
+            assert!(core_flops_per_second(instruction_set) > 0.0, "{instruction_set:?}");
+        }
+        assert!(flops_per_second(2) > 0.0);
+    }
+}
