@@ -20,6 +20,7 @@ pub struct Text {
     training: Batches,
     /// Without it, why not.
     held_out: Result<Batches, String>,
+    evaluate_every: u32,
 }
 
 impl Text {
@@ -40,6 +41,7 @@ impl Text {
             tokenizer: dataset.tokenizer,
             training,
             held_out: held_out.map_err(|error| error.to_string()),
+            evaluate_every: config.run.evaluate_every,
         })
     }
 
@@ -64,10 +66,10 @@ impl Text {
         &self.training
     }
 
-    /// Sequences to measure on after the last step; `None` if there is too little text.
+    /// Sequences to measure on, and when; `None` if there is too little text.
     pub fn evaluation(&self) -> Option<Evaluation<'_>> {
         let held_out = self.held_out.as_ref().ok()?;
-        Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: 0 })
+        Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: self.evaluate_every })
     }
 
     /// The measurement in lines, or why there is none.

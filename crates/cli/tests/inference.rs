@@ -46,6 +46,7 @@ fn run() -> &'static str {
             &format!("model.context={LENGTH}"),
             "model.dropout=0.1",
             "train.steps=12",
+            "run.evaluate_every=6",
             "train.global_batch=8",
             "parallelism.dp=1",
             &format!("run.folder={folder:?}"),
@@ -72,6 +73,14 @@ fn eval_measures_held_out_text_whatever_the_layout() {
         let other: serde_json::Value = serde_json::from_str(&other).expect("JSON");
         assert_eq!(other["loss"], value["loss"], "{set}");
     }
+    // The run measured it itself, after half of the steps and at the end, on two tensor-parallel ranks.
+    let metrics = fs::read_to_string(Path::new(run).join("metrics.jsonl")).expect("metrics");
+    let records = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let measured: Vec<_> = records.filter(|record| record.get("held_out_loss").is_some()).collect();
+    assert_eq!(measured.iter().map(|record| record["step"].as_u64()).collect::<Vec<_>>(), [Some(6), Some(12)]);
+    let layout = prints(&["eval", "--from", run, "--json", "--set", "parallelism.tp=2"]);
+    let layout: serde_json::Value = serde_json::from_str(&layout).expect("JSON");
+    assert_eq!((&layout["loss"], &layout["tokens"]), (&measured[1]["held_out_loss"], &measured[1]["held_out_tokens"]));
     let line = prints(&["eval", "--from", run]);
     assert!(line.starts_with(&format!("loss {loss:.4} nats per token, ")), "{line}");
     let file = folder().join("other.txt");
