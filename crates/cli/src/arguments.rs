@@ -11,6 +11,11 @@ pub const EXIT_CODES: &str = "Exit codes:
   2    the input cannot be used: arguments, run file or text
   130  interrupted";
 
+const COMPLETIONS_HELP: &str = "Where shells look for it:
+  bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
+  zsh   pleach completions zsh > a folder of $fpath, under the name _pleach
+  fish  pleach completions fish > ~/.config/fish/completions/pleach.fish";
+
 /// Train language models with data, tensor and pipeline parallelism at once.
 #[derive(Debug, Parser)]
 #[command(name = "pleach", version, after_help = EXIT_CODES, max_term_width = 100)]
@@ -32,6 +37,9 @@ pub enum Command {
     /// Show a run's mesh, stages and pipeline, or what one rank does in a step
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
+    /// Print what completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions(CompletionsArguments),
     /// Turn text into tokens once, for many runs
     #[command(subcommand)]
     Data(crate::data_command::DataCommand),
@@ -107,4 +115,11 @@ pub struct ExplainArguments {
     /// Print every instruction of the rank's step, with what it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    pub shell: clap_complete::Shell,
 }

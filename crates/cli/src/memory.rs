@@ -5,7 +5,7 @@ use train::Setup;
 
 /// The arenas of all ranks together, as planned.
 pub fn arenas_bytes(setup: &Setup) -> usize {
-    setup.mesh.ranks().map(|rank| setup.plan(setup.mesh.coord(rank).along(Axis::Pp)).arena_bytes()).sum()
+    setup.mesh.ranks().map(|rank| setup.programs.arena_bytes(setup.mesh.coord(rank).along(Axis::Pp))).sum()
 }
 
 /// The most memory that the process has held so far, as far as the system tells (Linux does).
