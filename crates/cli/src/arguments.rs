@@ -54,7 +54,7 @@ pub struct RunArguments {
     /// Set a key of the run file, e.g. --set parallelism.dp=4; may be given many times, the last one wins
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
-    /// Train on this UTF-8 text file, or on all files in this folder, instead of the text that is part of the program
+    /// Train on this text instead of the text that is part of the program: a UTF-8 file, JSON lines, a folder of them, or a token file
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
 }
