@@ -282,7 +282,7 @@ fn sizes(values: &Values) -> bool {
     };
     parameters <= 1 << 44
         && microbatch_size * length <= 1 << 24
-        && microbatches * (layers + pp) <= 1 << 18
+        && microbatches * (layers + pp) <= 1 << 16
         && in_flight * ((layers + pp - 1) / pp) <= 1 << 12
         && sequences * length * layers * hidden.max(ffn).max(query) <= 1 << 52
 }
