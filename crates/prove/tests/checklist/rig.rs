@@ -25,7 +25,7 @@ pub const TEXT: ProofText = ProofText { vocabulary: 61, seed: 7, labels: Labels:
 /// The same text; sequences have between none and all of their labels.
 pub const RAGGED: ProofText = ProofText { labels: Labels::Ragged, ..TEXT };
 
-/// Two layers of 12 heads, 48 wide, vocabulary 61.
+/// Two layers of 12 heads, 48 wide, vocabulary 257.
 pub fn small_model(style: Style, tied_embeddings: bool) -> ModelSpec {
     ModelSpec { num_layers: 2, ..proof_model(style, 12, tied_embeddings) }
 }
