@@ -13,6 +13,11 @@ pub const EXIT_CODES: &str = "Exit codes:
   2    the input cannot be used: arguments, run file or text
   130  interrupted";
 
+const COMPLETIONS_HELP: &str = "Where shells look for it:
+  bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
+  zsh   pleach completions zsh > a folder of $fpath, under the name _pleach
+  fish  pleach completions fish > ~/.config/fish/completions/pleach.fish";
+
 /// Train language models with data, tensor and pipeline parallelism at once.
 #[derive(Debug, Parser)]
 #[command(name = "pleach", version, after_help = EXIT_CODES, max_term_width = 100)]
@@ -43,6 +48,9 @@ pub enum Command {
     /// Compute logits, loss and gradients of given sequences, for other programs to compare with
     #[command(after_help = format!("{FORWARD_FORMAT}\n\n{EXIT_CODES}"))]
     Forward(ForwardArguments),
+    /// Print what completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions(CompletionsArguments),
     /// Turn text into tokens once, for many runs
     #[command(subcommand)]
     Data(crate::data_command::DataCommand),
@@ -57,7 +65,7 @@ pub struct RunArguments {
     /// Set a key of the run file, e.g. --set parallelism.dp=4; may be given many times, the last one wins
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
-    /// Train on this UTF-8 text file, or on all files in this folder, instead of the text that is part of the program
+    /// Train on this text instead of the text that is part of the program: a UTF-8 file, JSON lines, a folder of them, or a token file
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
 }
@@ -118,4 +126,11 @@ pub struct ExplainArguments {
     /// Print every instruction of the rank's step, with what it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    pub shell: clap_complete::Shell,
 }

@@ -6,6 +6,7 @@ mod arguments;
 mod check;
 mod check_json;
 mod comparison;
+mod completions;
 mod cpu_time;
 mod data_command;
 mod eval;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
+        Command::Completions(arguments) => completions::completions(arguments),
         Command::Data(arguments) => data_command::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
         Command::Eval(arguments) => eval::eval(arguments),

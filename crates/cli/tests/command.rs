@@ -171,3 +171,14 @@ fn help_names_the_exit_codes_and_wrong_arguments_exit_with_2() {
     assert_eq!(pleach(&["train", "--json", "--quiet"]).status.code(), Some(2));
     assert_eq!(pleach(&[]).status.code(), Some(2));
 }
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = pleach(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        for word in ["train", "check", "explain", "quiet"] {
+            assert!(stdout(&output).contains(word), "{shell} lacks {word}");
+        }
+    }
+}

@@ -47,7 +47,7 @@ fn pipeline_stages_hold_the_layers() {
         ),
         (
             &["parallelism.stage_layers=[2,2,2]"],
-            "parallelism.stage_layers = [2, 2, 2] has 3 stages, but parallelism.pp = 2; leave it out to balance the stages",
+            "parallelism.stage_layers = [2, 2, 2] has the layers of 3 stages, but parallelism.pp = 2; leave it out to balance the stages",
         ),
         (
             &["parallelism.stage_layers=[2,3]"],
@@ -121,14 +121,17 @@ fn the_model_fits_together() {
             "model.vocabulary = 255 is less than the 256 tokens of data.tokenizer; at least 256 would do",
         ),
         (&["model.norm_epsilon=0"], "model.norm_epsilon = 0.0 does not keep a norm from dividing by 0; 1e-5 would"),
-        (&["model.init_std=0"], "model.init_std = 0.0 makes all initial weights equal; 0.02 would do"),
+        (
+            &["model.init_std=0"],
+            "model.init_std = 0.0 is no standard deviation that makes weights differ; 0.02 would do",
+        ),
         (
             &["model.dropout=1", "model.attention_dropout=0"],
-            "model.dropout = 1.0 is not a probability that leaves something; 0 or more and less than 1 would do",
+            "model.dropout = 1.0 is not a probability below 1; 0 or more and less than 1 would do",
         ),
         (
             &["model.attention_dropout=-0.1"],
-            "model.attention_dropout = -0.1 is not a probability that leaves something; 0 or more and less than 1 would do",
+            "model.attention_dropout = -0.1 is not a probability below 1; 0 or more and less than 1 would do",
         ),
         (
             &["model.position=rotary", "model.rotary_fraction=0.09375"],
@@ -161,7 +164,7 @@ fn training_numbers_are_sane() {
             &["train.min_learning_rate=0.01"],
             "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.002, from which it falls; at most 0.002 would do",
         ),
-        (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 would unlearn; 0 or more would do"),
+        (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 is below 0; 0 or more would do"),
         (
             &["train.steps=10", "train.warmup_steps=20"],
             "train.warmup_steps = 20 is longer than train.steps = 10, so the peak is never reached; at most 10 would do",
@@ -169,12 +172,12 @@ fn training_numbers_are_sane() {
         (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; 0 or more would do"),
         (
             &["train.weight_decay=1000"],
-            "train.weight_decay = 1000.0 times train.learning_rate = 0.002 is 1 or more, which turns weights over; a smaller product would do",
+            "train.weight_decay = 1000.0 times train.learning_rate = 0.002 is 1 or more, which turns the signs of weights; a smaller product would do",
         ),
         (&["train.beta1=1"], "train.beta1 = 1.0 is no decay of a running mean; 0 or more and less than 1 would do"),
         (&["train.beta2=-0.5"], "train.beta2 = -0.5 is no decay of a running mean; 0 or more and less than 1 would do"),
         (&["train.epsilon=0"], "train.epsilon = 0.0 does not keep AdamW from dividing by 0; 1e-8 would"),
-        (&["train.clip_norm=-1"], "train.clip_norm = -1.0 is no length; more than 0 would be, or 0 for no clipping"),
+        (&["train.clip_norm=-1"], "train.clip_norm = -1.0 is no norm; more than 0 would be, or 0 for no clipping"),
         (
             &["run.timeout_seconds=0"],
             "run.timeout_seconds = 0.0 is no time to wait; more than 0 and at most 86400 would do",
@@ -268,7 +271,7 @@ fn what_is_too_large_to_plan_is_refused() {
         (
             &["train.global_batch=1048576"],
             "train.global_batch = 1048576 is 262144 microbatches of 2 per replica; times 8 layers and stages that is more than \
-             262144 passes, too long a program; parallelism.microbatch_size = 16, 32 or 64 would do",
+             65536 passes, too long a program; parallelism.microbatch_size = 64, 128 or 256 would do",
         ),
         (
             &["parallelism.schedule=gpipe", "train.global_batch=8000"],
@@ -277,8 +280,7 @@ fn what_is_too_large_to_plan_is_refused() {
         ),
         (
             &["model.num_layers=4097", "run.ranks=1"],
-            "model.num_layers = 4097 is 4097 layers in a stage, which holds them of up to 1 microbatches at once, more than 4096 \
-             together; fewer layers would do",
+            "model.num_layers = 4097 is 4097 layers per stage; times microbatches in flight (1) that is more than 4096; fewer layers would do",
         ),
     ]);
 }

@@ -12,10 +12,13 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let data = &config.data;
     for source in &data.sources {
         let is_weight = source.weight > 0.0 && source.weight.is_finite();
-        let rule = format!("of {} is no share of the sequences", source.path.display());
-        rules.number("data.sources: weight", source.weight, is_weight, &rule, "more than 0 would be");
+        if !is_weight {
+            let (path, weight) = (source.path.display(), source.weight);
+            let rule = format!("gives {path} the weight {weight:?}, which is no share of the sequences");
+            rules.report(Problem::of_key("data.sources", rule, "more than 0 would be"));
+        }
     }
-    rules.below_one("data.held_out", data.held_out, "leaves nothing to train on");
+    rules.below_one("data.held_out", data.held_out, "is no share of the text that leaves something to train on");
     if let TokenizerSpec::Bpe { vocabulary } = data.tokenizer
         && vocabulary < BYTES
     {

@@ -110,14 +110,17 @@ fn even_shares(rotary_dims: usize, head_dim: usize) -> String {
 fn numbers(model: &ModelSpec, rules: &mut Rules) {
     let epsilon = model.norm.epsilon;
     rules.number("model.norm_epsilon", epsilon, epsilon > 0.0, "does not keep a norm from dividing by 0", "1e-5 would");
-    let nothing_left = "is not a probability that leaves something";
-    rules.below_one("model.dropout", model.dropout, nothing_left);
-    rules.below_one("model.attention_dropout", model.attention_dropout, nothing_left);
+    let no_probability = "is not a probability below 1";
+    rules.below_one("model.dropout", model.dropout, no_probability);
+    // It follows dropout, unless it is given; one verdict is enough.
+    if model.attention_dropout != model.dropout {
+        rules.below_one("model.attention_dropout", model.attention_dropout, no_probability);
+    }
     rules.number(
         "model.init_std",
         model.init_std,
         model.init_std > 0.0,
-        "makes all initial weights equal",
+        "is no standard deviation that makes weights differ",
         "0.02 would do",
     );
 }

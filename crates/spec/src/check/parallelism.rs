@@ -67,7 +67,10 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
         rules.report(Problem::of_value("parallelism.stage_layers", &written, rule, remedy))
     };
     if stages.len() != pp {
-        refuse(format!("has {} stages, but parallelism.pp = {pp}", stages.len()), "leave it out to balance the stages");
+        refuse(
+            format!("has the layers of {} stage{}, but parallelism.pp = {pp}", stages.len(), plural(stages.len())),
+            "leave it out to balance the stages",
+        );
     }
     let sum: usize = stages.iter().sum();
     if sum != layers {
@@ -79,6 +82,10 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
     if stages.contains(&0) {
         refuse("has a stage without a layer".into(), "every stage holds at least 1");
     }
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 fn world_size(config: &RunConfig, rules: &mut Rules) {

@@ -12,7 +12,7 @@ const MAX_PARAMETERS: u128 = 1 << 44;
 /// Tokens of a microbatch.
 const MAX_MICROBATCH_TOKENS: u128 = 1 << 24;
 /// Microbatches of a replica, times the layers and stages that each passes: what programs grow with.
-const MAX_PASSES: u128 = 1 << 18;
+const MAX_PASSES: u128 = 1 << 16;
 /// Layers times microbatches that one rank holds at the same time: planning their places takes the square of it.
 const MAX_HELD: u128 = 1 << 12;
 /// Elements of all activations of a replica's step, as wide as the widest matrix.
@@ -92,9 +92,9 @@ fn held(config: &RunConfig, rules: &mut Rules) {
             rules.report(Problem::of_value("parallelism.schedule", "\"gpipe\"", rule, remedy));
         }
         ScheduleKind::OneForwardOneBackward if is_beyond(microbatches.min(parallelism.pp)) => {
+            let in_flight = microbatches.min(parallelism.pp);
             let rule = format!(
-                "is {layers} layers in a stage, which holds them of up to {} microbatches at once, more than {MAX_HELD} together",
-                parallelism.pp
+                "is {layers} layers per stage; times microbatches in flight ({in_flight}) that is more than {MAX_HELD}"
             );
             rules.report(Problem::of_value("model.num_layers", config.model.num_layers, rule, "fewer layers would do"));
         }

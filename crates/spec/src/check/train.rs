@@ -35,7 +35,11 @@ fn learning_rate(config: &RunConfig, rules: &mut Rules) {
         "teaches nothing or diverges",
         "more than 0 and at most 1 would do",
     );
-    rules.number("train.min_learning_rate", minimum, minimum >= 0.0, "would unlearn", "0 or more would do");
+    // The minimum follows the peak, unless it is given; nothing is known about it beside a peak that is wrong.
+    if peak <= 0.0 {
+        return warmup(config, rules);
+    }
+    rules.number("train.min_learning_rate", minimum, minimum >= 0.0, "is below 0", "0 or more would do");
     if minimum > peak {
         let rule = format!("is more than train.learning_rate = {peak:?}, from which it falls");
         rules.report(Problem::of_value(
@@ -45,6 +49,11 @@ fn learning_rate(config: &RunConfig, rules: &mut Rules) {
             format!("at most {peak:?} would do"),
         ));
     }
+    warmup(config, rules);
+}
+
+fn warmup(config: &RunConfig, rules: &mut Rules) {
+    let train = &config.train;
     if train.warmup_steps > train.steps && train.steps > 0 {
         let rule = format!("is longer than train.steps = {}, so the peak is never reached", train.steps);
         rules.report(Problem::of_value(
@@ -62,8 +71,10 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     rules.number("train.weight_decay", decay, decay >= 0.0, "makes weights grow", "0 or more would do");
     // AdamW multiplies weights by 1 - learning_rate * weight_decay.
     if decay * train.learning_rate >= 1.0 {
-        let rule =
-            format!("times train.learning_rate = {:?} is 1 or more, which turns weights over", train.learning_rate);
+        let rule = format!(
+            "times train.learning_rate = {:?} is 1 or more, which turns the signs of weights",
+            train.learning_rate
+        );
         rules.report(Problem::of_value("train.weight_decay", format!("{decay:?}"), rule, "a smaller product would do"));
     }
     rules.below_one("train.beta1", train.beta1, "is no decay of a running mean");
@@ -76,6 +87,6 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
         "1e-8 would",
     );
     if let Some(clip) = train.clip_norm {
-        rules.number("train.clip_norm", clip, clip > 0.0, "is no length", "more than 0 would be, or 0 for no clipping");
+        rules.number("train.clip_norm", clip, clip > 0.0, "is no norm", "more than 0 would be, or 0 for no clipping");
     }
 }

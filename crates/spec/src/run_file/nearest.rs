@@ -1,5 +1,7 @@
 //! The known name that is nearest to a misspelled one.
 
+use std::cmp::Reverse;
+
 /// Edits between two names: insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
 pub fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
@@ -22,7 +24,7 @@ pub fn edit_distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// The nearest of `known`, if it is near enough to be meant: `name` abbreviates it or begins with it, or at most a
+/// The nearest of `known`, of equally near ones that which begins alike, if it is near enough to be meant: `name` abbreviates it or begins with it, or at most a
 /// third of the longer name is edited.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
@@ -33,9 +35,10 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         let longer = name.chars().count().max(candidate.chars().count());
         let is_slip = 3 * distance <= longer || longer <= 3 && distance <= 1;
         // Abbreviations come first, however short they are.
-        (abbreviates || extends || is_slip).then_some((!abbreviates, distance, candidate))
+        let beginning = name.chars().zip(candidate.chars()).take_while(|(a, b)| a == b).count();
+        (abbreviates || extends || is_slip).then_some((!abbreviates, distance, Reverse(beginning), candidate))
     });
-    candidates.min().map(|(_, _, candidate)| candidate)
+    candidates.min().map(|(_, _, _, candidate)| candidate)
 }
 
 #[cfg(test)]
@@ -53,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_nearest_name_is_found_and_strangers_are_not() {
-        let known = ["hidden", "num_layers", "num_heads", "tp", "dp", "norm", "norm_epsilon"];
+        let known = ["hidden", "num_layers", "num_heads", "tp", "pp", "dp", "norm", "norm_epsilon"];
         for (name, expected) in [
             ("hiden", Some("hidden")),
             ("num-layer", Some("num_layers")),

@@ -241,5 +241,10 @@ fn unknown_key(key: &str, known: &BTreeSet<String>) -> Problem {
         };
         format!("did you mean `{home}.{near}`?")
     });
-    Problem::of_key(&shown, "is no key", remedy.unwrap_or_default())
+    let of_section = || {
+        let own = known.iter().filter_map(|key| key.split_once('.')).filter(|(home, _)| *home == section);
+        let names: Vec<&str> = own.map(|(_, name)| name).collect();
+        format!("[{section}] has {}", names.join(", "))
+    };
+    Problem::of_key(&shown, "is no key", remedy.unwrap_or_else(of_section))
 }

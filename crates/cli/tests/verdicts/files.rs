@@ -1,0 +1,215 @@
+//! Run files by chance: the examples and the defaults, with a few keys changed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A run file as `section.key` and value, both as written.
+pub type Keys = BTreeMap<String, String>;
+
+/// A file with what makes it differ from the file that it was made of.
+#[derive(Clone, Debug)]
+pub struct RunFile {
+    /// What was changed, for people.
+    pub changed: String,
+    /// The keys.
+    pub keys: Keys,
+}
+
+impl RunFile {
+    /// The TOML of it.
+    pub fn text(&self) -> String {
+        let mut sections: BTreeMap<&str, String> = BTreeMap::new();
+        for (key, value) in &self.keys {
+            let (section, name) = key.split_once('.').expect("a section");
+            sections.entry(section).or_default().push_str(&format!("{name} = {value}\n"));
+        }
+        let sections: Vec<String> = sections.iter().map(|(section, keys)| format!("[{section}]\n{keys}")).collect();
+        sections.join("\n")
+    }
+}
+
+/// What a key may be changed into: sensible values, values on the edge, and nonsense.
+const CHANGES: &[(&str, &[&str])] = &[
+    ("model.num_layers", &["1", "2", "3", "6", "8", "0", "-1", "24"]),
+    ("model.hidden", &["64", "96", "120", "130", "0", "256", "99", "\"wide\""]),
+    ("model.num_heads", &["1", "2", "3", "4", "8", "12", "0", "4.0"]),
+    ("model.num_kv_heads", &["1", "2", "3", "4", "6", "0", "8"]),
+    ("model.head_dim", &["16", "31", "32", "0", "8"]),
+    ("model.ffn_hidden", &["510", "512", "384", "0", "20000000"]),
+    ("model.vocabulary", &["255", "256", "300", "257"]),
+    ("model.context", &["32", "64", "128", "256", "0"]),
+    ("model.norm", &["\"layer\"", "\"rms\"", "\"batch\"", "1"]),
+    ("model.norm_epsilon", &["1e-5", "0", "-1e-5"]),
+    ("model.position", &["\"learned\"", "\"rotary\"", "\"absolute\""]),
+    ("model.rotary_base", &["1e4", "500000", "1", "0.5"]),
+    ("model.rotary_fraction", &["0.25", "0.5", "1", "0", "1.5", "0.1"]),
+    ("model.rotary_pairing", &["\"half\"", "\"interleaved\"", "\"pairs\""]),
+    ("model.activation", &["\"gelu_tanh\"", "\"swiglu\"", "\"relu\"", "\"gelu\""]),
+    ("model.biases", &["true", "false", "1"]),
+    ("model.tied_embeddings", &["true", "false", "\"yes\""]),
+    ("model.qk_norm", &["true", "false"]),
+    ("model.dropout", &["0", "0.1", "0.99", "1", "-0.1"]),
+    ("model.attention_dropout", &["0", "0.1", "1.5"]),
+    ("model.init_std", &["0.02", "0", "-1", "0.1"]),
+    ("parallelism.dp", &["1", "2", "3", "4", "8", "0", "5"]),
+    ("parallelism.tp", &["1", "2", "3", "4", "8", "0"]),
+    ("parallelism.pp", &["1", "2", "3", "4", "7", "0"]),
+    ("parallelism.zero", &["0", "1", "2", "3", "true"]),
+    ("parallelism.schedule", &["\"gpipe\"", "\"1f1b\"", "\"interleaved\""]),
+    ("parallelism.microbatch_size", &["1", "2", "3", "4", "8", "0"]),
+    ("parallelism.recompute", &["\"none\"", "\"full\"", "\"selective\""]),
+    ("parallelism.stage_layers", &["[3, 3]", "[2, 4]", "[6]", "[0, 6]", "[1, 1, 4]", "[1, 2]", "6"]),
+    ("train.steps", &["1", "10", "1000", "0", "1e3"]),
+    ("train.global_batch", &["1", "8", "16", "24", "48", "30", "0", "100000"]),
+    ("train.sequence_length", &["1", "32", "64", "128", "129", "0"]),
+    ("train.learning_rate", &["1e-3", "0", "1", "1.5", "-1e-3", "inf"]),
+    ("train.min_learning_rate", &["0", "1e-4", "0.5", "-1"]),
+    ("train.warmup_steps", &["0", "5", "400", "-3"]),
+    ("train.schedule", &["\"cosine\"", "\"linear\"", "\"constant\"", "\"wsd\""]),
+    ("train.weight_decay", &["0", "0.1", "-0.1", "5000"]),
+    ("train.beta1", &["0", "0.9", "1", "-0.9"]),
+    ("train.beta2", &["0.999", "1"]),
+    ("train.epsilon", &["1e-8", "0"]),
+    ("train.clip_norm", &["0", "1", "-1"]),
+    ("train.seed", &["0", "17", "-1", "18446744073709551615"]),
+    ("data.path", &["\"text.txt\"", "\"\"", "3"]),
+    (
+        "data.sources",
+        &["[{ path = \"a.txt\" }, { path = \"b.txt\", weight = 2 }]", "[{ path = \"a\", weight = 0 }]", "[1]"],
+    ),
+    ("data.tokenizer", &["\"bytes\"", "\"bpe:300\"", "\"bpe:100\"", "\"words\""]),
+    ("data.visible", &["\"past\"", "\"document\"", "\"all\""]),
+    ("data.held_out", &["0", "0.2", "1", "-0.5"]),
+    ("run.folder", &["\"out\"", "\"\""]),
+    ("run.ranks", &["1", "2", "4", "8", "12", "7", "0"]),
+    ("run.timeout_seconds", &["1", "0.5", "0", "100000"]),
+    ("run.rank_memory_bytes", &["1000", "1000000000000000", "-5", "\"80 GB\""]),
+    // What is no key.
+    ("model.hiden", &["64"]),
+    ("model.n_layers", &["6"]),
+    ("model.hidden_size", &["64"]),
+    ("parallelism.steps", &["10"]),
+    ("parallelism.tensor_model_parallel_size", &["2"]),
+    ("parallelism.tpp", &["2"]),
+    ("train.micro_batch_size", &["2"]),
+    ("train.lerning_rate", &["1e-3"]),
+    ("train.epochs", &["2"]),
+    ("trian.steps", &["10"]),
+    ("optimizer.name", &["\"adam\""]),
+];
+
+/// A generator of run files: the same files for the same seed (xorshift).
+pub struct Files {
+    state: u64,
+    origins: Vec<(String, Keys)>,
+}
+
+impl Files {
+    /// Files made of the defaults and of the run files in `examples`.
+    pub fn new(seed: u64, examples: &Path) -> Files {
+        let entries = std::fs::read_dir(examples).expect("the examples").map(|entry| entry.expect("an entry").path());
+        let mut paths: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+        paths.sort();
+        let mut origins = vec![("defaults".to_string(), Keys::new())];
+        for path in paths {
+            let table: toml::Table = std::fs::read_to_string(&path).expect("text").parse().expect("TOML");
+            let mut keys = Keys::new();
+            for (section, values) in &table {
+                let values = values.as_table().expect("a section");
+                keys.extend(values.iter().map(|(key, value)| (format!("{section}.{key}"), value.to_string())));
+            }
+            origins.push((path.file_stem().expect("a name").to_string_lossy().into_owned(), keys));
+        }
+        Files { state: seed, origins }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state % bound as u64) as usize
+    }
+
+    /// The next file: up to three keys of an origin changed.
+    pub fn next(&mut self) -> RunFile {
+        let origin = self.below(self.origins.len());
+        let (name, keys) = self.origins[origin].clone();
+        let changes: Vec<(&str, &str)> = (0..=self.below(3))
+            .map(|_| {
+                let (key, values) = CHANGES[self.below(CHANGES.len())];
+                (key, values[self.below(values.len())])
+            })
+            .collect();
+        changed(&name, keys, &changes)
+    }
+}
+
+/// `keys` of `origin` with `changes`. Memory is given, so that no verdict depends on the machine.
+pub fn changed(origin: &str, mut keys: Keys, changes: &[(&str, &str)]) -> RunFile {
+    keys.insert("run.folder".into(), "\"out\"".into());
+    keys.insert("run.rank_memory_bytes".into(), "1000000000000000".into());
+    keys.extend(changes.iter().map(|(key, value)| (key.to_string(), value.to_string())));
+    let changes: Vec<String> = changes.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    RunFile { changed: format!("{origin}: {}", changes.join("; ")), keys }
+}
+
+/// Changes of the defaults, one for every rule that a file can break.
+pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
+    &[("model.num_layers", "0")],
+    &[("model.hidden", "20000000"), ("model.ffn_hidden", "512")],
+    &[("model.num_heads", "200000"), ("model.head_dim", "1000"), ("parallelism.tp", "1")],
+    &[("model.hidden", "130")],
+    &[("model.num_kv_heads", "3")],
+    &[("model.vocabulary", "100")],
+    &[("model.norm_epsilon", "0")],
+    &[("model.rotary_base", "1e4")],
+    &[("model.position", "\"rotary\""), ("model.rotary_base", "1")],
+    &[("model.position", "\"rotary\""), ("model.rotary_fraction", "2")],
+    &[("model.position", "\"rotary\""), ("model.rotary_fraction", "0.1")],
+    &[("model.dropout", "1")],
+    &[("model.attention_dropout", "-1")],
+    &[("model.init_std", "0")],
+    &[("parallelism.tp", "3")],
+    &[("parallelism.tp", "4"), ("model.num_kv_heads", "2")],
+    &[("parallelism.tp", "4"), ("model.num_heads", "12"), ("model.hidden", "96"), ("model.num_kv_heads", "6")],
+    &[("parallelism.pp", "7")],
+    &[("parallelism.stage_layers", "[6]")],
+    &[("parallelism.stage_layers", "[2, 2]")],
+    &[("parallelism.stage_layers", "[0, 6]")],
+    &[("parallelism.dp", "1000000"), ("train.global_batch", "2000000")],
+    &[("parallelism.dp", "2"), ("parallelism.tp", "2"), ("parallelism.pp", "2"), ("run.ranks", "6")],
+    &[("run.ranks", "9"), ("parallelism.tp", "2")],
+    &[("train.global_batch", "30")],
+    &[("train.sequence_length", "500")],
+    &[("train.learning_rate", "2")],
+    &[("train.min_learning_rate", "-1")],
+    &[("train.min_learning_rate", "0.5")],
+    &[("train.warmup_steps", "301")],
+    &[("train.weight_decay", "-1")],
+    &[("train.weight_decay", "1000")],
+    &[("train.beta1", "1")],
+    &[("train.beta2", "1.5")],
+    &[("train.epsilon", "0")],
+    &[("train.clip_norm", "-1")],
+    &[("data.path", "\"\"")],
+    &[("data.path", "\"a.txt\""), ("data.sources", "[{ path = \"b.txt\" }]")],
+    &[("data.sources", "[{ path = \"b.txt\", weight = -1 }]")],
+    &[("data.tokenizer", "\"bpe:10\"")],
+    &[("data.tokenizer", "\"bpe:500\""), ("model.vocabulary", "400")],
+    &[("data.held_out", "1")],
+    &[("run.folder", "\"\"")],
+    &[("run.timeout_seconds", "0")],
+    &[("run.rank_memory_bytes", "5000000")],
+    &[("model.hidden", "1048576"), ("model.num_layers", "1000")],
+    &[("parallelism.microbatch_size", "1048576"), ("train.global_batch", "2097152")],
+    &[("train.global_batch", "1048576")],
+    &[("parallelism.schedule", "\"gpipe\""), ("train.global_batch", "8000")],
+    &[("model.num_layers", "5000"), ("parallelism.pp", "1")],
+    &[
+        ("model.hidden", "16384"),
+        ("model.ffn_hidden", "16777216"),
+        ("train.global_batch", "268435456"),
+        ("parallelism.microbatch_size", "131072"),
+    ],
+];

@@ -1,0 +1,288 @@
+//! The rules of run files once more, written as plainly as possible: what is legal, and nothing about why not.
+
+use std::collections::BTreeMap;
+
+use toml::Value;
+
+use crate::files::RunFile;
+
+type Values = BTreeMap<String, Value>;
+
+/// Keys with whole numbers below 2^31.
+const COUNTS: &[&str] = &[
+    "model.num_layers",
+    "model.hidden",
+    "model.num_heads",
+    "model.num_kv_heads",
+    "model.head_dim",
+    "model.ffn_hidden",
+    "model.vocabulary",
+    "model.context",
+    "parallelism.dp",
+    "parallelism.tp",
+    "parallelism.pp",
+    "parallelism.microbatch_size",
+    "train.steps",
+    "train.global_batch",
+    "train.sequence_length",
+    "train.warmup_steps",
+    "run.ranks",
+];
+const NUMBERS: &[&str] = &[
+    "model.norm_epsilon",
+    "model.rotary_base",
+    "model.rotary_fraction",
+    "model.dropout",
+    "model.attention_dropout",
+    "model.init_std",
+    "train.learning_rate",
+    "train.min_learning_rate",
+    "train.weight_decay",
+    "train.beta1",
+    "train.beta2",
+    "train.epsilon",
+    "train.clip_norm",
+    "data.held_out",
+    "run.timeout_seconds",
+];
+const TRUTHS: &[&str] = &["model.biases", "model.tied_embeddings", "model.qk_norm"];
+const CHOICES: &[(&str, &[&str])] = &[
+    ("model.norm", &["layer", "rms"]),
+    ("model.position", &["learned", "rotary"]),
+    ("model.rotary_pairing", &["half", "interleaved"]),
+    ("model.activation", &["gelu_tanh", "gelu_erf", "relu", "swiglu", "geglu"]),
+    ("parallelism.schedule", &["gpipe", "1f1b"]),
+    ("parallelism.recompute", &["none", "full"]),
+    ("train.schedule", &["cosine", "linear", "constant"]),
+    ("data.visible", &["past", "document"]),
+];
+
+/// Whether `file` describes a run.
+pub fn is_legal(file: &RunFile) -> bool {
+    let table: toml::Table = match file.text().parse() {
+        Ok(table) => table,
+        // A whole number of 64 bits without a sign is more than this parser takes; it is a seed.
+        Err(_) => file.text().replace("18446744073709551615", "1").parse().expect("TOML"),
+    };
+    let mut values = Values::new();
+    for (section, keys) in &table {
+        for (key, value) in keys.as_table().expect("a section") {
+            values.insert(format!("{section}.{key}"), value.clone());
+        }
+    }
+    values.iter().all(|(key, value)| is_of_its_kind(key, value))
+        && model(&values)
+        && parallelism(&values)
+        && train(&values)
+        && data_and_run(&values)
+        && sizes(&values)
+}
+
+fn is_of_its_kind(key: &str, value: &Value) -> bool {
+    let integer = value.as_integer();
+    if COUNTS.contains(&key) {
+        return integer.is_some_and(|count| (0..1 << 31).contains(&count));
+    }
+    if NUMBERS.contains(&key) {
+        return integer.is_some() || value.as_float().is_some_and(f64::is_finite);
+    }
+    if TRUTHS.contains(&key) {
+        return value.as_bool().is_some();
+    }
+    if let Some((_, choices)) = CHOICES.iter().find(|(name, _)| *name == key) {
+        return value.as_str().is_some_and(|text| choices.contains(&text));
+    }
+    match key {
+        "parallelism.zero" => [Some(0), Some(1)].contains(&integer) && integer.is_some(),
+        "parallelism.stage_layers" => {
+            value.as_array().is_some_and(|layers| layers.iter().all(|layer| layer.as_integer().is_some()))
+        }
+        "train.seed" | "run.rank_memory_bytes" => integer.is_some_and(|number| number >= 0),
+        "data.path" | "run.folder" => value.as_str().is_some(),
+        "data.tokenizer" => value.as_str().is_some_and(|text| text == "bytes" || bpe(text).is_some()),
+        "data.sources" => value.as_array().is_some_and(|list| {
+            list.iter().all(|source| source.get("path").is_some_and(|path| path.as_str().is_some()))
+        }),
+        _ => false,
+    }
+}
+
+fn bpe(text: &str) -> Option<i128> {
+    text.strip_prefix("bpe:").and_then(|size| size.parse().ok())
+}
+
+fn int(values: &Values, key: &str, default: i128) -> i128 {
+    values.get(key).and_then(Value::as_integer).map_or(default, i128::from)
+}
+
+fn num(values: &Values, key: &str, default: f64) -> f64 {
+    let written = values.get(key).and_then(|value| value.as_float().or(value.as_integer().map(|number| number as f64)));
+    written.unwrap_or(default)
+}
+
+fn text<'a>(values: &'a Values, key: &str, default: &'a str) -> &'a str {
+    values.get(key).and_then(Value::as_str).unwrap_or(default)
+}
+
+fn divides(part: i128, whole: i128) -> bool {
+    part > 0 && whole % part == 0
+}
+
+struct Model {
+    layers: i128,
+    hidden: i128,
+    heads: i128,
+    kv_heads: i128,
+    head_dim: i128,
+    ffn: i128,
+    vocabulary: i128,
+    context: i128,
+}
+
+fn tokens(values: &Values) -> i128 {
+    bpe(text(values, "data.tokenizer", "bytes")).unwrap_or(256)
+}
+
+fn resolved_model(values: &Values) -> Model {
+    let hidden = int(values, "model.hidden", 128);
+    let heads = int(values, "model.num_heads", 4);
+    Model {
+        layers: int(values, "model.num_layers", 6),
+        hidden,
+        heads,
+        kv_heads: int(values, "model.num_kv_heads", heads),
+        head_dim: int(values, "model.head_dim", hidden / heads.max(1)),
+        ffn: int(values, "model.ffn_hidden", 4 * hidden),
+        vocabulary: int(values, "model.vocabulary", tokens(values)),
+        context: int(values, "model.context", 128),
+    }
+}
+
+fn model(values: &Values) -> bool {
+    let model = resolved_model(values);
+    let Model { layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context } = model;
+    let sizes = [layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context];
+    let share = |key: &str, default| (0.0..1.0).contains(&num(values, key, default));
+    let dropout = num(values, "model.dropout", 0.0);
+    sizes.iter().all(|size| (1..=1 << 24).contains(size))
+        && heads * head_dim <= 1 << 24
+        && (values.contains_key("model.head_dim") || divides(heads, hidden))
+        && divides(kv_heads, heads)
+        && vocabulary >= tokens(values)
+        && rotary(values, head_dim)
+        && num(values, "model.norm_epsilon", 1e-5) > 0.0
+        && share("model.dropout", 0.0)
+        && share("model.attention_dropout", dropout)
+        && num(values, "model.init_std", 0.02) > 0.0
+}
+
+fn rotary(values: &Values, head_dim: i128) -> bool {
+    let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing"];
+    if text(values, "model.position", "learned") == "learned" {
+        return !keys.iter().any(|key| values.contains_key(*key));
+    }
+    let fraction = num(values, "model.rotary_fraction", 1.0);
+    let dims = (f64::from(fraction as f32) * head_dim as f64).round() as i128;
+    num(values, "model.rotary_base", 1e4) > 1.0 && fraction > 0.0 && fraction <= 1.0 && dims > 0 && dims % 2 == 0
+}
+
+/// dp, tp and pp; `None` where the ranks leave no degree.
+fn degrees(values: &Values) -> Option<[i128; 3]> {
+    let keys = ["parallelism.dp", "parallelism.tp", "parallelism.pp"];
+    let default = if values.contains_key("run.ranks") { 1 } else { 2 };
+    let mut degrees = keys.map(|key| int(values, key, default));
+    let ranks = int(values, "run.ranks", degrees.iter().product());
+    if let Some(open) = keys.iter().position(|key| !values.contains_key(*key) && values.contains_key("run.ranks")) {
+        let others: i128 = degrees.iter().product();
+        degrees[open] = if divides(others, ranks) { ranks / others } else { return None };
+    }
+    let product: i128 = degrees.iter().product();
+    (degrees.iter().all(|degree| *degree > 0) && product == ranks && product <= 1 << 20).then_some(degrees)
+}
+
+fn parallelism(values: &Values) -> bool {
+    let Some([dp, tp, pp]) = degrees(values) else { return false };
+    let Model { layers, heads, kv_heads, ffn, .. } = resolved_model(values);
+    let microbatch_size = int(values, "parallelism.microbatch_size", 2);
+    let batch = int(values, "train.global_batch", 16);
+    let stages = match values.get("parallelism.stage_layers").and_then(Value::as_array) {
+        None => true,
+        Some(stages) => {
+            let stages: Vec<i128> = stages.iter().filter_map(Value::as_integer).map(i128::from).collect();
+            stages.len() as i128 == pp && stages.iter().sum::<i128>() == layers && stages.iter().all(|stage| *stage > 0)
+        }
+    };
+    [heads, kv_heads, ffn].iter().all(|whole| divides(tp, *whole))
+        && pp <= layers
+        && stages
+        && microbatch_size > 0
+        && divides(dp * microbatch_size, batch)
+}
+
+fn train(values: &Values) -> bool {
+    let (steps, rate) = (int(values, "train.steps", 300), num(values, "train.learning_rate", 2e-3));
+    let context = resolved_model(values).context;
+    let length = int(values, "train.sequence_length", context);
+    let least = num(values, "train.min_learning_rate", rate / 10.0);
+    let decay = num(values, "train.weight_decay", 0.1);
+    let below_one = |key: &str, default| (0.0..1.0).contains(&num(values, key, default));
+    steps > 0
+        && int(values, "train.global_batch", 16) > 0
+        && length > 0
+        && length <= context
+        && rate > 0.0
+        && rate <= 1.0
+        && least >= 0.0
+        && least <= rate
+        && int(values, "train.warmup_steps", (steps / 10).min(20)) <= steps
+        && decay >= 0.0
+        && decay * rate < 1.0
+        && below_one("train.beta1", 0.9)
+        && below_one("train.beta2", 0.95)
+        && num(values, "train.epsilon", 1e-8) > 0.0
+        && num(values, "train.clip_norm", 1.0) >= 0.0
+}
+
+fn data_and_run(values: &Values) -> bool {
+    let weight = |source: &Value| {
+        source
+            .get("weight")
+            .map_or(1.0, |weight| weight.as_float().or(weight.as_integer().map(|number| number as f64)).unwrap_or(0.0))
+    };
+    let sources = values.get("data.sources").and_then(Value::as_array);
+    let timeout = num(values, "run.timeout_seconds", 60.0);
+    !(values.contains_key("data.path") && sources.is_some())
+        && text(values, "data.path", "the embedded text") != ""
+        && sources.is_none_or(|sources| sources.iter().all(|source| weight(source) > 0.0))
+        && (0.0..1.0).contains(&num(values, "data.held_out", 0.1))
+        && tokens(values) >= 256
+        && text(values, "run.folder", "out") != ""
+        && timeout > 0.0
+        && timeout <= 86_400.0
+        // Files have much or nearly nothing: less than the parameters of one rank.
+        && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40
+}
+
+/// What takes long to plan.
+fn sizes(values: &Values) -> bool {
+    let Some([dp, _, pp]) = degrees(values) else { return false };
+    let Model { layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context } = resolved_model(values);
+    let (query, key) = (heads * head_dim, kv_heads * head_dim);
+    let gates = if text(values, "model.activation", "").ends_with("glu") { 2 } else { 1 };
+    // Biases and norms are a few thousandths of this; no file comes so near to the limit.
+    let layer = hidden * (2 * query + 2 * key + (gates + 1) * ffn);
+    let parameters = layers * layer + 2 * vocabulary * hidden + context * hidden;
+    let microbatch_size = int(values, "parallelism.microbatch_size", 2);
+    let sequences = int(values, "train.global_batch", 16) / dp;
+    let microbatches = sequences / microbatch_size;
+    let length = int(values, "train.sequence_length", context);
+    let in_flight = match text(values, "parallelism.schedule", "1f1b") {
+        "gpipe" => microbatches,
+        _ => microbatches.min(pp),
+    };
+    parameters <= 1 << 44
+        && microbatch_size * length <= 1 << 24
+        && microbatches * (layers + pp) <= 1 << 16
+        && in_flight * ((layers + pp - 1) / pp) <= 1 << 12
+        && sequences * length * layers * hidden.max(ffn).max(query) <= 1 << 52
+}
