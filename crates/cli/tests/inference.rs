@@ -134,11 +134,13 @@ fn forward(name: &str, tokens: &str, more: &[&str]) -> BTreeMap<String, (Vec<usi
     read(&out)
 }
 
-/// Largest difference over the norm of the difference's tensor.
-fn distance(a: &[f32], b: &[f32]) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
-    let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
-    difference / norm(&mut a.iter().copied().map(f64::from)).max(1e-6)
+fn norm(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|value| value * value).sum::<f64>().sqrt()
+}
+
+/// The Frobenius norm of the difference over that of `a`, or over `floor` where that is larger.
+fn distance(a: &[f32], b: &[f32], floor: f64) -> f64 {
+    norm(a.iter().zip(b).map(|(a, b)| f64::from(a - b))) / norm(a.iter().copied().map(f64::from)).max(floor)
 }
 
 #[test]
@@ -161,11 +163,16 @@ fn forward_gives_the_same_results_under_every_layout() {
     let pipeline = forward("pp.safetensors", &tokens, &["--grads", "--set", "parallelism.pp=2"]);
     assert!(pipeline == oracle, "pipeline stages change no bit");
     let layout = ["--grads", "--set", "parallelism.tp=2", "--set", "parallelism.dp=2"];
-    for (name, (_, values)) in forward("tp.safetensors", &tokens, &layout) {
-        // Key biases have a gradient of zero but for rounding.
-        let distance = distance(&oracle[&name].1, &values);
-        assert!(distance < 1e-5 || name.ends_with("key.bias") || name.contains("k_proj.bias"), "{name}: {distance}");
-    }
+    let other = forward("tp.safetensors", &tokens, &layout);
+    // A gradient that is small beside the others, as that of a key bias, is a difference of larger ones and bears their rounding.
+    let gradients = oracle.iter().filter(|(name, _)| name.starts_with("grad.")).flat_map(|(_, (_, values))| values);
+    let floor = 1e-3 * norm(gradients.copied().map(f64::from));
+    let distances: Vec<(f64, &String)> =
+        oracle.iter().map(|(name, (_, values))| (distance(values, &other[name].1, floor), name)).collect();
+    // Sums of two halves instead of one, through two layers: a few tens of roundings of 2^-24 at random.
+    let worst = distances.iter().fold(&distances[0], |a, b| if b.0 > a.0 { b } else { a });
+    assert!(worst.0 < 2e-6, "{worst:?}");
+    println!("farthest from one rank: {worst:?}");
 }
 
 #[test]
