@@ -8,9 +8,13 @@ mod check_json;
 mod comparison;
 mod cpu_time;
 mod data_command;
+mod eval;
 mod explain;
 mod failure;
 mod figures;
+mod forward;
+mod generate;
+mod inference_arguments;
 mod input;
 mod interrupt;
 mod machine_memory;
@@ -20,6 +24,8 @@ mod memory_table;
 mod progress;
 mod rates;
 mod run_folder;
+mod run_source;
+mod sequences;
 mod text;
 mod train;
 mod verdict;
@@ -37,6 +43,9 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::check(arguments),
         Command::Data(arguments) => data_command::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Eval(arguments) => eval::eval(arguments),
+        Command::Generate(arguments) => generate::generate(arguments),
+        Command::Forward(arguments) => forward::forward(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -158,6 +158,10 @@ impl Observer for Progress {
     fn evaluation(&self, report: &EvaluationReport) {
         let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
         outputs.evaluation = Some(*report);
+        // That of the last step is told with all that the run came to.
+        if report.step < self.steps {
+            outputs.screen.note(&format!("held out after step {}: loss {:.4}", report.step, report.loss));
+        }
         let written = evaluation_record(report).and_then(|record| {
             outputs.write_metrics(&record)?;
             match &mut outputs.screen {

@@ -1,25 +1,22 @@
 //! The text of a run: what it learns from, and what is held out to measure it.
 
 use std::f64::consts::LN_2;
+use std::path::Path;
 
-use data::{Baselines, Batches, DataError, Dataset, Order, Tokenizer};
+use data::{Baselines, Batches, DataError, Dataset, Order};
 use spec::RunConfig;
 use train::{Evaluation, EvaluationReport, TokenSource};
 
 use crate::failure::Failure;
 use crate::figures::grouped;
 
-/// Sequences of a run.
+/// Text as sequences of a run.
 pub struct Text {
-    tokenizer: Tokenizer,
-    /// Bytes of text behind the held-out tokens.
-    held_out_bytes: u64,
-    held_out_tokens: u64,
-    /// Other models of the same text; none where the text cannot be told from the tokens.
-    baselines: Option<Baselines>,
+    dataset: Dataset,
     training: Batches,
     /// Without it, why not.
     held_out: Result<Batches, String>,
+    evaluate_every: u32,
 }
 
 impl Text {
@@ -33,19 +30,16 @@ impl Text {
         let order = Order::Shuffled { seed: train.seed };
         let training = Batches::new(dataset.train.clone(), "training", train, vocabulary, order).map_err(input)?;
         let held_out = Batches::new(dataset.held_out.clone(), "held-out", train, vocabulary, Order::AsWritten);
-        Ok(Text {
-            baselines: Baselines::measure(&dataset).map_err(input)?,
-            held_out_bytes: dataset.held_out_bytes,
-            held_out_tokens: dataset.held_out.len() as u64,
-            tokenizer: dataset.tokenizer,
-            training,
-            held_out: held_out.map_err(|error| error.to_string()),
-        })
+        let held_out = held_out.map_err(|error| error.to_string());
+        Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every })
     }
 
-    /// What turns text into tokens.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+    /// Leaves the tokenizer in the folder of the run.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn save_tokenizer(&self, folder: &Path) -> Result<(), Failure> {
+        self.dataset.tokenizer.save(folder).map_err(input)
     }
 
     /// What it is, in a line.
@@ -64,36 +58,54 @@ impl Text {
         &self.training
     }
 
-    /// Sequences to measure on after the last step; `None` if there is too little text.
+    /// Sequences to measure on, and when; `None` if there is too little text.
     pub fn evaluation(&self) -> Option<Evaluation<'_>> {
         let held_out = self.held_out.as_ref().ok()?;
-        Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: 0 })
+        Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: self.evaluate_every })
     }
 
-    /// The measurement in lines, or why there is none.
-    pub fn comparison(&self, measured: Option<&EvaluationReport>) -> String {
+    /// The measurement beside what simple methods make of the same text, in lines; or why there is none.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn comparison(&self, measured: Option<&EvaluationReport>) -> Result<String, Failure> {
         match (measured, &self.held_out) {
-            (Some(report), _) => {
-                let bytes_per_token = self.held_out_bytes as f64 / self.held_out_tokens.max(1) as f64;
-                let others = self.baselines.as_ref().map_or(String::new(), |baselines| {
-                    format!(
-                        "         an order-2 model of bytes {:.3}, gzip {:.3}\n",
-                        baselines.order_two, baselines.gzip
-                    )
-                });
-                format!(
-                    "held out {:.4} nats per token, {:.3} bits per byte, over {} tokens\n{others}",
-                    report.loss,
-                    report.loss / LN_2 / bytes_per_token,
-                    grouped(report.tokens)
-                )
-            }
-            (None, Ok(_)) => String::new(),
-            (None, Err(reason)) => format!("held out not measured: {reason}\n"),
+            (Some(report), _) => self.beside_baselines(report),
+            // Whoever stopped the run did not wait for a measurement.
+            (None, Ok(_)) => Ok(String::new()),
+            (None, Err(reason)) => Ok(format!("held out not measured: {reason}\n")),
         }
     }
+
+    fn beside_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
+        let dataset = &self.dataset;
+        let bits = bits_per_byte(report.loss, dataset.held_out.len() as u64, dataset.held_out_bytes);
+        let nats = format!("{:.4} nats per token, {} tokens", report.loss, grouped(report.tokens));
+        let mut text = format!("held out {bits:.3} bits per byte ({nats})\n");
+        if let Some(Baselines { gzip, order_two }) = Baselines::measure(dataset).map_err(input)? {
+            text.push_str(&format!("         {order_two:.3} an order-2 model of bytes counted in the training text\n"));
+            text.push_str(&format!("         {gzip:.3} gzip -9\n"));
+        }
+        Ok(text)
+    }
+}
+
+/// Bits per byte of text in which `tokens` tokens stand for `bytes` bytes.
+fn bits_per_byte(nats_per_token: f64, tokens: u64, bytes: u64) -> f64 {
+    nats_per_token / LN_2 * tokens as f64 / bytes.max(1) as f64
 }
 
 fn input(error: DataError) -> Failure {
     Failure::Input(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_those_of_bytes() {
+        assert_eq!(bits_per_byte(LN_2, 100, 100), 1.0);
+        assert_eq!(bits_per_byte(3.0 * LN_2, 100, 300), 1.0);
+    }
 }

@@ -27,7 +27,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let config = &verdict.config;
     let text = Text::read(config)?;
     let folder = RunFolder::create(config)?;
-    text.tokenizer().save(&config.run.folder).map_err(|error| Failure::Input(error.to_string()))?;
+    text.save_tokenizer(&config.run.folder)?;
     let metrics = folder.metrics()?;
     let weights =
         weights_writer(&config.model, &folder.weights()).map_err(|error| Failure::Input(error.to_string()))?;
@@ -48,7 +48,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let measured = measured.map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
     if tells_more {
         let memory = memory::describe(memory::arenas_bytes(&verdict.setup), memory::resident_peak_bytes());
-        eprint!("\n{}{memory}written  {}\n", text.comparison(measured.as_ref()), folder.contents());
+        eprint!("\n{}written {}\n{memory}", text.comparison(measured.as_ref())?, folder.contents());
     }
     match ending {
         Ending::Stopped { steps: done } if interrupt.is_pressed() => Err(Failure::Interrupted(format!(

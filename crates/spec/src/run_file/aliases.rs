@@ -46,11 +46,13 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("adam_eps", "train.epsilon", ""),
     ("clip_grad", "train.clip_norm", ""),
     ("data_path", "data.path", ""),
+    ("train_data_path", "data.sources", "a list of tables with path and weight"),
     ("split", "data.held_out", "the share that is not trained on"),
     ("reset_attention_mask", "data.visible", "write \"document\""),
     ("tokenizer_type", "data.tokenizer", ""),
     ("tokenizer_model", "data.tokenizer", "the path of a tokenizer.json"),
     ("save", "run.folder", ""),
+    ("eval_interval", "run.evaluate_every", ""),
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];
 
