@@ -1,38 +1,34 @@
-//! What a run takes of the machine's memory: the planned arenas, and what the process has held.
+//! What a run has taken of the machine's memory: the planned arenas, and what the process has held beside them.
 
 use mesh::Axis;
 use train::Setup;
 
+use crate::figures::bytes;
+
 /// The arenas of all ranks together, as planned.
-pub fn arenas_bytes(setup: &Setup) -> usize {
-    setup.mesh.ranks().map(|rank| setup.programs.arena_bytes(setup.mesh.coord(rank).along(Axis::Pp))).sum()
+pub fn arenas_bytes(setup: &Setup) -> u64 {
+    let of_rank = |rank| setup.programs.arena_bytes(setup.mesh.coord(rank).along(Axis::Pp)) as u64;
+    setup.mesh.ranks().map(of_rank).sum()
 }
 
 /// The most memory that the process has held so far, as far as the system tells (Linux does).
-pub fn resident_peak_bytes() -> Option<usize> {
+pub fn resident_peak_bytes() -> Option<u64> {
     peak_of_status(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
 /// The line `VmHWM:     73192 kB`.
-fn peak_of_status(status: &str) -> Option<usize> {
+fn peak_of_status(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }
 
-/// `memory  8 arenas, together 40.9 MiB, 73.1 MiB resident at most`.
-pub fn describe(setup: &Setup, resident_bytes: Option<usize>) -> String {
-    let ranks = setup.mesh.world_size();
-    let arenas = match ranks {
-        1 => "one arena,".into(),
-        _ => format!("{ranks} arenas, together"),
-    };
-    let resident = resident_bytes.map_or(String::new(), |bytes| format!(", {} MiB resident at most", mebibytes(bytes)));
-    format!("memory  {arenas} {} MiB{resident}", mebibytes(arenas_bytes(setup)))
-}
-
-fn mebibytes(bytes: usize) -> String {
-    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`; empty where the system does not tell.
+pub fn describe(arenas_bytes: u64, resident_bytes: Option<u64>) -> String {
+    let Some(resident_bytes) = resident_bytes else { return String::new() };
+    let beside_bytes = resident_bytes.saturating_sub(arenas_bytes);
+    let [resident, arenas, beside] = [resident_bytes, arenas_bytes, beside_bytes].map(bytes);
+    format!("memory  {resident} at most: {arenas} of arenas, {beside} beside them\n")
 }
 
 #[cfg(test)]
@@ -46,13 +42,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_tells_its_arenas_and_what_is_resident() {
-        let config = spec::RunConfig::quick_start();
-        let setup = Setup::new(config.model, config.parallelism, config.train).expect("legal");
-        let text = describe(&setup, Some(3 << 19));
-        assert!(
-            text.starts_with("memory  8 arenas, together ") && text.ends_with(" MiB, 1.5 MiB resident at most"),
-            "{text}"
-        );
+    fn a_run_tells_what_it_held_and_what_of_it_was_planned() {
+        let told = describe(85_900_000, Some(102_000_000));
+        assert_eq!(told, "memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them\n");
+        assert_eq!(describe(85_900_000, None), "");
     }
 }

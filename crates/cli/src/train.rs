@@ -47,8 +47,8 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
     let measured = measured.map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
     if tells_more {
-        let memory = memory::describe(&verdict.setup, memory::resident_peak_bytes());
-        eprintln!("\n{}written {}\n{memory}", text.comparison(measured.as_ref())?, folder.contents());
+        let memory = memory::describe(memory::arenas_bytes(&verdict.setup), memory::resident_peak_bytes());
+        eprint!("\n{}written {}\n{memory}", text.comparison(measured.as_ref())?, folder.contents());
     }
     match ending {
         Ending::Stopped { steps: done } if interrupt.is_pressed() => Err(Failure::Interrupted(format!(

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Beside the arenas a process holds the program, the text, and per rank a thread's stack and the kernels' packing buffers.
-const MEBIBYTES_BESIDE: f64 = 64.0;
+/// Beside the arenas a process holds the program, the text, and per rank a thread's stack and the kernels' packing buffers: at
+/// most 64 MiB.
+const MEGABYTES_BESIDE: f64 = 67.1;
 const SHARE_BESIDE: f64 = 0.05;
 
 fn examples() -> Vec<PathBuf> {
@@ -20,7 +21,7 @@ fn examples() -> Vec<PathBuf> {
 fn run_three_steps(name: &str, arguments: &[&str]) -> (String, String) {
     let folder = std::env::temp_dir().join(format!("pleach-example-{name}-{}", std::process::id()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-    command.arg("train").args(arguments).args(["--set", "train.steps=3", "--set", "data.held_out=0.005", "--set"]);
+    command.arg("train").args(arguments).args(["--set", "train.steps=3", "--set"]);
     let output = command.arg(format!("run.folder={}", folder.display())).output().expect("the command starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (printed, told) = (text(&output.stdout), text(&output.stderr));
@@ -34,31 +35,31 @@ fn losses(printed: &str) -> Vec<f64> {
     printed.lines().filter_map(loss).collect()
 }
 
-/// `memory  8 arenas, together 40.9 MiB, 73.1 MiB resident at most`: the two numbers.
-fn memory(told: &str) -> (f64, Option<f64>) {
-    let line =
-        told.lines().find(|line| line.starts_with("memory") && line.contains(" MiB")).expect("a line about memory");
-    let mut numbers = line
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .windows(2)
-        .filter_map(|words| match words {
-            [number, "MiB" | "MiB,"] => number.parse().ok(),
-            _ => None,
-        })
-        .collect::<Vec<f64>>()
-        .into_iter();
-    (numbers.next().expect("arenas"), numbers.next())
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`: the last two numbers, in megabytes. Only Linux tells.
+fn memory(told: &str) -> Option<[f64; 2]> {
+    let line = told.lines().find(|line| line.contains(" of arenas, "))?;
+    let megabytes = |text: &str| -> Option<f64> {
+        let mut words = text.split(' ').rev();
+        let factor = match words.next()? {
+            "kB" => 1e-3,
+            "MB" => 1.0,
+            "GB" => 1e3,
+            unit => panic!("{unit} in {line:?}"),
+        };
+        Some(words.next()?.parse::<f64>().ok()? * factor)
+    };
+    let (arenas, beside) = line.split_once(" of arenas, ")?;
+    Some([megabytes(arenas)?, megabytes(beside.strip_suffix(" beside them")?)?])
 }
 
 fn assert_memory_is_as_planned(name: &str, told: &str) {
-    let (arenas, resident) = memory(told);
-    // Only Linux tells what is resident.
-    let Some(resident) = resident else { return };
-    let beside = resident - arenas;
-    println!("{name:16} arenas {arenas:6.1} MiB, beside them {beside:5.1} MiB");
-    let allowed = MEBIBYTES_BESIDE + SHARE_BESIDE * arenas;
-    assert!(beside <= allowed, "{name}: {beside} MiB beside arenas of {arenas} MiB; at most {allowed} is right");
+    let Some([arenas, beside]) = memory(told) else {
+        assert!(!cfg!(target_os = "linux"), "{name}: {told}");
+        return;
+    };
+    println!("{name:16} arenas {arenas:5.1} MB, beside them {beside:4.1} MB");
+    let allowed = MEGABYTES_BESIDE + SHARE_BESIDE * arenas;
+    assert!(beside <= allowed, "{name}: {beside} MB beside arenas of {arenas} MB; at most {allowed} MB is right");
 }
 
 #[test]
@@ -67,7 +68,9 @@ fn every_example_runs_in_its_memory() {
     assert!(files.len() >= 12, "{files:?}");
     for file in files {
         let name = file.file_stem().expect("a name").to_string_lossy().into_owned();
-        let (printed, told) = run_three_steps(&name, &[&file.display().to_string()]);
+        // A short text, for all that is held out is measured at the end.
+        let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");
+        let (printed, told) = run_three_steps(&name, &[&file.display().to_string(), "--data", text]);
         let losses = losses(&printed);
         assert!(losses.len() == 3 && losses[2] < losses[0], "{name}: {losses:?}");
         assert_memory_is_as_planned(&name, &told);
