@@ -11,14 +11,14 @@ use xtask::{
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
 
 commands:
-  tidy    check sizes, dependency edges, names and words of the whole repository
-  corpus  make the embedded corpus anew from the repository as it is";
+  tidy          check sizes, dependency edges, names and words of the whole repository
+  corpus STATE  make the embedded corpus anew from the repository as it is; STATE names it, e.g. by a date";
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
     let outcome = match command.as_str() {
         "tidy" => run_tidy(),
-        "corpus" => run_corpus(),
+        "corpus" => std::env::args().nth(2).map_or(Err(USAGE.to_string()), |state| run_corpus(&state)),
         _ => Err(USAGE.to_string()),
     };
     match outcome {
@@ -43,8 +43,8 @@ fn run_tidy() -> Result<String, String> {
     Err(lines.join("\n"))
 }
 
-fn run_corpus() -> Result<String, String> {
-    let text = corpus::make(&Repository::open()?);
+fn run_corpus(state: &str) -> Result<String, String> {
+    let text = corpus::make(&Repository::open()?, state);
     let path = repository::root().join(corpus::PATH);
     std::fs::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(format!("{}: {} bytes", corpus::PATH, text.len()))

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::inference_arguments::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
+
 /// What the command's exit says.
 pub const EXIT_CODES: &str = "Exit codes:
   0    done
@@ -37,6 +39,15 @@ pub enum Command {
     /// Show a run's mesh, stages and pipeline, or what one rank does in a step
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
+    /// Measure the loss of a run's weights on text that it has not seen
+    #[command(after_help = EXIT_CODES)]
+    Eval(EvalArguments),
+    /// Continue a text with a run's weights
+    #[command(after_help = EXIT_CODES)]
+    Generate(GenerateArguments),
+    /// Compute logits, loss and gradients of given sequences, for other programs to compare with
+    #[command(after_help = format!("{FORWARD_FORMAT}\n\n{EXIT_CODES}"))]
+    Forward(ForwardArguments),
     /// Print what completes commands and options in a shell
     #[command(after_help = COMPLETIONS_HELP)]
     Completions(CompletionsArguments),

@@ -26,11 +26,14 @@ fn lines(problems: &[Problem]) -> String {
 }
 
 impl Failure {
+    /// The exit code of work that failed.
+    pub const WORK: u8 = 1;
+
     /// 2 for the user's input, 130 for an interrupt, 1 for the rest. The command line's parser uses 2 too.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Input(_) | Failure::Run(_) => ExitCode::from(2),
-            Failure::Work(_) => ExitCode::from(1),
+            Failure::Work(_) => ExitCode::from(Failure::WORK),
             Failure::Interrupted(_) => ExitCode::from(130),
         }
     }

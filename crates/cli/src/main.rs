@@ -9,9 +9,13 @@ mod comparison;
 mod completions;
 mod cpu_time;
 mod data_command;
+mod eval;
 mod explain;
 mod failure;
 mod figures;
+mod forward;
+mod generate;
+mod inference_arguments;
 mod input;
 mod interrupt;
 mod machine_memory;
@@ -21,9 +25,12 @@ mod memory_table;
 mod progress;
 mod rates;
 mod run_folder;
+mod run_source;
+mod sequences;
 mod text;
 mod train;
 mod verdict;
+mod watchdog;
 
 use std::process::ExitCode;
 
@@ -38,6 +45,9 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => completions::completions(arguments),
         Command::Data(arguments) => data_command::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Eval(arguments) => eval::eval(arguments),
+        Command::Generate(arguments) => generate::generate(arguments),
+        Command::Forward(arguments) => forward::forward(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,7 @@ pub struct Text {
     training: Batches,
     /// Without it, why not.
     held_out: Result<Batches, String>,
+    evaluate_every: u32,
 }
 
 impl Text {
@@ -29,7 +30,8 @@ impl Text {
         let order = Order::Shuffled { seed: train.seed };
         let training = Batches::new(dataset.train.clone(), "training", train, vocabulary, order).map_err(input)?;
         let held_out = Batches::new(dataset.held_out.clone(), "held-out", train, vocabulary, Order::AsWritten);
-        Ok(Text { dataset, training, held_out: held_out.map_err(|error| error.to_string()) })
+        let held_out = held_out.map_err(|error| error.to_string());
+        Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every })
     }
 
     /// Leaves the tokenizer in the folder of the run.
@@ -56,10 +58,10 @@ impl Text {
         &self.training
     }
 
-    /// Sequences to measure on after the last step; `None` if there is too little text.
+    /// Sequences to measure on, and when; `None` if there is too little text.
     pub fn evaluation(&self) -> Option<Evaluation<'_>> {
         let held_out = self.held_out.as_ref().ok()?;
-        Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: 0 })
+        Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: self.evaluate_every })
     }
 
     /// The measurement beside what simple methods make of the same text, in lines; or why there is none.
@@ -78,7 +80,8 @@ impl Text {
     fn beside_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
         let dataset = &self.dataset;
         let bits = bits_per_byte(report.loss, dataset.held_out.len() as u64, dataset.held_out_bytes);
-        let nats = format!("{:.4} nats per token, {} tokens", report.loss, grouped(report.tokens));
+        let nats =
+            format!("{:.4} nats per token, {} tokens, after step {}", report.loss, grouped(report.tokens), report.step);
         let mut text = format!("held out {bits:.3} bits per byte ({nats})\n");
         if let Some(Baselines { gzip, order_two }) = Baselines::measure(dataset).map_err(input)? {
             text.push_str(&format!("         {order_two:.3} an order-2 model of bytes counted in the training text\n"));

@@ -1,9 +1,10 @@
 //! `pleach train`: from arguments to a finished run.
 
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use comm::Timeouts;
-use train::{Ending, Observer, Ports, TensorSink, ThreadEngine, weights_writer};
+use train::{Ending, Engine, Observer, Ports, TensorSink, ThreadEngine, weights_writer};
 
 use crate::arguments::TrainArguments;
 use crate::check::{describe, memory_line};
@@ -14,6 +15,7 @@ use crate::rates::{Capacity, Meter};
 use crate::run_folder::RunFolder;
 use crate::text::Text;
 use crate::verdict::Verdict;
+use crate::watchdog::{GRACE, watch};
 use crate::{input, memory};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
@@ -68,7 +70,7 @@ fn screen(arguments: &TrainArguments, steps: u32) -> Screen {
     }
 }
 
-/// Runs on ranks that are threads of this process.
+/// Runs on ranks that are threads of this process. Where the run fails and a rank does not come back, the process ends without it.
 fn launch(
     verdict: &Verdict,
     text: &Text,
@@ -80,5 +82,17 @@ fn launch(
     let engine = ThreadEngine::new(setup.mesh, timeouts);
     let ports =
         Ports { weights: Some(weights), evaluation: text.evaluation(), ..Ports::new(text.training(), observer) };
-    train::run(setup, &engine, ports).map_err(|error| Failure::Work(error.to_string()))
+    std::thread::scope(|scope| {
+        let (running, watched) = channel();
+        let failure = || engine.failure().map(|(_, told)| told);
+        scope.spawn(move || {
+            if let Some(told) = watch(&watched, failure, GRACE) {
+                eprintln!("{told}");
+                std::process::exit(Failure::WORK.into());
+            }
+        });
+        let result = train::run(setup, &engine, ports);
+        drop(running);
+        result.map_err(|error| Failure::Work(error.to_string()))
+    })
 }

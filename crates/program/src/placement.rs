@@ -4,12 +4,13 @@
 mod colours;
 mod in_order;
 mod in_time;
+mod promoted;
 
 use std::cmp::Reverse;
 
 use colours::by_colour;
-use in_order::in_order;
 use in_time::{Fit, in_time};
+use promoted::promoted;
 
 /// A value to place: it lives in instructions `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub fn place(items: &[Item], slack_bytes: usize) -> Placement {
     let enough = largest_live_bytes(items) + slack_bytes;
     let in_time = [Fit::First, Fit::Best].into_iter().map(|fit| Some(in_time(items, fit)));
     let by_colour = std::iter::once_with(|| by_colour(items, enough));
-    let in_order = ORDERS.into_iter().map(|order| Some(in_order(items, &sorted(items, order))));
+    let in_order = ORDERS.into_iter().map(|order| Some(promoted(items, sorted(items, order), enough)));
     let mut best = Placement { offsets: vec![0; items.len()], height_bytes: usize::MAX };
     for placement in in_time.chain(by_colour).chain(in_order).flatten() {
         if placement.height_bytes < best.height_bytes {

@@ -117,14 +117,7 @@ fn quick_start(degrees: [usize; 3]) -> Setup {
 fn counted(setup: &Setup, habit: Habit) -> Vec<(usize, u32, Counted)> {
     let tokens = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };
     let watch = Watch { habit, steps: Mutex::new(Vec::with_capacity(64)) };
-    let ports = Ports {
-        tokens: &tokens,
-        observer: &watch,
-        initial: None,
-        first_gradients: None,
-        weights: None,
-        evaluation: None,
-    };
+    let ports = Ports::new(&tokens, &watch);
     train::run(setup, &thread_engine(setup), ports).unwrap();
     watch.steps.into_inner().unwrap()
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use philox::philox4x32_10;
 use prove::cases::{Case, Family, MAX_RANKS};
-use prove::models::Style;
+use prove::models::{Style, proof_text};
 use prove::survey::{self, Order};
 use spec::unit::Tied;
 
@@ -82,5 +82,21 @@ fn microbatch_sizes_do_not_change_what_is_learned() {
     for (family, finding) in survey::microbatch_sizes(&families()) {
         let verdict = finding.expect("runs");
         assert_eq!(verdict.faults(), [""; 0], "{family} against 2: {:?}", verdict.distance);
+    }
+}
+
+#[test]
+fn the_first_loss_does_not_depend_on_how_sequences_are_grouped() {
+    for family in families() {
+        let first_loss = |dp: usize, microbatch_size: usize| {
+            let mut layout = Case::oracle(Family { microbatch_size, ..family }).layout();
+            layout.parallelism.dp = dp;
+            layout.train.steps = 1;
+            layout.outcome(&proof_text()).expect("runs").losses[0].to_bits()
+        };
+        let one = first_loss(1, 1);
+        for (dp, microbatch_size) in [(1, 2), (1, 48), (4, 3), (16, 1)] {
+            assert_eq!(first_loss(dp, microbatch_size), one, "{family}: dp {dp}, microbatches of {microbatch_size}");
+        }
     }
 }

@@ -80,6 +80,7 @@ held_out = 0.1
 [run]
 folder = "runs/latest"
 ranks = 8
+evaluate_every = 0
 timeout_seconds = 60.0
 "#;
     assert_eq!(resolved, expected);
@@ -124,6 +125,7 @@ seed = 18446744073709551615
 [data]
 path = "a \"quoted\" folder"
 [run]
+evaluate_every = 50
 timeout_seconds = 2.5
 "#;
     let config = load(text, &["model.num_layers=5", "train.learning_rate=1e-3"]).expect("legal");
@@ -136,7 +138,7 @@ timeout_seconds = 2.5
     assert_eq!(config.parallelism.recompute, Recompute::Full);
     assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
-    assert_eq!((config.run.ranks, config.run.timeout_seconds), (12, 2.5));
+    assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
 }
 

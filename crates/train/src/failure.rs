@@ -45,7 +45,10 @@ pub struct RankFailure {
 
 impl fmt::Display for RankFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed in step {} at \"{}\": {}", self.rank, self.step, self.instruction, self.cause)?;
+        match (self.step, self.excerpt.is_empty()) {
+            (0, true) => write!(f, "{} failed before the first step: {}", self.rank, self.cause)?,
+            (step, _) => write!(f, "{} failed in step {step} at \"{}\": {}", self.rank, self.instruction, self.cause)?,
+        }
         if !self.excerpt.is_empty() {
             write!(f, "\n{}", self.excerpt)?;
         }

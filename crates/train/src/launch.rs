@@ -3,11 +3,13 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::{Builder, ScopedJoinHandle};
 
 use device::DeviceError;
 use mesh::{Axis, Rank as RankNumber};
 use program::Instr;
 
+use crate::agreement::{AgreementError, agree};
 use crate::batch::TokenSource;
 use crate::engine::Engine;
 use crate::failure::{RankFailure, TrainError, excerpt};
@@ -82,7 +84,8 @@ pub(crate) struct Seat<'a> {
 }
 
 impl<'a> Seat<'a> {
-    /// Opens the rank with room for all programs of the run; see [`Rank::open`].
+    /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see [`Rank::open`]
+    /// and [`agree`].
     pub(crate) fn open(
         &self,
         tokens: &'a dyn TokenSource,
@@ -90,7 +93,12 @@ impl<'a> Seat<'a> {
     ) -> Result<Rank<'a>, Stop> {
         let coord = self.setup.mesh.coord(self.number);
         let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
-        Ok(Rank::open(self.setup, coord, tokens, initial, self.engine.open(self.number, arena_bytes)?)?)
+        let rank = Rank::open(self.setup, coord, tokens, initial, self.engine.open(self.number, arena_bytes)?)?;
+        match agree(&rank, self.setup.fingerprint()) {
+            Ok(()) => Ok(rank),
+            Err(AgreementError::Device(error)) => Err(error.into()),
+            Err(differ @ AgreementError::Differ(_)) => Err(Stop::Together(TrainError::Prepare(differ.to_string()))),
+        }
     }
 }
 
@@ -120,10 +128,18 @@ pub(crate) fn launch<T: Send>(
 ) -> Result<T, TrainError> {
     let body = &body;
     std::thread::scope(|scope| {
-        let spawn = |rank| (rank, scope.spawn(move || (rank, guarded(setup, engine, rank, body))));
+        let spawn = |rank: RankNumber| {
+            let named = Builder::new().name(rank.to_string());
+            let thread = named.spawn_scoped(scope, move || guarded(setup, engine, rank, body));
+            let thread = thread.map_err(|error| lost(engine, rank, format!("its thread cannot be started: {error}")));
+            (rank, thread)
+        };
         let threads: Vec<_> = ranks.map(spawn).collect();
-        let join = |(rank, thread): (RankNumber, std::thread::ScopedJoinHandle<'_, _>)| {
-            thread.join().unwrap_or_else(|_| (rank, Err(TrainError::Rank(unexplained(rank)))))
+        let join = |(rank, thread): (RankNumber, Result<ScopedJoinHandle<'_, _>, TrainError>)| {
+            let joined = thread.and_then(|thread| {
+                thread.join().unwrap_or_else(|_| Err(lost(engine, rank, "its thread ended".into())))
+            });
+            (rank, joined)
         };
         first_cause(engine, threads.into_iter().map(join).collect())
     })
@@ -143,12 +159,15 @@ fn first_cause<T>(engine: &dyn Engine, results: Vec<(RankNumber, Result<T, Train
     match (failure, value) {
         (Some(error), _) => Err(error),
         (None, Some(value)) => Ok(value),
-        (None, None) => Err(TrainError::Rank(unexplained(RankNumber(0)))),
+        (None, None) => Err(TrainError::Prepare("there are no ranks to run".into())),
     }
 }
 
-fn unexplained(rank: RankNumber) -> RankFailure {
-    RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause: "its thread ended".into() }
+/// A rank that could not tell for itself; the others are told.
+fn lost(engine: &dyn Engine, rank: RankNumber, cause: String) -> TrainError {
+    let failure = RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause };
+    engine.abort(rank, &failure.to_string());
+    TrainError::Rank(failure)
 }
 
 /// Runs one rank; whatever goes wrong is told to all others at once.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agreement;
 pub mod batch;
 pub mod deliver;
 pub mod engine;

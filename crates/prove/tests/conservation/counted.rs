@@ -198,14 +198,8 @@ impl Counter<'_> {
 pub fn count(case: &Case, setup: &Setup, extra: Extra) -> Vec<Work> {
     let engine = CountingEngine::new(setup, extra);
     let counter = Counter { engine, totals: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
-    let ports = Ports {
-        tokens: &case.tokens(),
-        observer: &counter,
-        initial: None,
-        first_gradients: None,
-        weights: None,
-        evaluation: None,
-    };
+    let tokens = case.tokens();
+    let ports = Ports::new(&tokens, &counter);
     train::run(setup, &counter.engine, ports).unwrap();
     counter.totals.into_iter().map(|totals| differences(totals.into_inner().unwrap())).collect()
 }

@@ -61,14 +61,8 @@ impl Observer for Recorder {
 pub fn record(case: &Case, setup: &Setup) -> Vec<Work> {
     let engine = MetaEngine::new(&setup.mesh);
     let recorder = Recorder { engine, work: setup.mesh.ranks().map(|_| Mutex::default()).collect() };
-    let ports = Ports {
-        tokens: &case.tokens(),
-        observer: &recorder,
-        initial: None,
-        first_gradients: None,
-        weights: None,
-        evaluation: None,
-    };
+    let tokens = case.tokens();
+    let ports = Ports::new(&tokens, &recorder);
     train::run(setup, &recorder.engine, ports).unwrap();
     recorder.work.into_iter().map(|work| work.into_inner().unwrap()).collect()
 }

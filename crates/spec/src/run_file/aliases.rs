@@ -52,6 +52,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("tokenizer_type", "data.tokenizer", ""),
     ("tokenizer_model", "data.tokenizer", "the path of a tokenizer.json"),
     ("save", "run.folder", ""),
+    ("eval_interval", "run.evaluate_every", ""),
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];
 

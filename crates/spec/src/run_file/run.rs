@@ -9,6 +9,8 @@ pub fn read(reader: &mut Reader) -> RunSpec {
     RunSpec {
         folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
+        // Counts are below 2^31 wherever they are read.
+        evaluate_every: reader.count("run.evaluate_every", 0) as u32,
         timeout_seconds: reader.number("run.timeout_seconds", 60.0),
         rank_memory_bytes: reader.optional_long_count("run.rank_memory_bytes"),
     }
@@ -19,6 +21,7 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
     writer.count("ranks", run.ranks);
+    writer.count("evaluate_every", run.evaluate_every);
     writer.number("timeout_seconds", run.timeout_seconds);
     if let Some(bytes) = run.rank_memory_bytes {
         writer.count("rank_memory_bytes", bytes);

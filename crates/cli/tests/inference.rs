@@ -1,0 +1,246 @@
+//! The commands that read a run's weights, as a user meets them: what they print and write, and how they exit.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Context and sequences of the run that all tests read.
+const LENGTH: usize = 24;
+
+fn pleach(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
+}
+
+/// What a command that succeeds prints.
+fn prints(arguments: &[&str]) -> String {
+    let output = pleach(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What a command that cannot use its input says.
+fn refuses(arguments: &[&str]) -> String {
+    let output = pleach(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(output.stdout, b"", "{arguments:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+fn folder() -> PathBuf {
+    std::env::temp_dir().join(format!("pleach-inference-{}", std::process::id()))
+}
+
+/// A small model trained for a few steps on four ranks, in a folder that all tests share.
+fn run() -> &'static str {
+    static RUN: OnceLock<String> = OnceLock::new();
+    RUN.get_or_init(|| {
+        fs::create_dir_all(folder()).expect("a folder");
+        let folder = folder().join("run").display().to_string();
+        let keys = [
+            "model.num_layers=2",
+            "model.hidden=32",
+            "model.num_heads=4",
+            "model.ffn_hidden=64",
+            &format!("model.context={LENGTH}"),
+            "model.dropout=0.1",
+            "train.steps=12",
+            "run.evaluate_every=6",
+            "train.global_batch=8",
+            "parallelism.dp=1",
+            &format!("run.folder={folder:?}"),
+        ]
+        .map(|key| format!("--set={key}"));
+        let mut arguments = vec!["train", "--quiet"];
+        arguments.extend(keys.iter().map(String::as_str));
+        prints(&arguments);
+        folder
+    })
+}
+
+#[test]
+fn eval_measures_held_out_text_whatever_the_layout() {
+    let run = run();
+    let record = prints(&["eval", "--from", run, "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&record).expect("JSON");
+    let loss = value["loss"].as_f64().expect("a loss");
+    // Bytes that are equally probable have ln 256 = 5.5; a few steps have taught a little.
+    assert!((1.0..5.0).contains(&loss), "{record}");
+    assert!((value["bits_per_byte"].as_f64().expect("bits") - loss / std::f64::consts::LN_2).abs() < 1e-9, "{record}");
+    for set in ["parallelism.pp=2", "parallelism.microbatch_size=4", "parallelism.dp=2"] {
+        let other = prints(&["eval", "--from", run, "--json", "--set", set]);
+        let other: serde_json::Value = serde_json::from_str(&other).expect("JSON");
+        assert_eq!(other["loss"], value["loss"], "{set}");
+    }
+    // The run measured it itself, after half of the steps and at the end, on two tensor-parallel ranks.
+    let metrics = fs::read_to_string(Path::new(run).join("metrics.jsonl")).expect("metrics");
+    let records = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let measured: Vec<_> = records.filter(|record| record.get("held_out_loss").is_some()).collect();
+    assert_eq!(measured.iter().map(|record| record["step"].as_u64()).collect::<Vec<_>>(), [Some(6), Some(12)]);
+    let layout = prints(&["eval", "--from", run, "--json", "--set", "parallelism.tp=2"]);
+    let layout: serde_json::Value = serde_json::from_str(&layout).expect("JSON");
+    assert_eq!((&layout["loss"], &layout["tokens"]), (&measured[1]["held_out_loss"], &measured[1]["held_out_tokens"]));
+    let line = prints(&["eval", "--from", run]);
+    assert!(line.starts_with(&format!("loss {loss:.4} nats per token, ")), "{line}");
+    let file = folder().join("other.txt");
+    fs::write(&file, "All of this is measured, not a part of it.\n".repeat(20)).expect("a file");
+    let other = prints(&["eval", "--from", run, "--data", &file.display().to_string()]);
+    // 860 bytes are 35 windows of 24 and one token before the first.
+    assert!(other.ends_with("over 840 tokens\n"), "{other}");
+}
+
+#[test]
+fn generate_gives_the_same_text_for_the_same_seed() {
+    let run = run();
+    let arguments = ["generate", "--from", run, "--prompt", "The rank", "--max-tokens", "60"];
+    let text = prints(&arguments);
+    assert!(text.starts_with("The rank") && text.chars().count() > 20, "{text}");
+    assert_eq!(prints(&arguments), text);
+    assert_eq!(prints(&[&arguments[..], &["--set", "parallelism.pp=2"]].concat()), text);
+    assert_ne!(prints(&[&arguments[..], &["--seed", "1"]].concat()), text);
+    let greedy = |seed| prints(&[&arguments[..], &["--temperature", "0", "--seed", seed]].concat());
+    assert_eq!(greedy("0"), greedy("1"));
+    assert_eq!(prints(&["generate", "--from", run, "--prompt", "x", "--max-tokens", "0"]), "x\n");
+}
+
+/// A file of `B` sequences of text, with more keys.
+fn tokens(name: &str, sequences: usize, more: &str) -> String {
+    let ids = |shift: usize| -> Vec<Vec<u8>> {
+        let text = include_bytes!("inference.rs");
+        (0..sequences).map(|sequence| text[sequence * 50 + shift..][..LENGTH].to_vec()).collect()
+    };
+    let path = folder().join(name);
+    fs::create_dir_all(folder()).expect("a folder");
+    let text = format!(r#"{{"input_ids": {:?}, "labels": {:?} {more}}}"#, ids(0), ids(1));
+    fs::write(&path, text).expect("a file");
+    path.display().to_string()
+}
+
+fn read(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
+    let bytes = fs::read(path).expect("a file");
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let tensors = file.tensors().into_iter().map(|(name, view)| {
+        let values = view.data().chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().expect("four")));
+        (name, (view.shape().to_vec(), values.collect()))
+    });
+    tensors.collect()
+}
+
+fn forward(name: &str, tokens: &str, more: &[&str]) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
+    let out = folder().join(name);
+    let path = out.display().to_string();
+    assert_eq!(prints(&[&["forward", "--from", run(), "--tokens", tokens, "--out", &path], more].concat()), "");
+    read(&out)
+}
+
+/// Largest difference over the norm of the difference's tensor.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
+    difference / norm(&mut a.iter().copied().map(f64::from)).max(1e-6)
+}
+
+#[test]
+fn forward_gives_the_same_results_under_every_layout() {
+    let tokens = tokens("four.json", 4, "");
+    let oracle = forward("oracle.safetensors", &tokens, &["--grads"]);
+    assert_eq!(oracle["logits"].0, [4, LENGTH, 256]);
+    assert_eq!(oracle["loss"].0, [1]);
+    let weights = read(&Path::new(run()).join("weights.safetensors"));
+    let gradients: Vec<_> =
+        oracle.iter().filter_map(|(name, (shape, _))| Some((name.strip_prefix("grad.")?, shape))).collect();
+    assert!(gradients.into_iter().eq(weights.iter().map(|(name, (shape, _))| (name.as_str(), shape))));
+
+    let same = ["parallelism.pp=2", "parallelism.microbatch_size=2", "parallelism.dp=2"];
+    for set in same {
+        let other = forward("same.safetensors", &tokens, &["--set", set]);
+        assert!(other["logits"] == oracle["logits"] && other["loss"] == oracle["loss"], "{set}");
+        assert_eq!(other.len(), 2);
+    }
+    let pipeline = forward("pp.safetensors", &tokens, &["--grads", "--set", "parallelism.pp=2"]);
+    assert!(pipeline == oracle, "pipeline stages change no bit");
+    let layout = ["--grads", "--set", "parallelism.tp=2", "--set", "parallelism.dp=2"];
+    for (name, (_, values)) in forward("tp.safetensors", &tokens, &layout) {
+        // Key biases have a gradient of zero but for rounding.
+        let distance = distance(&oracle[&name].1, &values);
+        assert!(distance < 1e-5 || name.ends_with("key.bias") || name.contains("k_proj.bias"), "{name}: {distance}");
+    }
+}
+
+#[test]
+fn forward_reads_masks_and_positions() {
+    let plain = forward("plain.safetensors", &tokens("plain.json", 1, ""), &[]);
+    let positions: Vec<usize> = (0..LENGTH).collect();
+    let ones = vec![1; LENGTH];
+    let neutral = format!(r#", "position_ids": [{positions:?}], "document_ids": [{ones:?}], "prefix_length": [[1]]"#);
+    assert!(forward("neutral.safetensors", &tokens("neutral.json", 1, &neutral), &[]) == plain);
+    let documents: Vec<usize> = (0..LENGTH).map(|place| place / 10).collect();
+    let row = |results: &BTreeMap<String, (Vec<usize>, Vec<f32>)>, place: usize| {
+        results["logits"].1[place * 256..(place + 1) * 256].to_vec()
+    };
+    let more = format!(r#", "document_ids": [{documents:?}]"#);
+    let split = forward("documents.safetensors", &tokens("documents.json", 1, &more), &[]);
+    assert!(row(&split, 9) == row(&plain, 9) && row(&split, 10) != row(&plain, 10));
+    let prefix = forward("prefix.safetensors", &tokens("prefix.json", 1, r#", "prefix_length": [5]"#), &[]);
+    assert!(row(&prefix, 0) != row(&plain, 0) && row(&prefix, 4) != row(&plain, 4));
+}
+
+#[test]
+fn what_cannot_be_used_is_said() {
+    let run = run();
+    let three = tokens("three.json", 3, "");
+    let out = folder().join("out.safetensors").display().to_string();
+    let forward = |tokens: &str, more: &[&str]| {
+        let message = refuses(&[&["forward", "--from", run, "--tokens", tokens, "--out", &out], more].concat());
+        message.replace(run, "RUN").replace(&folder().display().to_string(), "FOLDER")
+    };
+    assert_eq!(
+        forward(&three, &["--set", "parallelism.dp=2"]),
+        "RUN/run.toml:45:16: train.global_batch = 3 is not a multiple of parallelism.dp = 2 x \
+         parallelism.microbatch_size = 1; 2 or 4 would be\n\
+         train.global_batch and train.sequence_length are the sequences and tokens of FOLDER/three.json\n"
+            .replace("RUN/run.toml:45:16: ", &place_of(&forward(&three, &["--set", "parallelism.dp=2"])))
+    );
+    let outside = folder().join("outside.json").display().to_string();
+    fs::write(&outside, r#"{"input_ids": [[1, 256]], "labels": [[1, -100]]}"#).expect("a file");
+    assert_eq!(
+        forward(&outside, &[]),
+        "FOLDER/outside.json: input_ids[0][1] = 256 is outside model.vocabulary = 256\n"
+    );
+    fs::write(&outside, r#"{"input_ids": [[1, 2]], "labels": [[1, -1]]}"#).expect("a file");
+    assert_eq!(
+        forward(&outside, &[]),
+        "FOLDER/outside.json: labels[0][1] = -1 is outside model.vocabulary = 256, and not -100\n"
+    );
+    assert_eq!(
+        refuses(&["generate", "--from", run, "--prompt", ""]),
+        "the prompt is empty, and a text continues something; one character would do, such as --prompt \" \"\n"
+    );
+    assert_eq!(
+        refuses(&["generate", "--from", run, "--prompt", "x", "--temperature", "-1"]),
+        "--temperature -1 is no temperature; 0 or more would do\n"
+    );
+    assert_eq!(
+        refuses(&[
+            "generate",
+            "--from",
+            run,
+            "--prompt",
+            "x",
+            "--set",
+            "parallelism.dp=2",
+            "--set",
+            "train.global_batch=4"
+        ]),
+        "parallelism.dp = 2: replicas share sequences out, and one text is one sequence; 1 would do\n"
+    );
+    let nowhere = refuses(&["eval", "--from", "no/such/folder"]);
+    assert!(nowhere.starts_with("no/such/folder/run.toml cannot be read: "), "{nowhere}");
+    assert!(nowhere.ends_with("; --from takes the folder that `pleach train` wrote (run.folder)\n"), "{nowhere}");
+}
+
+/// The place that a message begins with.
+fn place_of(message: &str) -> String {
+    message.find("train.").map_or(String::new(), |end| message[..end].to_string())
+}

@@ -1,0 +1,44 @@
+//! Placing items again and again in order, each time with those first that ended too high the last time: what is hard to place
+//! comes to the front, and what is easy fills the gaps.
+
+use super::in_order::in_order;
+use super::{Item, Placement};
+
+/// Placements of this many items are tried in all.
+const MAX_PLACED: usize = 100_000;
+/// No more rounds than this: the first few bring most.
+const MAX_ROUNDS: usize = 64;
+
+/// The best of several rounds that begin with `order`; ends at the first that needs at most `enough` bytes.
+pub(super) fn promoted(items: &[Item], mut order: Vec<usize>, enough: usize) -> Placement {
+    let mut best = in_order(items, &order);
+    let mut last = best.clone();
+    for _ in 1..(MAX_PLACED / items.len().max(1)).min(MAX_ROUNDS) {
+        if best.height_bytes <= enough {
+            break;
+        }
+        // A stable sort: among those promoted, and among the others, the order remains.
+        order.sort_by_key(|&index| last.offsets[index] + items[index].size_bytes <= enough);
+        last = in_order(items, &order);
+        if last.height_bytes < best.height_bytes {
+            best = last.clone();
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the given order the third item lies above the first two for lack of room between them; at the front it has the ground.
+    #[test]
+    fn what_ends_too_high_is_placed_first() {
+        let item = |start, end, size_bytes| Item { start, end, size_bytes };
+        let items = [item(3, 7, 3), item(1, 4, 2), item(1, 3, 4), item(1, 4, 2)];
+        let order: Vec<usize> = (0..items.len()).collect();
+        assert_eq!(in_order(&items, &order).height_bytes, 11);
+        let enough = crate::placement::largest_live_bytes(&items);
+        assert_eq!((promoted(&items, order, enough).height_bytes, enough), (8, 8));
+    }
+}

@@ -1,0 +1,62 @@
+//! Arenas are little larger than what lives in them at once.
+
+#![allow(clippy::unwrap_used)]
+
+use prove::models::{Style, plain_layout, proof_model, proof_training};
+use spec::{Parallelism, Recompute, RunConfig, ScheduleKind};
+use train::Setup;
+
+/// Gaps between values that live together may take this share of what is alive.
+const LARGEST_RATIO: f64 = 1.02;
+
+/// The largest ratio of a rank's arena to its largest live sum.
+fn ratio(setup: &Setup) -> f64 {
+    let stages = 0..setup.parallelism.pp;
+    let ratios = stages.map(|stage| setup.plan(stage)).map(|plan| {
+        assert!(plan.arena_bytes() >= plan.largest_live_bytes());
+        plan.arena_bytes() as f64 / plan.largest_live_bytes() as f64
+    });
+    ratios.fold(1.0, f64::max)
+}
+
+#[test]
+fn arenas_of_examples_are_full() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut worst = (0.0, String::new());
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let config = RunConfig::load("example", &text, &[]).unwrap();
+        let ratio = ratio(&Setup::new(config.model, config.parallelism, config.train).unwrap());
+        assert!(ratio <= LARGEST_RATIO, "{path:?}: {ratio}");
+        if ratio > worst.0 {
+            worst = (ratio, path.display().to_string());
+        }
+    }
+    println!("largest ratio {} in {}", worst.0, worst.1);
+}
+
+#[test]
+fn arenas_of_many_layouts_are_full() {
+    let mut worst = (0.0, String::new());
+    for style in [Style::Gpt2, Style::Llama] {
+        for pp in [1, 2, 3, 4, 5, 7, 8, 12, 16] {
+            for (microbatch_size, tp) in [(1, 1), (2, 2), (4, 4)] {
+                for schedule in [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward] {
+                    for recompute in [Recompute::None, Recompute::Full] {
+                        let plain = plain_layout(1, tp, pp, microbatch_size);
+                        let layout = Parallelism { schedule, recompute, ..plain };
+                        let model = proof_model(style, 4, style == Style::Gpt2);
+                        let setup = Setup::new(model, layout.clone(), proof_training()).unwrap();
+                        let ratio = ratio(&setup);
+                        if ratio > worst.0 {
+                            worst = (ratio, format!("{style:?} {layout:?}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    println!("largest ratio {} in {}", worst.0, worst.1);
+    assert!(worst.0 <= LARGEST_RATIO, "{worst:?}");
+}

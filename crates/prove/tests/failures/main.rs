@@ -1,0 +1,11 @@
+//! A rank that fails, stalls or is told nothing ends the run for all, with an error that says where it was.
+
+#![allow(clippy::unwrap_used)]
+
+mod agreement;
+mod arena;
+mod deadline;
+mod faulty_engine;
+mod panic;
+mod process;
+mod rig;

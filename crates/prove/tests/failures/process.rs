@@ -1,0 +1,39 @@
+//! A rank that panics ends its process, with an exit code that says so.
+
+use std::process::Command;
+
+use mesh::Rank;
+use train::Ports;
+
+use crate::faulty_engine::{Fault, FaultyEngine};
+use crate::rig::{NEVER, Silent, TOKENS, eight_ranks, threads};
+
+/// Set in the process that is to fail.
+const CHILD: &str = "PLEACH_TEST_FAILING_PROCESS";
+
+#[test]
+fn a_panic_ends_the_process_with_an_error() {
+    if std::env::var_os(CHILD).is_some() {
+        std::process::exit(run_with_a_panic());
+    }
+    let name = concat!(module_path!(), "::a_panic_ends_the_process_with_an_error");
+    let name = name.split_once("::").map_or(name, |(_, path)| path);
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(this).args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("rank 3 failed in step 1 at ") && told.contains("-->"), "{told}");
+}
+
+/// What a command does with a run: the error to the standard error, and an exit code.
+fn run_with_a_panic() -> i32 {
+    let setup = eight_ranks();
+    let engine = FaultyEngine { inner: threads(&setup, NEVER), rank: Rank(3), nth: 200, fault: Fault::Panics };
+    match train::run(&setup, &engine, Ports::new(&TOKENS, &Silent)) {
+        Ok(_) => 0,
+        Err(error) => {
+            eprintln!("{error}");
+            1
+        }
+    }
+}
