@@ -10,6 +10,9 @@ use train::{Evaluation, EvaluationReport, TokenSource};
 use crate::failure::Failure;
 use crate::figures::grouped;
 
+/// Words of the text that a sample continues.
+const BEGINNING_WORDS: usize = 4;
+
 /// Text as sequences of a run.
 pub struct Text {
     dataset: Dataset,
@@ -75,6 +78,17 @@ impl Text {
             (None, Ok(_)) => Ok(String::new()),
             (None, Err(reason)) => Ok(format!("held out not measured: {reason}\n")),
         }
+    }
+
+    /// The beginning of a line of held-out text, for a sample.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn beginning(&self) -> Result<String, Failure> {
+        let text = self.dataset.text_of(&self.dataset.held_out).map_err(input)?;
+        let line = text.lines().find(|line| line.split_whitespace().count() > BEGINNING_WORDS);
+        let words = line.unwrap_or("The").split_whitespace().take(BEGINNING_WORDS);
+        Ok(words.collect::<Vec<_>>().join(" "))
     }
 
     fn beside_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
