@@ -1,6 +1,7 @@
 //! `pleach generate`: a text, continued.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use data::Tokenizer;
@@ -18,6 +19,32 @@ use crate::run_source::RunSource;
 pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let sampling = sampling(arguments)?;
     let source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
+    let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
+    continue_text(&source, request, Box::new(std::io::stdout()))
+}
+
+/// Tokens of a sample.
+const SAMPLE_TOKENS: usize = 160;
+
+/// What a run writes by itself: the continuation of `prompt` by the weights in `folder`, as the command gives it without options,
+/// printed to the standard error.
+///
+/// # Errors
+/// As [`generate`].
+pub fn sample(folder: &Path, prompt: &str) -> Result<(), Failure> {
+    let source = RunSource::open(folder, &[], &[])?;
+    let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 1.0, seed: 0 };
+    continue_text(&source, Request { prompt, max_tokens: SAMPLE_TOKENS, sampling }, Box::new(std::io::stderr()))
+}
+
+/// A text to continue.
+struct Request<'a> {
+    prompt: &'a str,
+    max_tokens: usize,
+    sampling: Sampling,
+}
+
+fn continue_text(source: &RunSource, request: Request<'_>, output: Box<dyn Write + Send>) -> Result<(), Failure> {
     let (config, tokenizer) = (&source.config, source.tokenizer()?);
     if config.parallelism.dp > 1 {
         let dp = config.parallelism.dp;
@@ -25,11 +52,11 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
             "parallelism.dp = {dp}: replicas share sequences out, and one text is one sequence; 1 would do"
         )));
     }
-    let prompt = prompt(&tokenizer, &arguments.prompt, config.model.vocabulary)?;
+    let tokens = prompt(&tokenizer, request.prompt, config.model.vocabulary)?;
     let setup = Setup::generation(config.model.clone(), config.parallelism.clone(), config.train.clone(), ROWS)
         .map_err(|error| Failure::Work(error.to_string()))?;
-    let printer = Printer::new(&tokenizer, &arguments.prompt, Box::new(std::io::stdout()));
-    let generation = Generation { prompt: &prompt, max_tokens: arguments.max_tokens, sampling };
+    let printer = Printer::new(&tokenizer, request.prompt, output);
+    let generation = Generation { prompt: &tokens, max_tokens: request.max_tokens, sampling: request.sampling };
     run_generation(&setup, &source.engine(&setup), generation, Some(&source.weights), &printer)
         .map_err(|error| Failure::Work(error.to_string()))?;
     printer.finish()

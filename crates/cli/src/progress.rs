@@ -58,6 +58,21 @@ impl Screen {
         }
     }
 
+    /// A measurement between steps; that after the last step is told at the end, beside others.
+    fn evaluation(&mut self, report: &EvaluationReport, steps: u32, record: &str) -> std::io::Result<()> {
+        let line =
+            format!("step {:>1$}/{steps}  held-out loss {2:.4}", report.step, steps.to_string().len(), report.loss);
+        match self {
+            Screen::Json(out) => write_line(out, record),
+            Screen::Lines(out) if report.step < steps => write_line(out, &line),
+            Screen::Live(bar) if report.step < steps => {
+                bar.println(line);
+                Ok(())
+            }
+            Screen::Lines(_) | Screen::Live(_) | Screen::Quiet => Ok(()),
+        }
+    }
+
     /// Something to know beside the steps, for people.
     fn note(&mut self, text: &str) {
         match self {
@@ -164,10 +179,7 @@ impl Observer for Progress {
         }
         let written = evaluation_record(report).and_then(|record| {
             outputs.write_metrics(&record)?;
-            match &mut outputs.screen {
-                Screen::Json(out) => write_line(out, &record),
-                Screen::Lines(_) | Screen::Live(_) | Screen::Quiet => Ok(()),
-            }
+            outputs.screen.evaluation(report, self.steps, &record)
         });
         if let Err(error) = written {
             outputs.failure = Some(error.to_string());

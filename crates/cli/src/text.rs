@@ -10,6 +10,9 @@ use train::{Evaluation, EvaluationReport, TokenSource};
 use crate::failure::Failure;
 use crate::figures::grouped;
 
+/// Words of the text that a sample continues.
+const BEGINNING_WORDS: usize = 4;
+
 /// Text as sequences of a run.
 pub struct Text {
     dataset: Dataset,
@@ -77,10 +80,22 @@ impl Text {
         }
     }
 
+    /// The beginning of a line of held-out text, for a sample.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn beginning(&self) -> Result<String, Failure> {
+        let text = self.dataset.text_of(&self.dataset.held_out).map_err(input)?;
+        let line = text.lines().find(|line| line.split_whitespace().count() > BEGINNING_WORDS);
+        let words = line.unwrap_or("The").split_whitespace().take(BEGINNING_WORDS);
+        Ok(words.collect::<Vec<_>>().join(" "))
+    }
+
     fn beside_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
         let dataset = &self.dataset;
         let bits = bits_per_byte(report.loss, dataset.held_out.len() as u64, dataset.held_out_bytes);
-        let nats = format!("{:.4} nats per token, {} tokens", report.loss, grouped(report.tokens));
+        let nats =
+            format!("{:.4} nats per token, {} tokens, after step {}", report.loss, grouped(report.tokens), report.step);
         let mut text = format!("held out {bits:.3} bits per byte ({nats})\n");
         if let Some(Baselines { gzip, order_two }) = Baselines::measure(dataset).map_err(input)? {
             text.push_str(&format!("         {order_two:.3} an order-2 model of bytes counted in the training text\n"));

@@ -4,6 +4,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use comm::Timeouts;
+use spec::unique_parameters;
 use train::{Ending, Engine, Observer, Ports, TensorSink, ThreadEngine, weights_writer};
 
 use crate::arguments::TrainArguments;
@@ -16,7 +17,7 @@ use crate::run_folder::RunFolder;
 use crate::text::Text;
 use crate::verdict::Verdict;
 use crate::watchdog::{GRACE, watch};
-use crate::{input, memory};
+use crate::{generate, input, memory};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
@@ -49,6 +50,9 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     if tells_more {
         let memory = memory::describe(memory::arenas_bytes(&verdict.setup), memory::resident_peak_bytes());
         eprint!("\n{}written {}\n{memory}", text.comparison(measured.as_ref())?, folder.contents());
+        if ending == Ending::Finished {
+            tell_sample(&verdict, &text);
+        }
     }
     match ending {
         Ending::Stopped { steps: done } if interrupt.is_pressed() => Err(Failure::Interrupted(format!(
@@ -59,6 +63,21 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
             Ok(())
         }
         Ending::Finished => Ok(()),
+    }
+}
+
+/// Parameters of a model that writes a sample in a moment, on one core.
+const SAMPLED_PARAMETERS: u64 = 50_000_000;
+
+/// Shows what the model writes. The run is done; if this fails, nothing is lost.
+fn tell_sample(verdict: &Verdict, text: &Text) {
+    if unique_parameters(&verdict.config.model) > SAMPLED_PARAMETERS {
+        return;
+    }
+    let folder = &verdict.config.run.folder;
+    eprintln!("\nsample  what the model makes of the beginning of a held-out line:\n");
+    if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning)) {
+        eprintln!("no sample: {failure}");
     }
 }
 

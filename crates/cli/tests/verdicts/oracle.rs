@@ -251,12 +251,13 @@ fn data_and_run(values: &Values) -> bool {
     };
     let sources = values.get("data.sources").and_then(Value::as_array);
     let timeout = num(values, "run.timeout_seconds", 60.0);
-    !(values.contains_key("data.path") && sources.is_some())
-        && text(values, "data.path", "the embedded text") != ""
+    let is_one_kind = !values.contains_key("data.path") || sources.is_none();
+    is_one_kind
+        && !text(values, "data.path", "the embedded text").is_empty()
         && sources.is_none_or(|sources| sources.iter().all(|source| weight(source) > 0.0))
         && (0.0..1.0).contains(&num(values, "data.held_out", 0.1))
         && tokens(values) >= 256
-        && text(values, "run.folder", "out") != ""
+        && !text(values, "run.folder", "out").is_empty()
         && timeout > 0.0
         && timeout <= 86_400.0
         // Files have much or nearly nothing: less than the parameters of one rank.
