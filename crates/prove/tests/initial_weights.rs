@@ -65,7 +65,7 @@ fn weights_of_another_model_are_refused_by_name() {
 
     let other = drawn(&layout(Style::Gpt2, (1, 1, 1), 1, 0));
     let text = refusal(&other);
-    assert!(text.contains("failed in step 0 at \"start\": the source has no tensor "), "{text}");
+    assert!(text.contains("failed before the first step: the source has no tensor "), "{text}");
 
     let mut longer = drawn(&plain);
     longer.insert("layers.3.ffn.up.weight", &[97, 48], vec![0.0; 97 * 48]);

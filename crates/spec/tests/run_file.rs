@@ -201,7 +201,12 @@ fn overrides_that_name_nothing_are_refused() {
     assert_eq!(refused("", &["steps"]), "--set steps: this has no `=`; write section.key=value");
     assert_eq!(refused("", &["zebra=1"]), "--set zebra=1: `zebra` has no section; write section.key=value");
     assert_eq!(refused("", &["modle.norm=rms"]), "--set modle.norm=rms: [modle] is no section; did you mean [model]?");
-    assert_eq!(refused("", &["model.zebra=1"]), "--set model.zebra=1: `model.zebra` is no key");
+    assert_eq!(
+        refused("", &["model.zebra=1"]),
+        "--set model.zebra=1: `model.zebra` is no key; [model] has activation, attention_dropout, biases, context, dropout, \
+         ffn_hidden, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, position, qk_norm, \
+         rotary_base, rotary_fraction, rotary_pairing, tied_embeddings, vocabulary"
+    );
 }
 
 #[test]
