@@ -7,6 +7,7 @@ use train::{LogitsSink, Observer, Ports, Setup, StepReport, TensorSink, Wish, ru
 
 use crate::failure::Failure;
 use crate::inference_arguments::ForwardArguments;
+use crate::interrupt;
 use crate::run_source::RunSource;
 use crate::sequences::Sequences;
 
@@ -15,6 +16,7 @@ use crate::sequences::Sequences;
 /// # Errors
 /// Input that cannot be used, or the failure of a rank.
 pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
+    interrupt::ends_at_once()?;
     let sequences = Sequences::read(&arguments.tokens).map_err(Failure::Input)?;
     let source = open(arguments, &sequences)?;
     let model = &source.config.model;

@@ -1,14 +1,13 @@
 //! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use checkpoint::TensorReader;
-use comm::Timeouts;
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use spec::{DataSpec, RunConfig, TokenizerSpec};
 use train::{Setup, ThreadEngine};
 
+use crate::deadline::timeouts;
 use crate::failure::Failure;
 
 /// A run to read from.
@@ -61,7 +60,7 @@ impl RunSource {
 
     /// Threads for the ranks of `setup`.
     pub fn engine(&self, setup: &Setup) -> ThreadEngine {
-        ThreadEngine::new(setup.mesh, Timeouts { wait: Duration::from_secs_f32(self.config.run.timeout_seconds) })
+        ThreadEngine::new(setup.mesh, timeouts(&self.config))
     }
 }
 

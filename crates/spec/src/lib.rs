@@ -24,6 +24,6 @@ pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
 pub use parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};
 pub use params::{AppliedTo, Init, ParamSpec, Sharding, gradient_axes, params, unique_parameters};
 pub use problem::{Place, Problem};
-pub use run_file::{RunConfig, known_keys};
+pub use run_file::{RunConfig, key_of_option, known_keys};
 pub use training::{LearningRateSchedule, TrainSpec};
 pub use unit::{Microbatch, Stage, Unit};

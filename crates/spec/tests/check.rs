@@ -113,6 +113,15 @@ fn the_model_fits_together() {
             "model.hidden = 130 is not a multiple of model.num_heads = 4; 128 or 132 would be, or give model.head_dim",
         ),
         (
+            &["model.head_dim=1024"],
+            "model.head_dim = 1024 is wider than a head of attention may be; at most 512 would do",
+        ),
+        (
+            &["model.hidden=5120"],
+            "model.head_dim = 1280 is wider than a head of attention may be; \
+             model.num_heads = 10 (512 each) or more would do, or a smaller model.head_dim",
+        ),
+        (
             &["model.num_kv_heads=3", "parallelism.tp=1"],
             "model.num_kv_heads = 3 does not divide model.num_heads = 4; 1, 2 or 4 would",
         ),
@@ -259,7 +268,7 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
 fn what_is_too_large_to_plan_is_refused() {
     expect(&[
         (
-            &["model.hidden=1048576", "model.num_layers=1024"],
+            &["model.hidden=1048576", "model.num_heads=2048", "model.num_layers=1024"],
             "[model] has 13510814050811904 parameters, more than 17592186044416; \
              a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
         ),

@@ -166,6 +166,7 @@ fn model(values: &Values) -> bool {
     let dropout = num(values, "model.dropout", 0.0);
     sizes.iter().all(|size| (1..=1 << 24).contains(size))
         && heads * head_dim <= 1 << 24
+        && head_dim <= 512
         && (values.contains_key("model.head_dim") || divides(heads, hidden))
         && divides(kv_heads, heads)
         && vocabulary >= tokens(values)

@@ -56,6 +56,11 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];
 
+/// The key here for an option name of Megatron-LM, written with underscores.
+pub fn key(name: &str) -> Option<&'static str> {
+    ALIASES.iter().find(|(alias, _, _)| *alias == name).map(|(_, key, _)| *key)
+}
+
 /// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name.
 pub fn meaning(name: &str) -> Option<String> {
     let name = name.trim_start_matches("--").replace('-', "_");
