@@ -137,7 +137,7 @@ mod tests {
             compared(&[], &["data.path=text", "train.steps=5"]),
             "a.toml and b.toml: different runs\n\
              they do not compute the same, so nothing is promised\n  \
-             train.steps         300 | 5\n  \
+             train.steps         240 | 5\n  \
              train.warmup_steps  20 | 0\n  \
              data.path           (not set) | \"text\"\n"
         );

@@ -45,6 +45,7 @@ fn run() -> &'static str {
             "model.ffn_hidden=64",
             &format!("model.context={LENGTH}"),
             "model.dropout=0.1",
+            "data.tokenizer=bytes",
             "train.steps=12",
             "run.evaluate_every=6",
             "train.global_batch=8",

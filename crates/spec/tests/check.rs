@@ -127,7 +127,7 @@ fn the_model_fits_together() {
         ),
         (
             &["model.vocabulary=255"],
-            "model.vocabulary = 255 is less than the 256 tokens of data.tokenizer; at least 256 would do",
+            "model.vocabulary = 255 is less than the 1024 tokens of data.tokenizer; at least 1024 would do",
         ),
         (&["model.norm_epsilon=0"], "model.norm_epsilon = 0.0 does not keep a norm from dividing by 0; 1e-5 would"),
         (
@@ -171,7 +171,7 @@ fn training_numbers_are_sane() {
         ),
         (
             &["train.min_learning_rate=0.01"],
-            "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.002, from which it falls; at most 0.002 would do",
+            "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.003, from which it falls; at most 0.003 would do",
         ),
         (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 is below 0; 0 or more would do"),
         (
@@ -181,7 +181,7 @@ fn training_numbers_are_sane() {
         (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; 0 or more would do"),
         (
             &["train.weight_decay=1000"],
-            "train.weight_decay = 1000.0 times train.learning_rate = 0.002 is 1 or more, which turns the signs of weights; a smaller product would do",
+            "train.weight_decay = 1000.0 times train.learning_rate = 0.003 is 1 or more, which turns the signs of weights; a smaller product would do",
         ),
         (&["train.beta1=1"], "train.beta1 = 1.0 is no decay of a running mean; 0 or more and less than 1 would do"),
         (&["train.beta2=-0.5"], "train.beta2 = -0.5 is no decay of a running mean; 0 or more and less than 1 would do"),
@@ -269,7 +269,7 @@ fn what_is_too_large_to_plan_is_refused() {
     expect(&[
         (
             &["model.hidden=1048576", "model.num_heads=2048", "model.num_layers=1024"],
-            "[model] has 13510813245505536 parameters, more than 17592186044416; \
+            "[model] has 13510814050811904 parameters, more than 17592186044416; \
              a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
         ),
         (

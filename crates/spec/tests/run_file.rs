@@ -35,7 +35,7 @@ num_heads = 4
 num_kv_heads = 4
 head_dim = 32
 ffn_hidden = 512
-vocabulary = 256
+vocabulary = 1024
 context = 128
 norm = "layer"
 norm_epsilon = 1e-5
@@ -58,11 +58,11 @@ microbatch_size = 2
 recompute = "none"
 
 [train]
-steps = 300
+steps = 240
 global_batch = 16
 sequence_length = 128
-learning_rate = 0.002
-min_learning_rate = 0.0002
+learning_rate = 0.003
+min_learning_rate = 0.0003
 warmup_steps = 20
 schedule = "cosine"
 weight_decay = 0.1
@@ -73,7 +73,7 @@ clip_norm = 1.0
 seed = 0
 
 [data]
-tokenizer = "bytes"
+tokenizer = "bpe:1024"
 visible = "past"
 held_out = 0.1
 
@@ -124,6 +124,7 @@ clip_norm = 0
 seed = 18446744073709551615
 [data]
 path = "a \"quoted\" folder"
+tokenizer = "bpe:300"
 [run]
 evaluate_every = 50
 timeout_seconds = 2.5

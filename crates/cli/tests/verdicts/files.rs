@@ -36,7 +36,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("model.num_kv_heads", &["1", "2", "3", "4", "6", "0", "8"]),
     ("model.head_dim", &["16", "31", "32", "0", "8"]),
     ("model.ffn_hidden", &["510", "512", "384", "0", "20000000"]),
-    ("model.vocabulary", &["255", "256", "300", "257"]),
+    ("model.vocabulary", &["1023", "1024", "1100", "1025"]),
     ("model.context", &["32", "64", "128", "256", "0"]),
     ("model.norm", &["\"layer\"", "\"rms\"", "\"batch\"", "1"]),
     ("model.norm_epsilon", &["1e-5", "0", "-1e-5"]),

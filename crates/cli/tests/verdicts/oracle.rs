@@ -140,7 +140,7 @@ struct Model {
 }
 
 fn tokens(values: &Values) -> i128 {
-    bpe(text(values, "data.tokenizer", "bytes")).unwrap_or(256)
+    bpe(text(values, "data.tokenizer", "bpe:1024")).unwrap_or(256)
 }
 
 fn resolved_model(values: &Values) -> Model {
@@ -221,7 +221,7 @@ fn parallelism(values: &Values) -> bool {
 }
 
 fn train(values: &Values) -> bool {
-    let (steps, rate) = (int(values, "train.steps", 300), num(values, "train.learning_rate", 2e-3));
+    let (steps, rate) = (int(values, "train.steps", 240), num(values, "train.learning_rate", 3e-3));
     let context = resolved_model(values).context;
     let length = int(values, "train.sequence_length", context);
     let least = num(values, "train.min_learning_rate", rate / 10.0);
