@@ -126,15 +126,6 @@ fn check_of_two_names_their_class() {
 }
 
 #[test]
-fn the_readme_shows_what_check_says() {
-    let output = pleach(&["check", "--set", "parallelism.tp=3"]);
-    let readme = include_str!("../../../README.md");
-    for line in stderr(&output).lines() {
-        assert!(readme.contains(line), "README.md lacks: {line}");
-    }
-}
-
-#[test]
 fn what_cannot_be_read_or_written_is_named() {
     let absent = pleach(&["check", "no/such/run.toml"]);
     assert_eq!(absent.status.code(), Some(2));
@@ -162,14 +153,22 @@ fn what_cannot_be_read_or_written_is_named() {
 
 #[test]
 fn help_names_the_exit_codes_and_wrong_arguments_exit_with_2() {
-    for arguments in [&["--help"][..], &["train", "--help"], &["check", "--help"]] {
-        let help = pleach(arguments);
+    let commands = ["", "train", "check", "explain", "eval", "generate", "forward", "doctor", "data tokenize"];
+    for command in commands {
+        let help = pleach(&command.split_whitespace().chain(["--help"]).collect::<Vec<_>>());
         assert_eq!(help.status.code(), Some(0));
-        assert!(stdout(&help).contains("130  interrupted"), "{}", stdout(&help));
+        assert!(stdout(&help).contains("130  interrupted (Ctrl-C)"), "{}", stdout(&help));
+        assert!(stdout(&help).lines().all(|line| line.chars().count() <= 100), "{}", stdout(&help));
     }
     assert_eq!(pleach(&["train", "--jsno"]).status.code(), Some(2));
     assert_eq!(pleach(&["train", "--json", "--quiet"]).status.code(), Some(2));
     assert_eq!(pleach(&[]).status.code(), Some(2));
+    let option = pleach(&["train", "--tensor-model-parallel-size", "2"]);
+    assert_eq!(option.status.code(), Some(2));
+    assert_eq!(
+        stderr(&option),
+        "--tensor-model-parallel-size is parallelism.tp here, a key of the run file; write --set parallelism.tp=VALUE\n"
+    );
 }
 
 #[test]
@@ -177,7 +176,7 @@ fn completions_know_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let output = pleach(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
-        for word in ["train", "check", "explain", "quiet"] {
+        for word in ["train", "check", "explain", "doctor", "quiet", "tokenize"] {
             assert!(stdout(&output).contains(word), "{shell} lacks {word}");
         }
     }

@@ -14,6 +14,7 @@ const TINY: &[&str] = &[
     "model.hidden=16",
     "model.num_heads=2",
     "model.context=16",
+    "data.tokenizer=bytes",
     "train.global_batch=2",
     "train.steps=4",
 ];
