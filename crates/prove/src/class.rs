@@ -11,14 +11,16 @@ pub enum EqualityClass {
     SameOrder,
     /// Sums over sequences are grouped differently: data parallelism or the microbatch size differ.
     OtherOrder,
-    /// Sums over hidden dims are split between ranks: tensor parallelism differs.
+    /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
+    /// positions) where sequence parallelism does.
     OtherSums,
 }
 
 impl EqualityClass {
     /// The class of changing `a` into `b`, other things equal.
     pub fn of(a: &Parallelism, b: &Parallelism) -> EqualityClass {
-        if a.tp != b.tp {
+        let shares_tokens = |layout: &Parallelism| layout.sequence_parallel.runs(layout.tp) > 1;
+        if a.tp != b.tp || shares_tokens(a) != shares_tokens(b) {
             EqualityClass::OtherSums
         } else if a.dp != b.dp || a.microbatch_size != b.microbatch_size {
             EqualityClass::OtherOrder

@@ -5,7 +5,7 @@ use program::{
     compile, link, split_stages,
 };
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
-use spec::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+use spec::{Parallelism, Recompute, ScheduleKind, SequenceParallel, ZeroStage};
 
 pub const WORK: UnitWork = UnitWork { embedding: 1, layer: 10, head: 8 };
 
@@ -72,6 +72,7 @@ impl Setup {
             dp: 2,
             tp: 2,
             pp: self.pp,
+            sequence_parallel: SequenceParallel::Off,
             zero: self.zero,
             schedule: self.kind,
             microbatch_size: 1,

@@ -102,12 +102,8 @@ impl<'a> Case<'a> {
         let setup = self.setup();
         let mut programs = setup.verified().programs().to_vec();
         edit(&mut programs);
-        let tensor = model::TensorParallel { size: setup.parallelism.tp, position: 0 };
-        let shape = model::MicrobatchShape {
-            sequences: setup.parallelism.microbatch_size,
-            sequence_length: setup.train.sequence_length,
-        };
-        let footprints = model::footprints(&setup.model, tensor, shape, Purpose::Train).expect("recorded");
+        let case = setup.job_of(JobIndex::MAIN).record_case(&setup.model, &setup.parallelism);
+        let footprints = model::footprints(&case).expect("recorded");
         let sizes = Sizes::new(&setup.model, &setup.parallelism, footprints, State::Training);
         let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
         let violations = link(programs).and_then(|graph| verify(graph, &sizes, demands)).err().unwrap_or_default();
