@@ -355,21 +355,21 @@ impl At<'_> {
     }
 
     fn recompute(&self) -> Effects {
-        let reads = self.with_params(Values::of([self.batch(), Value::Constants]));
+        let inputs = Values::of([self.batch(), Value::Constants]);
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
         match self.place.recomputes(self.unit) {
             LayerRecompute::Nothing => Effects::NONE,
             LayerRecompute::Core => Effects {
-                reads: reads.with(self.saved_until_input()).with(self.saved_until_weight()),
+                reads: self.with_params(inputs).with(self.saved_until_input()).with(self.saved_until_weight()),
                 assigns: Values::NONE.with_all(self.core()),
                 ..Effects::NONE
             },
             LayerRecompute::Everything(CheckpointInputs::Whole) => {
-                Effects { reads: reads.with_some(self.input()), assigns: saved, ..Effects::NONE }
+                Effects { reads: self.with_params(inputs.with_some(self.input())), assigns: saved, ..Effects::NONE }
             }
             // The input is gathered from the checkpoints of the tensor-parallel group, and stays as if it had been kept.
             LayerRecompute::Everything(CheckpointInputs::Sharded) => Effects {
-                reads: reads.with(self.checkpoint()),
+                reads: self.with_params(inputs.with(self.checkpoint())),
                 assigns: saved.with_some(self.input()),
                 frees: Values::of([self.checkpoint()]),
                 ..Effects::NONE

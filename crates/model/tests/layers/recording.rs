@@ -5,7 +5,7 @@ use device::Write;
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
 use spec::unit::UnitKind;
-use spec::{Activation, ModelSpec};
+use spec::{Activation, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel};
 
 use crate::cases;
 
@@ -28,10 +28,21 @@ fn wide() -> ModelSpec {
     }
 }
 
+fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
+    RecordCase {
+        model,
+        tp,
+        shape: SHAPE,
+        sequence_parallel: SequenceParallel::Off,
+        recompute: LayerRecompute::Everything(CheckpointInputs::Whole),
+        purpose: Purpose::Train,
+        write: Write::Accumulate,
+    }
+}
+
 fn record(model: &ModelSpec, size: usize, kind: UnitKind, phase: Phase) -> UnitRecord {
     let tp = TensorParallel { size, position: 0 };
-    let case = RecordCase { model, tp, shape: SHAPE, purpose: Purpose::Train, write: Write::Accumulate };
-    record_unit(&case, kind, phase).unwrap()
+    record_unit(&case(model, tp), kind, phase).unwrap()
 }
 
 fn multiply_adds(model: &ModelSpec, size: usize, kind: UnitKind, phase: Phase) -> u64 {
@@ -49,7 +60,7 @@ fn footprints_are_the_sums_of_the_tensors() {
     // Two ranks: 2 query heads and 1 key head of 4, 10 feed-forward columns, 7 rows of the table; 12 tokens of width 12.
     let (tokens, hidden, heads, kv_heads, head_dim, ffn, rows) = (12, 12, 2, 1, 4, 10, 7);
     let tp = TensorParallel { size: 2, position: 1 };
-    let actual = footprints(&model, tp, cases::SHAPE, Purpose::Train).unwrap();
+    let actual = footprints(&RecordCase { shape: cases::SHAPE, ..case(&model, tp) }).unwrap();
     let residual = tokens * hidden;
     let (qk, qkv) = (tokens * (heads + kv_heads) * head_dim, tokens * (heads + 2 * kv_heads) * head_dim);
     let stats = tokens * 2;
@@ -84,6 +95,7 @@ fn footprints_are_the_sums_of_the_tensors() {
         pending_bytes: bytes(&[residual, tokens * ffn, 2 * tokens * ffn, residual, residual, qkv, qk, residual]),
         // One column block of the feed-forward, or of the heads.
         scratch_bytes: bytes(&[tokens * ffn]).max(bytes(&[tokens * heads * head_dim])),
+        ..Footprint::default()
     };
     assert_eq!(actual.layer, layer);
     let chunk = 6;
@@ -105,7 +117,7 @@ fn saved_bytes_are_those_of_the_literature() {
     let (tokens, hidden, heads) = (SHAPE.tokens(), model.hidden, model.num_heads);
     for size in [1, 2, 4] {
         let tp = TensorParallel { size, position: 0 };
-        let layer = footprints(&model, tp, SHAPE, Purpose::Train).unwrap().layer;
+        let layer = footprints(&case(&model, tp)).unwrap().layer;
         // The input of the layer is the output of the unit before.
         let actual = layer.output_bytes + layer.saved_until_input_bytes + layer.saved_until_weight_bytes;
         let elements = tokens * (hidden * 4 + hidden * 8 / size + 2 * 2 + heads / size);
@@ -173,7 +185,7 @@ fn tensor_parallel_bytes_are_those_of_the_literature() {
 #[test]
 fn evaluation_and_generation_need_no_more_than_training() {
     let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
-    let of = |purpose| footprints(&model, tp, SHAPE, purpose).unwrap();
+    let of = |purpose| footprints(&RecordCase { purpose, ..case(&model, tp) }).unwrap();
     let (train, evaluate, generate) = (of(Purpose::Train), of(Purpose::Evaluate), of(Purpose::Generate));
     assert!(evaluate.head.scratch_bytes < train.head.scratch_bytes);
     assert_eq!(evaluate.layer.pending_bytes, 0);

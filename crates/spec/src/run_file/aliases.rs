@@ -8,7 +8,6 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("world_size", "run.ranks", ""),
     ("micro_batch_size", "parallelism.microbatch_size", ""),
     ("use_distributed_optimizer", "parallelism.zero", "write 1"),
-    ("sequence_parallel", "parallelism.sequence_parallel", ""),
     ("recompute_granularity", "parallelism.recompute", ""),
     ("recompute_activations", "parallelism.recompute", ""),
     ("recompute_num_layers", "parallelism.recompute_every", "every so many layers"),
