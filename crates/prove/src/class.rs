@@ -39,3 +39,20 @@ impl fmt::Display for EqualityClass {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use spec::{Recompute, SequenceParallel};
+
+    use super::*;
+    use crate::models::plain_layout;
+
+    #[test]
+    fn sharing_out_tokens_is_another_sum_and_computing_again_is_none() {
+        let shared = |tp| Parallelism { sequence_parallel: SequenceParallel::On, ..plain_layout(1, tp, 1, 1) };
+        let recomputing = Parallelism { recompute: Recompute::Selective, ..plain_layout(1, 2, 1, 1) };
+        assert_eq!(EqualityClass::of(&plain_layout(1, 2, 1, 1), &shared(2)), EqualityClass::OtherSums);
+        assert_eq!(EqualityClass::of(&plain_layout(1, 1, 1, 1), &shared(1)), EqualityClass::SameOrder);
+        assert_eq!(EqualityClass::of(&plain_layout(1, 2, 1, 1), &recomputing), EqualityClass::SameOrder);
+    }
+}

@@ -6,7 +6,7 @@ use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Labels, Layout, Outcome, ProofText, Replicas, Watch, WrappedEngine, outcome_watched};
 use spec::{ModelSpec, Parallelism, Position, TrainSpec, ZeroStage};
-use train::{RankEngine, Setup, TensorSource, TokenSource};
+use train::{JobIndex, RankEngine, Setup, TensorSource, TokenSource};
 
 /// Largest relative Frobenius distance of a step-1 gradient between layouts that sum in other orders.
 pub const GRADIENT_BOUND: f64 = 1e-6;
