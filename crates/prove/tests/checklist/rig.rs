@@ -1,6 +1,6 @@
 //! Small runs, clean or spoilt, and the verdicts that tests share.
 
-use program::{ContributionOrder, Demands, Program, Purpose, Sizes, State, link, verify};
+use program::{ContributionOrder, Demands, Program, Sizes, State, link, verify};
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
