@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod check;
 pub mod data_spec;
 pub mod layout;
@@ -17,6 +18,7 @@ pub mod run_file;
 pub mod training;
 pub mod unit;
 
+pub use batch::{BatchRamp, BatchSizes, StepBatch};
 pub use check::check;
 pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use layout::{Segment, UnitLayout};
