@@ -86,7 +86,7 @@ pub fn promise(class: EqualityClass) -> &'static str {
             "sums over sequences are grouped differently: losses and weights agree within the bound of docs/numerics.md"
         }
         EqualityClass::OtherSums => {
-            "sums over hidden dims are split differently: losses and weights agree within the bound of docs/numerics.md"
+            "sums over hidden dims or tokens are split differently: losses and weights agree within the bound of docs/numerics.md"
         }
     }
 }

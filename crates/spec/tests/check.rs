@@ -39,6 +39,54 @@ fn tensor_parallelism_divides_heads_and_columns() {
 }
 
 #[test]
+fn tensor_parallelism_shares_out_tokens() {
+    let one_token = ["train.sequence_length=1", "model.num_heads=4", "run.ranks=4"];
+    let of_one_token = |key: &'static str| [&one_token[..], &["parallelism.dp=1", "parallelism.tp=4", key]].concat();
+    let said_of = |sharer: &str| {
+        format!(
+            "parallelism.tp = 4 does not divide parallelism.microbatch_size x train.sequence_length = 2 x 1 = 2 tokens, which {sharer} \
+             shares out; 1 or 2 would, or parallelism.microbatch_size = 4, 8 or 16"
+        )
+    };
+    assert_eq!(
+        said(&of_one_token("parallelism.sequence_parallel=true")),
+        said_of("parallelism.sequence_parallel = true")
+    );
+    let sharded = [of_one_token("parallelism.recompute=full"), vec!["parallelism.recompute_inputs=sharded"]].concat();
+    assert_eq!(said(&sharded), said_of("parallelism.recompute_inputs = \"sharded\""));
+    expect(&[(
+        &["parallelism.tp=3", "model.num_heads=6", "model.hidden=96", "parallelism.sequence_parallel=true"],
+        "parallelism.tp = 3 does not divide parallelism.microbatch_size x train.sequence_length = 2 x 128 = 256 tokens, \
+         which parallelism.sequence_parallel = true shares out; 1 or 2 would",
+    )]);
+}
+
+#[test]
+fn recomputation_is_said_once() {
+    expect(&[
+        (
+            &["parallelism.recompute=full", "parallelism.recompute_every=0"],
+            "parallelism.recompute_every = 0 is too few; at least 1 would do",
+        ),
+        (
+            &["parallelism.recompute=selective", "parallelism.recompute_every=2"],
+            "parallelism.recompute_every means nothing where parallelism.recompute = \"selective\"; \
+             write parallelism.recompute = \"full\", or leave it out",
+        ),
+        (
+            &["parallelism.recompute_inputs=sharded"],
+            "parallelism.recompute_inputs means nothing where parallelism.recompute = \"none\"; \
+             write parallelism.recompute = \"full\", or leave it out",
+        ),
+        (
+            &["parallelism.recompute=full", "parallelism.recompute_inputs=whole", "parallelism.sequence_parallel=true"],
+            "parallelism.recompute_inputs = \"whole\" is more than parallelism.sequence_parallel = true leaves a rank: its own tokens; \
+             \"sharded\" would do",
+        ),
+    ]);
+}
+
+#[test]
 fn pipeline_stages_hold_the_layers() {
     expect(&[
         (

@@ -1,7 +1,8 @@
 //! Run files: what is read, what is said about what cannot be read, and what is written back.
 
 use spec::{
-    Activation, NormKind, Pairing, Position, Recompute, RunConfig, ScheduleKind, ZeroStage, check, unique_parameters,
+    Activation, CheckpointInputs, Checkpoints, NormKind, Pairing, Position, Recompute, RunConfig, ScheduleKind,
+    SequenceParallel, ZeroStage, check, unique_parameters,
 };
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
@@ -52,6 +53,7 @@ init_std = 0.02
 dp = 2
 tp = 2
 pp = 2
+sequence_parallel = false
 zero = 1
 schedule = "1f1b"
 microbatch_size = 2
@@ -114,7 +116,9 @@ tp = 2
 pp = 2
 zero = 0
 schedule = "gpipe"
+sequence_parallel = true
 recompute = "full"
+recompute_every = 2
 stage_layers = [3, 2]
 microbatch_size = 1
 [train]
@@ -136,7 +140,10 @@ timeout_seconds = 2.5
     assert_eq!((config.model.dropout, config.model.attention_dropout), (0.1, 0.1));
     assert_eq!(config.parallelism.zero, ZeroStage::Off);
     assert_eq!(config.parallelism.schedule, ScheduleKind::GPipe);
-    assert_eq!(config.parallelism.recompute, Recompute::Full);
+    assert_eq!(config.parallelism.sequence_parallel, SequenceParallel::On);
+    // With sequence parallelism inputs are shared out from the start.
+    let checkpoints = Checkpoints { every: 2, inputs: CheckpointInputs::Sharded };
+    assert_eq!(config.parallelism.recompute, Recompute::Full(checkpoints));
     assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));

@@ -10,6 +10,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("use_distributed_optimizer", "parallelism.zero", "write 1"),
     ("recompute_granularity", "parallelism.recompute", ""),
     ("recompute_activations", "parallelism.recompute", ""),
+    ("recompute_num_layers", "parallelism.recompute_every", "every so many layers"),
+    ("distribute_saved_activations", "parallelism.recompute_inputs", "write \"sharded\""),
     ("pipeline_model_parallel_layout", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_first_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_last_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
