@@ -88,7 +88,22 @@ mod tests {
 
     #[test]
     fn values_come_back() {
-        for value in [0.0, 1.0, -1.0, 0.1, -0.1, 1e13, -3.5e12, 2f64.powi(-80), 2f64.powi(45) + 0.5, 1e-20, 7e14, -3e22, 1.1e30, -2f64.powi(99)] {
+        for value in [
+            0.0,
+            1.0,
+            -1.0,
+            0.1,
+            -0.1,
+            1e13,
+            -3.5e12,
+            2f64.powi(-80),
+            2f64.powi(45) + 0.5,
+            1e-20,
+            7e14,
+            -3e22,
+            1.1e30,
+            -2f64.powi(99),
+        ] {
             let error = (to_f64(&sum(&[value])) - value).abs();
             assert!(error <= 2f64.powi(-81) + value.abs() * f64::EPSILON, "{value}: {error:e}");
         }

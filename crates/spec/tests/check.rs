@@ -121,6 +121,17 @@ fn the_model_fits_together() {
             "model.vocabulary = 255 is less than the 256 tokens of data.tokenizer; at least 256 would do",
         ),
         (&["model.norm_epsilon=0"], "model.norm_epsilon = 0.0 does not keep a norm from dividing by 0; 1e-5 would"),
+        (&["model.head_dim=513"], "model.head_dim = 513 is wider than any kernel's heads; at most 512 would do"),
+        (
+            &["model.context=262145", "model.attention_dropout=0.1"],
+            "train.sequence_length = 262145 is more than model.attention_dropout tells apart; at most 262144 would do, or \
+             model.attention_dropout = 0",
+        ),
+        (
+            &["model.num_heads=65537", "model.head_dim=1", "model.attention_dropout=0.1", "parallelism.tp=1"],
+            "model.num_heads = 65537 is more than model.attention_dropout tells apart; at most 65536 would do, or \
+             model.attention_dropout = 0",
+        ),
         (
             &["model.init_std=0"],
             "model.init_std = 0.0 is no standard deviation that makes weights differ; 0.02 would do",
@@ -259,7 +270,7 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
 fn what_is_too_large_to_plan_is_refused() {
     expect(&[
         (
-            &["model.hidden=1048576", "model.num_layers=1024"],
+            &["model.hidden=1048576", "model.num_heads=2048", "model.num_layers=1024"],
             "[model] has 13510813245505536 parameters, more than 17592186044416; \
              a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
         ),

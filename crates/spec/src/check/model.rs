@@ -1,7 +1,7 @@
 //! Rules of `[model]`, and of the text that it reads.
 
 use super::{Rules, nearest_of};
-use crate::model::{ModelSpec, Position};
+use crate::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Position};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
 
@@ -21,6 +21,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         key_value_heads(model, rules);
         vocabulary(config, rules);
         widths(model, rules);
+        kernels(config, rules);
     }
     rotary(model, rules);
     numbers(model, rules);
@@ -70,6 +71,28 @@ fn widths(model: &ModelSpec, rules: &mut Rules) {
         let rule =
             format!("times model.num_heads = {} is {attention_width} columns, more than {MAX_WIDTH}", model.num_heads);
         rules.report(Problem::of_value("model.head_dim", model.head_dim, rule, ""));
+    }
+}
+
+/// What kernels have no room or no random numbers for.
+fn kernels(config: &RunConfig, rules: &mut Rules) {
+    let model = &config.model;
+    // A width that no model has is refused as such.
+    if (MAX_HEAD_DIM + 1..=MAX_WIDTH).contains(&model.head_dim) {
+        let remedy = format!("at most {MAX_HEAD_DIM} would do");
+        rules.report(Problem::of_value("model.head_dim", model.head_dim, "is wider than any kernel's heads", remedy));
+    }
+    if model.attention_dropout == 0.0 {
+        return;
+    }
+    let limits = [
+        ("train.sequence_length", config.train.sequence_length, MAX_DROPOUT_KEYS),
+        ("model.num_heads", model.num_heads, MAX_DROPOUT_HEADS),
+    ];
+    for (key, value, limit) in limits.into_iter().filter(|(_, value, limit)| value > limit) {
+        let rule = "is more than model.attention_dropout tells apart";
+        let remedy = format!("at most {limit} would do, or model.attention_dropout = 0");
+        rules.report(Problem::of_value(key, value, rule, remedy));
     }
 }
 
