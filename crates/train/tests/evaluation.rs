@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::runner::thread_engine;
 use prove::text::{Labels, ProofText};
-use spec::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
+use spec::{ModelSpec, Parallelism, SequenceParallel, TrainSpec, ZeroStage};
 use train::sink::{Assembly, TensorMap};
 use train::{Evaluation, EvaluationReport, Observer, Ports, Setup, StepReport, Wish, run, run_evaluation};
 
@@ -84,7 +84,8 @@ fn evaluated(parallelism: &Parallelism, weights: &TensorMap) -> EvaluationReport
 
 fn layouts() -> Vec<Parallelism> {
     let zero = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 1, 2, 2) };
-    vec![plain_layout(1, 1, 1, 1), plain_layout(1, 2, 2, 2), zero]
+    let shared = Parallelism { sequence_parallel: SequenceParallel::On, ..plain_layout(1, 2, 2, 2) };
+    vec![plain_layout(1, 1, 1, 1), plain_layout(1, 2, 2, 2), zero, shared]
 }
 
 #[test]
