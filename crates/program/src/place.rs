@@ -2,7 +2,7 @@
 
 use mesh::AxisSet;
 use spec::unit::{Tied, UnitKind};
-use spec::{Microbatch, ModelSpec, Parallelism, Recompute, Unit, ZeroStage};
+use spec::{Kept, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Unit, ZeroStage};
 
 use crate::{Purpose, Value};
 
@@ -136,12 +136,15 @@ impl Place {
         std::iter::once(Unit::Table).chain(Unit::computing(self.num_layers())).filter(|unit| self.holds(*unit))
     }
 
+    /// The units whose parameters the computing unit `by` reads, as far as they have any.
+    pub fn reads_parameters_of(&self, by: Unit) -> impl Iterator<Item = Unit> + '_ {
+        let kinds = by.reads_parameters_of(self.tied).iter();
+        kinds.map(move |kind| kind.of(by)).filter(|unit| self.has_parameters(*unit))
+    }
+
     /// The gradient accumulators of this rank as `(unit, by)`: one per use of each unit's parameters.
     pub fn accumulators(&self) -> impl Iterator<Item = (Unit, Unit)> + '_ {
-        self.computing_units().flat_map(|by| {
-            let kinds = by.reads_parameters_of(self.tied).iter();
-            kinds.map(move |kind| (kind.of(by), by)).filter(|(unit, _)| self.has_parameters(*unit))
-        })
+        self.computing_units().flat_map(|by| self.reads_parameters_of(by).map(move |unit| (unit, by)))
     }
 
     /// The accumulators that hold a finished gradient once the tied ones are summed, and that this rank counts in
@@ -156,6 +159,22 @@ impl Place {
             Unit::Table if self.computes(Unit::Embedding) => Value::Accumulator { unit, by: Unit::Embedding },
             Unit::Table => Value::Accumulator { unit, by: Unit::Head },
             Unit::Embedding | Unit::Layer(_) | Unit::Head => Value::Accumulator { unit, by: unit },
+        }
+    }
+
+    /// What computing units read as the parameters of `unit`, which are whole.
+    pub fn parameters(&self, unit: Unit) -> Value {
+        match self.zero.keeps(StateKind::Parameters) {
+            Kept::Whole => Value::Params(unit),
+            Kept::Shard => Value::Gathered(unit),
+        }
+    }
+
+    /// What `by` adds its gradient of `unit`'s parameters to, which is whole.
+    pub fn contribution(&self, unit: Unit, by: Unit) -> Value {
+        match self.zero.keeps(StateKind::Gradients) {
+            Kept::Whole => Value::Accumulator { unit, by },
+            Kept::Shard => Value::Unreduced { unit, by },
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use spec::{Microbatch, Unit};
 
-/// A piece of memory with a meaning. The first six live within a step; the others are state that outlives it.
+/// A piece of memory with a meaning. The first eight live within a step; the others are state that outlives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the fields are the words of `spec::unit`")]
 pub enum Value {
@@ -20,9 +20,13 @@ pub enum Value {
     SavedUntilWeight { unit: Unit, microbatch: Microbatch },
     /// Left by the backward pass of the input for that of the weights.
     Pending { unit: Unit, microbatch: Microbatch },
-    /// The unit's flat parameters.
+    /// The unit's flat parameters, whole for a while, where state holds a shard of them.
+    Gathered(Unit),
+    /// The gradient of `unit`'s parameters that `by` made since the last reduction, whole, where state holds a shard of the sum.
+    Unreduced { unit: Unit, by: Unit },
+    /// The unit's flat parameters: all of them, or this rank's shard.
     Params(Unit),
-    /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
+    /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length, or this rank's shard.
     /// Sums start from zero: the executor clears it, or lets the first contribution overwrite it.
     Accumulator { unit: Unit, by: Unit },
     /// Mean of gradients: all of it, or this rank's shard.
@@ -46,7 +50,9 @@ impl Value {
             | Value::OutputGrad { .. }
             | Value::SavedUntilInput { .. }
             | Value::SavedUntilWeight { .. }
-            | Value::Pending { .. } => false,
+            | Value::Pending { .. }
+            | Value::Gathered(_)
+            | Value::Unreduced { .. } => false,
             Value::Params(_)
             | Value::Accumulator { .. }
             | Value::FirstMoment(_)
@@ -57,7 +63,7 @@ impl Value {
         }
     }
 
-    /// The microbatch of a value that lives within a step.
+    /// The microbatch of a value that is about one.
     pub fn microbatch(self) -> Option<Microbatch> {
         match self {
             Value::Batch(microbatch)
@@ -66,7 +72,9 @@ impl Value {
             | Value::SavedUntilInput { microbatch, .. }
             | Value::SavedUntilWeight { microbatch, .. }
             | Value::Pending { microbatch, .. } => Some(microbatch),
-            Value::Params(_)
+            Value::Gathered(_)
+            | Value::Unreduced { .. }
+            | Value::Params(_)
             | Value::Accumulator { .. }
             | Value::FirstMoment(_)
             | Value::SecondMoment(_)
@@ -87,6 +95,9 @@ impl fmt::Display for Value {
             Value::SavedUntilInput { unit, .. } => write!(f, "saved until input of {unit}")?,
             Value::SavedUntilWeight { unit, .. } => write!(f, "saved until weight of {unit}")?,
             Value::Pending { unit, .. } => write!(f, "pending of {unit}")?,
+            Value::Gathered(unit) => write!(f, "gathered parameters of {unit}")?,
+            Value::Unreduced { unit, by } if unit == by => write!(f, "unreduced gradients of {unit}")?,
+            Value::Unreduced { unit, by } => write!(f, "unreduced gradients of {unit} made by {by}")?,
             Value::Params(unit) => write!(f, "parameters of {unit}")?,
             Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}")?,
             Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}")?,

@@ -16,14 +16,16 @@ pub mod problem;
 pub mod run_file;
 pub mod training;
 pub mod unit;
+pub mod zero;
 
 pub use check::check;
 pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
-pub use parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+pub use parallelism::{Parallelism, Recompute, ScheduleKind};
 pub use params::{AppliedTo, Init, ParamSpec, Sharding, gradient_axes, params, unique_parameters};
 pub use problem::{Place, Problem};
 pub use run_file::{RunConfig, known_keys};
 pub use training::{LearningRateSchedule, TrainSpec};
 pub use unit::{Microbatch, Stage, Unit};
+pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};

@@ -7,7 +7,7 @@ use program::schedule::{CellTimes, Timeline};
 use program::{Purpose, Schedule};
 use spec::{Recompute, ScheduleKind};
 
-use crate::setup::Setup;
+use crate::setup::{Setup, ZERO_3};
 
 /// Compares `text` with a golden file, or writes the file where the environment asks for it.
 fn check(file: &str, text: &str) {
@@ -49,6 +49,7 @@ fn programs_are_as_printed() {
     let setups = [
         ("train.txt", small.clone()),
         ("train_recompute_one_rank.txt", Setup { pp: 1, num_layers: 1, recompute: Recompute::Full, ..small.clone() }),
+        ("train_zero_3.txt", Setup { zero: ZERO_3, ..small.clone() }),
         ("evaluate.txt", Setup { purpose: Purpose::Evaluate, ..small.clone() }),
         ("generate.txt", Setup { purpose: Purpose::Generate, num_microbatches: 1, tied: false, ..small }),
     ];

@@ -3,7 +3,7 @@
 //! parameters equal those of a plain loop, no value was missing, stale, counted twice, or overwritten too early.
 
 use program::{Extent, Instr, MemoryPlan, Program, Purpose, Value};
-use spec::{Microbatch, Unit};
+use spec::{GradientReduction, Microbatch, Unit};
 
 use crate::reference::{
     BATCH, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT, STEPPED,
@@ -60,7 +60,7 @@ impl Rank<'_> {
         let mut fault = None;
         let read = parameters(unit, place.tied, |unit| match place.has_parameters(unit) {
             false => initial(unit),
-            true => self.get(Value::Params(unit)).unwrap_or_else(|error| {
+            true => self.get(place.parameters(unit)).unwrap_or_else(|error| {
                 fault = Some(error);
                 0
             }),
@@ -72,7 +72,12 @@ impl Rank<'_> {
         let place = &self.program.place;
         let units = uses(by, place.tied).into_iter().filter(|unit| place.has_parameters(*unit));
         for unit in units.collect::<Vec<_>>() {
-            self.add(Value::Accumulator { unit, by }, contribution(unit, made_of))?;
+            let (value, made) = (self.program.place.contribution(unit, by), contribution(unit, made_of));
+            // What does not live between reductions begins with its first contribution.
+            match self.plan.lives().iter().any(|life| (life.value, life.start) == (value, self.next)) {
+                true => self.set(value, made)?,
+                false => self.add(value, made)?,
+            }
         }
         Ok(())
     }
@@ -235,16 +240,19 @@ impl World<'_> {
             Instr::RecvAct { unit, microbatch } => return self.receive(at, Value::Output { unit, microbatch }),
             Instr::RecvGrad { unit, microbatch } => return self.receive(at, Value::OutputGrad { unit, microbatch }),
             Instr::ReduceGrads { unit, by } => {
-                let value = Value::Accumulator { unit, by };
-                let sum = rank.get(value)?;
-                rank.set(value, hash(&[REDUCED, sum]))?;
+                let reduced = hash(&[REDUCED, rank.get(place.contribution(unit, by))?]);
+                let sum = Value::Accumulator { unit, by };
+                match place.zero.reduction() {
+                    GradientReduction::Step => rank.set(sum, reduced)?,
+                    GradientReduction::Microbatch => rank.add(sum, reduced)?,
+                }
             }
             Instr::SumTied => return self.sum_tied(),
             Instr::GradNorm => return self.norm(),
             Instr::OptimizerStep { unit } => rank.optimizer_step(unit)?,
             Instr::GatherParams { unit } => {
                 let shard = rank.get(Value::Params(unit))?;
-                rank.set(Value::Params(unit), hash(&[GATHERED, shard]))?;
+                rank.set(place.parameters(unit), hash(&[GATHERED, shard]))?;
             }
             Instr::FreeParams { .. } | Instr::Save { .. } => {}
         }

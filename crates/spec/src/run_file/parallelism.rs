@@ -2,10 +2,10 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+use super::zero;
+use crate::parallelism::{Parallelism, Recompute, ScheduleKind};
 use crate::problem::Problem;
 
-const ZERO_STAGES: &Choices<ZeroStage> = &[("0", ZeroStage::Off), ("1", ZeroStage::One)];
 const SCHEDULES: &Choices<ScheduleKind> =
     &[("gpipe", ScheduleKind::GPipe), ("1f1b", ScheduleKind::OneForwardOneBackward)];
 const RECOMPUTES: &Choices<Recompute> = &[("none", Recompute::None), ("full", Recompute::Full)];
@@ -20,7 +20,8 @@ pub fn read(reader: &mut Reader, ranks: Option<usize>) -> Parallelism {
         dp,
         tp,
         pp,
-        zero: reader.choice("parallelism.zero", ZERO_STAGES, ZeroStage::One),
+        zero: zero::read(reader),
+        shard_group: zero::read_shard_group(reader),
         schedule: reader.choice("parallelism.schedule", SCHEDULES, ScheduleKind::OneForwardOneBackward),
         microbatch_size: reader.count("parallelism.microbatch_size", 2),
         recompute: reader.choice("parallelism.recompute", RECOMPUTES, Recompute::None),
@@ -64,7 +65,7 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     writer.count("dp", parallelism.dp);
     writer.count("tp", parallelism.tp);
     writer.count("pp", parallelism.pp);
-    writer.bare("zero", name_of(ZERO_STAGES, parallelism.zero));
+    zero::write(parallelism, writer);
     writer.text("schedule", name_of(SCHEDULES, parallelism.schedule));
     writer.count("microbatch_size", parallelism.microbatch_size);
     writer.text("recompute", name_of(RECOMPUTES, parallelism.recompute));
