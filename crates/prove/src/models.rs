@@ -94,6 +94,7 @@ pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> 
         tp,
         pp,
         zero: ZeroStage::Off,
+        shard_group: None,
         schedule: ScheduleKind::OneForwardOneBackward,
         microbatch_size,
         recompute: Recompute::None,

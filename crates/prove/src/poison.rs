@@ -49,6 +49,8 @@ fn last(life: &PlannedLife) -> usize {
         | Category::Parameters
         | Category::Gradients
         | Category::Optimizer
+        | Category::Gathered
+        | Category::Unreduced
         | Category::Cache
         | Category::Constants
         | Category::Scratch

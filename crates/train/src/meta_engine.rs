@@ -28,6 +28,7 @@ struct MetaRank {
 struct MetaGroups {
     tensor: Arc<MetaCommunicator>,
     data: Arc<MetaCommunicator>,
+    replicas: Arc<MetaCommunicator>,
     pipeline: Arc<MetaCommunicator>,
     tied: Arc<MetaCommunicator>,
     world: Arc<MetaCommunicator>,
@@ -40,15 +41,16 @@ impl MetaGroups {
         let stages = mesh.group(rank, Axis::Pp);
         MetaGroups {
             tensor: along(AxisSet::of(Axis::Tp)),
-            data: along(AxisSet::DATA),
+            data: along(AxisSet::of(Axis::DpInner)),
+            replicas: along(AxisSet::of(Axis::DpOuter)),
             tied: open(stages.ends().unwrap_or_else(|| stages.alone())),
             pipeline: open(stages),
             world: along(AxisSet::ALL),
         }
     }
 
-    fn each(&self) -> [&Arc<MetaCommunicator>; 5] {
-        [&self.tensor, &self.data, &self.pipeline, &self.tied, &self.world]
+    fn each(&self) -> [&Arc<MetaCommunicator>; 6] {
+        [&self.tensor, &self.data, &self.replicas, &self.pipeline, &self.tied, &self.world]
     }
 }
 
@@ -96,6 +98,7 @@ impl Engine for MetaEngine {
             groups: Groups {
                 tensor: Box::new(Arc::clone(&groups.tensor)),
                 data: Box::new(Arc::clone(&groups.data)),
+                replicas: Box::new(Arc::clone(&groups.replicas)),
                 pipeline: Box::new(Arc::clone(&groups.pipeline)),
                 tied: Box::new(Arc::clone(&groups.tied)),
                 world: Box::new(Arc::clone(&groups.world)),

@@ -21,8 +21,8 @@ pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
         // Moments are stored for the updated elements only, so they are counted from the first of those.
         let stored = elements.start - state.updated.start..elements.end - state.updated.start;
         let op = Op::AdamW {
-            param: state.params.elements(elements.clone()),
-            grad: gradient.elements(elements),
+            param: state.params.part(elements.clone()),
+            grad: gradient.part(elements),
             first_moment: first.elements(stored.clone()),
             second_moment: second.elements(stored),
             coefficient: rank.constants.coefficient,

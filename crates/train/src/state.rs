@@ -3,7 +3,28 @@
 use std::ops::Range;
 
 use device::Tensor;
-use spec::{Unit, UnitLayout, ZeroStage};
+use spec::{Kept, Parallelism, StateKind, Unit, UnitLayout};
+
+/// Elements of a unit's flat buffer, and where they lie.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Which ones: all, or a shard.
+    pub elements: Range<usize>,
+    /// `[1, elements.len()]`
+    pub tensor: Tensor,
+}
+
+impl Held {
+    /// The place of `elements` of the flat buffer.
+    ///
+    /// # Panics
+    /// When they are not held here.
+    pub fn part(&self, elements: Range<usize>) -> Tensor {
+        let Range { start, end } = self.elements;
+        assert!(start <= elements.start && elements.end <= end, "{elements:?} of {:?}", self.elements);
+        self.tensor.elements(elements.start - start..elements.end - start)
+    }
+}
 
 /// Parameters, gradients and optimizer state of one unit: places in the arena.
 #[derive(Clone, Debug)]
@@ -12,10 +33,11 @@ pub struct UnitState {
     pub unit: Unit,
     /// Its flat buffer.
     pub layout: UnitLayout,
-    /// `[1, padded_len]`
-    pub params: Tensor,
-    /// One gradient buffer `[1, padded_len]` per computing unit that contributes: two for a tied table whose uses share a rank.
-    pub accumulators: Vec<(Unit, Tensor)>,
+    /// All parameters, or this rank's shard.
+    pub params: Held,
+    /// One sum of gradients, all of it or this rank's shard, per computing unit that contributes: two for a tied table whose
+    /// uses share a rank.
+    pub accumulators: Vec<(Unit, Held)>,
     /// First and second moments `[1, updated.len()]`; absent when nothing is trained.
     pub moments: Option<(Tensor, Tensor)>,
     /// Elements that this rank updates: its shard under ZeRO, all otherwise.
@@ -25,14 +47,14 @@ pub struct UnitState {
 }
 
 impl UnitState {
-    /// The gradient buffer that `by` accumulates into.
-    pub fn accumulator(&self, by: Unit) -> Option<Tensor> {
-        self.accumulators.iter().find(|(user, _)| *user == by).map(|(_, tensor)| *tensor)
+    /// The sum of the gradients that `by` made.
+    pub fn accumulator(&self, by: Unit) -> Option<&Held> {
+        self.accumulators.iter().find(|(user, _)| *user == by).map(|(_, held)| held)
     }
 
-    /// The buffer that holds the whole gradient after reduction (after the tied sum, for a table).
-    pub fn gradient(&self) -> Option<Tensor> {
-        self.accumulators.first().map(|(_, tensor)| *tensor)
+    /// What holds the gradient after reduction (after the tied sum, for a table).
+    pub fn gradient(&self) -> Option<&Held> {
+        self.accumulators.first().map(|(_, held)| held)
     }
 
     /// Splits `range` of the flat buffer at the end of decay and at the end of parameters: (elements, decayed?).
@@ -55,10 +77,46 @@ pub enum Decay {
     No,
 }
 
-/// Elements that data-parallel position `position` updates.
-pub fn updated_elements(layout: &UnitLayout, zero: ZeroStage, position: usize) -> Range<usize> {
-    match zero {
-        ZeroStage::Off => 0..layout.padded_len(),
-        ZeroStage::One => layout.shard(position),
+/// A rank's place among its replicas, and what of each unit it therefore keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharding {
+    zero: spec::ZeroStage,
+    group_size: usize,
+    num_groups: usize,
+    /// Position in the sharding group.
+    position: usize,
+    /// Which group.
+    group: usize,
+}
+
+impl Sharding {
+    /// Of replica `replica`; sharding groups are neighbours along dp.
+    pub fn new(parallelism: &Parallelism, replica: usize) -> Sharding {
+        let group_size = parallelism.shard_group();
+        Sharding {
+            zero: parallelism.zero,
+            group_size,
+            num_groups: parallelism.dp / group_size,
+            position: replica % group_size,
+            group: replica / group_size,
+        }
+    }
+
+    /// The elements that are kept of a state between its uses.
+    pub fn kept(&self, layout: &UnitLayout, state: StateKind) -> Range<usize> {
+        match self.zero.keeps(state) {
+            Kept::Whole => 0..layout.padded_len(),
+            Kept::Shard => self.shard(layout),
+        }
+    }
+
+    /// The shard of this rank, which is that of its position in every sharding group.
+    pub fn shard(&self, layout: &UnitLayout) -> Range<usize> {
+        layout.part(self.group_size, self.position)
+    }
+
+    /// The slice of its shard for which this rank answers: groups hold the same shards, so each answers for a part of them.
+    pub fn owned(&self, layout: &UnitLayout) -> Range<usize> {
+        layout.shard(self.position * self.num_groups + self.group)
     }
 }

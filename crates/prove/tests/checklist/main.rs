@@ -17,7 +17,7 @@ mod norm_order;
 mod ownership;
 mod per_head_norms;
 mod replicas;
-mod sharded_optimizer;
+mod sharded_state;
 mod tied_table;
 mod token_counts;
 mod uninitialised_memory;

@@ -17,8 +17,7 @@ enum Stage {
 const STAGES: &Choices<Stage> = &[("0", Stage::Off), ("1", Stage::One), ("2", Stage::Two), ("3", Stage::Three)];
 const REDUCTIONS: &Choices<GradientReduction> =
     &[("step", GradientReduction::Step), ("microbatch", GradientReduction::Microbatch)];
-const RESHARDS: &Choices<Reshard> =
-    &[("after-use", Reshard::AfterUse), ("after-backward", Reshard::AfterBackward)];
+const RESHARDS: &Choices<Reshard> = &[("after-use", Reshard::AfterUse), ("after-backward", Reshard::AfterBackward)];
 
 /// Keys that some stages lack, each with the stages that have it as the remedy names them.
 const KEYS_OF_STAGES: [(&str, &[Stage], &str); 4] = [
