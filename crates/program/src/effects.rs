@@ -210,10 +210,10 @@ fn in_place(value: Value, partner: Partner) -> Effects {
     }
 }
 
-/// In place, or out of what was made since the last reduction into the sum of which this rank holds a shard.
+/// In place, or out of what was made since the last reduction into this rank's shard of the sum.
 fn reduce_grads(place: &Place, unit: Unit, by: Unit) -> Effects {
     let partner = Partner::Peers(place.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE));
-    let (sum, made) = (Value::Accumulator { unit, by }, Values::of([place.contribution(unit, by)]));
+    let (sum, made) = (place.sum(unit, by), Values::of([place.contribution(unit, by)]));
     let (assigns, accumulates) = match (place.zero.keeps(StateKind::Gradients), place.zero.reduction()) {
         (Kept::Whole, _) => return in_place(sum, partner),
         (Kept::Shard, GradientReduction::Step) => (Values::of([sum]), Values::NONE),
@@ -230,11 +230,8 @@ fn sum_tied(place: &Place) -> Effects {
             in_place(place.gradient(unit), Partner::Ends { embedding, head })
         }
         _ => {
-            let sum = Value::Accumulator { unit, by: input };
-            Effects {
-                reads: Values::of([sum, Value::Accumulator { unit, by: output }]),
-                ..in_place(sum, Partner::Nobody)
-            }
+            let sum = place.sum(unit, input);
+            Effects { reads: Values::of([sum, place.sum(unit, output)]), ..in_place(sum, Partner::Nobody) }
         }
     }
 }

@@ -42,8 +42,8 @@ pub enum Instr {
     GatherParams { unit: Unit },
     /// Gives up parameters that were gathered for a while.
     FreeParams { unit: Unit },
-    /// Sums the gradient of `unit`'s parameters that `by` accumulated, over the axes that each parameter needs; where state
-    /// holds a shard, adds this rank's shard of the sum to it.
+    /// Sums the gradient of `unit`'s parameters that `by` accumulated, over the axes that each parameter needs; where ranks
+    /// keep shards, into this rank's.
     ReduceGrads { unit: Unit, by: Unit },
     /// Adds the two reduced gradients of a tied table, the embedding's first: between two ranks, or in place where one rank has both.
     SumTied,

@@ -80,13 +80,14 @@ impl Walk<'_> {
         if effects.reads_gradients == Gradients::All {
             let place = &self.program.place;
             for (unit, by) in place.norm_accumulators() {
-                self.read(index, Value::Accumulator { unit, by });
+                self.read(index, place.sum(unit, by));
             }
         }
         for value in effects.accumulates.iter() {
             self.accumulate(index, value);
         }
-        for value in effects.assigns.iter() {
+        // What is read and assigned is updated in place.
+        for value in effects.assigns.iter().filter(|value| !effects.reads.as_slice().contains(value)) {
             self.assign(index, value);
         }
         for value in effects.frees.iter() {
@@ -135,14 +136,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Batches end with their last reader, logits with the caller; anything else was forgotten.
+    /// Batches end with their last reader, logits and sums of gradients with the caller; anything else was forgotten.
     fn finish(&mut self) {
         let mut left: Vec<(Value, (usize, usize))> = self.alive.drain().collect();
         left.sort_unstable();
         for (value, (birth, last_use)) in left {
             let end = match value {
                 Value::Batch(_) => End::After(last_use),
-                Value::Output { unit: spec::Unit::Head, .. } => End::Caller,
+                Value::Output { unit: spec::Unit::Head, .. } | Value::Reduced { .. } => End::Caller,
                 Value::Output { .. }
                 | Value::OutputGrad { .. }
                 | Value::SavedUntilInput { .. }

@@ -41,7 +41,7 @@ pub struct PlannedLife {
 pub enum Category {
     /// Parameters.
     Parameters,
-    /// Gradient accumulators.
+    /// Sums of gradients.
     Gradients,
     /// Moments of the optimizer.
     Optimizer,
@@ -156,6 +156,7 @@ fn planned(graph: &StepGraph, sizes: &Sizes, rank: usize, life: Life) -> Planned
         (Value::Batch(_), _) => Category::Batches,
         (Value::Gathered(_), _) => Category::Gathered,
         (Value::Unreduced { .. }, _) => Category::Unreduced,
+        (Value::Reduced { .. }, _) => Category::Gradients,
         (_, true) => Category::Transfers,
         (_, false) => Category::Activations,
     };
@@ -250,7 +251,7 @@ fn end_of(extent: Extent) -> usize {
 fn state_category(value: Value) -> Category {
     match value {
         Value::Params(_) => Category::Parameters,
-        Value::Accumulator { .. } => Category::Gradients,
+        Value::Accumulator { .. } | Value::Reduced { .. } => Category::Gradients,
         Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
         Value::Cache(_) => Category::Cache,
         Value::Constants

@@ -153,12 +153,12 @@ impl Place {
         self.accumulators().filter(|&(unit, by)| unit != Unit::Table || by == Unit::Embedding)
     }
 
-    /// The accumulator from which this rank's optimizer reads the gradient of `unit`.
+    /// From where this rank's optimizer reads the gradient of `unit`.
     pub fn gradient(&self, unit: Unit) -> Value {
         match unit {
-            Unit::Table if self.computes(Unit::Embedding) => Value::Accumulator { unit, by: Unit::Embedding },
-            Unit::Table => Value::Accumulator { unit, by: Unit::Head },
-            Unit::Embedding | Unit::Layer(_) | Unit::Head => Value::Accumulator { unit, by: unit },
+            Unit::Table if self.computes(Unit::Embedding) => self.sum(unit, Unit::Embedding),
+            Unit::Table => self.sum(unit, Unit::Head),
+            Unit::Embedding | Unit::Layer(_) | Unit::Head => self.sum(unit, unit),
         }
     }
 
@@ -175,6 +175,14 @@ impl Place {
         match self.zero.keeps(StateKind::Gradients) {
             Kept::Whole => Value::Accumulator { unit, by },
             Kept::Shard => Value::Unreduced { unit, by },
+        }
+    }
+
+    /// What holds the sum of the gradients of `unit`'s parameters that `by` made, once it is reduced: all of it, or a shard.
+    pub fn sum(&self, unit: Unit, by: Unit) -> Value {
+        match self.zero.keeps(StateKind::Gradients) {
+            Kept::Whole => Value::Accumulator { unit, by },
+            Kept::Shard => Value::Reduced { unit, by },
         }
     }
 
@@ -197,7 +205,8 @@ impl Place {
             State::Inference => {}
             State::Generation { .. } => list.extend(self.layers().map(Value::Cache)),
             State::Training => {
-                list.extend(self.accumulators().map(|(unit, by)| Value::Accumulator { unit, by }));
+                let sums = self.accumulators().map(|(unit, by)| self.sum(unit, by));
+                list.extend(sums.filter(|sum| sum.is_state()));
                 list.extend(self.parameter_units().map(Value::FirstMoment));
                 list.extend(self.parameter_units().map(Value::SecondMoment));
             }

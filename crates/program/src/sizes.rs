@@ -32,7 +32,7 @@ pub struct StateBytes {
     pub whole: usize,
     /// Parameters: all of them or a data-parallel shard.
     pub params: usize,
-    /// One gradient accumulator: all of it or a data-parallel shard.
+    /// One sum of gradients: all of it or a data-parallel shard.
     pub accumulator: usize,
     /// One moment of the optimizer: all of it or a data-parallel shard.
     pub moment: usize,
@@ -93,7 +93,7 @@ impl Sizes {
             Value::Pending { unit, .. } => self.footprint(unit).pending_bytes,
             Value::Gathered(unit) | Value::Unreduced { unit, .. } => self.state_bytes(unit).whole,
             Value::Params(unit) => self.state_bytes(unit).params,
-            Value::Accumulator { unit, .. } => self.state_bytes(unit).accumulator,
+            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } => self.state_bytes(unit).accumulator,
             Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } => cache_bytes,

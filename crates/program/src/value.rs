@@ -4,7 +4,7 @@ use std::fmt;
 
 use spec::{Microbatch, Unit};
 
-/// A piece of memory with a meaning. The first eight live within a step; the others are state that outlives it.
+/// A piece of memory with a meaning. The first nine live within a step; the others are state that outlives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the fields are the words of `spec::unit`")]
 pub enum Value {
@@ -22,11 +22,13 @@ pub enum Value {
     Pending { unit: Unit, microbatch: Microbatch },
     /// The unit's flat parameters, whole for a while, where state holds a shard of them.
     Gathered(Unit),
-    /// The gradient of `unit`'s parameters that `by` made since the last reduction, whole, where state holds a shard of the sum.
+    /// The gradient of `unit`'s parameters that `by` made since the last reduction, whole, where ranks keep shards of the sum.
     Unreduced { unit: Unit, by: Unit },
+    /// This rank's shard of the sum of what `by` made, over ranks and microbatches. It lives from the first reduction to the end.
+    Reduced { unit: Unit, by: Unit },
     /// The unit's flat parameters: all of them, or this rank's shard.
     Params(Unit),
-    /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length, or this rank's shard.
+    /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
     /// Sums start from zero: the executor clears it, or lets the first contribution overwrite it.
     Accumulator { unit: Unit, by: Unit },
     /// Mean of gradients: all of it, or this rank's shard.
@@ -52,7 +54,8 @@ impl Value {
             | Value::SavedUntilWeight { .. }
             | Value::Pending { .. }
             | Value::Gathered(_)
-            | Value::Unreduced { .. } => false,
+            | Value::Unreduced { .. }
+            | Value::Reduced { .. } => false,
             Value::Params(_)
             | Value::Accumulator { .. }
             | Value::FirstMoment(_)
@@ -74,6 +77,7 @@ impl Value {
             | Value::Pending { microbatch, .. } => Some(microbatch),
             Value::Gathered(_)
             | Value::Unreduced { .. }
+            | Value::Reduced { .. }
             | Value::Params(_)
             | Value::Accumulator { .. }
             | Value::FirstMoment(_)
@@ -98,6 +102,8 @@ impl fmt::Display for Value {
             Value::Gathered(unit) => write!(f, "gathered parameters of {unit}")?,
             Value::Unreduced { unit, by } if unit == by => write!(f, "unreduced gradients of {unit}")?,
             Value::Unreduced { unit, by } => write!(f, "unreduced gradients of {unit} made by {by}")?,
+            Value::Reduced { unit, by } if unit == by => write!(f, "reduced gradients of {unit}")?,
+            Value::Reduced { unit, by } => write!(f, "reduced gradients of {unit} made by {by}")?,
             Value::Params(unit) => write!(f, "parameters of {unit}")?,
             Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}")?,
             Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}")?,

@@ -25,8 +25,8 @@ pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(),
 /// The device's.
 pub fn gradients(rank: &Rank<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) -> Result<(), DeviceError> {
     for state in rank.units.values() {
-        if let Some(gradient) = state.gradient() {
-            deliver(rank, state, gradient, outcome.gradient_factor as f32, sink)?;
+        if let Some(gradient) = rank.gradient(state.unit) {
+            deliver(rank, state, &gradient, outcome.gradient_factor as f32, sink)?;
         }
     }
     Ok(())

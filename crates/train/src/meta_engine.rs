@@ -57,7 +57,7 @@ impl MetaGroups {
 /// What one rank was asked since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankRecord {
-    /// Operations, and the arena that they need.
+    /// Operations, and the arena that they and the groups' calls need.
     pub operations: Record,
     /// What left the rank, by operation.
     pub sent: BTreeMap<Operation, Traffic>,
@@ -85,7 +85,10 @@ impl MetaEngine {
             let sum = sent.entry(operation).or_default();
             *sum = *sum + traffic;
         }
-        RankRecord { operations: device.take_record(), sent }
+        let mut operations = device.take_record();
+        let of_groups = groups.each().into_iter().map(|group| group.take_peak_bytes());
+        operations.peak_bytes = of_groups.fold(operations.peak_bytes, usize::max);
+        RankRecord { operations, sent }
     }
 }
 

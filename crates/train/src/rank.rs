@@ -190,6 +190,21 @@ impl<'a> Rank<'a> {
         Write::Assign
     }
 
+    /// The sum of the gradients of `unit`'s parameters that `by` made, all of it or this rank's shard, while the instruction runs.
+    ///
+    /// # Panics
+    /// It is not there: a fault of the program, which the verifier excludes.
+    pub fn gradient_sum(&self, unit: Unit, by: Unit) -> Held {
+        let elements = self.units[&unit].summed.clone();
+        let value = self.program.place.sum(unit, by);
+        Held { tensor: memory::floats_at(self.plan, value, self.at, elements.len()), elements }
+    }
+
+    /// The gradient of `unit` after reduction (after the tied sum, for a table), where the run trains.
+    pub fn gradient(&self, unit: Unit) -> Option<Held> {
+        self.units[&unit].makers.first().map(|by| self.gradient_sum(unit, *by))
+    }
+
     /// What the embedding reads, or adds to, in the instruction that runs.
     pub fn embedding(&self, side: Side) -> &EmbeddingParams {
         self.bindings.embedding(offsets(self.program, self.plan, Unit::Embedding, side, self.at))
@@ -229,14 +244,12 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, sharding: Shar
             Held { tensor: memory::state_floats(plan, value, elements.len()), elements }
         };
         let moment = |value| held(value, StateKind::Optimizer).tensor;
-        let accumulators = place
-            .accumulators()
-            .filter(|&(of, _)| of == unit && is_trained(setup))
-            .map(|(_, by)| (by, held(Value::Accumulator { unit, by }, StateKind::Gradients)));
+        let makers = place.accumulators().filter(|&(of, _)| of == unit && is_trained(setup)).map(|(_, by)| by);
         let state = UnitState {
             unit,
             params: held(Value::Params(unit), StateKind::Parameters),
-            accumulators: accumulators.collect(),
+            makers: makers.collect(),
+            summed: sharding.kept(&layout, StateKind::Gradients),
             moments: is_trained(setup).then(|| (moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
             owned: sharding.owned(&layout),
             updated: sharding.kept(&layout, StateKind::Optimizer),

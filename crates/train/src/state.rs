@@ -35,9 +35,11 @@ pub struct UnitState {
     pub layout: UnitLayout,
     /// All parameters, or this rank's shard.
     pub params: Held,
-    /// One sum of gradients, all of it or this rank's shard, per computing unit that contributes: two for a tied table whose
-    /// uses share a rank.
-    pub accumulators: Vec<(Unit, Held)>,
+    /// The computing units of this rank that contribute gradients, each to a sum of its own: two for a tied table whose uses
+    /// share a rank. None when nothing is trained.
+    pub makers: Vec<Unit>,
+    /// Elements of the sums of gradients: all, or this rank's shard.
+    pub summed: Range<usize>,
     /// First and second moments `[1, updated.len()]`; absent when nothing is trained.
     pub moments: Option<(Tensor, Tensor)>,
     /// Elements that this rank updates: its shard under ZeRO, all otherwise.
@@ -47,16 +49,6 @@ pub struct UnitState {
 }
 
 impl UnitState {
-    /// The sum of the gradients that `by` made.
-    pub fn accumulator(&self, by: Unit) -> Option<&Held> {
-        self.accumulators.iter().find(|(user, _)| *user == by).map(|(_, held)| held)
-    }
-
-    /// What holds the gradient after reduction (after the tied sum, for a table).
-    pub fn gradient(&self) -> Option<&Held> {
-        self.accumulators.first().map(|(_, held)| held)
-    }
-
     /// Splits `range` of the flat buffer at the end of decay and at the end of parameters: (elements, decayed?).
     pub fn decay_ranges(&self, range: &Range<usize>) -> [(Range<usize>, Decay); 2] {
         let decayed = self.layout.decayed_len;

@@ -73,13 +73,17 @@ impl Rank<'_> {
         let units = uses(by, place.tied).into_iter().filter(|unit| place.has_parameters(*unit));
         for unit in units.collect::<Vec<_>>() {
             let (value, made) = (self.program.place.contribution(unit, by), contribution(unit, made_of));
-            // What does not live between reductions begins with its first contribution.
-            match self.plan.lives().iter().any(|life| (life.value, life.start) == (value, self.next)) {
-                true => self.set(value, made)?,
-                false => self.add(value, made)?,
-            }
+            self.add_or_begin(value, made)?;
         }
         Ok(())
+    }
+
+    /// A sum that is no state begins with what is first added to it.
+    fn add_or_begin(&mut self, value: Value, content: u64) -> Result<(), Fault> {
+        match self.plan.lives().iter().any(|life| (life.value, life.start) == (value, self.next)) {
+            true => self.set(value, content),
+            false => self.add(value, content),
+        }
     }
 
     /// Fills scratch, so that whoever keeps something there loses it.
@@ -168,7 +172,7 @@ impl Rank<'_> {
             Unit::Table => Unit::Embedding,
             _ => unit,
         };
-        let gradient = self.get(Value::Accumulator { unit, by })?;
+        let gradient = self.get(place.sum(unit, by))?;
         let content = hash(&[STEPPED, self.get(Value::Params(unit))?, gradient, self.get(Value::Sums)?]);
         self.set(Value::Params(unit), content)
     }
@@ -241,10 +245,10 @@ impl World<'_> {
             Instr::RecvGrad { unit, microbatch } => return self.receive(at, Value::OutputGrad { unit, microbatch }),
             Instr::ReduceGrads { unit, by } => {
                 let reduced = hash(&[REDUCED, rank.get(place.contribution(unit, by))?]);
-                let sum = Value::Accumulator { unit, by };
+                let sum = place.sum(unit, by);
                 match place.zero.reduction() {
                     GradientReduction::Step => rank.set(sum, reduced)?,
-                    GradientReduction::Microbatch => rank.add(sum, reduced)?,
+                    GradientReduction::Microbatch => rank.add_or_begin(sum, reduced)?,
                 }
             }
             Instr::SumTied => return self.sum_tied(),
@@ -288,7 +292,8 @@ impl World<'_> {
         if !self.all_at(&[input, output], Instr::SumTied) {
             return Ok(false);
         }
-        let accumulator = |by| Value::Accumulator { unit: Unit::Table, by };
+        let place = self.ranks[0].program.place.clone();
+        let accumulator = |by| place.sum(Unit::Table, by);
         let of_input = self.ranks[input].get(accumulator(Unit::Embedding))?;
         let sum = of_input.wrapping_add(self.ranks[output].get(accumulator(Unit::Head))?);
         self.ranks[input].set(accumulator(Unit::Embedding), sum)?;
@@ -315,7 +320,7 @@ impl World<'_> {
             for unit in Unit::computing(place.num_layers()).chain([Unit::Table]) {
                 let by = if unit == Unit::Table { Unit::Embedding } else { unit };
                 if place.computes(by) && place.has_parameters(unit) {
-                    let gradient = rank.get(Value::Accumulator { unit, by })?;
+                    let gradient = rank.get(place.sum(unit, by))?;
                     sum = sum.wrapping_add(hash(&[name(unit), gradient]));
                 }
             }
