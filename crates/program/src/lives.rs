@@ -148,6 +148,9 @@ impl Walk<'_> {
                 | Value::OutputGrad { .. }
                 | Value::SavedUntilInput { .. }
                 | Value::SavedUntilWeight { .. }
+                | Value::CoreUntilInput { .. }
+                | Value::CoreUntilWeight { .. }
+                | Value::Checkpoint { .. }
                 | Value::Pending { .. }
                 | Value::Gathered(_)
                 | Value::Unreduced { .. }

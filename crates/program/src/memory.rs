@@ -261,6 +261,9 @@ fn state_category(value: Value) -> Category {
         | Value::OutputGrad { .. }
         | Value::SavedUntilInput { .. }
         | Value::SavedUntilWeight { .. }
+        | Value::CoreUntilInput { .. }
+        | Value::CoreUntilWeight { .. }
+        | Value::Checkpoint { .. }
         | Value::Pending { .. }
         | Value::Gathered(_)
         | Value::Unreduced { .. } => Category::Constants,

@@ -4,8 +4,8 @@ use std::fmt;
 
 use spec::unit::Tied;
 use spec::{
-    Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard, RunConfig, ScheduleKind,
-    ZeroStage, check,
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard,
+    RunConfig, ScheduleKind, SequenceParallel, ZeroStage, check,
 };
 
 use crate::class::gradient_order;
@@ -204,13 +204,14 @@ impl Manner {
     /// The plainest: nothing sharded, nothing recomputed, all forwards first.
     pub const PLAIN: Manner = Manner { form: Form::WHOLE, schedule: ScheduleKind::GPipe, recompute: Recompute::None };
 
-    /// Schedules with and without recomputation: all four pairs.
+    /// Every second layer is computed again, from an input that tensor-parallel ranks share out.
+    const SOME_SHARDED: Recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
+
+    /// Schedules with every form of recomputation: all eight pairs.
     pub fn passes() -> Vec<(ScheduleKind, Recompute)> {
+        let recomputes = [Recompute::None, Recompute::FULL, Recompute::Selective, Manner::SOME_SHARDED];
         let schedules = [ScheduleKind::OneForwardOneBackward, ScheduleKind::GPipe];
-        schedules
-            .into_iter()
-            .flat_map(|schedule| [Recompute::None, Recompute::Full].map(|kept| (schedule, kept)))
-            .collect()
+        schedules.into_iter().flat_map(|schedule| recomputes.map(|recompute| (schedule, recompute))).collect()
     }
 }
 
@@ -220,11 +221,18 @@ impl fmt::Display for Manner {
             ScheduleKind::GPipe => "GPipe",
             ScheduleKind::OneForwardOneBackward => "1F1B",
         };
-        let recompute = match self.recompute {
-            Recompute::None => "kept",
-            Recompute::Full => "recomputed",
-        };
-        write!(f, "{} {schedule} {recompute}", self.form)
+        write!(f, "{} {schedule} ", self.form)?;
+        match self.recompute {
+            Recompute::None => f.write_str("kept"),
+            Recompute::Selective => f.write_str("core recomputed"),
+            Recompute::FULL => f.write_str("recomputed"),
+            Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Whole }) => {
+                write!(f, "every {every} recomputed")
+            }
+            Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Sharded }) => {
+                write!(f, "every {every} recomputed from shards")
+            }
+        }
     }
 }
 
@@ -235,6 +243,8 @@ pub struct Case {
     pub family: Family,
     /// How many ranks do what.
     pub degrees: Degrees,
+    /// Whether ranks that share matrices share out tokens, too. Unlike a manner, it changes sums.
+    pub sequence_parallel: SequenceParallel,
     /// In which manner.
     pub manner: Manner,
 }
@@ -249,16 +259,23 @@ impl Case {
             for (index, degrees) in degrees.iter().enumerate() {
                 let form = forms[(turn + index) % forms.len()];
                 // Another shift in every round of forms, so that no form is tied to one schedule.
-                let shift = index / forms.len() + 2 * (turn / forms.len());
+                let shift = index / forms.len() + 3 * (turn / forms.len());
                 let (schedule, recompute) = passes[(turn + index + shift) % passes.len()];
-                cases.push(Case { family, degrees: *degrees, manner: Manner { form, schedule, recompute } });
+                let manner = Manner { form, schedule, recompute };
+                cases.push(Case { family, degrees: *degrees, sequence_parallel: SequenceParallel::Off, manner });
             }
         }
         cases
     }
 
-    /// What every case of the same `dp` and `tp` that sums gradients in the same order has the bits of: one stage, in the
-    /// plainest such manner.
+    /// The cases of [`Case::all`] with more than one rank per matrix, with sequence parallelism.
+    pub fn all_sequence_parallel() -> Vec<Case> {
+        let of_several = Case::all().into_iter().filter(|case| case.degrees.tp > 1);
+        of_several.map(|case| Case { sequence_parallel: SequenceParallel::On, ..case }).collect()
+    }
+
+    /// What every case of the same `dp`, `tp` and sequence parallelism that sums gradients in the same order has the bits of: one
+    /// stage, in the plainest such manner.
     pub fn reference(&self) -> Case {
         let form = self.manner.form.reference(self.degrees.dp);
         Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner { form, ..Manner::PLAIN }, ..*self }
@@ -266,16 +283,43 @@ impl Case {
 
     /// One rank in the plain manner.
     pub fn oracle(family: Family) -> Case {
-        Case { family, degrees: Degrees::ONE, manner: Manner::PLAIN }
+        let sequence_parallel = SequenceParallel::Off;
+        Case { family, degrees: Degrees::ONE, sequence_parallel, manner: Manner::PLAIN }
     }
 
     /// The layout in the words of a run file.
     pub fn parallelism(&self) -> Parallelism {
         let Degrees { dp, tp, pp } = self.degrees;
-        let Manner { form, schedule, recompute } = self.manner;
-        let (zero, shard_group) = (form.zero, form.shard_group(dp));
-        let microbatch_size = self.family.microbatch_size;
-        Parallelism { dp, tp, pp, zero, shard_group, schedule, microbatch_size, recompute, stage_layers: None }
+        let (Manner { form, schedule, .. }, recompute) = (self.manner, self.recompute());
+        let (microbatch_size, sequence_parallel) = (self.family.microbatch_size, self.sequence_parallel);
+        Parallelism {
+            dp,
+            tp,
+            pp,
+            sequence_parallel,
+            zero: form.zero,
+            shard_group: form.shard_group(dp),
+            schedule,
+            microbatch_size,
+            recompute,
+            stage_layers: None,
+        }
+    }
+
+    /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot share the tokens out.
+    fn recompute(&self) -> Recompute {
+        let Recompute::Full(checkpoints) = self.manner.recompute else { return self.manner.recompute };
+        let inputs = match self.sequence_parallel {
+            SequenceParallel::On => CheckpointInputs::Sharded,
+            SequenceParallel::Off if self.shares_tokens() => checkpoints.inputs,
+            SequenceParallel::Off => CheckpointInputs::Whole,
+        };
+        Recompute::Full(Checkpoints { inputs, ..checkpoints })
+    }
+
+    /// Whether the tokens of a microbatch can be shared out over tensor parallelism.
+    fn shares_tokens(&self) -> bool {
+        (self.family.microbatch_size * proof_training().sequence_length).is_multiple_of(self.degrees.tp)
     }
 
     /// What runs.
@@ -302,13 +346,21 @@ impl Case {
     pub fn divides(&self) -> bool {
         let (model, train, Degrees { dp, tp, pp }) = (self.family.model(), proof_training(), self.degrees);
         let heads = [model.num_heads, model.num_kv_heads, model.ffn_hidden].iter().all(|count| count % tp == 0);
-        heads && train.global_batch % (dp * self.family.microbatch_size) == 0 && pp <= model.num_layers
+        let shared_out = match self.sequence_parallel {
+            SequenceParallel::Off => true,
+            SequenceParallel::On => self.shares_tokens(),
+        };
+        heads && shared_out && train.global_batch % (dp * self.family.microbatch_size) == 0 && pp <= model.num_layers
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}, {}", self.family, self.degrees, self.manner)
+        let tokens = match self.sequence_parallel {
+            SequenceParallel::Off => "",
+            SequenceParallel::On => ", sequence parallel",
+        };
+        write!(f, "{}, {}{tokens}, {}", self.family, self.degrees, self.manner)
     }
 }
 
@@ -322,7 +374,7 @@ mod tests {
     fn a_case_is_refused_exactly_if_something_does_not_divide() {
         let cases = Case::all();
         assert_eq!(cases.len(), 16 * 110);
-        for case in &cases {
+        for case in cases.iter().chain(&Case::all_sequence_parallel()) {
             let refusals = case.refusals();
             assert_eq!(refusals.is_empty(), case.divides(), "{case}: {refusals:?}");
             let named = ["parallelism.tp", "train.global_batch", "parallelism.pp"];
@@ -350,7 +402,7 @@ mod tests {
             assert_eq!((forms.collect::<BTreeSet<_>>().len(), manners.len()), (8, 16), "{degrees}");
         }
         let manners: BTreeSet<String> = cases.iter().map(|case| case.manner.to_string()).collect();
-        assert_eq!(manners.len(), 8 * 4);
+        assert_eq!(manners.len(), 8 * 8);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::cases::{Case, Family};
+use crate::cases::{Case, Degrees, Family};
 use crate::class::EqualityClass;
 use crate::distance::Outcome;
 use crate::models::proof_text;
@@ -28,7 +28,8 @@ pub fn orders(cases: impl IntoIterator<Item = Case>) -> Vec<Order> {
     let mut orders: BTreeMap<_, Order> = BTreeMap::new();
     for case in cases {
         let reference = case.reference();
-        let key = (case.family, case.degrees.dp, case.degrees.tp, reference.manner.form);
+        let Degrees { dp, tp, .. } = case.degrees;
+        let key = (case.family, dp, tp, case.sequence_parallel, reference.manner.form);
         let order = orders.entry(key).or_insert_with(|| Order { reference, cases: Vec::new() });
         order.cases.push(case);
     }

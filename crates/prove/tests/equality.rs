@@ -33,8 +33,8 @@ fn draw<T>(mut things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
     drawn
 }
 
-/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each; and a case of each form
-/// that is not among them.
+/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each; one pair, two cases, with
+/// sequence parallelism; and a case of each form of sharding that is not among them.
 fn sample() -> Vec<Order> {
     let mut sample = Vec::new();
     for (index, family) in families().into_iter().enumerate() {
@@ -54,6 +54,11 @@ fn sample() -> Vec<Order> {
             order.cases = large.into_iter().chain(draw(others, few, 100 + 3 * index + place as u32)).collect();
             sample.push(order);
         }
+        let shared = survey::orders(Case::all_sequence_parallel().into_iter().filter(of_family));
+        for mut order in draw(shared, 1, 3 * index + 2) {
+            order.cases = draw(order.cases, 2, 200 + index);
+            sample.push(order);
+        }
         sample.extend(survey::orders(forms_left_out(&sample, family, index)));
     }
     sample
@@ -69,7 +74,7 @@ fn forms_left_out(sample: &[Order], family: Family, index: u32) -> Vec<Case> {
             let degrees = case.degrees;
             case.family == family && case.divides() && case.manner.form == form && degrees.dp >= 4 && degrees.pp > 1
         };
-        draw(Case::all().into_iter().filter(is_suitable).collect(), 1, 200 + index)
+        draw(Case::all().into_iter().filter(is_suitable).collect(), 1, 300 + index)
     };
     left_out.flat_map(of_form).collect()
 }

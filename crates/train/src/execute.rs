@@ -3,13 +3,13 @@
 //! Instructions are issued strictly in program order, never by readiness.
 
 use device::{DeviceError, Stream, Tensor, Write};
-use model::KeyValueCache;
 use model::embedding::Embedding;
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
 use model::placement::Residual;
+use model::{KeyValueCache, checkpoint};
 use program::{Instr, Purpose};
-use spec::{Microbatch, Unit};
+use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
 
 use crate::bindings::Side;
 use crate::rank::Rank;
@@ -82,12 +82,22 @@ impl Rank<'_> {
                 Embedding { context, batch }.forward(params, activations.output(unit, microbatch))
             }
             Unit::Layer(number) => {
-                let (params, saved) = (self.layer(number, Side::Parameters), activations.saved(unit, microbatch));
+                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
+                let saved = activations.saved(unit, microbatch, recompute);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
                 let layer = Layer { context, batch, number };
                 match self.cache(unit) {
-                    None => layer.forward(params, input, output, saved.frames()),
-                    Some(cache) => layer.forward_cached(params, input, output, saved.frames(), &cache),
+                    None => layer.forward(params, input, output, saved.frames())?,
+                    Some(cache) => layer.forward_cached(params, input, output, saved.frames(), &cache)?,
+                }
+                match recompute {
+                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                        let frame = activations.checkpoint(unit, microbatch);
+                        checkpoint::keep(context, input, checkpoint::place(&frame, context))
+                    }
+                    LayerRecompute::Everything(CheckpointInputs::Whole)
+                    | LayerRecompute::Core
+                    | LayerRecompute::Nothing => Ok(()),
                 }
             }
             Unit::Head => self.head_forward(microbatch, write),
@@ -144,9 +154,19 @@ impl Rank<'_> {
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Layer(number) => {
-                let (params, saved) = (self.layer(number, Side::Parameters), activations.saved(unit, microbatch));
-                let layer = Layer { context, batch, number };
-                layer.recompute(params, self.input(unit, microbatch), saved.frames())
+                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
+                let (layer, input) = (Layer { context, batch, number }, self.input(unit, microbatch));
+                let saved = activations.saved(unit, microbatch, recompute);
+                match recompute {
+                    LayerRecompute::Nothing => return Ok(()),
+                    LayerRecompute::Core => return layer.recompute_core(params, saved.frames()),
+                    LayerRecompute::Everything(CheckpointInputs::Whole) => {}
+                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                        let frame = activations.checkpoint(unit, microbatch);
+                        checkpoint::restore(context, checkpoint::place(&frame, context), input)?;
+                    }
+                }
+                layer.recompute(params, input, saved.frames())
             }
             Unit::Table | Unit::Embedding | Unit::Head => Ok(()),
         }
@@ -161,7 +181,9 @@ impl Rank<'_> {
                 Embedding { context, batch }.backward_input(activations.output_grad(unit, microbatch), &pending)
             }
             Unit::Layer(number) => {
-                let (saved, pending) = (activations.saved(unit, microbatch), activations.pending(unit, microbatch));
+                let recompute = self.program.place.recomputes(unit);
+                let saved = activations.saved(unit, microbatch, recompute);
+                let pending = activations.pending(unit, microbatch);
                 let layer = Layer { context, batch, number };
                 layer.backward_input(
                     self.layer(number, Side::Parameters),
@@ -191,8 +213,9 @@ impl Rank<'_> {
                 Embedding { context, batch }.backward_weight(gradients, output_grad, &pending, write)
             }
             Unit::Layer(number) => {
-                let (saved, pending) =
-                    (activations.saved_until_weight(unit, microbatch), activations.pending(unit, microbatch));
+                let recompute = self.program.place.recomputes(unit);
+                let saved = activations.saved_until_weight(unit, microbatch, recompute);
+                let pending = activations.pending(unit, microbatch);
                 let (gradients, input) = (self.layer(number, Side::Gradients), self.input(unit, microbatch));
                 let layer = Layer { context, batch, number };
                 layer.backward_weight(gradients, input, output_grad, saved.frames(), &pending, write)

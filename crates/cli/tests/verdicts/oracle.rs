@@ -144,7 +144,7 @@ struct Model {
 }
 
 fn tokens(values: &Values) -> i128 {
-    bpe(text(values, "data.tokenizer", "bytes")).unwrap_or(256)
+    bpe(text(values, "data.tokenizer", "bpe:1024")).unwrap_or(256)
 }
 
 fn resolved_model(values: &Values) -> Model {
@@ -170,6 +170,7 @@ fn model(values: &Values) -> bool {
     let dropout = num(values, "model.dropout", 0.0);
     sizes.iter().all(|size| (1..=1 << 24).contains(size))
         && heads * head_dim <= 1 << 24
+        && head_dim <= 512
         && (values.contains_key("model.head_dim") || divides(heads, hidden))
         && divides(kv_heads, heads)
         && vocabulary >= tokens(values)
@@ -233,7 +234,7 @@ fn parallelism(values: &Values) -> bool {
 }
 
 fn train(values: &Values) -> bool {
-    let (steps, rate) = (int(values, "train.steps", 300), num(values, "train.learning_rate", 2e-3));
+    let (steps, rate) = (int(values, "train.steps", 240), num(values, "train.learning_rate", 3e-3));
     let context = resolved_model(values).context;
     let length = int(values, "train.sequence_length", context);
     let least = num(values, "train.min_learning_rate", rate / 10.0);

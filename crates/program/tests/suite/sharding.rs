@@ -136,7 +136,7 @@ fn memory_names_what_is_whole_for_a_while() {
 fn setups(zero: ZeroStage) -> impl Iterator<Item = Setup> {
     let kinds = [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward];
     kinds.into_iter().flat_map(move |kind| {
-        [Recompute::None, Recompute::Full].into_iter().flat_map(move |recompute| {
+        [Recompute::None, Recompute::FULL].into_iter().flat_map(move |recompute| {
             [(1, true), (3, true), (3, false)].map(|(pp, tied)| Setup {
                 kind,
                 recompute,

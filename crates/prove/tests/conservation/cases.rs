@@ -3,7 +3,8 @@
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
 use spec::{
-    Gathering, GradientReduction, ModelSpec, Parallelism, Recompute, Reshard, ScheduleKind, TrainSpec, ZeroStage,
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Recompute, Reshard,
+    ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 use train::Setup;
 
@@ -42,7 +43,13 @@ pub fn cases() -> Vec<Case> {
     };
     let groups = |shard_group, parallelism| Parallelism { shard_group: Some(shard_group), ..parallelism };
     let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe, ..parallelism };
-    let recompute = |parallelism| Parallelism { recompute: Recompute::Full, ..parallelism };
+    let recompute = |parallelism| Parallelism { recompute: Recompute::FULL, ..parallelism };
+    let selective = |parallelism| Parallelism { recompute: Recompute::Selective, ..parallelism };
+    let shared = |parallelism| Parallelism { sequence_parallel: SequenceParallel::On, ..parallelism };
+    let some_sharded = |parallelism| {
+        let recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
+        Parallelism { recompute, ..parallelism }
+    };
     vec![
         case("one rank, tied", gpt2(true), plain_layout(1, 1, 1, 2)),
         case("one rank, recomputing, grouped queries", llama(false), recompute(plain_layout(1, 1, 1, 2))),
@@ -74,5 +81,13 @@ pub fn cases() -> Vec<Case> {
             gpt2(true),
             groups(2, three(step, 2, Reshard::AfterBackward, plain_layout(4, 1, 2, 1))),
         ),
+        case("one rank, core recomputed, grouped queries", llama(false), selective(plain_layout(1, 1, 1, 2))),
+        case("tp 2, sequence parallel, tied", gpt2(true), shared(plain_layout(1, 2, 1, 2))),
+        case("tp 4, sequence parallel, core recomputed", llama(true), selective(shared(plain_layout(1, 4, 1, 1)))),
+        case("tp 3, some recomputed from shards", gpt2(false), some_sharded(plain_layout(1, 3, 1, 3))),
+        case("dp 2 x tp 2 x pp 2, ZeRO 1, sequence parallel, some recomputed", gpt2(true), {
+            some_sharded(shared(zero(plain_layout(2, 2, 2, 2))))
+        }),
+        case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
     ]
 }
