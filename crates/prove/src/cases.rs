@@ -5,7 +5,7 @@ use std::fmt;
 use spec::unit::Tied;
 use spec::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard,
-    RunConfig, ScheduleKind, SequenceParallel, ZeroStage, check,
+    RunConfig, ScheduleKind, SequenceParallel, TokenizerSpec, ZeroStage, check,
 };
 
 use crate::class::gradient_order;
@@ -333,6 +333,7 @@ impl Case {
         config.model = self.family.model();
         config.parallelism = self.parallelism();
         config.train = proof_training();
+        config.data.tokenizer = TokenizerSpec::Bytes;
         config.run.ranks = self.degrees.world_size();
         config
     }

@@ -19,7 +19,7 @@ use crate::reduce;
 use crate::setup::{Job, JobIndex, Setup};
 use crate::sink::TensorSink;
 use crate::source::TensorSource;
-use crate::state::{Held, Sharding, UnitState};
+use crate::state::{Held, ShardPlace, UnitState};
 
 /// A rank between instructions.
 pub struct Rank<'a> {
@@ -84,7 +84,7 @@ impl<'a> Rank<'a> {
         let (program, plan) = (setup.program(stage), setup.plan(stage));
         let tensor = TensorParallel { size: setup.parallelism.tp, position: coord.along(Axis::Tp) };
         let replica = coord.position(AxisSet::DATA);
-        let units = unit_states(setup, program, plan, Sharding::new(&setup.parallelism, replica));
+        let units = unit_states(setup, program, plan, ShardPlace::new(setup.parallelism.zero, &setup.mesh, coord));
         let largest = setup.jobs.iter().map(|job| job.shape.tokens()).max().unwrap_or(0);
         let mut rank = Rank {
             setup,
@@ -243,12 +243,12 @@ pub enum OpenError {
     Device(#[from] DeviceError),
 }
 
-fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, sharding: Sharding) -> BTreeMap<Unit, UnitState> {
+fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, shards: ShardPlace) -> BTreeMap<Unit, UnitState> {
     let place = &program.place;
     let states = place.parameter_units().map(|unit| {
         let layout = setup.layouts[&unit].clone();
         let held = |value: Value, state: StateKind| {
-            let elements = sharding.kept(&layout, state);
+            let elements = shards.kept(&layout, state);
             Held { tensor: memory::state_floats(plan, value, elements.len()), elements }
         };
         let moment = |value| held(value, StateKind::Optimizer).tensor;
@@ -257,10 +257,10 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, sharding: Shar
             unit,
             params: held(Value::Params(unit), StateKind::Parameters),
             makers: makers.collect(),
-            summed: sharding.kept(&layout, StateKind::Gradients),
+            summed: shards.kept(&layout, StateKind::Gradients),
             moments: is_trained(setup).then(|| (moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
-            owned: sharding.owned(&layout),
-            updated: sharding.kept(&layout, StateKind::Optimizer),
+            owned: shards.owned(&layout),
+            updated: shards.kept(&layout, StateKind::Optimizer),
             layout: layout.clone(),
         };
         (unit, state)

@@ -1,4 +1,4 @@
-//! Sums over ranks at the end of a step: gradients, the tied table, norm and loss.
+//! Sums over ranks: gradients, the tied table, norm and loss.
 
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
 use mesh::Axis;

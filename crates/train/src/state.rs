@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use device::Tensor;
-use spec::{Kept, Parallelism, StateKind, Unit, UnitLayout};
+use mesh::{Axis, Coord, Mesh};
+use spec::{Kept, StateKind, Unit, UnitLayout, ZeroStage};
 
 /// Elements of a unit's flat buffer, and where they lie.
 #[derive(Clone, Debug)]
@@ -71,8 +72,8 @@ pub enum Decay {
 
 /// A rank's place among its replicas, and what of each unit it therefore keeps.
 #[derive(Clone, Copy, Debug)]
-pub struct Sharding {
-    zero: spec::ZeroStage,
+pub struct ShardPlace {
+    zero: ZeroStage,
     group_size: usize,
     num_groups: usize,
     /// Position in the sharding group.
@@ -81,16 +82,15 @@ pub struct Sharding {
     group: usize,
 }
 
-impl Sharding {
-    /// Of replica `replica`; sharding groups are neighbours along dp.
-    pub fn new(parallelism: &Parallelism, replica: usize) -> Sharding {
-        let group_size = parallelism.shard_group();
-        Sharding {
-            zero: parallelism.zero,
-            group_size,
-            num_groups: parallelism.dp / group_size,
-            position: replica % group_size,
-            group: replica / group_size,
+impl ShardPlace {
+    /// Of the rank at `coord` of `mesh`.
+    pub fn new(zero: ZeroStage, mesh: &Mesh, coord: Coord) -> ShardPlace {
+        ShardPlace {
+            zero,
+            group_size: mesh.size(Axis::DpInner),
+            num_groups: mesh.size(Axis::DpOuter),
+            position: coord.along(Axis::DpInner),
+            group: coord.along(Axis::DpOuter),
         }
     }
 
