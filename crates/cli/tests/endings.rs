@@ -99,7 +99,7 @@ fn weights_have_their_room_before_the_first_step() {
     assert_eq!(code, Some(2), "{told}");
     assert_eq!(
         told.replace(&folder.0.display().to_string(), "FOLDER"),
-        "FOLDER/weights.safetensors needs 81600 bytes, for which there is no room: File too large (os error 27); \
+        "FOLDER/weights.safetensors needs 32448 bytes, for which there is no room: File too large (os error 27); \
          nothing under that name was changed; another folder: --set run.folder=...\n"
     );
     assert_eq!(folder.names(), ["metrics.jsonl", "run.toml", "weights.safetensors"]);

@@ -258,7 +258,7 @@ fn what_cannot_be_used_is_said() {
     );
     assert_eq!(
         other_model("model.tied_embeddings=false"),
-        "RUN/weights.safetensors: there is no head.weight, which is in the model"
+        "RUN/weights.safetensors: there is no head.output.weight, which is in the model"
     );
     let nowhere = refuses(&["eval", "--from", "no/such/folder"]);
     assert!(nowhere.starts_with("no/such/folder/run.toml cannot be read: "), "{nowhere}");

@@ -24,6 +24,7 @@ const COUNTS: &[&str] = &[
     "parallelism.shard_group",
     "parallelism.prefetch",
     "parallelism.microbatch_size",
+    "parallelism.recompute_every",
     "train.steps",
     "train.global_batch",
     "train.sequence_length",
@@ -47,7 +48,7 @@ const NUMBERS: &[&str] = &[
     "data.held_out",
     "run.timeout_seconds",
 ];
-const TRUTHS: &[&str] = &["model.biases", "model.tied_embeddings", "model.qk_norm"];
+const TRUTHS: &[&str] = &["model.biases", "model.tied_embeddings", "model.qk_norm", "parallelism.sequence_parallel"];
 const CHOICES: &[(&str, &[&str])] = &[
     ("model.norm", &["layer", "rms"]),
     ("model.position", &["learned", "rotary"]),
@@ -56,7 +57,8 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.reduce", &["step", "microbatch"]),
     ("parallelism.reshard", &["after-use", "after-backward"]),
     ("parallelism.schedule", &["gpipe", "1f1b"]),
-    ("parallelism.recompute", &["none", "full"]),
+    ("parallelism.recompute", &["none", "selective", "full"]),
+    ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
     ("data.visible", &["past", "document"]),
 ];
@@ -231,6 +233,29 @@ fn parallelism(values: &Values) -> bool {
         && stages
         && microbatch_size > 0
         && divides(dp * microbatch_size, batch)
+        && shared_tokens(values, tp, microbatch_size)
+        && recomputation(values)
+}
+
+fn is_sequence_parallel(values: &Values) -> bool {
+    values.get("parallelism.sequence_parallel").and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Each tensor-parallel rank has as many of a microbatch's tokens as the others, where they share them out.
+fn shared_tokens(values: &Values, tp: i128, microbatch_size: i128) -> bool {
+    let length = int(values, "train.sequence_length", resolved_model(values).context);
+    let shares = is_sequence_parallel(values) || text(values, "parallelism.recompute_inputs", "whole") == "sharded";
+    !shares || divides(tp, microbatch_size * length)
+}
+
+/// What says how layers are computed again is said where they are, and never that a rank keeps more than its tokens.
+fn recomputation(values: &Values) -> bool {
+    let written = |key: &str| values.contains_key(&format!("parallelism.recompute_{key}"));
+    let whole = text(values, "parallelism.recompute_inputs", "sharded") == "whole";
+    match text(values, "parallelism.recompute", "none") {
+        "full" => int(values, "parallelism.recompute_every", 1) > 0 && !(whole && is_sequence_parallel(values)),
+        _ => !written("every") && !written("inputs"),
+    }
 }
 
 fn train(values: &Values) -> bool {
