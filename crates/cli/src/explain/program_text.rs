@@ -85,7 +85,7 @@ impl Line {
             }
             Instr::BackwardInput { unit, microbatch } => line(BACKWARD, "", Some(unit), Some(microbatch)),
             Instr::BackwardWeight { unit, microbatch } => {
-                line("backward weights", "sent its input's gradient first", Some(unit), Some(microbatch))
+                line("backward weights", "behind its input's gradient", Some(unit), Some(microbatch))
             }
             Instr::SendAct { unit, microbatch } => {
                 line("send output of", "to the next stage", Some(unit), Some(microbatch))
