@@ -96,6 +96,7 @@ pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> 
         pp,
         sequence_parallel: SequenceParallel::Off,
         zero: ZeroStage::Off,
+        shard_group: None,
         schedule: ScheduleKind::OneForwardOneBackward,
         microbatch_size,
         recompute: Recompute::None,

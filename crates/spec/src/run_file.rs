@@ -14,6 +14,7 @@ mod run;
 mod source;
 mod train;
 mod writer;
+mod zero;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -39,6 +39,17 @@ fn tensor_parallelism_divides_heads_and_columns() {
 }
 
 #[test]
+fn sharding_groups_divide_the_replicas() {
+    expect(&[
+        (
+            &["parallelism.dp=4", "parallelism.shard_group=3"],
+            "parallelism.shard_group = 3 does not divide parallelism.dp = 4; 1, 2 or 4 would",
+        ),
+        (&["parallelism.shard_group=0"], "parallelism.shard_group = 0 is too few; at least 1 would do"),
+    ]);
+}
+
+#[test]
 fn tensor_parallelism_shares_out_tokens() {
     let one_token = ["train.sequence_length=1", "model.num_heads=4", "run.ranks=4"];
     let of_one_token = |key: &'static str| [&one_token[..], &["parallelism.dp=1", "parallelism.tp=4", key]].concat();

@@ -62,6 +62,14 @@ pub enum SetupError {
     /// The degrees do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] MeshError),
+    /// The replicas do not make sharding groups.
+    #[error("sharding groups of {shard_group} replicas do not divide dp {dp}; change one of the two")]
+    ShardGroup {
+        /// Replicas of a group.
+        shard_group: usize,
+        /// Replicas.
+        dp: usize,
+    },
     /// The layers do not make stages.
     #[error(transparent)]
     Stages(#[from] StageError),
@@ -186,6 +194,10 @@ impl Setup {
         state: State,
         jobs: Vec<Job>,
     ) -> Result<Setup, SetupError> {
+        let (dp, shard_group) = (parallelism.dp, parallelism.shard_group());
+        if !dp.is_multiple_of(shard_group) {
+            return Err(SetupError::ShardGroup { shard_group, dp });
+        }
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
         let stages = match &parallelism.stage_layers {
             Some(layers) => StageSplit::given(layers, model.num_layers, parallelism.pp)?,
@@ -197,6 +209,11 @@ impl Setup {
         let layouts = layouts(&model, &parallelism);
         let cache_room = CacheRoom { sequences: 0, capacity: 0 };
         Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, jobs, programs })
+    }
+
+    /// All jobs.
+    pub fn job_indices(&self) -> impl Iterator<Item = JobIndex> + use<> {
+        (0..self.jobs.len()).map(JobIndex)
     }
 
     /// The first job of this purpose.

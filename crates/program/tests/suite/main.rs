@@ -11,4 +11,5 @@ mod random;
 mod reference;
 mod schedules;
 mod setup;
+mod sharding;
 mod stages;
