@@ -231,8 +231,8 @@ fn the_model_fits_together() {
 fn training_numbers_are_sane() {
     expect(&[
         (
-            &["train.batch_ramp={ start = 6, increment = 4, sequences = 100 }"],
-            "train.batch_ramp = { start = 6, increment = 4, sequences = 100 } does not lead to train.global_batch = 16; start = 4 or 8 would",
+            &["train.batch_ramp={ start = 4, increment = 8, sequences = 100 }"],
+            "train.batch_ramp = { start = 4, increment = 8, sequences = 100 } does not lead to train.global_batch = 16; start = 8 would",
         ),
         (
             &["train.batch_ramp={ start = 2, increment = 2, sequences = 100 }"],
@@ -242,6 +242,11 @@ fn training_numbers_are_sane() {
         (
             &["train.batch_ramp={ start = 4, increment = 0, sequences = 100 }"],
             "train.batch_ramp = { start = 4, increment = 0, sequences = 100 } starts with nothing or does not grow; at least 1 of both would do",
+        ),
+        (
+            &["train.batch_ramp={ start = 4, increment = 4, sequences = 100 }", "train.global_batch=4000"],
+            "train.batch_ramp = { start = 4, increment = 4, sequences = 100 } goes through 999 sizes, each with a program of its own, \
+             more than 256; a larger increment would do",
         ),
         (
             &["train.batch_ramp=4"],

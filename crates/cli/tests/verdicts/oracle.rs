@@ -103,6 +103,10 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
         "parallelism.stage_layers" => {
             value.as_array().is_some_and(|layers| layers.iter().all(|layer| layer.as_integer().is_some()))
         }
+        "train.batch_ramp" => value.as_table().is_some_and(|ramp| {
+            let number = |key: &str| ramp.get(key).and_then(Value::as_integer).is_some_and(|number| number >= 0);
+            ramp.len() == 3 && ["start", "increment", "sequences"].into_iter().all(number)
+        }),
         "train.seed" | "run.rank_memory_bytes" => integer.is_some_and(|number| number >= 0),
         "data.path" | "run.folder" => value.as_str().is_some(),
         "data.tokenizer" => value.as_str().is_some_and(|text| text == "bytes" || bpe(text).is_some()),
@@ -267,6 +271,7 @@ fn train(values: &Values) -> bool {
     let below_one = |key: &str, default| (0.0..1.0).contains(&num(values, key, default));
     steps > 0
         && int(values, "train.global_batch", 16) > 0
+        && ramp(values)
         && length > 0
         && length <= context
         && rate > 0.0
@@ -280,6 +285,20 @@ fn train(values: &Values) -> bool {
         && below_one("train.beta2", 0.95)
         && num(values, "train.epsilon", 1e-8) > 0.0
         && num(values, "train.clip_norm", 1.0) >= 0.0
+}
+
+/// Whole steps lead from the first batch to the full one, and replicas share out each on the way.
+fn ramp(values: &Values) -> bool {
+    let Some(ramp) = values.get("train.batch_ramp") else { return true };
+    let [start, increment] =
+        ["start", "increment"].map(|key| ramp.get(key).and_then(Value::as_integer).map_or(0, i128::from));
+    let batch = int(values, "train.global_batch", 16);
+    let grain = degrees(values).map_or(0, |[dp, _, _]| dp * int(values, "parallelism.microbatch_size", 2));
+    start > 0
+        && start <= batch
+        && divides(increment, batch - start)
+        && divides(grain, start)
+        && divides(grain, increment)
 }
 
 fn data_and_run(values: &Values) -> bool {
