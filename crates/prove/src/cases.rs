@@ -113,17 +113,34 @@ impl Manner {
     pub const PLAIN: Manner =
         Manner { zero: ZeroStage::Off, schedule: ScheduleKind::GPipe, recompute: Recompute::None };
 
-    /// All eight.
+    /// Every schedule that is generated, interleaved with two stages per rank.
+    pub const SCHEDULES: [ScheduleKind; 8] = [
+        ScheduleKind::OneForwardOneBackward,
+        ScheduleKind::GPipe,
+        ScheduleKind::Interleaved { stages_per_rank: 2 },
+        ScheduleKind::ZeroBubbleH1,
+        ScheduleKind::ZeroBubbleH2,
+        ScheduleKind::ZeroBubbleV,
+        ScheduleKind::ZeroBubbleAuto { memory_percent: 100 },
+        ScheduleKind::ZeroBubbleAuto { memory_percent: 200 },
+    ];
+
+    /// All thirty-two; any eight in a row have every schedule.
     pub fn all() -> Vec<Manner> {
         let mut all = Vec::new();
         for zero in [ZeroStage::One, ZeroStage::Off] {
-            for schedule in [ScheduleKind::OneForwardOneBackward, ScheduleKind::GPipe] {
-                for recompute in [Recompute::None, Recompute::Full] {
-                    all.push(Manner { zero, schedule, recompute });
-                }
+            for recompute in [Recompute::None, Recompute::Full] {
+                all.extend(Manner::SCHEDULES.map(|schedule| Manner { zero, schedule, recompute }));
             }
         }
         all
+    }
+
+    /// Whether the schedule has its stages and its groups of microbatches; if nothing else is wrong, the case is then legal.
+    fn suits(&self, family: &Family, Degrees { dp, pp, .. }: Degrees) -> bool {
+        let num_microbatches = proof_training().global_batch / (dp * family.microbatch_size);
+        pp * self.schedule.stages_per_rank() <= family.model().num_layers + 2
+            && num_microbatches.is_multiple_of(self.schedule.microbatch_group(pp))
     }
 }
 
@@ -134,8 +151,13 @@ impl fmt::Display for Manner {
             ZeroStage::One => "ZeRO-1",
         };
         let schedule = match self.schedule {
-            ScheduleKind::GPipe => "GPipe",
-            ScheduleKind::OneForwardOneBackward => "1F1B",
+            ScheduleKind::GPipe => "GPipe".to_string(),
+            ScheduleKind::OneForwardOneBackward => "1F1B".to_string(),
+            ScheduleKind::Interleaved { stages_per_rank } => format!("interleaved x{stages_per_rank}"),
+            ScheduleKind::ZeroBubbleH1 => "ZB-H1".to_string(),
+            ScheduleKind::ZeroBubbleH2 => "ZB-H2".to_string(),
+            ScheduleKind::ZeroBubbleV => "ZB-V".to_string(),
+            ScheduleKind::ZeroBubbleAuto { memory_percent } => format!("ZB-auto {memory_percent} %"),
         };
         let recompute = match self.recompute {
             Recompute::None => "kept",
@@ -157,14 +179,16 @@ pub struct Case {
 }
 
 impl Case {
-    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each manner in two families.
+    /// Every degree in every family, legal or not: 1,760. Manners take turns, those left out that do not suit the degrees, so that each
+    /// degree meets each schedule that suits it.
     pub fn all() -> Vec<Case> {
         let (manners, degrees) = (Manner::all(), Degrees::all());
         let mut cases = Vec::new();
         for (turn, family) in Family::all().into_iter().enumerate() {
             for (index, degrees) in degrees.iter().enumerate() {
-                let manner = manners[(turn + index) % manners.len()];
-                cases.push(Case { family, degrees: *degrees, manner });
+                let mut turns = manners.iter().cycle().skip((turn + index) % manners.len()).take(manners.len());
+                let manner = turns.find(|manner| manner.suits(&family, *degrees)).unwrap_or(&Manner::PLAIN);
+                cases.push(Case { family, degrees: *degrees, manner: *manner });
             }
         }
         cases
@@ -185,7 +209,7 @@ impl Case {
         let Degrees { dp, tp, pp } = self.degrees;
         let Manner { zero, schedule, recompute } = self.manner;
         let microbatch_size = self.family.microbatch_size;
-        Parallelism { dp, tp, pp, zero, schedule, microbatch_size, recompute, stage_layers: None }
+        Parallelism { dp, tp, pp, zero, schedule: schedule.into(), microbatch_size, recompute, stage_layers: None }
     }
 
     /// What runs.
@@ -212,7 +236,7 @@ impl Case {
     pub fn divides(&self) -> bool {
         let (model, train, Degrees { dp, tp, pp }) = (self.family.model(), proof_training(), self.degrees);
         let heads = [model.num_heads, model.num_kv_heads, model.ffn_hidden].iter().all(|count| count % tp == 0);
-        heads && train.global_batch % (dp * self.family.microbatch_size) == 0 && pp <= model.num_layers
+        heads && train.global_batch % (dp * self.family.microbatch_size) == 0 && pp <= model.num_layers + 2
     }
 }
 
@@ -251,11 +275,17 @@ mod tests {
     }
 
     #[test]
-    fn every_degree_meets_every_manner() {
+    fn every_degree_meets_every_schedule_that_suits_it() {
         let cases = Case::all();
         for degrees in Degrees::all() {
-            let manners = cases.iter().filter(|case| case.degrees == degrees).map(|case| case.manner.to_string());
-            assert_eq!(manners.collect::<BTreeSet<_>>().len(), 8, "{degrees}");
+            let cases = || cases.iter().filter(|case| case.degrees == degrees);
+            let met = cases().map(|case| format!("{:?}", case.manner.schedule)).collect::<BTreeSet<_>>();
+            let suits = |schedule: &ScheduleKind| {
+                cases().all(|case| Manner { schedule: *schedule, ..Manner::PLAIN }.suits(&case.family, degrees))
+            };
+            for schedule in Manner::SCHEDULES.iter().filter(|schedule| suits(schedule)) {
+                assert!(met.contains(&format!("{schedule:?}")), "{degrees}: {schedule:?}");
+            }
         }
     }
 

@@ -94,7 +94,7 @@ pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> 
         tp,
         pp,
         zero: ZeroStage::Off,
-        schedule: ScheduleKind::OneForwardOneBackward,
+        schedule: ScheduleKind::OneForwardOneBackward.into(),
         microbatch_size,
         recompute: Recompute::None,
         stage_layers: None,

@@ -2,6 +2,8 @@
 
 use mesh::{AxisSet, AxisSizes, Mesh, MeshError};
 
+use crate::schedule::ScheduleSpec;
+
 /// Which states are sharded over data parallelism (the table of ZeRO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZeroStage {
@@ -9,15 +11,6 @@ pub enum ZeroStage {
     Off,
     /// Optimizer state and master weights are sharded.
     One,
-}
-
-/// The order of compute cells on pipeline ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScheduleKind {
-    /// All forwards, then all backwards.
-    GPipe,
-    /// One forward, one backward, with a flush (PipeDream-Flush).
-    OneForwardOneBackward,
 }
 
 /// Which activations are computed again in the backward pass instead of kept.
@@ -41,12 +34,12 @@ pub struct Parallelism {
     /// What data parallelism shards.
     pub zero: ZeroStage,
     /// Order of forward and backward passes.
-    pub schedule: ScheduleKind,
+    pub schedule: ScheduleSpec,
     /// Sequences per microbatch.
     pub microbatch_size: usize,
     /// What the backward pass computes again.
     pub recompute: Recompute,
-    /// Number of layers of each stage; `None` balances the stages by cost.
+    /// Number of layers of each stage, in forward order; `None` balances the stages by cost.
     pub stage_layers: Option<Vec<usize>>,
 }
 

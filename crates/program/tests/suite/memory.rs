@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use spec::{Recompute, ScheduleKind, Unit, ZeroStage};
 
 use crate::random::{MicrobatchOrder, schedule};
-use crate::setup::{Setup, footprints, small_sizes};
+use crate::setup::{KINDS, Setup, footprints, small_sizes};
 
 /// `(pp, num_layers, num_microbatches)` from one rank to a large run's pipeline.
 const RUNS: [(usize, usize, usize); 13] = [
@@ -48,11 +48,25 @@ fn scaled(factor: usize) -> Footprints {
     }
 }
 
+/// Whether backward passes are split in two. What is pending between them has another size than what the first frees.
+fn is_split(kind: ScheduleKind) -> bool {
+    match kind {
+        ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward | ScheduleKind::Interleaved { .. } => false,
+        ScheduleKind::ZeroBubbleH1
+        | ScheduleKind::ZeroBubbleH2
+        | ScheduleKind::ZeroBubbleV
+        | ScheduleKind::ZeroBubbleAuto { .. } => true,
+    }
+}
+
 #[test]
 fn arenas_are_at_most_two_percent_above_what_is_alive() {
+    let mut larger = vec![];
     for (pp, num_layers, num_microbatches) in RUNS {
-        for kind in [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward] {
+        for kind in KINDS.into_iter().filter(|kind| !is_split(*kind)) {
             for recompute in [Recompute::None, Recompute::Full] {
+                let num_layers = num_layers.max((pp * kind.stages_per_rank()).saturating_sub(2));
+                let num_microbatches = num_microbatches.next_multiple_of(kind.microbatch_group(pp));
                 let setup = Setup { kind, recompute, pp, num_layers, num_microbatches, ..Setup::default() };
                 let graph = setup.graph();
                 // Mostly state, and mostly activations.
@@ -60,12 +74,17 @@ fn arenas_are_at_most_two_percent_above_what_is_alive() {
                     let plan = plan_memory(&graph, &Sizes { footprints: scaled(factor), ..setup.sizes() });
                     for (rank, plan) in plan.ranks.iter().enumerate() {
                         let (arena, live) = (plan.arena_bytes(), plan.largest_live_bytes());
-                        assert!(arena * 100 <= live * 102, "{setup:?} x {factor}, rank {rank}: {arena} for {live}");
+                        if arena * 100 > live * 102 {
+                            let Setup { pp, num_layers, num_microbatches, .. } = setup;
+                            let run = format!("{kind:?} {recompute:?} pp {pp} layers {num_layers} of {num_microbatches}");
+                            larger.push(format!("{run} x {factor}, rank {rank}: {}", arena as f64 / live as f64));
+                        }
                     }
                 }
             }
         }
     }
+    assert!(larger.is_empty(), "{} of the arenas:\n{}", larger.len(), larger.join("\n"));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub fn cases() -> Vec<Case> {
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
     let case = |name, model, parallelism| Case { name, model, parallelism };
     let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };
-    let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe, ..parallelism };
+    let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism };
     let recompute = |parallelism| Parallelism { recompute: Recompute::Full, ..parallelism };
     vec![
         case("one rank, tied", gpt2(true), plain_layout(1, 1, 1, 2)),

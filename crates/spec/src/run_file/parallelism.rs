@@ -2,26 +2,25 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+use super::{Files, schedule};
+use crate::parallelism::{Parallelism, Recompute, ZeroStage};
 use crate::problem::Problem;
 
 const ZERO_STAGES: &Choices<ZeroStage> = &[("0", ZeroStage::Off), ("1", ZeroStage::One)];
-const SCHEDULES: &Choices<ScheduleKind> =
-    &[("gpipe", ScheduleKind::GPipe), ("1f1b", ScheduleKind::OneForwardOneBackward)];
 const RECOMPUTES: &Choices<Recompute> = &[("none", Recompute::None), ("full", Recompute::Full)];
 
 /// Degrees of a run that names neither degrees nor ranks.
 const DEFAULT_DEGREE: usize = 2;
 
 /// Reads the section. `ranks` is the number of ranks, if the run names it.
-pub fn read(reader: &mut Reader, ranks: Option<usize>) -> Parallelism {
+pub fn read(reader: &mut Reader, ranks: Option<usize>, files: &dyn Files) -> Parallelism {
     let [dp, tp, pp] = degrees(reader, ranks);
     Parallelism {
         dp,
         tp,
         pp,
         zero: reader.choice("parallelism.zero", ZERO_STAGES, ZeroStage::One),
-        schedule: reader.choice("parallelism.schedule", SCHEDULES, ScheduleKind::OneForwardOneBackward),
+        schedule: schedule::read(reader, files),
         microbatch_size: reader.count("parallelism.microbatch_size", 2),
         recompute: reader.choice("parallelism.recompute", RECOMPUTES, Recompute::None),
         stage_layers: reader.optional_counts("parallelism.stage_layers"),
@@ -65,7 +64,7 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     writer.count("tp", parallelism.tp);
     writer.count("pp", parallelism.pp);
     writer.bare("zero", name_of(ZERO_STAGES, parallelism.zero));
-    writer.text("schedule", name_of(SCHEDULES, parallelism.schedule));
+    schedule::write(&parallelism.schedule, writer);
     writer.count("microbatch_size", parallelism.microbatch_size);
     writer.text("recompute", name_of(RECOMPUTES, parallelism.recompute));
     if let Some(layers) = &parallelism.stage_layers {
