@@ -86,11 +86,15 @@ pub fn place(items: &[Item], slack_bytes: usize) -> Placement {
 
 type Key = fn(&Item) -> (usize, usize);
 
-/// Large ones first, long ones first, those first that take most of both.
-const ORDERS: [Key; 3] = [
+/// Large ones first, long ones first, those first that take most of both; the last to die first; large ones first, of one size those
+/// first that are born first, or that die last.
+const ORDERS: [Key; 6] = [
     |item| (item.size_bytes, item.length()),
     |item| (item.length(), item.size_bytes),
     |item| (item.size_bytes * item.length(), 0),
+    |item| (item.end, item.size_bytes),
+    |item| (item.size_bytes, usize::MAX - item.start),
+    |item| (item.size_bytes, item.end),
 ];
 
 /// Items in descending order of a key.

@@ -170,7 +170,10 @@ fn every_schedule_is_read_and_survives_writing() {
         ("schedule = \"zb-h1\"\n", ScheduleKind::ZeroBubbleH1),
         ("schedule = \"zb-h2\"\n", ScheduleKind::ZeroBubbleH2),
         ("schedule = \"zb-v\"\n", ScheduleKind::ZeroBubbleV),
-        ("schedule = \"zb-auto\"\nschedule_memory_percent = 150\n", ScheduleKind::ZeroBubbleAuto { memory_percent: 150 }),
+        (
+            "schedule = \"zb-auto\"\nschedule_memory_percent = 150\n",
+            ScheduleKind::ZeroBubbleAuto { memory_percent: 150 },
+        ),
     ] {
         let config = load(&format!("[parallelism]\n{text}"), &[]).expect("legal");
         assert_eq!(config.parallelism.schedule, schedule.into());

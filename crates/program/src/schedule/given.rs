@@ -47,7 +47,9 @@ pub enum GivenScheduleError {
         cell: Cell,
     },
     /// A cell that waits in a circle.
-    #[error("line {line}: `{cell}` never starts, for it waits for a cell that comes later on its line or never starts either; move it behind that")]
+    #[error(
+        "line {line}: `{cell}` never starts, for it waits for a cell that comes later on its line or never starts either; move it behind that"
+    )]
     Stuck {
         /// Line, counted from 1.
         line: usize,
@@ -55,7 +57,9 @@ pub enum GivenScheduleError {
         cell: Cell,
     },
     /// Two ranks disagree about the order of what one sends to the other.
-    #[error("line {line}: `{cell}` takes from line {from}, where `{sender}` comes first; a rank receives in the order in which the other sends")]
+    #[error(
+        "line {line}: `{cell}` takes from line {from}, where `{sender}` comes first; a rank receives in the order in which the other sends"
+    )]
     Channel {
         /// Line of the receiver, counted from 1.
         line: usize,

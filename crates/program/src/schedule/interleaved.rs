@@ -17,8 +17,7 @@ pub fn interleaved(pp: usize, num_microbatches: usize, stages_per_rank: usize) -
     let microbatch = |pass: usize| pass / (pp * stages_per_rank) * pp + pass % pp;
     let cells = |rank: usize| {
         let forward = |pass| Cell::new(turn(pass) * pp + rank, CellKind::F, microbatch(pass));
-        let backward =
-            |pass| Cell::new((stages_per_rank - 1 - turn(pass)) * pp + rank, CellKind::B, microbatch(pass));
+        let backward = |pass| Cell::new((stages_per_rank - 1 - turn(pass)) * pp + rank, CellKind::B, microbatch(pass));
         let ahead = (2 * (pp - 1 - rank) + (stages_per_rank - 1) * pp).min(passes);
         let warm_up = (0..ahead).map(forward);
         let steady = (ahead..passes).flat_map(|pass| [forward(pass), backward(pass - ahead)]);

@@ -86,8 +86,7 @@ impl FromStr for Schedule {
     fn from_str(text: &str) -> Result<Schedule, ScheduleTextError> {
         let mut ranks: Vec<(usize, Vec<Cell>)> = vec![];
         for (line, content) in contents(text) {
-            let cell =
-                |word: &str| parse_cell(word).ok_or_else(|| ScheduleTextError::Cell { line, word: word.into() });
+            let cell = |word: &str| parse_cell(word).ok_or_else(|| ScheduleTextError::Cell { line, word: word.into() });
             ranks.push((line, content.split_whitespace().map(cell).collect::<Result<_, _>>()?));
         }
         let placement = placement(&ranks)?;

@@ -148,7 +148,8 @@ fn text_is_read_as_it_is_written() {
 
 fn given(text: &str, pp: usize, num_microbatches: usize) -> Result<Schedule, String> {
     let given = GivenSchedule { path: "my.schedule".into(), text: text.into() };
-    Schedule::new(&ScheduleSpec::Given(given), pp, num_microbatches, &CellCosts::EVEN).map_err(|error| error.to_string())
+    Schedule::new(&ScheduleSpec::Given(given), pp, num_microbatches, &CellCosts::EVEN)
+        .map_err(|error| error.to_string())
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Small models and runs for tests.
 
 use program::{
-    CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph, UnitWork,
-    compile, link, split_stages,
+    CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
+    UnitWork, compile, link, split_stages,
 };
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
 use spec::{Parallelism, Recompute, ScheduleKind, ZeroStage};

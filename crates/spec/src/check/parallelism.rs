@@ -66,9 +66,13 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
     // The embedding and the head may have a stage to themselves.
     let most = (layers + 2) / stages_per_rank.unwrap_or(1);
     if pp > most {
-        let times = stages_per_rank.filter(|stages| *stages > 1).map_or(String::new(), |stages| format!("x {stages} stages "));
-        let rule = format!("{times}is more than model.num_layers = {layers}, the embedding and the head; every stage holds one of them");
-        let remedy = if most > 0 { format!("at most {most} would do") } else { "fewer stages per rank would do".into() };
+        let times =
+            stages_per_rank.filter(|stages| *stages > 1).map_or(String::new(), |stages| format!("x {stages} stages "));
+        let rule = format!(
+            "{times}is more than model.num_layers = {layers}, the embedding and the head; every stage holds one of them"
+        );
+        let remedy =
+            if most > 0 { format!("at most {most} would do") } else { "fewer stages per rank would do".into() };
         rules.report(Problem::of_value("parallelism.pp", pp, rule, remedy));
     }
     if let Some(layers_per_stage) = &parallelism.stage_layers {
@@ -108,7 +112,11 @@ fn stage_layers(stages: &[usize], layers: usize, num_stages: Option<usize>, rule
     };
     if let Some(num_stages) = num_stages.filter(|num_stages| *num_stages != stages.len()) {
         refuse(
-            format!("has the layers of {} stage{}, but the pipeline has {num_stages}", stages.len(), plural(stages.len())),
+            format!(
+                "has the layers of {} stage{}, but the pipeline has {num_stages}",
+                stages.len(),
+                plural(stages.len())
+            ),
             "leave it out to balance the stages",
         );
     }
@@ -121,7 +129,10 @@ fn stage_layers(stages: &[usize], layers: usize, num_stages: Option<usize>, rule
     }
     let inner = stages.get(1..stages.len().saturating_sub(1)).unwrap_or(&[]);
     if inner.contains(&0) {
-        refuse("has a stage that holds nothing".into(), "every stage but the first and the last holds at least 1 layer");
+        refuse(
+            "has a stage that holds nothing".into(),
+            "every stage but the first and the last holds at least 1 layer",
+        );
     }
 }
 

@@ -91,10 +91,13 @@ fn held(config: &RunConfig, rules: &mut Rules) {
     let least = microbatches.min(parallelism.pp) * stages_per_rank;
     let is_beyond = |passes: usize| passes as u128 * layers as u128 > MAX_HELD;
     if is_beyond(least) {
-        let rule = format!("is {layers} layers per stage; times microbatches in flight ({least}) that is more than {MAX_HELD}");
+        let rule = format!(
+            "is {layers} layers per stage; times microbatches in flight ({least}) that is more than {MAX_HELD}"
+        );
         rules.report(Problem::of_value("model.num_layers", config.model.num_layers, rule, "fewer layers would do"));
     } else if is_beyond(held) {
-        let rule = format!("holds {held} microbatches in {layers} layers of a stage at once, more than {MAX_HELD} together");
+        let rule =
+            format!("holds {held} microbatches in {layers} layers of a stage at once, more than {MAX_HELD} together");
         let (key, value) = match &parallelism.schedule {
             ScheduleSpec::Generated(_) => ("parallelism.schedule", format!("{name:?}")),
             ScheduleSpec::Given(given) => ("parallelism.schedule_file", format!("{:?}", given.path)),

@@ -12,7 +12,11 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("recompute_activations", "parallelism.recompute", ""),
     ("virtual_pipeline_model_parallel_size", "parallelism.stages_per_rank", ""),
     ("num_virtual_stages_per_pipeline_rank", "parallelism.stages_per_rank", ""),
-    ("num_layers_per_virtual_pipeline_stage", "parallelism.stages_per_rank", "the number of stages, not of their layers"),
+    (
+        "num_layers_per_virtual_pipeline_stage",
+        "parallelism.stages_per_rank",
+        "the number of stages, not of their layers",
+    ),
     ("pipeline_model_parallel_layout", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_first_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_last_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
