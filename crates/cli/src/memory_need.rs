@@ -1,7 +1,10 @@
 //! Whether the planned memory fits, and which one change would make it fit.
 
 use program::RankPlan;
-use spec::{Problem, Recompute, RunConfig, ScheduleKind, ScheduleSpec, ZeroStage};
+use spec::{
+    CheckpointInputs, Checkpoints, Problem, Recompute, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel,
+    ZeroStage,
+};
 use train::Setup;
 
 use crate::figures::{bytes, grouped};
@@ -224,8 +227,14 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
     if parallelism.schedule != plain && parallelism.pp > 1 {
         offer("parallelism.schedule", "\"1f1b\"".into(), &|config| config.parallelism.schedule = plain.clone());
     }
-    if parallelism.recompute != Recompute::Full {
-        offer("parallelism.recompute", "\"full\"".into(), &|config| config.parallelism.recompute = Recompute::Full);
+    if !matches!(parallelism.recompute, Recompute::Full(_)) {
+        offer("parallelism.recompute", "\"full\"".into(), &|config| {
+            let inputs = match config.parallelism.sequence_parallel {
+                SequenceParallel::Off => CheckpointInputs::Whole,
+                SequenceParallel::On => CheckpointInputs::Sharded,
+            };
+            config.parallelism.recompute = Recompute::Full(Checkpoints { every: 1, inputs });
+        });
     }
     let size = parallelism.microbatch_size;
     let smaller = mesh::divisors(size).into_iter().rev().find(|divisor| *divisor < size);

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use spec::unit::Tied;
-use spec::{ModelSpec, Parallelism, Problem, Recompute, RunConfig, ScheduleKind, ZeroStage, check};
+use spec::{
+    CheckpointInputs, Checkpoints, ModelSpec, Parallelism, Problem, Recompute, RunConfig, ScheduleKind,
+    SequenceParallel, ZeroStage, check,
+};
 
 use crate::models::{Style, proof_model, proof_training};
 use crate::runner::Layout;
@@ -125,12 +128,23 @@ impl Manner {
         ScheduleKind::ZeroBubbleAuto { memory_percent: 200 },
     ];
 
-    /// All thirty-two; any eight in a row have every schedule.
+    /// Every form of recomputation, every second layer from an input that tensor-parallel ranks share out.
+    pub const RECOMPUTES: [Recompute; 4] = [
+        Recompute::None,
+        Recompute::FULL,
+        Recompute::Selective,
+        Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded }),
+    ];
+
+    /// All sixty-four; any eight in a row have every schedule and every form of recomputation.
     pub fn all() -> Vec<Manner> {
         let mut all = Vec::new();
-        for zero in [ZeroStage::One, ZeroStage::Off] {
-            for recompute in [Recompute::None, Recompute::Full] {
-                all.extend(Manner::SCHEDULES.map(|schedule| Manner { zero, schedule, recompute }));
+        for turn in 0..Manner::RECOMPUTES.len() {
+            for zero in [ZeroStage::One, ZeroStage::Off] {
+                for (index, schedule) in Manner::SCHEDULES.into_iter().enumerate() {
+                    let recompute = Manner::RECOMPUTES[(turn + index) % Manner::RECOMPUTES.len()];
+                    all.push(Manner { zero, schedule, recompute });
+                }
             }
         }
         all
@@ -159,11 +173,18 @@ impl fmt::Display for Manner {
             ScheduleKind::ZeroBubbleV => "ZB-V".to_string(),
             ScheduleKind::ZeroBubbleAuto { memory_percent } => format!("ZB-auto {memory_percent} %"),
         };
-        let recompute = match self.recompute {
-            Recompute::None => "kept",
-            Recompute::Full => "recomputed",
-        };
-        write!(f, "{zero} {schedule} {recompute}")
+        write!(f, "{zero} {schedule} ")?;
+        match self.recompute {
+            Recompute::None => f.write_str("kept"),
+            Recompute::Selective => f.write_str("core recomputed"),
+            Recompute::FULL => f.write_str("recomputed"),
+            Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Whole }) => {
+                write!(f, "every {every} recomputed")
+            }
+            Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Sharded }) => {
+                write!(f, "every {every} recomputed from shards")
+            }
+        }
     }
 }
 
@@ -174,6 +195,8 @@ pub struct Case {
     pub family: Family,
     /// How many ranks do what.
     pub degrees: Degrees,
+    /// Whether ranks that share matrices share out tokens, too. Unlike a manner, it changes sums.
+    pub sequence_parallel: SequenceParallel,
     /// In which manner.
     pub manner: Manner,
 }
@@ -188,28 +211,53 @@ impl Case {
             for (index, degrees) in degrees.iter().enumerate() {
                 let mut turns = manners.iter().cycle().skip((turn + index) % manners.len()).take(manners.len());
                 let manner = turns.find(|manner| manner.suits(&family, *degrees)).unwrap_or(&Manner::PLAIN);
-                cases.push(Case { family, degrees: *degrees, manner: *manner });
+                let sequence_parallel = SequenceParallel::Off;
+                cases.push(Case { family, degrees: *degrees, sequence_parallel, manner: *manner });
             }
         }
         cases
     }
 
-    /// What every case of the same `dp` and `tp` has the bits of: one stage, in the plain manner.
+    /// The cases of [`Case::all`] with more than one rank per matrix, with sequence parallelism.
+    pub fn all_sequence_parallel() -> Vec<Case> {
+        let of_several = Case::all().into_iter().filter(|case| case.degrees.tp > 1);
+        of_several.map(|case| Case { sequence_parallel: SequenceParallel::On, ..case }).collect()
+    }
+
+    /// What every case of the same `dp`, `tp` and sequence parallelism has the bits of: one stage, in the plain manner.
     pub fn reference(&self) -> Case {
         Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner::PLAIN, ..*self }
     }
 
     /// One rank in the plain manner.
     pub fn oracle(family: Family) -> Case {
-        Case { family, degrees: Degrees::ONE, manner: Manner::PLAIN }
+        let sequence_parallel = SequenceParallel::Off;
+        Case { family, degrees: Degrees::ONE, sequence_parallel, manner: Manner::PLAIN }
     }
 
     /// The layout in the words of a run file.
     pub fn parallelism(&self) -> Parallelism {
         let Degrees { dp, tp, pp } = self.degrees;
-        let Manner { zero, schedule, recompute } = self.manner;
-        let microbatch_size = self.family.microbatch_size;
-        Parallelism { dp, tp, pp, zero, schedule: schedule.into(), microbatch_size, recompute, stage_layers: None }
+        let (Manner { zero, schedule, .. }, recompute) = (self.manner, self.recompute());
+        let (microbatch_size, sequence_parallel) = (self.family.microbatch_size, self.sequence_parallel);
+        let schedule = schedule.into();
+        Parallelism { dp, tp, pp, sequence_parallel, zero, schedule, microbatch_size, recompute, stage_layers: None }
+    }
+
+    /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot share the tokens out.
+    fn recompute(&self) -> Recompute {
+        let Recompute::Full(checkpoints) = self.manner.recompute else { return self.manner.recompute };
+        let inputs = match self.sequence_parallel {
+            SequenceParallel::On => CheckpointInputs::Sharded,
+            SequenceParallel::Off if self.shares_tokens() => checkpoints.inputs,
+            SequenceParallel::Off => CheckpointInputs::Whole,
+        };
+        Recompute::Full(Checkpoints { inputs, ..checkpoints })
+    }
+
+    /// Whether the tokens of a microbatch can be shared out over tensor parallelism.
+    fn shares_tokens(&self) -> bool {
+        (self.family.microbatch_size * proof_training().sequence_length).is_multiple_of(self.degrees.tp)
     }
 
     /// What runs.
@@ -236,13 +284,22 @@ impl Case {
     pub fn divides(&self) -> bool {
         let (model, train, Degrees { dp, tp, pp }) = (self.family.model(), proof_training(), self.degrees);
         let heads = [model.num_heads, model.num_kv_heads, model.ffn_hidden].iter().all(|count| count % tp == 0);
-        heads && train.global_batch % (dp * self.family.microbatch_size) == 0 && pp <= model.num_layers + 2
+        let shared_out = match self.sequence_parallel {
+            SequenceParallel::Off => true,
+            SequenceParallel::On => self.shares_tokens(),
+        };
+        let batch = train.global_batch % (dp * self.family.microbatch_size) == 0;
+        heads && shared_out && batch && pp <= model.num_layers + 2
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}, {}", self.family, self.degrees, self.manner)
+        let tokens = match self.sequence_parallel {
+            SequenceParallel::Off => "",
+            SequenceParallel::On => ", sequence parallel",
+        };
+        write!(f, "{}, {}{tokens}, {}", self.family, self.degrees, self.manner)
     }
 }
 
@@ -256,7 +313,7 @@ mod tests {
     fn a_case_is_refused_exactly_if_something_does_not_divide() {
         let cases = Case::all();
         assert_eq!(cases.len(), 16 * 110);
-        for case in &cases {
+        for case in cases.iter().chain(&Case::all_sequence_parallel()) {
             let refusals = case.refusals();
             assert_eq!(refusals.is_empty(), case.divides(), "{case}: {refusals:?}");
             let named = ["parallelism.tp", "train.global_batch", "parallelism.pp"];

@@ -33,14 +33,15 @@ pub fn losses() -> Result<String, String> {
 fn cases() -> Vec<Case> {
     let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 12, tied: Tied::Yes, microbatch_size: 2 };
     let llama = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 1 };
-    let sharded = Manner { zero: ZeroStage::One, schedule: ScheduleKind::OneForwardOneBackward, ..Manner::PLAIN };
-    let recomputing = Manner { recompute: Recompute::Full, ..Manner::PLAIN };
-    let case = |family, (dp, tp, pp), manner| Case { family, degrees: Degrees { dp, tp, pp }, manner };
+    let case = |family, (dp, tp, pp), manner| Case { degrees: Degrees { dp, tp, pp }, manner, ..Case::oracle(family) };
+    let usual =
+        Manner { zero: ZeroStage::One, schedule: ScheduleKind::OneForwardOneBackward, recompute: Recompute::None };
+    let recomputed = Manner { recompute: Recompute::FULL, ..Manner::PLAIN };
     vec![
         Case::oracle(gpt2),
-        case(gpt2, (2, 2, 2), sharded),
-        case(gpt2, (1, 3, 5), recomputing),
+        case(gpt2, (2, 2, 2), usual),
+        case(gpt2, (1, 3, 5), recomputed),
         Case::oracle(llama),
-        case(llama, (2, 2, 2), sharded),
+        case(llama, (2, 2, 2), usual),
     ]
 }

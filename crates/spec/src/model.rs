@@ -2,6 +2,9 @@
 
 use crate::unit::Tied;
 
+/// The widest head: attention kernels have buffers of that size.
+pub const MAX_HEAD_DIM: usize = 512;
+
 /// Which normalisation, with its epsilon.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
@@ -69,6 +72,11 @@ impl Activation {
         }
     }
 }
+
+/// Keys of a sequence and heads that dropout of attention probabilities tells apart: both are parts of one counter.
+pub const MAX_DROPOUT_KEYS: usize = 1 << 18;
+/// See [`MAX_DROPOUT_KEYS`].
+pub const MAX_DROPOUT_HEADS: usize = 1 << 16;
 
 /// Everything that defines the function that is learned, and its initial weights' distribution.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use program::{
     link, split_stages, verify,
 };
 use spec::unit::UnitKind;
-use spec::{ModelSpec, Parallelism, Recompute, TrainSpec, Unit, UnitLayout, params};
+use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
 use thiserror::Error;
 
 /// A run that is ready to start: verified programs and planned memory.
@@ -195,14 +195,17 @@ impl Setup {
         jobs: Vec<Job>,
     ) -> Result<Setup, SetupError> {
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
-        let times = unit_times(&model, &parallelism, shape)?;
-        let costs = cell_costs(&model, &parallelism, shape, &times)?;
+        let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
+        let (case, recompute) = (job.record_case(&model, &parallelism), parallelism.recompute);
+        let times = unit_times(&case)?;
+        let on_average = shared_out(times, recompute);
+        let costs = cell_costs(&case, recompute, &on_average)?;
         let num_microbatches = parallelism.num_microbatches(train.global_batch);
         let schedule = Schedule::new(&parallelism.schedule, parallelism.pp, num_microbatches, &costs)?;
         let num_stages = schedule.num_stages();
         let stages = match &parallelism.stage_layers {
             Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
-            None => split_stages(model.num_layers, num_stages, unit_work(&times))?,
+            None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
         };
         let prepare = |job: &Job| prepare(&model, &parallelism, (&stages, &schedule), state, job);
         let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
@@ -279,6 +282,29 @@ impl Job {
         Job { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
     }
 
+    /// Whether this job's tokens are shared out over tensor parallelism. A program that generates keeps them whole: it works on few tokens at
+    /// a time, which the ranks need not divide, and keeps no activations that would take less room.
+    pub fn sequence_parallel(&self, parallelism: &Parallelism) -> SequenceParallel {
+        match self.purpose {
+            Purpose::Train | Purpose::Evaluate => parallelism.sequence_parallel,
+            Purpose::Generate => SequenceParallel::Off,
+        }
+    }
+
+    /// What is recorded of the job. All tensor-parallel ranks need equally many bytes, so the first stands for all.
+    pub fn record_case<'a>(&self, model: &'a ModelSpec, parallelism: &Parallelism) -> RecordCase<'a> {
+        RecordCase {
+            model,
+            tp: TensorParallel { size: parallelism.tp, position: 0 },
+            shape: self.shape,
+            sequence_parallel: self.sequence_parallel(parallelism),
+            // Of layers that differ in this, one that is computed again needs all that the others need.
+            recompute: parallelism.recompute_to_do().of_layer(0),
+            purpose: self.purpose,
+            write: Write::Accumulate,
+        }
+    }
+
     /// Sequences of one pass, over all replicas.
     pub fn sequences(&self, parallelism: &Parallelism) -> usize {
         parallelism.dp * self.num_microbatches * self.shape.sequences
@@ -296,9 +322,7 @@ fn prepare(
     state: State,
     job: &Job,
 ) -> Result<Verified, SetupError> {
-    // All tensor-parallel ranks need equally many bytes, so the first stands for all.
-    let tp = TensorParallel { size: parallelism.tp, position: 0 };
-    let footprints = model::footprints(model, tp, job.shape, job.purpose)?;
+    let footprints = model::footprints(&job.record_case(model, parallelism))?;
     let schedule = match job.purpose {
         Purpose::Train => training.clone(),
         Purpose::Evaluate | Purpose::Generate => {
@@ -332,25 +356,15 @@ pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, U
 const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
 
 /// What the passes of each unit cost in a step: multiply-adds, and moved bytes as the multiply-adds that take as long.
-fn unit_times(model: &ModelSpec, parallelism: &Parallelism, shape: MicrobatchShape) -> Result<UnitTimes, RecordError> {
-    let case = RecordCase {
-        model,
-        tp: TensorParallel { size: parallelism.tp, position: 0 },
-        shape,
-        purpose: Purpose::Train,
-        write: Write::Accumulate,
-    };
+fn unit_times(case: &RecordCase<'_>) -> Result<UnitTimes, RecordError> {
     let pass = |kind: UnitKind, phase: Phase| -> Result<u64, RecordError> {
-        let cost = record_unit(&case, kind, phase)?.record.total();
+        let cost = record_unit(case, kind, phase)?.record.total();
         Ok(cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes)
     };
     let unit = |kind: UnitKind| -> Result<PassTimes, RecordError> {
         Ok(PassTimes {
             forward: pass(kind, Phase::Forward)?,
-            recompute: match parallelism.recompute {
-                Recompute::None => 0,
-                Recompute::Full => pass(kind, Phase::Recompute)?,
-            },
+            recompute: pass(kind, Phase::Recompute)?,
             backward_input: pass(kind, Phase::BackwardInput)?,
             backward_weight: pass(kind, Phase::BackwardWeight)?,
         })
@@ -359,23 +373,27 @@ fn unit_times(model: &ModelSpec, parallelism: &Parallelism, shape: MicrobatchSha
     Ok(UnitTimes { embedding, layer, head, transfer: 0 })
 }
 
+/// The same, with each layer's share of computing again where only some layers are.
+fn shared_out(times: UnitTimes, recompute: Recompute) -> UnitTimes {
+    let every = match recompute {
+        Recompute::None | Recompute::Selective => 1,
+        Recompute::Full(Checkpoints { every, .. }) => every.max(1) as u64,
+    };
+    let layer = PassTimes { recompute: times.layer.recompute / every, ..times.layer };
+    UnitTimes { layer, ..times }
+}
+
 /// Work of each unit in a step, for balancing stages.
 fn unit_work(times: &UnitTimes) -> UnitWork {
     UnitWork { embedding: times.embedding.sum(), layer: times.layer.sum(), head: times.head.sum() }
 }
 
 /// What a schedule may know: time and memory of a layer's passes, for stages are mostly layers.
-fn cell_costs(
-    model: &ModelSpec,
-    parallelism: &Parallelism,
-    shape: MicrobatchShape,
-    times: &UnitTimes,
-) -> Result<CellCosts, RecordError> {
-    let tp = TensorParallel { size: parallelism.tp, position: 0 };
-    let layer = model::footprints(model, tp, shape, Purpose::Train)?.layer;
-    let saved = match parallelism.recompute {
-        Recompute::None => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
-        Recompute::Full => 0,
+fn cell_costs(case: &RecordCase<'_>, recompute: Recompute, times: &UnitTimes) -> Result<CellCosts, RecordError> {
+    let layer = model::footprints(case)?.layer;
+    let saved = match recompute {
+        Recompute::None | Recompute::Selective => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
+        Recompute::Full(_) => 0,
     };
     Ok(CellCosts {
         times: CellTimes {

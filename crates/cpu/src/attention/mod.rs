@@ -30,14 +30,16 @@ pub use buffers::AttentionBuffers;
 pub use device::{AttentionShape, DropoutKey};
 pub use forward::{Forward, attention_forward};
 
+use spec::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
+
 use crate::view::MatRef;
 
 /// Queries per block: two blocks of lanes. Part of the numerics.
 pub const QUERIES: usize = 32;
 /// Keys per tile. Part of the numerics.
 pub const KEYS: usize = 64;
-/// The widest head for which there are buffers.
-pub const MAX_HEAD_DIM: usize = 512;
+/// The widest head for which there are buffers: the widest that a run may have.
+pub const MAX_HEAD_DIM: usize = spec::model::MAX_HEAD_DIM;
 
 /// What both passes of an attention need to know beside their tensors.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +79,9 @@ impl Attention<'_> {
         assert!(sequence_length < 1 << 24, "positions of {sequence_length} tokens are not exact in f32");
         assert!(self.visible.len() == self.tokens(), "{} intervals for {} tokens", self.visible.len(), self.tokens());
         if let Some(dropout) = &self.dropout {
-            assert!(sequence_length <= 1 << 18, "dropout tells at most 262144 keys apart, not {sequence_length}");
             let heads = dropout.first_channel as usize + heads;
-            assert!(heads <= 1 << 16, "dropout tells at most 65536 heads apart, not {heads}");
+            assert!(sequence_length <= MAX_DROPOUT_KEYS, "dropout does not tell {sequence_length} keys apart");
+            assert!(heads <= MAX_DROPOUT_HEADS, "dropout does not tell {heads} heads apart");
         }
     }
 

@@ -7,7 +7,7 @@ mod tail;
 mod transfers;
 mod units;
 
-use spec::{ModelSpec, Parallelism};
+use spec::{ModelSpec, Parallelism, Recompute};
 
 pub use save::save_instrs;
 
@@ -126,7 +126,10 @@ fn place(input: &CompileInput, pp: usize) -> Place {
         owners,
         tied: input.model.tied(),
         purpose: input.purpose,
-        recompute: input.parallelism.recompute,
+        recompute: match input.purpose {
+            Purpose::Train => input.parallelism.recompute_to_do(),
+            Purpose::Evaluate | Purpose::Generate => Recompute::None,
+        },
         zero: input.parallelism.zero,
         num_microbatches: input.num_microbatches,
         gradient_axes: GradientAxes::new(input.model, input.parallelism),

@@ -17,6 +17,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
         "parallelism.stages_per_rank",
         "the number of stages, not of their layers",
     ),
+    ("recompute_num_layers", "parallelism.recompute_every", "every so many layers"),
+    ("distribute_saved_activations", "parallelism.recompute_inputs", "write \"sharded\""),
     ("pipeline_model_parallel_layout", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_first_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_last_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
@@ -62,6 +64,11 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("eval_interval", "run.evaluate_every", ""),
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];
+
+/// The key here for an option name of Megatron-LM, written with underscores.
+pub fn key(name: &str) -> Option<&'static str> {
+    ALIASES.iter().find(|(alias, _, _)| *alias == name).map(|(_, key, _)| *key)
+}
 
 /// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name.
 pub fn meaning(name: &str) -> Option<String> {
