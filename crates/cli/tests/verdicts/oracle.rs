@@ -243,7 +243,7 @@ fn group(values: &Values, pp: i128) -> i128 {
     if text(values, "parallelism.schedule", "1f1b") == "interleaved" { pp } else { 1 }
 }
 
-/// Options of a schedule stand only beside it; no file of the kind that is tried here has one of its own.
+/// Options of a schedule stand only beside it. No schedule file is there in the folder that the verdicts are asked in.
 fn schedule(values: &Values, pp: i128) -> bool {
     let name = text(values, "parallelism.schedule", "1f1b");
     let belongs = |key: &str, to: &str| name == to || !values.contains_key(key);
