@@ -1,7 +1,7 @@
 //! Bytes of values on one rank.
 
 use spec::unit::UnitKind;
-use spec::{ModelSpec, Parallelism, Unit, UnitLayout, ZeroStage};
+use spec::{Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
 
 use crate::{Footprint, Footprints, Instr, State, Value};
 
@@ -28,9 +28,11 @@ pub struct Sizes {
 /// Bytes of one unit's state on one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateBytes {
-    /// Parameters, gathered.
+    /// The unit's flat buffer, whole: gathered parameters, or gradients before they are reduced.
+    pub whole: usize,
+    /// Parameters: all of them or a data-parallel shard.
     pub params: usize,
-    /// One gradient accumulator.
+    /// One sum of gradients: all of it or a data-parallel shard.
     pub accumulator: usize,
     /// One moment of the optimizer: all of it or a data-parallel shard.
     pub moment: usize,
@@ -41,12 +43,17 @@ impl Sizes {
     pub fn new(model: &ModelSpec, parallelism: &Parallelism, footprints: Footprints, state: State) -> Sizes {
         let bytes = |unit| {
             let layout = UnitLayout::new(spec::params(model, unit), parallelism.tp, parallelism.dp);
-            let full = layout.padded_len() * 4;
-            let moment = match parallelism.zero {
-                ZeroStage::Off => full,
-                ZeroStage::One => layout.shard_len * 4,
+            let whole = layout.padded_len() * 4;
+            let kept = |state| match parallelism.zero.keeps(state) {
+                Kept::Whole => whole,
+                Kept::Shard => layout.part(parallelism.shard_group(), 0).len() * 4,
             };
-            StateBytes { params: full, accumulator: full, moment }
+            StateBytes {
+                whole,
+                params: kept(StateKind::Parameters),
+                accumulator: kept(StateKind::Gradients),
+                moment: kept(StateKind::Optimizer),
+            }
         };
         Sizes {
             footprints,
@@ -87,8 +94,9 @@ impl Sizes {
             Value::CoreUntilWeight { unit, .. } => self.footprint(unit).core_until_weight_bytes,
             Value::Checkpoint { unit, .. } => self.footprint(unit).checkpoint_bytes,
             Value::Pending { unit, .. } => self.footprint(unit).pending_bytes,
+            Value::Gathered(unit) | Value::Unreduced { unit, .. } => self.state_bytes(unit).whole,
             Value::Params(unit) => self.state_bytes(unit).params,
-            Value::Accumulator { unit, .. } => self.state_bytes(unit).accumulator,
+            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } => self.state_bytes(unit).accumulator,
             Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } => cache_bytes,

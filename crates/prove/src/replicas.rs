@@ -9,7 +9,7 @@ use device::{DeviceError, Tensor};
 use mesh::Region;
 use train::pieces::{Copies, pieces};
 use train::rank::Rank;
-use train::state::UnitState;
+use train::state::{Held, UnitState};
 
 use crate::watch::Watch;
 
@@ -127,7 +127,8 @@ impl Watch for Replicas {
             return Ok(());
         }
         for state in rank.units.values() {
-            let weights = Part { kind: Kind::Weights, tensor: state.params, elements: 0..state.layout.len };
+            let Held { elements, tensor } = state.params.clone();
+            let weights = Part { kind: Kind::Weights, tensor, elements };
             self.keep(rank, state, weights)?;
             if let Some((first, second)) = state.moments {
                 let part = |kind, tensor| Part { kind, tensor, elements: state.updated.clone() };

@@ -15,6 +15,7 @@ mod schedule;
 mod source;
 mod train;
 mod writer;
+mod zero;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

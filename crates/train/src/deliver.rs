@@ -1,6 +1,6 @@
 //! Hands a rank's pieces of global tensors to a sink. Over all ranks every element comes once.
 
-use device::{DeviceError, Tensor};
+use device::DeviceError;
 use spec::Unit;
 use spec::unit::Tied;
 
@@ -8,7 +8,7 @@ use crate::pieces::{Copies, pieces};
 use crate::rank::Rank;
 use crate::reduce::StepOutcome;
 use crate::sink::TensorSink;
-use crate::state::UnitState;
+use crate::state::{Held, UnitState};
 
 /// The weights of `unit`, as far as this rank answers for them.
 ///
@@ -16,7 +16,7 @@ use crate::state::UnitState;
 /// The device's.
 pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    deliver(rank, state, state.params, 1.0, sink)
+    deliver(rank, state, &state.params, 1.0, sink)
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.
@@ -25,18 +25,18 @@ pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(),
 /// The device's.
 pub fn gradients(rank: &Rank<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) -> Result<(), DeviceError> {
     for state in rank.units.values() {
-        if let Some(gradient) = state.gradient() {
-            deliver(rank, state, gradient, outcome.gradient_factor as f32, sink)?;
+        if let Some(gradient) = rank.gradient(state.unit) {
+            deliver(rank, state, &gradient, outcome.gradient_factor as f32, sink)?;
         }
     }
     Ok(())
 }
 
-/// Hands over `factor` times the elements of `flat` that this rank answers for.
+/// Hands over `factor` times the elements of `held` that this rank answers for.
 fn deliver(
     rank: &Rank<'_>,
     state: &UnitState,
-    flat: Tensor,
+    held: &Held,
     factor: f32,
     sink: &dyn TensorSink,
 ) -> Result<(), DeviceError> {
@@ -45,7 +45,7 @@ fn deliver(
     }
     for piece in pieces(&state.layout, state.owned.clone(), rank.tensor, Copies::First) {
         let mut values = vec![0.0f32; piece.elements.len()];
-        rank.device.read(flat.elements(piece.elements), bytemuck::cast_slice_mut(&mut values))?;
+        rank.device.read(held.part(piece.elements), bytemuck::cast_slice_mut(&mut values))?;
         values.iter_mut().for_each(|value| *value *= factor);
         sink.put(piece.param, &piece.region, &values);
     }

@@ -1,12 +1,12 @@
-//! Fills a rank's tensors from a source. The counterpart of [`crate::deliver`].
+//! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::deliver`].
 
-use device::{DeviceError, Op, Stream, Tensor};
+use device::{DeviceError, Op, Stream};
 use thiserror::Error;
 
 use crate::pieces::{Copies, pieces};
 use crate::rank::Rank;
 use crate::source::{SourceError, TensorSource};
-use crate::state::UnitState;
+use crate::state::{Held, UnitState};
 
 /// Elements that are read at once: four MiB on the host, however large a unit is.
 const CHUNK_LEN: usize = 1 << 20;
@@ -28,21 +28,38 @@ pub enum FetchError {
 /// See [`FetchError`].
 pub fn weights(rank: &Rank<'_>, source: &dyn TensorSource) -> Result<(), FetchError> {
     for state in rank.units.values().filter(|state| !state.layout.is_empty()) {
-        fill(rank, source, state, state.params)?;
+        fill(rank, source, state, &state.params)?;
     }
     Ok(())
 }
 
-fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, flat: Tensor) -> Result<(), FetchError> {
-    rank.device.submit(Stream::Compute, &Op::Fill { out: flat, value: 0.0 })?;
-    let len = state.layout.len;
+/// The weights that the seed gives: functions of (seed, parameter, global element), never of ranks; zeros where it is padding.
+///
+/// # Errors
+/// The device's.
+pub fn drawn_weights(rank: &Rank<'_>) -> Result<(), DeviceError> {
+    let (device, seed) = (&*rank.device, rank.setup.train.seed);
+    for state in rank.units.values().filter(|state| !state.layout.is_empty()) {
+        let held = &state.params;
+        device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
+        for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
+            let (start, rows, cols) = piece.matrix();
+            let out = held.part(piece.elements.clone()).reshaped(rows, cols);
+            model::initialize(device, Stream::Compute, piece.param, start, out, seed)?;
+        }
+    }
+    Ok(())
+}
+
+fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, held: &Held) -> Result<(), FetchError> {
+    rank.device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
     let mut values = Vec::new();
-    for start in (0..len).step_by(CHUNK_LEN) {
-        let chunk = start..len.min(start + CHUNK_LEN);
+    for start in held.elements.clone().step_by(CHUNK_LEN) {
+        let chunk = start..held.elements.end.min(start + CHUNK_LEN);
         for piece in pieces(&state.layout, chunk, rank.tensor, Copies::Every) {
             values.resize(piece.elements.len(), 0.0f32);
             source.get(piece.param, &piece.region, &mut values)?;
-            rank.device.write(flat.elements(piece.elements), bytemuck::cast_slice(&values))?;
+            rank.device.write(held.part(piece.elements), bytemuck::cast_slice(&values))?;
         }
     }
     Ok(())

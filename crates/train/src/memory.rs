@@ -15,6 +15,14 @@ pub fn state_floats(plan: &RankPlan, value: Value, len: usize) -> Tensor {
     frame_of(value, plan.place_of_state(value)).floats(1, len)
 }
 
+/// The first `len` floats of a value while instruction `at` runs.
+///
+/// # Panics
+/// As [`state_floats`].
+pub fn floats_at(plan: &RankPlan, value: Value, at: usize, len: usize) -> Tensor {
+    frame_of(value, plan.place(value, at)).floats(1, len)
+}
+
 /// Tables and the step's sums.
 pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
     let frame = |value| frame_of(value, plan.place_of_state(value));

@@ -12,7 +12,7 @@ use crate::state::Decay;
 /// The device's.
 pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    let (Some(gradient), Some((first, second))) = (state.gradient(), state.moments) else { return Ok(()) };
+    let (Some(gradient), Some((first, second))) = (rank.gradient(unit), state.moments) else { return Ok(()) };
     let train = &rank.setup.train;
     for (elements, decay) in state.decay_ranges(&state.updated) {
         if elements.is_empty() {
@@ -21,8 +21,8 @@ pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
         // Moments are stored for the updated elements only, so they are counted from the first of those.
         let stored = elements.start - state.updated.start..elements.end - state.updated.start;
         let op = Op::AdamW {
-            param: state.params.elements(elements.clone()),
-            grad: gradient.elements(elements),
+            param: state.params.part(elements.clone()),
+            grad: gradient.part(elements),
             first_moment: first.elements(stored.clone()),
             second_moment: second.elements(stored),
             coefficient: rank.constants.coefficient,

@@ -32,7 +32,7 @@ pub struct Setup {
     pub state: State,
     /// Room for keys and values, where the run generates.
     pub cache_room: CacheRoom,
-    /// The order of compute cells of a training step.
+    /// The order of compute cells of a training step of a full batch.
     pub schedule: Schedule,
     /// What passes cost, as recorded: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers are not priced.
     pub times: UnitTimes,
@@ -68,6 +68,14 @@ pub enum SetupError {
     /// The degrees do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] MeshError),
+    /// The replicas do not make sharding groups.
+    #[error("sharding groups of {shard_group} replicas do not divide dp {dp}; change one of the two")]
+    ShardGroup {
+        /// Replicas of a group.
+        shard_group: usize,
+        /// Replicas.
+        dp: usize,
+    },
     /// The layers do not make stages.
     #[error(transparent)]
     Stages(#[from] StageError),
@@ -111,8 +119,8 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn new(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let job = Job::train(&parallelism, &train)?;
-        Setup::of(model, parallelism, train, State::Training, vec![job])
+        let jobs = Job::training(&parallelism, &train)?;
+        Setup::of(model, parallelism, train, State::Training, jobs)
     }
 
     /// As [`Setup::new`], for a run that also measures the loss on `sequences` held-out sequences.
@@ -125,7 +133,8 @@ impl Setup {
         train: TrainSpec,
         sequences: u64,
     ) -> Result<Setup, SetupError> {
-        let jobs = vec![Job::train(&parallelism, &train)?, Job::evaluate(&parallelism, &train, sequences)];
+        let mut jobs = Job::training(&parallelism, &train)?;
+        jobs.push(Job::evaluate(&parallelism, &train, sequences));
         Setup::of(model, parallelism, train, State::Training, jobs)
     }
 
@@ -148,7 +157,7 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let shape = Job::train(&parallelism, &train)?.shape;
+        let shape = Job::train(&parallelism, &train, train.global_batch)?.shape;
         let room = CacheRoom { sequences: shape.sequences, capacity: shape.sequence_length };
         let evaluate = Job::evaluate(&parallelism, &train, train.global_batch as u64);
         let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
@@ -194,6 +203,10 @@ impl Setup {
         state: State,
         jobs: Vec<Job>,
     ) -> Result<Setup, SetupError> {
+        let (dp, shard_group) = (parallelism.dp, parallelism.shard_group());
+        if !dp.is_multiple_of(shard_group) {
+            return Err(SetupError::ShardGroup { shard_group, dp });
+        }
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
         let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
         let (case, recompute) = (job.record_case(&model, &parallelism), parallelism.recompute);
@@ -207,7 +220,13 @@ impl Setup {
             Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
             None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
         };
-        let prepare = |job: &Job| prepare(&model, &parallelism, (&stages, &schedule), state, job);
+        let schedule_of = |job: &Job| match job.purpose {
+            Purpose::Train => Schedule::new(&parallelism.schedule, parallelism.pp, job.num_microbatches, &costs),
+            Purpose::Evaluate | Purpose::Generate => {
+                Ok(forward_only(&schedule.placement, parallelism.pp, job.num_microbatches))
+            }
+        };
+        let prepare = |job: &Job| prepare(&model, &parallelism, (&stages, &schedule_of(job)?), state, job);
         let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
@@ -215,9 +234,21 @@ impl Setup {
         Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, schedule, times, jobs, programs })
     }
 
+    /// All jobs.
+    pub fn job_indices(&self) -> impl Iterator<Item = JobIndex> + use<> {
+        (0..self.jobs.len()).map(JobIndex)
+    }
+
     /// The first job of this purpose.
     pub fn job(&self, purpose: Purpose) -> Option<JobIndex> {
         self.jobs.iter().position(|job| job.purpose == purpose).map(JobIndex)
+    }
+
+    /// The job of a training step: that of its batch.
+    pub fn training_job(&self, step: u32) -> JobIndex {
+        let sequences = self.train.batches().at(step).sequences;
+        let is_its = |job: &Job| job.purpose == Purpose::Train && job.sequences(&self.parallelism) == sequences;
+        self.jobs.iter().position(is_its).map_or(JobIndex::MAIN, JobIndex)
     }
 
     /// The program of a job on pipeline rank `stage`.
@@ -250,23 +281,21 @@ impl Setup {
         self.plan_of(JobIndex::MAIN, stage)
     }
 
-    /// Microbatches per step and replica.
+    /// Microbatches per step and replica, of a full batch.
     pub fn num_microbatches(&self) -> usize {
         self.parallelism.num_microbatches(self.train.global_batch)
-    }
-
-    /// The constant that the backward pass divides by: tokens of a step if every label were valid. The exact number
-    /// of valid labels enters with the clip coefficient.
-    pub fn nominal_tokens(&self) -> f64 {
-        (self.train.global_batch * self.train.sequence_length) as f64
     }
 }
 
 impl Job {
-    /// A training step.
-    fn train(parallelism: &Parallelism, train: &TrainSpec) -> Result<Job, SetupError> {
+    /// The steps of a run: one of a full batch, then one of each smaller batch on the way there.
+    fn training(parallelism: &Parallelism, train: &TrainSpec) -> Result<Vec<Job>, SetupError> {
+        train.batches().sizes().into_iter().rev().map(|sequences| Job::train(parallelism, train, sequences)).collect()
+    }
+
+    /// A training step of `global_batch` sequences.
+    fn train(parallelism: &Parallelism, train: &TrainSpec, global_batch: usize) -> Result<Job, SetupError> {
         let Parallelism { dp, microbatch_size, .. } = *parallelism;
-        let global_batch = train.global_batch;
         if global_batch == 0 || !global_batch.is_multiple_of(dp * microbatch_size) {
             return Err(SetupError::Batch { global_batch, dp, microbatch_size });
         }
@@ -309,6 +338,12 @@ impl Job {
     pub fn sequences(&self, parallelism: &Parallelism) -> usize {
         parallelism.dp * self.num_microbatches * self.shape.sequences
     }
+
+    /// The constant that the backward pass divides by: tokens of one pass if every label were valid. The exact number
+    /// of valid labels enters with the clip coefficient.
+    pub fn nominal_tokens(&self, parallelism: &Parallelism) -> f64 {
+        (self.sequences(parallelism) * self.shape.sequence_length) as f64
+    }
 }
 
 /// Microbatches of an evaluation's pass per pipeline stage: a pipeline of `p` stages idles for `p - 1` of `8 p + p - 1` cells.
@@ -318,22 +353,16 @@ const MICROBATCHES_PER_STAGE: usize = 8;
 fn prepare(
     model: &ModelSpec,
     parallelism: &Parallelism,
-    (stages, training): (&StageSplit, &Schedule),
+    (stages, schedule): (&StageSplit, &Schedule),
     state: State,
     job: &Job,
 ) -> Result<Verified, SetupError> {
     let footprints = model::footprints(&job.record_case(model, parallelism))?;
-    let schedule = match job.purpose {
-        Purpose::Train => training.clone(),
-        Purpose::Evaluate | Purpose::Generate => {
-            forward_only(&training.placement, parallelism.pp, job.num_microbatches)
-        }
-    };
     let input = CompileInput {
         model,
         parallelism,
         stages,
-        schedule: &schedule,
+        schedule,
         purpose: job.purpose,
         num_microbatches: job.num_microbatches,
     };

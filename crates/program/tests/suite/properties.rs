@@ -1,17 +1,15 @@
 //! Properties of random runs: what is compiled verifies and computes what a plain loop does; what is damaged is refused,
 //! or does no harm.
 
+use crate::random::{MicrobatchOrder, Random, damage, schedule};
+use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
+use crate::{oracle, reference};
 use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use proptest::prelude::*;
-use spec::ZeroStage;
-
-use crate::random::{MicrobatchOrder, Random, damage, schedule};
-use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes};
-use crate::{oracle, reference};
 
 fn setups() -> impl Strategy<Value = Setup> {
     let sizes = (1usize..=4, 0usize..5, 1usize..7);
-    let choices = (any::<bool>(), any::<bool>(), 0..KINDS.len(), 0..2usize, 0..RECOMPUTES.len(), 0..4usize);
+    let choices = (any::<bool>(), any::<bool>(), 0..KINDS.len(), 0..zero_forms().len(), 0..RECOMPUTES.len(), 0..4usize);
     (sizes, choices).prop_map(|((pp, more_layers, num_microbatches), choices)| {
         let (tied, learned_positions, kind, zero, recompute, purpose) = choices;
         let kind = KINDS[kind];
@@ -23,7 +21,7 @@ fn setups() -> impl Strategy<Value = Setup> {
             pp,
             num_microbatches: num_microbatches.next_multiple_of(kind.microbatch_group(pp)),
             kind,
-            zero: [ZeroStage::Off, ZeroStage::One][zero],
+            zero: zero_forms()[zero],
             recompute: RECOMPUTES[recompute],
             purpose: [Purpose::Train, Purpose::Train, Purpose::Evaluate, Purpose::Generate][purpose],
             stage_layers: None,

@@ -3,8 +3,8 @@
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
 use spec::{
-    CheckpointInputs, Checkpoints, ModelSpec, Parallelism, Recompute, ScheduleKind, SequenceParallel, TrainSpec,
-    ZeroStage,
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Recompute, Reshard,
+    ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 use train::Setup;
 
@@ -35,6 +35,13 @@ pub fn cases() -> Vec<Case> {
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
     let case = |name, model, parallelism| Case { name, model, parallelism };
     let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };
+    let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
+    let two = |reduce, parallelism| Parallelism { zero: ZeroStage::Two { reduce }, ..parallelism };
+    let three = |reduce, prefetch, reshard, parallelism| {
+        let zero = ZeroStage::Three { reduce, gathering: Gathering { prefetch, reshard } };
+        Parallelism { zero, ..parallelism }
+    };
+    let groups = |shard_group, parallelism| Parallelism { shard_group: Some(shard_group), ..parallelism };
     let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism };
     let recompute = |parallelism| Parallelism { recompute: Recompute::FULL, ..parallelism };
     let selective = |parallelism| Parallelism { recompute: Recompute::Selective, ..parallelism };
@@ -56,6 +63,24 @@ pub fn cases() -> Vec<Case> {
         case("dp 2 x tp 2 x pp 2, ZeRO 1, tied", gpt2(true), zero(plain_layout(2, 2, 2, 2))),
         case("dp 3 x tp 2 x pp 2, ZeRO 1, recomputing", llama(true), recompute(zero(plain_layout(3, 2, 2, 1)))),
         case("dp 2 x tp 3 x pp 2, GPipe, tied", gpt2(true), gpipe(plain_layout(2, 3, 2, 1))),
+        case("dp 3, ZeRO 2", gpt2(false), two(step, plain_layout(3, 1, 1, 2))),
+        case(
+            "dp 2 x pp 2, ZeRO 2 per microbatch, GPipe, tied",
+            gpt2(true),
+            two(microbatch, gpipe(plain_layout(2, 1, 2, 1))),
+        ),
+        case("dp 3, ZeRO 3, tied", gpt2(true), three(step, 1, Reshard::AfterUse, plain_layout(3, 1, 1, 2))),
+        case(
+            "dp 2 x tp 2 x pp 2, ZeRO 3 per microbatch, recomputing",
+            llama(true),
+            three(microbatch, 0, Reshard::AfterUse, recompute(plain_layout(2, 2, 2, 1))),
+        ),
+        case("dp 4 in groups of 2, ZeRO 1", llama(false), groups(2, zero(plain_layout(4, 1, 1, 1)))),
+        case(
+            "dp 4 in groups of 2 x pp 2, ZeRO 3 kept, tied",
+            gpt2(true),
+            groups(2, three(step, 2, Reshard::AfterBackward, plain_layout(4, 1, 2, 1))),
+        ),
         case("one rank, core recomputed, grouped queries", llama(false), selective(plain_layout(1, 1, 1, 2))),
         case("tp 2, sequence parallel, tied", gpt2(true), shared(plain_layout(1, 2, 1, 2))),
         case("tp 4, sequence parallel, core recomputed", llama(true), selective(shared(plain_layout(1, 4, 1, 1)))),

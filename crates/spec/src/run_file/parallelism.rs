@@ -2,11 +2,10 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use super::{Files, schedule};
-use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, SequenceParallel, ZeroStage};
+use super::{Files, schedule, zero};
+use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, SequenceParallel};
 use crate::problem::Problem;
 
-const ZERO_STAGES: &Choices<ZeroStage> = &[("0", ZeroStage::Off), ("1", ZeroStage::One)];
 const RECOMPUTES: &Choices<RecomputeKind> =
     &[("none", RecomputeKind::None), ("selective", RecomputeKind::Selective), ("full", RecomputeKind::Full)];
 const CHECKPOINT_INPUTS: &Choices<CheckpointInputs> =
@@ -35,7 +34,8 @@ pub fn read(reader: &mut Reader, ranks: Option<usize>, files: &dyn Files) -> Par
         tp,
         pp,
         sequence_parallel,
-        zero: reader.choice("parallelism.zero", ZERO_STAGES, ZeroStage::One),
+        zero: zero::read(reader),
+        shard_group: zero::read_shard_group(reader),
         schedule: schedule::read(reader, files),
         microbatch_size: reader.count("parallelism.microbatch_size", 2),
         recompute: recompute(reader, sequence_parallel),
@@ -104,7 +104,7 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     writer.count("tp", parallelism.tp);
     writer.count("pp", parallelism.pp);
     writer.yes_no("sequence_parallel", parallelism.sequence_parallel == SequenceParallel::On);
-    writer.bare("zero", name_of(ZERO_STAGES, parallelism.zero));
+    zero::write(parallelism, writer);
     schedule::write(&parallelism.schedule, writer);
     writer.count("microbatch_size", parallelism.microbatch_size);
     match parallelism.recompute {

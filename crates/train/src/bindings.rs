@@ -1,0 +1,139 @@
+//! Where computing units find parameters and leave gradients: flat buffers bound to tensors, once for each place that a
+//! buffer has in any program of a run. Whole state has one place; what is whole for a while has several.
+
+use std::collections::BTreeMap;
+
+use device::{Dtype, Tensor};
+use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use program::{Program, RankPlan};
+use spec::Unit;
+
+use crate::setup::Setup;
+
+/// Which flat buffers of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Those that it reads.
+    Parameters,
+    /// Those that it adds to.
+    Gradients,
+}
+
+/// Offsets in the arena of the flat buffers of the units whose parameters a computing unit reads, in their order; `None` for
+/// one without parameters.
+pub type Offsets = [Option<usize>; 2];
+
+/// The offsets that the buffers of `by` have while instruction `at` runs; `None` unless all of them are there.
+pub fn offsets(program: &Program, plan: &RankPlan, by: Unit, side: Side, at: usize) -> Option<Offsets> {
+    let place = &program.place;
+    let mut offsets = [None; 2];
+    for (offset, kind) in offsets.iter_mut().zip(by.reads_parameters_of(place.tied)) {
+        let unit = kind.of(by);
+        if place.has_parameters(unit) {
+            let value = match side {
+                Side::Parameters => place.parameters(unit),
+                Side::Gradients => place.contribution(unit, by),
+            };
+            *offset = Some(plan.place(value, at)?.offset_bytes);
+        }
+    }
+    Some(offsets)
+}
+
+/// Bound tensors by unit and offsets. Parameters and gradients are told apart by where they lie.
+#[derive(Clone, Debug, Default)]
+pub struct Bindings {
+    embeddings: BTreeMap<Offsets, EmbeddingParams>,
+    layers: BTreeMap<(u32, Offsets), LayerParams>,
+    heads: BTreeMap<Offsets, HeadParams>,
+}
+
+impl Bindings {
+    /// Binds everything that the programs of `setup` compute with on pipeline rank `stage`.
+    ///
+    /// # Errors
+    /// Declared parameters are not the ones that layers read.
+    pub fn new(setup: &Setup, stage: usize) -> Result<Bindings, BindError> {
+        let mut bindings = Bindings::default();
+        for job in setup.job_indices() {
+            let (program, plan) = (setup.program_of(job, stage), setup.plan_of(job, stage));
+            bindings.add_program(setup, program, plan)?;
+        }
+        Ok(bindings)
+    }
+
+    fn add_program(&mut self, setup: &Setup, program: &Program, plan: &RankPlan) -> Result<(), BindError> {
+        for (at, instr) in program.instrs.iter().enumerate() {
+            let Some((by, _)) = instr.computes() else { continue };
+            for side in [Side::Parameters, Side::Gradients] {
+                if let Some(offsets) = offsets(program, plan, by, side, at) {
+                    self.add(setup, by, offsets)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, setup: &Setup, by: Unit, offsets: Offsets) -> Result<(), BindError> {
+        let kinds = by.reads_parameters_of(setup.model.tied());
+        let flat = |unit: Unit| {
+            let layout = &setup.layouts[&unit];
+            let index = kinds.iter().position(|kind| kind.of(by) == unit);
+            let len = layout.padded_len();
+            match index.and_then(|index| offsets[index]) {
+                Some(offset) => (layout, Tensor::new(offset, 1, len, Dtype::F32)),
+                None => (layout, Tensor::new(0, 1, 0, Dtype::F32)),
+            }
+        };
+        match by {
+            Unit::Table => {}
+            Unit::Embedding if self.embeddings.contains_key(&offsets) => {}
+            Unit::Embedding => {
+                let bound = EmbeddingParams::bind(flat(Unit::Table), flat(Unit::Embedding))?;
+                self.embeddings.insert(offsets, bound);
+            }
+            Unit::Layer(number) if self.layers.contains_key(&(number, offsets)) => {}
+            Unit::Layer(number) => {
+                let (layout, buffer) = flat(by);
+                self.layers.insert((number, offsets), LayerParams::bind(number, layout, buffer)?);
+            }
+            Unit::Head if self.heads.contains_key(&offsets) => {}
+            Unit::Head => {
+                let table = setup.model.tied_embeddings.then(|| flat(Unit::Table));
+                self.heads.insert(offsets, HeadParams::bind(flat(by), table)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The embedding's tensors in buffers at `offsets`.
+    ///
+    /// # Panics
+    /// Its buffers are not there: a fault of the program, which the verifier excludes.
+    pub fn embedding(&self, offsets: Option<Offsets>) -> &EmbeddingParams {
+        found(offsets.and_then(|offsets| self.embeddings.get(&offsets)), Unit::Embedding)
+    }
+
+    /// As [`Bindings::embedding`], of a layer.
+    ///
+    /// # Panics
+    /// As [`Bindings::embedding`].
+    pub fn layer(&self, number: u32, offsets: Option<Offsets>) -> &LayerParams {
+        found(offsets.and_then(|offsets| self.layers.get(&(number, offsets))), Unit::Layer(number))
+    }
+
+    /// As [`Bindings::embedding`], of the head.
+    ///
+    /// # Panics
+    /// As [`Bindings::embedding`].
+    pub fn head(&self, offsets: Option<Offsets>) -> &HeadParams {
+        found(offsets.and_then(|offsets| self.heads.get(&offsets)), Unit::Head)
+    }
+}
+
+fn found<T>(bound: Option<&T>, unit: Unit) -> &T {
+    match bound {
+        Some(bound) => bound,
+        None => panic!("{unit} computes where its parameters or gradients are not"),
+    }
+}
