@@ -4,6 +4,7 @@ use super::Rules;
 use crate::batch::BatchRamp;
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
+use crate::schedule::ScheduleSpec;
 
 /// Sizes of a growing batch below the full one: every one is planned before the first step.
 const MAX_RAMP_SIZES: usize = 256;
@@ -61,7 +62,23 @@ fn batch_ramp(config: &RunConfig, rules: &mut Rules) {
     let sizes = (full - start) / increment;
     if sizes > MAX_RAMP_SIZES {
         let rule = format!("goes through {sizes} sizes, each with a program of its own, more than {MAX_RAMP_SIZES}");
-        refuse(rule, "a larger increment would do".into());
+        return refuse(rule, "a larger increment would do".into());
+    }
+    match &parallelism.schedule {
+        ScheduleSpec::Given(_) => refuse(
+            "has steps of several numbers of microbatches, and parallelism.schedule_file is written for one".into(),
+            "a schedule by name would do".into(),
+        ),
+        ScheduleSpec::Generated(kind) => {
+            let group = grain.saturating_mul(kind.microbatch_group(parallelism.pp));
+            if full.is_multiple_of(group) && !(start.is_multiple_of(group) && increment.is_multiple_of(group)) {
+                let rule = format!(
+                    "has batches that are not whole groups of parallelism.pp = {} microbatches",
+                    parallelism.pp
+                );
+                refuse(rule, format!("multiples of {group} for start and increment would do"));
+            }
+        }
     }
 }
 
