@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod check;
 pub mod data_spec;
 pub mod layout;
@@ -18,6 +19,7 @@ pub mod training;
 pub mod unit;
 pub mod zero;
 
+pub use batch::{BatchRamp, BatchSizes, StepBatch};
 pub use check::check;
 pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use layout::{Segment, UnitLayout};

@@ -190,6 +190,16 @@ fn the_model_fits_together() {
         ),
         (&["model.norm_epsilon=0"], "model.norm_epsilon = 0.0 does not keep a norm from dividing by 0; 1e-5 would"),
         (
+            &["model.context=262145", "model.attention_dropout=0.1"],
+            "train.sequence_length = 262145 is more than model.attention_dropout tells apart; at most 262144 would do, or \
+             model.attention_dropout = 0",
+        ),
+        (
+            &["model.num_heads=65537", "model.head_dim=1", "model.attention_dropout=0.1", "parallelism.tp=1"],
+            "model.num_heads = 65537 is more than model.attention_dropout tells apart; at most 65536 would do, or \
+             model.attention_dropout = 0",
+        ),
+        (
             &["model.init_std=0"],
             "model.init_std = 0.0 is no standard deviation that makes weights differ; 0.02 would do",
         ),
@@ -220,6 +230,23 @@ fn the_model_fits_together() {
 #[test]
 fn training_numbers_are_sane() {
     expect(&[
+        (
+            &["train.batch_ramp={ start = 6, increment = 4, sequences = 100 }"],
+            "train.batch_ramp = { start = 6, increment = 4, sequences = 100 } does not lead to train.global_batch = 16; start = 4 or 8 would",
+        ),
+        (
+            &["train.batch_ramp={ start = 2, increment = 2, sequences = 100 }"],
+            "train.batch_ramp = { start = 2, increment = 2, sequences = 100 } has batches that are not multiples of \
+             parallelism.dp = 2 x parallelism.microbatch_size = 2; multiples of 4 for start and increment would do",
+        ),
+        (
+            &["train.batch_ramp={ start = 4, increment = 0, sequences = 100 }"],
+            "train.batch_ramp = { start = 4, increment = 0, sequences = 100 } starts with nothing or does not grow; at least 1 of both would do",
+        ),
+        (
+            &["train.batch_ramp=4"],
+            "train.batch_ramp = 4 is not a ramp such as { start = 4, increment = 4, sequences = 1000 }",
+        ),
         (
             &["train.sequence_length=129"],
             "train.sequence_length = 129 is longer than model.context = 128; at most 128 would do",

@@ -1,8 +1,8 @@
 //! Run files: what is read, what is said about what cannot be read, and what is written back.
 
 use spec::{
-    Activation, CheckpointInputs, Checkpoints, Gathering, GradientReduction, NormKind, Pairing, Position, Recompute,
-    Reshard, RunConfig, ScheduleKind, SequenceParallel, ZeroStage, check, unique_parameters,
+    Activation, BatchRamp, CheckpointInputs, Checkpoints, Gathering, GradientReduction, NormKind, Pairing, Position,
+    Recompute, Reshard, RunConfig, ScheduleKind, SequenceParallel, ZeroStage, check, unique_parameters,
 };
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
@@ -123,6 +123,7 @@ stage_layers = [3, 2]
 microbatch_size = 1
 [train]
 global_batch = 9
+batch_ramp = { start = 3, increment = 3, sequences = 50 }
 sequence_length = 64
 clip_norm = 0
 seed = 18446744073709551615
@@ -145,6 +146,7 @@ timeout_seconds = 2.5
     let checkpoints = Checkpoints { every: 2, inputs: CheckpointInputs::Sharded };
     assert_eq!(config.parallelism.recompute, Recompute::Full(checkpoints));
     assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));
+    assert_eq!(config.train.batch_ramp, Some(BatchRamp { start: 3, increment: 3, sequences: 50 }));
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);

@@ -178,6 +178,11 @@ impl<'a> Rank<'a> {
         }
     }
 
+    /// Tokens of the program that runs, if every label were valid.
+    pub fn nominal_tokens(&self) -> f64 {
+        self.setup.job_of(self.job).nominal_tokens(&self.setup.parallelism)
+    }
+
     /// Assign for the first contribution of `unit` in a step, accumulate afterwards.
     pub fn gradient_write(&mut self, unit: Unit) -> Write {
         if self.contributed.contains(&unit) {

@@ -96,7 +96,7 @@ pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
-        nominal_tokens: rank.setup.nominal_tokens(),
+        nominal_tokens: rank.nominal_tokens(),
         clip_norm: rank.setup.train.clip_norm,
         out: constants.coefficient,
     };
@@ -169,7 +169,7 @@ pub fn read_outcome(rank: &Rank) -> Result<StepOutcome, DeviceError> {
     Ok(StepOutcome {
         loss: f64::from(loss),
         norm: f64::from(norm),
-        gradient_factor: if valid > 0 { rank.setup.nominal_tokens() / valid as f64 } else { 0.0 },
+        gradient_factor: if valid > 0 { rank.nominal_tokens() / valid as f64 } else { 0.0 },
         not_finite: not_finite != 0.0,
         stop: count(rank.constants.norm_sums)? > 0,
     })

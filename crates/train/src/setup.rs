@@ -110,8 +110,8 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn new(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let job = Job::train(&parallelism, &train)?;
-        Setup::of(model, parallelism, train, State::Training, vec![job])
+        let jobs = Job::training(&parallelism, &train)?;
+        Setup::of(model, parallelism, train, State::Training, jobs)
     }
 
     /// As [`Setup::new`], for a run that also measures the loss on `sequences` held-out sequences.
@@ -124,7 +124,8 @@ impl Setup {
         train: TrainSpec,
         sequences: u64,
     ) -> Result<Setup, SetupError> {
-        let jobs = vec![Job::train(&parallelism, &train)?, Job::evaluate(&parallelism, &train, sequences)];
+        let mut jobs = Job::training(&parallelism, &train)?;
+        jobs.push(Job::evaluate(&parallelism, &train, sequences));
         Setup::of(model, parallelism, train, State::Training, jobs)
     }
 
@@ -147,7 +148,7 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let shape = Job::train(&parallelism, &train)?.shape;
+        let shape = Job::train(&parallelism, &train, train.global_batch)?.shape;
         let room = CacheRoom { sequences: shape.sequences, capacity: shape.sequence_length };
         let evaluate = Job::evaluate(&parallelism, &train, train.global_batch as u64);
         let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
@@ -220,6 +221,13 @@ impl Setup {
         self.jobs.iter().position(|job| job.purpose == purpose).map(JobIndex)
     }
 
+    /// The job of a training step: that of its batch.
+    pub fn training_job(&self, step: u32) -> JobIndex {
+        let sequences = self.train.batches().at(step).sequences;
+        let is_its = |job: &Job| job.purpose == Purpose::Train && job.sequences(&self.parallelism) == sequences;
+        self.jobs.iter().position(is_its).map_or(JobIndex::MAIN, JobIndex)
+    }
+
     /// The program of a job on pipeline rank `stage`.
     pub fn program_of(&self, job: JobIndex, stage: usize) -> &Program {
         &self.programs.programs()[job.0].programs()[stage]
@@ -250,23 +258,21 @@ impl Setup {
         self.plan_of(JobIndex::MAIN, stage)
     }
 
-    /// Microbatches per step and replica.
+    /// Microbatches per step and replica, of a full batch.
     pub fn num_microbatches(&self) -> usize {
         self.parallelism.num_microbatches(self.train.global_batch)
-    }
-
-    /// The constant that the backward pass divides by: tokens of a step if every label were valid. The exact number
-    /// of valid labels enters with the clip coefficient.
-    pub fn nominal_tokens(&self) -> f64 {
-        (self.train.global_batch * self.train.sequence_length) as f64
     }
 }
 
 impl Job {
-    /// A training step.
-    fn train(parallelism: &Parallelism, train: &TrainSpec) -> Result<Job, SetupError> {
+    /// The steps of a run: one of a full batch, then one of each smaller batch on the way there.
+    fn training(parallelism: &Parallelism, train: &TrainSpec) -> Result<Vec<Job>, SetupError> {
+        train.batches().sizes().into_iter().rev().map(|sequences| Job::train(parallelism, train, sequences)).collect()
+    }
+
+    /// A training step of `global_batch` sequences.
+    fn train(parallelism: &Parallelism, train: &TrainSpec, global_batch: usize) -> Result<Job, SetupError> {
         let Parallelism { dp, microbatch_size, .. } = *parallelism;
-        let global_batch = train.global_batch;
         if global_batch == 0 || !global_batch.is_multiple_of(dp * microbatch_size) {
             return Err(SetupError::Batch { global_batch, dp, microbatch_size });
         }
@@ -308,6 +314,12 @@ impl Job {
     /// Sequences of one pass, over all replicas.
     pub fn sequences(&self, parallelism: &Parallelism) -> usize {
         parallelism.dp * self.num_microbatches * self.shape.sequences
+    }
+
+    /// The constant that the backward pass divides by: tokens of one pass if every label were valid. The exact number
+    /// of valid labels enters with the clip coefficient.
+    pub fn nominal_tokens(&self, parallelism: &Parallelism) -> f64 {
+        (self.sequences(parallelism) * self.shape.sequence_length) as f64
     }
 }
 

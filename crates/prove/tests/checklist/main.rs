@@ -7,6 +7,7 @@
 mod rig;
 
 mod accumulation;
+mod batch_ramp;
 mod clipping;
 mod dropout_masks;
 mod every_gradient;

@@ -42,6 +42,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("init_method_std", "model.init_std", ""),
     ("train_iters", "train.steps", ""),
     ("global_batch_size", "train.global_batch", ""),
+    ("rampup_batch_size", "train.batch_ramp", "a table of start, increment and sequences"),
     ("seq_length", "train.sequence_length", ""),
     ("lr", "train.learning_rate", ""),
     ("min_lr", "train.min_learning_rate", ""),
