@@ -84,12 +84,12 @@ fn sharded_sample() -> Vec<Order> {
 
 #[test]
 fn layouts_do_not_change_what_is_learned() {
-    assert_kept(&sample(), 24);
+    assert_kept(&sample());
 }
 
 #[test]
 fn sequence_parallelism_does_not_change_what_is_learned() {
-    assert_kept(&sequence_parallel_sample(), 8);
+    assert_kept(&sequence_parallel_sample());
 }
 
 #[test]
@@ -97,11 +97,11 @@ fn sharding_does_not_change_what_is_learned() {
     let orders = sharded_sample();
     let forms: BTreeSet<Form> = orders.iter().flat_map(|order| &order.cases).map(|case| case.manner.form).collect();
     assert_eq!(forms.len(), Form::all().len(), "forms of the sample: {forms:?}");
-    assert_kept(&orders, Form::all().len());
+    assert_kept(&orders);
 }
 
-/// Every case of `orders`, `count` in all, keeps the promise.
-fn assert_kept(orders: &[Order], count: usize) {
+/// Every case of `orders` keeps the promise.
+fn assert_kept(orders: &[Order]) {
     let said = Mutex::new(Vec::new());
     survey::survey(orders, 2, &|case, finding| {
         let (distances, faults) = match finding {
@@ -111,13 +111,13 @@ fn assert_kept(orders: &[Order], count: usize) {
         said.lock().expect("unpoisoned").push((format!("{case}: {distances}"), faults));
     });
     let said = said.into_inner().expect("unpoisoned");
-    assert_eq!(said.len(), count, "cases of the sample");
+    assert_eq!(said.len(), orders.iter().map(|order| order.cases.len()).sum::<usize>(), "cases of the sample");
     for (line, faults) in &said {
         println!("{line}{}", faults.iter().map(|fault| format!("\n    {fault}")).collect::<String>());
     }
     let broken: Vec<&str> =
         said.iter().filter(|(_, faults)| !faults.is_empty()).map(|(line, _)| line.as_str()).collect();
-    assert!(broken.is_empty(), "{} of {count} cases break the promise", broken.len());
+    assert!(broken.is_empty(), "{} of {} cases break the promise", broken.len(), said.len());
 }
 
 #[test]
