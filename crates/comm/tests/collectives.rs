@@ -147,7 +147,7 @@ fn bytes_of_any_length_are_gathered_and_broadcast() {
         let results = run(ranks, |transport| {
             let communicator = communicator(&transport);
             let mut hashes = vec![communicator.position() as u8; 3 * ranks];
-            communicator.all_gather_bytes(&mut hashes).unwrap();
+            communicator.all_gather(&mut hashes).unwrap();
             let mut text = vec![communicator.position() as u8; 17];
             communicator.broadcast_bytes(ranks - 1, &mut text).unwrap();
             (hashes, text)

@@ -87,13 +87,13 @@ impl AttentionSaved {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
         let qkv_frame = if context.model.qk_norm { frames.until_weight } else { frames.until_input };
         AttentionSaved {
-            qkv: qkv_frame.floats(tokens, qkv_width(&shape)),
+            qkv: context.activation(qkv_frame, tokens, qkv_width(&shape)),
             qk_norm: context.model.qk_norm.then(|| QkNormSaved {
-                normed: frames.until_input.floats(tokens, qk_width(&shape)),
+                normed: context.activation(frames.until_input, tokens, qk_width(&shape)),
                 stats: frames.until_weight.floats((shape.heads + shape.kv_heads) * tokens, 2),
             }),
             log_sum_exp: frames.until_input.floats(tokens, shape.heads),
-            out: frames.until_weight.floats(tokens, shape.heads * shape.head_dim),
+            out: context.activation(frames.until_weight, tokens, shape.heads * shape.head_dim),
         }
     }
 
@@ -108,9 +108,9 @@ impl AttentionPending {
     pub(crate) fn place(frame: &Frame, context: &Context) -> AttentionPending {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
         AttentionPending {
-            qkv: frame.floats(tokens, qkv_width(&shape)),
-            normed_qk: context.model.qk_norm.then(|| frame.floats(tokens, qk_width(&shape))),
-            input: frame.floats(tokens, context.model.hidden),
+            qkv: context.activation(frame, tokens, qkv_width(&shape)),
+            normed_qk: context.model.qk_norm.then(|| context.activation(frame, tokens, qk_width(&shape))),
+            input: context.activation(frame, tokens, context.model.hidden),
         }
     }
 
@@ -203,7 +203,8 @@ impl Attention<'_> {
         gradients: &Qkv,
     ) -> Result<(), DeviceError> {
         let (context, shape) = (self.context, attention_shape(self.context));
-        let dout = context.scratch.floats(saved.out.rows, saved.out.cols);
+        let dout = context.activation(context.scratch, saved.out.rows, saved.out.cols);
+        let key_sums = context.scratch.floats(2 * shape.sequence_length, shape.head_dim);
         params.output.backward_input(context, enter(context, dy)?, dout)?;
         let Qkv { q, k, v } = saved.query_key_value(&shape);
         context.submit(Op::AttentionBackward {
@@ -220,6 +221,7 @@ impl Attention<'_> {
             dq: gradients.q,
             dk: gradients.k,
             dv: gradients.v,
+            key_sums,
         })
     }
 

@@ -71,6 +71,8 @@ pub struct Context<'a> {
     pub shape: MicrobatchShape,
     /// `None` leaves every value in place: evaluation and generation. The same in a unit's forward and backward passes.
     pub dropout: Option<DropoutRun>,
+    /// What activations and their gradients are stored as; parameters have the type of their own tensors.
+    pub stored: Dtype,
     /// Rotary tables and the step's sums.
     pub constants: Constants,
     /// Temporary memory: empty before and after each function of a unit.
@@ -78,6 +80,11 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// The next `[rows, cols]` of `frame` for an activation or its gradient.
+    pub(crate) fn activation(&self, frame: &Frame, rows: usize, cols: usize) -> Tensor {
+        frame.tensor(rows, cols, self.stored)
+    }
+
     /// Enqueues one operation on the context's stream.
     pub(crate) fn submit(&self, op: Op) -> Result<(), DeviceError> {
         self.device.submit(self.stream, &op)

@@ -85,7 +85,7 @@ impl Embedding<'_> {
     }
 
     fn place_pending(&self, frame: &Frame) -> Option<Tensor> {
-        self.dropout().map(|_| frame.floats(self.context.shape.tokens(), self.context.model.hidden))
+        self.dropout().map(|_| self.context.activation(frame, self.context.shape.tokens(), self.context.model.hidden))
     }
 
     fn dropout(&self) -> Option<DropoutKey> {

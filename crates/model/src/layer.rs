@@ -58,7 +58,7 @@ impl LayerSaved {
         LayerSaved {
             attention_norm: NormSaved::place(frames.until_weight, context),
             attention: AttentionSaved::place(frames, context),
-            middle: frames.until_weight.floats(tokens, context.model.hidden),
+            middle: context.activation(frames.until_weight, tokens, context.model.hidden),
             feed_forward_norm: NormSaved::place(frames.until_weight, context),
             feed_forward: FeedForwardSaved::place(frames, context),
         }
@@ -238,7 +238,7 @@ impl Layer<'_> {
     }
 
     fn place_pending(&self, frame: &Frame) -> LayerPending {
-        let place = || frame.floats(self.context.shape.tokens(), self.context.model.hidden);
+        let place = || self.context.activation(frame, self.context.shape.tokens(), self.context.model.hidden);
         LayerPending {
             feed_forward_output: self.feed_forward_dropout().map(|_| place()),
             feed_forward: FeedForwardPending::place(frame, self.context),

@@ -27,7 +27,7 @@ pub(crate) struct NormSaved {
 impl NormSaved {
     pub(crate) fn place(frame: &Frame, context: &Context) -> NormSaved {
         let tokens = context.shape.tokens();
-        NormSaved { y: frame.floats(tokens, context.model.hidden), stats: frame.floats(tokens, 2) }
+        NormSaved { y: context.activation(frame, tokens, context.model.hidden), stats: frame.floats(tokens, 2) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use comm::collectives::Traffic;
 use comm::{MetaCommunicator, Operation};
-use device::{DeviceError, Frame, MetaDevice, Record, Stream, Write};
+use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use program::{Footprint, Footprints, Purpose};
 use spec::unit::{Tied, UnitKind};
 use spec::{ModelSpec, Unit, UnitLayout};
@@ -41,6 +41,8 @@ pub struct RecordCase<'a> {
     pub tp: TensorParallel,
     /// Sequences and tokens.
     pub shape: MicrobatchShape,
+    /// What parameters and activations are stored as.
+    pub stored: Dtype,
     /// Training, evaluation or generation.
     pub purpose: Purpose,
     /// Whether gradients are assigned, as on a step's first microbatch, or accumulated.
@@ -108,16 +110,17 @@ pub fn footprints(
     model: &ModelSpec,
     tp: TensorParallel,
     shape: MicrobatchShape,
+    stored: Dtype,
     purpose: Purpose,
 ) -> Result<Footprints, RecordError> {
-    let case = RecordCase { model, tp, shape, purpose, write: Write::Accumulate };
+    let case = RecordCase { model, tp, shape, stored, purpose, write: Write::Accumulate };
     let measured = |place: &dyn Fn(&Frame)| {
         let frame = Frame::measuring();
         place(&frame);
         frame.peak_bytes()
     };
     let activation_bytes = measured(&|frame| {
-        frame.floats(shape.tokens(), model.hidden);
+        frame.tensor(shape.tokens(), model.hidden, stored);
     });
     let logits_bytes = measured(&|frame| {
         let (rows, cols) = Head::logits_shape(model, tp.size, shape);
@@ -206,6 +209,7 @@ impl<'a> Recorder<'a> {
             model: self.case.model,
             shape: self.case.shape,
             dropout,
+            stored: self.case.stored,
             constants: Constants::place(&self.other, &self.other, self.case.model),
             scratch: &self.scratch,
         }
@@ -216,19 +220,20 @@ impl<'a> Recorder<'a> {
     }
 
     fn activation(&self) -> Residual {
-        Residual::new(self.other.floats(self.case.shape.tokens(), self.case.model.hidden))
+        Residual::new(self.other.tensor(self.case.shape.tokens(), self.case.model.hidden, self.case.stored))
     }
 
-    fn layout(&self, unit: Unit) -> (UnitLayout, device::Tensor) {
+    /// The flat buffer of a unit: of parameters, or in single precision of gradients.
+    fn layout(&self, unit: Unit, dtype: Dtype) -> (UnitLayout, device::Tensor) {
         let layout = UnitLayout::new(spec::params(self.case.model, unit), self.case.tp.size, 1);
-        let flat = self.other.floats(1, layout.padded_len());
+        let flat = self.other.tensor(1, layout.padded_len(), dtype);
         (layout, flat)
     }
 
     /// No tokens before: its size is nobody's footprint.
     fn cache(&self) -> KeyValueCache {
         let MicrobatchShape { sequences, sequence_length } = self.case.shape;
-        let room = CacheRoom { sequences, capacity: sequence_length };
+        let room = CacheRoom { sequences, capacity: sequence_length, stored: self.case.stored };
         KeyValueCache::place(&self.other, self.case.model, self.case.tp.size, room, 0)
     }
 
@@ -238,8 +243,12 @@ impl<'a> Recorder<'a> {
 
     fn embedding(&self, phase: Phase) -> Result<(), RecordError> {
         let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
-        let ((table, table_flat), (layout, flat)) = (self.layout(Unit::Table), self.layout(Unit::Embedding));
-        let params = EmbeddingParams::bind((&table, table_flat), (&layout, flat))?;
+        let bound = |dtype| {
+            let ((table, table_flat), (layout, flat)) =
+                (self.layout(Unit::Table, dtype), self.layout(Unit::Embedding, dtype));
+            EmbeddingParams::bind((&table, table_flat), (&layout, flat))
+        };
+        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
         let embedding = Embedding { context: &context, batch: &batch };
         match phase {
             Phase::Forward => embedding.forward(&params, self.activation())?,
@@ -247,7 +256,7 @@ impl<'a> Recorder<'a> {
                 embedding.backward_input(self.activation(), &self.pending)?;
             }
             Phase::BackwardWeight if self.is_training() => {
-                embedding.backward_weight(&params, self.activation(), &self.pending, self.case.write)?;
+                embedding.backward_weight(&gradients, self.activation(), &self.pending, self.case.write)?;
             }
             Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => {}
         }
@@ -256,8 +265,11 @@ impl<'a> Recorder<'a> {
 
     fn layer(&self, phase: Phase) -> Result<(), RecordError> {
         let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
-        let (layout, flat) = self.layout(Unit::Layer(0));
-        let params = LayerParams::bind(0, &layout, flat)?;
+        let bound = |dtype| {
+            let (layout, flat) = self.layout(Unit::Layer(0), dtype);
+            LayerParams::bind(0, &layout, flat)
+        };
+        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
         let layer = Layer { context: &context, batch: &batch, number: 0 };
         let (input, output, saved) = (self.activation(), self.activation(), self.saved());
         match phase {
@@ -270,7 +282,7 @@ impl<'a> Recorder<'a> {
                 layer.backward_input(&params, input, output, self.activation(), saved, &self.pending)?;
             }
             Phase::BackwardWeight if self.is_training() => {
-                layer.backward_weight(&params, input, output, saved, &self.pending, self.case.write)?;
+                layer.backward_weight(&gradients, input, output, saved, &self.pending, self.case.write)?;
             }
             Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => {}
         }
@@ -282,18 +294,21 @@ impl<'a> Recorder<'a> {
             return Ok(());
         }
         let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
-        let (layout, flat) = self.layout(Unit::Head);
-        let (table, table_flat) = self.layout(Unit::Table);
-        let tied_table = match self.case.model.tied() {
-            Tied::Yes => Some((&table, table_flat)),
-            Tied::No => None,
+        let bound = |dtype| {
+            let ((layout, flat), (table, table_flat)) =
+                (self.layout(Unit::Head, dtype), self.layout(Unit::Table, dtype));
+            let tied_table = match self.case.model.tied() {
+                Tied::Yes => Some((&table, table_flat)),
+                Tied::No => None,
+            };
+            HeadParams::bind((&layout, flat), tied_table)
         };
-        let params = HeadParams::bind((&layout, flat), tied_table)?;
+        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
         let (head, input) = (Head { context: &context, batch: &batch }, self.activation());
         match self.case.purpose {
             Purpose::Train => {
                 let (write, input_gradient) = (self.case.write, self.activation());
-                let gradients = HeadGradients { params: &params, write, input: input_gradient, scale: 1.0 };
+                let gradients = HeadGradients { params: &gradients, write, input: input_gradient, scale: 1.0 };
                 head.train(&params, input, &gradients)?;
             }
             Purpose::Evaluate => head.evaluate(&params, input)?,

@@ -138,6 +138,7 @@ impl Walk<'_> {
                 | Value::Pending { .. }
                 | Value::Params(_)
                 | Value::Accumulator { .. }
+                | Value::Master(_)
                 | Value::FirstMoment(_)
                 | Value::SecondMoment(_)
                 | Value::Cache(_)

@@ -43,7 +43,7 @@ pub enum Category {
     Parameters,
     /// Gradient accumulators.
     Gradients,
-    /// Moments of the optimizer.
+    /// Moments of the optimizer, and its weights where they are not the parameters.
     Optimizer,
     /// Keys and values of the tokens before.
     Cache,
@@ -243,7 +243,7 @@ fn state_category(value: Value) -> Category {
     match value {
         Value::Params(_) => Category::Parameters,
         Value::Accumulator { .. } => Category::Gradients,
-        Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
+        Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
         Value::Cache(_) => Category::Cache,
         Value::Constants
         | Value::Sums

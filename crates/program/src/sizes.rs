@@ -1,7 +1,7 @@
 //! Bytes of values on one rank.
 
 use spec::unit::UnitKind;
-use spec::{ModelSpec, Parallelism, Unit, UnitLayout, ZeroStage};
+use spec::{Format, ModelSpec, Parallelism, Unit, UnitLayout, ZeroStage};
 
 use crate::{Footprint, Footprints, Instr, State, Value};
 
@@ -32,21 +32,28 @@ pub struct StateBytes {
     pub params: usize,
     /// One gradient accumulator.
     pub accumulator: usize,
-    /// One moment of the optimizer: all of it or a data-parallel shard.
+    /// One moment of the optimizer: all of it or a data-parallel shard. Master weights, where they are apart, are as many numbers.
     pub moment: usize,
 }
 
 impl Sizes {
-    /// Sizes of a run. Parameters, gradients and moments are 4-byte floats.
-    pub fn new(model: &ModelSpec, parallelism: &Parallelism, footprints: Footprints, state: State) -> Sizes {
+    /// Sizes of a run whose parameters are `stored`; gradients, master weights and moments are in single precision.
+    pub fn new(
+        model: &ModelSpec,
+        parallelism: &Parallelism,
+        footprints: Footprints,
+        stored: Format,
+        state: State,
+    ) -> Sizes {
+        let (number, single) = (stored.size_bytes(), Format::Fp32.size_bytes());
         let bytes = |unit| {
             let layout = UnitLayout::new(spec::params(model, unit), parallelism.tp, parallelism.dp);
-            let full = layout.padded_len() * 4;
+            let full = layout.padded_len() * single;
             let moment = match parallelism.zero {
                 ZeroStage::Off => full,
-                ZeroStage::One => layout.shard_len * 4,
+                ZeroStage::One => layout.shard_len * single,
             };
-            StateBytes { params: full, accumulator: full, moment }
+            StateBytes { params: layout.padded_len() * number, accumulator: full, moment }
         };
         Sizes {
             footprints,
@@ -86,7 +93,7 @@ impl Sizes {
             Value::Pending { unit, .. } => self.footprint(unit).pending_bytes,
             Value::Params(unit) => self.state_bytes(unit).params,
             Value::Accumulator { unit, .. } => self.state_bytes(unit).accumulator,
-            Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
+            Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } => cache_bytes,
                 State::Inference | State::Training => 0,

@@ -1,6 +1,8 @@
 //! Hands a rank's pieces of global tensors to a sink. Over all ranks every element comes once.
 
-use device::{DeviceError, Tensor};
+use std::ops::Range;
+
+use device::{DeviceError, Tensor, element};
 use spec::Unit;
 use spec::unit::Tied;
 
@@ -16,7 +18,7 @@ use crate::state::UnitState;
 /// The device's.
 pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    deliver(rank, state, state.params, 1.0, sink)
+    deliver(rank, state, |elements| state.weights().part(elements), 1.0, sink)
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.
@@ -26,17 +28,18 @@ pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(),
 pub fn gradients(rank: &Rank<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) -> Result<(), DeviceError> {
     for state in rank.units.values() {
         if let Some(gradient) = state.gradient() {
-            deliver(rank, state, gradient, outcome.gradient_factor as f32, sink)?;
+            let factor = outcome.gradient_factor as f32;
+            deliver(rank, state, |elements| gradient.elements(elements), factor, sink)?;
         }
     }
     Ok(())
 }
 
-/// Hands over `factor` times the elements of `flat` that this rank answers for.
+/// Hands over `factor` times the elements that this rank answers for, which lie at `place` of them.
 fn deliver(
     rank: &Rank<'_>,
     state: &UnitState,
-    flat: Tensor,
+    place: impl Fn(Range<usize>) -> Tensor,
     factor: f32,
     sink: &dyn TensorSink,
 ) -> Result<(), DeviceError> {
@@ -44,8 +47,7 @@ fn deliver(
         return Ok(());
     }
     for piece in pieces(&state.layout, state.owned.clone(), rank.tensor, Copies::First) {
-        let mut values = vec![0.0f32; piece.elements.len()];
-        rank.device.read(flat.elements(piece.elements), bytemuck::cast_slice_mut(&mut values))?;
+        let mut values = element::read(&*rank.device, place(piece.elements))?;
         values.iter_mut().for_each(|value| *value *= factor);
         sink.put(piece.param, &piece.region, &values);
     }

@@ -43,7 +43,7 @@ impl Rank<'_> {
                 let (x, from) = (self.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
                 self.groups.pipeline.receive(Stream::Transfer, from, gradient_tag(unit, microbatch), x.tensor())
             }
-            Instr::GatherParams { unit } => self.groups.data.all_gather(Stream::Reduce, self.units[&unit].params),
+            Instr::GatherParams { unit } => self.groups.data.all_gather(Stream::Reduce, self.units[&unit].params.tensor),
             // Parameters that stay gathered have nothing to give up.
             Instr::FreeParams { .. } => Ok(()),
             Instr::ReduceGrads { unit, by } => reduce::gradients(self, unit, by),
@@ -102,7 +102,7 @@ impl Rank<'_> {
                     params: pair.accumulators(),
                     write,
                     input: self.input_grad(Unit::Head, microbatch),
-                    scale: (1.0 / self.setup.nominal_tokens()) as f32,
+                    scale: (f64::from(self.loss_scale.factor()) / self.setup.nominal_tokens()) as f32,
                 };
                 head.train(&pair.params, input, &gradients)
             }

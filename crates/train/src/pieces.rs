@@ -17,6 +17,17 @@ pub struct Piece<'a> {
     pub elements: Range<usize>,
 }
 
+impl Piece<'_> {
+    /// First global `(row, col)`, rows and columns; vectors are one row.
+    pub fn matrix(&self) -> ((usize, usize), usize, usize) {
+        let Region { start, extent } = &self.region;
+        match (start.as_slice(), extent.as_slice()) {
+            ([row, col], [rows, cols]) => ((*row, *col), *rows, *cols),
+            (start, extent) => ((0, start.iter().sum()), 1, extent.iter().product()),
+        }
+    }
+}
+
 /// Which copies of a parameter that all tensor-parallel ranks hold are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {

@@ -14,12 +14,13 @@ use spec::{Unit, UnitLayout};
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::engine::{Groups, RankEngine};
 use crate::fetch::{self, FetchError};
+use crate::loss_scale::LossScale;
 use crate::memory::{self, Activations};
 use crate::reduce;
 use crate::setup::{Job, JobIndex, Setup};
 use crate::sink::TensorSink;
 use crate::source::TensorSource;
-use crate::state::{UnitState, updated_elements};
+use crate::state::{Held, UnitState, updated_elements};
 
 /// A computing unit's parameters and gradient accumulators, bound to places.
 #[derive(Clone, Debug)]
@@ -95,6 +96,8 @@ pub struct Rank<'a> {
     pub step: u32,
     /// Index of the instruction that runs.
     pub at: usize,
+    /// The factor of the loss, and the steps that it has cost.
+    pub loss_scale: LossScale,
     /// Computing units that have contributed gradients in this step.
     pub contributed: Vec<Unit>,
 }
@@ -138,6 +141,7 @@ impl<'a> Rank<'a> {
             storage: None,
             step: 0,
             at: 0,
+            loss_scale: LossScale::new(setup.train.precision),
             contributed: Vec::with_capacity(setup.model.num_layers + 2),
             units,
         };
@@ -145,7 +149,7 @@ impl<'a> Rank<'a> {
         rank.constants.initialise(&*rank.device, Stream::Compute, &setup.model)?;
         match initial {
             Some(initial) => fetch::weights(&rank, initial)?,
-            None => rank.draw_weights()?,
+            None => fetch::drawn_weights(&rank)?,
         }
         rank.clear_moments()?;
         Ok(rank)
@@ -168,14 +172,6 @@ impl<'a> Rank<'a> {
         filled.try_for_each(|out| self.device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 }))
     }
 
-    fn draw_weights(&self) -> Result<(), DeviceError> {
-        let (device, seed) = (&*self.device, self.setup.train.seed);
-        for state in self.units.values() {
-            model::initialize::initialize(device, Stream::Compute, &state.layout, state.params, seed, self.tensor)?;
-        }
-        Ok(())
-    }
-
     /// Makes ready for step `step`: sums are zero, and every accumulator's first contribution will be assigned.
     ///
     /// # Errors
@@ -188,7 +184,13 @@ impl<'a> Rank<'a> {
 
     /// Places of what lives within a step.
     pub fn activations(&self) -> Activations<'_> {
-        Activations { plan: self.plan, at: self.at, model: &self.setup.model, shape: self.shape }
+        Activations {
+            plan: self.plan,
+            at: self.at,
+            model: &self.setup.model,
+            shape: self.shape,
+            stored: self.setup.stored(),
+        }
     }
 
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
@@ -204,6 +206,7 @@ impl<'a> Rank<'a> {
                 Purpose::Train => Some(DropoutRun { seed: self.setup.train.seed, step: self.step, first_token }),
                 Purpose::Evaluate | Purpose::Generate => None,
             },
+            stored: self.setup.stored(),
             constants: self.constants,
             scratch: &self.scratch,
         }
@@ -239,14 +242,21 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, replica: usize
         let layout = setup.layouts[&unit].clone();
         let padded_len = layout.padded_len();
         let updated: Range<usize> = updated_elements(&layout, setup.parallelism.zero, replica);
-        let moment = |value| memory::state_floats(plan, value, updated.len());
+        let moment = |value| memory::state_numbers(plan, value, updated.len(), Dtype::F32);
         let accumulators = place
             .accumulators()
             .filter(|&(of, _)| of == unit && is_trained(setup))
-            .map(|(_, by)| (by, memory::state_floats(plan, Value::Accumulator { unit, by }, padded_len)));
+            .map(|(_, by)| (by, memory::state_numbers(plan, Value::Accumulator { unit, by }, padded_len, Dtype::F32)));
         let state = UnitState {
             unit,
-            params: memory::state_floats(plan, Value::Params(unit), padded_len),
+            params: Held {
+                elements: 0..padded_len,
+                tensor: memory::state_numbers(plan, Value::Params(unit), padded_len, setup.stored()),
+            },
+            masters: place.master(unit).filter(|_| is_trained(setup)).map(|value| {
+                let tensor = memory::state_numbers(plan, value, updated.len(), Dtype::F32);
+                Held { elements: updated.clone(), tensor }
+            }),
             accumulators: accumulators.collect(),
             moments: is_trained(setup).then(|| (moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
             owned: layout.shard(replica),
@@ -273,7 +283,7 @@ fn bind_units(
 ) -> Result<BTreeMap<Unit, Bound>, BindError> {
     let nothing = Tensor::new(0, 1, 0, Dtype::F32);
     let bind = |by: Unit| -> Result<(Unit, Bound), BindError> {
-        let params = |unit: Unit| (&setup.layouts[&unit], units.get(&unit).map_or(nothing, |state| state.params));
+        let params = |unit: Unit| (&setup.layouts[&unit], units.get(&unit).map_or(nothing, |state| state.params.tensor));
         let gradients = |unit: Unit| {
             let accumulator = units.get(&unit).and_then(|state| state.accumulator(by));
             (&setup.layouts[&unit], accumulator.unwrap_or(nothing))

@@ -74,6 +74,7 @@ pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
         nominal_tokens: rank.setup.nominal_tokens(),
+        loss_scale: rank.loss_scale.factor(),
         clip_norm: rank.setup.train.clip_norm,
         out: constants.coefficient,
     };
@@ -95,6 +96,7 @@ fn sum_squares(rank: &Rank) -> Result<(), DeviceError> {
                 let op = Op::SquaredSum {
                     x: gradient.elements(first..last),
                     first_element: first,
+                    loss_scale: rank.loss_scale.factor(),
                     sums: constants.norm_sums,
                 };
                 device.submit(Stream::Reduce, &op)?;
@@ -111,7 +113,7 @@ pub struct StepOutcome {
     pub loss: f64,
     /// Global norm of its gradient.
     pub norm: f64,
-    /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens, 0 without valid ones.
+    /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens and loss scale, 0 without valid ones.
     pub gradient_factor: f64,
     /// Whether a loss or a gradient was not finite anywhere.
     pub not_finite: bool,
@@ -149,7 +151,11 @@ pub fn read_outcome(rank: &Rank) -> Result<StepOutcome, DeviceError> {
     Ok(StepOutcome {
         loss: f64::from(loss),
         norm: f64::from(norm),
-        gradient_factor: if valid > 0 { rank.setup.nominal_tokens() / valid as f64 } else { 0.0 },
+        gradient_factor: if valid > 0 {
+            rank.setup.nominal_tokens() / valid as f64 / f64::from(rank.loss_scale.factor())
+        } else {
+            0.0
+        },
         not_finite: not_finite != 0.0,
         stop: count(rank.constants.norm_sums)? > 0,
     })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use device::Write;
+use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
 use model::{CacheRoom, KeyValueCache, MicrobatchShape, Phase, RecordCase, RecordError, TensorParallel, record_unit};
 use program::{
@@ -10,7 +10,7 @@ use program::{
     Schedule, Sizes, StageError, StageSplit, State, UnitWork, Verified, Violation, compile, link, split_stages, verify,
 };
 use spec::unit::UnitKind;
-use spec::{ModelSpec, Parallelism, Recompute, TrainSpec, Unit, UnitLayout, params};
+use spec::{ModelSpec, Parallelism, Precision, Recompute, TrainSpec, Unit, UnitLayout, params};
 use thiserror::Error;
 
 /// A run that is ready to start: verified programs and planned memory.
@@ -140,7 +140,8 @@ impl Setup {
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
         let shape = Job::train(&parallelism, &train)?.shape;
-        let room = CacheRoom { sequences: shape.sequences, capacity: shape.sequence_length };
+        let stored = train.precision.stored().into();
+        let room = CacheRoom { sequences: shape.sequences, capacity: shape.sequence_length, stored };
         let evaluate = Job::evaluate(&parallelism, &train, train.global_batch as u64);
         let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
         Setup::generating(model, parallelism, train, room, jobs)
@@ -158,7 +159,8 @@ impl Setup {
     ) -> Result<Setup, SetupError> {
         let shape = MicrobatchShape { sequences: 1, sequence_length: rows };
         // The last rows of a microbatch may stand behind the last token.
-        let room = CacheRoom { sequences: 1, capacity: model.context + rows };
+        let stored = train.precision.stored().into();
+        let room = CacheRoom { sequences: 1, capacity: model.context + rows, stored };
         let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }];
         Setup::generating(model, parallelism, train, room, jobs)
     }
@@ -186,15 +188,16 @@ impl Setup {
         jobs: Vec<Job>,
     ) -> Result<Setup, SetupError> {
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
+        let stored = train.precision.stored().into();
         let stages = match &parallelism.stage_layers {
             Some(layers) => StageSplit::given(layers, model.num_layers, parallelism.pp)?,
-            None => split_stages(model.num_layers, parallelism.pp, unit_work(&model, &parallelism, shape)?)?,
+            None => split_stages(model.num_layers, parallelism.pp, unit_work(&model, &parallelism, shape, stored)?)?,
         };
-        let prepare = |job: &Job| prepare(&model, &parallelism, &stages, state, job);
+        let prepare = |job: &Job| prepare(&model, &parallelism, train.precision, &stages, state, job);
         let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
-        let cache_room = CacheRoom { sequences: 0, capacity: 0 };
+        let cache_room = CacheRoom { sequences: 0, capacity: 0, stored };
         Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, jobs, programs })
     }
 
@@ -231,6 +234,11 @@ impl Setup {
     /// The run's own memory plan on pipeline rank `stage`.
     pub fn plan(&self, stage: usize) -> &RankPlan {
         self.plan_of(JobIndex::MAIN, stage)
+    }
+
+    /// What parameters and activations are stored as.
+    pub fn stored(&self) -> Dtype {
+        self.train.precision.stored().into()
     }
 
     /// Microbatches per step and replica.
@@ -278,24 +286,26 @@ const MICROBATCHES_PER_STAGE: usize = 8;
 fn prepare(
     model: &ModelSpec,
     parallelism: &Parallelism,
+    precision: Precision,
     stages: &StageSplit,
     state: State,
     job: &Job,
 ) -> Result<Verified, SetupError> {
     // All tensor-parallel ranks need equally many bytes, so the first stands for all.
     let tp = TensorParallel { size: parallelism.tp, position: 0 };
-    let footprints = model::footprints(model, tp, job.shape, job.purpose)?;
+    let footprints = model::footprints(model, tp, job.shape, precision.stored().into(), job.purpose)?;
     let schedule = Schedule::generate(parallelism.schedule, parallelism.pp, job.num_microbatches);
     let input = CompileInput {
         model,
         parallelism,
         stages,
         schedule: &schedule,
+        masters: precision.masters(),
         purpose: job.purpose,
         num_microbatches: job.num_microbatches,
     };
     let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
-    let sizes = Sizes::new(model, parallelism, footprints, state);
+    let sizes = Sizes::new(model, parallelism, footprints, precision.stored(), state);
     let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
     verify(graph, &sizes, demands).map_err(SetupError::Refused)
 }
@@ -321,11 +331,17 @@ fn phases(recompute: Recompute) -> &'static [Phase] {
 
 /// Work of each unit in a step (forward and both backward passes), for balancing stages: multiply-adds, and moved bytes as
 /// the multiply-adds that take as long.
-fn unit_work(model: &ModelSpec, parallelism: &Parallelism, shape: MicrobatchShape) -> Result<UnitWork, RecordError> {
+fn unit_work(
+    model: &ModelSpec,
+    parallelism: &Parallelism,
+    shape: MicrobatchShape,
+    stored: Dtype,
+) -> Result<UnitWork, RecordError> {
     let case = RecordCase {
         model,
         tp: TensorParallel { size: parallelism.tp, position: 0 },
         shape,
+        stored,
         purpose: Purpose::Train,
         write: Write::Accumulate,
     };

@@ -5,6 +5,27 @@ use std::ops::Range;
 use device::Tensor;
 use spec::{Unit, UnitLayout, ZeroStage};
 
+/// Elements of a unit's flat buffer, and where they lie.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Which ones: all, or a shard.
+    pub elements: Range<usize>,
+    /// `[1, elements.len()]`
+    pub tensor: Tensor,
+}
+
+impl Held {
+    /// The place of `elements` of the flat buffer.
+    ///
+    /// # Panics
+    /// When they are not held here.
+    pub fn part(&self, elements: Range<usize>) -> Tensor {
+        let Range { start, end } = self.elements;
+        assert!(start <= elements.start && elements.end <= end, "{elements:?} of {:?}", self.elements);
+        self.tensor.elements(elements.start - start..elements.end - start)
+    }
+}
+
 /// Parameters, gradients and optimizer state of one unit: places in the arena.
 #[derive(Clone, Debug)]
 pub struct UnitState {
@@ -12,8 +33,10 @@ pub struct UnitState {
     pub unit: Unit,
     /// Its flat buffer.
     pub layout: UnitLayout,
-    /// `[1, padded_len]`
-    pub params: Tensor,
+    /// All parameters, as layers read them.
+    pub params: Held,
+    /// The weights that are updated, of the elements [`UnitState::updated`], where they are not the parameters themselves.
+    pub masters: Option<Held>,
     /// One gradient buffer `[1, padded_len]` per computing unit that contributes: two for a tied table whose uses share a rank.
     pub accumulators: Vec<(Unit, Tensor)>,
     /// First and second moments `[1, updated.len()]`; absent when nothing is trained.
@@ -25,6 +48,11 @@ pub struct UnitState {
 }
 
 impl UnitState {
+    /// What holds the weights that the optimizer updates and a run ends with.
+    pub fn weights(&self) -> &Held {
+        self.masters.as_ref().unwrap_or(&self.params)
+    }
+
     /// The gradient buffer that `by` accumulates into.
     pub fn accumulator(&self, by: Unit) -> Option<Tensor> {
         self.accumulators.iter().find(|(user, _)| *user == by).map(|(_, tensor)| *tensor)

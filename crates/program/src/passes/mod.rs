@@ -7,7 +7,7 @@ mod tail;
 mod transfers;
 mod units;
 
-use spec::{ModelSpec, Parallelism};
+use spec::{Masters, ModelSpec, Parallelism};
 
 pub use save::save_instrs;
 
@@ -25,6 +25,8 @@ pub struct CompileInput<'a> {
     pub stages: &'a StageSplit,
     /// Order of cells; for purposes other than training, only its forward cells count.
     pub schedule: &'a Schedule,
+    /// Where the weights are that the optimizer updates.
+    pub masters: Masters,
     /// What the programs are for.
     pub purpose: Purpose,
     /// Microbatches of a step.
@@ -128,6 +130,7 @@ fn place(input: &CompileInput, pp: usize) -> Place {
         purpose: input.purpose,
         recompute: input.parallelism.recompute,
         zero: input.parallelism.zero,
+        masters: input.masters,
         num_microbatches: input.num_microbatches,
         gradient_axes: GradientAxes::new(input.model, input.parallelism),
     }

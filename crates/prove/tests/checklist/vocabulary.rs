@@ -32,7 +32,7 @@ impl Watch for PaddingRows {
                 let valid = segment.param.shape[0].saturating_sub(first).min(segment.rows);
                 let padding = segment.offset + valid * segment.cols..segment.range().end;
                 let mut values = vec![0.0f32; padding.len()];
-                rank.device.read(state.params.elements(padding), bytemuck::cast_slice_mut(&mut values))?;
+                rank.device.read(state.params.part(padding), bytemuck::cast_slice_mut(&mut values))?;
                 let mut seen = self.seen.lock().expect("nobody panics with it");
                 seen.0 += values.len();
                 seen.1 += values.iter().filter(|value| **value != 0.0).count();
