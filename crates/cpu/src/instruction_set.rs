@@ -27,9 +27,8 @@ impl InstructionSet {
     /// Whether this machine has the instructions. The answer is looked up in a cache, so asking per call is cheap.
     #[cfg(target_arch = "x86_64")]
     pub fn is_available(self) -> bool {
-        let has_avx2 = || {
-            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-        };
+        let has_avx2 =
+            || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         match self {
             Self::Avx512 => {
                 has_avx2()

@@ -23,9 +23,9 @@ use device::{Bf16, F16};
 use avx2::Avx2Lanes;
 #[cfg(target_arch = "x86_64")]
 use avx512::Avx512Lanes;
-pub use stored::Stored;
 pub use row::{Block, OnTile, for_each_block, for_each_tile, row_sum};
 use scalar::ScalarLanes;
+pub use stored::Stored;
 
 use crate::instruction_set::InstructionSet;
 

@@ -121,10 +121,12 @@ impl Op {
             Op::Attention { q, k, v, visible, out, log_sum_exp, .. } => {
                 Operands::new([Some(q), Some(k), Some(v), Some(visible)], [Some(out), Some(log_sum_exp)])
             }
-            Op::AttentionBackward { q, k, v, visible, out, log_sum_exp, dout, dq, dk, dv, key_sums, .. } => Operands::new(
-                [Some(q), Some(k), Some(v), Some(visible), Some(out), Some(log_sum_exp), Some(dout)],
-                [Some(dq), Some(dk), Some(dv), Some(key_sums)],
-            ),
+            Op::AttentionBackward { q, k, v, visible, out, log_sum_exp, dout, dq, dk, dv, key_sums, .. } => {
+                Operands::new(
+                    [Some(q), Some(k), Some(v), Some(visible), Some(out), Some(log_sum_exp), Some(dout)],
+                    [Some(dq), Some(dk), Some(dv), Some(key_sums)],
+                )
+            }
             Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
             Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
             Op::DropoutAdd { x, bias, residual, out, .. } => Operands::new([Some(x), bias, residual], [Some(out)]),

@@ -41,7 +41,9 @@ fn hidden_width(context: &Context) -> usize {
 
 impl FeedForwardSaved {
     pub(crate) fn place(frames: SavedFrames, context: &Context) -> FeedForwardSaved {
-        FeedForwardSaved { hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context)) }
+        FeedForwardSaved {
+            hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context)),
+        }
     }
 }
 

@@ -167,11 +167,9 @@ impl Instr {
                     ..Effects::NONE
                 }
             }
-            Instr::Save { unit } => Effects {
-                stream: Stream::Io,
-                reads: optimizer_state(place, unit),
-                ..Effects::NONE
-            },
+            Instr::Save { unit } => {
+                Effects { stream: Stream::Io, reads: optimizer_state(place, unit), ..Effects::NONE }
+            }
         }
     }
 }

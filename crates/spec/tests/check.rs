@@ -301,7 +301,10 @@ fn loss_scales_are_powers_of_two_in_their_range() {
         "train.min_loss_scale = 131072.0 is more than train.initial_loss_scale = 65536.0; at most 65536.0 would do"
     );
     assert_eq!(fp16("train.loss_scale_window=0"), "train.loss_scale_window = 0 is too few; at least 1 would do");
-    assert_eq!(fp16("train.loss_scale_hysteresis=0"), "train.loss_scale_hysteresis = 0 is too few; at least 1 would do");
+    assert_eq!(
+        fp16("train.loss_scale_hysteresis=0"),
+        "train.loss_scale_hysteresis = 0 is too few; at least 1 would do"
+    );
 }
 
 #[test]
@@ -315,9 +318,6 @@ fn loss_scaling_belongs_to_fp16() {
             &["train.precision=bf16", "train.loss_scale_window=10"],
             "train.loss_scale_window means nothing where train.precision = \"bf16\"; write train.precision = \"fp16\", or leave it out",
         ),
-        (
-            &["train.precision=fp8"],
-            "train.precision = \"fp8\" is not one of \"fp32\", \"bf16\" and \"fp16\"",
-        ),
+        (&["train.precision=fp8"], "train.precision = \"fp8\" is not one of \"fp32\", \"bf16\" and \"fp16\""),
     ]);
 }

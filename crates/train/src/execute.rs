@@ -43,7 +43,9 @@ impl Rank<'_> {
                 let (x, from) = (self.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
                 self.groups.pipeline.receive(Stream::Transfer, from, gradient_tag(unit, microbatch), x.tensor())
             }
-            Instr::GatherParams { unit } => self.groups.data.all_gather(Stream::Reduce, self.units[&unit].params.tensor),
+            Instr::GatherParams { unit } => {
+                self.groups.data.all_gather(Stream::Reduce, self.units[&unit].params.tensor)
+            }
             // Parameters that stay gathered have nothing to give up.
             Instr::FreeParams { .. } => Ok(()),
             Instr::ReduceGrads { unit, by } => reduce::gradients(self, unit, by),

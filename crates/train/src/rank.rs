@@ -283,7 +283,8 @@ fn bind_units(
 ) -> Result<BTreeMap<Unit, Bound>, BindError> {
     let nothing = Tensor::new(0, 1, 0, Dtype::F32);
     let bind = |by: Unit| -> Result<(Unit, Bound), BindError> {
-        let params = |unit: Unit| (&setup.layouts[&unit], units.get(&unit).map_or(nothing, |state| state.params.tensor));
+        let params =
+            |unit: Unit| (&setup.layouts[&unit], units.get(&unit).map_or(nothing, |state| state.params.tensor));
         let gradients = |unit: Unit| {
             let accumulator = units.get(&unit).and_then(|state| state.accumulator(by));
             (&setup.layouts[&unit], accumulator.unwrap_or(nothing))

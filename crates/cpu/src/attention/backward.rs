@@ -1,6 +1,6 @@
 //! The backward pass: probabilities are computed again, tile by tile.
 
-use super::buffers::{Blocks, AttentionBuffers, WideRooms};
+use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::forward::{load_queries, store_queries};
 use super::query_block::{KeyTile, QueryBlock};

@@ -40,8 +40,7 @@ pub(super) struct WideRooms {
 
 impl AttentionBuffers {
     /// Bytes of all of it.
-    pub const BYTES: usize =
-        ((6 * MAX_HEAD_DIM + 2 * KEYS) * QUERIES + 2 * MAX_HEAD_DIM * KEYS) * size_of::<f32>();
+    pub const BYTES: usize = ((6 * MAX_HEAD_DIM + 2 * KEYS) * QUERIES + 2 * MAX_HEAD_DIM * KEYS) * size_of::<f32>();
 
     /// Allocates it.
     pub fn new() -> Self {

@@ -2,7 +2,7 @@
 
 use device::Element;
 
-use super::buffers::{Blocks, AttentionBuffers, WideRooms};
+use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::query_block::QueryBlock;
 use super::softmax::{Finish, Running, ScaleQueries, SoftmaxTile};

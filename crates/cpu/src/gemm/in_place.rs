@@ -59,7 +59,12 @@ pub(crate) fn multiply(kernels: &Kernels, left: Left, a: MatRef<'_>, b: MatRef<'
 
 /// `target[c][r] = source[r][c]` for `source[R,C]` of any type, widened, in rows of `target_stride` elements. Elements of a target row from R
 /// on, up to a whole number of registers, become zero; `target_stride` must have room for them.
-pub(crate) fn transpose<E: Element>(kernels: &Kernels, source: MatRef<'_, E>, target: &mut [f32], target_stride: usize) {
+pub(crate) fn transpose<E: Element>(
+    kernels: &Kernels,
+    source: MatRef<'_, E>,
+    target: &mut [f32],
+    target_stride: usize,
+) {
     let padded = source.rows().next_multiple_of(kernels.lanes);
     assert!(padded <= target_stride && source.cols() * target_stride <= target.len(), "no room for the transpose");
     if source.rows() == 0 {

@@ -31,7 +31,10 @@ fn ten_updates_stay_within_their_bound() {
             for (step, grad) in gradients.iter().enumerate() {
                 let update = AdamWUpdate { update: step as u32 + 1, ..UPDATE };
                 let (param, first_moment, second_moment) = (&mut param[..], &mut first[..], &mut second[..]);
-                run(set, AdamW { param, copy: None::<&mut [f32]>, grad, first_moment, second_moment, coefficient, update });
+                run(
+                    set,
+                    AdamW { param, copy: None::<&mut [f32]>, grad, first_moment, second_moment, coefficient, update },
+                );
             }
             param
         });

@@ -63,7 +63,7 @@ fn matrices_are_filled_copied_and_added() {
     assert_eq!(wide, row.repeat(3));
     let mut dense = vec![0.0; 3 * 17];
     let (from, to) = (MatRef::new(&wide, 3, 17, 20), MatMut::dense(&mut dense, 3, 17));
-    run(InstructionSet::detect(), Copy { from, to });
+    run(cpu::instruction_set::InstructionSet::detect(), Copy { from, to });
     assert_eq!(dense, [2.0; 51]);
     let sum = same_on_all_sets(|set| {
         let mut into = wide.clone();

@@ -1,7 +1,7 @@
 //! Footprints and records against sums made by hand and formulas from the literature.
 
 use comm::Operation;
-use device::Write;
+use device::{Dtype, Write};
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
 use spec::unit::UnitKind;
@@ -30,7 +30,8 @@ fn wide() -> ModelSpec {
 
 fn record(model: &ModelSpec, size: usize, kind: UnitKind, phase: Phase) -> UnitRecord {
     let tp = TensorParallel { size, position: 0 };
-    let case = RecordCase { model, tp, shape: SHAPE, purpose: Purpose::Train, write: Write::Accumulate };
+    let case =
+        RecordCase { model, tp, shape: SHAPE, stored: Dtype::F32, purpose: Purpose::Train, write: Write::Accumulate };
     record_unit(&case, kind, phase).unwrap()
 }
 
@@ -49,7 +50,7 @@ fn footprints_are_the_sums_of_the_tensors() {
     // Two ranks: 2 query heads and 1 key head of 4, 10 feed-forward columns, 7 rows of the table; 12 tokens of width 12.
     let (tokens, hidden, heads, kv_heads, head_dim, ffn, rows) = (12, 12, 2, 1, 4, 10, 7);
     let tp = TensorParallel { size: 2, position: 1 };
-    let actual = footprints(&model, tp, cases::SHAPE, Purpose::Train).unwrap();
+    let actual = footprints(&model, tp, cases::SHAPE, Dtype::F32, Purpose::Train).unwrap();
     let residual = tokens * hidden;
     let (qk, qkv) = (tokens * (heads + kv_heads) * head_dim, tokens * (heads + 2 * kv_heads) * head_dim);
     let stats = tokens * 2;
@@ -105,7 +106,7 @@ fn saved_bytes_are_those_of_the_literature() {
     let (tokens, hidden, heads) = (SHAPE.tokens(), model.hidden, model.num_heads);
     for size in [1, 2, 4] {
         let tp = TensorParallel { size, position: 0 };
-        let layer = footprints(&model, tp, SHAPE, Purpose::Train).unwrap().layer;
+        let layer = footprints(&model, tp, SHAPE, Dtype::F32, Purpose::Train).unwrap().layer;
         // The input of the layer is the output of the unit before.
         let actual = layer.output_bytes + layer.saved_until_input_bytes + layer.saved_until_weight_bytes;
         let elements = tokens * (hidden * 4 + hidden * 8 / size + 2 * 2 + heads / size);
@@ -173,10 +174,37 @@ fn tensor_parallel_bytes_are_those_of_the_literature() {
 #[test]
 fn evaluation_and_generation_need_no_more_than_training() {
     let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
-    let of = |purpose| footprints(&model, tp, SHAPE, purpose).unwrap();
+    let of = |purpose| footprints(&model, tp, SHAPE, Dtype::F32, purpose).unwrap();
     let (train, evaluate, generate) = (of(Purpose::Train), of(Purpose::Evaluate), of(Purpose::Generate));
     assert!(evaluate.head.scratch_bytes < train.head.scratch_bytes);
     assert_eq!(evaluate.layer.pending_bytes, 0);
     assert_eq!(evaluate.layer.scratch_bytes, train.layer.scratch_bytes);
     assert_eq!(generate.head.output_bytes, bytes(&[2 * SHAPE.tokens() * 500]));
+}
+
+/// What is narrow takes half the bytes. Statistics of norms (4 numbers a token) and log-sum-exps (one a head) stay single: for wide
+/// models nothing beside the rest.
+#[test]
+fn narrow_activations_take_half_the_bytes() {
+    let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
+    let layer = |stored| footprints(&model, tp, SHAPE, stored, Purpose::Train).unwrap().layer;
+    let kept = |layer: &Footprint| layer.output_bytes + layer.saved_until_input_bytes + layer.saved_until_weight_bytes;
+    let single = layer(Dtype::F32);
+    let statistics = SHAPE.tokens() * (2 * 2 + model.num_heads / 2) * 4;
+    for stored in [Dtype::Bf16, Dtype::F16] {
+        let narrow = layer(stored);
+        println!("bytes of a layer and microbatch, kept: {} in F32, {} in {stored:?}", kept(&single), kept(&narrow));
+        println!("                            pending: {} in F32, {}", single.pending_bytes, narrow.pending_bytes);
+        println!("                            scratch: {} in F32, {}", single.scratch_bytes, narrow.scratch_bytes);
+        assert_eq!(2 * narrow.output_bytes, single.output_bytes);
+        assert_eq!(2 * narrow.pending_bytes, single.pending_bytes);
+        assert_eq!(2 * (kept(&narrow) - statistics), kept(&single) - statistics);
+        let sent = |stored| {
+            let case =
+                RecordCase { model: &model, tp, shape: SHAPE, stored, purpose: Purpose::Train, write: Write::Assign };
+            let sent = record_unit(&case, UnitKind::Layer, Phase::Forward).unwrap().sent;
+            sent.values().map(|traffic| traffic.bytes).sum::<u64>()
+        };
+        assert_eq!(2 * sent(stored), sent(Dtype::F32));
+    }
 }

@@ -55,7 +55,7 @@ pub const MICROBATCHES: u64 = 2;
 
 impl Rank {
     pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, recompute: Recompute) -> Rank {
-        let footprints = footprints(model, tp, shape, Purpose::Train).unwrap();
+        let footprints = footprints(model, tp, shape, Dtype::F32, Purpose::Train).unwrap();
         let arena = Frame::measuring();
         let mut sections: Sections = vec![];
         let mut section = |name: String, bytes: usize| {
@@ -125,7 +125,7 @@ impl Rank {
     /// Initial values, made less regular: norms and biases are no constants in the tests.
     pub fn initialize(&self, device: &ReferenceDevice) {
         for (unit, layout) in &self.layouts {
-            initialize(device, Stream::Compute, layout, self.params[unit], 7, self.tp).unwrap();
+            draw(device, layout, self.params[unit], self.tp);
             for segment in layout.segments.iter().filter(|segment| !segment.param.decay) {
                 let tensor = self.params[unit].elements(segment.range());
                 let (_, first) = segment.param.local_start(self.tp.size, self.tp.position);
@@ -241,6 +241,7 @@ impl<'a> Running<'a> {
             model: &rank.model,
             shape: rank.shape,
             dropout: Some(dropout),
+            stored: Dtype::F32,
             constants: rank.constants,
             scratch: &scratch,
         });
@@ -415,4 +416,17 @@ enum Forward {
     Keep,
     Nothing,
     Recompute,
+}
+
+/// Fills the flat buffer of `layout` with the initial values of tensor-parallel position `tp`, and what only pads it with zeros.
+pub fn draw(device: &ReferenceDevice, layout: &UnitLayout, flat: Tensor, tp: TensorParallel) {
+    device.assign(flat, &vec![0.0; flat.len()]);
+    for segment in &layout.segments {
+        let first = segment.param.local_start(tp.size, tp.position);
+        let valid_rows = segment.param.matrix_shape().0.saturating_sub(first.0).min(segment.rows);
+        let values = flat.elements(segment.range()).reshaped(segment.rows, segment.cols).rows_of(0..valid_rows);
+        if !values.is_empty() {
+            initialize(device, Stream::Compute, &segment.param, first, values, 7).unwrap();
+        }
+    }
 }

@@ -1,12 +1,11 @@
 //! Two and four ranks against one: the same loss, and of every gradient its part.
 
-use device::Stream;
-use model::{MicrobatchShape, TensorParallel, initialize};
+use model::{MicrobatchShape, TensorParallel};
 use spec::{AppliedTo, ModelSpec, ParamSpec, Recompute, Sharding};
 
 use crate::cases;
 use crate::reference::{Exchange, ReferenceDevice};
-use crate::rig::{Rank, Running};
+use crate::rig::{Rank, Running, draw};
 
 /// Rounding in double precision, over sums of some hundred terms of order 1.
 const TOLERANCE: f64 = 1e-12;
@@ -85,7 +84,7 @@ fn initial_values_do_not_depend_on_the_ranks() {
             let rank = Rank::new(&model, tp, cases::SHAPE, Recompute::None);
             let device = ReferenceDevice::new(rank.arena_bytes);
             for (unit, layout) in &rank.layouts {
-                initialize(&device, Stream::Compute, layout, rank.params[unit], 7, tp).unwrap();
+                draw(&device, layout, rank.params[unit], tp);
                 let padding = rank.params[unit].elements(layout.len..layout.padded_len());
                 assert!(device.values(padding).iter().all(|value| *value == 0.0));
             }

@@ -5,7 +5,7 @@ use program::{
     compile, link, split_stages,
 };
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
-use spec::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+use spec::{Format, Masters, Parallelism, Recompute, ScheduleKind, ZeroStage};
 
 pub const WORK: UnitWork = UnitWork { embedding: 1, layer: 10, head: 8 };
 
@@ -95,6 +95,7 @@ impl Setup {
             parallelism: &self.parallelism(),
             stages: &stages,
             schedule,
+            masters: Masters::Parameters,
             purpose: self.purpose,
             num_microbatches: self.num_microbatches,
         })
@@ -110,7 +111,7 @@ impl Setup {
     }
 
     pub fn sizes(&self) -> Sizes {
-        Sizes::new(&self.model(), &self.parallelism(), footprints(), State::Training)
+        Sizes::new(&self.model(), &self.parallelism(), footprints(), Format::Fp32, State::Training)
     }
 }
 

@@ -107,8 +107,10 @@ impl<'a> Case<'a> {
             sequences: setup.parallelism.microbatch_size,
             sequence_length: setup.train.sequence_length,
         };
-        let footprints = model::footprints(&setup.model, tensor, shape, Purpose::Train).expect("recorded");
-        let sizes = Sizes::new(&setup.model, &setup.parallelism, footprints, State::Training);
+        let footprints =
+            model::footprints(&setup.model, tensor, shape, setup.stored(), Purpose::Train).expect("recorded");
+        let sizes =
+            Sizes::new(&setup.model, &setup.parallelism, footprints, setup.train.precision.stored(), State::Training);
         let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
         let violations = link(programs).and_then(|graph| verify(graph, &sizes, demands)).err().unwrap_or_default();
         verdict(violations.iter().map(ToString::to_string))
