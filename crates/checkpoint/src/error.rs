@@ -13,6 +13,22 @@ pub enum FileError {
         /// What the system says.
         reason: std::io::Error,
     },
+    /// The disk has no room for the file; none of it was written.
+    #[error("{} needs {len_bytes} bytes, for which there is no room: {reason}; nothing under that name was changed", .path.display())]
+    NoRoom {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        len_bytes: u64,
+        /// What the system says.
+        reason: std::io::Error,
+    },
+    /// Another process writes the same file.
+    #[error("{} is being written by another process", .path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
     /// Not every element came, so the file would lie.
     #[error("{}: {received} of {expected} elements of {tensor} were delivered; nothing under that name was changed", .path.display())]
     Incomplete {

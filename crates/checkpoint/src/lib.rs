@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod partial;
 mod reader;
 mod writer;
 

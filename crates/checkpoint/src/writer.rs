@@ -1,7 +1,7 @@
 //! A safetensors file that comes into being at once: boxes go to a temporary file, which takes the name when it is whole.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mesh::{Region, copy_runs};
 
 use crate::error::FileError;
+use crate::partial::Partial;
 
 /// Bytes of an element.
 const ELEMENT_BYTES: usize = 4;
@@ -28,13 +29,12 @@ pub struct TensorEntry {
 #[derive(Debug)]
 pub struct TensorWriter {
     path: PathBuf,
-    temporary: PathBuf,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    file: File,
+    partial: Partial,
     slots: BTreeMap<String, Slot>,
     failure: Option<io::Error>,
 }
@@ -53,30 +53,16 @@ impl Slot {
 }
 
 impl TensorWriter {
-    /// Makes the temporary file beside `path`, with room for `entries`.
+    /// Makes the temporary file beside `path`, with room for `entries` that is taken now.
     ///
     /// # Errors
-    /// A folder that cannot be written.
+    /// A folder that cannot be written, a disk without room, another process that writes the same file.
     pub fn create(path: &Path, entries: &[TensorEntry]) -> Result<TensorWriter, FileError> {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let temporary = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
-        let failed = |reason| FileError::Write { path: path.to_path_buf(), reason };
         let (header, slots, len_bytes) = layout(entries);
-        let made = File::create(&temporary).and_then(|mut file| {
-            file.write_all(&header)?;
-            file.set_len(len_bytes)?;
-            Ok(file)
-        });
-        let file = made.map_err(|reason| {
-            // Nothing of use is in it; if it cannot be removed either, the first reason says more.
-            let _ = fs::remove_file(&temporary);
-            failed(reason)
-        })?;
-        Ok(TensorWriter {
-            path: path.to_path_buf(),
-            temporary,
-            state: Mutex::new(State { file, slots, failure: None }),
-        })
+        let mut partial = Partial::create(path, len_bytes)?;
+        let begun = partial.file.write_all(&header);
+        begun.map_err(|reason| FileError::Write { path: path.to_path_buf(), reason })?;
+        Ok(TensorWriter { path: path.to_path_buf(), state: Mutex::new(State { partial, slots, failure: None }) })
     }
 
     /// Takes `values`, row-major: box `region` of tensor `name`. A failure is kept for [`TensorWriter::finish`], so that
@@ -95,34 +81,23 @@ impl TensorWriter {
     /// # Errors
     /// The first failure of any [`TensorWriter::put`], elements that never came, or a disk that refuses.
     pub fn finish(self) -> Result<(), FileError> {
-        let mut state = self.lock();
-        let failed = |reason| FileError::Write { path: self.path.clone(), reason };
-        if let Some(reason) = state.failure.take() {
+        let path = self.path;
+        // A thread that panicked while it wrote has ended the run, and `finish` is not called.
+        let State { partial, slots, failure } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failed = |reason| FileError::Write { path: path.clone(), reason };
+        if let Some(reason) = failure {
             return Err(failed(reason));
         }
-        if let Some((name, slot)) = state.slots.iter().find(|(_, slot)| slot.received != slot.len()) {
-            return Err(FileError::Incomplete {
-                path: self.path.clone(),
-                tensor: name.clone(),
-                received: slot.received,
-                expected: slot.len(),
-            });
+        if let Some((name, slot)) = slots.iter().find(|(_, slot)| slot.received != slot.len()) {
+            let (received, expected) = (slot.received, slot.len());
+            return Err(FileError::Incomplete { path, tensor: name.clone(), received, expected });
         }
-        state.file.sync_all().map_err(failed)?;
-        fs::rename(&self.temporary, &self.path).map_err(failed)?;
-        sync_folder(&self.path).map_err(failed)
+        partial.keep().map_err(failed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked while it wrote has ended the run, and `finish` is not called.
+        // As in `finish`.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for TensorWriter {
-    /// A file that took its name is no longer there to be removed.
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.temporary);
     }
 }
 
@@ -132,8 +107,8 @@ impl State {
             io::Error::new(io::ErrorKind::InvalidInput, format!("the file was made without a tensor {name}"))
         })?;
         for run in copy_runs(region, &Region::whole(&slot.shape)) {
-            self.file.seek(SeekFrom::Start(slot.start_bytes + (run.target * ELEMENT_BYTES) as u64))?;
-            write_floats(&mut self.file, &values[run.source..run.source + run.len])?;
+            self.partial.file.seek(SeekFrom::Start(slot.start_bytes + (run.target * ELEMENT_BYTES) as u64))?;
+            write_floats(&mut self.partial.file, &values[run.source..run.source + run.len])?;
         }
         slot.received += values.len();
         Ok(())
@@ -169,13 +144,4 @@ fn layout(entries: &[TensorEntry]) -> (Vec<u8>, BTreeMap<String, Slot>, u64) {
     let data_start_bytes = bytes.len() as u64;
     slots.values_mut().for_each(|slot| slot.start_bytes += data_start_bytes);
     (bytes, slots, data_start_bytes + end_bytes)
-}
-
-/// Makes the new name last, where folders can be synchronised.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }

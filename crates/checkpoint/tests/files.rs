@@ -98,6 +98,37 @@ fn a_folder_that_cannot_be_written_is_told() {
 }
 
 #[test]
+fn a_file_has_one_writer_and_a_killed_one_leaves_nothing_in_the_way() {
+    let folder = Folder::new("writers");
+    let path = folder.0.join("weights.safetensors");
+    // As a process that was killed leaves it: longer than the file that comes.
+    fs::write(folder.0.join(".weights.safetensors.partial"), [7; 5000]).expect("a file");
+    let writer = TensorWriter::create(&path, &entries()).expect("a file");
+    let error = TensorWriter::create(&path, &entries()).expect_err("it is being written");
+    assert!(matches!(error, FileError::Busy { .. }), "{error}");
+    write(&writer);
+    writer.finish().expect("whole");
+    assert_eq!(folder.names(), ["weights.safetensors"]);
+    TensorReader::open(&path).expect("a whole file");
+    drop(TensorWriter::create(&path, &entries()).expect("a file"));
+    assert_eq!(folder.names(), ["weights.safetensors"]);
+}
+
+/// No disk has room for this, and no file system that can take room says otherwise.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_without_room_is_found_out_before_anything_is_written() {
+    let folder = Folder::new("room");
+    let path = folder.0.join("weights.safetensors");
+    fs::write(&path, "old").expect("a file");
+    let huge = TensorEntry { name: "huge".into(), shape: vec![1 << 40, 1 << 18] };
+    let error = TensorWriter::create(&path, &[huge]).expect_err("no room");
+    assert!(matches!(error, FileError::NoRoom { len_bytes, .. } if len_bytes > 1 << 60), "{error}");
+    assert!(error.to_string().ends_with("; nothing under that name was changed"), "{error}");
+    assert_eq!(folder.names(), ["weights.safetensors"]);
+}
+
+#[test]
 fn files_of_something_else_are_refused() {
     let folder = Folder::new("format");
     let path = folder.0.join("weights.safetensors");

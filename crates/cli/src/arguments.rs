@@ -11,7 +11,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   0    done
   1    the work failed
   2    the input cannot be used: arguments, run file or text
-  130  interrupted";
+  130  interrupted (Ctrl-C)";
 
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
@@ -48,12 +48,15 @@ pub enum Command {
     /// Compute logits, loss and gradients of given sequences, for other programs to compare with
     #[command(after_help = format!("{FORWARD_FORMAT}\n\n{EXIT_CODES}"))]
     Forward(ForwardArguments),
-    /// Print what completes commands and options in a shell
-    #[command(after_help = COMPLETIONS_HELP)]
-    Completions(CompletionsArguments),
     /// Turn text into tokens once, for many runs
     #[command(subcommand)]
     Data(crate::data_command::DataCommand),
+    /// Say what this machine has, what of it pleach uses, and what is missing for what
+    #[command(after_help = EXIT_CODES)]
+    Doctor(DoctorArguments),
+    /// Print what completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions(CompletionsArguments),
 }
 
 /// Which run is meant.
@@ -98,7 +101,7 @@ pub struct CheckArguments {
     pub json: bool,
 }
 
-/// For whom `check` prints.
+/// For whom a command prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// For people.
@@ -126,6 +129,21 @@ pub struct ExplainArguments {
     /// Print every instruction of the rank's step, with what it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl DoctorArguments {
+    /// [`DoctorArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
 }
 
 /// Arguments of `completions`.

@@ -10,6 +10,7 @@ use crate::figures::{bytes, grouped};
 use crate::input;
 use crate::memory_need::{Need, Room};
 use crate::memory_table::memory_table;
+use crate::output::print;
 use crate::verdict::Verdict;
 
 /// Prints what the run is, or how two runs compare.
@@ -25,13 +26,10 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
         }),
     };
     match outcome {
-        Ok(text) => {
-            print!("{text}");
-            Ok(())
-        }
+        Ok(text) => print(&text),
         Err(Failure::Run(problems)) => {
             if arguments.format() == Format::Json {
-                print!("{}", check_json::of_problems(&problems)?);
+                print(&check_json::of_problems(&problems)?)?;
             }
             Err(Failure::Run(problems))
         }

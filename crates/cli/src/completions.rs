@@ -4,12 +4,14 @@ use clap::CommandFactory;
 
 use crate::arguments::{Arguments, CompletionsArguments};
 use crate::failure::Failure;
+use crate::output::print;
 
 /// Prints the shell's script.
 ///
 /// # Errors
-/// None.
+/// Output that cannot be written.
 pub fn completions(arguments: &CompletionsArguments) -> Result<(), Failure> {
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "pleach", &mut std::io::stdout());
-    Ok(())
+    let mut script = vec![];
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "pleach", &mut script);
+    print(&String::from_utf8_lossy(&script))
 }

@@ -9,6 +9,7 @@ use spec::{DataSpec, SourceSpec, TokenizerSpec, Visible};
 
 use crate::failure::Failure;
 use crate::figures::grouped;
+use crate::output::print;
 
 /// What to do with text.
 #[derive(Debug, Subcommand)]
@@ -61,10 +62,11 @@ fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
         }
     };
     let dataset = Dataset::open(&data_spec(arguments)?).map_err(failure)?;
-    match format {
-        Format::TokenFile => write_token_file(arguments, &dataset).map_err(failure),
-        Format::Megatron => write_megatron(arguments, &dataset).map_err(failure),
-    }
+    let written = match format {
+        Format::TokenFile => write_token_file(arguments, &dataset),
+        Format::Megatron => write_megatron(arguments, &dataset),
+    };
+    print(&written.map_err(failure)?)
 }
 
 fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
@@ -84,16 +86,16 @@ fn failure(error: DataError) -> Failure {
     Failure::Input(error.to_string())
 }
 
-fn write_token_file(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<(), DataError> {
+fn write_token_file(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<String, DataError> {
     let mut writer = TokenFileWriter::create(&arguments.out, &dataset.tokenizer, dataset.train.num_documents())?;
     for_each_document(dataset, |tokens| writer.push(tokens))?;
     writer.finish()?;
     let file = TokenFile::open(&arguments.out)?;
-    println!("{}: {}, hash {:016x}", arguments.out.display(), describe(&file.corpus, &dataset.tokenizer), file.hash);
-    Ok(())
+    let (out, content) = (arguments.out.display(), describe(&file.corpus, &dataset.tokenizer));
+    Ok(format!("{out}: {content}, hash {:016x}\n", file.hash))
 }
 
-fn write_megatron(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<(), DataError> {
+fn write_megatron(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<String, DataError> {
     let mut writer = MegatronWriter::create(&arguments.out, dataset.tokenizer.vocabulary())?;
     for_each_document(dataset, |tokens| writer.push(tokens))?;
     writer.finish()?;
@@ -101,8 +103,7 @@ fn write_megatron(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<()
     let tokenizer = arguments.out.with_extension("tokenizer.json");
     dataset.tokenizer.save_as(&tokenizer)?;
     let [out, tokenizer] = [arguments.out.with_extension("bin"), tokenizer].map(|path| path.display().to_string());
-    println!("{out} and .idx: {}, which is in {tokenizer}", describe(&corpus, &dataset.tokenizer));
-    Ok(())
+    Ok(format!("{out} and .idx: {}, which is in {tokenizer}\n", describe(&corpus, &dataset.tokenizer)))
 }
 
 /// Hands over the tokens of every document, all of which the tokenizer knows.

@@ -10,6 +10,8 @@ use train::{Evaluation, EvaluationReport, Setup, run_evaluation};
 use crate::failure::Failure;
 use crate::figures::grouped;
 use crate::inference_arguments::EvalArguments;
+use crate::interrupt;
+use crate::output::print;
 use crate::run_source::RunSource;
 
 /// Measures and prints.
@@ -17,6 +19,7 @@ use crate::run_source::RunSource;
 /// # Errors
 /// Input that cannot be used, or the failure of a rank.
 pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
+    interrupt::ends_at_once()?;
     let mut source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     if let Some(path) = &arguments.data {
         source.config.data.sources = vec![SourceSpec { path: path.clone(), weight: 1.0 }];
@@ -37,8 +40,8 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let evaluation = Evaluation { tokens: &batches, sequences, every: 0 };
     let report = run_evaluation(&setup, &source.engine(&setup), evaluation, Some(&source.weights))
         .map_err(|error| Failure::Work(error.to_string()))?;
-    println!("{}", if arguments.json { record(&report, bytes_per_token) } else { line(&report, bytes_per_token) });
-    Ok(())
+    let told = if arguments.json { record(&report, bytes_per_token) } else { line(&report, bytes_per_token) };
+    print(&format!("{told}\n"))
 }
 
 fn input(error: DataError) -> Failure {

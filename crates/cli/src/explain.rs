@@ -13,6 +13,7 @@ use crate::check::describe;
 use crate::failure::Failure;
 use crate::figures::grouped;
 use crate::input;
+use crate::output::print;
 
 /// Columns of cells in a timeline: a backward pass takes about twice a forward pass.
 const CELL_COLUMNS: CellTimes = CellTimes { forward: 3, backward_input: 3, backward_weight: 3 };
@@ -28,12 +29,13 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
     let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;
-    match rank {
-        None => print!("{}\n{}\n{}\n{}", describe(&config), mesh_text::mesh(&setup), stages(&setup), pipeline(&setup)),
-        Some(rank) if arguments.step => print!("{}", program_text::every_instruction(&setup, rank)),
-        Some(rank) => print!("{}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank)),
-    }
-    Ok(())
+    print(&match rank {
+        None => {
+            format!("{}\n{}\n{}\n{}", describe(&config), mesh_text::mesh(&setup), stages(&setup), pipeline(&setup))
+        }
+        Some(rank) if arguments.step => program_text::every_instruction(&setup, rank),
+        Some(rank) => format!("{}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank)),
+    })
 }
 
 fn existing(setup: &Setup, rank: usize) -> Result<Rank, Failure> {

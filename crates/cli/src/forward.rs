@@ -7,6 +7,8 @@ use train::{LogitsSink, Observer, Ports, Setup, StepReport, TensorSink, Wish, ru
 
 use crate::failure::Failure;
 use crate::inference_arguments::ForwardArguments;
+use crate::interrupt;
+use crate::output::tell;
 use crate::run_source::RunSource;
 use crate::sequences::Sequences;
 
@@ -15,6 +17,7 @@ use crate::sequences::Sequences;
 /// # Errors
 /// Input that cannot be used, or the failure of a rank.
 pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
+    interrupt::ends_at_once()?;
     let sequences = Sequences::read(&arguments.tokens).map_err(Failure::Input)?;
     let source = open(arguments, &sequences)?;
     let model = &source.config.model;
@@ -26,7 +29,10 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
         gradients(&source, &sequences, &results)?;
     }
     results.writer.put("loss", &Region::whole(&[1]), &[loss as f32]);
-    results.writer.finish().map_err(|error| Failure::Work(error.to_string()))
+    results.writer.finish().map_err(|error| Failure::Work(error.to_string()))?;
+    let gradients = if arguments.grads { ", gradients" } else { "" };
+    tell(&format!("loss {loss:.4}; written {}: logits, loss{gradients}\n", arguments.out.display()));
+    Ok(())
 }
 
 /// The run for one step on all sequences, without dropout.

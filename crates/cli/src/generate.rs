@@ -10,6 +10,8 @@ use train::{Generation, Listener, Sampling, Setup, Wish, run_generation};
 
 use crate::failure::Failure;
 use crate::inference_arguments::GenerateArguments;
+use crate::interrupt::Interrupt;
+use crate::output::read_or_failed;
 use crate::run_source::RunSource;
 
 /// Prints the prompt and what follows it, token by token.
@@ -18,23 +20,29 @@ use crate::run_source::RunSource;
 /// Input that cannot be used, or the failure of a rank.
 pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let sampling = sampling(arguments)?;
+    let interrupt = Interrupt::listen()?;
     let source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
-    continue_text(&source, request, Box::new(std::io::stdout()))
+    continue_text(&source, request, &interrupt, Box::new(std::io::stdout()))?;
+    match interrupt.is_pressed() {
+        true => Err(Failure::Interrupted("interrupted".into())),
+        false => Ok(()),
+    }
 }
 
 /// Tokens of a sample.
 const SAMPLE_TOKENS: usize = 160;
 
 /// What a run writes by itself: the continuation of `prompt` by the weights in `folder`, as the command gives it without options,
-/// printed to the standard error.
+/// printed to the standard error. An interrupt ends it early.
 ///
 /// # Errors
 /// As [`generate`].
-pub fn sample(folder: &Path, prompt: &str) -> Result<(), Failure> {
+pub fn sample(folder: &Path, prompt: &str, interrupt: &Interrupt) -> Result<(), Failure> {
     let source = RunSource::open(folder, &[], &[])?;
     let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 1.0, seed: 0 };
-    continue_text(&source, Request { prompt, max_tokens: SAMPLE_TOKENS, sampling }, Box::new(std::io::stderr()))
+    let request = Request { prompt, max_tokens: SAMPLE_TOKENS, sampling };
+    continue_text(&source, request, interrupt, Box::new(std::io::stderr()))
 }
 
 /// A text to continue.
@@ -44,7 +52,12 @@ struct Request<'a> {
     sampling: Sampling,
 }
 
-fn continue_text(source: &RunSource, request: Request<'_>, output: Box<dyn Write + Send>) -> Result<(), Failure> {
+fn continue_text(
+    source: &RunSource,
+    request: Request<'_>,
+    interrupt: &Interrupt,
+    output: Box<dyn Write + Send>,
+) -> Result<(), Failure> {
     let (config, tokenizer) = (&source.config, source.tokenizer()?);
     if config.parallelism.dp > 1 {
         let dp = config.parallelism.dp;
@@ -55,7 +68,7 @@ fn continue_text(source: &RunSource, request: Request<'_>, output: Box<dyn Write
     let tokens = prompt(&tokenizer, request.prompt, config.model.vocabulary)?;
     let setup = Setup::generation(config.model.clone(), config.parallelism.clone(), config.train.clone(), ROWS)
         .map_err(|error| Failure::Work(error.to_string()))?;
-    let printer = Printer::new(&tokenizer, request.prompt, output);
+    let printer = Printer::new(&tokenizer, request.prompt, interrupt, output);
     let generation = Generation { prompt: &tokens, max_tokens: request.max_tokens, sampling: request.sampling };
     run_generation(&setup, &source.engine(&setup), generation, Some(&source.weights), &printer)
         .map_err(|error| Failure::Work(error.to_string()))?;
@@ -95,6 +108,7 @@ fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Vec<i3
 /// Prints characters as soon as they are whole.
 struct Printer<'a> {
     tokenizer: &'a Tokenizer,
+    interrupt: &'a Interrupt,
     state: Mutex<State>,
 }
 
@@ -103,30 +117,33 @@ struct State {
     tokens: Vec<u32>,
     /// Bytes of the text of `tokens` that are printed.
     printed_bytes: usize,
-    failure: Option<String>,
+    failure: Option<Failure>,
 }
 
 /// What stands for bytes that are no character, or not yet.
 const REPLACEMENT: char = '\u{fffd}';
 
 impl<'a> Printer<'a> {
-    fn new(tokenizer: &'a Tokenizer, prompt: &str, mut output: Box<dyn Write + Send>) -> Printer<'a> {
+    fn new(
+        tokenizer: &'a Tokenizer,
+        prompt: &str,
+        interrupt: &'a Interrupt,
+        mut output: Box<dyn Write + Send>,
+    ) -> Printer<'a> {
         // If nobody reads, the first token finds out.
         let _ = write!(output, "{prompt}").and_then(|()| output.flush());
         let state = State { output, tokens: vec![], printed_bytes: 0, failure: None };
-        Printer { tokenizer, state: Mutex::new(state) }
+        Printer { tokenizer, interrupt, state: Mutex::new(state) }
     }
 
     /// Prints what is still held back.
     fn finish(self) -> Result<(), Failure> {
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = state.failure {
-            return Err(Failure::Work(reason));
+        if let Some(failure) = state.failure {
+            return Err(failure);
         }
         let text = self.tokenizer.decode(&state.tokens).map_err(Failure::Work)?;
-        // Whoever closed the pipe has read enough.
-        let _ = writeln!(state.output, "{}", &text[state.printed_bytes..]);
-        Ok(())
+        read_or_failed(writeln!(state.output, "{}", &text[state.printed_bytes..]))
     }
 }
 
@@ -137,18 +154,22 @@ impl Listener for Printer<'_> {
         let text = match self.tokenizer.decode(&state.tokens) {
             Ok(text) => text,
             Err(reason) => {
-                state.failure = Some(reason);
+                state.failure = Some(Failure::Work(reason));
                 return Wish::Stop;
             }
         };
         let whole = text.trim_end_matches(REPLACEMENT);
         // Bytes that never become a character are printed with the next one that does.
-        let Some(new) = whole.get(state.printed_bytes..) else { return Wish::Continue };
+        let new = whole.get(state.printed_bytes..).unwrap_or_default();
         let printed = write!(state.output, "{new}").and_then(|()| state.output.flush());
-        state.printed_bytes = whole.len();
+        state.printed_bytes = state.printed_bytes.max(whole.len());
         match printed {
-            Ok(()) => Wish::Continue,
-            Err(_) => Wish::Stop,
+            Ok(()) if !self.interrupt.is_pressed() => Wish::Continue,
+            Ok(()) => Wish::Stop,
+            Err(error) => {
+                state.failure = read_or_failed(Err(error)).err();
+                Wish::Stop
+            }
         }
     }
 }
@@ -173,15 +194,17 @@ mod tests {
 
     #[test]
     fn characters_are_printed_when_they_are_whole() {
-        let (shared, tokenizer) = (Shared::default(), Tokenizer::bytes());
-        let printer = Printer::new(&tokenizer, "> ", Box::new(shared.clone()));
+        let (shared, tokenizer, interrupt) = (Shared::default(), Tokenizer::bytes(), Interrupt::default());
+        let printer = Printer::new(&tokenizer, "> ", &interrupt, Box::new(shared.clone()));
         let mut seen = vec![];
         for byte in "aé".bytes().chain([0xff, b'b', 0xc3]) {
             assert_eq!(printer.token(i32::from(byte)), Wish::Continue);
             seen.push(String::from_utf8(shared.0.lock().expect("no panic").clone()).expect("text"));
         }
         assert_eq!(seen, ["> a", "> a", "> aé", "> aé", "> aé\u{fffd}b", "> aé\u{fffd}b"]);
+        interrupt.press();
+        assert_eq!(printer.token(i32::from(b'!')), Wish::Stop);
         printer.finish().expect("printed");
-        assert_eq!(*shared.0.lock().expect("no panic"), "> aé\u{fffd}b\u{fffd}\n".as_bytes());
+        assert_eq!(*shared.0.lock().expect("no panic"), "> aé\u{fffd}b\u{fffd}!\n".as_bytes());
     }
 }

@@ -37,9 +37,9 @@ pub fn memory_limit() -> Option<MemoryLimit> {
 
 /// The limit that the files `proc/` and `sys/` below `root` name: the least of the machine's memory and the limits of the
 /// process's control groups, both versions, with all groups around them.
-fn memory_limit_below(root: &Path) -> Option<MemoryLimit> {
+pub fn memory_limit_below(root: &Path) -> Option<MemoryLimit> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
-    let machine = total(&read(&root.join("proc/meminfo"))?)?;
+    let machine = machine_bytes_below(root)?;
     let groups = read(&root.join("proc/self/cgroup")).unwrap_or_default();
     let files = groups.lines().flat_map(|line| limit_files(root, line));
     let control_group = files.filter_map(|file| read(&file)?.trim().parse::<u64>().ok()).min();
@@ -47,6 +47,11 @@ fn memory_limit_below(root: &Path) -> Option<MemoryLimit> {
         Some(bytes) if bytes < machine => MemoryLimit { bytes, source: LimitSource::ControlGroup },
         Some(_) | None => MemoryLimit { bytes: machine, source: LimitSource::Machine },
     })
+}
+
+/// The memory that is built in, as `proc/meminfo` below `root` names it.
+pub fn machine_bytes_below(root: &Path) -> Option<u64> {
+    total(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?)
 }
 
 /// `MemTotal` in bytes.

@@ -9,6 +9,8 @@ mod comparison;
 mod completions;
 mod cpu_time;
 mod data_command;
+mod deadline;
+mod doctor;
 mod eval;
 mod explain;
 mod failure;
@@ -22,6 +24,7 @@ mod machine_memory;
 mod memory;
 mod memory_need;
 mod memory_table;
+mod output;
 mod progress;
 mod rates;
 mod run_folder;
@@ -29,6 +32,7 @@ mod run_source;
 mod sequences;
 mod text;
 mod train;
+mod unknown_option;
 mod verdict;
 mod watchdog;
 
@@ -36,14 +40,24 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
+use failure::Failure;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let command = std::env::args().nth(1).unwrap_or_default();
+            let Some(told) = unknown_option::key_meant(&error, &command) else { error.exit() };
+            output::tell(&told);
+            return Failure::Input(told).exit_code();
+        }
+    };
     let outcome = match &arguments.command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
         Command::Completions(arguments) => completions::completions(arguments),
         Command::Data(arguments) => data_command::run(arguments),
+        Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
         Command::Eval(arguments) => eval::eval(arguments),
         Command::Generate(arguments) => generate::generate(arguments),
@@ -52,7 +66,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            output::tell(&format!("{failure}\n"));
             failure.exit_code()
         }
     }

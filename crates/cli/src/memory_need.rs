@@ -1,7 +1,7 @@
 //! Whether the planned memory fits, and which one change would make it fit.
 
 use program::RankPlan;
-use spec::{Problem, Recompute, RunConfig, ScheduleKind, ZeroStage};
+use spec::{CheckpointInputs, Checkpoints, Problem, Recompute, RunConfig, ScheduleKind, SequenceParallel, ZeroStage};
 use train::Setup;
 
 use crate::figures::{bytes, grouped};
@@ -220,8 +220,14 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
         let schedule = ScheduleKind::OneForwardOneBackward;
         offer("parallelism.schedule", "\"1f1b\"".into(), &|config| config.parallelism.schedule = schedule);
     }
-    if parallelism.recompute != Recompute::Full {
-        offer("parallelism.recompute", "\"full\"".into(), &|config| config.parallelism.recompute = Recompute::Full);
+    if !matches!(parallelism.recompute, Recompute::Full(_)) {
+        offer("parallelism.recompute", "\"full\"".into(), &|config| {
+            let inputs = match config.parallelism.sequence_parallel {
+                SequenceParallel::Off => CheckpointInputs::Whole,
+                SequenceParallel::On => CheckpointInputs::Sharded,
+            };
+            config.parallelism.recompute = Recompute::Full(Checkpoints { every: 1, inputs });
+        });
     }
     let size = parallelism.microbatch_size;
     let smaller = mesh::divisors(size).into_iter().rev().find(|divisor| *divisor < size);

@@ -9,7 +9,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use train::{EvaluationReport, LossScalingReport, Observer, StepFate, StepReport, Wish};
 
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::output::{read_or_failed, tell};
 use crate::rates::{Meter, Rates};
 
 /// Where steps are told.
@@ -76,7 +78,7 @@ impl Screen {
     /// Something to know beside the steps, for people.
     fn note(&mut self, text: &str) {
         match self {
-            Screen::Lines(_) => eprintln!("{text}"),
+            Screen::Lines(_) => tell(&format!("{text}\n")),
             Screen::Live(bar) => bar.println(text),
             Screen::Json(_) | Screen::Quiet => {}
         }
@@ -99,7 +101,7 @@ struct Outputs {
     screen: Screen,
     meter: Meter,
     metrics: BufWriter<File>,
-    failure: Option<String>,
+    failure: Option<Failure>,
     is_interrupt_told: bool,
     evaluation: Option<EvaluationReport>,
 }
@@ -115,14 +117,16 @@ impl Progress {
     /// Finishes the metrics, and returns the last measurement on held-out text.
     ///
     /// # Errors
-    /// What could not be written, of metrics.
-    pub fn finish(self) -> Result<Option<EvaluationReport>, String> {
+    /// What could not be written, of metrics or on the standard output.
+    pub fn finish(self) -> Result<Option<EvaluationReport>, Failure> {
         let mut outputs = self.outputs.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Screen::Live(bar) = &outputs.screen {
             // The last line stays.
             bar.abandon();
         }
-        outputs.metrics.flush().map_err(|error| error.to_string())?;
+        if let Err(error) = outputs.metrics.flush() {
+            outputs.fail_at(&error);
+        }
         outputs.failure.map_or(Ok(outputs.evaluation), Err)
     }
 }
@@ -140,15 +144,21 @@ impl Outputs {
         let record = match written {
             Ok(record) => record,
             Err(error) => {
-                self.failure = Some(error.to_string());
+                self.fail_at(&error);
                 return Wish::Stop;
             }
         };
-        // Whoever reads the lines has seen enough when the pipe is closed.
         match self.screen.step(&line(report, &rates, steps), &record) {
             Ok(()) => Wish::Continue,
-            Err(_) => Wish::Stop,
+            Err(error) => {
+                self.failure = read_or_failed(Err(error)).err();
+                Wish::Stop
+            }
         }
+    }
+
+    fn fail_at(&mut self, error: &std::io::Error) {
+        self.failure = Some(Failure::Work(format!("metrics.jsonl cannot be written: {error}")));
     }
 }
 
@@ -173,16 +183,13 @@ impl Observer for Progress {
     fn evaluation(&self, report: &EvaluationReport) {
         let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
         outputs.evaluation = Some(*report);
-        // That of the last step is told with all that the run came to.
-        if report.step < self.steps {
-            outputs.screen.note(&format!("held out after step {}: loss {:.4}", report.step, report.loss));
-        }
-        let written = evaluation_record(report).and_then(|record| {
-            outputs.write_metrics(&record)?;
-            outputs.screen.evaluation(report, self.steps, &record)
-        });
-        if let Err(error) = written {
-            outputs.failure = Some(error.to_string());
+        let written = evaluation_record(report).and_then(|record| outputs.write_metrics(&record).map(|()| record));
+        match written {
+            Err(error) => outputs.fail_at(&error),
+            Ok(record) => {
+                let printed = outputs.screen.evaluation(report, self.steps, &record);
+                outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
+            }
         }
     }
 }
@@ -363,7 +370,7 @@ mod tests {
         let (progress, path) = progress(Screen::Quiet, Interrupt::default(), "measured");
         let measured = EvaluationReport { step: 10, loss: 1.5, tokens: 640, wall: Duration::from_millis(500) };
         progress.evaluation(&measured);
-        assert_eq!(progress.finish(), Ok(Some(measured)));
+        assert_eq!(progress.finish().expect("written"), Some(measured));
         assert_eq!(
             std::fs::read_to_string(&path).expect("metrics"),
             "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5}\n"

@@ -1,14 +1,14 @@
 //! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use checkpoint::TensorReader;
-use comm::Timeouts;
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
-use spec::{DataSpec, RunConfig, TokenizerSpec};
+use spec::{DataSpec, ModelSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{Setup, ThreadEngine};
 
+use crate::deadline::timeouts;
 use crate::failure::Failure;
 
 /// A run to read from.
@@ -42,8 +42,12 @@ impl RunSource {
             // Nothing is trained again, and other text is read as the run read its own.
             config.data.tokenizer = TokenizerSpec::File(tokenizer);
         }
-        let weights = TensorReader::open(&folder.join("weights.safetensors"))
+        let weights = TensorReader::open(&folder.join(WEIGHTS))
             .map_err(|error| Failure::Input(format!("{error}; a run writes its weights when it ends")))?;
+        fits(&config.model, &weights).map_err(|reason| {
+            let why = "--set has changed the model, or a later run in this folder has not ended";
+            Failure::Input(format!("{}: {reason} of {name}; {why}", folder.join(WEIGHTS).display()))
+        })?;
         Ok(RunSource { folder: folder.to_path_buf(), config, weights })
     }
 
@@ -61,7 +65,28 @@ impl RunSource {
 
     /// Threads for the ranks of `setup`.
     pub fn engine(&self, setup: &Setup) -> ThreadEngine {
-        ThreadEngine::new(setup.mesh, Timeouts { wait: Duration::from_secs_f32(self.config.run.timeout_seconds) })
+        ThreadEngine::new(setup.mesh, timeouts(&self.config))
+    }
+}
+
+/// The file of a run's weights.
+const WEIGHTS: &str = "weights.safetensors";
+
+/// Whether `weights` are those of `model`, to the last name and size.
+fn fits(model: &ModelSpec, weights: &TensorReader) -> Result<(), String> {
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    let shapes: BTreeMap<String, Vec<usize>> =
+        units.flat_map(|unit| params(model, unit)).map(|param| (param.name, param.shape)).collect();
+    for (name, shape) in &shapes {
+        match weights.shape(name) {
+            None => return Err(format!("there is no {name}, which is in the model")),
+            Some(found) if found != shape => return Err(format!("{name} is {found:?}, and {shape:?} in the model")),
+            Some(_) => {}
+        }
+    }
+    match weights.names().find(|name| !shapes.contains_key(*name)) {
+        Some(name) => Err(format!("there is {name}, which is not in the model")),
+        None => Ok(()),
     }
 }
 

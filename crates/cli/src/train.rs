@@ -1,16 +1,16 @@
 //! `pleach train`: from arguments to a finished run.
 
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
-use comm::Timeouts;
 use spec::unique_parameters;
-use train::{Ending, Engine, Observer, Ports, TensorSink, ThreadEngine, weights_writer};
+use train::{Ending, Engine, EvaluationReport, Observer, Ports, TensorSink, ThreadEngine};
 
 use crate::arguments::TrainArguments;
 use crate::check::{describe, memory_line};
+use crate::deadline::timeouts;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::output::tell;
 use crate::progress::{Progress, Screen};
 use crate::rates::{Capacity, Meter};
 use crate::run_folder::RunFolder;
@@ -27,17 +27,18 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let verdict = input::judged(&arguments.run)?;
     let config = &verdict.config;
     let text = Text::read(config)?;
-    let folder = RunFolder::create(config)?;
+    let folder = RunFolder::create(&config.run.folder)?;
+    // All that the run will write has its place before the first step.
+    let weights = folder.weights(&config.model)?;
     text.save_tokenizer(&config.run.folder)?;
     let metrics = folder.metrics()?;
-    let weights =
-        weights_writer(&config.model, &folder.weights()).map_err(|error| Failure::Input(error.to_string()))?;
-    let interrupt = Interrupt::listen().map_err(|error| Failure::Work(format!("Ctrl-C cannot be handled: {error}")))?;
+    folder.write_run_file(config)?;
+    let interrupt = Interrupt::listen()?;
     let steps = config.train.steps;
     let screen = screen(arguments, steps);
     let tells_more = screen.tells_more();
     if tells_more {
-        eprintln!("{}{}{}", describe(config), memory_line(&verdict), text.description());
+        tell(&format!("{}{}{}\n", describe(config), memory_line(&verdict), text.description()));
     }
     let meter = Meter::start(config, Capacity::measure(config.run.ranks));
     let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics);
@@ -46,38 +47,60 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let (measured, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
     let ending = ending?;
     kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
-    let measured = measured.map_err(|reason| Failure::Work(format!("the metrics cannot be written: {reason}")))?;
+    let measured = measured.map_err(|failure| after(failure, ending, steps, &folder))?;
     if tells_more {
-        let memory = memory::describe(memory::arenas_bytes(&verdict.setup), memory::resident_peak_bytes());
-        eprint!("\n{}written {}\n{memory}", text.comparison(measured.as_ref())?, folder.contents());
-        if ending == Ending::Finished {
-            tell_sample(&verdict, &text);
-        }
+        tell_end(&verdict, &text, measured.as_ref(), &folder)?;
     }
     match ending {
         Ending::Stopped { steps: done } if interrupt.is_pressed() => Err(Failure::Interrupted(format!(
             "interrupted after step {done} of {steps}; the weights are those of that step"
         ))),
         Ending::Stopped { steps: done } => {
-            eprintln!("stopped after step {done} of {steps}: nobody reads the lines any more");
+            tell(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
             Ok(())
         }
-        Ending::Finished => Ok(()),
+        Ending::Finished => {
+            if tells_more {
+                tell_sample(&verdict, &text, &interrupt);
+            }
+            Ok(())
+        }
     }
+}
+
+/// `failure` of what a run tells, with what became of the run.
+fn after(failure: Failure, ending: Ending, steps: u32, folder: &RunFolder) -> Failure {
+    let done = match ending {
+        Ending::Stopped { steps: done } => format!("the run was stopped after step {done} of {steps}"),
+        Ending::Finished => format!("the run did all of its {steps} steps"),
+    };
+    Failure::Work(format!("{failure}; {done}, and its weights are in {}", folder.path().display()))
+}
+
+/// What the run came to.
+fn tell_end(
+    verdict: &Verdict,
+    text: &Text,
+    measured: Option<&EvaluationReport>,
+    folder: &RunFolder,
+) -> Result<(), Failure> {
+    let memory = memory::describe(memory::arenas_bytes(&verdict.setup), memory::resident_peak_bytes());
+    tell(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
+    Ok(())
 }
 
 /// Parameters of a model that writes a sample in a moment, on one core.
 const SAMPLED_PARAMETERS: u64 = 50_000_000;
 
 /// Shows what the model writes. The run is done; if this fails, nothing is lost.
-fn tell_sample(verdict: &Verdict, text: &Text) {
+fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt) {
     if unique_parameters(&verdict.config.model) > SAMPLED_PARAMETERS {
         return;
     }
     let folder = &verdict.config.run.folder;
-    eprintln!("\nsample  what the model makes of the beginning of a held-out line:\n");
-    if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning)) {
-        eprintln!("no sample: {failure}");
+    tell("\nsample  what the model makes of the beginning of a held-out line:\n\n");
+    if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning, interrupt)) {
+        tell(&format!("no sample: {failure}\n"));
     }
 }
 
@@ -97,8 +120,7 @@ fn launch(
     weights: &dyn TensorSink,
 ) -> Result<Ending, Failure> {
     let setup = &verdict.setup;
-    let timeouts = Timeouts { wait: Duration::from_secs_f32(verdict.config.run.timeout_seconds) };
-    let engine = ThreadEngine::new(setup.mesh, timeouts);
+    let engine = ThreadEngine::new(setup.mesh, timeouts(&verdict.config));
     let ports =
         Ports { weights: Some(weights), evaluation: text.evaluation(), ..Ports::new(text.training(), observer) };
     std::thread::scope(|scope| {
@@ -106,7 +128,7 @@ fn launch(
         let failure = || engine.failure().map(|(_, told)| told);
         scope.spawn(move || {
             if let Some(told) = watch(&watched, failure, GRACE) {
-                eprintln!("{told}");
+                tell(&format!("{told}\n"));
                 std::process::exit(Failure::WORK.into());
             }
         });

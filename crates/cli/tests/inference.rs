@@ -45,6 +45,7 @@ fn run() -> &'static str {
             "model.ffn_hidden=64",
             &format!("model.context={LENGTH}"),
             "model.dropout=0.1",
+            "data.tokenizer=bytes",
             "train.steps=12",
             "run.evaluate_every=6",
             "train.global_batch=8",
@@ -241,6 +242,23 @@ fn what_cannot_be_used_is_said() {
             "train.global_batch=4"
         ]),
         "parallelism.dp = 2: replicas share sequences out, and one text is one sequence; 1 would do\n"
+    );
+    let other_model = |set: &str| {
+        let told = refuses(&["generate", "--from", run, "--prompt", "x", "--set", set]).replace(run, "RUN");
+        let why = " of RUN/run.toml; --set has changed the model, or a later run in this folder has not ended\n";
+        told.strip_suffix(why).expect(&told).to_string()
+    };
+    assert_eq!(
+        other_model("model.ffn_hidden=32"),
+        "RUN/weights.safetensors: layers.0.ffn.down.weight is [32, 64], and [32, 32] in the model"
+    );
+    assert_eq!(
+        other_model("model.num_layers=1"),
+        "RUN/weights.safetensors: there is layers.1.attention.key.bias, which is not in the model"
+    );
+    assert_eq!(
+        other_model("model.tied_embeddings=false"),
+        "RUN/weights.safetensors: there is no head.output.weight, which is in the model"
     );
     let nowhere = refuses(&["eval", "--from", "no/such/folder"]);
     assert!(nowhere.starts_with("no/such/folder/run.toml cannot be read: "), "{nowhere}");

@@ -1,4 +1,5 @@
-//! The most floating-point operations that cores do: independent chains of fused multiply-adds that never leave the registers.
+//! The most that cores do: floating-point operations, in independent chains of fused multiply-adds that never leave the registers; and bytes,
+//! copied between buffers that no cache holds.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -24,6 +25,33 @@ pub fn flops_per_second(cores: usize) -> f64 {
             core_flops_per_second(instruction_set)
         };
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(burst)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
+    })
+}
+
+/// What all cores copy at once: more than caches hold, and quickly done.
+const COPIED_BYTES: usize = 256 << 20;
+/// Copies of which the fastest counts; the first is the first to touch the memory.
+const COPIES: usize = 4;
+
+/// Bytes that `cores` cores at once read plus bytes that they write, per second, in copies of 256 MiB together. Memory is taken for twice as much.
+pub fn copy_bytes_per_second(cores: usize) -> f64 {
+    let len = COPIED_BYTES / size_of::<u64>() / cores.max(1);
+    let start = Barrier::new(cores);
+    let copies = || {
+        let source = vec![1u64; len];
+        let mut target = vec![0u64; len];
+        let mut best = f64::INFINITY;
+        for _ in 0..COPIES {
+            start.wait();
+            let started = Instant::now();
+            black_box(&mut target).copy_from_slice(black_box(&source));
+            best = best.min(started.elapsed().as_secs_f64());
+        }
+        (2 * size_of::<u64>() * len) as f64 / best
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(copies)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
     })
 }
@@ -118,5 +146,6 @@ mod tests {
             assert!(core_flops_per_second(instruction_set) > 0.0, "{instruction_set:?}");
         }
         assert!(flops_per_second(2) > 0.0);
+        assert!(copy_bytes_per_second(2) > 0.0);
     }
 }

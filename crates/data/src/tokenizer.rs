@@ -116,7 +116,9 @@ impl Tokenizer {
     /// # Errors
     /// A file that cannot be written.
     pub fn save_as(&self, path: &Path) -> Result<(), DataError> {
-        let written = fs::write(path, self.description()?);
+        // What had the name before is there until this is whole.
+        let partial = path.with_extension("partial");
+        let written = fs::write(&partial, self.description()?).and_then(|()| fs::rename(&partial, path));
         written.map_err(|reason| DataError::Unwritable { path: path.to_path_buf(), reason })
     }
 

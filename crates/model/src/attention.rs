@@ -10,7 +10,7 @@ use crate::binding::{AttentionParams, QkNormParams};
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::linear::clear;
-use crate::placement::{Residual, Sharded, enter, leave};
+use crate::placement::{Partial, Residual, Sharded, enter, leave};
 use crate::saved::SavedFrames;
 
 /// What the backward passes of an attention block read.
@@ -43,7 +43,7 @@ pub(crate) struct AttentionPending {
     qkv: Tensor,
     /// `[T, (H + K) d]`: gradient of the normed queries and keys, before rotation.
     normed_qk: Option<Tensor>,
-    /// `[T, D]`: gradient of the block's input.
+    /// `[R, D]`: gradient of the block's input.
     input: Tensor,
 }
 
@@ -86,14 +86,15 @@ impl AttentionSaved {
     pub(crate) fn place(frames: SavedFrames, context: &Context) -> AttentionSaved {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
         let qkv_frame = if context.model.qk_norm { frames.until_weight } else { frames.until_input };
+        let core = frames.core();
         AttentionSaved {
             qkv: context.activation(qkv_frame, tokens, qkv_width(&shape)),
             qk_norm: context.model.qk_norm.then(|| QkNormSaved {
-                normed: context.activation(frames.until_input, tokens, qk_width(&shape)),
-                stats: frames.until_weight.floats((shape.heads + shape.kv_heads) * tokens, 2),
+                normed: context.activation(core.until_input, tokens, qk_width(&shape)),
+                stats: core.until_weight.floats((shape.heads + shape.kv_heads) * tokens, 2),
             }),
-            log_sum_exp: frames.until_input.floats(tokens, shape.heads),
-            out: context.activation(frames.until_weight, tokens, shape.heads * shape.head_dim),
+            log_sum_exp: core.until_input.floats(tokens, shape.heads),
+            out: context.activation(core.until_weight, tokens, shape.heads * shape.head_dim),
         }
     }
 
@@ -110,7 +111,7 @@ impl AttentionPending {
         AttentionPending {
             qkv: context.activation(frame, tokens, qkv_width(&shape)),
             normed_qk: context.model.qk_norm.then(|| context.activation(frame, tokens, qk_width(&shape))),
-            input: context.activation(frame, tokens, context.model.hidden),
+            input: context.residual(frame),
         }
     }
 
@@ -137,12 +138,26 @@ impl Attention<'_> {
         saved: &AttentionSaved,
         cache: Option<&KeyValueCache>,
     ) -> Result<(), DeviceError> {
+        let context = self.context;
+        context.scratch.scoped(|| params.qkv.forward(context, enter(context, normed)?, saved.qkv))?;
+        if saved.qk_norm.is_none() {
+            self.rotate(saved.qkv.cols_of(0..qk_width(&attention_shape(context))), Direction::Forward)?;
+        }
+        self.core(params, saved, cache)
+    }
+
+    /// The attention core: from the projection, as it is kept, to the input of the output projection. Run again it leaves the same bits.
+    pub(crate) fn core(
+        &self,
+        params: &AttentionParams,
+        saved: &AttentionSaved,
+        cache: Option<&KeyValueCache>,
+    ) -> Result<(), DeviceError> {
         let (context, shape) = (self.context, attention_shape(self.context));
-        params.qkv.forward(context, enter(context, normed)?, saved.qkv)?;
         if let (Some(norms), Some(qk_norm)) = (&params.qk_norm, &saved.qk_norm) {
             self.norm_heads(norms, saved.qkv, qk_norm)?;
+            self.rotate(qk_norm.normed, Direction::Forward)?;
         }
-        self.rotate(saved.qk_norm.map_or(saved.qkv.cols_of(0..qk_width(&shape)), |s| s.normed), Direction::Forward)?;
         let Qkv { q, k, v } = self.remember(saved.query_key_value(&shape), cache)?;
         context.submit(Op::Attention {
             shape,
@@ -164,14 +179,16 @@ impl Attention<'_> {
         Ok(Qkv { q: new.q, k: cache.keys(), v: cache.values() })
     }
 
-    /// Output projection into `out[T, D]`, summed over tensor parallelism, without bias.
+    /// Output projection, summed over tensor parallelism, without bias: at `out[R, D]`, or in scratch where that has not the room for
+    /// the sum.
     pub(crate) fn project(
         &self,
         params: &AttentionParams,
         saved: &AttentionSaved,
         out: Tensor,
     ) -> Result<Residual, DeviceError> {
-        leave(self.context, params.output.forward(self.context, Sharded::new(saved.out), out)?)
+        let sum = Partial::place(self.context, out);
+        leave(self.context, params.output.forward(self.context, Sharded::new(saved.out), sum)?)
     }
 
     /// Gradient of the normed residual, in `pending`, from that of the block's output.
@@ -191,7 +208,11 @@ impl Attention<'_> {
         if let (Some(norms), Some(qk_norm)) = (&params.qk_norm, &saved.qk_norm) {
             self.norm_heads_backward(norms, saved.qkv, qk_norm, gradient_qk, pending.qkv)?;
         }
-        leave(context, params.qkv.backward_input(context, Sharded::new(pending.qkv), pending.input)?)
+        context.scratch.scoped(|| {
+            let sum = Partial::place(context, pending.input);
+            let partial = params.qkv.backward_input(context, Sharded::new(pending.qkv), sum)?;
+            leave(context, partial)?.kept_at(context, pending.input)
+        })
     }
 
     /// Gradients of queries, keys and values as the softmax read them.
@@ -204,8 +225,8 @@ impl Attention<'_> {
     ) -> Result<(), DeviceError> {
         let (context, shape) = (self.context, attention_shape(self.context));
         let dout = context.activation(context.scratch, saved.out.rows, saved.out.cols);
+        context.scratch.scoped(|| params.output.backward_input(context, enter(context, dy)?, dout))?;
         let key_sums = context.scratch.floats(2 * shape.sequence_length, shape.head_dim);
-        params.output.backward_input(context, enter(context, dy)?, dout)?;
         let Qkv { q, k, v } = saved.query_key_value(&shape);
         context.submit(Op::AttentionBackward {
             shape,
@@ -236,11 +257,15 @@ impl Attention<'_> {
     ) -> Result<(), DeviceError> {
         let context = self.context;
         gradients.output.backward_bias(context, dy, write)?;
-        gradients.output.backward_weight(context, Sharded::new(saved.out), enter(context, dy)?, write)?;
+        context.scratch.scoped(|| {
+            gradients.output.backward_weight(context, Sharded::new(saved.out), enter(context, dy)?, write)
+        })?;
         if let (Some(norms), Some(qk_norm), Some(dy)) = (&gradients.qk_norm, &saved.qk_norm, pending.normed_qk) {
             self.norm_heads_gradient(norms, saved.qkv, qk_norm, dy, write)?;
         }
-        gradients.qkv.backward_weight(context, enter(context, normed)?, Sharded::new(pending.qkv), write)
+        context.scratch.scoped(|| {
+            gradients.qkv.backward_weight(context, enter(context, normed)?, Sharded::new(pending.qkv), write)
+        })
     }
 
     fn scale(&self) -> f32 {

@@ -1,7 +1,9 @@
 //! What a layer sees besides its tensors: the device, the tensor-parallel group, the model and the microbatch's sizes.
 
+use std::ops::Range;
+
 use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Stream, Tensor};
-use spec::ModelSpec;
+use spec::{ModelSpec, SequenceParallel};
 
 use crate::constants::Constants;
 
@@ -69,6 +71,8 @@ pub struct Context<'a> {
     pub model: &'a ModelSpec,
     /// Rows of the activations.
     pub shape: MicrobatchShape,
+    /// Whether the group shares out the rows of the residual stream.
+    pub sequence_parallel: SequenceParallel,
     /// `None` leaves every value in place: evaluation and generation. The same in a unit's forward and backward passes.
     pub dropout: Option<DropoutRun>,
     /// What activations and their gradients are stored as; parameters have the type of their own tensors.
@@ -90,9 +94,31 @@ impl Context<'_> {
         self.device.submit(self.stream, &op)
     }
 
-    /// The mask of a dropout on the residual stream, or `None` where nothing is dropped.
+    /// The rows of the microbatch that this rank holds of the residual stream: all, or its run of them.
+    pub(crate) fn residual_rows(&self) -> Range<usize> {
+        match self.sequence_parallel {
+            SequenceParallel::Off => 0..self.shape.tokens(),
+            SequenceParallel::On => self.run_of_rows(),
+        }
+    }
+
+    /// This rank's run of rows, where the group shares them out.
+    pub(crate) fn run_of_rows(&self) -> Range<usize> {
+        let rows = self.shape.tokens() / self.tp.size();
+        let first = self.tp.position() * rows;
+        first..first + rows
+    }
+
+    /// A tensor of the residual stream `[R, D]` from `frame`.
+    pub(crate) fn residual(&self, frame: &Frame) -> Tensor {
+        self.activation(frame, self.residual_rows().len(), self.model.hidden)
+    }
+
+    /// The mask of a dropout on the residual stream, or `None` where nothing is dropped: the rows of this rank of the whole
+    /// microbatch's mask.
     pub(crate) fn residual_dropout(&self, site: DropoutSite) -> Option<DropoutKey> {
-        self.dropout_key(site, self.model.dropout, 0)
+        let whole = self.dropout_key(site, self.model.dropout, 0)?;
+        Some(DropoutKey { first_token: whole.first_token + self.residual_rows().start as u64, ..whole })
     }
 
     /// The mask of attention probabilities; columns are heads, so that every rank draws those of its own.

@@ -5,7 +5,7 @@ use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
 use crate::binding::EmbeddingParams;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::linear::clear;
-use crate::placement::{Partial, Residual, leave};
+use crate::placement::{Partial, Residual, enter, leave};
 
 /// The embedding on one microbatch.
 #[derive(Clone, Copy)]
@@ -17,23 +17,26 @@ pub struct Embedding<'a> {
 }
 
 impl Embedding<'_> {
-    /// `output[T, D]` assigned: `dropout(table[token] + positions[position])`. Nothing is kept for the backward passes.
+    /// `output[R, D]` assigned: `dropout(table[token] + positions[position])`. Nothing is kept for the backward passes.
     ///
     /// # Errors
     /// The device's and the communicator's.
     pub fn forward(&self, params: &EmbeddingParams, output: Residual) -> Result<(), DeviceError> {
         let (context, out) = (self.context, output.tensor());
-        context.submit(Op::EmbeddingLookup {
-            tokens: self.batch.tokens,
-            table: params.table,
-            first_row: self.first_row(params),
-            out,
-            write: Write::Assign,
+        context.scratch.scoped(|| {
+            let sum = Partial::place(context, out);
+            context.submit(Op::EmbeddingLookup {
+                tokens: self.batch.tokens,
+                table: params.table,
+                first_row: self.first_row(params),
+                out: sum,
+                write: Write::Assign,
+            })?;
+            // Each token's row is on one rank, the others have zeros.
+            leave(context, Partial::new(sum))?.kept_at(context, out)
         })?;
-        // Each token's row is on one rank, the others have zeros.
-        leave(context, Partial::new(out))?;
         if let Some(table) = params.positions {
-            let tokens = self.batch.positions;
+            let tokens = self.positions();
             context.submit(Op::EmbeddingLookup { tokens, table, first_row: 0, out, write: Write::Accumulate })?;
         }
         match self.dropout() {
@@ -55,10 +58,10 @@ impl Embedding<'_> {
         }
     }
 
-    /// Gradients of this rank's rows of the table, and of the positions: on a step's first microbatch assigned, then accumulated.
+    /// Gradients of this rank's rows of the table, and of the positions of this rank's tokens: on a step's first microbatch assigned, then accumulated.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's and the communicator's.
     pub fn backward_weight(
         &self,
         gradients: &EmbeddingParams,
@@ -66,10 +69,20 @@ impl Embedding<'_> {
         pending: &Frame,
         write: Write,
     ) -> Result<(), DeviceError> {
-        let dy = self.place_pending(pending).unwrap_or(output_gradient.tensor());
+        let (context, dy) = (self.context, self.place_pending(pending).map_or(output_gradient, Residual::new));
         let first_row = self.first_row(gradients);
-        self.accumulate(self.batch.tokens, dy, first_row, gradients.table, write)?;
-        gradients.positions.map_or(Ok(()), |positions| self.accumulate(self.batch.positions, dy, 0, positions, write))
+        // A row of the table is needed by tokens of any rank.
+        context.scratch.scoped(|| {
+            let dy = enter(context, dy)?.tensor();
+            self.accumulate(self.batch.tokens, dy, first_row, gradients.table, write)
+        })?;
+        let (tokens, dy) = (self.positions(), dy.tensor());
+        gradients.positions.map_or(Ok(()), |positions| self.accumulate(tokens, dy, 0, positions, write))
+    }
+
+    /// Positions of the tokens that this rank holds.
+    fn positions(&self) -> Tensor {
+        self.batch.positions.elements(self.context.residual_rows())
     }
 
     fn accumulate(
@@ -85,7 +98,7 @@ impl Embedding<'_> {
     }
 
     fn place_pending(&self, frame: &Frame) -> Option<Tensor> {
-        self.dropout().map(|_| self.context.activation(frame, self.context.shape.tokens(), self.context.model.hidden))
+        self.dropout().map(|_| self.context.residual(frame))
     }
 
     fn dropout(&self) -> Option<DropoutKey> {

@@ -8,7 +8,7 @@ use device::{DeviceError, Frame, Op, Tensor, Write};
 
 use crate::binding::FeedForwardParams;
 use crate::context::Context;
-use crate::placement::{Residual, Sharded, enter, leave};
+use crate::placement::{Partial, Residual, Sharded, enter, leave};
 use crate::saved::SavedFrames;
 
 /// What the backward passes of a feed-forward block read.
@@ -25,7 +25,7 @@ pub(crate) struct FeedForwardPending {
     activated: Tensor,
     /// Gradient of [`FeedForwardSaved::hidden`].
     hidden: Tensor,
-    /// `[T, D]`: gradient of the block's input.
+    /// `[R, D]`: gradient of the block's input.
     input: Tensor,
 }
 
@@ -53,7 +53,7 @@ impl FeedForwardPending {
         FeedForwardPending {
             activated: context.activation(frame, tokens, activated_width(context)),
             hidden: context.activation(frame, tokens, hidden_width(context)),
-            input: context.activation(frame, tokens, context.model.hidden),
+            input: context.residual(frame),
         }
     }
 
@@ -77,10 +77,12 @@ impl FeedForward<'_> {
         normed: Residual,
         saved: &FeedForwardSaved,
     ) -> Result<(), DeviceError> {
-        params.up.forward(self.context, enter(self.context, normed)?, saved.hidden).map(|_| ())
+        let context = self.context;
+        context.scratch.scoped(|| params.up.forward(context, enter(context, normed)?, saved.hidden).map(|_| ()))
     }
 
-    /// Activation and down projection into `out[T, D]`, summed over tensor parallelism, without bias.
+    /// Activation and down projection, summed over tensor parallelism, without bias: at `out[R, D]`, or in scratch where that has not
+    /// the room for the sum.
     pub(crate) fn project(
         &self,
         params: &FeedForwardParams,
@@ -88,10 +90,11 @@ impl FeedForward<'_> {
         out: Tensor,
     ) -> Result<Residual, DeviceError> {
         let context = self.context;
+        let sum = Partial::place(context, out);
         let partial = context.scratch.scoped(|| {
             let activated = context.activation(context.scratch, context.shape.tokens(), activated_width(context));
             context.submit(Op::Activation { activation: context.model.activation, x: saved.hidden, y: activated })?;
-            params.down.forward(context, Sharded::new(activated), out)
+            params.down.forward(context, Sharded::new(activated), sum)
         })?;
         leave(context, partial)
     }
@@ -107,7 +110,8 @@ impl FeedForward<'_> {
         let context = self.context;
         context.scratch.scoped(|| {
             let gradient = context.activation(context.scratch, context.shape.tokens(), activated_width(context));
-            let gradient = params.down.backward_input(context, enter(context, dy)?, gradient)?;
+            let gradient =
+                context.scratch.scoped(|| params.down.backward_input(context, enter(context, dy)?, gradient))?;
             context.submit(Op::ActivationBackward {
                 activation: context.model.activation,
                 x: saved.hidden,
@@ -116,7 +120,11 @@ impl FeedForward<'_> {
                 y: pending.activated,
             })
         })?;
-        leave(context, params.up.backward_input(context, Sharded::new(pending.hidden), pending.input)?)
+        context.scratch.scoped(|| {
+            let sum = Partial::place(context, pending.input);
+            let partial = params.up.backward_input(context, Sharded::new(pending.hidden), sum)?;
+            leave(context, partial)?.kept_at(context, pending.input)
+        })
     }
 
     /// Gradients of all parameters of the block; `normed` is its input, `dy` the gradient of its output.
@@ -130,7 +138,11 @@ impl FeedForward<'_> {
     ) -> Result<(), DeviceError> {
         let context = self.context;
         gradients.down.backward_bias(context, dy, write)?;
-        gradients.down.backward_weight(context, Sharded::new(pending.activated), enter(context, dy)?, write)?;
-        gradients.up.backward_weight(context, enter(context, normed)?, Sharded::new(pending.hidden), write)
+        context.scratch.scoped(|| {
+            gradients.down.backward_weight(context, Sharded::new(pending.activated), enter(context, dy)?, write)
+        })?;
+        context.scratch.scoped(|| {
+            gradients.up.backward_weight(context, enter(context, normed)?, Sharded::new(pending.hidden), write)
+        })
     }
 }

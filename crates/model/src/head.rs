@@ -33,7 +33,7 @@ pub struct HeadGradients<'a> {
     pub params: &'a HeadParams,
     /// Assign on a step's first microbatch, then accumulate.
     pub write: Write,
-    /// Gradient of the head's input `[T, D]`, assigned: the output gradient of the last layer.
+    /// Gradient of the head's input `[R, D]`, assigned: the output gradient of the last layer.
     pub input: Residual,
     /// Gradient of the objective with respect to one token's loss: the loss scale over the nominal number of tokens of a step.
     pub scale: f32,
@@ -120,9 +120,8 @@ impl Head<'_> {
 
     /// The normed input and its statistics, in scratch.
     fn norm(&self, params: &HeadParams, input: Residual) -> Result<(Residual, Tensor), DeviceError> {
-        let (scratch, tokens) = (self.context.scratch, self.context.shape.tokens());
-        let y = self.context.activation(scratch, tokens, self.context.model.hidden);
-        let stats = scratch.floats(tokens, 2);
+        let (context, scratch) = (self.context, self.context.scratch);
+        let (y, stats) = (context.residual(scratch), scratch.floats(context.residual_rows().len(), 2));
         Ok((params.norm.forward(self.context, input, y, stats)?, stats))
     }
 

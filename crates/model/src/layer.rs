@@ -34,7 +34,7 @@ pub struct Layer<'a> {
 pub struct LayerSaved {
     attention_norm: NormSaved,
     attention: AttentionSaved,
-    /// `r[T, D]`: the residual stream between the blocks.
+    /// `r[R, D]`: the residual stream between the blocks.
     middle: Tensor,
     feed_forward_norm: NormSaved,
     feed_forward: FeedForwardSaved,
@@ -43,22 +43,28 @@ pub struct LayerSaved {
 /// What the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerPending {
-    /// `[T, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's output, which is read again.
+    /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's output, which is read again.
     feed_forward_output: Option<Tensor>,
     feed_forward: FeedForwardPending,
-    /// `[T, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`.
+    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`.
     attention_output: Tensor,
     attention: AttentionPending,
+}
+
+/// What a block adds to the residual stream.
+struct Block {
+    sum: Residual,
+    bias: Option<Tensor>,
+    dropout: Option<DropoutKey>,
 }
 
 impl LayerSaved {
     /// Lays out the saved set; the same calls in forward and backward passes give the same places.
     pub fn place(frames: SavedFrames, context: &Context) -> LayerSaved {
-        let tokens = context.shape.tokens();
         LayerSaved {
             attention_norm: NormSaved::place(frames.until_weight, context),
             attention: AttentionSaved::place(frames, context),
-            middle: context.activation(frames.until_weight, tokens, context.model.hidden),
+            middle: context.residual(frames.until_weight),
             feed_forward_norm: NormSaved::place(frames.until_weight, context),
             feed_forward: FeedForwardSaved::place(frames, context),
         }
@@ -70,7 +76,7 @@ impl LayerSaved {
 }
 
 impl Layer<'_> {
-    /// `output[T, D]` assigned from `input[T, D]`; leaves in `frames` what the backward passes read.
+    /// `output[R, D]` assigned from `input[R, D]`; leaves in `frames` what the backward passes read.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -110,9 +116,11 @@ impl Layer<'_> {
     ) -> Result<(), DeviceError> {
         let saved = LayerSaved::place(frames, self.context);
         self.fill(params, input, &saved, cache)?;
-        let block = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
-        let (bias, dropout) = (params.feed_forward.down.bias, self.feed_forward_dropout());
-        self.add(saved.middle(), block, bias, dropout)
+        self.context.scratch.scoped(|| {
+            let block = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
+            let block = Block { sum: block, bias: params.feed_forward.down.bias, dropout: self.feed_forward_dropout() };
+            self.add(saved.middle(), block, output)
+        })
     }
 
     /// Fills the saved set from `input` again, without the output: the same bits as [`Layer::forward`] leaves there.
@@ -123,7 +131,17 @@ impl Layer<'_> {
         self.fill(params, input, &LayerSaved::place(frames, self.context), None)
     }
 
-    /// `input_gradient[T, D]` assigned from `output_gradient[T, D]`; leaves in `pending` what [`Layer::backward_weight`] reads.
+    /// Fills what the attention core leaves again, in frames with sections of their own for it, from what was kept: the same bits as
+    /// [`Layer::forward`] leaves there.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn recompute_core(&self, params: &LayerParams, frames: SavedFrames) -> Result<(), DeviceError> {
+        let saved = LayerSaved::place(frames, self.context);
+        self.attention().core(&params.attention, &saved.attention, None)
+    }
+
+    /// `input_gradient[R, D]` assigned from `output_gradient[R, D]`; leaves in `pending` what [`Layer::backward_weight`] reads.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -205,24 +223,22 @@ impl Layer<'_> {
         let NormSaved { y, stats } = saved.attention_norm;
         let normed = params.attention_norm.forward(self.context, input, y, stats)?;
         self.attention().fill(&params.attention, normed, &saved.attention, cache)?;
-        let block = self.attention().project(&params.attention, &saved.attention, saved.middle)?;
-        self.add(input, block, params.attention.output.bias, self.attention_dropout())?;
+        self.context.scratch.scoped(|| {
+            let block = self.attention().project(&params.attention, &saved.attention, saved.middle)?;
+            let block = Block { sum: block, bias: params.attention.output.bias, dropout: self.attention_dropout() };
+            self.add(input, block, saved.middle())
+        })?;
 
         let NormSaved { y, stats } = saved.feed_forward_norm;
         let normed = params.feed_forward_norm.forward(self.context, saved.middle(), y, stats)?;
         self.feed_forward().fill(&params.feed_forward, normed, &saved.feed_forward)
     }
 
-    /// `block = residual + dropout(block + bias)`.
-    fn add(
-        &self,
-        residual: Residual,
-        block: Residual,
-        bias: Option<Tensor>,
-        dropout: Option<DropoutKey>,
-    ) -> Result<(), DeviceError> {
-        let (x, residual) = (block.tensor(), Some(residual.tensor()));
-        self.context.submit(Op::DropoutAdd { x, bias, residual, dropout, out: x })
+    /// `out = residual + dropout(sum + bias)`.
+    fn add(&self, residual: Residual, block: Block, out: Residual) -> Result<(), DeviceError> {
+        let Block { sum, bias, dropout } = block;
+        let (x, residual, out) = (sum.tensor(), Some(residual.tensor()), out.tensor());
+        self.context.submit(Op::DropoutAdd { x, bias, residual, dropout, out })
     }
 
     /// The gradient in front of a dropout: masked into `to`, or `dy` itself where nothing is dropped.
@@ -238,7 +254,7 @@ impl Layer<'_> {
     }
 
     fn place_pending(&self, frame: &Frame) -> LayerPending {
-        let place = || self.context.activation(frame, self.context.shape.tokens(), self.context.model.hidden);
+        let place = || self.context.residual(frame);
         LayerPending {
             feed_forward_output: self.feed_forward_dropout().map(|_| place()),
             feed_forward: FeedForwardPending::place(frame, self.context),

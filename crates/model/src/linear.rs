@@ -93,7 +93,8 @@ impl RowParallel {
         gradient_of_weight(context, self.weight, x.tensor(), dy.tensor(), write)
     }
 
-    /// With `self` as accumulators: `bias` = or += the column sums of `dy`, the same bits on every rank.
+    /// With `self` as accumulators: `bias` = or += the column sums of `dy` over the rows of this rank: the same bits on every
+    /// rank while residuals are replicated.
     ///
     /// # Errors
     /// The device's.

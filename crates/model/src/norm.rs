@@ -18,21 +18,20 @@ pub struct NormParams {
 /// What a norm keeps: its output (input of the map behind it) and the statistics of each row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormSaved {
-    /// `[T, D]`.
+    /// `[R, D]`.
     pub(crate) y: Tensor,
-    /// `[T, 2]`.
+    /// `[R, 2]`.
     pub(crate) stats: Tensor,
 }
 
 impl NormSaved {
     pub(crate) fn place(frame: &Frame, context: &Context) -> NormSaved {
-        let tokens = context.shape.tokens();
-        NormSaved { y: context.activation(frame, tokens, context.model.hidden), stats: frame.floats(tokens, 2) }
+        NormSaved { y: context.residual(frame), stats: frame.floats(context.residual_rows().len(), 2) }
     }
 }
 
 impl NormParams {
-    /// `y[T, D] = norm(x)`; `stats[T, 2]` is what the backward passes need.
+    /// `y[R, D] = norm(x)`; `stats[R, 2]` is what the backward passes need.
     ///
     /// # Errors
     /// The device's.
@@ -61,7 +60,7 @@ impl NormParams {
         Ok(Residual::new(dx))
     }
 
-    /// With `self` as accumulators: = or += the gradients of weight and bias.
+    /// With `self` as accumulators: = or += the gradients of weight and bias, summed over the rows of this rank.
     ///
     /// # Errors
     /// The device's.

@@ -7,6 +7,9 @@
 //! share of its own columns), and the gradient of a [`Partial`] is a [`Whole`] (a sum hands its gradient to every term).
 //! So `leave` is the backward pass of `enter`, and `enter` that of `leave`.
 //!
+//! A [`Residual`] has the rows that its rank holds: all of the microbatch, or with sequence parallelism one run of them. The two
+//! functions are the only ones that know: `enter` does nothing or gathers, `leave` sums all rows everywhere or each run where it belongs.
+//!
 //! A pending sum is no input of a norm:
 //! ```compile_fail,E0308
 //! # use model::{Context, norm::NormParams, placement::Partial};
@@ -45,6 +48,44 @@
 //!     Whole(tensor)
 //! }
 //! ```
+//! Whatever is computed from the rows of a rank does not take those of all: a norm over gathered rows would be computed, and its
+//! gradient counted, once per rank.
+//! ```compile_fail,E0308
+//! # use device::{DeviceError, Tensor};
+//! # use model::{Context, norm::NormParams, placement::{Residual, enter}};
+//! fn wrong(context: &Context, norm: &NormParams, x: Residual, y: Tensor, stats: Tensor) -> Result<Residual, DeviceError> {
+//!     norm.forward(context, enter(context, x)?, y, stats)
+//! }
+//! ```
+//! ```compile_fail,E0308
+//! # use device::{DeviceError, Write};
+//! # use model::{Context, linear::RowParallel, placement::{Residual, enter}};
+//! fn wrong(context: &Context, down: &RowParallel, dy: Residual) -> Result<(), DeviceError> {
+//!     down.backward_bias(context, enter(context, dy)?, Write::Assign)
+//! }
+//! ```
+//! The gradient of a row-parallel weight needs the rows of all ranks, and what is gathered is not gathered again, nor a residual summed:
+//! ```compile_fail,E0308
+//! # use device::{DeviceError, Write};
+//! # use model::{Context, linear::RowParallel, placement::{Residual, Sharded}};
+//! fn wrong(context: &Context, down: &RowParallel, x: Sharded, dy: Residual) -> Result<(), DeviceError> {
+//!     down.backward_weight(context, x, dy, Write::Assign)
+//! }
+//! ```
+//! ```compile_fail,E0308
+//! # use device::DeviceError;
+//! # use model::{Context, placement::{Residual, Whole, enter}};
+//! fn wrong(context: &Context, x: Residual) -> Result<Whole, DeviceError> {
+//!     enter(context, enter(context, x)?)
+//! }
+//! ```
+//! ```compile_fail,E0308
+//! # use device::DeviceError;
+//! # use model::{Context, placement::{Residual, leave}};
+//! fn wrong(context: &Context, x: Residual) -> Result<Residual, DeviceError> {
+//!     leave(context, x)
+//! }
+//! ```
 //! The right composition:
 //! ```
 //! # use device::{DeviceError, Tensor};
@@ -59,11 +100,13 @@
 
 use std::ops::Range;
 
-use device::{DeviceError, Reduction, Tensor};
+use device::{DeviceError, Op, Reduction, Tensor};
+use spec::SequenceParallel;
 
 use crate::Context;
 
-/// A value between blocks, or its gradient: `x[T, D]`, equal on all ranks of the group.
+/// A value between blocks, or its gradient: `x[R, D]`, the rows that this rank holds. Equal on all ranks of the group, or with
+/// sequence parallelism a run of rows on each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Residual(Tensor);
 
@@ -89,6 +132,14 @@ impl Residual {
     pub fn tensor(self) -> Tensor {
         self.0
     }
+
+    /// The same value at `place[R, D]`: copied, unless it lies there.
+    pub(crate) fn kept_at(self, context: &Context, place: Tensor) -> Result<Residual, DeviceError> {
+        if self.0 != place {
+            context.submit(Op::Copy { from: self.0, to: place })?;
+        }
+        Ok(Residual(place))
+    }
 }
 
 impl Whole {
@@ -106,6 +157,14 @@ impl Partial {
     pub(crate) fn new(tensor: Tensor) -> Partial {
         Partial(tensor)
     }
+
+    /// Where to form the sum `[T, D]` that is to end as `residual[R, D]`: there, or in scratch where that has a run of the rows only.
+    pub(crate) fn place(context: &Context, residual: Tensor) -> Tensor {
+        match context.sequence_parallel {
+            SequenceParallel::Off => residual,
+            SequenceParallel::On => context.activation(context.scratch, context.shape.tokens(), residual.cols),
+        }
+    }
 }
 
 impl Sharded {
@@ -119,19 +178,37 @@ impl Sharded {
     }
 }
 
-/// From the residual stream into a tensor-parallel block: nothing to do while residuals are replicated.
+/// From the residual stream into a tensor-parallel block: nothing to do while residuals are replicated; otherwise the rows of all
+/// ranks are gathered, in scratch.
 ///
 /// # Errors
-/// The communicator's.
-pub fn enter(_context: &Context, x: Residual) -> Result<Whole, DeviceError> {
-    Ok(Whole(x.0))
+/// The device's and the communicator's.
+pub fn enter(context: &Context, x: Residual) -> Result<Whole, DeviceError> {
+    match context.sequence_parallel {
+        SequenceParallel::Off => Ok(Whole(x.0)),
+        SequenceParallel::On => {
+            let whole = context.activation(context.scratch, context.shape.tokens(), x.0.cols);
+            context.submit(Op::Copy { from: x.0, to: whole.rows_of(context.residual_rows()) })?;
+            context.tp.all_gather(context.stream, whole)?;
+            Ok(Whole(whole))
+        }
+    }
 }
 
-/// From a tensor-parallel block back to the residual stream: all-reduce in place, in rank order.
+/// From a tensor-parallel block back to the residual stream, summed in place and in rank order: all rows on every rank, or each run of
+/// rows on its own. Either way an element is the sum of the same terms in the same order.
 ///
 /// # Errors
 /// The communicator's.
 pub fn leave(context: &Context, x: Partial) -> Result<Residual, DeviceError> {
-    context.tp.all_reduce(context.stream, x.0, Reduction::Sum)?;
-    Ok(Residual(x.0))
+    match context.sequence_parallel {
+        SequenceParallel::Off => {
+            context.tp.all_reduce(context.stream, x.0, Reduction::Sum)?;
+            Ok(Residual(x.0))
+        }
+        SequenceParallel::On => {
+            context.tp.reduce_scatter(context.stream, x.0)?;
+            Ok(Residual(x.0.rows_of(context.residual_rows())))
+        }
+    }
 }

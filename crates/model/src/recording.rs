@@ -7,11 +7,12 @@ use comm::{MetaCommunicator, Operation};
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use program::{Footprint, Footprints, Purpose};
 use spec::unit::{Tied, UnitKind};
-use spec::{ModelSpec, Unit, UnitLayout};
+use spec::{CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Unit, UnitLayout};
 use thiserror::Error;
 
 use crate::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use crate::cache::{CacheRoom, KeyValueCache};
+use crate::checkpoint;
 use crate::constants::Constants;
 use crate::context::{Batch, Context, DropoutRun, MicrobatchShape};
 use crate::embedding::Embedding;
@@ -43,6 +44,10 @@ pub struct RecordCase<'a> {
     pub shape: MicrobatchShape,
     /// What parameters and activations are stored as.
     pub stored: Dtype,
+    /// Whether the group shares out the tokens of the residual stream.
+    pub sequence_parallel: SequenceParallel,
+    /// What of a layer is computed again; nothing, where the purpose is not training.
+    pub recompute: LayerRecompute,
     /// Training, evaluation or generation.
     pub purpose: Purpose,
     /// Whether gradients are assigned, as on a step's first microbatch, or accumulated.
@@ -54,7 +59,7 @@ pub struct RecordCase<'a> {
 pub enum Phase {
     /// The head's computes gradients, too.
     Forward,
-    /// Fills the saved set again.
+    /// Fills the saved set again, or what of it was not kept.
     Recompute,
     /// Gradient of the input.
     BackwardInput,
@@ -79,6 +84,12 @@ pub struct UnitRecord {
     /// See [`Footprint`].
     pub saved_until_weight_bytes: usize,
     /// See [`Footprint`].
+    pub core_until_input_bytes: usize,
+    /// See [`Footprint`].
+    pub core_until_weight_bytes: usize,
+    /// See [`Footprint`].
+    pub checkpoint_bytes: usize,
+    /// See [`Footprint`].
     pub pending_bytes: usize,
     /// See [`Footprint`].
     pub scratch_bytes: usize,
@@ -100,27 +111,21 @@ pub fn record_unit(case: &RecordCase, kind: UnitKind, phase: Phase) -> Result<Un
     Ok(recorder.finish())
 }
 
-/// Bytes of every unit kind for one microbatch on one tensor-parallel rank.
+/// Bytes of every unit kind for the microbatch of `case` on its tensor-parallel rank.
 ///
 /// Saved bytes are those that the forward pass writes, whatever the purpose and whether or not they are kept behind it.
 ///
 /// # Errors
 /// As [`record_unit`].
-pub fn footprints(
-    model: &ModelSpec,
-    tp: TensorParallel,
-    shape: MicrobatchShape,
-    stored: Dtype,
-    purpose: Purpose,
-) -> Result<Footprints, RecordError> {
-    let case = RecordCase { model, tp, shape, stored, purpose, write: Write::Accumulate };
+pub fn footprints(case: &RecordCase) -> Result<Footprints, RecordError> {
+    let RecordCase { model, tp, shape, sequence_parallel, purpose, .. } = *case;
     let measured = |place: &dyn Fn(&Frame)| {
         let frame = Frame::measuring();
         place(&frame);
         frame.peak_bytes()
     };
     let activation_bytes = measured(&|frame| {
-        frame.tensor(shape.tokens(), model.hidden, stored);
+        frame.tensor(shape.tokens() / sequence_parallel.runs(tp.size), model.hidden, case.stored);
     });
     let logits_bytes = measured(&|frame| {
         let (rows, cols) = Head::logits_shape(model, tp.size, shape);
@@ -140,9 +145,9 @@ pub fn footprints(
         sums_bytes: measured(&|frame| {
             Constants::place(&Frame::measuring(), frame, model);
         }),
-        embedding: footprint(&case, UnitKind::Embedding, activation_bytes)?,
-        layer: footprint(&case, UnitKind::Layer, activation_bytes)?,
-        head: footprint(&case, UnitKind::Head, head_output_bytes)?,
+        embedding: footprint(case, UnitKind::Embedding, activation_bytes)?,
+        layer: footprint(case, UnitKind::Layer, activation_bytes)?,
+        head: footprint(case, UnitKind::Head, head_output_bytes)?,
     })
 }
 
@@ -153,6 +158,9 @@ fn footprint(case: &RecordCase, kind: UnitKind, output_bytes: usize) -> Result<F
         // Each phase lays out the same saved set, or none of it.
         footprint.saved_until_input_bytes = footprint.saved_until_input_bytes.max(used.saved_until_input_bytes);
         footprint.saved_until_weight_bytes = footprint.saved_until_weight_bytes.max(used.saved_until_weight_bytes);
+        footprint.core_until_input_bytes = footprint.core_until_input_bytes.max(used.core_until_input_bytes);
+        footprint.core_until_weight_bytes = footprint.core_until_weight_bytes.max(used.core_until_weight_bytes);
+        footprint.checkpoint_bytes = footprint.checkpoint_bytes.max(used.checkpoint_bytes);
         footprint.pending_bytes = footprint.pending_bytes.max(used.pending_bytes);
         footprint.scratch_bytes = footprint.scratch_bytes.max(used.scratch_bytes);
     }
@@ -168,6 +176,9 @@ struct Recorder<'a> {
     other: Frame,
     until_input: Frame,
     until_weight: Frame,
+    core_until_input: Frame,
+    core_until_weight: Frame,
+    checkpoint: Frame,
     pending: Frame,
     scratch: Frame,
 }
@@ -181,6 +192,9 @@ impl<'a> Recorder<'a> {
             other: Frame::measuring(),
             until_input: Frame::measuring(),
             until_weight: Frame::measuring(),
+            core_until_input: Frame::measuring(),
+            core_until_weight: Frame::measuring(),
+            checkpoint: Frame::measuring(),
             pending: Frame::measuring(),
             scratch: Frame::measuring(),
         }
@@ -192,6 +206,9 @@ impl<'a> Recorder<'a> {
             sent: self.communicator.take_sent(),
             saved_until_input_bytes: self.until_input.peak_bytes(),
             saved_until_weight_bytes: self.until_weight.peak_bytes(),
+            core_until_input_bytes: self.core_until_input.peak_bytes(),
+            core_until_weight_bytes: self.core_until_weight.peak_bytes(),
+            checkpoint_bytes: self.checkpoint.peak_bytes(),
             pending_bytes: self.pending.peak_bytes(),
             scratch_bytes: self.scratch.peak_bytes(),
         }
@@ -208,6 +225,7 @@ impl<'a> Recorder<'a> {
             tp: &self.communicator,
             model: self.case.model,
             shape: self.case.shape,
+            sequence_parallel: self.case.sequence_parallel,
             dropout,
             stored: self.case.stored,
             constants: Constants::place(&self.other, &self.other, self.case.model),
@@ -216,11 +234,22 @@ impl<'a> Recorder<'a> {
     }
 
     fn saved(&self) -> SavedFrames<'_> {
-        SavedFrames { until_input: &self.until_input, until_weight: &self.until_weight }
+        let all = SavedFrames::new(&self.until_input, &self.until_weight);
+        match self.recompute() {
+            LayerRecompute::Core => all.with_core(&self.core_until_input, &self.core_until_weight),
+            LayerRecompute::Nothing | LayerRecompute::Everything(_) => all,
+        }
+    }
+
+    fn recompute(&self) -> LayerRecompute {
+        match self.case.purpose {
+            Purpose::Train => self.case.recompute,
+            Purpose::Evaluate | Purpose::Generate => LayerRecompute::Nothing,
+        }
     }
 
     fn activation(&self) -> Residual {
-        Residual::new(self.other.tensor(self.case.shape.tokens(), self.case.model.hidden, self.case.stored))
+        Residual::new(self.context().residual(&self.other))
     }
 
     /// The flat buffer of a unit: of parameters, or in single precision of gradients.
@@ -273,18 +302,35 @@ impl<'a> Recorder<'a> {
         let layer = Layer { context: &context, batch: &batch, number: 0 };
         let (input, output, saved) = (self.activation(), self.activation(), self.saved());
         match phase {
-            Phase::Forward => match self.case.purpose {
-                Purpose::Train | Purpose::Evaluate => layer.forward(&params, input, output, saved)?,
-                Purpose::Generate => layer.forward_cached(&params, input, output, saved, &self.cache())?,
+            Phase::Forward => {
+                match self.case.purpose {
+                    Purpose::Train | Purpose::Evaluate => layer.forward(&params, input, output, saved)?,
+                    Purpose::Generate => layer.forward_cached(&params, input, output, saved, &self.cache())?,
+                }
+                if self.recompute() == LayerRecompute::Everything(CheckpointInputs::Sharded) {
+                    checkpoint::keep(&context, input, checkpoint::place(&self.checkpoint, &context))?;
+                }
+            }
+            Phase::Recompute => match self.recompute() {
+                LayerRecompute::Nothing => {}
+                LayerRecompute::Core => layer.recompute_core(&params, saved)?,
+                LayerRecompute::Everything(inputs) => {
+                    match inputs {
+                        CheckpointInputs::Whole => {}
+                        CheckpointInputs::Sharded => {
+                            checkpoint::restore(&context, checkpoint::place(&self.checkpoint, &context), input)?;
+                        }
+                    }
+                    layer.recompute(&params, input, saved)?;
+                }
             },
-            Phase::Recompute if self.is_training() => layer.recompute(&params, input, saved)?,
             Phase::BackwardInput if self.is_training() => {
                 layer.backward_input(&params, input, output, self.activation(), saved, &self.pending)?;
             }
             Phase::BackwardWeight if self.is_training() => {
                 layer.backward_weight(&gradients, input, output, saved, &self.pending, self.case.write)?;
             }
-            Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => {}
+            Phase::BackwardInput | Phase::BackwardWeight => {}
         }
         Ok(())
     }

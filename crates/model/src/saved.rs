@@ -11,4 +11,27 @@ pub struct SavedFrames<'a> {
     pub until_input: &'a Frame,
     /// Given back after the backward pass of the weights.
     pub until_weight: &'a Frame,
+    /// Two more, where the attention core is computed again, for what it leaves.
+    core: Option<(&'a Frame, &'a Frame)>,
+}
+
+impl<'a> SavedFrames<'a> {
+    /// Sections for everything.
+    pub fn new(until_input: &'a Frame, until_weight: &'a Frame) -> SavedFrames<'a> {
+        SavedFrames { until_input, until_weight, core: None }
+    }
+
+    /// These, but what the attention core leaves in sections of its own. They are given back after the forward pass, had again for
+    /// [`Layer::recompute_core`](crate::Layer::recompute_core), and from then on live as long as the others.
+    pub fn with_core(self, until_input: &'a Frame, until_weight: &'a Frame) -> SavedFrames<'a> {
+        SavedFrames { core: Some((until_input, until_weight)), ..self }
+    }
+
+    /// The sections of what the attention core leaves.
+    pub(crate) fn core(self) -> SavedFrames<'a> {
+        match self.core {
+            None => self,
+            Some((until_input, until_weight)) => SavedFrames::new(until_input, until_weight),
+        }
+    }
 }

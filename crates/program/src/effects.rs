@@ -4,7 +4,7 @@
 use std::fmt;
 
 use mesh::AxisSet;
-use spec::{Microbatch, Recompute, Unit};
+use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
 
 use crate::{Instr, Place, Purpose, Value, Values};
 
@@ -250,6 +250,21 @@ impl At<'_> {
         Value::SavedUntilWeight { unit: self.unit, microbatch: self.microbatch }
     }
 
+    /// What the attention core leaves, where it is computed again: until the input and until the weights.
+    fn core(&self) -> Option<[Value; 2]> {
+        let (unit, microbatch) = (self.unit, self.microbatch);
+        match self.place.recomputes(unit) {
+            LayerRecompute::Core => {
+                Some([Value::CoreUntilInput { unit, microbatch }, Value::CoreUntilWeight { unit, microbatch }])
+            }
+            LayerRecompute::Nothing | LayerRecompute::Everything(_) => None,
+        }
+    }
+
+    fn checkpoint(&self) -> Value {
+        Value::Checkpoint { unit: self.unit, microbatch: self.microbatch }
+    }
+
     fn pending(&self) -> Value {
         Value::Pending { unit: self.unit, microbatch: self.microbatch }
     }
@@ -301,13 +316,22 @@ impl At<'_> {
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
         match (self.unit, self.place.purpose) {
             (Unit::Table, _) => Effects::NONE,
-            (Unit::Embedding | Unit::Layer(_), purpose) => {
-                let assigns = saved.with(self.output()).with_some(self.cache());
-                let frees = match (purpose, self.place.recompute, self.unit) {
-                    // What the forward pass leaves behind is computed again.
-                    (Purpose::Train, Recompute::Full, Unit::Layer(_)) => saved,
-                    (Purpose::Train, _, _) => Values::NONE,
-                    (Purpose::Evaluate | Purpose::Generate, _, _) => saved.with_some(self.input()),
+            (Unit::Embedding | Unit::Layer(_), Purpose::Evaluate | Purpose::Generate) => Effects {
+                reads,
+                assigns: saved.with(self.output()).with_some(self.cache()),
+                frees: saved.with_some(self.input()),
+                ..Effects::NONE
+            },
+            (Unit::Embedding | Unit::Layer(_), Purpose::Train) => {
+                let assigns = saved.with(self.output());
+                // What is computed again is not kept until then.
+                let (assigns, frees) = match self.place.recomputes(self.unit) {
+                    LayerRecompute::Nothing => (assigns, Values::NONE),
+                    LayerRecompute::Core => (assigns.with_all(self.core()), Values::NONE.with_all(self.core())),
+                    LayerRecompute::Everything(CheckpointInputs::Whole) => (assigns, saved),
+                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                        (assigns.with(self.checkpoint()), saved.with_some(self.input()))
+                    }
                 };
                 Effects { reads, assigns, frees, ..Effects::NONE }
             }
@@ -335,28 +359,40 @@ impl At<'_> {
     }
 
     fn recompute(&self) -> Effects {
-        match self.unit {
-            Unit::Table | Unit::Embedding | Unit::Head => Effects::NONE,
-            Unit::Layer(_) => Effects {
-                reads: self.with_params(Values::of([self.batch(), Value::Constants]).with_some(self.input())),
-                assigns: Values::of([self.saved_until_input(), self.saved_until_weight()]),
+        let inputs = Values::of([self.batch(), Value::Constants]);
+        let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
+        match self.place.recomputes(self.unit) {
+            LayerRecompute::Nothing => Effects::NONE,
+            LayerRecompute::Core => Effects {
+                reads: self.with_params(inputs).with(self.saved_until_input()).with(self.saved_until_weight()),
+                assigns: Values::NONE.with_all(self.core()),
+                ..Effects::NONE
+            },
+            LayerRecompute::Everything(CheckpointInputs::Whole) => {
+                Effects { reads: self.with_params(inputs.with_some(self.input())), assigns: saved, ..Effects::NONE }
+            }
+            // The input is gathered from the checkpoints of the tensor-parallel group, and stays as if it had been kept.
+            LayerRecompute::Everything(CheckpointInputs::Sharded) => Effects {
+                reads: self.with_params(inputs.with(self.checkpoint())),
+                assigns: saved.with_some(self.input()),
+                frees: Values::of([self.checkpoint()]),
                 ..Effects::NONE
             },
         }
     }
 
     fn backward_input(&self) -> Effects {
-        let saved = [self.saved_until_input(), self.saved_until_weight()];
+        let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]).with_all(self.core());
+        let used_up = Values::of([self.saved_until_input()]).with_some(self.core().map(|[until_input, _]| until_input));
         match self.unit {
             Unit::Table => Effects::NONE,
             // Its forward pass wrote the gradient already; here it is handed on.
             Unit::Head => Effects { reads: Values::NONE.with_some(self.input_grad()), ..Effects::NONE },
             Unit::Embedding | Unit::Layer(_) => Effects {
-                reads: self.with_params_of_layers(
-                    Values::of(saved).with(self.output_grad()).with(self.batch()).with_some(self.input()),
-                ),
+                reads: self
+                    .with_params_of_layers(saved.with(self.output_grad()).with(self.batch()).with_some(self.input())),
                 assigns: Values::of([self.pending()]).with_some(self.input_grad()),
-                frees: Values::of([self.saved_until_input()]),
+                frees: used_up,
                 ..Effects::NONE
             },
         }
@@ -371,8 +407,9 @@ impl At<'_> {
     }
 
     fn backward_weight(&self) -> Effects {
-        let used_up =
-            Values::of([self.saved_until_weight(), self.pending(), self.output_grad()]).with_some(self.input());
+        let used_up = Values::of([self.saved_until_weight(), self.pending(), self.output_grad()])
+            .with_some(self.core().map(|[_, until_weight]| until_weight))
+            .with_some(self.input());
         match self.unit {
             Unit::Table | Unit::Head => Effects::NONE,
             Unit::Embedding | Unit::Layer(_) => Effects {

@@ -9,6 +9,13 @@ pub struct Footprint {
     pub saved_until_input_bytes: usize,
     /// Saved by the forward pass, read until the backward pass of the weights.
     pub saved_until_weight_bytes: usize,
+    /// Results of the attention core that the backward pass of the input only reads, where the core is computed again; otherwise they are
+    /// among what is saved.
+    pub core_until_input_bytes: usize,
+    /// As [`Footprint::core_until_input_bytes`], read until the backward pass of the weights.
+    pub core_until_weight_bytes: usize,
+    /// A tensor-parallel rank's run of the tokens of the unit's input, where it is kept for computing the unit again.
+    pub checkpoint_bytes: usize,
     /// Written by the backward pass of the input for that of the weights.
     pub pending_bytes: usize,
     /// Temporary memory of the hungriest single instruction.

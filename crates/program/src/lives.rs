@@ -135,6 +135,9 @@ impl Walk<'_> {
                 | Value::OutputGrad { .. }
                 | Value::SavedUntilInput { .. }
                 | Value::SavedUntilWeight { .. }
+                | Value::CoreUntilInput { .. }
+                | Value::CoreUntilWeight { .. }
+                | Value::Checkpoint { .. }
                 | Value::Pending { .. }
                 | Value::Params(_)
                 | Value::Accumulator { .. }

@@ -252,6 +252,9 @@ fn state_category(value: Value) -> Category {
         | Value::OutputGrad { .. }
         | Value::SavedUntilInput { .. }
         | Value::SavedUntilWeight { .. }
+        | Value::CoreUntilInput { .. }
+        | Value::CoreUntilWeight { .. }
+        | Value::Checkpoint { .. }
         | Value::Pending { .. } => Category::Constants,
     }
 }

@@ -2,7 +2,7 @@
 
 use mesh::AxisSet;
 use spec::unit::{Tied, UnitKind};
-use spec::{Masters, Microbatch, ModelSpec, Parallelism, Recompute, Unit, ZeroStage};
+use spec::{LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, Unit, ZeroStage};
 
 use crate::{Purpose, Value};
 
@@ -21,7 +21,7 @@ pub struct Place {
     pub tied: Tied,
     /// What the program is for.
     pub purpose: Purpose,
-    /// What the backward pass computes again.
+    /// What the backward pass computes again; nothing where there is none.
     pub recompute: Recompute,
     /// What data parallelism shards.
     pub zero: ZeroStage,
@@ -120,6 +120,14 @@ impl Place {
             Unit::Embedding => Some(Unit::Layer(0)),
             Unit::Layer(layer) if layer + 1 < num_layers => Some(Unit::Layer(layer + 1)),
             Unit::Layer(_) => Some(Unit::Head),
+        }
+    }
+
+    /// What of `unit` is computed again.
+    pub fn recomputes(&self, unit: Unit) -> LayerRecompute {
+        match unit {
+            Unit::Layer(layer) => self.recompute.of_layer(layer),
+            Unit::Table | Unit::Embedding | Unit::Head => LayerRecompute::Nothing,
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use spec::{Microbatch, Unit};
 
-/// A piece of memory with a meaning. The first six live within a step; the others are state that outlives it.
+/// A piece of memory with a meaning. The first nine live within a step; the others are state that outlives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the fields are the words of `spec::unit`")]
 pub enum Value {
@@ -18,6 +18,12 @@ pub enum Value {
     SavedUntilInput { unit: Unit, microbatch: Microbatch },
     /// Saved by the forward pass (or its recomputation) for both backward passes.
     SavedUntilWeight { unit: Unit, microbatch: Microbatch },
+    /// Results of the attention core that the backward pass of the input reads, where the core is computed again.
+    CoreUntilInput { unit: Unit, microbatch: Microbatch },
+    /// Results of the attention core that both backward passes read, where the core is computed again.
+    CoreUntilWeight { unit: Unit, microbatch: Microbatch },
+    /// This rank's run of the tokens of the unit's input, where the unit is computed again from it.
+    Checkpoint { unit: Unit, microbatch: Microbatch },
     /// Left by the backward pass of the input for that of the weights.
     Pending { unit: Unit, microbatch: Microbatch },
     /// The unit's flat parameters.
@@ -48,6 +54,9 @@ impl Value {
             | Value::OutputGrad { .. }
             | Value::SavedUntilInput { .. }
             | Value::SavedUntilWeight { .. }
+            | Value::CoreUntilInput { .. }
+            | Value::CoreUntilWeight { .. }
+            | Value::Checkpoint { .. }
             | Value::Pending { .. } => false,
             Value::Params(_)
             | Value::Accumulator { .. }
@@ -68,6 +77,9 @@ impl Value {
             | Value::OutputGrad { microbatch, .. }
             | Value::SavedUntilInput { microbatch, .. }
             | Value::SavedUntilWeight { microbatch, .. }
+            | Value::CoreUntilInput { microbatch, .. }
+            | Value::CoreUntilWeight { microbatch, .. }
+            | Value::Checkpoint { microbatch, .. }
             | Value::Pending { microbatch, .. } => Some(microbatch),
             Value::Params(_)
             | Value::Accumulator { .. }
@@ -90,6 +102,9 @@ impl fmt::Display for Value {
             Value::OutputGrad { unit, .. } => write!(f, "output gradient of {unit}")?,
             Value::SavedUntilInput { unit, .. } => write!(f, "saved until input of {unit}")?,
             Value::SavedUntilWeight { unit, .. } => write!(f, "saved until weight of {unit}")?,
+            Value::CoreUntilInput { unit, .. } => write!(f, "attention core until input of {unit}")?,
+            Value::CoreUntilWeight { unit, .. } => write!(f, "attention core until weight of {unit}")?,
+            Value::Checkpoint { unit, .. } => write!(f, "checkpoint of {unit}")?,
             Value::Pending { unit, .. } => write!(f, "pending of {unit}")?,
             Value::Params(unit) => write!(f, "parameters of {unit}")?,
             Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}")?,
@@ -117,7 +132,7 @@ pub struct Values {
 
 impl Values {
     /// The most that one instruction names.
-    pub const CAPACITY: usize = 8;
+    pub const CAPACITY: usize = 10;
 
     /// No values.
     pub const NONE: Values = Values { list: [Value::Constants; Values::CAPACITY], len: 0 };
@@ -142,6 +157,11 @@ impl Values {
             Some(value) => self.with(value),
             None => self,
         }
+    }
+
+    /// These values and, where there are some, others.
+    pub fn with_all<const N: usize>(self, values: Option<[Value; N]>) -> Values {
+        values.into_iter().flatten().fold(self, Values::with)
     }
 
     /// The values as a slice.

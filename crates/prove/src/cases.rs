@@ -3,7 +3,10 @@
 use std::fmt;
 
 use spec::unit::Tied;
-use spec::{ModelSpec, Parallelism, Problem, Recompute, RunConfig, ScheduleKind, ZeroStage, check};
+use spec::{
+    CheckpointInputs, Checkpoints, ModelSpec, Parallelism, Problem, Recompute, RunConfig, ScheduleKind,
+    SequenceParallel, ZeroStage, check,
+};
 
 use crate::models::{Style, proof_model, proof_training};
 use crate::runner::Layout;
@@ -113,12 +116,15 @@ impl Manner {
     pub const PLAIN: Manner =
         Manner { zero: ZeroStage::Off, schedule: ScheduleKind::GPipe, recompute: Recompute::None };
 
-    /// All eight.
+    /// Every second layer is computed again, from an input that tensor-parallel ranks share out.
+    const SOME_SHARDED: Recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
+
+    /// All sixteen.
     pub fn all() -> Vec<Manner> {
         let mut all = Vec::new();
         for zero in [ZeroStage::One, ZeroStage::Off] {
             for schedule in [ScheduleKind::OneForwardOneBackward, ScheduleKind::GPipe] {
-                for recompute in [Recompute::None, Recompute::Full] {
+                for recompute in [Recompute::None, Recompute::FULL, Recompute::Selective, Manner::SOME_SHARDED] {
                     all.push(Manner { zero, schedule, recompute });
                 }
             }
@@ -137,11 +143,18 @@ impl fmt::Display for Manner {
             ScheduleKind::GPipe => "GPipe",
             ScheduleKind::OneForwardOneBackward => "1F1B",
         };
-        let recompute = match self.recompute {
-            Recompute::None => "kept",
-            Recompute::Full => "recomputed",
-        };
-        write!(f, "{zero} {schedule} {recompute}")
+        write!(f, "{zero} {schedule} ")?;
+        match self.recompute {
+            Recompute::None => f.write_str("kept"),
+            Recompute::Selective => f.write_str("core recomputed"),
+            Recompute::FULL => f.write_str("recomputed"),
+            Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Whole }) => {
+                write!(f, "every {every} recomputed")
+            }
+            Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Sharded }) => {
+                write!(f, "every {every} recomputed from shards")
+            }
+        }
     }
 }
 
@@ -152,40 +165,65 @@ pub struct Case {
     pub family: Family,
     /// How many ranks do what.
     pub degrees: Degrees,
+    /// Whether ranks that share matrices share out tokens, too. Unlike a manner, it changes sums.
+    pub sequence_parallel: SequenceParallel,
     /// In which manner.
     pub manner: Manner,
 }
 
 impl Case {
-    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each manner in two families.
+    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each manner in one family.
     pub fn all() -> Vec<Case> {
         let (manners, degrees) = (Manner::all(), Degrees::all());
         let mut cases = Vec::new();
         for (turn, family) in Family::all().into_iter().enumerate() {
             for (index, degrees) in degrees.iter().enumerate() {
                 let manner = manners[(turn + index) % manners.len()];
-                cases.push(Case { family, degrees: *degrees, manner });
+                cases.push(Case { family, degrees: *degrees, sequence_parallel: SequenceParallel::Off, manner });
             }
         }
         cases
     }
 
-    /// What every case of the same `dp` and `tp` has the bits of: one stage, in the plain manner.
+    /// The cases of [`Case::all`] with more than one rank per matrix, with sequence parallelism.
+    pub fn all_sequence_parallel() -> Vec<Case> {
+        let of_several = Case::all().into_iter().filter(|case| case.degrees.tp > 1);
+        of_several.map(|case| Case { sequence_parallel: SequenceParallel::On, ..case }).collect()
+    }
+
+    /// What every case of the same `dp`, `tp` and sequence parallelism has the bits of: one stage, in the plain manner.
     pub fn reference(&self) -> Case {
         Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner::PLAIN, ..*self }
     }
 
     /// One rank in the plain manner.
     pub fn oracle(family: Family) -> Case {
-        Case { family, degrees: Degrees::ONE, manner: Manner::PLAIN }
+        let sequence_parallel = SequenceParallel::Off;
+        Case { family, degrees: Degrees::ONE, sequence_parallel, manner: Manner::PLAIN }
     }
 
     /// The layout in the words of a run file.
     pub fn parallelism(&self) -> Parallelism {
         let Degrees { dp, tp, pp } = self.degrees;
-        let Manner { zero, schedule, recompute } = self.manner;
-        let microbatch_size = self.family.microbatch_size;
-        Parallelism { dp, tp, pp, zero, schedule, microbatch_size, recompute, stage_layers: None }
+        let (Manner { zero, schedule, .. }, recompute) = (self.manner, self.recompute());
+        let (microbatch_size, sequence_parallel) = (self.family.microbatch_size, self.sequence_parallel);
+        Parallelism { dp, tp, pp, sequence_parallel, zero, schedule, microbatch_size, recompute, stage_layers: None }
+    }
+
+    /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot share the tokens out.
+    fn recompute(&self) -> Recompute {
+        let Recompute::Full(checkpoints) = self.manner.recompute else { return self.manner.recompute };
+        let inputs = match self.sequence_parallel {
+            SequenceParallel::On => CheckpointInputs::Sharded,
+            SequenceParallel::Off if self.shares_tokens() => checkpoints.inputs,
+            SequenceParallel::Off => CheckpointInputs::Whole,
+        };
+        Recompute::Full(Checkpoints { inputs, ..checkpoints })
+    }
+
+    /// Whether the tokens of a microbatch can be shared out over tensor parallelism.
+    fn shares_tokens(&self) -> bool {
+        (self.family.microbatch_size * proof_training().sequence_length).is_multiple_of(self.degrees.tp)
     }
 
     /// What runs.
@@ -212,13 +250,21 @@ impl Case {
     pub fn divides(&self) -> bool {
         let (model, train, Degrees { dp, tp, pp }) = (self.family.model(), proof_training(), self.degrees);
         let heads = [model.num_heads, model.num_kv_heads, model.ffn_hidden].iter().all(|count| count % tp == 0);
-        heads && train.global_batch % (dp * self.family.microbatch_size) == 0 && pp <= model.num_layers
+        let shared_out = match self.sequence_parallel {
+            SequenceParallel::Off => true,
+            SequenceParallel::On => self.shares_tokens(),
+        };
+        heads && shared_out && train.global_batch % (dp * self.family.microbatch_size) == 0 && pp <= model.num_layers
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}, {}", self.family, self.degrees, self.manner)
+        let tokens = match self.sequence_parallel {
+            SequenceParallel::Off => "",
+            SequenceParallel::On => ", sequence parallel",
+        };
+        write!(f, "{}, {}{tokens}, {}", self.family, self.degrees, self.manner)
     }
 }
 
@@ -232,7 +278,7 @@ mod tests {
     fn a_case_is_refused_exactly_if_something_does_not_divide() {
         let cases = Case::all();
         assert_eq!(cases.len(), 16 * 110);
-        for case in &cases {
+        for case in cases.iter().chain(&Case::all_sequence_parallel()) {
             let refusals = case.refusals();
             assert_eq!(refusals.is_empty(), case.divides(), "{case}: {refusals:?}");
             let named = ["parallelism.tp", "train.global_batch", "parallelism.pp"];
@@ -255,7 +301,7 @@ mod tests {
         let cases = Case::all();
         for degrees in Degrees::all() {
             let manners = cases.iter().filter(|case| case.degrees == degrees).map(|case| case.manner.to_string());
-            assert_eq!(manners.collect::<BTreeSet<_>>().len(), 8, "{degrees}");
+            assert_eq!(manners.collect::<BTreeSet<_>>().len(), Manner::all().len(), "{degrees}");
         }
     }
 

@@ -11,14 +11,16 @@ pub enum EqualityClass {
     SameOrder,
     /// Sums over sequences are grouped differently: data parallelism or the microbatch size differ.
     OtherOrder,
-    /// Sums over hidden dims are split between ranks: tensor parallelism differs.
+    /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
+    /// positions) where sequence parallelism does.
     OtherSums,
 }
 
 impl EqualityClass {
     /// The class of changing `a` into `b`, other things equal.
     pub fn of(a: &Parallelism, b: &Parallelism) -> EqualityClass {
-        if a.tp != b.tp {
+        let shares_tokens = |layout: &Parallelism| layout.sequence_parallel.runs(layout.tp) > 1;
+        if a.tp != b.tp || shares_tokens(a) != shares_tokens(b) {
             EqualityClass::OtherSums
         } else if a.dp != b.dp || a.microbatch_size != b.microbatch_size {
             EqualityClass::OtherOrder
@@ -35,5 +37,22 @@ impl fmt::Display for EqualityClass {
             EqualityClass::OtherOrder => "other order",
             EqualityClass::OtherSums => "other sums",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spec::{Recompute, SequenceParallel};
+
+    use super::*;
+    use crate::models::plain_layout;
+
+    #[test]
+    fn sharing_out_tokens_is_another_sum_and_computing_again_is_none() {
+        let shared = |tp| Parallelism { sequence_parallel: SequenceParallel::On, ..plain_layout(1, tp, 1, 1) };
+        let recomputing = Parallelism { recompute: Recompute::Selective, ..plain_layout(1, 2, 1, 1) };
+        assert_eq!(EqualityClass::of(&plain_layout(1, 2, 1, 1), &shared(2)), EqualityClass::OtherSums);
+        assert_eq!(EqualityClass::of(&plain_layout(1, 1, 1, 1), &shared(1)), EqualityClass::SameOrder);
+        assert_eq!(EqualityClass::of(&plain_layout(1, 2, 1, 1), &recomputing), EqualityClass::SameOrder);
     }
 }

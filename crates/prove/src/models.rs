@@ -4,7 +4,7 @@ use std::fmt;
 
 use spec::{
     Activation, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Precision, Recompute,
-    ScheduleKind, TrainSpec, ZeroStage,
+    ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -94,6 +94,7 @@ pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> 
         dp,
         tp,
         pp,
+        sequence_parallel: SequenceParallel::Off,
         zero: ZeroStage::Off,
         schedule: ScheduleKind::OneForwardOneBackward,
         microbatch_size,

@@ -27,7 +27,7 @@ pub type Finding = Result<Verdict, String>;
 pub fn orders(cases: impl IntoIterator<Item = Case>) -> Vec<Order> {
     let mut orders: BTreeMap<_, Order> = BTreeMap::new();
     for case in cases {
-        let key = (case.family, case.degrees.dp, case.degrees.tp);
+        let key = (case.family, case.degrees.dp, case.degrees.tp, case.sequence_parallel);
         let order = orders.entry(key).or_insert_with(|| Order { reference: case.reference(), cases: Vec::new() });
         order.cases.push(case);
     }

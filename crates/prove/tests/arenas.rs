@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use prove::models::{Style, plain_layout, proof_model, proof_training};
-use spec::{Parallelism, Recompute, RunConfig, ScheduleKind};
+use spec::{CheckpointInputs, Checkpoints, Parallelism, Recompute, RunConfig, ScheduleKind, SequenceParallel};
 use train::Setup;
 
 /// Gaps between values that live together may take this share of what is alive.
@@ -36,6 +36,19 @@ fn arenas_of_examples_are_full() {
     println!("largest ratio {} in {}", worst.0, worst.1);
 }
 
+/// Ways in which tensor-parallel ranks share out what they keep.
+fn manners() -> [(SequenceParallel, Recompute); 6] {
+    let full = |every, inputs| Recompute::Full(Checkpoints { every, inputs });
+    [
+        (SequenceParallel::Off, Recompute::None),
+        (SequenceParallel::Off, Recompute::Selective),
+        (SequenceParallel::Off, Recompute::FULL),
+        (SequenceParallel::Off, full(1, CheckpointInputs::Sharded)),
+        (SequenceParallel::Off, full(2, CheckpointInputs::Sharded)),
+        (SequenceParallel::On, Recompute::None),
+    ]
+}
+
 #[test]
 fn arenas_of_many_layouts_are_full() {
     let mut worst = (0.0, String::new());
@@ -43,9 +56,9 @@ fn arenas_of_many_layouts_are_full() {
         for pp in [1, 2, 3, 4, 5, 7, 8, 12, 16] {
             for (microbatch_size, tp) in [(1, 1), (2, 2), (4, 4)] {
                 for schedule in [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward] {
-                    for recompute in [Recompute::None, Recompute::Full] {
+                    for (sequence_parallel, recompute) in manners() {
                         let plain = plain_layout(1, tp, pp, microbatch_size);
-                        let layout = Parallelism { schedule, recompute, ..plain };
+                        let layout = Parallelism { schedule, sequence_parallel, recompute, ..plain };
                         let model = proof_model(style, 4, style == Style::Gpt2);
                         let setup = Setup::new(model, layout.clone(), proof_training()).unwrap();
                         let ratio = ratio(&setup);

@@ -32,7 +32,8 @@ fn draw<T>(mut things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
     drawn
 }
 
-/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each.
+/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each; and one pair, two cases, with
+/// sequence parallelism.
 fn sample() -> Vec<Order> {
     let mut sample = Vec::new();
     for (index, family) in families().into_iter().enumerate() {
@@ -52,6 +53,11 @@ fn sample() -> Vec<Order> {
             order.cases = large.into_iter().chain(draw(others, few, 100 + 3 * index + place as u32)).collect();
             sample.push(order);
         }
+        let shared = survey::orders(Case::all_sequence_parallel().into_iter().filter(of_family));
+        for mut order in draw(shared, 1, 3 * index + 2) {
+            order.cases = draw(order.cases, 2, 200 + index);
+            sample.push(order);
+        }
     }
     sample
 }
@@ -68,13 +74,13 @@ fn layouts_do_not_change_what_is_learned() {
         said.lock().expect("unpoisoned").push((format!("{case}: {distances}"), faults));
     });
     let said = said.into_inner().expect("unpoisoned");
-    assert_eq!(said.len(), 24, "cases of the sample");
+    assert_eq!(said.len(), 32, "cases of the sample");
     for (line, faults) in &said {
         println!("{line}{}", faults.iter().map(|fault| format!("\n    {fault}")).collect::<String>());
     }
     let broken: Vec<&str> =
         said.iter().filter(|(_, faults)| !faults.is_empty()).map(|(line, _)| line.as_str()).collect();
-    assert!(broken.is_empty(), "{} of 24 cases break the promise", broken.len());
+    assert!(broken.is_empty(), "{} of 32 cases break the promise", broken.len());
 }
 
 #[test]

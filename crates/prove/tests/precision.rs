@@ -71,9 +71,9 @@ fn what_keeps_the_order_of_sums_changes_no_bit() {
             for parallelism in [
                 plain(2),
                 Parallelism { schedule: ScheduleKind::GPipe, ..plain(3) },
-                Parallelism { recompute: Recompute::Full, ..plain(2) },
+                Parallelism { recompute: Recompute::FULL, ..plain(2) },
                 Parallelism { zero: ZeroStage::One, ..plain(1) },
-                Parallelism { zero: ZeroStage::One, recompute: Recompute::Full, ..plain(2) },
+                Parallelism { zero: ZeroStage::One, recompute: Recompute::FULL, ..plain(2) },
             ] {
                 let what = format!("{style} {precision:?} {parallelism:?}");
                 assert_same_bits(&what, &reference, &outcome(&layout(style, precision, parallelism)));

@@ -22,10 +22,12 @@ pub use check::check;
 pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
-pub use parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+pub use parallelism::{
+    CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, ScheduleKind, SequenceParallel, ZeroStage,
+};
 pub use params::{AppliedTo, Init, ParamSpec, Sharding, gradient_axes, params, unique_parameters};
 pub use precision::{Format, LossScaling, Masters, Precision};
 pub use problem::{Place, Problem};
-pub use run_file::{RunConfig, known_keys};
+pub use run_file::{RunConfig, key_of_option, known_keys};
 pub use training::{LearningRateSchedule, TrainSpec};
 pub use unit::{Microbatch, Stage, Unit};

@@ -2,6 +2,9 @@
 
 use crate::unit::Tied;
 
+/// The widest head: attention kernels have buffers of that size.
+pub const MAX_HEAD_DIM: usize = 512;
+
 /// Which normalisation, with its epsilon.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {

@@ -25,8 +25,77 @@ pub enum ScheduleKind {
 pub enum Recompute {
     /// All are kept.
     None,
-    /// Only each layer's input is kept.
-    Full,
+    /// Of every layer the attention core is computed again: norms and rotations of heads that are not made in place, the statistics of the
+    /// softmax, and its output (Korthikanti et al. 2022).
+    Selective,
+    /// Of some layers everything but the input is computed again.
+    Full(Checkpoints),
+}
+
+/// Which layers are computed again from their inputs, and how these are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// Layers 0, `every`, 2 x `every` and so on; 1 means all.
+    pub every: usize,
+    /// How each rank of a tensor-parallel group keeps an input.
+    pub inputs: CheckpointInputs,
+}
+
+/// How the input of a layer that is computed again is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointInputs {
+    /// As the rank has it.
+    Whole,
+    /// A run of its tokens on each rank of the tensor-parallel group; gathered before it is used again. With sequence parallelism a rank has no more
+    /// than that from the start.
+    Sharded,
+}
+
+/// What of one layer is computed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerRecompute {
+    /// Nothing: all is kept.
+    Nothing,
+    /// The attention core, from what is kept of the projection before it.
+    Core,
+    /// Everything, from the layer's input.
+    Everything(CheckpointInputs),
+}
+
+impl Recompute {
+    /// Every layer, from its input as it is.
+    pub const FULL: Recompute = Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Whole });
+
+    /// What of `layer` is computed again.
+    pub fn of_layer(self, layer: u32) -> LayerRecompute {
+        match self {
+            Recompute::None => LayerRecompute::Nothing,
+            Recompute::Selective => LayerRecompute::Core,
+            Recompute::Full(Checkpoints { every, inputs }) if (layer as usize).is_multiple_of(every) => {
+                LayerRecompute::Everything(inputs)
+            }
+            Recompute::Full(_) => LayerRecompute::Nothing,
+        }
+    }
+}
+
+/// How the residual stream (what flows between tensor-parallel blocks) lies on the ranks of their group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SequenceParallel {
+    /// Every rank holds all tokens, and computes norms and dropouts of all.
+    Off,
+    /// Each rank holds an equal run of a microbatch's tokens (Korthikanti et al. 2022). Blocks gather their input and scatter their sum.
+    On,
+}
+
+impl SequenceParallel {
+    /// Into how many equal runs of tokens the stream is cut, for `tp` ranks.
+    pub fn runs(self, tp: usize) -> usize {
+        match self {
+            SequenceParallel::Off => 1,
+            SequenceParallel::On => tp,
+        }
+    }
 }
 
 /// How a run is spread over ranks.
@@ -38,6 +107,8 @@ pub struct Parallelism {
     pub tp: usize,
     /// Ranks that hold different layers.
     pub pp: usize,
+    /// Whether the ranks that share matrices share out the tokens between them, too.
+    pub sequence_parallel: SequenceParallel,
     /// What data parallelism shards.
     pub zero: ZeroStage,
     /// Order of forward and backward passes.
@@ -57,6 +128,16 @@ impl Parallelism {
     /// A degree of 0, or more ranks than a machine word counts.
     pub fn mesh(&self) -> Result<Mesh, MeshError> {
         Mesh::new(AxisSizes::dp_tp_pp(self.dp, self.tp, self.pp))
+    }
+
+    /// What is left to do of the recomputation that was asked for: with sequence parallelism a layer's input is sharded before anybody asks.
+    pub fn recompute_to_do(&self) -> Recompute {
+        match (self.recompute, self.sequence_parallel) {
+            (Recompute::Full(checkpoints), SequenceParallel::On) => {
+                Recompute::Full(Checkpoints { inputs: CheckpointInputs::Whole, ..checkpoints })
+            }
+            (recompute, SequenceParallel::Off | SequenceParallel::On) => recompute,
+        }
     }
 
     /// `dp * tp * pp`.

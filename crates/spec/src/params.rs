@@ -3,7 +3,7 @@
 use mesh::{Axis, AxisSet};
 
 use crate::model::{ModelSpec, NormKind, Position};
-use crate::parallelism::Parallelism;
+use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
 
 /// How a parameter is split over tensor parallelism.
@@ -24,7 +24,7 @@ pub enum Sharding {
 /// gradient is summed ([`gradient_axes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppliedTo {
-    /// The residual stream: equal on all tensor-parallel ranks.
+    /// The residual stream: equal on all tensor-parallel ranks, unless sequence parallelism gives each other tokens.
     Residual,
     /// Attention heads: different on each tensor-parallel rank.
     Heads,
@@ -117,10 +117,13 @@ impl ParamSpec {
 
 /// The axes over which a parameter's gradient is summed: those on which the value that it is applied to varies
 /// and the parameter itself does not. Data always varies over the data axes.
-pub fn gradient_axes(param: &ParamSpec, _parallelism: &Parallelism) -> AxisSet {
+pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
     let tensor = AxisSet::of(Axis::Tp);
     let value_varies = match param.applied_to {
-        AppliedTo::Residual => AxisSet::NONE,
+        AppliedTo::Residual => match parallelism.sequence_parallel {
+            SequenceParallel::Off => AxisSet::NONE,
+            SequenceParallel::On => tensor,
+        },
         AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => tensor,
     };
     let param_varies = match param.sharding {

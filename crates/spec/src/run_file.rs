@@ -151,6 +151,13 @@ pub fn known_keys() -> Vec<String> {
     reader.asked().map(str::to_string).collect()
 }
 
+/// The key, as `section.key`, that an option of this name means: one of its own keys, or an option of Megatron-LM.
+pub fn key_of_option(option: &str) -> Option<String> {
+    let name = option.trim_start_matches('-').replace('-', "_");
+    let own = section_of(&name).map(|section| format!("{section}.{name}"));
+    own.or_else(|| aliases::key(&name).map(str::to_string))
+}
+
 /// The section that has a key of this name.
 fn section_of(name: &str) -> Option<&'static str> {
     let known = known_keys();

@@ -39,6 +39,54 @@ fn tensor_parallelism_divides_heads_and_columns() {
 }
 
 #[test]
+fn tensor_parallelism_shares_out_tokens() {
+    let one_token = ["train.sequence_length=1", "model.num_heads=4", "run.ranks=4"];
+    let of_one_token = |key: &'static str| [&one_token[..], &["parallelism.dp=1", "parallelism.tp=4", key]].concat();
+    let said_of = |sharer: &str| {
+        format!(
+            "parallelism.tp = 4 does not divide parallelism.microbatch_size x train.sequence_length = 2 x 1 = 2 tokens, which {sharer} \
+             shares out; 1 or 2 would, or parallelism.microbatch_size = 4, 8 or 16"
+        )
+    };
+    assert_eq!(
+        said(&of_one_token("parallelism.sequence_parallel=true")),
+        said_of("parallelism.sequence_parallel = true")
+    );
+    let sharded = [of_one_token("parallelism.recompute=full"), vec!["parallelism.recompute_inputs=sharded"]].concat();
+    assert_eq!(said(&sharded), said_of("parallelism.recompute_inputs = \"sharded\""));
+    expect(&[(
+        &["parallelism.tp=3", "model.num_heads=6", "model.hidden=96", "parallelism.sequence_parallel=true"],
+        "parallelism.tp = 3 does not divide parallelism.microbatch_size x train.sequence_length = 2 x 128 = 256 tokens, \
+         which parallelism.sequence_parallel = true shares out; 1 or 2 would",
+    )]);
+}
+
+#[test]
+fn recomputation_is_said_once() {
+    expect(&[
+        (
+            &["parallelism.recompute=full", "parallelism.recompute_every=0"],
+            "parallelism.recompute_every = 0 is too few; at least 1 would do",
+        ),
+        (
+            &["parallelism.recompute=selective", "parallelism.recompute_every=2"],
+            "parallelism.recompute_every means nothing where parallelism.recompute = \"selective\"; \
+             write parallelism.recompute = \"full\", or leave it out",
+        ),
+        (
+            &["parallelism.recompute_inputs=sharded"],
+            "parallelism.recompute_inputs means nothing where parallelism.recompute = \"none\"; \
+             write parallelism.recompute = \"full\", or leave it out",
+        ),
+        (
+            &["parallelism.recompute=full", "parallelism.recompute_inputs=whole", "parallelism.sequence_parallel=true"],
+            "parallelism.recompute_inputs = \"whole\" is more than parallelism.sequence_parallel = true leaves a rank: its own tokens; \
+             \"sharded\" would do",
+        ),
+    ]);
+}
+
+#[test]
 fn pipeline_stages_hold_the_layers() {
     expect(&[
         (
@@ -113,12 +161,21 @@ fn the_model_fits_together() {
             "model.hidden = 130 is not a multiple of model.num_heads = 4; 128 or 132 would be, or give model.head_dim",
         ),
         (
+            &["model.head_dim=1024"],
+            "model.head_dim = 1024 is wider than a head of attention may be; at most 512 would do",
+        ),
+        (
+            &["model.hidden=5120"],
+            "model.head_dim = 1280 is wider than a head of attention may be; \
+             model.num_heads = 10 (512 each) or more would do, or a smaller model.head_dim",
+        ),
+        (
             &["model.num_kv_heads=3", "parallelism.tp=1"],
             "model.num_kv_heads = 3 does not divide model.num_heads = 4; 1, 2 or 4 would",
         ),
         (
             &["model.vocabulary=255"],
-            "model.vocabulary = 255 is less than the 256 tokens of data.tokenizer; at least 256 would do",
+            "model.vocabulary = 255 is less than the 1024 tokens of data.tokenizer; at least 1024 would do",
         ),
         (&["model.norm_epsilon=0"], "model.norm_epsilon = 0.0 does not keep a norm from dividing by 0; 1e-5 would"),
         (
@@ -162,7 +219,7 @@ fn training_numbers_are_sane() {
         ),
         (
             &["train.min_learning_rate=0.01"],
-            "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.002, from which it falls; at most 0.002 would do",
+            "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.003, from which it falls; at most 0.003 would do",
         ),
         (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 is below 0; 0 or more would do"),
         (
@@ -172,7 +229,7 @@ fn training_numbers_are_sane() {
         (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; 0 or more would do"),
         (
             &["train.weight_decay=1000"],
-            "train.weight_decay = 1000.0 times train.learning_rate = 0.002 is 1 or more, which turns the signs of weights; a smaller product would do",
+            "train.weight_decay = 1000.0 times train.learning_rate = 0.003 is 1 or more, which turns the signs of weights; a smaller product would do",
         ),
         (&["train.beta1=1"], "train.beta1 = 1.0 is no decay of a running mean; 0 or more and less than 1 would do"),
         (&["train.beta2=-0.5"], "train.beta2 = -0.5 is no decay of a running mean; 0 or more and less than 1 would do"),
@@ -259,8 +316,8 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
 fn what_is_too_large_to_plan_is_refused() {
     expect(&[
         (
-            &["model.hidden=1048576", "model.num_layers=1024"],
-            "[model] has 13510813245505536 parameters, more than 17592186044416; \
+            &["model.hidden=1048576", "model.num_heads=2048", "model.num_layers=1024"],
+            "[model] has 13510814050811904 parameters, more than 17592186044416; \
              a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
         ),
         (

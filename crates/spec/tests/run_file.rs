@@ -1,7 +1,8 @@
 //! Run files: what is read, what is said about what cannot be read, and what is written back.
 
 use spec::{
-    Activation, NormKind, Pairing, Position, Recompute, RunConfig, ScheduleKind, ZeroStage, check, unique_parameters,
+    Activation, CheckpointInputs, Checkpoints, NormKind, Pairing, Position, Recompute, RunConfig, ScheduleKind,
+    SequenceParallel, ZeroStage, check, unique_parameters,
 };
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
@@ -35,7 +36,7 @@ num_heads = 4
 num_kv_heads = 4
 head_dim = 32
 ffn_hidden = 512
-vocabulary = 256
+vocabulary = 1024
 context = 128
 norm = "layer"
 norm_epsilon = 1e-5
@@ -52,17 +53,18 @@ init_std = 0.02
 dp = 2
 tp = 2
 pp = 2
+sequence_parallel = false
 zero = 1
 schedule = "1f1b"
 microbatch_size = 2
 recompute = "none"
 
 [train]
-steps = 300
+steps = 240
 global_batch = 16
 sequence_length = 128
-learning_rate = 0.002
-min_learning_rate = 0.0002
+learning_rate = 0.003
+min_learning_rate = 0.0003
 warmup_steps = 20
 schedule = "cosine"
 weight_decay = 0.1
@@ -73,7 +75,7 @@ clip_norm = 1.0
 seed = 0
 
 [data]
-tokenizer = "bytes"
+tokenizer = "bpe:1024"
 visible = "past"
 held_out = 0.1
 
@@ -114,7 +116,9 @@ tp = 2
 pp = 2
 zero = 0
 schedule = "gpipe"
+sequence_parallel = true
 recompute = "full"
+recompute_every = 2
 stage_layers = [3, 2]
 microbatch_size = 1
 [train]
@@ -124,6 +128,7 @@ clip_norm = 0
 seed = 18446744073709551615
 [data]
 path = "a \"quoted\" folder"
+tokenizer = "bpe:300"
 [run]
 evaluate_every = 50
 timeout_seconds = 2.5
@@ -135,7 +140,10 @@ timeout_seconds = 2.5
     assert_eq!((config.model.dropout, config.model.attention_dropout), (0.1, 0.1));
     assert_eq!(config.parallelism.zero, ZeroStage::Off);
     assert_eq!(config.parallelism.schedule, ScheduleKind::GPipe);
-    assert_eq!(config.parallelism.recompute, Recompute::Full);
+    assert_eq!(config.parallelism.sequence_parallel, SequenceParallel::On);
+    // With sequence parallelism inputs are shared out from the start.
+    let checkpoints = Checkpoints { every: 2, inputs: CheckpointInputs::Sharded };
+    assert_eq!(config.parallelism.recompute, Recompute::Full(checkpoints));
     assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));

@@ -3,14 +3,14 @@
 //! Instructions are issued strictly in program order, never by readiness.
 
 use device::{DeviceError, Stream, Tensor, Write};
-use model::KeyValueCache;
 use model::binding::HeadParams;
 use model::embedding::Embedding;
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
 use model::placement::Residual;
+use model::{KeyValueCache, checkpoint};
 use program::{Instr, Purpose};
-use spec::{Microbatch, Unit};
+use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
 
 use crate::rank::{Bound, Pair, Rank};
 use crate::{deliver, memory, optimizer, reduce};
@@ -82,12 +82,22 @@ impl Rank<'_> {
                 Embedding { context, batch }.forward(&pair.params, activations.output(unit, microbatch))
             }
             Bound::Layer(number, pair) => {
-                let saved = activations.saved(unit, microbatch);
+                let recompute = self.program.place.recomputes(unit);
+                let saved = activations.saved(unit, microbatch, recompute);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
                 let layer = Layer { context, batch, number: *number };
                 match self.cache(unit) {
-                    None => layer.forward(&pair.params, input, output, saved.frames()),
-                    Some(cache) => layer.forward_cached(&pair.params, input, output, saved.frames(), &cache),
+                    None => layer.forward(&pair.params, input, output, saved.frames())?,
+                    Some(cache) => layer.forward_cached(&pair.params, input, output, saved.frames(), &cache)?,
+                }
+                match recompute {
+                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                        let frame = activations.checkpoint(unit, microbatch);
+                        checkpoint::keep(context, input, checkpoint::place(&frame, context))
+                    }
+                    LayerRecompute::Everything(CheckpointInputs::Whole)
+                    | LayerRecompute::Core
+                    | LayerRecompute::Nothing => Ok(()),
                 }
             }
             Bound::Head(pair) => self.head(pair, microbatch, write),
@@ -144,9 +154,19 @@ impl Rank<'_> {
         let batch = &activations.batch(microbatch);
         match &self.bound[&unit] {
             Bound::Layer(number, pair) => {
-                let saved = activations.saved(unit, microbatch);
-                let layer = Layer { context, batch, number: *number };
-                layer.recompute(&pair.params, self.input(unit, microbatch), saved.frames())
+                let recompute = self.program.place.recomputes(unit);
+                let (layer, input) = (Layer { context, batch, number: *number }, self.input(unit, microbatch));
+                let saved = activations.saved(unit, microbatch, recompute);
+                match recompute {
+                    LayerRecompute::Nothing => return Ok(()),
+                    LayerRecompute::Core => return layer.recompute_core(&pair.params, saved.frames()),
+                    LayerRecompute::Everything(CheckpointInputs::Whole) => {}
+                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                        let frame = activations.checkpoint(unit, microbatch);
+                        checkpoint::restore(context, checkpoint::place(&frame, context), input)?;
+                    }
+                }
+                layer.recompute(&pair.params, input, saved.frames())
             }
             Bound::Embedding(_) | Bound::Head(_) => Ok(()),
         }
@@ -161,7 +181,9 @@ impl Rank<'_> {
                 Embedding { context, batch }.backward_input(activations.output_grad(unit, microbatch), &pending)
             }
             Bound::Layer(number, pair) => {
-                let (saved, pending) = (activations.saved(unit, microbatch), activations.pending(unit, microbatch));
+                let recompute = self.program.place.recomputes(unit);
+                let saved = activations.saved(unit, microbatch, recompute);
+                let pending = activations.pending(unit, microbatch);
                 let layer = Layer { context, batch, number: *number };
                 layer.backward_input(
                     &pair.params,
@@ -191,8 +213,9 @@ impl Rank<'_> {
                 Embedding { context, batch }.backward_weight(pair.accumulators(), output_grad, &pending, write)
             }
             Bound::Layer(number, pair) => {
-                let (saved, pending) =
-                    (activations.saved_until_weight(unit, microbatch), activations.pending(unit, microbatch));
+                let recompute = self.program.place.recomputes(unit);
+                let saved = activations.saved_until_weight(unit, microbatch, recompute);
+                let pending = activations.pending(unit, microbatch);
                 let input = self.input(unit, microbatch);
                 let layer = Layer { context, batch, number: *number };
                 layer.backward_weight(pair.accumulators(), input, output_grad, saved.frames(), &pending, write)

@@ -5,7 +5,7 @@ use model::placement::Residual;
 use model::saved::SavedFrames;
 use model::{Batch, Constants, MicrobatchShape};
 use program::{Extent, RankPlan, Value};
-use spec::{Microbatch, ModelSpec, Unit};
+use spec::{LayerRecompute, Microbatch, ModelSpec, Unit};
 
 /// The first `len` numbers of a piece of state.
 ///
@@ -49,10 +49,12 @@ pub struct Activations<'a> {
     pub shape: MicrobatchShape,
     /// What activations are stored as.
     pub stored: Dtype,
+    /// Rows of the residual stream that this rank holds.
+    pub residual_rows: usize,
 }
 
 impl Activations<'_> {
-    /// The residual stream behind `unit`: `[T, D]`.
+    /// The residual stream behind `unit`: `[R, D]`, the rows of this rank.
     pub fn output(&self, unit: Unit, microbatch: Microbatch) -> Residual {
         Residual::new(self.stream(Value::Output { unit, microbatch }))
     }
@@ -77,17 +79,36 @@ impl Activations<'_> {
         self.frame(Value::Pending { unit, microbatch })
     }
 
-    /// What the unit's forward pass keeps.
-    pub fn saved(&self, unit: Unit, microbatch: Microbatch) -> Saved {
+    /// What the unit's forward pass leaves, of which `recompute` is computed again.
+    pub fn saved(&self, unit: Unit, microbatch: Microbatch, recompute: LayerRecompute) -> Saved {
+        let (until_input, until_weight) =
+            (Value::SavedUntilInput { unit, microbatch }, Value::SavedUntilWeight { unit, microbatch });
+        let core = match recompute {
+            LayerRecompute::Nothing | LayerRecompute::Everything(_) => None,
+            LayerRecompute::Core => {
+                Some([Value::CoreUntilInput { unit, microbatch }, Value::CoreUntilWeight { unit, microbatch }])
+            }
+        };
         Saved {
-            until_input: self.frame(Value::SavedUntilInput { unit, microbatch }),
-            until_weight: self.frame(Value::SavedUntilWeight { unit, microbatch }),
+            until_input: self.frame(until_input),
+            until_weight: self.frame(until_weight),
+            core: core.map(|values| values.map(|value| self.frame(value))),
         }
     }
 
     /// As [`Activations::saved`] when the backward pass of the input is done: its part is gone.
-    pub fn saved_until_weight(&self, unit: Unit, microbatch: Microbatch) -> Saved {
-        Saved { until_input: Frame::nowhere(), until_weight: self.frame(Value::SavedUntilWeight { unit, microbatch }) }
+    pub fn saved_until_weight(&self, unit: Unit, microbatch: Microbatch, recompute: LayerRecompute) -> Saved {
+        let core = match recompute {
+            LayerRecompute::Nothing | LayerRecompute::Everything(_) => None,
+            LayerRecompute::Core => Some([Frame::nowhere(), self.frame(Value::CoreUntilWeight { unit, microbatch })]),
+        };
+        let until_weight = self.frame(Value::SavedUntilWeight { unit, microbatch });
+        Saved { until_input: Frame::nowhere(), until_weight, core }
+    }
+
+    /// Where a tensor-parallel rank keeps its run of the unit's input.
+    pub fn checkpoint(&self, unit: Unit, microbatch: Microbatch) -> Frame {
+        self.frame(Value::Checkpoint { unit, microbatch })
     }
 
     fn frame(&self, value: Value) -> Frame {
@@ -95,7 +116,7 @@ impl Activations<'_> {
     }
 
     fn stream(&self, value: Value) -> Tensor {
-        self.frame(value).tensor(self.shape.tokens(), self.model.hidden, self.stored)
+        self.frame(value).tensor(self.residual_rows, self.model.hidden, self.stored)
     }
 }
 
@@ -103,11 +124,16 @@ impl Activations<'_> {
 pub struct Saved {
     until_input: Frame,
     until_weight: Frame,
+    core: Option<[Frame; 2]>,
 }
 
 impl Saved {
     /// Borrowed, as units take them.
     pub fn frames(&self) -> SavedFrames<'_> {
-        SavedFrames { until_input: &self.until_input, until_weight: &self.until_weight }
+        let all = SavedFrames::new(&self.until_input, &self.until_weight);
+        match &self.core {
+            None => all,
+            Some([until_input, until_weight]) => all.with_core(until_input, until_weight),
+        }
     }
 }

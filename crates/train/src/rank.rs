@@ -9,7 +9,7 @@ use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
 use model::{Constants, Context, DropoutRun, MicrobatchShape};
 use program::{Program, Purpose, RankPlan, State, Value};
-use spec::{Unit, UnitLayout};
+use spec::{SequenceParallel, Unit, UnitLayout};
 
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::engine::{Groups, RankEngine};
@@ -184,13 +184,15 @@ impl<'a> Rank<'a> {
 
     /// Places of what lives within a step.
     pub fn activations(&self) -> Activations<'_> {
-        Activations {
-            plan: self.plan,
-            at: self.at,
-            model: &self.setup.model,
-            shape: self.shape,
-            stored: self.setup.stored(),
-        }
+        let residual_rows = self.shape.tokens() / self.sequence_parallel().runs(self.tensor.size);
+        let (model, shape) = (&self.setup.model, self.shape);
+        let stored = self.setup.stored();
+        Activations { plan: self.plan, at: self.at, model, shape, stored, residual_rows }
+    }
+
+    /// Whether the tokens of the program that runs are shared out over tensor parallelism.
+    fn sequence_parallel(&self) -> SequenceParallel {
+        self.setup.job_of(self.job).sequence_parallel(&self.setup.parallelism)
     }
 
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
@@ -202,6 +204,7 @@ impl<'a> Rank<'a> {
             tp: &*self.groups.tensor,
             model: &self.setup.model,
             shape: self.shape,
+            sequence_parallel: self.sequence_parallel(),
             dropout: match self.program.place.purpose {
                 Purpose::Train => Some(DropoutRun { seed: self.setup.train.seed, step: self.step, first_token }),
                 Purpose::Evaluate | Purpose::Generate => None,

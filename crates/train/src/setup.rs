@@ -10,7 +10,9 @@ use program::{
     Schedule, Sizes, StageError, StageSplit, State, UnitWork, Verified, Violation, compile, link, split_stages, verify,
 };
 use spec::unit::UnitKind;
-use spec::{ModelSpec, Parallelism, Precision, Recompute, TrainSpec, Unit, UnitLayout, params};
+use spec::{
+    Checkpoints, ModelSpec, Parallelism, Precision, Recompute, SequenceParallel, TrainSpec, Unit, UnitLayout, params,
+};
 use thiserror::Error;
 
 /// A run that is ready to start: verified programs and planned memory.
@@ -191,7 +193,11 @@ impl Setup {
         let stored = train.precision.stored().into();
         let stages = match &parallelism.stage_layers {
             Some(layers) => StageSplit::given(layers, model.num_layers, parallelism.pp)?,
-            None => split_stages(model.num_layers, parallelism.pp, unit_work(&model, &parallelism, shape, stored)?)?,
+            None => split_stages(
+                model.num_layers,
+                parallelism.pp,
+                unit_work(&model, &parallelism, train.precision, shape)?,
+            )?,
         };
         let prepare = |job: &Job| prepare(&model, &parallelism, train.precision, &stages, state, job);
         let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
@@ -273,6 +279,35 @@ impl Job {
         Job { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
     }
 
+    /// Whether this job's tokens are shared out over tensor parallelism. A program that generates keeps them whole: it works on few tokens at
+    /// a time, which the ranks need not divide, and keeps no activations that would take less room.
+    pub fn sequence_parallel(&self, parallelism: &Parallelism) -> SequenceParallel {
+        match self.purpose {
+            Purpose::Train | Purpose::Evaluate => parallelism.sequence_parallel,
+            Purpose::Generate => SequenceParallel::Off,
+        }
+    }
+
+    /// What is recorded of the job. All tensor-parallel ranks need equally many bytes, so the first stands for all.
+    pub fn record_case<'a>(
+        &self,
+        model: &'a ModelSpec,
+        parallelism: &Parallelism,
+        precision: Precision,
+    ) -> RecordCase<'a> {
+        RecordCase {
+            model,
+            stored: precision.stored().into(),
+            tp: TensorParallel { size: parallelism.tp, position: 0 },
+            shape: self.shape,
+            sequence_parallel: self.sequence_parallel(parallelism),
+            // Of layers that differ in this, one that is computed again needs all that the others need.
+            recompute: parallelism.recompute_to_do().of_layer(0),
+            purpose: self.purpose,
+            write: Write::Accumulate,
+        }
+    }
+
     /// Sequences of one pass, over all replicas.
     pub fn sequences(&self, parallelism: &Parallelism) -> usize {
         parallelism.dp * self.num_microbatches * self.shape.sequences
@@ -291,9 +326,7 @@ fn prepare(
     state: State,
     job: &Job,
 ) -> Result<Verified, SetupError> {
-    // All tensor-parallel ranks need equally many bytes, so the first stands for all.
-    let tp = TensorParallel { size: parallelism.tp, position: 0 };
-    let footprints = model::footprints(model, tp, job.shape, precision.stored().into(), job.purpose)?;
+    let footprints = model::footprints(&job.record_case(model, parallelism, precision))?;
     let schedule = Schedule::generate(parallelism.schedule, parallelism.pp, job.num_microbatches);
     let input = CompileInput {
         model,
@@ -321,35 +354,26 @@ pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, U
 /// Multiply-adds that a core does in the time in which it moves one byte: 80 G multiply-adds and 20 GB a second.
 const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
 
-/// The functions of a unit that a training step calls.
-fn phases(recompute: Recompute) -> &'static [Phase] {
-    match recompute {
-        Recompute::None => &[Phase::Forward, Phase::BackwardInput, Phase::BackwardWeight],
-        Recompute::Full => &Phase::ALL,
-    }
-}
-
 /// Work of each unit in a step (forward and both backward passes), for balancing stages: multiply-adds, and moved bytes as
 /// the multiply-adds that take as long.
 fn unit_work(
     model: &ModelSpec,
     parallelism: &Parallelism,
+    precision: Precision,
     shape: MicrobatchShape,
-    stored: Dtype,
 ) -> Result<UnitWork, RecordError> {
-    let case = RecordCase {
-        model,
-        tp: TensorParallel { size: parallelism.tp, position: 0 },
-        shape,
-        stored,
-        purpose: Purpose::Train,
-        write: Write::Accumulate,
+    let case = Job { purpose: Purpose::Train, num_microbatches: 1, shape }.record_case(model, parallelism, precision);
+    // Where some layers are computed again, each counts its share of that.
+    let every = match parallelism.recompute {
+        Recompute::None | Recompute::Selective => 1,
+        Recompute::Full(Checkpoints { every, .. }) => every.max(1) as u64,
     };
     let work = |kind: UnitKind| -> Result<u64, RecordError> {
         let mut sum = 0;
-        for phase in phases(parallelism.recompute) {
-            let cost = record_unit(&case, kind, *phase)?.record.total();
-            sum += cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes;
+        for phase in Phase::ALL {
+            let cost = record_unit(&case, kind, phase)?.record.total();
+            let work = cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes;
+            sum += if phase == Phase::Recompute { work / every } else { work };
         }
         Ok(sum)
     };

@@ -11,8 +11,9 @@ use super::stage_of;
 pub fn mesh(setup: &Setup) -> String {
     let (mesh, parallelism) = (&setup.mesh, &setup.parallelism);
     let mut text = format!(
-        "mesh of {} ranks; tensor-parallel neighbours have consecutive numbers, stages are farthest apart\n",
-        mesh.world_size()
+        "mesh of {} rank{}; tensor-parallel neighbours have consecutive numbers, stages are farthest apart\n",
+        mesh.world_size(),
+        if mesh.world_size() == 1 { "" } else { "s" }
     );
     for stage in 0..parallelism.pp {
         for replica in 0..parallelism.dp {

@@ -22,6 +22,7 @@ const COUNTS: &[&str] = &[
     "parallelism.tp",
     "parallelism.pp",
     "parallelism.microbatch_size",
+    "parallelism.recompute_every",
     "train.steps",
     "train.global_batch",
     "train.sequence_length",
@@ -45,14 +46,15 @@ const NUMBERS: &[&str] = &[
     "data.held_out",
     "run.timeout_seconds",
 ];
-const TRUTHS: &[&str] = &["model.biases", "model.tied_embeddings", "model.qk_norm"];
+const TRUTHS: &[&str] = &["model.biases", "model.tied_embeddings", "model.qk_norm", "parallelism.sequence_parallel"];
 const CHOICES: &[(&str, &[&str])] = &[
     ("model.norm", &["layer", "rms"]),
     ("model.position", &["learned", "rotary"]),
     ("model.rotary_pairing", &["half", "interleaved"]),
     ("model.activation", &["gelu_tanh", "gelu_erf", "relu", "swiglu", "geglu"]),
     ("parallelism.schedule", &["gpipe", "1f1b"]),
-    ("parallelism.recompute", &["none", "full"]),
+    ("parallelism.recompute", &["none", "selective", "full"]),
+    ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
     ("data.visible", &["past", "document"]),
 ];
@@ -140,7 +142,7 @@ struct Model {
 }
 
 fn tokens(values: &Values) -> i128 {
-    bpe(text(values, "data.tokenizer", "bytes")).unwrap_or(256)
+    bpe(text(values, "data.tokenizer", "bpe:1024")).unwrap_or(256)
 }
 
 fn resolved_model(values: &Values) -> Model {
@@ -166,6 +168,7 @@ fn model(values: &Values) -> bool {
     let dropout = num(values, "model.dropout", 0.0);
     sizes.iter().all(|size| (1..=1 << 24).contains(size))
         && heads * head_dim <= 1 << 24
+        && head_dim <= 512
         && (values.contains_key("model.head_dim") || divides(heads, hidden))
         && divides(kv_heads, heads)
         && vocabulary >= tokens(values)
@@ -217,10 +220,33 @@ fn parallelism(values: &Values) -> bool {
         && stages
         && microbatch_size > 0
         && divides(dp * microbatch_size, batch)
+        && shared_tokens(values, tp, microbatch_size)
+        && recomputation(values)
+}
+
+fn is_sequence_parallel(values: &Values) -> bool {
+    values.get("parallelism.sequence_parallel").and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Each tensor-parallel rank has as many of a microbatch's tokens as the others, where they share them out.
+fn shared_tokens(values: &Values, tp: i128, microbatch_size: i128) -> bool {
+    let length = int(values, "train.sequence_length", resolved_model(values).context);
+    let shares = is_sequence_parallel(values) || text(values, "parallelism.recompute_inputs", "whole") == "sharded";
+    !shares || divides(tp, microbatch_size * length)
+}
+
+/// What says how layers are computed again is said where they are, and never that a rank keeps more than its tokens.
+fn recomputation(values: &Values) -> bool {
+    let written = |key: &str| values.contains_key(&format!("parallelism.recompute_{key}"));
+    let whole = text(values, "parallelism.recompute_inputs", "sharded") == "whole";
+    match text(values, "parallelism.recompute", "none") {
+        "full" => int(values, "parallelism.recompute_every", 1) > 0 && !(whole && is_sequence_parallel(values)),
+        _ => !written("every") && !written("inputs"),
+    }
 }
 
 fn train(values: &Values) -> bool {
-    let (steps, rate) = (int(values, "train.steps", 300), num(values, "train.learning_rate", 2e-3));
+    let (steps, rate) = (int(values, "train.steps", 240), num(values, "train.learning_rate", 3e-3));
     let context = resolved_model(values).context;
     let length = int(values, "train.sequence_length", context);
     let least = num(values, "train.min_learning_rate", rate / 10.0);

@@ -42,8 +42,8 @@ use crate::view::MatRef;
 pub const QUERIES: usize = 32;
 /// Keys per tile. Part of the numerics.
 pub const KEYS: usize = 64;
-/// The widest head for which there are buffers.
-pub const MAX_HEAD_DIM: usize = 512;
+/// The widest head for which there are buffers: the widest that a run may have.
+pub const MAX_HEAD_DIM: usize = spec::model::MAX_HEAD_DIM;
 
 /// What both passes of an attention need to know beside their tensors.
 #[derive(Clone, Copy, Debug)]

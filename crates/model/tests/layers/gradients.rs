@@ -1,11 +1,11 @@
 //! Gradients of every parameter against central differences of the objective.
 
 use model::{MicrobatchShape, TensorParallel};
-use spec::{ModelSpec, Recompute, Unit};
+use spec::{CheckpointInputs, LayerRecompute, ModelSpec, Unit};
 
 use crate::cases::{self, SHAPE};
 use crate::reference::{Exchange, ReferenceDevice, uniform};
-use crate::rig::{Labels, Rank, Running};
+use crate::rig::{Labels, Manner, Rank, Running};
 
 const ONE_RANK: TensorParallel = TensorParallel { size: 1, position: 0 };
 
@@ -16,8 +16,8 @@ const STEP: f64 = 1e-5;
 /// Ten times the sum of both errors, relative to gradients of order 1; the third derivatives of deep compositions are larger.
 const TOLERANCE: f64 = 1e-7;
 
-fn run<R>(model: &ModelSpec, shape: MicrobatchShape, recompute: Recompute, body: impl FnOnce(&Running) -> R) -> R {
-    let rank = Rank::new(model, ONE_RANK, shape, recompute);
+fn run<R>(model: &ModelSpec, shape: MicrobatchShape, manner: Manner, body: impl FnOnce(&Running) -> R) -> R {
+    let rank = Rank::new(model, ONE_RANK, shape, manner);
     let device = ReferenceDevice::new(rank.arena_bytes);
     rank.initialize(&device);
     Running::scope(&rank, &device, &Exchange::new(1), body)
@@ -25,7 +25,7 @@ fn run<R>(model: &ModelSpec, shape: MicrobatchShape, recompute: Recompute, body:
 
 /// Each parameter is moved along a random direction; the slope is compared with the gradient's component along it.
 fn check(name: &str, model: &ModelSpec, shape: MicrobatchShape) {
-    run(model, shape, Recompute::None, |running| {
+    run(model, shape, Manner::PLAIN, |running| {
         let loss = running.step();
         assert!((running.objective() - loss).abs() < 1e-12, "{name}: evaluation gives the loss of training");
         for (unit, param, range) in running.rank.declared() {
@@ -80,20 +80,27 @@ fn gradients_cross_chunks_of_the_head() {
 fn recomputation_leaves_the_same_bits() {
     for (name, model) in cases::all() {
         let gradients = |recompute| {
-            run(&model, SHAPE, recompute, |running| {
+            run(&model, SHAPE, Manner::recomputing(recompute), |running| {
                 let loss = running.step();
                 let declared = running.rank.declared();
                 (loss, declared.map(|(unit, _, range)| running.gradient(unit, range)).collect::<Vec<_>>())
             })
         };
-        assert_eq!(gradients(Recompute::None), gradients(Recompute::Full), "{name}");
+        let kept = gradients(LayerRecompute::Nothing);
+        for recompute in [
+            LayerRecompute::Core,
+            LayerRecompute::Everything(CheckpointInputs::Whole),
+            LayerRecompute::Everything(CheckpointInputs::Sharded),
+        ] {
+            assert_eq!(kept, gradients(recompute), "{name}, {recompute:?}");
+        }
     }
 }
 
 #[test]
 fn without_valid_labels_nothing_has_a_gradient() {
     let model = cases::llama();
-    run(&model, SHAPE, Recompute::None, |running| {
+    run(&model, SHAPE, Manner::PLAIN, |running| {
         let running = Running { labels: Labels::Ignored, ..*running };
         assert_eq!(running.step(), 0.0);
         for (unit, param, range) in running.rank.declared() {

@@ -6,11 +6,12 @@ use std::ops::Range;
 use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Stream, Tensor, Write};
 use model::{
     Batch, Constants, Context, DropoutRun, Embedding, EmbeddingParams, Head, HeadGradients, HeadParams, Layer,
-    LayerParams, MicrobatchShape, Residual, SavedFrames, TensorParallel, footprints, initialize,
+    LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel, checkpoint, footprints,
+    initialize,
 };
 use program::{Footprints, Purpose};
 use spec::unit::Tied;
-use spec::{ModelSpec, ParamSpec, Recompute, Unit, UnitLayout};
+use spec::{CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Unit, UnitLayout};
 
 use crate::reference::{ReferenceCommunicator, ReferenceDevice, uniform};
 use crate::tracer::{Sections, Tracer};
@@ -25,12 +26,35 @@ pub enum Buffer {
     TiedTable,
 }
 
+/// How a rank shares and keeps what it computes.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    pub sequence_parallel: SequenceParallel,
+    pub recompute: LayerRecompute,
+}
+
+impl Manner {
+    pub const PLAIN: Manner = Manner { sequence_parallel: SequenceParallel::Off, recompute: LayerRecompute::Nothing };
+    pub const SEQUENCE_PARALLEL: Manner = Manner { sequence_parallel: SequenceParallel::On, ..Manner::PLAIN };
+
+    pub fn recomputing(recompute: LayerRecompute) -> Manner {
+        Manner { recompute, ..Manner::PLAIN }
+    }
+}
+
+/// Sections of what one unit saves: until the input, until the weights; of the attention core the same; the checkpoint.
+struct SavedSections {
+    kept: [Section; 2],
+    core: [Section; 2],
+    checkpoint: Section,
+}
+
 /// Where everything of a rank lies.
 pub struct Rank {
     pub model: ModelSpec,
     pub tp: TensorParallel,
     pub shape: MicrobatchShape,
-    pub recompute: Recompute,
+    pub manner: Manner,
     pub layouts: BTreeMap<Unit, UnitLayout>,
     pub params: BTreeMap<Unit, Tensor>,
     pub gradients: BTreeMap<Buffer, Tensor>,
@@ -41,7 +65,7 @@ pub struct Rank {
     activations: Vec<Tensor>,
     activation_gradients: Vec<Tensor>,
     logits: Tensor,
-    saved: Vec<(Section, Section)>,
+    saved: Vec<SavedSections>,
     pending: Vec<Section>,
     scratch: Section,
     pub arena_bytes: usize,
@@ -54,8 +78,11 @@ pub const SCALE: f32 = 0.0625;
 pub const MICROBATCHES: u64 = 2;
 
 impl Rank {
-    pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, recompute: Recompute) -> Rank {
-        let footprints = footprints(model, tp, shape, Dtype::F32, Purpose::Train).unwrap();
+    pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, manner: Manner) -> Rank {
+        let (Manner { sequence_parallel, recompute }, stored) = (manner, Dtype::F32);
+        let (purpose, write) = (Purpose::Train, Write::Accumulate);
+        let footprints =
+            footprints(&RecordCase { model, tp, shape, stored, sequence_parallel, recompute, purpose, write }).unwrap();
         let arena = Frame::measuring();
         let mut sections: Sections = vec![];
         let mut section = |name: String, bytes: usize| {
@@ -84,14 +111,22 @@ impl Rank {
         let (mut activations, mut activation_gradients, mut saved, mut pending) = (vec![], vec![], vec![], vec![]);
         for (index, unit) in units[1..units.len() - 1].iter().enumerate() {
             let footprint = if index == 0 { footprints.embedding } else { footprints.layer };
-            let activation = |start| Tensor::new(start, shape.tokens(), model.hidden, Dtype::F32);
+            let activation =
+                |start| Tensor::new(start, shape.tokens() / sequence_parallel.runs(tp.size), model.hidden, Dtype::F32);
             activations.push(activation(section(format!("output of {unit}"), activation_bytes).start));
             activation_gradients
                 .push(activation(section(format!("output gradient of {unit}"), activation_bytes).start));
-            saved.push((
-                section("until input".into(), footprint.saved_until_input_bytes),
-                section("until weight".into(), footprint.saved_until_weight_bytes),
-            ));
+            saved.push(SavedSections {
+                kept: [
+                    section("until input".into(), footprint.saved_until_input_bytes),
+                    section("until weight".into(), footprint.saved_until_weight_bytes),
+                ],
+                core: [
+                    section("core until input".into(), footprint.core_until_input_bytes),
+                    section("core until weight".into(), footprint.core_until_weight_bytes),
+                ],
+                checkpoint: section("checkpoint".into(), footprint.checkpoint_bytes),
+            });
             pending.push(section("pending".into(), footprint.pending_bytes));
         }
         // Evaluation needs no more scratch than training.
@@ -105,7 +140,7 @@ impl Rank {
             model: model.clone(),
             tp,
             shape,
-            recompute,
+            manner,
             constants: Constants::place(&frame(&constants), &frame(&sums), model),
             batch: Batch::place(&frame(&batch), shape),
             layouts,
@@ -125,7 +160,7 @@ impl Rank {
     /// Initial values, made less regular: norms and biases are no constants in the tests.
     pub fn initialize(&self, device: &ReferenceDevice) {
         for (unit, layout) in &self.layouts {
-            draw(device, layout, self.params[unit], self.tp);
+            draw_weights(device, layout, self.params[unit], self.tp);
             for segment in layout.segments.iter().filter(|segment| !segment.param.decay) {
                 let tensor = self.params[unit].elements(segment.range());
                 let (_, first) = segment.param.local_start(self.tp.size, self.tp.position);
@@ -240,6 +275,7 @@ impl<'a> Running<'a> {
             tp: self.tracer,
             model: &rank.model,
             shape: rank.shape,
+            sequence_parallel: rank.manner.sequence_parallel,
             dropout: Some(dropout),
             stored: Dtype::F32,
             constants: rank.constants,
@@ -282,15 +318,9 @@ impl<'a> Running<'a> {
         let rank = self.rank;
         rank.load(self.device, microbatch, self.labels);
         let write = if microbatch == 0 { Write::Assign } else { Write::Accumulate };
-        let forward = match rank.recompute {
-            Recompute::None => Forward::Keep,
-            Recompute::Full => Forward::Nothing,
-        };
-        self.with_context(microbatch, |context| self.forward(context, forward));
+        self.with_context(microbatch, |context| self.forward(context, Forward::Keep));
         self.with_context(microbatch, |context| self.head(context, write));
-        if rank.recompute == Recompute::Full {
-            self.with_context(microbatch, |context| self.forward(context, Forward::Recompute));
-        }
+        self.with_context(microbatch, |context| self.recompute(context));
         self.with_context(microbatch, |context| self.backward_input(context));
         self.with_context(microbatch, |context| self.backward_weight(context, write));
         (0..rank.saved.len()).for_each(|index| self.poison_saved(index));
@@ -312,34 +342,73 @@ impl<'a> Running<'a> {
 
     fn forward(&self, context: &Context, forward: Forward) {
         let rank = self.rank;
-        if forward != Forward::Recompute {
-            let params = rank.embedding_params(rank.params[&Unit::Table], rank.params[&Unit::Embedding]);
-            let embedding = Embedding { context, batch: &rank.batch };
-            embedding.forward(&params, Residual::new(rank.activations[0])).unwrap();
-        }
+        let params = rank.embedding_params(rank.params[&Unit::Table], rank.params[&Unit::Embedding]);
+        let embedding = Embedding { context, batch: &rank.batch };
+        embedding.forward(&params, Residual::new(rank.activations[0])).unwrap();
         for number in 0..rank.model.num_layers as u32 {
             let params = rank.layer_params(number, rank.params[&Unit::Layer(number)]);
             let layer = Layer { context, batch: &rank.batch, number };
             let index = number as usize;
             let [input, output] = [index, index + 1].map(|index| Residual::new(rank.activations[index]));
             let frames = self.frames(index + 1);
-            let saved = SavedFrames { until_input: &frames.0, until_weight: &frames.1 };
-            match forward {
-                Forward::Keep | Forward::Nothing => layer.forward(&params, input, output, saved),
-                Forward::Recompute => layer.recompute(&params, input, saved),
-            }
-            .unwrap();
+            layer.forward(&params, input, output, frames.saved()).unwrap();
             self.device.poison(rank.scratch.clone());
-            if forward == Forward::Nothing {
-                self.poison_saved(index + 1);
+            match forward {
+                Forward::Keep => self.give_up(context, index),
+                Forward::Nothing => self.poison_saved(index + 1),
             }
         }
     }
 
+    /// What a recomputing layer does not keep is poisoned.
+    fn give_up(&self, context: &Context, index: usize) {
+        let (rank, frames) = (self.rank, self.frames(index + 1));
+        match rank.manner.recompute {
+            LayerRecompute::Nothing => {}
+            LayerRecompute::Core => self.poison(&rank.saved[index + 1].core),
+            LayerRecompute::Everything(inputs) => {
+                self.poison_saved(index + 1);
+                let input = rank.activations[index];
+                match inputs {
+                    CheckpointInputs::Whole => {}
+                    CheckpointInputs::Sharded => {
+                        let shard = checkpoint::place(&frames.checkpoint, context);
+                        checkpoint::keep(context, Residual::new(input), shard).unwrap();
+                        self.device.poison(input.bytes());
+                    }
+                }
+            }
+        }
+    }
+
+    fn recompute(&self, context: &Context) {
+        let rank = self.rank;
+        for number in 0..rank.model.num_layers as u32 {
+            let params = rank.layer_params(number, rank.params[&Unit::Layer(number)]);
+            let layer = Layer { context, batch: &rank.batch, number };
+            let (input, frames) = (Residual::new(rank.activations[number as usize]), self.frames(number as usize + 1));
+            match rank.manner.recompute {
+                LayerRecompute::Nothing => {}
+                LayerRecompute::Core => layer.recompute_core(&params, frames.saved()).unwrap(),
+                LayerRecompute::Everything(inputs) => {
+                    if inputs == CheckpointInputs::Sharded {
+                        let shard = checkpoint::place(&frames.checkpoint, context);
+                        checkpoint::restore(context, shard, input).unwrap();
+                    }
+                    layer.recompute(&params, input, frames.saved()).unwrap();
+                }
+            }
+            self.device.poison(rank.scratch.clone());
+        }
+    }
+
     fn poison_saved(&self, index: usize) {
-        let (until_input, until_weight) = &self.rank.saved[index];
-        self.device.poison(until_input.clone());
-        self.device.poison(until_weight.clone());
+        self.poison(&self.rank.saved[index].kept);
+        self.poison(&self.rank.saved[index].core);
+    }
+
+    fn poison(&self, sections: &[Section]) {
+        sections.iter().for_each(|section| self.device.poison(section.clone()));
     }
 
     fn head(&self, context: &Context, write: Write) {
@@ -359,10 +428,10 @@ impl<'a> Running<'a> {
             let [input_gradient, output_gradient] =
                 [index, index + 1].map(|index| Residual::new(rank.activation_gradients[index]));
             let (frames, pending) = (self.frames(index + 1), self.pending(index + 1));
-            let saved = SavedFrames { until_input: &frames.0, until_weight: &frames.1 };
             let input = Residual::new(rank.activations[index]);
-            layer.backward_input(&params, input, output_gradient, input_gradient, saved, &pending).unwrap();
-            self.device.poison(rank.saved[index + 1].0.clone());
+            layer.backward_input(&params, input, output_gradient, input_gradient, frames.saved(), &pending).unwrap();
+            self.device.poison(rank.saved[index + 1].kept[0].clone());
+            self.device.poison(rank.saved[index + 1].core[0].clone());
             self.device.poison(rank.scratch.clone());
         }
         let embedding = Embedding { context, batch: &rank.batch };
@@ -376,10 +445,9 @@ impl<'a> Running<'a> {
             let layer = Layer { context, batch: &rank.batch, number };
             let index = number as usize;
             let (frames, pending) = (self.frames(index + 1), self.pending(index + 1));
-            let saved = SavedFrames { until_input: &frames.0, until_weight: &frames.1 };
             let (input, gradient) = (rank.activations[index], rank.activation_gradients[index + 1]);
             let [input, gradient] = [input, gradient].map(Residual::new);
-            layer.backward_weight(&gradients, input, gradient, saved, &pending, write).unwrap();
+            layer.backward_weight(&gradients, input, gradient, frames.saved(), &pending, write).unwrap();
         }
         let [table, flat] = [Unit::Table, Unit::Embedding].map(|unit| rank.gradients[&Buffer::Of(unit)]);
         let gradients = rank.embedding_params(table, flat);
@@ -388,10 +456,15 @@ impl<'a> Running<'a> {
         embedding.backward_weight(&gradients, gradient, &self.pending(0), write).unwrap();
     }
 
-    fn frames(&self, index: usize) -> (Frame, Frame) {
-        let (until_input, until_weight) = &self.rank.saved[index];
+    fn frames(&self, index: usize) -> UnitFrames {
+        let SavedSections { kept, core, checkpoint } = &self.rank.saved[index];
         let frame = |section: &Section| Frame::new(section.start, section.len());
-        (frame(until_input), frame(until_weight))
+        let has_core = self.rank.manner.recompute == LayerRecompute::Core;
+        UnitFrames {
+            kept: kept.each_ref().map(frame),
+            core: has_core.then(|| core.each_ref().map(frame)),
+            checkpoint: frame(checkpoint),
+        }
     }
 
     fn pending(&self, index: usize) -> Frame {
@@ -411,15 +484,29 @@ impl<'a> Running<'a> {
     }
 }
 
+/// Frames of one unit's saved sections.
+struct UnitFrames {
+    kept: [Frame; 2],
+    core: Option<[Frame; 2]>,
+    checkpoint: Frame,
+}
+
+impl UnitFrames {
+    fn saved(&self) -> SavedFrames<'_> {
+        let all = SavedFrames::new(&self.kept[0], &self.kept[1]);
+        self.core.as_ref().map_or(all, |[until_input, until_weight]| all.with_core(until_input, until_weight))
+    }
+}
+
+/// Whether a forward pass keeps what its manner keeps, or nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Forward {
     Keep,
     Nothing,
-    Recompute,
 }
 
 /// Fills the flat buffer of `layout` with the initial values of tensor-parallel position `tp`, and what only pads it with zeros.
-pub fn draw(device: &ReferenceDevice, layout: &UnitLayout, flat: Tensor, tp: TensorParallel) {
+pub fn draw_weights(device: &ReferenceDevice, layout: &UnitLayout, flat: Tensor, tp: TensorParallel) {
     device.assign(flat, &vec![0.0; flat.len()]);
     for segment in &layout.segments {
         let first = segment.param.local_start(tp.size, tp.position);

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use model::{DropoutSite, TensorParallel};
-use spec::{ModelSpec, Recompute};
+use spec::{CheckpointInputs, LayerRecompute, ModelSpec};
 
 use crate::cases;
 use crate::reference::{Exchange, ReferenceDevice};
-use crate::rig::{Rank, Running};
+use crate::rig::{Manner, Rank, Running};
 
-fn operations(model: &ModelSpec, recompute: Recompute) -> String {
-    let rank = Rank::new(model, TensorParallel { size: 1, position: 0 }, cases::SHAPE, recompute);
+fn operations(model: &ModelSpec, manner: Manner) -> String {
+    let rank = Rank::new(model, TensorParallel { size: 1, position: 0 }, cases::SHAPE, manner);
     let device = ReferenceDevice::new(rank.arena_bytes);
     rank.initialize(&device);
     Running::scope(&rank, &device, &Exchange::new(1), |running| {
@@ -29,13 +29,14 @@ fn assert_equal(actual: &str, expected: &str) {
 #[test]
 fn gpt2_style_with_dropout() {
     let model = ModelSpec { num_layers: 1, dropout: 0.2, attention_dropout: 0.3, ..cases::gpt2() };
-    assert_equal(&operations(&model, Recompute::None), include_str!("sequence/gpt2.txt"));
+    assert_equal(&operations(&model, Manner::PLAIN), include_str!("sequence/gpt2.txt"));
 }
 
 #[test]
 fn llama_style_with_recomputation() {
     let model = ModelSpec { num_layers: 1, ..cases::llama() };
-    assert_equal(&operations(&model, Recompute::Full), include_str!("sequence/llama.txt"));
+    let manner = Manner::recomputing(LayerRecompute::Everything(CheckpointInputs::Whole));
+    assert_equal(&operations(&model, manner), include_str!("sequence/llama.txt"));
 }
 
 #[test]

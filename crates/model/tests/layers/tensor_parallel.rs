@@ -1,11 +1,11 @@
 //! Two and four ranks against one: the same loss, and of every gradient its part.
 
-use model::{MicrobatchShape, TensorParallel};
-use spec::{AppliedTo, ModelSpec, ParamSpec, Recompute, Sharding};
+use model::TensorParallel;
+use spec::{AppliedTo, CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sharding};
 
 use crate::cases;
 use crate::reference::{Exchange, ReferenceDevice};
-use crate::rig::{Rank, Running, draw};
+use crate::rig::{Manner, Rank, Running, draw_weights};
 
 /// Rounding in double precision, over sums of some hundred terms of order 1.
 const TOLERANCE: f64 = 1e-12;
@@ -13,8 +13,8 @@ const TOLERANCE: f64 = 1e-12;
 /// Loss and gradients by parameter, in declared order.
 type Step = (f64, Vec<(ParamSpec, Vec<f64>)>);
 
-fn step(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, exchange: &Exchange) -> Step {
-    let rank = Rank::new(model, tp, shape, Recompute::None);
+fn step(model: &ModelSpec, tp: TensorParallel, manner: Manner, exchange: &Exchange) -> Step {
+    let rank = Rank::new(model, tp, cases::SHAPE, manner);
     let device = ReferenceDevice::new(rank.arena_bytes);
     rank.initialize(&device);
     Running::scope(&rank, &device, exchange, |running| {
@@ -33,8 +33,8 @@ fn run_group<R: Send>(size: usize, body: impl Fn(usize, &Exchange) -> R + Sync) 
     })
 }
 
-fn group(model: &ModelSpec, size: usize) -> Vec<Step> {
-    run_group(size, |position, exchange| step(model, TensorParallel { size, position }, cases::SHAPE, exchange))
+fn group(model: &ModelSpec, size: usize, manner: Manner) -> Vec<Step> {
+    run_group(size, |position, exchange| step(model, TensorParallel { size, position }, manner, exchange))
 }
 
 /// Element `index` of the local part on `position` of `size`: its value in the whole gradient, or 0 in padding.
@@ -49,16 +49,24 @@ fn whole_value(param: &ParamSpec, whole: &[f64], size: usize, position: usize, i
 #[test]
 fn ranks_agree_with_one_rank() {
     for (name, model) in cases::all() {
-        let one = &group(&model, 1)[0];
-        for size in [2, 4].into_iter().filter(|size| model.num_kv_heads.is_multiple_of(*size)) {
-            let ranks = group(&model, size);
+        let one = &group(&model, 1, Manner::PLAIN)[0];
+        let sizes = [2, 4].into_iter().filter(|size| model.num_kv_heads.is_multiple_of(*size));
+        for (size, manner) in sizes.flat_map(|size| [(size, Manner::PLAIN), (size, Manner::SEQUENCE_PARALLEL)]) {
+            let name = format!("{name}, {:?}", manner.sequence_parallel);
+            let ranks = group(&model, size, manner);
             for (position, (loss, gradients)) in ranks.iter().enumerate() {
                 assert!((loss - one.0).abs() < TOLERANCE, "{name}, {size} ranks: loss {loss} against {}", one.0);
                 for (index, (param, local)) in gradients.iter().enumerate() {
                     let whole = &one.1[index].1;
                     for (element, value) in local.iter().enumerate() {
-                        // A replicated parameter of heads has on each rank the share of its heads; the reduction adds them.
-                        let is_share = param.sharding == Sharding::Replicated && param.applied_to == AppliedTo::Heads;
+                        // A replicated parameter of heads has on each rank the share of its heads, and with sequence parallelism
+                        // one of the residual stream that of its tokens; the reduction adds them.
+                        let is_share = param.sharding == Sharding::Replicated
+                            && match (param.applied_to, manner.sequence_parallel) {
+                                (AppliedTo::Residual, SequenceParallel::Off) => false,
+                                (AppliedTo::Residual, SequenceParallel::On) => true,
+                                (AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary, _) => true,
+                            };
                         let sum = || ranks.iter().map(|rank| rank.1[index].1[element]).sum();
                         let actual: f64 = if is_share { sum() } else { *value };
                         let expected = whole_value(param, whole, size, position, element);
@@ -71,7 +79,26 @@ fn ranks_agree_with_one_rank() {
                     }
                 }
             }
-            replicas_are_equal(name, &ranks);
+            if manner.sequence_parallel == SequenceParallel::Off {
+                replicas_are_equal(&name, &ranks);
+            }
+        }
+    }
+}
+
+/// What is computed again has the same bits, also where ranks share out tokens or inputs.
+#[test]
+fn recomputation_leaves_the_same_bits_on_every_rank() {
+    for (name, model) in cases::all() {
+        for sequence_parallel in [SequenceParallel::Off, SequenceParallel::On] {
+            let gradients = |recompute| group(&model, 2, Manner { sequence_parallel, recompute });
+            let kept = gradients(LayerRecompute::Nothing);
+            let whole = LayerRecompute::Everything(CheckpointInputs::Whole);
+            assert_eq!(kept, gradients(LayerRecompute::Core), "{name}, {sequence_parallel:?}");
+            assert_eq!(kept, gradients(whole), "{name}, {sequence_parallel:?}");
+            if sequence_parallel == SequenceParallel::Off {
+                assert_eq!(kept, gradients(LayerRecompute::Everything(CheckpointInputs::Sharded)), "{name}");
+            }
         }
     }
 }
@@ -81,10 +108,10 @@ fn ranks_agree_with_one_rank() {
 fn initial_values_do_not_depend_on_the_ranks() {
     for model in [cases::gpt2(), cases::llama(), ModelSpec { vocabulary: 5, ..cases::gpt2() }] {
         let values = |tp: TensorParallel| {
-            let rank = Rank::new(&model, tp, cases::SHAPE, Recompute::None);
+            let rank = Rank::new(&model, tp, cases::SHAPE, Manner::PLAIN);
             let device = ReferenceDevice::new(rank.arena_bytes);
             for (unit, layout) in &rank.layouts {
-                draw(&device, layout, rank.params[unit], tp);
+                draw_weights(&device, layout, rank.params[unit], tp);
                 let padding = rank.params[unit].elements(layout.len..layout.padded_len());
                 assert!(device.values(padding).iter().all(|value| *value == 0.0));
             }
@@ -112,7 +139,7 @@ fn logits_are_columns_of_the_whole() {
         let logits = |size: usize| {
             run_group(size, |position, exchange| {
                 let tp = TensorParallel { size, position };
-                let rank = Rank::new(&model, tp, cases::SHAPE, Recompute::None);
+                let rank = Rank::new(&model, tp, cases::SHAPE, Manner::PLAIN);
                 let device = ReferenceDevice::new(rank.arena_bytes);
                 rank.initialize(&device);
                 Running::scope(&rank, &device, exchange, |running| running.logits())

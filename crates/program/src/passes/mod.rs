@@ -7,7 +7,7 @@ mod tail;
 mod transfers;
 mod units;
 
-use spec::{Masters, ModelSpec, Parallelism};
+use spec::{Masters, ModelSpec, Parallelism, Recompute};
 
 pub use save::save_instrs;
 
@@ -128,7 +128,10 @@ fn place(input: &CompileInput, pp: usize) -> Place {
         owners,
         tied: input.model.tied(),
         purpose: input.purpose,
-        recompute: input.parallelism.recompute,
+        recompute: match input.purpose {
+            Purpose::Train => input.parallelism.recompute_to_do(),
+            Purpose::Evaluate | Purpose::Generate => Recompute::None,
+        },
         zero: input.parallelism.zero,
         masters: input.masters,
         num_microbatches: input.num_microbatches,

@@ -1,22 +1,19 @@
 //! Computing activations again before the backward pass that needs them.
 
-use spec::{Recompute, Unit};
+use spec::LayerRecompute;
 
 use crate::{Instr, Place};
 
-/// Puts a recomputation before each layer's backward pass of the input. It stands before the receive of the gradient
+/// Puts a recomputation before the backward pass of the input of each layer that needs one. It stands before the receive of the gradient
 /// that a later pass adds, so that the rank computes while the gradient is still on its way.
 pub(super) fn insert(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
-    match place.recompute {
-        Recompute::None => instrs,
-        Recompute::Full => instrs.into_iter().flat_map(|instr| [before(instr), Some(instr)]).flatten().collect(),
-    }
+    instrs.into_iter().flat_map(|instr| [before(instr, place), Some(instr)]).flatten().collect()
 }
 
-fn before(instr: Instr) -> Option<Instr> {
-    if let Instr::BackwardInput { unit: unit @ Unit::Layer(_), microbatch } = instr {
-        Some(Instr::Recompute { unit, microbatch })
-    } else {
-        None
+fn before(instr: Instr, place: &Place) -> Option<Instr> {
+    let Instr::BackwardInput { unit, microbatch } = instr else { return None };
+    match place.recomputes(unit) {
+        LayerRecompute::Nothing => None,
+        LayerRecompute::Core | LayerRecompute::Everything(_) => Some(Instr::Recompute { unit, microbatch }),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spec::{Microbatch, Recompute, Unit};
+use spec::{LayerRecompute, Microbatch, Unit};
 
 use super::on_rank;
 use crate::{Instr, Place, Program, Purpose, Rule, Violation};
@@ -73,11 +73,11 @@ fn expected(place: &Place) -> impl Iterator<Item = Work> + '_ {
 }
 
 fn kinds(place: &Place, unit: Unit) -> &'static [Kind] {
-    match (place.purpose, place.recompute, unit) {
-        (Purpose::Evaluate | Purpose::Generate, _, _) => &[Kind::Forward],
-        (Purpose::Train, Recompute::Full, Unit::Layer(_)) => {
+    match (place.purpose, place.recomputes(unit)) {
+        (Purpose::Evaluate | Purpose::Generate, _) => &[Kind::Forward],
+        (Purpose::Train, LayerRecompute::Core | LayerRecompute::Everything(_)) => {
             &[Kind::Forward, Kind::Recompute, Kind::BackwardInput, Kind::BackwardWeight]
         }
-        (Purpose::Train, _, _) => &[Kind::Forward, Kind::BackwardInput, Kind::BackwardWeight],
+        (Purpose::Train, LayerRecompute::Nothing) => &[Kind::Forward, Kind::BackwardInput, Kind::BackwardWeight],
     }
 }

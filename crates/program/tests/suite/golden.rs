@@ -5,7 +5,7 @@ use std::path::Path;
 
 use program::schedule::{CellTimes, Timeline};
 use program::{Purpose, Schedule};
-use spec::{Recompute, ScheduleKind};
+use spec::{CheckpointInputs, Checkpoints, Recompute, ScheduleKind};
 
 use crate::setup::Setup;
 
@@ -46,11 +46,15 @@ fn schedules_are_as_printed() {
 #[test]
 fn programs_are_as_printed() {
     let small = Setup { num_layers: 3, num_microbatches: 2, ..Setup::default() };
+    let one_layer = |recompute| Setup { pp: 1, num_layers: 1, recompute, ..small.clone() };
+    let some_sharded = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
     let setups = [
         ("train.txt", small.clone()),
-        ("train_recompute_one_rank.txt", Setup { pp: 1, num_layers: 1, recompute: Recompute::Full, ..small.clone() }),
+        ("train_recompute_one_rank.txt", one_layer(Recompute::FULL)),
+        ("train_recompute_core_one_rank.txt", one_layer(Recompute::Selective)),
+        ("train_recompute_some_sharded.txt", Setup { recompute: some_sharded, ..small.clone() }),
         ("evaluate.txt", Setup { purpose: Purpose::Evaluate, ..small.clone() }),
-        ("generate.txt", Setup { purpose: Purpose::Generate, num_microbatches: 1, tied: false, ..small }),
+        ("generate.txt", Setup { purpose: Purpose::Generate, num_microbatches: 1, tied: false, ..small.clone() }),
     ];
     for (file, setup) in setups {
         let programs: Vec<String> = setup.programs().iter().map(ToString::to_string).collect();

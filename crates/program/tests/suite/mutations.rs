@@ -87,7 +87,7 @@ fn values_are_not_read_before_they_are_written() {
 #[test]
 fn values_are_not_read_after_they_are_freed() {
     // What a recomputing forward pass saved is gone when the backward pass comes.
-    let setup = Setup { recompute: Recompute::Full, ..Setup::default() };
+    let setup = Setup { recompute: Recompute::FULL, ..Setup::default() };
     let mut programs = setup.programs();
     let (unit, microbatch) = (Unit::Layer(0), MB0);
     put_before(&mut programs[0], Instr::BackwardInput { unit, microbatch }, Instr::Recompute { unit, microbatch });

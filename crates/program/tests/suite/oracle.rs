@@ -3,11 +3,11 @@
 //! parameters equal those of a plain loop, no value was missing, stale, counted twice, or overwritten too early.
 
 use program::{Extent, Instr, MemoryPlan, Program, Purpose, Value};
-use spec::{Microbatch, Unit};
+use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
 
 use crate::reference::{
-    BATCH, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT, STEPPED,
-    contribution, hash, initial, name, parameters, saved, uses,
+    BATCH, CORE, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT,
+    STEPPED, contribution, hash, initial, name, parameters, saved, uses,
 };
 
 /// One rank: its program, its arena in words of 64 bytes, and where it is.
@@ -106,6 +106,10 @@ impl Rank<'_> {
             return Ok(());
         }
         self.save(unit, microbatch, x, read, batch)?;
+        match place.purpose {
+            Purpose::Train => self.keep_for_recomputation(unit, microbatch, x)?,
+            Purpose::Evaluate | Purpose::Generate => {}
+        }
         self.set(Value::Output { unit, microbatch }, hash(&[OUTPUT, name(unit), x, read, batch]))
     }
 
@@ -114,9 +118,46 @@ impl Rank<'_> {
         self.set(Value::SavedUntilWeight { unit, microbatch }, saved(SAVED_WEIGHT, unit, x, read, batch))
     }
 
+    fn keep_for_recomputation(&mut self, unit: Unit, microbatch: Microbatch, x: u64) -> Result<(), Fault> {
+        match self.program.place.recomputes(unit) {
+            LayerRecompute::Nothing | LayerRecompute::Everything(CheckpointInputs::Whole) => Ok(()),
+            LayerRecompute::Core => self.compute_core(unit, microbatch),
+            LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                self.set(Value::Checkpoint { unit, microbatch }, x)
+            }
+        }
+    }
+
+    /// The attention core is made of what is saved.
+    fn compute_core(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
+        let input = self.get(Value::SavedUntilInput { unit, microbatch })?;
+        let weight = self.get(Value::SavedUntilWeight { unit, microbatch })?;
+        self.set(Value::CoreUntilInput { unit, microbatch }, hash(&[CORE, input]))?;
+        self.set(Value::CoreUntilWeight { unit, microbatch }, hash(&[CORE, weight]))
+    }
+
+    /// What a backward pass reads of the core is what was made of `saved`.
+    fn check_core(&self, core: Value, unit: Unit, saved: u64) -> Result<(), Fault> {
+        match self.program.place.recomputes(unit) {
+            LayerRecompute::Nothing | LayerRecompute::Everything(_) => Ok(()),
+            LayerRecompute::Core if self.get(core)? == hash(&[CORE, saved]) => Ok(()),
+            LayerRecompute::Core => Err(Fault(format!("the {core} is not what it was"))),
+        }
+    }
+
     fn recompute(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
         let previous = self.program.place.previous(unit).ok_or_else(|| Fault("recomputed embedding".into()))?;
-        let x = self.get(Value::Output { unit: previous, microbatch })?;
+        let input = Value::Output { unit: previous, microbatch };
+        let x = match self.program.place.recomputes(unit) {
+            LayerRecompute::Nothing => return Ok(()),
+            LayerRecompute::Core => return self.compute_core(unit, microbatch),
+            LayerRecompute::Everything(CheckpointInputs::Whole) => self.get(input)?,
+            LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                let x = self.get(Value::Checkpoint { unit, microbatch })?;
+                self.set(input, x)?;
+                x
+            }
+        };
         let (read, batch) = (self.parameters(unit)?, self.get(Value::Batch(microbatch))?);
         self.save(unit, microbatch, x, read, batch)
     }
@@ -129,6 +170,7 @@ impl Rank<'_> {
         };
         let grad = self.get(Value::OutputGrad { unit, microbatch })?;
         let weight = self.get(Value::SavedUntilWeight { unit, microbatch })?;
+        self.check_core(Value::CoreUntilWeight { unit, microbatch }, unit, weight)?;
         Ok([grad, x, weight, self.get(Value::Batch(microbatch))?])
     }
 
@@ -138,6 +180,7 @@ impl Rank<'_> {
         }
         let [grad, x, weight, batch] = self.backward_inputs(unit, microbatch)?;
         let input = self.get(Value::SavedUntilInput { unit, microbatch })?;
+        self.check_core(Value::CoreUntilInput { unit, microbatch }, unit, input)?;
         self.set(Value::Pending { unit, microbatch }, hash(&[PENDING, grad, input, weight]))?;
         if let Some(previous) = self.program.place.previous(unit) {
             let read = self.parameters(unit)?;

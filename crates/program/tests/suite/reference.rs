@@ -36,6 +36,7 @@ pub const REDUCED: u64 = 109;
 pub const NORM: u64 = 110;
 pub const STEPPED: u64 = 111;
 pub const GATHERED: u64 = 112;
+pub const CORE: u64 = 113;
 
 pub fn initial(unit: Unit) -> u64 {
     hash(&[7, name(unit)])

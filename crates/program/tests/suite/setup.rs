@@ -5,7 +5,21 @@ use program::{
     compile, link, split_stages,
 };
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
-use spec::{Format, Masters, Parallelism, Recompute, ScheduleKind, ZeroStage};
+use spec::{
+    CheckpointInputs, Checkpoints, Format, Masters, Parallelism, Recompute, ScheduleKind, SequenceParallel, ZeroStage,
+};
+
+/// Every second layer.
+pub const SOME: Recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Whole });
+
+/// Every form of recomputation.
+pub const RECOMPUTES: [Recompute; 5] = [
+    Recompute::None,
+    Recompute::Selective,
+    Recompute::FULL,
+    SOME,
+    Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Sharded }),
+];
 
 pub const WORK: UnitWork = UnitWork { embedding: 1, layer: 10, head: 8 };
 
@@ -72,6 +86,7 @@ impl Setup {
             dp: 2,
             tp: 2,
             pp: self.pp,
+            sequence_parallel: SequenceParallel::Off,
             zero: self.zero,
             schedule: self.kind,
             microbatch_size: 1,
@@ -121,6 +136,9 @@ pub fn small_sizes(setup: &Setup) -> Sizes {
         output_bytes: 150,
         saved_until_input_bytes: 64,
         saved_until_weight_bytes: 300,
+        core_until_input_bytes: 64,
+        core_until_weight_bytes: 100,
+        checkpoint_bytes: 75,
         pending_bytes: 200,
         scratch_bytes: 128,
     };
@@ -150,26 +168,17 @@ pub fn footprints() -> Footprints {
         batch_bytes: 32 * 8 + 40,
         constant_bytes: 32 * 16 * 4,
         sums_bytes: 2 * 48 + 16,
-        embedding: Footprint {
-            output_bytes: token * 64,
-            saved_until_input_bytes: 0,
-            saved_until_weight_bytes: 0,
-            pending_bytes: token * 64,
-            scratch_bytes: 0,
-        },
+        embedding: Footprint { output_bytes: token * 64, pending_bytes: token * 64, ..Footprint::default() },
         layer: Footprint {
             output_bytes: token * 64,
             saved_until_input_bytes: token * (3 * 64 + 64 + 6),
             saved_until_weight_bytes: token * (64 + 64 + 256 + 256),
+            core_until_input_bytes: token * 8,
+            core_until_weight_bytes: token * 64,
+            checkpoint_bytes: token * 32,
             pending_bytes: token * (3 * 64 + 256 + 64),
             scratch_bytes: token * (256 + 64),
         },
-        head: Footprint {
-            output_bytes: token * 100,
-            saved_until_input_bytes: 0,
-            saved_until_weight_bytes: 0,
-            pending_bytes: 0,
-            scratch_bytes: token * (50 + 64),
-        },
+        head: Footprint { output_bytes: token * 100, scratch_bytes: token * (50 + 64), ..Footprint::default() },
     }
 }

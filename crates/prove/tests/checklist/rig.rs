@@ -1,12 +1,12 @@
 //! Small runs, clean or spoilt, and the verdicts that tests share.
 
-use program::{ContributionOrder, Demands, Program, Purpose, Sizes, State, link, verify};
+use program::{ContributionOrder, Demands, Program, Sizes, State, link, verify};
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Labels, Layout, Outcome, ProofText, Replicas, Watch, WrappedEngine, outcome_watched};
 use spec::{ModelSpec, Parallelism, Position, TrainSpec, ZeroStage};
-use train::{RankEngine, Setup, TensorSource, TokenSource};
+use train::{JobIndex, RankEngine, Setup, TensorSource, TokenSource};
 
 /// Largest relative Frobenius distance of a step-1 gradient between layouts that sum in other orders.
 pub const GRADIENT_BOUND: f64 = 1e-6;
@@ -102,13 +102,8 @@ impl<'a> Case<'a> {
         let setup = self.setup();
         let mut programs = setup.verified().programs().to_vec();
         edit(&mut programs);
-        let tensor = model::TensorParallel { size: setup.parallelism.tp, position: 0 };
-        let shape = model::MicrobatchShape {
-            sequences: setup.parallelism.microbatch_size,
-            sequence_length: setup.train.sequence_length,
-        };
-        let footprints =
-            model::footprints(&setup.model, tensor, shape, setup.stored(), Purpose::Train).expect("recorded");
+        let case = setup.job_of(JobIndex::MAIN).record_case(&setup.model, &setup.parallelism, setup.train.precision);
+        let footprints = model::footprints(&case).expect("recorded");
         let sizes =
             Sizes::new(&setup.model, &setup.parallelism, footprints, setup.train.precision.stored(), State::Training);
         let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };

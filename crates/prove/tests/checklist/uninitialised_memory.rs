@@ -45,7 +45,7 @@ fn nothing_is_read_that_was_not_written() {
         for at in [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2)] {
             assert_holds(check(style, &degrees(at), Poison::Everywhere, &untouched));
         }
-        let recomputed = Parallelism { recompute: Recompute::Full, ..degrees((2, 1, 2)) };
+        let recomputed = Parallelism { recompute: Recompute::FULL, ..degrees((2, 1, 2)) };
         assert_holds(check(style, &recomputed, Poison::Everywhere, &untouched));
     }
 }

@@ -2,7 +2,10 @@
 
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
-use spec::{LossScaling, ModelSpec, Parallelism, Precision, Recompute, ScheduleKind, TrainSpec, ZeroStage};
+use spec::{
+    CheckpointInputs, Checkpoints, LossScaling, ModelSpec, Parallelism, Precision, Recompute, ScheduleKind,
+    SequenceParallel, TrainSpec, ZeroStage,
+};
 use train::Setup;
 
 pub const STEPS: u32 = 2;
@@ -36,7 +39,13 @@ pub fn cases() -> Vec<Case> {
     let fp16 = Precision::Fp16(LossScaling::USUAL);
     let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };
     let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe, ..parallelism };
-    let recompute = |parallelism| Parallelism { recompute: Recompute::Full, ..parallelism };
+    let recompute = |parallelism| Parallelism { recompute: Recompute::FULL, ..parallelism };
+    let selective = |parallelism| Parallelism { recompute: Recompute::Selective, ..parallelism };
+    let shared = |parallelism| Parallelism { sequence_parallel: SequenceParallel::On, ..parallelism };
+    let some_sharded = |parallelism| {
+        let recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
+        Parallelism { recompute, ..parallelism }
+    };
     vec![
         case("one rank, tied", gpt2(true), plain_layout(1, 1, 1, 2)),
         case("one rank, recomputing, grouped queries", llama(false), recompute(plain_layout(1, 1, 1, 2))),
@@ -52,5 +61,13 @@ pub fn cases() -> Vec<Case> {
         narrow(Precision::Bf16, case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16", gpt2(true), zero(plain_layout(2, 2, 2, 2)))),
         narrow(fp16, case("dp 2 x tp 4, fp16, grouped queries", llama(false), plain_layout(2, 4, 1, 1))),
         case("dp 2 x tp 3 x pp 2, GPipe, tied", gpt2(true), gpipe(plain_layout(2, 3, 2, 1))),
+        case("one rank, core recomputed, grouped queries", llama(false), selective(plain_layout(1, 1, 1, 2))),
+        case("tp 2, sequence parallel, tied", gpt2(true), shared(plain_layout(1, 2, 1, 2))),
+        case("tp 4, sequence parallel, core recomputed", llama(true), selective(shared(plain_layout(1, 4, 1, 1)))),
+        case("tp 3, some recomputed from shards", gpt2(false), some_sharded(plain_layout(1, 3, 1, 3))),
+        case("dp 2 x tp 2 x pp 2, ZeRO 1, sequence parallel, some recomputed", gpt2(true), {
+            some_sharded(shared(zero(plain_layout(2, 2, 2, 2))))
+        }),
+        case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
     ]
 }

@@ -1,7 +1,7 @@
 //! Rules of `[model]`, and of the text that it reads.
 
 use super::{Rules, nearest_of};
-use crate::model::{ModelSpec, Position};
+use crate::model::{MAX_HEAD_DIM, ModelSpec, Position};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
 
@@ -20,6 +20,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     if positive {
         key_value_heads(model, rules);
         vocabulary(config, rules);
+        head_width(model, rules);
         widths(model, rules);
     }
     rotary(model, rules);
@@ -33,6 +34,23 @@ fn key_value_heads(model: &ModelSpec, rules: &mut Rules) {
         let remedy = format!("{} would", nearest_of(&mesh::divisors(model.num_heads), model.num_kv_heads, 8));
         rules.report(Problem::of_value("model.num_kv_heads", model.num_kv_heads, rule, remedy));
     }
+}
+
+fn head_width(model: &ModelSpec, rules: &mut Rules) {
+    let (hidden, head_dim) = (model.hidden, model.head_dim);
+    if head_dim <= MAX_HEAD_DIM {
+        return;
+    }
+    // Where the width follows from the number of heads, that is what to change.
+    let follows = head_dim == hidden / model.num_heads;
+    let more_heads = mesh::divisors(hidden).into_iter().find(|heads| hidden / heads <= MAX_HEAD_DIM);
+    let remedy = match more_heads.filter(|_| follows) {
+        Some(heads) => {
+            format!("model.num_heads = {heads} ({} each) or more would do, or a smaller model.head_dim", hidden / heads)
+        }
+        None => format!("at most {MAX_HEAD_DIM} would do"),
+    };
+    rules.report(Problem::of_value("model.head_dim", head_dim, "is wider than a head of attention may be", remedy));
 }
 
 fn vocabulary(config: &RunConfig, rules: &mut Rules) {

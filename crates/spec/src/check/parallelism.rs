@@ -1,7 +1,7 @@
 //! Rules of `[parallelism]`: what each degree must divide.
 
 use super::{Rules, multiples_around, nearest_of};
-use crate::parallelism::Parallelism;
+use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, SequenceParallel};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
 
@@ -20,6 +20,8 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         return;
     }
     tensor_parallelism(config, rules);
+    shared_tokens(config, rules);
+    recomputation(config, rules);
     pipeline_parallelism(config, rules);
     world_size(config, rules);
     global_batch(config, rules);
@@ -45,6 +47,56 @@ fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
         if !count.is_multiple_of(tp) {
             refuse(format!("does not divide {key} = {count}"), format!("{choice} would"));
         }
+    }
+}
+
+/// Equal runs of a microbatch's tokens for the ranks of a tensor-parallel group, where something shares them out.
+fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
+    let sharer = match (config.parallelism.sequence_parallel, config.parallelism.recompute) {
+        (SequenceParallel::On, _) => "parallelism.sequence_parallel = true",
+        (SequenceParallel::Off, Recompute::Full(Checkpoints { inputs: CheckpointInputs::Sharded, .. })) => {
+            "parallelism.recompute_inputs = \"sharded\""
+        }
+        (SequenceParallel::Off, Recompute::None | Recompute::Selective | Recompute::Full(_)) => return,
+    };
+    let (Parallelism { dp, tp, microbatch_size, .. }, train) = (&config.parallelism, &config.train);
+    let tokens = microbatch_size.saturating_mul(train.sequence_length);
+    if tokens == 0 || tokens.is_multiple_of(*tp) {
+        return;
+    }
+    let model = &config.model;
+    let split = [model.num_heads, model.num_kv_heads, model.ffn_hidden, tokens];
+    let degrees = mesh::divisors(split.into_iter().fold(0, greatest_common_divisor));
+    let mut remedy = format!("{} would", nearest_of(&degrees, *tp, 4));
+    // Microbatches that have a multiple of tp tokens and still make the batch.
+    let grain = tp / greatest_common_divisor(*tp, train.sequence_length);
+    let of_batch = train.global_batch.checked_div(*dp).unwrap_or(0);
+    let sizes: Vec<usize> = match of_batch {
+        0 => vec![],
+        sequences => mesh::divisors(sequences).into_iter().filter(|size| size.is_multiple_of(grain)).collect(),
+    };
+    if !sizes.is_empty() {
+        let sizes = nearest_of(&sizes, *microbatch_size, 3);
+        remedy.push_str(&format!(", or parallelism.microbatch_size = {sizes}"));
+    }
+    let length = train.sequence_length;
+    let rule = format!(
+        "does not divide parallelism.microbatch_size x train.sequence_length = {microbatch_size} x {length} = {tokens} tokens, \
+         which {sharer} shares out"
+    );
+    rules.report(Problem::of_value("parallelism.tp", tp, rule, remedy));
+}
+
+fn recomputation(config: &RunConfig, rules: &mut Rules) {
+    let Recompute::Full(Checkpoints { every, inputs }) = config.parallelism.recompute else { return };
+    rules.all_positive(&[("parallelism.recompute_every", every)]);
+    match (inputs, config.parallelism.sequence_parallel) {
+        (CheckpointInputs::Whole, SequenceParallel::On) => {
+            let rule = "is more than parallelism.sequence_parallel = true leaves a rank: its own tokens";
+            let remedy = "\"sharded\" would do";
+            rules.report(Problem::of_value("parallelism.recompute_inputs", "\"whole\"", rule, remedy));
+        }
+        (CheckpointInputs::Whole, SequenceParallel::Off) | (CheckpointInputs::Sharded, _) => {}
     }
 }
 

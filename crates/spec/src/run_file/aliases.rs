@@ -10,6 +10,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("use_distributed_optimizer", "parallelism.zero", "write 1"),
     ("recompute_granularity", "parallelism.recompute", ""),
     ("recompute_activations", "parallelism.recompute", ""),
+    ("recompute_num_layers", "parallelism.recompute_every", "every so many layers"),
+    ("distribute_saved_activations", "parallelism.recompute_inputs", "write \"sharded\""),
     ("pipeline_model_parallel_layout", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_first_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_last_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
@@ -59,6 +61,11 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("eval_interval", "run.evaluate_every", ""),
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];
+
+/// The key here for an option name of Megatron-LM, written with underscores.
+pub fn key(name: &str) -> Option<&'static str> {
+    ALIASES.iter().find(|(alias, _, _)| *alias == name).map(|(_, key, _)| *key)
+}
 
 /// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name.
 pub fn meaning(name: &str) -> Option<String> {

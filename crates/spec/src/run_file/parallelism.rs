@@ -2,30 +2,72 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::parallelism::{Parallelism, Recompute, ScheduleKind, ZeroStage};
+use crate::parallelism::{
+    CheckpointInputs, Checkpoints, Parallelism, Recompute, ScheduleKind, SequenceParallel, ZeroStage,
+};
 use crate::problem::Problem;
 
 const ZERO_STAGES: &Choices<ZeroStage> = &[("0", ZeroStage::Off), ("1", ZeroStage::One)];
 const SCHEDULES: &Choices<ScheduleKind> =
     &[("gpipe", ScheduleKind::GPipe), ("1f1b", ScheduleKind::OneForwardOneBackward)];
-const RECOMPUTES: &Choices<Recompute> = &[("none", Recompute::None), ("full", Recompute::Full)];
+const RECOMPUTES: &Choices<RecomputeKind> =
+    &[("none", RecomputeKind::None), ("selective", RecomputeKind::Selective), ("full", RecomputeKind::Full)];
+const CHECKPOINT_INPUTS: &Choices<CheckpointInputs> =
+    &[("whole", CheckpointInputs::Whole), ("sharded", CheckpointInputs::Sharded)];
 
 /// Degrees of a run that names neither degrees nor ranks.
 const DEFAULT_DEGREE: usize = 2;
 
+/// [`Recompute`] without what only the full form has.
+#[derive(Clone, Copy, PartialEq)]
+enum RecomputeKind {
+    None,
+    Selective,
+    Full,
+}
+
 /// Reads the section. `ranks` is the number of ranks, if the run names it.
 pub fn read(reader: &mut Reader, ranks: Option<usize>) -> Parallelism {
     let [dp, tp, pp] = degrees(reader, ranks);
+    let sequence_parallel = match reader.yes_no("parallelism.sequence_parallel", false) {
+        true => SequenceParallel::On,
+        false => SequenceParallel::Off,
+    };
     Parallelism {
         dp,
         tp,
         pp,
+        sequence_parallel,
         zero: reader.choice("parallelism.zero", ZERO_STAGES, ZeroStage::One),
         schedule: reader.choice("parallelism.schedule", SCHEDULES, ScheduleKind::OneForwardOneBackward),
         microbatch_size: reader.count("parallelism.microbatch_size", 2),
-        recompute: reader.choice("parallelism.recompute", RECOMPUTES, Recompute::None),
+        recompute: recompute(reader, sequence_parallel),
         stage_layers: reader.optional_counts("parallelism.stage_layers"),
     }
+}
+
+/// With sequence parallelism, inputs are sharded by default, for they are so already.
+fn recompute(reader: &mut Reader, sequence_parallel: SequenceParallel) -> Recompute {
+    let kind = reader.choice("parallelism.recompute", RECOMPUTES, RecomputeKind::None);
+    let every = reader.count("parallelism.recompute_every", 1);
+    let as_they_are = match sequence_parallel {
+        SequenceParallel::Off => CheckpointInputs::Whole,
+        SequenceParallel::On => CheckpointInputs::Sharded,
+    };
+    let inputs = reader.choice("parallelism.recompute_inputs", CHECKPOINT_INPUTS, as_they_are);
+    let short = match kind {
+        RecomputeKind::None => Recompute::None,
+        RecomputeKind::Selective => Recompute::Selective,
+        RecomputeKind::Full => return Recompute::Full(Checkpoints { every, inputs }),
+    };
+    for key in ["parallelism.recompute_every", "parallelism.recompute_inputs"] {
+        if reader.is_set(key) {
+            let rule = format!("means nothing where parallelism.recompute = \"{}\"", name_of(RECOMPUTES, kind));
+            let remedy = "write parallelism.recompute = \"full\", or leave it out";
+            reader.report(Problem::of_key(key, rule, remedy));
+        }
+    }
+    short
 }
 
 /// Without `run.ranks` a degree that is left out is 2. With it, the degree that is left out is what the others leave;
@@ -64,10 +106,19 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     writer.count("dp", parallelism.dp);
     writer.count("tp", parallelism.tp);
     writer.count("pp", parallelism.pp);
+    writer.yes_no("sequence_parallel", parallelism.sequence_parallel == SequenceParallel::On);
     writer.bare("zero", name_of(ZERO_STAGES, parallelism.zero));
     writer.text("schedule", name_of(SCHEDULES, parallelism.schedule));
     writer.count("microbatch_size", parallelism.microbatch_size);
-    writer.text("recompute", name_of(RECOMPUTES, parallelism.recompute));
+    match parallelism.recompute {
+        Recompute::None => writer.text("recompute", name_of(RECOMPUTES, RecomputeKind::None)),
+        Recompute::Selective => writer.text("recompute", name_of(RECOMPUTES, RecomputeKind::Selective)),
+        Recompute::Full(Checkpoints { every, inputs }) => {
+            writer.text("recompute", name_of(RECOMPUTES, RecomputeKind::Full));
+            writer.count("recompute_every", every);
+            writer.text("recompute_inputs", name_of(CHECKPOINT_INPUTS, inputs));
+        }
+    }
     if let Some(layers) = &parallelism.stage_layers {
         let layers: Vec<String> = layers.iter().map(usize::to_string).collect();
         writer.bare("stage_layers", &format!("[{}]", layers.join(", ")));

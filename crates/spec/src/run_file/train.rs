@@ -14,8 +14,8 @@ const SCHEDULES: &Choices<LearningRateSchedule> = &[
 /// Reads the section; `context` is the default of the sequence length.
 pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
     let clip_norm = reader.number("train.clip_norm", 1.0);
-    let steps = short_count(reader, "train.steps", 300);
-    let learning_rate = reader.number("train.learning_rate", 2e-3);
+    let steps = short_count(reader, "train.steps", 240);
+    let learning_rate = reader.number("train.learning_rate", 3e-3);
     TrainSpec {
         steps,
         global_batch: reader.count("train.global_batch", 16),

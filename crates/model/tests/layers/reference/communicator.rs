@@ -1,4 +1,4 @@
-//! All-reduce and all-gather between threads, each with a reference device of its own.
+//! All-reduce, reduce-scatter and all-gather between threads, each with a reference device of its own.
 
 use std::sync::{Barrier, Mutex};
 
@@ -54,8 +54,16 @@ impl Communicator for ReferenceCommunicator<'_> {
         Ok(())
     }
 
-    fn reduce_scatter(&self, _stream: Stream, _x: Tensor) -> Result<(), DeviceError> {
-        unreachable!("no layer scatters while residuals are replicated")
+    /// What is unspecified is not a number afterwards.
+    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.all_reduce(stream, x, Reduction::Sum)?;
+        let slice = x.len() / self.size;
+        let kept = self.position * slice..(self.position + 1) * slice;
+        let values = self.device.values(x).into_iter().enumerate();
+        let values: Vec<f64> =
+            values.map(|(index, value)| if kept.contains(&index) { value } else { f64::NAN }).collect();
+        self.device.assign(x, &values);
+        Ok(())
     }
 
     fn all_gather(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {

@@ -1,0 +1,97 @@
+//! A file that is not whole yet: under another name, with all the room that it will need, and with one writer.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::FileError;
+
+/// The file `.NAME.partial` beside the file that it will become. Dropped, it is removed; a process that is killed leaves it to the
+/// next writer of that name.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    /// Takes the content; `len_bytes` long from the beginning.
+    pub(crate) file: File,
+    path: PathBuf,
+    /// `None` once the file has its name.
+    temporary: Option<PathBuf>,
+}
+
+impl Partial {
+    /// A file of `len_bytes` that will be called `path`. The room is taken now, where the file system can, so that a disk that is
+    /// too full is found out now and not when there is something to lose.
+    ///
+    /// # Errors
+    /// A folder that cannot be written, a disk without room, another process that writes the same file.
+    pub(crate) fn create(path: &Path, len_bytes: u64) -> Result<Partial, FileError> {
+        let failed = |reason| FileError::Write { path: path.to_path_buf(), reason };
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let temporary = path.with_file_name(format!(".{name}.partial"));
+        // What another process is writing is not cut off: the lock comes first.
+        let file = OpenOptions::new().create(true).write(true).truncate(false).open(&temporary).map_err(failed)?;
+        match file.try_lock() {
+            // It had its name already when the lock was free.
+            Ok(()) if !temporary.exists() => return Err(FileError::Busy { path: path.to_path_buf() }),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(FileError::Busy { path: path.to_path_buf() }),
+            // A file system without locks has one writer at a time if its user has.
+            Err(TryLockError::Error(reason)) if reason.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(reason)) => return Err(failed(reason)),
+        }
+        let partial = Partial { file, path: path.to_path_buf(), temporary: Some(temporary) };
+        partial.file.set_len(0).and_then(|()| reserve(&partial.file, len_bytes)).map_err(|reason| {
+            use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+            match matches!(reason.kind(), FileTooLarge | QuotaExceeded | StorageFull) {
+                true => FileError::NoRoom { path: path.to_path_buf(), len_bytes, reason },
+                false => failed(reason),
+            }
+        })?;
+        Ok(partial)
+    }
+
+    /// Brings everything to the disk and gives the file its name; what had the name before is gone then, and not earlier.
+    pub(crate) fn keep(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        if let Some(temporary) = &self.temporary {
+            fs::rename(temporary, &self.path)?;
+        }
+        self.temporary = None;
+        sync_folder(&self.path)
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // If it cannot be removed, the next writer takes it over.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// Makes the file `len_bytes` long and takes the blocks for it.
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::{Errno, retry_on_intr};
+    match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len_bytes)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(len_bytes),
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the file `len_bytes` long.
+#[cfg(not(target_os = "linux"))]
+fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
+    file.set_len(len_bytes)
+}
+
+/// Makes the new name last, where folders can be synchronised.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}

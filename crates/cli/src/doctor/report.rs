@@ -1,0 +1,181 @@
+//! The machine in words, and as JSON.
+
+use std::path::PathBuf;
+
+use cpu::instruction_set::InstructionSet;
+use serde::Serialize;
+
+use super::accelerators::{Gpus, Libraries};
+use super::cores::Cores;
+use super::machine::{Machine, Measured, Memory, name};
+use crate::figures::bytes;
+
+/// What the machine has, what pleach uses of it, and what it does not.
+pub fn text(machine: &Machine, measured: &Measured) -> String {
+    format!(
+        "pleach {} on {} {}\n\nwhat is here\n{}\nwhat pleach uses of it\n{}\nwhat is missing\n{}",
+        env!("CARGO_PKG_VERSION"),
+        machine.system,
+        machine.architecture,
+        rows(&here(machine, measured)),
+        rows(&used(machine)),
+        rows(&missing(machine)),
+    )
+}
+
+type Row = (&'static str, String);
+
+fn rows(rows: &[Row]) -> String {
+    rows.iter().map(|(subject, what)| format!("  {subject:<10} {what}\n")).collect()
+}
+
+fn here(machine: &Machine, measured: &Measured) -> Vec<Row> {
+    let Measured { peak_flops, copy_bytes_per_second } = *measured;
+    let speed = format!(
+        "{:.0} GFLOP/s in fused multiply-adds, {:.1} GB/s read and written in copies; on {} at once",
+        peak_flops / 1e9,
+        copy_bytes_per_second / 1e9,
+        counted(machine.cores.usable, "core")
+    );
+    let launchers: Vec<String> = machine.launchers.iter().map(ToString::to_string).collect();
+    vec![
+        ("cores", cores(&machine.cores)),
+        ("speed", speed),
+        ("vectors", vectors(machine)),
+        ("memory", memory(&machine.memory)),
+        ("GPUs", gpus(&machine.gpus)),
+        ("NCCL", place("libnccl", machine.libraries.nccl.as_ref())),
+        ("MPI", mpi(&machine.libraries)),
+        ("launcher", if launchers.is_empty() { "none".into() } else { launchers.join("; ") }),
+    ]
+}
+
+fn counted(count: usize, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
+fn cores(cores: &Cores) -> String {
+    let mut text = cores.usable.to_string();
+    let (allowed, built_in) = (cores.allowed.unwrap_or(cores.usable), cores.built_in.unwrap_or(cores.usable));
+    if cores.usable < allowed.min(built_in) {
+        text += &format!(" of {built_in}: the quota of the process's control group leaves no more");
+    } else if cores.usable < built_in {
+        text += &format!(" of {built_in}: the process's affinity allows no more");
+    }
+    match &cores.processor {
+        Some(processor) => format!("{text} ({processor})"),
+        None => text,
+    }
+}
+
+fn vectors(machine: &Machine) -> String {
+    let sets = machine.instruction_sets.iter().filter(|set| **set != InstructionSet::Scalar);
+    let names: Vec<&str> = sets.map(|set| name(*set)).collect();
+    if names.is_empty() { "none for which there are kernels".into() } else { names.join(", ") }
+}
+
+fn memory(memory: &Memory) -> String {
+    match (memory.machine_bytes, memory.control_group_bytes) {
+        (Some(all), Some(left)) => {
+            format!("{}, of which the process's control group leaves {}", bytes(all), bytes(left))
+        }
+        (Some(all), None) => bytes(all),
+        (None, _) => "unknown: the system does not say".into(),
+    }
+}
+
+fn gpus(gpus: &Gpus) -> String {
+    let library = match &gpus.libcuda {
+        Some(path) => format!("libcuda at {}", path.display()),
+        None => "no libcuda on the loader's path".into(),
+    };
+    if gpus.devices.is_empty() {
+        return format!("none: no /dev/nvidia*; {library}");
+    }
+    let mut models = gpus.models.clone();
+    models.dedup();
+    let models = if models.is_empty() { String::new() } else { format!(" ({})", models.join(", ")) };
+    let driver = gpus.driver.as_ref().map_or(String::new(), |version| format!(", driver {version}"));
+    format!("{}{models}{driver}; {library}", gpus.devices.len())
+}
+
+fn place(name: &str, path: Option<&PathBuf>) -> String {
+    path.map_or(format!("no {name} on the loader's path"), |path| path.display().to_string())
+}
+
+fn mpi(libraries: &Libraries) -> String {
+    let program = libraries.mpirun.as_ref().map_or("no mpirun".into(), |path| path.display().to_string());
+    format!("{program}; {}", place("libmpi", libraries.libmpi.as_ref()))
+}
+
+fn used(machine: &Machine) -> Vec<Row> {
+    let all = machine.cores.usable;
+    let cores = format!("{all}; every rank is a thread of one process, and more than {all} take turns");
+    let set = machine.instruction_sets.first().map_or("portable", |set| name(*set));
+    let kernels = format!("{set}; kernels of all sets give the same bits");
+    let memory = match machine.memory.usable_bytes() {
+        Some(all) => format!("at most {} for all ranks together; `pleach check` holds a run against it", bytes(all)),
+        None => "what run.rank_memory_bytes says, if it is given; nothing else is held against a limit".into(),
+    };
+    vec![("cores", cores), ("kernels", kernels), ("memory", memory)]
+}
+
+/// What is not there, or not used, and what it would be good for.
+fn missing(machine: &Machine) -> Vec<Row> {
+    let vectors = match machine.instruction_sets.first() {
+        Some(InstructionSet::Avx512) => None,
+        Some(InstructionSet::Avx2) => Some("AVX-512, whose kernels are twice as wide"),
+        Some(InstructionSet::Scalar) | None => Some("AVX2 or AVX-512, whose kernels are several times faster"),
+    };
+    let several = machine.launchers.iter().find(|launcher| launcher.processes.is_some_and(|processes| processes > 1));
+    let machines = match several {
+        Some(launcher) => format!(
+            "not supported yet: each process that {} starts would train the whole run by itself; start one",
+            launcher.name
+        ),
+        None => "not supported yet: a run is one process, which needs neither NCCL nor MPI nor a launcher".into(),
+    };
+    let gpus = match machine.gpus.devices.is_empty() {
+        true => "not supported yet".into(),
+        false => "not supported yet: ranks compute on cores, also where there are GPUs".into(),
+    };
+    let vectors = vectors.map(|vectors| ("vectors", vectors.to_string()));
+    vectors.into_iter().chain([("GPUs", gpus), ("processes", machines)]).collect()
+}
+
+#[derive(Serialize)]
+struct Record<'a> {
+    version: &'static str,
+    #[serde(flatten)]
+    machine: &'a Machine,
+    measured: &'a Measured,
+    uses: Uses,
+    not_supported: [&'static str; 2],
+}
+
+#[derive(Serialize)]
+struct Uses {
+    cores: usize,
+    kernels: &'static str,
+    memory_bytes: Option<u64>,
+}
+
+/// The same as one object on one line.
+///
+/// # Errors
+/// Numbers that JSON does not have.
+pub fn json(machine: &Machine, measured: &Measured) -> serde_json::Result<String> {
+    let uses = Uses {
+        cores: machine.cores.usable,
+        kernels: machine.instruction_sets.first().map_or("portable", |set| name(*set)),
+        memory_bytes: machine.memory.usable_bytes(),
+    };
+    let record = Record {
+        version: env!("CARGO_PKG_VERSION"),
+        machine,
+        measured,
+        uses,
+        not_supported: ["GPUs", "several processes"],
+    };
+    Ok(serde_json::to_string(&record)? + "\n")
+}

@@ -1,0 +1,218 @@
+use std::path::{Path, PathBuf};
+
+use cpu::instruction_set::InstructionSet;
+
+use super::accelerators::{Gpus, Libraries};
+use super::cores::Cores;
+use super::launcher::{Launcher, launchers};
+use super::machine::{Machine, Measured, Memory};
+use super::report;
+
+/// System folders of a machine that is not this one.
+struct Root(PathBuf);
+
+impl Root {
+    fn with(name: &str, files: &[(&str, &str)]) -> Root {
+        let root = Root(std::env::temp_dir().join(format!("pleach-doctor-{name}-{}", std::process::id())));
+        std::fs::create_dir_all(&root.0).expect("a folder");
+        for (path, text) in files {
+            let path = root.0.join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        }
+        root
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn environment<'a>(variables: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+    |name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| value.to_string())
+}
+
+const MEASURED: Measured = Measured { peak_flops: 2.08e11, copy_bytes_per_second: 1.82e10 };
+
+/// A laptop with nothing but cores.
+fn laptop() -> Machine {
+    Machine {
+        system: "linux",
+        architecture: "x86_64",
+        cores: Cores { usable: 8, allowed: Some(8), built_in: Some(8), processor: Some("Laptop CPU".into()) },
+        instruction_sets: vec![InstructionSet::Avx2, InstructionSet::Scalar],
+        memory: Memory { machine_bytes: Some(16_000_000_000), control_group_bytes: None },
+        gpus: Gpus::default(),
+        libraries: Libraries::default(),
+        launchers: vec![],
+    }
+}
+
+/// A machine of a cluster, within a job.
+fn node() -> Machine {
+    let path = |path: &str| Some(PathBuf::from(path));
+    Machine {
+        cores: Cores { usable: 2, allowed: Some(4), built_in: Some(64), processor: None },
+        instruction_sets: vec![InstructionSet::Avx512, InstructionSet::Avx2, InstructionSet::Scalar],
+        memory: Memory { machine_bytes: Some(512_000_000_000), control_group_bytes: Some(8_000_000_000) },
+        gpus: Gpus {
+            devices: vec!["/dev/nvidia0".into(), "/dev/nvidia1".into()],
+            models: vec!["NVIDIA H200".into(), "NVIDIA H200".into()],
+            driver: Some("550.54.15".into()),
+            libcuda: path("/usr/lib64/libcuda.so"),
+        },
+        libraries: Libraries { nccl: path("/opt/nccl/libnccl.so.2"), libmpi: None, mpirun: path("/usr/bin/mpirun") },
+        launchers: vec![Launcher { name: "Slurm", process: Some(3), processes: Some(8) }],
+        ..laptop()
+    }
+}
+
+#[test]
+fn a_laptop_is_told_what_it_needs_to_know() {
+    assert_eq!(
+        report::text(&laptop(), &MEASURED),
+        format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
+            + "what is here\n  \
+               cores      8 (Laptop CPU)\n  \
+               speed      208 GFLOP/s in fused multiply-adds, 18.2 GB/s read and written in copies; on 8 cores at once\n  \
+               vectors    AVX2\n  \
+               memory     16.0 GB\n  \
+               GPUs       none: no /dev/nvidia*; no libcuda on the loader's path\n  \
+               NCCL       no libnccl on the loader's path\n  \
+               MPI        no mpirun; no libmpi on the loader's path\n  \
+               launcher   none\n\
+               \n\
+               what pleach uses of it\n  \
+               cores      8; every rank is a thread of one process, and more than 8 take turns\n  \
+               kernels    AVX2; kernels of all sets give the same bits\n  \
+               memory     at most 16.0 GB for all ranks together; `pleach check` holds a run against it\n\
+               \n\
+               what is missing\n  \
+               vectors    AVX-512, whose kernels are twice as wide\n  \
+               GPUs       not supported yet\n  \
+               processes  not supported yet: a run is one process, which needs neither NCCL nor MPI nor a launcher\n"
+    );
+}
+
+#[test]
+fn a_node_of_a_cluster_is_told_what_is_not_used() {
+    assert_eq!(
+        report::text(&node(), &MEASURED),
+        format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
+            + "what is here\n  \
+               cores      2 of 64: the quota of the process's control group leaves no more\n  \
+               speed      208 GFLOP/s in fused multiply-adds, 18.2 GB/s read and written in copies; on 2 cores at once\n  \
+               vectors    AVX-512, AVX2\n  \
+               memory     512 GB, of which the process's control group leaves 8.00 GB\n  \
+               GPUs       2 (NVIDIA H200), driver 550.54.15; libcuda at /usr/lib64/libcuda.so\n  \
+               NCCL       /opt/nccl/libnccl.so.2\n  \
+               MPI        /usr/bin/mpirun; no libmpi on the loader's path\n  \
+               launcher   Slurm: process 3 of 8\n\
+               \n\
+               what pleach uses of it\n  \
+               cores      2; every rank is a thread of one process, and more than 2 take turns\n  \
+               kernels    AVX-512; kernels of all sets give the same bits\n  \
+               memory     at most 8.00 GB for all ranks together; `pleach check` holds a run against it\n\
+               \n\
+               what is missing\n  \
+               GPUs       not supported yet: ranks compute on cores, also where there are GPUs\n  \
+               processes  not supported yet: each process that Slurm starts would train the whole run by itself; start one\n"
+    );
+}
+
+#[test]
+fn a_machine_without_vectors_and_a_silent_system_are_told_so() {
+    let cores = Cores { usable: 1, allowed: Some(1), built_in: Some(4), processor: None };
+    let memory = Memory::default();
+    let machine = Machine { instruction_sets: vec![InstructionSet::Scalar], cores, memory, ..laptop() };
+    let text = report::text(&machine, &MEASURED);
+    for line in [
+        "  cores      1 of 4: the process's affinity allows no more\n",
+        "; on 1 core at once\n",
+        "  vectors    none for which there are kernels\n",
+        "  kernels    portable; kernels of all sets give the same bits\n",
+        "  vectors    AVX2 or AVX-512, whose kernels are several times faster\n",
+        "  memory     unknown: the system does not say\n",
+    ] {
+        assert!(text.contains(line), "{line:?} in {text}");
+    }
+}
+
+#[test]
+fn programs_read_the_same() {
+    let json: serde_json::Value =
+        serde_json::from_str(&report::json(&node(), &MEASURED).expect("JSON")).expect("an object");
+    assert_eq!(json["cores"]["usable"], 2);
+    assert_eq!(json["instruction_sets"], serde_json::json!(["AVX-512", "AVX2", "portable"]));
+    assert_eq!(json["measured"]["peak_flops"], 2.08e11);
+    assert_eq!(json["memory"]["control_group_bytes"], 8_000_000_000u64);
+    assert_eq!(json["gpus"]["devices"][1], "/dev/nvidia1");
+    assert_eq!(json["libraries"]["mpirun"], "/usr/bin/mpirun");
+    assert_eq!(json["launchers"][0]["process"], 3);
+    assert_eq!(json["uses"]["kernels"], "AVX-512");
+    assert_eq!(json["uses"]["memory_bytes"], 8_000_000_000u64);
+    assert_eq!(json["not_supported"], serde_json::json!(["GPUs", "several processes"]));
+}
+
+#[test]
+fn what_is_there_is_found_by_its_files() {
+    let root = Root::with(
+        "node",
+        &[
+            ("dev/nvidia0", ""),
+            ("dev/nvidia1", ""),
+            ("dev/nvidiactl", ""),
+            ("dev/nvidia-uvm", ""),
+            ("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\n"),
+            ("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t NVIDIA H200\nIRQ: 1\n"),
+            ("etc/ld.so.conf", "# comment\ninclude /etc/ld.so.conf.d/*.conf\n"),
+            ("etc/ld.so.conf.d/cuda.conf", "/opt/cuda/lib\n"),
+            ("etc/ld.so.conf.d/other.txt", "/opt/other\n"),
+            ("opt/cuda/lib/libcuda.so.1", ""),
+            ("opt/other/libmpi.so", ""),
+            ("srv/nccl/libnccl.so.2", ""),
+            ("usr/lib/libncclx.so", ""),
+            ("usr/bin/mpiexec", ""),
+            ("proc/meminfo", "MemTotal: 1000 kB\n"),
+            ("proc/cpuinfo", "processor\t: 0\nmodel name\t: A CPU\n\nprocessor\t: 1\nmodel name\t: A CPU\n"),
+        ],
+    );
+    let variables = [("LD_LIBRARY_PATH", ":/srv/nccl"), ("PATH", "/bin:/usr/bin"), ("SLURM_JOB_ID", "7")];
+    let machine = Machine::below(&root.0, &environment(&variables));
+    let path = |path: &str| Some(PathBuf::from(path));
+    assert_eq!(machine.gpus.devices, ["/dev/nvidia0", "/dev/nvidia1"]);
+    assert_eq!(machine.gpus.models, ["NVIDIA H200"]);
+    assert_eq!(machine.gpus.driver.as_deref(), Some("550.54.15"));
+    assert_eq!(machine.gpus.libcuda, path("/opt/cuda/lib/libcuda.so.1"));
+    assert_eq!(machine.libraries.nccl, path("/srv/nccl/libnccl.so.2"));
+    assert_eq!(machine.libraries.libmpi, None, "a file that the loader's configuration does not include");
+    assert_eq!(machine.libraries.mpirun, path("/usr/bin/mpiexec"));
+    assert_eq!(machine.memory.machine_bytes, Some(1_024_000));
+    assert_eq!((machine.cores.built_in, machine.cores.processor.as_deref()), (Some(2), Some("A CPU")));
+}
+
+#[test]
+fn an_empty_root_has_nothing() {
+    let root = Root::with("empty", &[]);
+    let machine = Machine::below(&root.0, &environment(&[]));
+    assert!(machine.gpus.devices.is_empty() && machine.gpus.libcuda.is_none());
+    assert_eq!((machine.memory.usable_bytes(), machine.cores.built_in), (None, None));
+    let nowhere = Machine::below(Path::new("/no/such/root"), &environment(&[]));
+    assert!(nowhere.libraries.nccl.is_none());
+}
+
+#[test]
+fn launchers_are_known_by_their_variables() {
+    let told = |variables: &[(&str, &str)]| -> Vec<String> {
+        launchers(&environment(variables)).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(told(&[("RANK", "1"), ("WORLD_SIZE", "2")]), Vec::<String>::new());
+    let torchrun = [("TORCHELASTIC_RUN_ID", "none"), ("RANK", "1"), ("WORLD_SIZE", "4")];
+    assert_eq!(told(&torchrun), ["torchrun: process 1 of 4"]);
+    assert_eq!(told(&[("SLURM_JOB_ID", "12"), ("SLURM_NTASKS", "8")]), ["Slurm: 8 processes"]);
+    assert_eq!(told(&[("SLURM_JOB_ID", "12")]), ["Slurm"]);
+    let both = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")];
+    assert_eq!(told(&both), ["Open MPI: process 0 of 2", "MPICH: process 0 of 2"]);
+}

@@ -1,0 +1,57 @@
+//! Options that do not exist because they are keys of the run file: `--lr`, `--tp`, and all that Megatron-LM calls by other names.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
+
+use crate::arguments::Arguments;
+
+/// What to write instead of the option that `error` is about, which was given to the command `name`; `None` where it means no key,
+/// or the command takes none.
+pub fn key_meant(error: &clap::Error, name: &str) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument || !takes_keys(&Arguments::command(), name) {
+        return None;
+    }
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    let key = spec::key_of_option(option)?;
+    Some(format!("{option} is {key} here, a key of the run file; write --set {key}=VALUE\n"))
+}
+
+fn takes_keys(all: &Command, name: &str) -> bool {
+    all.find_subcommand(name)
+        .is_some_and(|command| command.get_arguments().any(|argument| argument.get_long() == Some("set")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn told(arguments: &[&str]) -> Option<String> {
+        let error = Arguments::try_parse_from(std::iter::once("pleach").chain(arguments.iter().copied()));
+        key_meant(&error.expect_err("an unknown option"), arguments[0])
+    }
+
+    #[test]
+    fn keys_are_told_to_those_who_write_options() {
+        let expected = |text: &str| Some(text.to_string());
+        assert_eq!(
+            told(&["train", "--lr", "1e-3"]),
+            expected(
+                "--lr is train.learning_rate here, a key of the run file; write --set train.learning_rate=VALUE\n"
+            )
+        );
+        assert_eq!(
+            told(&["check", "--tensor-model-parallel-size=2"]),
+            expected(
+                "--tensor-model-parallel-size is parallelism.tp here, a key of the run file; write --set parallelism.tp=VALUE\n"
+            )
+        );
+        assert_eq!(
+            told(&["explain", "--steps", "5"]),
+            expected("--steps is train.steps here, a key of the run file; write --set train.steps=VALUE\n")
+        );
+        assert_eq!(told(&["train", "--batch"]), None);
+        assert_eq!(told(&["doctor", "--steps"]), None);
+        assert_eq!(told(&["trian", "--steps"]), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! The input of a layer that is computed again, shared out over the tensor-parallel group until then. For residuals that are
+//! replicated; with sequence parallelism a layer's input is shared out anyway.
+
+use device::{DeviceError, Frame, Op, Tensor};
+
+use crate::context::Context;
+use crate::placement::Residual;
+
+/// Room for this rank's run of rows `[T/tp, D]`.
+pub fn place(frame: &Frame, context: &Context) -> Tensor {
+    context.activation(frame, context.run_of_rows().len(), context.model.hidden)
+}
+
+/// `checkpoint[T/tp, D]` assigned: this rank's run of the rows of `input[T, D]`.
+///
+/// # Errors
+/// The device's.
+pub fn keep(context: &Context, input: Residual, checkpoint: Tensor) -> Result<(), DeviceError> {
+    context.submit(Op::Copy { from: input.tensor().rows_of(context.run_of_rows()), to: checkpoint })
+}
+
+/// `input[T, D]` assigned: the rows that all ranks kept, the same bits as [`keep`] was given.
+///
+/// # Errors
+/// The device's and the communicator's.
+pub fn restore(context: &Context, checkpoint: Tensor, input: Residual) -> Result<(), DeviceError> {
+    context.submit(Op::Copy { from: checkpoint, to: input.tensor().rows_of(context.run_of_rows()) })?;
+    context.tp.all_gather(context.stream, input.tensor())
+}
