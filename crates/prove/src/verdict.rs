@@ -25,19 +25,17 @@ impl Bounds {
     /// Where only the order of sums over sequences differs, a narrow run's first gradient is as near as a single one's: activations are
     /// the same bits, and gradients of parameters are summed in single precision.
     pub fn of(class: EqualityClass, stored: Format) -> Bounds {
-        let u = stored.unit_roundoff();
+        // As many unit roundoffs as in single precision.
+        let gradient = Bounds::PROMISE.gradient * stored.unit_roundoff() / Format::Fp32.unit_roundoff();
+        // From the first update on, rounded weights differ under every class.
+        let narrow = Bounds { gradient, loss: stored.unit_roundoff(), weight: 1.8 * gradient.sqrt() };
         match (stored, class) {
             (Format::Fp32, _) => Bounds::PROMISE,
-            (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) => {
-                Bounds { gradient: Bounds::PROMISE.gradient * u / Format::Fp32.unit_roundoff(), ..Bounds::along(u) }
+            (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) => narrow,
+            (Format::Bf16 | Format::Fp16, EqualityClass::SameOrder | EqualityClass::OtherOrder) => {
+                Bounds { gradient: Bounds::PROMISE.gradient, ..narrow }
             }
-            (Format::Bf16 | Format::Fp16, EqualityClass::SameOrder | EqualityClass::OtherOrder) => Bounds::along(u),
         }
-    }
-
-    /// Bounds of what follows the first update: rounded weights differ from there on.
-    fn along(u: f64) -> Bounds {
-        Bounds { loss: u, weight: 6.0 * u.sqrt(), ..Bounds::PROMISE }
     }
 }
 
