@@ -8,7 +8,8 @@ pub struct StepSums {
     /// Factor of all gradients: `nominal_tokens / valid tokens / loss_scale`, times `clip_norm / norm` where the norm exceeds it.
     /// 0 without valid tokens or if anything was not finite.
     pub coefficient: f32,
-    /// Global norm of the gradient of the mean loss, before clipping; NaN if a gradient was not finite.
+    /// Global norm of the gradient of the mean loss, before clipping; NaN if a gradient was not finite, or so large that 4,096 of
+    /// them in a row have a norm above 1e15.
     pub norm: f32,
     /// Mean loss over the valid tokens, 0 without; NaN if a loss was not finite.
     pub mean_loss: f32,
@@ -81,6 +82,13 @@ mod tests {
         assert_eq!(clipped.coefficient, 0.5);
         let below = clip_coefficient(&sums(9.0, 0), &sums(30.0, 10), factors(20.0, Some(6.0)));
         assert_eq!(below.coefficient, 2.0);
+    }
+
+    #[test]
+    fn exploded_gradients_are_clipped() {
+        let exploded = clip_coefficient(&sums(1e24, 0), &sums(30.0, 10), factors(20.0, Some(1.0)));
+        assert_eq!((exploded.norm, exploded.all_finite), (2e12, true));
+        assert_eq!(exploded.coefficient, 1e-12);
     }
 
     #[test]

@@ -1,38 +1,49 @@
 //! Sums that associate: f64 values are rounded once to fixed point and added as integers.
 //!
-//! A sum is [`SUM_WORDS`] words of 64 bits: four limbs of 32 bits, lowest first, of a two's complement integer in units
-//! of 2^-80; then how many values were not finite or too large; then a count that the caller keeps. Words are added
-//! one by one, across blocks and across ranks, without carries: each value adds less than 2^32 to a limb, so
-//! 2^31 values fit. Any order and any grouping gives the same words.
+//! A sum is [`SUM_WORDS`] words of 64 bits: six limbs of 32 bits, lowest first, of a whole number in units of 2^-80; then how
+//! many values were not finite or too large; then a count that the caller keeps. Words are added one by one, across blocks
+//! and across ranks, without carries, and those of a negative value are negative: each value adds less than 2^32 to a limb,
+//! so 2^31 values fit. Any order and any grouping gives the same words.
 
 use device::SUM_WORDS;
 
 /// Limbs of the integer.
-const LIMBS: usize = 4;
+const LIMBS: usize = 6;
+/// Bits of a limb.
+const LIMB_BITS: i32 = 32;
 /// Bits of the fraction: the unit is 2^-80, about 8e-25.
 const FRACTION_BITS: i32 = 80;
-/// Values from 2^46 on are too large: 16 of their size would no longer fit into the limbs.
-const LIMIT: f64 = (1u64 << 46) as f64;
+/// Values from 2^100 on are too large: the limbs of a value are at most three neighbours, and these would be the last.
+/// The square of a norm of 1e15 is below, which is far from what any clipping saves.
+const LIMIT_BITS: i32 = 100;
+/// Bits of a significand.
+const SIGNIFICAND_BITS: i32 = f64::MANTISSA_DIGITS as i32;
 /// The word that counts values that were not finite or too large.
 pub const NOT_FINITE_WORD: usize = LIMBS;
 /// The word for a count of the caller's.
 pub const COUNT_WORD: usize = device::COUNT_WORD;
 
+const _: () = assert!((LIMIT_BITS + FRACTION_BITS - SIGNIFICAND_BITS) / LIMB_BITS + 2 < LIMBS as i32);
+
 /// Adds `value`, rounded to the nearest multiple of 2^-80, to the limbs of `words`.
 pub fn add(words: &mut [i64], value: f64) {
     assert_eq!(words.len(), SUM_WORDS, "words of a sum");
-    if value.is_nan() || value.abs() >= LIMIT {
+    if value.is_nan() || value.abs() >= power_of_two(LIMIT_BITS) {
         words[NOT_FINITE_WORD] += 1;
         return;
     }
-    // Scaling by a power of two is exact, and so is the conversion of a whole number.
-    let mut rest = (value * power_of_two(FRACTION_BITS)).round_ties_even() as i128;
-    for word in &mut words[..LIMBS - 1] {
+    // Scaling by a power of two is exact, and so is the conversion of a whole number of no more bits than a significand.
+    let units = (value * power_of_two(FRACTION_BITS)).round_ties_even();
+    let exponent = (units.to_bits() >> (SIGNIFICAND_BITS - 1) & 0x7ff) as i32 - 1023;
+    let shift = (exponent + 1 - SIGNIFICAND_BITS).max(0);
+    let mut rest = i128::from((units * power_of_two(-shift)) as i64) << (shift % LIMB_BITS);
+    let first = (shift / LIMB_BITS) as usize;
+    for word in &mut words[first..first + 2] {
         *word += (rest & 0xFFFF_FFFF) as i64;
-        rest >>= 32;
+        rest >>= LIMB_BITS;
     }
-    // The highest limb carries the sign.
-    words[LIMBS - 1] += rest as i64;
+    // The third carries the sign.
+    words[first + 2] += rest as i64;
 }
 
 /// The sum as f64, within one unit in the last place; NaN if a value was not finite.
@@ -41,28 +52,22 @@ pub fn to_f64(words: &[i64]) -> f64 {
     if words[NOT_FINITE_WORD] != 0 {
         return f64::NAN;
     }
-    // The magnitude is converted, because both parts of a negative number would cancel.
-    let (high, low) = normalized(words, 1);
-    if high >= 0 {
-        return magnitude(high, low);
-    }
-    let (high, low) = normalized(words, -1);
-    -magnitude(high, low)
+    // The magnitude is converted, because the parts of a negative number would cancel.
+    magnitude(words, 1).or_else(|| Some(-magnitude(words, -1)?)).unwrap_or_default()
 }
 
-/// The integer of the limbs times `sign` as `high * 2^96 + low`, with `low` in `0..2^96`.
-fn normalized(words: &[i64], sign: i128) -> (i128, i128) {
-    let (mut low, mut carry) = (0, 0);
-    for (limb, &word) in words[..LIMBS - 1].iter().enumerate() {
+/// `sign` times the sum, unless that is negative.
+fn magnitude(words: &[i64], sign: i128) -> Option<f64> {
+    let (mut limbs, mut carry) = ([0u32; LIMBS - 1], 0);
+    for (limb, &word) in limbs.iter_mut().zip(words) {
         let total = i128::from(word) * sign + carry;
-        low |= (total & 0xFFFF_FFFF) << (32 * limb);
-        carry = total >> 32;
+        *limb = total as u32;
+        carry = total >> LIMB_BITS;
     }
-    (i128::from(words[LIMBS - 1]) * sign + carry, low)
-}
-
-fn magnitude(high: i128, low: i128) -> f64 {
-    high as f64 * power_of_two(96 - FRACTION_BITS) + low as f64 * power_of_two(-FRACTION_BITS)
+    let high = i128::from(words[LIMBS - 1]) * sign + carry;
+    // Of the roundings only that of the limb in which the significand ends counts: those below change nothing but ties.
+    let joined = |sum: f64, limb: &u32| sum * power_of_two(LIMB_BITS) + f64::from(*limb);
+    (high >= 0).then(|| limbs.iter().rev().fold(high as f64, joined) * power_of_two(-FRACTION_BITS))
 }
 
 fn power_of_two(exponent: i32) -> f64 {
@@ -83,7 +88,22 @@ mod tests {
 
     #[test]
     fn values_come_back() {
-        for value in [0.0, 1.0, -1.0, 0.1, -0.1, 1e13, -3.5e12, 2f64.powi(-80), 2f64.powi(45) + 0.5, 1e-20] {
+        for value in [
+            0.0,
+            1.0,
+            -1.0,
+            0.1,
+            -0.1,
+            1e13,
+            -3.5e12,
+            2f64.powi(-80),
+            2f64.powi(45) + 0.5,
+            1e-20,
+            7e14,
+            -3e22,
+            1.1e30,
+            -2f64.powi(99),
+        ] {
             let error = (to_f64(&sum(&[value])) - value).abs();
             assert!(error <= 2f64.powi(-81) + value.abs() * f64::EPSILON, "{value}: {error:e}");
         }
@@ -104,8 +124,15 @@ mod tests {
     }
 
     #[test]
+    fn large_and_small_values_do_not_disturb_each_other() {
+        let large = 2f64.powi(99) * 1.9;
+        assert_eq!(to_f64(&sum(&[large, 0.3, -large, -2.5, 1e20, -1e20])), -2.2);
+        assert_eq!(to_f64(&sum(&[-large, -large, large])), -large);
+    }
+
+    #[test]
     fn what_is_not_finite_is_counted() {
-        let words = sum(&[1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e14, 2.0]);
+        let words = sum(&[1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 2f64.powi(100), 2.0]);
         assert_eq!(words[NOT_FINITE_WORD], 4);
         assert!(to_f64(&words).is_nan());
     }

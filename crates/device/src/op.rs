@@ -242,7 +242,7 @@ pub struct AdamWUpdate {
 }
 
 /// I64 words of a fixed-point sum: limbs of 32 bits that ranks add without carries, and a count of values that were not finite.
-pub const SUM_WORDS: usize = 6;
+pub const SUM_WORDS: usize = 8;
 
 /// The word of a sum that counts what the summing operation says: valid labels, votes.
 pub const COUNT_WORD: usize = SUM_WORDS - 1;

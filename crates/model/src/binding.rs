@@ -92,9 +92,11 @@ impl<'a> Binder<'a> {
     /// Several declared parameters as one tensor: matrices row under row, vectors one after the other.
     fn fused(&mut self, names: &[String]) -> Result<Tensor, BindError> {
         let mut fused = self.required(&names[0])?;
+        // The declaration says it: a rank's part of a matrix may have one row, too.
+        let is_vector = self.layout.segment(&names[0]).is_some_and(|segment| segment.param.shape.len() == 1);
         for pair in names.windows(2) {
             let next = self.required(&pair[1])?;
-            let (end_bytes, is_vector) = (fused.bytes().end, fused.rows == 1 && next.rows == 1);
+            let end_bytes = fused.bytes().end;
             if next.offset_bytes != end_bytes || !(is_vector || next.cols == fused.cols) {
                 let element = |bytes: usize| (bytes - self.flat.offset_bytes) / self.flat.dtype.size_bytes();
                 return Err(BindError::Apart {

@@ -73,6 +73,11 @@ impl Activation {
     }
 }
 
+/// Keys of a sequence and heads that dropout of attention probabilities tells apart: both are parts of one counter.
+pub const MAX_DROPOUT_KEYS: usize = 1 << 18;
+/// See [`MAX_DROPOUT_KEYS`].
+pub const MAX_DROPOUT_HEADS: usize = 1 << 16;
+
 /// Everything that defines the function that is learned, and its initial weights' distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {

@@ -179,6 +179,16 @@ fn the_model_fits_together() {
         ),
         (&["model.norm_epsilon=0"], "model.norm_epsilon = 0.0 does not keep a norm from dividing by 0; 1e-5 would"),
         (
+            &["model.context=262145", "model.attention_dropout=0.1"],
+            "train.sequence_length = 262145 is more than model.attention_dropout tells apart; at most 262144 would do, or \
+             model.attention_dropout = 0",
+        ),
+        (
+            &["model.num_heads=65537", "model.head_dim=1", "model.attention_dropout=0.1", "parallelism.tp=1"],
+            "model.num_heads = 65537 is more than model.attention_dropout tells apart; at most 65536 would do, or \
+             model.attention_dropout = 0",
+        ),
+        (
             &["model.init_std=0"],
             "model.init_std = 0.0 is no standard deviation that makes weights differ; 0.02 would do",
         ),

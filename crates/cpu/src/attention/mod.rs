@@ -36,6 +36,8 @@ pub use widened::Operand;
 
 use device::Element;
 
+use spec::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
+
 use crate::view::MatRef;
 
 /// Queries per block: two blocks of lanes. Part of the numerics.
@@ -83,9 +85,9 @@ impl Attention<'_> {
         assert!(sequence_length < 1 << 24, "positions of {sequence_length} tokens are not exact in f32");
         assert!(self.visible.len() == self.tokens(), "{} intervals for {} tokens", self.visible.len(), self.tokens());
         if let Some(dropout) = &self.dropout {
-            assert!(sequence_length <= 1 << 18, "dropout tells at most 262144 keys apart, not {sequence_length}");
             let heads = dropout.first_channel as usize + heads;
-            assert!(heads <= 1 << 16, "dropout tells at most 65536 heads apart, not {heads}");
+            assert!(sequence_length <= MAX_DROPOUT_KEYS, "dropout does not tell {sequence_length} keys apart");
+            assert!(heads <= MAX_DROPOUT_HEADS, "dropout does not tell {heads} heads apart");
         }
     }
 

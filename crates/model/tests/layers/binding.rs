@@ -87,6 +87,16 @@ fn every_parameter_is_bound_once() {
     }
 }
 
+#[test]
+fn matrices_of_one_row_lie_row_under_row() {
+    let narrow = ModelSpec { num_heads: 2, num_kv_heads: 2, head_dim: 1, ffn_hidden: 2, ..cases::llama() };
+    let (layout, flat) = layout(&narrow, Unit::Layer(0), 2);
+    let bound = LayerParams::bind(0, &layout, flat).unwrap();
+    let shape = |linear: ColumnParallel| (linear.weight.rows, linear.weight.cols);
+    assert_eq!(shape(bound.attention.qkv), (3, narrow.hidden));
+    assert_eq!(shape(bound.feed_forward.up), (2, narrow.hidden));
+}
+
 /// Binds layer 0 of a model whose declared parameters were changed by `mutate`.
 fn bind_mutated(model: &ModelSpec, mutate: impl FnOnce(&mut Vec<ParamSpec>)) -> BindError {
     let mut params = spec::params(model, Unit::Layer(0));

@@ -73,8 +73,8 @@ fn add_in_single_precision(_: mesh::Coord, rank: RankEngine) -> RankEngine {
 /// A positive number in units of 2^-80, in limbs of 32 bits.
 fn fixed_point(value: f32) -> [i64; SUM_WORDS] {
     let units = (f64::from(value) * 2f64.powi(80)) as u128;
-    let limb = |index: u32| ((units >> (32 * index)) & 0xffff_ffff) as i64;
-    [limb(0), limb(1), limb(2), limb(3), 0, 0]
+    let limb = |index: usize| (units.checked_shr(32 * index as u32).unwrap_or(0) & 0xffff_ffff) as i64;
+    std::array::from_fn(|index| if index < COUNT_WORD { limb(index) } else { 0 })
 }
 
 #[test]

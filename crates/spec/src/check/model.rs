@@ -1,7 +1,7 @@
 //! Rules of `[model]`, and of the text that it reads.
 
 use super::{Rules, nearest_of};
-use crate::model::{MAX_HEAD_DIM, ModelSpec, Position};
+use crate::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Position};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
 
@@ -22,6 +22,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         vocabulary(config, rules);
         head_width(model, rules);
         widths(model, rules);
+        dropout_coordinates(config, rules);
     }
     rotary(model, rules);
     numbers(model, rules);
@@ -88,6 +89,23 @@ fn widths(model: &ModelSpec, rules: &mut Rules) {
         let rule =
             format!("times model.num_heads = {} is {attention_width} columns, more than {MAX_WIDTH}", model.num_heads);
         rules.report(Problem::of_value("model.head_dim", model.head_dim, rule, ""));
+    }
+}
+
+/// What dropout has no random numbers for.
+fn dropout_coordinates(config: &RunConfig, rules: &mut Rules) {
+    let model = &config.model;
+    if model.attention_dropout == 0.0 {
+        return;
+    }
+    let limits = [
+        ("train.sequence_length", config.train.sequence_length, MAX_DROPOUT_KEYS),
+        ("model.num_heads", model.num_heads, MAX_DROPOUT_HEADS),
+    ];
+    for (key, value, limit) in limits.into_iter().filter(|(_, value, limit)| value > limit) {
+        let rule = "is more than model.attention_dropout tells apart";
+        let remedy = format!("at most {limit} would do, or model.attention_dropout = 0");
+        rules.report(Problem::of_value(key, value, rule, remedy));
     }
 }
 

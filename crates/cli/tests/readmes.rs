@@ -1,0 +1,95 @@
+//! What the READMEs show is what the program prints, in every language, and what they link to is there.
+//!
+//! A line `…` in an output stands for any number of lines, and `…` at the end of a line for the rest of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const READMES: [&str; 2] = ["README.md", "README.zh-CN.md"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn readme(name: &str) -> String {
+    std::fs::read_to_string(repository().join(name)).expect("a README")
+}
+
+/// The commands of a README, each with the output that is shown for it.
+fn shown(text: &str) -> Vec<(String, Vec<String>)> {
+    let mut commands: Vec<(String, Vec<String>)> = vec![];
+    let mut is_console = false;
+    for line in text.lines() {
+        match (line, line.strip_prefix("$ ")) {
+            ("```console", _) => is_console = true,
+            ("```", _) => is_console = false,
+            (_, Some(command)) if is_console => commands.push((command.into(), vec![])),
+            (line, _) => {
+                if let (true, Some((_, output))) = (is_console, commands.last_mut()) {
+                    output.push(line.into());
+                }
+            }
+        }
+    }
+    commands
+}
+
+/// Whether `output` is what `shown` shows of it.
+fn shows(shown: &[String], output: &[&str]) -> bool {
+    match shown {
+        [] => output.is_empty(),
+        [gap, rest @ ..] if gap == "…" => (0..=output.len()).any(|skipped| shows(rest, &output[skipped..])),
+        [line, rest @ ..] => match (line.strip_suffix('…'), output) {
+            (_, []) => false,
+            (Some(beginning), [first, others @ ..]) => first.starts_with(beginning) && shows(rest, others),
+            (None, [first, others @ ..]) => line == first && shows(rest, others),
+        },
+    }
+}
+
+/// What `pleach` prints for a command line, first the standard output.
+fn printed(command: &str) -> String {
+    let arguments = command.strip_prefix("pleach ").expect("a command of pleach").split_whitespace();
+    let mut pleach = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    let output = pleach.args(arguments).current_dir(repository()).output().expect("the command starts");
+    [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text")).concat()
+}
+
+#[test]
+fn outputs_are_what_the_commands_print() {
+    let mut held = 0;
+    for (command, shown) in shown(&readme(READMES[0])) {
+        // The others read or write a run, which takes longer than a test may, or tell what a machine has.
+        if ["pleach check", "pleach explain"].iter().any(|prefix| command.starts_with(prefix)) {
+            let printed = printed(&command);
+            assert!(shows(&shown, &printed.lines().collect::<Vec<_>>()), "{command} prints\n{printed}");
+            held += 1;
+        }
+    }
+    assert!(held >= 4, "{held} outputs");
+}
+
+#[test]
+fn every_language_shows_the_same() {
+    let [first, second] = READMES.map(readme);
+    assert_eq!(shown(&first), shown(&second));
+    let links = |text: &str| -> Vec<String> {
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        targets.filter(|target| !target.starts_with("README")).map(str::to_string).collect()
+    };
+    assert_eq!(links(&first), links(&second));
+    for link in links(&first) {
+        assert!(repository().join(&link).exists(), "{link} is not there");
+    }
+}
+
+#[test]
+fn gaps_stand_for_what_is_left_out() {
+    let shown = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let output = ["a", "b 1", "c"];
+    assert!(shows(&shown(&["a", "b 1", "c"]), &output));
+    assert!(shows(&shown(&["…", "b …", "c"]), &output));
+    assert!(shows(&shown(&["a", "…"]), &output));
+    assert!(!shows(&shown(&["a", "b 1"]), &output));
+    assert!(!shows(&shown(&["…", "b 2", "c"]), &output));
+}
