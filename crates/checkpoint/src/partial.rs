@@ -25,6 +25,9 @@ impl Partial {
     /// A folder that cannot be written, a disk without room, another process that writes the same file.
     pub(crate) fn create(path: &Path, len_bytes: u64) -> Result<Partial, FileError> {
         let failed = |reason| FileError::Write { path: path.to_path_buf(), reason };
+        if path.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let temporary = path.with_file_name(format!(".{name}.partial"));
         // What another process is writing is not cut off: the lock comes first.

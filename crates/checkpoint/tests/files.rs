@@ -129,6 +129,16 @@ fn a_disk_without_room_is_found_out_before_anything_is_written() {
 }
 
 #[test]
+fn a_folder_of_that_name_is_told_before_anything_is_written() {
+    let folder = Folder::new("folder");
+    let error = TensorWriter::create(&folder.0, &entries()).expect_err("a folder");
+    assert!(
+        error.to_string().ends_with(" cannot be written: is a directory; nothing under that name was changed"),
+        "{error}"
+    );
+}
+
+#[test]
 fn files_of_something_else_are_refused() {
     let folder = Folder::new("format");
     let path = folder.0.join("weights.safetensors");

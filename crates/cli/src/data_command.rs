@@ -8,7 +8,7 @@ use data::{Corpus, DataError, Dataset, TokenFile, TokenFileWriter, Tokenizer};
 use spec::{DataSpec, SourceSpec, TokenizerSpec, Visible};
 
 use crate::failure::Failure;
-use crate::figures::grouped;
+use crate::figures::counted;
 use crate::output::print;
 
 /// What to do with text.
@@ -123,6 +123,6 @@ fn for_each_document(
 }
 
 fn describe(corpus: &Corpus, tokenizer: &Tokenizer) -> String {
-    let (documents, tokens) = (grouped(corpus.num_documents() as u64), grouped(corpus.len() as u64));
-    format!("{documents} documents, {tokens} tokens of {}", tokenizer.name())
+    let (documents, tokens) = (corpus.num_documents() as u64, corpus.len() as u64);
+    format!("{}, {} of {}", counted(documents, "document"), counted(tokens, "token"), tokenizer.name())
 }

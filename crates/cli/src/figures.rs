@@ -13,6 +13,12 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// `1 document`, `1,024 documents`.
+pub fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", grouped(number))
+}
+
 /// Bytes in units of a thousand, three digits: `1.23 MB`.
 pub fn bytes(bytes: u64) -> String {
     let units = ["kB", "MB", "GB", "TB", "PB", "EB"];
@@ -42,6 +48,11 @@ mod tests {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_192_960, "1,192,960")] {
             assert_eq!(grouped(number), text);
         }
+    }
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        assert_eq!([0, 1, 1024].map(|number| counted(number, "token")), ["0 tokens", "1 token", "1,024 tokens"]);
     }
 
     #[test]

@@ -38,10 +38,14 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
 /// The run for one step on all sequences, without dropout.
 fn open(arguments: &ForwardArguments, sequences: &Sequences) -> Result<RunSource, Failure> {
     let count = |number: usize| toml::Value::Integer(number as i64);
+    // All sequences are one batch, also where the run's first batches are smaller.
+    let ramp = [("start", sequences.len()), ("increment", sequences.len()), ("sequences", 0)];
+    let ramp = ramp.into_iter().map(|(key, number)| (key.to_string(), count(number))).collect();
     let changes = [
         ("train.steps", count(1)),
         ("train.warmup_steps", count(0)),
         ("train.global_batch", count(sequences.len())),
+        ("train.batch_ramp", toml::Value::Table(ramp)),
         ("train.sequence_length", count(sequences.sequence_length())),
         ("model.dropout", toml::Value::Float(0.0)),
         ("model.attention_dropout", toml::Value::Float(0.0)),

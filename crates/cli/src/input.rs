@@ -36,6 +36,11 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
         None => (String::new(), String::new()),
         Some(path) => {
             let name = path.display().to_string();
+            if path.is_dir() {
+                return Err(Failure::Input(format!(
+                    "{name} is a folder; {name}/run.toml would do if it is that of a run"
+                )));
+            }
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
             (name, text)

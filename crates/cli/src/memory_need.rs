@@ -213,7 +213,7 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
         }
     };
     let parallelism = &config.parallelism;
-    if parallelism.zero != ZeroStage::One && parallelism.dp > 1 {
+    if parallelism.zero == ZeroStage::Off && parallelism.dp > 1 {
         offer("parallelism.zero", "1".into(), &|config| config.parallelism.zero = ZeroStage::One);
     }
     if parallelism.schedule != ScheduleKind::OneForwardOneBackward && parallelism.pp > 1 {

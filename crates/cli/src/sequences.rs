@@ -120,7 +120,7 @@ fn check_sizes(name: &str, table: &[Vec<i64>], count: usize, length: usize) -> R
         return Err(format!("{name} has {} sequences, input_ids has {count}", table.len()));
     }
     match table.iter().position(|row| row.len() != length) {
-        Some(row) => Err(format!("{name}[{row}] has {} numbers, input_ids[0] has {length}", table[row].len())),
+        Some(row) => Err(format!("{name}[{row}] has the length {}, input_ids[0] has {length}", table[row].len())),
         None => Ok(()),
     }
 }
@@ -226,7 +226,7 @@ mod tests {
             error(r#", "document_ids": [[1, 1, 0, 1, 1]]"#),
             "document_ids[0][3] = 1 comes back after another document; each stays in one piece"
         );
-        assert_eq!(error(r#", "position_ids": [[0, 1]]"#), "position_ids[0] has 2 numbers, input_ids[0] has 5");
+        assert_eq!(error(r#", "position_ids": [[0, 1]]"#), "position_ids[0] has the length 2, input_ids[0] has 5");
         assert_eq!(
             error(r#", "prefix_length": [6]"#),
             "prefix_length = 6 is more than the 5 tokens of document 0 of sequence 0"

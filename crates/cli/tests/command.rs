@@ -131,6 +131,12 @@ fn what_cannot_be_read_or_written_is_named() {
     assert_eq!(absent.status.code(), Some(2));
     assert!(stderr(&absent).starts_with("no/such/run.toml cannot be read: "), "{}", stderr(&absent));
 
+    let temporary = std::env::temp_dir().display().to_string();
+    let is_folder = pleach(&["check", &temporary]);
+    assert_eq!(is_folder.status.code(), Some(2));
+    let expected = format!("{temporary} is a folder; {temporary}/run.toml would do if it is that of a run\n");
+    assert_eq!(stderr(&is_folder), expected);
+
     let text = pleach(&["train", "--data", "no/such/text"]);
     assert_eq!(text.status.code(), Some(2));
     assert!(stderr(&text).starts_with("no/such/text cannot be read: "), "{}", stderr(&text));

@@ -69,6 +69,19 @@ fn outputs_are_what_the_commands_print() {
     assert!(held >= 4, "{held} outputs");
 }
 
+/// The losses of a run are not computed again here, but a run of other sizes has others.
+#[test]
+fn the_quick_start_is_the_one_that_is_shown() {
+    let commands = shown(&readme(READMES[0]));
+    let (_, lines) = commands.iter().find(|(command, _)| command == "pleach train").expect("the quick start");
+    let described = printed("pleach check");
+    let sizes: Vec<&String> = lines.iter().take_while(|line| *line != "…").collect();
+    assert!(sizes.len() >= 4, "{lines:?}");
+    for line in sizes {
+        assert!(described.contains(line), "{line} is not in\n{described}");
+    }
+}
+
 #[test]
 fn every_language_shows_the_same() {
     let [first, second] = READMES.map(readme);

@@ -1,6 +1,7 @@
 //! A group that moves nothing and records what one member would send.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use device::{DeviceError, Reduction, Stream, Tensor};
@@ -17,12 +18,13 @@ pub struct MetaCommunicator {
     size: usize,
     position: usize,
     sent: Mutex<BTreeMap<Operation, Traffic>>,
+    peak_bytes: AtomicUsize,
 }
 
 impl MetaCommunicator {
     /// Member `position` of a group of `size`.
     pub fn new(size: usize, position: usize) -> MetaCommunicator {
-        MetaCommunicator { size, position, sent: Mutex::default() }
+        MetaCommunicator { size, position, sent: Mutex::default(), peak_bytes: AtomicUsize::default() }
     }
 
     /// What was sent since the last call, by operation. Operations that sent nothing are left out.
@@ -30,12 +32,22 @@ impl MetaCommunicator {
         std::mem::take(&mut *self.sent())
     }
 
+    /// First byte behind all tensors of all calls since the last call of this: the arena that they need.
+    pub fn take_peak_bytes(&self) -> usize {
+        self.peak_bytes.swap(0, Ordering::Relaxed)
+    }
+
     /// A panic elsewhere leaves sums that are whole.
     fn sent(&self) -> MutexGuard<'_, BTreeMap<Operation, Traffic>> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn touch(&self, x: Tensor) {
+        self.peak_bytes.fetch_max(x.bytes().end, Ordering::Relaxed);
+    }
+
     fn record(&self, operation: Operation, x: Tensor) {
+        self.touch(x);
         let sent = traffic(operation, x.len(), x.dtype.size_bytes(), self.size, self.position);
         if sent != Traffic::default() {
             let mut sums = self.sent();
@@ -74,7 +86,8 @@ impl device::Communicator for MetaCommunicator {
         Ok(())
     }
 
-    fn receive(&self, _stream: Stream, _from: usize, _tag: u64, _x: Tensor) -> Result<(), DeviceError> {
+    fn receive(&self, _stream: Stream, _from: usize, _tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.touch(x);
         Ok(())
     }
 }

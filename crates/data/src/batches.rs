@@ -34,7 +34,7 @@ pub struct Batches {
     shares: Shares,
     order: Order,
     sequence_length: usize,
-    global_batch: u64,
+    batches: spec::BatchSizes,
     /// Windows of each corpus.
     num_windows: Vec<u64>,
 }
@@ -49,7 +49,7 @@ pub struct Window {
 }
 
 impl Batches {
-    /// Sequences of `sequence_length` tokens from `text`, `global_batch` per step. `part` names the text in messages.
+    /// Sequences of `sequence_length` tokens from `text`, as many per step as `train` says. `part` names the text in messages.
     ///
     /// # Errors
     /// Less text than one window, or a token outside `vocabulary`.
@@ -75,8 +75,7 @@ impl Batches {
             return Err(DataError::TooShort { part, source_name: String::new(), tokens: 0, sequence_length });
         }
         let shares = Shares::new(mixture.ingredients.iter().map(|ingredient| ingredient.weight));
-        let global_batch = train.global_batch as u64;
-        Ok(Batches { mixture, shares, order, sequence_length, global_batch, num_windows })
+        Ok(Batches { mixture, shares, order, sequence_length, batches: train.batches(), num_windows })
     }
 
     /// Sequences of one epoch of every corpus together.
@@ -89,9 +88,9 @@ impl Batches {
         &self.mixture
     }
 
-    /// The window of sequence `sequence` of `step`, both counted from 0.
+    /// The window of sequence `sequence` of `step`, both counted from 0. Steps take up sequences one after the other, whatever their size.
     pub fn window(&self, step: u32, sequence: u64) -> Window {
-        let index = u64::from(step) * self.global_batch + sequence;
+        let index = self.batches.at(step).first_sequence + sequence;
         match self.order {
             Order::Shuffled { seed } => {
                 let (corpus, index) = self.shares.get(index);

@@ -238,3 +238,23 @@ fn the_embedded_corpus_is_long_enough_to_train_on() {
             .expect("legal");
     }
 }
+
+/// While the batch grows, steps take up the same sequences in the same order as in any other run; none is left out or comes twice.
+#[test]
+fn a_growing_batch_consumes_the_same_sequences() {
+    let corpus = corpus(&[document("a", &"abcdefghijklmnopqrstuvwxyz".repeat(40))]);
+    let batches = |train: TrainSpec| {
+        Batches::new(corpus.clone(), "text", &train, 256, Order::Shuffled { seed: 3 }).expect("text enough")
+    };
+    let ramp = spec::BatchRamp { start: 2, increment: 2, sequences: 12 };
+    let grown = TrainSpec { batch_ramp: Some(ramp), ..train_spec(5, 8) };
+    let (ramped, plain) = (batches(grown.clone()), batches(train_spec(5, 1)));
+    let mut consumed = 0;
+    for step in 0..10 {
+        for sequence in 0..grown.batches().at(step).sequences as u64 {
+            assert_eq!(ramped.window(step, sequence), plain.window(consumed, 0), "step {step}, sequence {sequence}");
+            consumed += 1;
+        }
+    }
+    assert_eq!(consumed, 2 + 2 + 4 + 6 + 6 * 8, "2, 2, 4, 6 and then 8 sequences");
+}

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use mesh::AxisSet;
-use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
+use spec::{CheckpointInputs, GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, StateKind, Unit};
 
 use crate::{Instr, Place, Purpose, Value, Values};
 
@@ -56,7 +56,7 @@ pub struct Effects {
     pub reads_gradients: Gradients,
     /// Values that it overwrites (or updates in place, where it also reads them).
     pub assigns: Values,
-    /// Values that it adds to.
+    /// Values that it adds to. One that does not live yet begins with it.
     pub accumulates: Values,
     /// Values whose life ends with it. A batch's life ends with its last reader instead.
     pub frees: Values,
@@ -144,13 +144,18 @@ impl Instr {
                 let from = place.next(unit).and_then(|next| place.owner(next));
                 receive(Value::OutputGrad { unit, microbatch }, from)
             }
-            Instr::GatherParams { unit } => in_place(Value::Params(unit), Partner::Peers(AxisSet::DATA)),
-            // Stages that gather parameters for a while are not there yet; what is gathered stays.
-            Instr::FreeParams { .. } => Effects::NONE,
-            Instr::ReduceGrads { unit, by } => {
-                let axes = place.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE);
-                in_place(Value::Accumulator { unit, by }, Partner::Peers(axes))
+            Instr::GatherParams { unit } => Effects {
+                stream: Stream::Reduce,
+                partner: Partner::Peers(Parallelism::shard_axes()),
+                reads: Values::of([Value::Params(unit)]),
+                assigns: Values::of([place.parameters(unit)]),
+                ..Effects::NONE
+            },
+            Instr::FreeParams { unit } => {
+                let gathered = Values::of([Value::Gathered(unit)]);
+                Effects { reads: gathered, frees: gathered, ..Effects::NONE }
             }
+            Instr::ReduceGrads { unit, by } => reduce_grads(place, unit, by),
             Instr::SumTied => sum_tied(place),
             Instr::GradNorm => Effects {
                 reads_gradients: match place.purpose {
@@ -209,6 +214,18 @@ fn in_place(value: Value, partner: Partner) -> Effects {
     }
 }
 
+/// In place, or out of what was made since the last reduction into this rank's shard of the sum.
+fn reduce_grads(place: &Place, unit: Unit, by: Unit) -> Effects {
+    let partner = Partner::Peers(place.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE));
+    let (sum, made) = (place.sum(unit, by), Values::of([place.contribution(unit, by)]));
+    let (assigns, accumulates) = match (place.zero.keeps(StateKind::Gradients), place.zero.reduction()) {
+        (Kept::Whole, _) => return in_place(sum, partner),
+        (Kept::Shard, GradientReduction::Step) => (Values::of([sum]), Values::NONE),
+        (Kept::Shard, GradientReduction::Microbatch) => (Values::NONE, Values::of([sum])),
+    };
+    Effects { stream: Stream::Reduce, partner, reads: made, assigns, accumulates, frees: made, ..Effects::NONE }
+}
+
 /// Between two ranks, both end with the sum; on one rank, the embedding's accumulator does.
 fn sum_tied(place: &Place) -> Effects {
     let (unit, input, output) = (Unit::Table, Unit::Embedding, Unit::Head);
@@ -217,11 +234,8 @@ fn sum_tied(place: &Place) -> Effects {
             in_place(place.gradient(unit), Partner::Ends { embedding, head })
         }
         _ => {
-            let sum = Value::Accumulator { unit, by: input };
-            Effects {
-                reads: Values::of([sum, Value::Accumulator { unit, by: output }]),
-                ..in_place(sum, Partner::Nobody)
-            }
+            let sum = place.sum(unit, input);
+            Effects { reads: Values::of([sum, place.sum(unit, output)]), ..in_place(sum, Partner::Nobody) }
         }
     }
 }
@@ -296,18 +310,17 @@ impl At<'_> {
 
     /// The units whose parameters this one reads, as far as they have any.
     fn parameter_units(&self) -> impl Iterator<Item = Unit> {
-        let kinds = self.unit.reads_parameters_of(self.place.tied).iter();
-        kinds.map(|kind| kind.of(self.unit)).filter(|unit| self.place.has_parameters(*unit))
+        self.place.reads_parameters_of(self.unit)
     }
 
     /// `start` and the parameters that this unit reads.
     fn with_params(&self, start: Values) -> Values {
-        self.parameter_units().map(Value::Params).fold(start, Values::with)
+        self.parameter_units().map(|unit| self.place.parameters(unit)).fold(start, Values::with)
     }
 
     fn accumulators(&self) -> Values {
         let by = self.unit;
-        Values::of(self.parameter_units().map(|unit| Value::Accumulator { unit, by }))
+        Values::of(self.parameter_units().map(|unit| self.place.contribution(unit, by)))
     }
 
     fn forward(&self) -> Effects {

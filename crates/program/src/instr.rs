@@ -38,11 +38,12 @@ pub enum Instr {
     SendGrad { unit: Unit, microbatch: Microbatch },
     /// Receives the gradient of the unit's output from the rank of the next unit.
     RecvGrad { unit: Unit, microbatch: Microbatch },
-    /// Gathers the unit's parameters from their data-parallel shards.
+    /// Makes the unit's parameters whole out of their data-parallel shards: in place, or for a while where state holds a shard.
     GatherParams { unit: Unit },
-    /// Gives up the gathered parameters.
+    /// Gives up parameters that were gathered for a while.
     FreeParams { unit: Unit },
-    /// Sums the gradient of `unit`'s parameters that `by` accumulated, over the axes that each parameter needs.
+    /// Sums the gradient of `unit`'s parameters that `by` accumulated, over the axes that each parameter needs; where ranks
+    /// keep shards, into this rank's.
     ReduceGrads { unit: Unit, by: Unit },
     /// Adds the two reduced gradients of a tied table, the embedding's first: between two ranks, or in place where one rank has both.
     SumTied,
@@ -55,6 +56,28 @@ pub enum Instr {
 }
 
 impl Instr {
+    /// The unit that computes in this instruction, and for which microbatch.
+    pub fn computes(self) -> Option<(Unit, Microbatch)> {
+        match self {
+            Instr::Forward { unit, microbatch }
+            | Instr::Recompute { unit, microbatch }
+            | Instr::BackwardInput { unit, microbatch }
+            | Instr::BackwardWeight { unit, microbatch } => Some((unit, microbatch)),
+            Instr::Load { .. }
+            | Instr::SendAct { .. }
+            | Instr::RecvAct { .. }
+            | Instr::SendGrad { .. }
+            | Instr::RecvGrad { .. }
+            | Instr::GatherParams { .. }
+            | Instr::FreeParams { .. }
+            | Instr::ReduceGrads { .. }
+            | Instr::SumTied
+            | Instr::GradNorm
+            | Instr::OptimizerStep { .. }
+            | Instr::Save { .. } => None,
+        }
+    }
+
     /// The microbatch that the instruction is about, if it is about one.
     pub fn microbatch(self) -> Option<Microbatch> {
         match self {

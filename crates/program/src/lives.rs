@@ -1,4 +1,5 @@
-//! When values live: births, last uses and deaths along one rank's program. The rule `values` is their being in order.
+//! When values live: births, last uses and deaths along one rank's program. The rules `values` and `parameters` are their
+//! being in order.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -38,7 +39,7 @@ struct Walk<'a> {
     violations: Vec<Violation>,
 }
 
-/// The lives of all values that live within the step, in order of their ends, and violations of `values`.
+/// The lives of all values that live within the step, in order of their ends, and violations of `values` and `parameters`.
 pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
     let state = match program.place.purpose {
         Purpose::Train => State::Training,
@@ -62,12 +63,14 @@ pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
 }
 
 impl Walk<'_> {
-    fn violation(&mut self, index: usize, what: &str) {
+    /// A violation about a value: of `parameters` where it was gathered, of `values` otherwise.
+    fn violation(&mut self, index: usize, value: Value, what: &str) {
+        let rule = if matches!(value, Value::Gathered(_)) { Rule::Parameters } else { Rule::Values };
         let message = match self.program.instrs.get(index) {
             Some(instr) => format!("pipeline rank {}, instruction {index}, `{instr}`: {what}", self.rank),
             None => format!("pipeline rank {}, at the end: {what}", self.rank),
         };
-        self.violations.push(Violation::new(Rule::Values, message));
+        self.violations.push(Violation::new(rule, message));
     }
 
     fn step(&mut self, index: usize, effects: &Effects) {
@@ -77,13 +80,14 @@ impl Walk<'_> {
         if effects.reads_gradients == Gradients::All {
             let place = &self.program.place;
             for (unit, by) in place.norm_accumulators() {
-                self.read(index, Value::Accumulator { unit, by });
+                self.read(index, place.sum(unit, by));
             }
         }
         for value in effects.accumulates.iter() {
-            self.read(index, value);
+            self.accumulate(index, value);
         }
-        for value in effects.assigns.iter() {
+        // What is read and assigned is updated in place.
+        for value in effects.assigns.iter().filter(|value| !effects.reads.as_slice().contains(value)) {
             self.assign(index, value);
         }
         for value in effects.frees.iter() {
@@ -97,14 +101,23 @@ impl Walk<'_> {
     fn read(&mut self, index: usize, value: Value) {
         if value.is_state() {
             if !self.state.contains(&value) {
-                self.violation(index, &format!("needs the {value}, which this rank does not hold"));
+                self.violation(index, value, &format!("needs the {value}, which this rank does not hold"));
             }
         } else if let Some((_, last_use)) = self.alive.get_mut(&value) {
             *last_use = index;
         } else {
             let history =
                 if self.lives.iter().any(|life| life.value == value) { "is gone" } else { "was never written" };
-            self.violation(index, &format!("needs the {value}, which {history}"));
+            self.violation(index, value, &format!("needs the {value}, which {history}"));
+        }
+    }
+
+    /// A sum that does not live yet begins here.
+    fn accumulate(&mut self, index: usize, value: Value) {
+        if value.is_state() || self.alive.contains_key(&value) {
+            self.read(index, value);
+        } else {
+            self.alive.insert(value, (index, index));
         }
     }
 
@@ -112,7 +125,7 @@ impl Walk<'_> {
         if value.is_state() {
             self.read(index, value);
         } else if self.alive.insert(value, (index, index)).is_some() {
-            self.violation(index, &format!("overwrites the {value}, which is still needed"));
+            self.violation(index, value, &format!("overwrites the {value}, which is still needed"));
         }
     }
 
@@ -123,14 +136,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Batches end with their last reader, logits with the caller; anything else was forgotten.
+    /// Batches end with their last reader, logits and sums of gradients with the caller; anything else was forgotten.
     fn finish(&mut self) {
         let mut left: Vec<(Value, (usize, usize))> = self.alive.drain().collect();
         left.sort_unstable();
         for (value, (birth, last_use)) in left {
             let end = match value {
                 Value::Batch(_) => End::After(last_use),
-                Value::Output { unit: spec::Unit::Head, .. } => End::Caller,
+                Value::Output { unit: spec::Unit::Head, .. } | Value::Reduced { .. } => End::Caller,
                 Value::Output { .. }
                 | Value::OutputGrad { .. }
                 | Value::SavedUntilInput { .. }
@@ -139,6 +152,8 @@ impl Walk<'_> {
                 | Value::CoreUntilWeight { .. }
                 | Value::Checkpoint { .. }
                 | Value::Pending { .. }
+                | Value::Gathered(_)
+                | Value::Unreduced { .. }
                 | Value::Params(_)
                 | Value::Accumulator { .. }
                 | Value::Master(_)
@@ -148,7 +163,7 @@ impl Walk<'_> {
                 | Value::Constants
                 | Value::Sums => {
                     let index = self.program.instrs.len();
-                    self.violation(index, &format!("the {value}, written by instruction {birth}, is left over"));
+                    self.violation(index, value, &format!("the {value}, written by instruction {birth}, is left over"));
                     End::Caller
                 }
             };

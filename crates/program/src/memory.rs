@@ -1,4 +1,4 @@
-//! Where every value lies in its rank's arena: state | activations and transfers | one scratch stack.
+//! Where every value lies in its rank's arena: state | one scratch stack | activations, transfers, and what is whole for a while.
 //!
 //! State comes first and in a fixed order, so that all programs of a run agree on it. Two values that live within the step
 //! share bytes only if every use of one happens before the first write of the other. On a rank that is the order of its program; a
@@ -41,10 +41,14 @@ pub struct PlannedLife {
 pub enum Category {
     /// Parameters.
     Parameters,
-    /// Gradient accumulators.
+    /// Sums of gradients.
     Gradients,
     /// Moments of the optimizer, and its weights where they are not the parameters.
     Optimizer,
+    /// Parameters that are whole for a while, gathered from shards.
+    Gathered,
+    /// Gradients that are whole until they are reduced to shards.
+    Unreduced,
     /// Keys and values of the tokens before.
     Cache,
     /// Constants and sums.
@@ -67,6 +71,8 @@ impl fmt::Display for Category {
             Category::Parameters => "parameters",
             Category::Gradients => "gradients",
             Category::Optimizer => "optimizer",
+            Category::Gathered => "gathered parameters",
+            Category::Unreduced => "unreduced gradients",
             Category::Cache => "cache",
             Category::Constants => "constants",
             Category::Batches => "batches",
@@ -148,6 +154,9 @@ fn planned(graph: &StepGraph, sizes: &Sizes, rank: usize, life: Life) -> Planned
     let transferred = matches!(life.end, End::Lent(_)) || graph.is_receive(Event { rank, index: life.birth });
     let category = match (life.value, transferred) {
         (Value::Batch(_), _) => Category::Batches,
+        (Value::Gathered(_), _) => Category::Gathered,
+        (Value::Unreduced { .. }, _) => Category::Unreduced,
+        (Value::Reduced { .. }, _) => Category::Gradients,
         (_, true) => Category::Transfers,
         (_, false) => Category::Activations,
     };
@@ -242,7 +251,7 @@ fn end_of(extent: Extent) -> usize {
 fn state_category(value: Value) -> Category {
     match value {
         Value::Params(_) => Category::Parameters,
-        Value::Accumulator { .. } => Category::Gradients,
+        Value::Accumulator { .. } | Value::Reduced { .. } => Category::Gradients,
         Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
         Value::Cache(_) => Category::Cache,
         Value::Constants
@@ -255,6 +264,8 @@ fn state_category(value: Value) -> Category {
         | Value::CoreUntilInput { .. }
         | Value::CoreUntilWeight { .. }
         | Value::Checkpoint { .. }
-        | Value::Pending { .. } => Category::Constants,
+        | Value::Pending { .. }
+        | Value::Gathered(_)
+        | Value::Unreduced { .. } => Category::Constants,
     }
 }

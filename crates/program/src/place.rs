@@ -2,7 +2,7 @@
 
 use mesh::AxisSet;
 use spec::unit::{Tied, UnitKind};
-use spec::{LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, Unit, ZeroStage};
+use spec::{Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Unit, ZeroStage};
 
 use crate::{Purpose, Value};
 
@@ -146,12 +146,15 @@ impl Place {
         std::iter::once(Unit::Table).chain(Unit::computing(self.num_layers())).filter(|unit| self.holds(*unit))
     }
 
+    /// The units whose parameters the computing unit `by` reads, as far as they have any.
+    pub fn reads_parameters_of(&self, by: Unit) -> impl Iterator<Item = Unit> + '_ {
+        let kinds = by.reads_parameters_of(self.tied).iter();
+        kinds.map(move |kind| kind.of(by)).filter(|unit| self.has_parameters(*unit))
+    }
+
     /// The gradient accumulators of this rank as `(unit, by)`: one per use of each unit's parameters.
     pub fn accumulators(&self) -> impl Iterator<Item = (Unit, Unit)> + '_ {
-        self.computing_units().flat_map(|by| {
-            let kinds = by.reads_parameters_of(self.tied).iter();
-            kinds.map(move |kind| (kind.of(by), by)).filter(|(unit, _)| self.has_parameters(*unit))
-        })
+        self.computing_units().flat_map(|by| self.reads_parameters_of(by).map(move |unit| (unit, by)))
     }
 
     /// The accumulators that hold a finished gradient once the tied ones are summed, and that this rank counts in
@@ -160,12 +163,36 @@ impl Place {
         self.accumulators().filter(|&(unit, by)| unit != Unit::Table || by == Unit::Embedding)
     }
 
-    /// The accumulator from which this rank's optimizer reads the gradient of `unit`.
+    /// From where this rank's optimizer reads the gradient of `unit`.
     pub fn gradient(&self, unit: Unit) -> Value {
         match unit {
-            Unit::Table if self.computes(Unit::Embedding) => Value::Accumulator { unit, by: Unit::Embedding },
-            Unit::Table => Value::Accumulator { unit, by: Unit::Head },
-            Unit::Embedding | Unit::Layer(_) | Unit::Head => Value::Accumulator { unit, by: unit },
+            Unit::Table if self.computes(Unit::Embedding) => self.sum(unit, Unit::Embedding),
+            Unit::Table => self.sum(unit, Unit::Head),
+            Unit::Embedding | Unit::Layer(_) | Unit::Head => self.sum(unit, unit),
+        }
+    }
+
+    /// What computing units read as the parameters of `unit`, which are whole.
+    pub fn parameters(&self, unit: Unit) -> Value {
+        match self.zero.keeps(StateKind::Parameters) {
+            Kept::Whole => Value::Params(unit),
+            Kept::Shard => Value::Gathered(unit),
+        }
+    }
+
+    /// What `by` adds its gradient of `unit`'s parameters to, which is whole.
+    pub fn contribution(&self, unit: Unit, by: Unit) -> Value {
+        match self.zero.keeps(StateKind::Gradients) {
+            Kept::Whole => Value::Accumulator { unit, by },
+            Kept::Shard => Value::Unreduced { unit, by },
+        }
+    }
+
+    /// What holds the sum of the gradients of `unit`'s parameters that `by` made, once it is reduced: all of it, or a shard.
+    pub fn sum(&self, unit: Unit, by: Unit) -> Value {
+        match self.zero.keeps(StateKind::Gradients) {
+            Kept::Whole => Value::Accumulator { unit, by },
+            Kept::Shard => Value::Reduced { unit, by },
         }
     }
 
@@ -196,7 +223,8 @@ impl Place {
             State::Inference => {}
             State::Generation { .. } => list.extend(self.layers().map(Value::Cache)),
             State::Training => {
-                list.extend(self.accumulators().map(|(unit, by)| Value::Accumulator { unit, by }));
+                let sums = self.accumulators().map(|(unit, by)| self.sum(unit, by));
+                list.extend(sums.filter(|sum| sum.is_state()));
                 list.extend(self.parameter_units().filter_map(|unit| self.master(unit)));
                 list.extend(self.parameter_units().map(Value::FirstMoment));
                 list.extend(self.parameter_units().map(Value::SecondMoment));

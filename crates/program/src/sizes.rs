@@ -1,7 +1,7 @@
 //! Bytes of values on one rank.
 
 use spec::unit::UnitKind;
-use spec::{Format, ModelSpec, Parallelism, Unit, UnitLayout, ZeroStage};
+use spec::{Format, Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
 
 use crate::{Footprint, Footprints, Instr, State, Value};
 
@@ -28,9 +28,13 @@ pub struct Sizes {
 /// Bytes of one unit's state on one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateBytes {
-    /// Parameters, gathered.
+    /// All parameters, gathered.
+    pub gathered: usize,
+    /// All gradients, before they are reduced.
+    pub unreduced: usize,
+    /// Parameters: all of them or a data-parallel shard.
     pub params: usize,
-    /// One gradient accumulator.
+    /// One sum of gradients: all of it or a data-parallel shard.
     pub accumulator: usize,
     /// One moment of the optimizer: all of it or a data-parallel shard. Master weights, where they are apart, are as many numbers.
     pub moment: usize,
@@ -48,12 +52,17 @@ impl Sizes {
         let (number, single) = (stored.size_bytes(), Format::Fp32.size_bytes());
         let bytes = |unit| {
             let layout = UnitLayout::new(spec::params(model, unit), parallelism.tp, parallelism.dp);
-            let full = layout.padded_len() * single;
-            let moment = match parallelism.zero {
-                ZeroStage::Off => full,
-                ZeroStage::One => layout.shard_len * single,
+            let kept = |state| match parallelism.zero.keeps(state) {
+                Kept::Whole => layout.padded_len(),
+                Kept::Shard => layout.part(parallelism.shard_group(), 0).len(),
             };
-            StateBytes { params: layout.padded_len() * number, accumulator: full, moment }
+            StateBytes {
+                gathered: layout.padded_len() * number,
+                unreduced: layout.padded_len() * single,
+                params: kept(StateKind::Parameters) * number,
+                accumulator: kept(StateKind::Gradients) * single,
+                moment: kept(StateKind::Optimizer) * single,
+            }
         };
         Sizes {
             footprints,
@@ -94,8 +103,10 @@ impl Sizes {
             Value::CoreUntilWeight { unit, .. } => self.footprint(unit).core_until_weight_bytes,
             Value::Checkpoint { unit, .. } => self.footprint(unit).checkpoint_bytes,
             Value::Pending { unit, .. } => self.footprint(unit).pending_bytes,
+            Value::Gathered(unit) => self.state_bytes(unit).gathered,
+            Value::Unreduced { unit, .. } => self.state_bytes(unit).unreduced,
             Value::Params(unit) => self.state_bytes(unit).params,
-            Value::Accumulator { unit, .. } => self.state_bytes(unit).accumulator,
+            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } => self.state_bytes(unit).accumulator,
             Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } => cache_bytes,

@@ -26,7 +26,13 @@ pub enum Value {
     Checkpoint { unit: Unit, microbatch: Microbatch },
     /// Left by the backward pass of the input for that of the weights.
     Pending { unit: Unit, microbatch: Microbatch },
-    /// The unit's flat parameters.
+    /// The unit's flat parameters, whole for a while, where state holds a shard of them.
+    Gathered(Unit),
+    /// The gradient of `unit`'s parameters that `by` made since the last reduction, whole, where ranks keep shards of the sum.
+    Unreduced { unit: Unit, by: Unit },
+    /// This rank's shard of the sum of what `by` made, over ranks and microbatches. It lives from the first reduction to the end.
+    Reduced { unit: Unit, by: Unit },
+    /// The unit's flat parameters: all of them, or this rank's shard.
     Params(Unit),
     /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
     /// Sums start from zero: the executor clears it, or lets the first contribution overwrite it.
@@ -57,7 +63,10 @@ impl Value {
             | Value::CoreUntilInput { .. }
             | Value::CoreUntilWeight { .. }
             | Value::Checkpoint { .. }
-            | Value::Pending { .. } => false,
+            | Value::Pending { .. }
+            | Value::Gathered(_)
+            | Value::Unreduced { .. }
+            | Value::Reduced { .. } => false,
             Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Master(_)
@@ -69,7 +78,7 @@ impl Value {
         }
     }
 
-    /// The microbatch of a value that lives within a step.
+    /// The microbatch of a value that is about one.
     pub fn microbatch(self) -> Option<Microbatch> {
         match self {
             Value::Batch(microbatch)
@@ -81,7 +90,10 @@ impl Value {
             | Value::CoreUntilWeight { microbatch, .. }
             | Value::Checkpoint { microbatch, .. }
             | Value::Pending { microbatch, .. } => Some(microbatch),
-            Value::Params(_)
+            Value::Gathered(_)
+            | Value::Unreduced { .. }
+            | Value::Reduced { .. }
+            | Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Master(_)
             | Value::FirstMoment(_)
@@ -106,6 +118,11 @@ impl fmt::Display for Value {
             Value::CoreUntilWeight { unit, .. } => write!(f, "attention core until weight of {unit}")?,
             Value::Checkpoint { unit, .. } => write!(f, "checkpoint of {unit}")?,
             Value::Pending { unit, .. } => write!(f, "pending of {unit}")?,
+            Value::Gathered(unit) => write!(f, "gathered parameters of {unit}")?,
+            Value::Unreduced { unit, by } if unit == by => write!(f, "unreduced gradients of {unit}")?,
+            Value::Unreduced { unit, by } => write!(f, "unreduced gradients of {unit} made by {by}")?,
+            Value::Reduced { unit, by } if unit == by => write!(f, "reduced gradients of {unit}")?,
+            Value::Reduced { unit, by } => write!(f, "reduced gradients of {unit} made by {by}")?,
             Value::Params(unit) => write!(f, "parameters of {unit}")?,
             Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}")?,
             Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}")?,

@@ -9,6 +9,9 @@ pub enum Rule {
     Work,
     /// Nothing is read before it is written or after it is freed; nothing is left.
     Values,
+    /// Units compute on gathered parameters only: none is read before it is gathered or after it was freed, none is
+    /// gathered twice or left over.
+    Parameters,
     /// Sends and receives match in value and order.
     Pairs,
     /// Members of a group issue the same sequence of collectives.
@@ -32,6 +35,7 @@ impl fmt::Display for Rule {
         f.write_str(match self {
             Rule::Work => "work",
             Rule::Values => "values",
+            Rule::Parameters => "parameters",
             Rule::Pairs => "pairs",
             Rule::Collectives => "collectives",
             Rule::Progress => "progress",

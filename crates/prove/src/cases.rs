@@ -4,10 +4,11 @@ use std::fmt;
 
 use spec::unit::Tied;
 use spec::{
-    CheckpointInputs, Checkpoints, ModelSpec, Parallelism, Problem, Recompute, RunConfig, ScheduleKind,
-    SequenceParallel, ZeroStage, check,
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard,
+    RunConfig, ScheduleKind, SequenceParallel, TokenizerSpec, ZeroStage, check,
 };
 
+use crate::class::gradient_order;
 use crate::models::{Style, proof_model, proof_training};
 use crate::runner::Layout;
 
@@ -100,11 +101,99 @@ impl fmt::Display for Degrees {
     }
 }
 
-/// What may change without changing a bit.
+/// What is sharded over data parallelism, and among how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Form {
+    /// What is sharded.
+    pub zero: ZeroStage,
+    /// Among whom.
+    pub groups: Groups,
+}
+
+/// Which replicas are a sharding group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Groups {
+    /// All replicas are one.
+    One,
+    /// As few groups as there can be, but several: of `dp` over its smallest prime factor.
+    Several,
+}
+
+impl Form {
+    /// Nothing is sharded.
+    pub const WHOLE: Form = Form { zero: ZeroStage::Off, groups: Groups::One };
+
+    /// Every stage, both times of reduction, parameters gathered at once and ahead, given up and kept, in one group and in several.
+    pub fn all() -> Vec<Form> {
+        let one = |zero| Form { zero, groups: Groups::One };
+        let several = |zero| Form { zero, groups: Groups::Several };
+        let three = |reduce, prefetch, reshard| ZeroStage::Three { reduce, gathering: Gathering { prefetch, reshard } };
+        let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
+        vec![
+            one(ZeroStage::One),
+            one(three(step, 1, Reshard::AfterUse)),
+            one(ZeroStage::Two { reduce: microbatch }),
+            several(ZeroStage::One),
+            one(ZeroStage::Off),
+            one(ZeroStage::Two { reduce: step }),
+            one(three(microbatch, 0, Reshard::AfterUse)),
+            several(three(step, 2, Reshard::AfterBackward)),
+        ]
+    }
+
+    /// Replicas of a sharding group of `dp` replicas, if they are not all.
+    fn shard_group(&self, dp: usize) -> Option<usize> {
+        match self.groups {
+            Groups::One => None,
+            Groups::Several => mesh::divisors(dp).into_iter().rev().find(|divisor| *divisor < dp),
+        }
+    }
+
+    /// The plainest form that sums gradients of `dp` replicas in the same order.
+    fn reference(&self, dp: usize) -> Form {
+        let layout = |form: &Form| Parallelism {
+            zero: form.zero,
+            shard_group: form.shard_group(dp),
+            ..crate::models::plain_layout(dp, 1, 1, 1)
+        };
+        let own = gradient_order(&layout(self));
+        let plain = Form { zero: ZeroStage::Two { reduce: self.zero.reduction() }, groups: self.groups };
+        let grouped = Form { zero: ZeroStage::One, groups: self.groups };
+        let has_own_order = |form: &Form| gradient_order(&layout(form)) == own;
+        [Form::WHOLE, grouped, plain].into_iter().find(has_own_order).unwrap_or(*self)
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.zero {
+            ZeroStage::Off => f.write_str("ZeRO off")?,
+            ZeroStage::One => f.write_str("ZeRO-1")?,
+            ZeroStage::Two { .. } => f.write_str("ZeRO-2")?,
+            ZeroStage::Three { gathering: Gathering { prefetch, reshard }, .. } => {
+                write!(f, "ZeRO-3 ahead {prefetch}")?;
+                match reshard {
+                    Reshard::AfterUse => {}
+                    Reshard::AfterBackward => f.write_str(" kept")?,
+                }
+            }
+        }
+        match self.zero.reduction() {
+            GradientReduction::Step => {}
+            GradientReduction::Microbatch => f.write_str(" per microbatch")?,
+        }
+        match self.groups {
+            Groups::One => Ok(()),
+            Groups::Several => f.write_str(" in groups"),
+        }
+    }
+}
+
+/// What may change without changing a bit, but for forms that sum gradients in another order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
-    /// Sharded optimizer states or not.
-    pub zero: ZeroStage,
+    /// What is sharded over data parallelism.
+    pub form: Form,
     /// The order of microbatches.
     pub schedule: ScheduleKind,
     /// Activations kept or computed again.
@@ -113,37 +202,26 @@ pub struct Manner {
 
 impl Manner {
     /// The plainest: nothing sharded, nothing recomputed, all forwards first.
-    pub const PLAIN: Manner =
-        Manner { zero: ZeroStage::Off, schedule: ScheduleKind::GPipe, recompute: Recompute::None };
+    pub const PLAIN: Manner = Manner { form: Form::WHOLE, schedule: ScheduleKind::GPipe, recompute: Recompute::None };
 
     /// Every second layer is computed again, from an input that tensor-parallel ranks share out.
     const SOME_SHARDED: Recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
 
-    /// All sixteen.
-    pub fn all() -> Vec<Manner> {
-        let mut all = Vec::new();
-        for zero in [ZeroStage::One, ZeroStage::Off] {
-            for schedule in [ScheduleKind::OneForwardOneBackward, ScheduleKind::GPipe] {
-                for recompute in [Recompute::None, Recompute::FULL, Recompute::Selective, Manner::SOME_SHARDED] {
-                    all.push(Manner { zero, schedule, recompute });
-                }
-            }
-        }
-        all
+    /// Schedules with every form of recomputation: all eight pairs.
+    pub fn passes() -> Vec<(ScheduleKind, Recompute)> {
+        let recomputes = [Recompute::None, Recompute::FULL, Recompute::Selective, Manner::SOME_SHARDED];
+        let schedules = [ScheduleKind::OneForwardOneBackward, ScheduleKind::GPipe];
+        schedules.into_iter().flat_map(|schedule| recomputes.map(|recompute| (schedule, recompute))).collect()
     }
 }
 
 impl fmt::Display for Manner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let zero = match self.zero {
-            ZeroStage::Off => "ZeRO off",
-            ZeroStage::One => "ZeRO-1",
-        };
         let schedule = match self.schedule {
             ScheduleKind::GPipe => "GPipe",
             ScheduleKind::OneForwardOneBackward => "1F1B",
         };
-        write!(f, "{zero} {schedule} ")?;
+        write!(f, "{} {schedule} ", self.form)?;
         match self.recompute {
             Recompute::None => f.write_str("kept"),
             Recompute::Selective => f.write_str("core recomputed"),
@@ -172,13 +250,18 @@ pub struct Case {
 }
 
 impl Case {
-    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each manner in one family.
+    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each form in two families,
+    /// each time with another schedule or recomputation.
     pub fn all() -> Vec<Case> {
-        let (manners, degrees) = (Manner::all(), Degrees::all());
+        let (forms, passes, degrees) = (Form::all(), Manner::passes(), Degrees::all());
         let mut cases = Vec::new();
         for (turn, family) in Family::all().into_iter().enumerate() {
             for (index, degrees) in degrees.iter().enumerate() {
-                let manner = manners[(turn + index) % manners.len()];
+                let form = forms[(turn + index) % forms.len()];
+                // Another shift in every round of forms, so that no form is tied to one schedule.
+                let shift = index / forms.len() + 3 * (turn / forms.len());
+                let (schedule, recompute) = passes[(turn + index + shift) % passes.len()];
+                let manner = Manner { form, schedule, recompute };
                 cases.push(Case { family, degrees: *degrees, sequence_parallel: SequenceParallel::Off, manner });
             }
         }
@@ -191,9 +274,11 @@ impl Case {
         of_several.map(|case| Case { sequence_parallel: SequenceParallel::On, ..case }).collect()
     }
 
-    /// What every case of the same `dp`, `tp` and sequence parallelism has the bits of: one stage, in the plain manner.
+    /// What every case of the same `dp`, `tp` and sequence parallelism that sums gradients in the same order has the bits of: one
+    /// stage, in the plainest such manner.
     pub fn reference(&self) -> Case {
-        Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner::PLAIN, ..*self }
+        let form = self.manner.form.reference(self.degrees.dp);
+        Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner { form, ..Manner::PLAIN }, ..*self }
     }
 
     /// One rank in the plain manner.
@@ -205,9 +290,20 @@ impl Case {
     /// The layout in the words of a run file.
     pub fn parallelism(&self) -> Parallelism {
         let Degrees { dp, tp, pp } = self.degrees;
-        let (Manner { zero, schedule, .. }, recompute) = (self.manner, self.recompute());
+        let (Manner { form, schedule, .. }, recompute) = (self.manner, self.recompute());
         let (microbatch_size, sequence_parallel) = (self.family.microbatch_size, self.sequence_parallel);
-        Parallelism { dp, tp, pp, sequence_parallel, zero, schedule, microbatch_size, recompute, stage_layers: None }
+        Parallelism {
+            dp,
+            tp,
+            pp,
+            sequence_parallel,
+            zero: form.zero,
+            shard_group: form.shard_group(dp),
+            schedule,
+            microbatch_size,
+            recompute,
+            stage_layers: None,
+        }
     }
 
     /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot share the tokens out.
@@ -237,6 +333,7 @@ impl Case {
         config.model = self.family.model();
         config.parallelism = self.parallelism();
         config.train = proof_training();
+        config.data.tokenizer = TokenizerSpec::Bytes;
         config.run.ranks = self.degrees.world_size();
         config
     }
@@ -297,12 +394,36 @@ mod tests {
     }
 
     #[test]
-    fn every_degree_meets_every_manner() {
+    fn every_degree_meets_every_form_and_every_form_every_pass() {
         let cases = Case::all();
         for degrees in Degrees::all() {
-            let manners = cases.iter().filter(|case| case.degrees == degrees).map(|case| case.manner.to_string());
-            assert_eq!(manners.collect::<BTreeSet<_>>().len(), Manner::all().len(), "{degrees}");
+            let manners: BTreeSet<String> =
+                cases.iter().filter(|case| case.degrees == degrees).map(|case| case.manner.to_string()).collect();
+            let forms = cases.iter().filter(|case| case.degrees == degrees).map(|case| case.manner.form);
+            assert_eq!((forms.collect::<BTreeSet<_>>().len(), manners.len()), (8, 16), "{degrees}");
         }
+        let manners: BTreeSet<String> = cases.iter().map(|case| case.manner.to_string()).collect();
+        assert_eq!(manners.len(), 8 * 8);
+    }
+
+    #[test]
+    fn forms_that_sum_in_another_order_have_a_reference_of_their_own() {
+        let reference = |form: Form, dp| form.reference(dp).to_string();
+        let said: Vec<String> = Form::all()
+            .into_iter()
+            .map(|form| format!("{form}: {} | {}", reference(form, 4), reference(form, 3)))
+            .collect();
+        let expected = [
+            "ZeRO-1: ZeRO off | ZeRO off",
+            "ZeRO-3 ahead 1: ZeRO off | ZeRO off",
+            "ZeRO-2 per microbatch: ZeRO-2 per microbatch | ZeRO-2 per microbatch",
+            "ZeRO-1 in groups: ZeRO-1 in groups | ZeRO off",
+            "ZeRO off: ZeRO off | ZeRO off",
+            "ZeRO-2: ZeRO off | ZeRO off",
+            "ZeRO-3 ahead 0 per microbatch: ZeRO-2 per microbatch | ZeRO-2 per microbatch",
+            "ZeRO-3 ahead 2 kept in groups: ZeRO-1 in groups | ZeRO off",
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use spec::Parallelism;
+use spec::{GradientReduction, Parallelism};
 
 /// The promise for two layouts of one run, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EqualityClass {
     /// Every sum has the same terms in the same order: bit-identical losses, norms and weights.
     SameOrder,
-    /// Sums over sequences are grouped differently: data parallelism or the microbatch size differ.
+    /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups or the time of
+    /// reduction differ.
     OtherOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
     /// positions) where sequence parallelism does.
@@ -22,12 +23,22 @@ impl EqualityClass {
         let shares_tokens = |layout: &Parallelism| layout.sequence_parallel.runs(layout.tp) > 1;
         if a.tp != b.tp || shares_tokens(a) != shares_tokens(b) {
             EqualityClass::OtherSums
-        } else if a.dp != b.dp || a.microbatch_size != b.microbatch_size {
+        } else if a.dp != b.dp || a.microbatch_size != b.microbatch_size || gradient_order(a) != gradient_order(b) {
             EqualityClass::OtherOrder
         } else {
             EqualityClass::SameOrder
         }
     }
+}
+
+/// What decides the order of a gradient's terms besides dp and the microbatch size: how many replicas are summed before
+/// their sums are, and when. Groups of one are summed as all are, in rank order.
+pub fn gradient_order(parallelism: &Parallelism) -> (usize, GradientReduction) {
+    let group = match parallelism.shard_group() {
+        1 => parallelism.dp,
+        group => group,
+    };
+    (group, parallelism.zero.reduction())
 }
 
 impl fmt::Display for EqualityClass {

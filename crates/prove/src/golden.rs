@@ -3,7 +3,7 @@
 use spec::unit::Tied;
 use spec::{Recompute, ScheduleKind, ZeroStage};
 
-use crate::cases::{Case, Degrees, Family, Manner};
+use crate::cases::{Case, Degrees, Family, Form, Groups, Manner};
 use crate::models::{Style, proof_text};
 
 /// Steps of a golden run.
@@ -33,9 +33,9 @@ pub fn losses() -> Result<String, String> {
 fn cases() -> Vec<Case> {
     let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 12, tied: Tied::Yes, microbatch_size: 2 };
     let llama = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 1 };
+    let one = Form { zero: ZeroStage::One, groups: Groups::One };
     let case = |family, (dp, tp, pp), manner| Case { degrees: Degrees { dp, tp, pp }, manner, ..Case::oracle(family) };
-    let usual =
-        Manner { zero: ZeroStage::One, schedule: ScheduleKind::OneForwardOneBackward, recompute: Recompute::None };
+    let usual = Manner { form: one, schedule: ScheduleKind::OneForwardOneBackward, recompute: Recompute::None };
     let recomputed = Manner { recompute: Recompute::FULL, ..Manner::PLAIN };
     vec![
         Case::oracle(gpt2),

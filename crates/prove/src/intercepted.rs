@@ -65,6 +65,8 @@ pub enum GroupKind {
     Tensor,
     /// [`Groups::data`]
     Data,
+    /// [`Groups::replicas`]
+    Replicas,
     /// [`Groups::pipeline`]
     Pipeline,
     /// [`Groups::tied`]
@@ -122,6 +124,7 @@ pub fn intercept_calls(
     let groups = Groups {
         tensor: wrap(GroupKind::Tensor, rank.groups.tensor),
         data: wrap(GroupKind::Data, rank.groups.data),
+        replicas: wrap(GroupKind::Replicas, rank.groups.replicas),
         pipeline: wrap(GroupKind::Pipeline, rank.groups.pipeline),
         tied: wrap(GroupKind::Tied, rank.groups.tied),
         world: wrap(GroupKind::World, rank.groups.world),

@@ -73,6 +73,7 @@ pub fn proof_training() -> TrainSpec {
     TrainSpec {
         steps: 20,
         global_batch: 48,
+        batch_ramp: None,
         sequence_length: 8,
         learning_rate: 2e-3,
         min_learning_rate: 2e-4,
@@ -96,6 +97,7 @@ pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> 
         pp,
         sequence_parallel: SequenceParallel::Off,
         zero: ZeroStage::Off,
+        shard_group: None,
         schedule: ScheduleKind::OneForwardOneBackward,
         microbatch_size,
         recompute: Recompute::None,

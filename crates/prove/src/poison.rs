@@ -43,12 +43,14 @@ impl Watch for PoisonFreed {
 /// The instruction after which nobody reads a value.
 fn last(life: &PlannedLife) -> usize {
     match life.category {
-        Category::Transfers => life.end,
+        // Sums of gradients are the caller's behind the last instruction.
+        Category::Transfers | Category::Gradients => life.end,
         Category::Batches
         | Category::Activations
         | Category::Parameters
-        | Category::Gradients
         | Category::Optimizer
+        | Category::Gathered
+        | Category::Unreduced
         | Category::Cache
         | Category::Constants
         | Category::Scratch

@@ -129,7 +129,8 @@ impl Watch for Replicas {
             return Ok(());
         }
         for state in rank.units.values() {
-            let weights = Part { kind: Kind::Weights, tensor: state.params.tensor, elements: 0..state.layout.len };
+            let Held { elements, tensor } = state.params.clone();
+            let weights = Part { kind: Kind::Weights, tensor, elements };
             self.keep(rank, state, weights)?;
             if let Some(Held { elements, tensor }) = state.masters.clone() {
                 self.keep(rank, state, Part { kind: Kind::Masters, tensor, elements })?;

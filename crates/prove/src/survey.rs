@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::cases::{Case, Family};
+use crate::cases::{Case, Degrees, Family};
 use crate::class::EqualityClass;
 use crate::distance::Outcome;
 use crate::models::proof_text;
@@ -14,7 +14,7 @@ use crate::verdict::Verdict;
 /// Cases that have the same bits as one reference.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// One stage in the plain manner.
+    /// One stage in the plainest manner of this order of sums.
     pub reference: Case,
     /// The cases.
     pub cases: Vec<Case>,
@@ -27,8 +27,10 @@ pub type Finding = Result<Verdict, String>;
 pub fn orders(cases: impl IntoIterator<Item = Case>) -> Vec<Order> {
     let mut orders: BTreeMap<_, Order> = BTreeMap::new();
     for case in cases {
-        let key = (case.family, case.degrees.dp, case.degrees.tp, case.sequence_parallel);
-        let order = orders.entry(key).or_insert_with(|| Order { reference: case.reference(), cases: Vec::new() });
+        let reference = case.reference();
+        let Degrees { dp, tp, .. } = case.degrees;
+        let key = (case.family, dp, tp, case.sequence_parallel, reference.manner.form);
+        let order = orders.entry(key).or_insert_with(|| Order { reference, cases: Vec::new() });
         order.cases.push(case);
     }
     orders.into_values().collect()

@@ -2,7 +2,7 @@
 
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, Layout, Outcome, ProofError, ProofText, outcome_from, thread_engine};
-use spec::ZeroStage;
+use spec::{Gathering, GradientReduction, Reshard, ZeroStage};
 use train::TensorMap;
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
@@ -15,7 +15,9 @@ fn layout(style: Style, (dp, tp, pp): (usize, usize, usize), seed: u64, steps: u
     (train.seed, train.steps, train.global_batch) = (seed, steps, 8);
     let mut parallelism = plain_layout(dp, tp, pp, 2);
     if dp > 1 {
-        parallelism.zero = ZeroStage::One;
+        // Pieces of parameters that end anywhere in a row are given and drawn as well.
+        let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+        parallelism.zero = ZeroStage::Three { reduce: GradientReduction::Step, gathering };
     }
     Layout { model, parallelism, train }
 }
@@ -47,7 +49,7 @@ fn params_of(layout: &Layout) -> Vec<spec::ParamSpec> {
 fn given_weights_are_those_that_the_seed_would_have_drawn() {
     for style in [Style::Gpt2, Style::Llama] {
         // 61 tokens on two ranks: the last row is padding.
-        for degrees in [(1, 1, 1), (1, 2, 1), (2, 2, 2)] {
+        for degrees in [(1, 1, 1), (1, 2, 1), (2, 2, 2), (4, 1, 1)] {
             let expected = run(&layout(style, degrees, 1, 3), None).expect("a run");
             let start = drawn(&layout(style, (1, 1, 1), 1, 0));
             let actual = run(&layout(style, degrees, 2, 3), Some(&start)).expect("a run");

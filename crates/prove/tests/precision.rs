@@ -11,11 +11,16 @@ use prove::models::{Style, plain_layout, proof_model, proof_text, proof_training
 use prove::verdict::is_noise;
 use prove::watch::Nobody;
 use prove::{Bounds, Distance, EqualityClass, Layout, Outcome, WrappedEngine, outcome_watched};
-use spec::{LossScaling, ModelSpec, Parallelism, Precision, Recompute, ScheduleKind, TrainSpec, ZeroStage};
+use spec::{
+    Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Recompute, Reshard, ScheduleKind,
+    TrainSpec, ZeroStage,
+};
 use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 
 /// A window so short that the factor of the loss grows within a test.
 const SCALING: LossScaling = LossScaling { initial: 16384.0, window: 2, hysteresis: 1, minimum: 1.0 };
+/// One unit ahead, given up after each use.
+const GATHERING: Gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
 const NARROW: [Precision; 2] = [Precision::Bf16, Precision::Fp16(SCALING)];
 
 fn model(style: Style) -> ModelSpec {
@@ -74,6 +79,11 @@ fn what_keeps_the_order_of_sums_changes_no_bit() {
                 Parallelism { recompute: Recompute::FULL, ..plain(2) },
                 Parallelism { zero: ZeroStage::One, ..plain(1) },
                 Parallelism { zero: ZeroStage::One, recompute: Recompute::FULL, ..plain(2) },
+                Parallelism { zero: ZeroStage::Two { reduce: GradientReduction::Step }, ..plain(1) },
+                Parallelism {
+                    zero: ZeroStage::Three { reduce: GradientReduction::Step, gathering: GATHERING },
+                    ..plain(2)
+                },
             ] {
                 let what = format!("{style} {precision:?} {parallelism:?}");
                 assert_same_bits(&what, &reference, &outcome(&layout(style, precision, parallelism)));

@@ -74,7 +74,17 @@ impl UnitLayout {
 
     /// Elements of slice `index`.
     pub fn shard(&self, index: usize) -> Range<usize> {
-        index * self.shard_len..(index + 1) * self.shard_len
+        self.part(self.num_shards, index)
+    }
+
+    /// Elements of part `index` of `num_parts` equal contiguous ones, each of one or several slices.
+    ///
+    /// # Panics
+    /// When `num_parts` does not divide [`UnitLayout::num_shards`].
+    pub fn part(&self, num_parts: usize, index: usize) -> Range<usize> {
+        assert!(self.num_shards.is_multiple_of(num_parts), "{num_parts} parts of {} slices", self.num_shards);
+        let len = self.padded_len() / num_parts;
+        index * len..(index + 1) * len
     }
 
     /// Whether the unit has no parameters (the embedding of a rotary model).

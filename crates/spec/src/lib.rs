@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod check;
 pub mod data_spec;
 pub mod layout;
@@ -17,13 +18,15 @@ pub mod problem;
 pub mod run_file;
 pub mod training;
 pub mod unit;
+pub mod zero;
 
+pub use batch::{BatchRamp, BatchSizes, StepBatch};
 pub use check::check;
 pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
 pub use parallelism::{
-    CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, ScheduleKind, SequenceParallel, ZeroStage,
+    CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, ScheduleKind, SequenceParallel,
 };
 pub use params::{AppliedTo, Init, ParamSpec, Sharding, gradient_axes, params, unique_parameters};
 pub use precision::{Format, LossScaling, Masters, Precision};
@@ -31,3 +34,4 @@ pub use problem::{Place, Problem};
 pub use run_file::{RunConfig, key_of_option, known_keys};
 pub use training::{LearningRateSchedule, TrainSpec};
 pub use unit::{Microbatch, Stage, Unit};
+pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};

@@ -1,15 +1,8 @@
 //! The degrees, ZeRO stage, schedule and recomputation of a run, and the mesh that they make.
 
-use mesh::{AxisSet, AxisSizes, Mesh, MeshError};
+use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 
-/// Which states are sharded over data parallelism (the table of ZeRO).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ZeroStage {
-    /// Everything is replicated.
-    Off,
-    /// Optimizer state and master weights are sharded.
-    One,
-}
+use crate::zero::ZeroStage;
 
 /// The order of compute cells on pipeline ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +104,8 @@ pub struct Parallelism {
     pub sequence_parallel: SequenceParallel,
     /// What data parallelism shards.
     pub zero: ZeroStage,
+    /// Replicas among which it is sharded; `None` for all of them. Groups hold copies of the same shards.
+    pub shard_group: Option<usize>,
     /// Order of forward and backward passes.
     pub schedule: ScheduleKind,
     /// Sequences per microbatch.
@@ -127,7 +122,17 @@ impl Parallelism {
     /// # Errors
     /// A degree of 0, or more ranks than a machine word counts.
     pub fn mesh(&self) -> Result<Mesh, MeshError> {
-        Mesh::new(AxisSizes::dp_tp_pp(self.dp, self.tp, self.pp))
+        let dp_inner = self.shard_group();
+        let dp_outer = self.dp.checked_div(dp_inner).unwrap_or(0);
+        Mesh::new(AxisSizes { dp_outer, dp_inner, ..AxisSizes::dp_tp_pp(self.dp, self.tp, self.pp) })
+    }
+
+    /// Replicas that share one copy of what ZeRO shards: neighbours along dp. All, where nothing is sharded.
+    pub fn shard_group(&self) -> usize {
+        match self.zero {
+            ZeroStage::Off => self.dp,
+            ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => self.shard_group.unwrap_or(self.dp),
+        }
     }
 
     /// What is left to do of the recomputation that was asked for: with sequence parallelism a layer's input is sharded before anybody asks.
@@ -153,5 +158,10 @@ impl Parallelism {
     /// The axes along which ranks see different sequences.
     pub fn data_axes() -> AxisSet {
         AxisSet::DATA
+    }
+
+    /// The axes along which ranks hold different shards of what ZeRO shards.
+    pub fn shard_axes() -> AxisSet {
+        AxisSet::of(Axis::DpInner)
     }
 }

@@ -15,6 +15,7 @@ mod run;
 mod source;
 mod train;
 mod writer;
+mod zero;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
 //! The optimisation of a run: steps, batch, learning rate, AdamW, clipping.
 
+use crate::batch::{BatchRamp, BatchSizes};
 use crate::precision::Precision;
 
 /// Shape of the learning rate after the warm-up.
@@ -18,9 +19,11 @@ pub enum LearningRateSchedule {
 pub struct TrainSpec {
     /// Optimizer steps of the run.
     pub steps: u32,
-    /// Sequences per optimizer step, over all ranks. The primary quantity: data parallelism and the
+    /// Sequences per optimizer step, over all ranks, once the batch is as large as it gets. The primary quantity: data parallelism and the
     /// microbatch size only decide how it is computed.
     pub global_batch: usize,
+    /// Smaller batches in the beginning.
+    pub batch_ramp: Option<BatchRamp>,
     /// Tokens per sequence; at most the model's context.
     pub sequence_length: usize,
     /// Peak learning rate.
@@ -48,6 +51,11 @@ pub struct TrainSpec {
 }
 
 impl TrainSpec {
+    /// The sequences of every step.
+    pub fn batches(&self) -> BatchSizes {
+        BatchSizes { global_batch: self.global_batch, ramp: self.batch_ramp }
+    }
+
     /// Learning rate of `step`, counted from 0: linear warm-up that reaches the peak at `warmup_steps`, then the schedule.
     pub fn learning_rate_at(&self, step: u32) -> f32 {
         let peak = f64::from(self.learning_rate);

@@ -39,6 +39,17 @@ fn tensor_parallelism_divides_heads_and_columns() {
 }
 
 #[test]
+fn sharding_groups_divide_the_replicas() {
+    expect(&[
+        (
+            &["parallelism.dp=4", "parallelism.shard_group=3"],
+            "parallelism.shard_group = 3 does not divide parallelism.dp = 4; 1, 2 or 4 would",
+        ),
+        (&["parallelism.shard_group=0"], "parallelism.shard_group = 0 is too few; at least 1 would do"),
+    ]);
+}
+
+#[test]
 fn tensor_parallelism_shares_out_tokens() {
     let one_token = ["train.sequence_length=1", "model.num_heads=4", "run.ranks=4"];
     let of_one_token = |key: &'static str| [&one_token[..], &["parallelism.dp=1", "parallelism.tp=4", key]].concat();
@@ -219,6 +230,23 @@ fn the_model_fits_together() {
 #[test]
 fn training_numbers_are_sane() {
     expect(&[
+        (
+            &["train.batch_ramp={ start = 6, increment = 4, sequences = 100 }"],
+            "train.batch_ramp = { start = 6, increment = 4, sequences = 100 } does not lead to train.global_batch = 16; start = 4 or 8 would",
+        ),
+        (
+            &["train.batch_ramp={ start = 2, increment = 2, sequences = 100 }"],
+            "train.batch_ramp = { start = 2, increment = 2, sequences = 100 } has batches that are not multiples of \
+             parallelism.dp = 2 x parallelism.microbatch_size = 2; multiples of 4 for start and increment would do",
+        ),
+        (
+            &["train.batch_ramp={ start = 4, increment = 0, sequences = 100 }"],
+            "train.batch_ramp = { start = 4, increment = 0, sequences = 100 } starts with nothing or does not grow; at least 1 of both would do",
+        ),
+        (
+            &["train.batch_ramp=4"],
+            "train.batch_ramp = 4 is not a ramp such as { start = 4, increment = 4, sequences = 1000 }",
+        ),
         (
             &["train.sequence_length=129"],
             "train.sequence_length = 129 is longer than model.context = 128; at most 128 would do",

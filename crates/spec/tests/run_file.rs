@@ -1,8 +1,8 @@
 //! Run files: what is read, what is said about what cannot be read, and what is written back.
 
 use spec::{
-    Activation, CheckpointInputs, Checkpoints, NormKind, Pairing, Position, Recompute, RunConfig, ScheduleKind,
-    SequenceParallel, ZeroStage, check, unique_parameters,
+    Activation, BatchRamp, CheckpointInputs, Checkpoints, Gathering, GradientReduction, NormKind, Pairing, Position,
+    Recompute, Reshard, RunConfig, ScheduleKind, SequenceParallel, ZeroStage, check, unique_parameters,
 };
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
@@ -124,6 +124,7 @@ stage_layers = [3, 2]
 microbatch_size = 1
 [train]
 global_batch = 9
+batch_ramp = { start = 3, increment = 3, sequences = 50 }
 sequence_length = 64
 clip_norm = 0
 seed = 18446744073709551615
@@ -146,6 +147,7 @@ timeout_seconds = 2.5
     let checkpoints = Checkpoints { every: 2, inputs: CheckpointInputs::Sharded };
     assert_eq!(config.parallelism.recompute, Recompute::Full(checkpoints));
     assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));
+    assert_eq!(config.train.batch_ramp, Some(BatchRamp { start: 3, increment: 3, sequences: 50 }));
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
@@ -225,7 +227,7 @@ fn values_of_a_wrong_kind_are_refused() {
         ("model.norm=layr", "model.norm = \"layr\" is not \"layer\" or \"rms\""),
         ("model.num_layers=-1", "model.num_layers = -1 is not a whole number from 0 to 2147483647"),
         ("model.num_layers=2.0", "model.num_layers = 2.0 is not a whole number from 0 to 2147483647"),
-        ("parallelism.zero=3", "parallelism.zero = 3 is not 0 or 1"),
+        ("parallelism.zero=4", "parallelism.zero = 4 is not one of 0, 1, 2 and 3"),
         ("train.learning_rate=inf", "train.learning_rate = inf is not a number"),
         ("train.seed=-1", "train.seed = -1 is not a whole number from 0 to 18446744073709551615"),
         ("parallelism.stage_layers=6", "parallelism.stage_layers = 6 is not a list of whole numbers such as [3, 3]"),
@@ -260,4 +262,42 @@ fn rotary_keys_need_rotary_positions() {
         refused("[model]\nposition = \"rotary\"\nrotary_fraction = 1.5\n", &[]),
         "run.toml:3:1: model.rotary_fraction = 1.5 is not a share of the head's dims; more than 0 and at most 1 would be"
     );
+}
+
+#[test]
+fn what_is_sharded_and_how_survives_its_file() {
+    let zero = |overrides: &[&str]| {
+        let config = load("", overrides).expect("legal");
+        assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config, "{overrides:?}");
+        (config.parallelism.zero, config.parallelism.shard_group)
+    };
+    let after_use = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+    let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
+    assert_eq!(zero(&["parallelism.zero=1", "parallelism.shard_group=2"]), (ZeroStage::One, Some(2)));
+    assert_eq!(zero(&["parallelism.zero=2"]), (ZeroStage::Two { reduce: step }, None));
+    let overrides = ["parallelism.zero=2", "parallelism.reduce=microbatch", "parallelism.shard_group=1"];
+    assert_eq!(zero(&overrides), (ZeroStage::Two { reduce: microbatch }, Some(1)));
+    assert_eq!(zero(&["parallelism.zero=3"]), (ZeroStage::Three { reduce: step, gathering: after_use }, None));
+    let kept = Gathering { prefetch: 0, reshard: Reshard::AfterBackward };
+    let overrides = ["parallelism.zero=3", "parallelism.prefetch=0", "parallelism.reshard=after-backward"];
+    assert_eq!(zero(&overrides), (ZeroStage::Three { reduce: step, gathering: kept }, None));
+}
+
+#[test]
+fn keys_of_sharding_need_a_stage_that_has_them() {
+    for (key, value, zero, stages) in [
+        ("shard_group", "2", 0, "1, 2 or 3"),
+        ("reduce", "step", 1, "2 or 3"),
+        ("prefetch", "2", 2, "3"),
+        ("reshard", "after-use", 2, "3"),
+    ] {
+        let (set, stage) = (format!("parallelism.{key}={value}"), format!("parallelism.zero={zero}"));
+        assert_eq!(
+            refused("", &[&set, &stage]),
+            format!(
+                "--set {set}: parallelism.{key} means nothing where parallelism.zero = {zero}; \
+                 write parallelism.zero = {stages}, or leave it out"
+            )
+        );
+    }
 }

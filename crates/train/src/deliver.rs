@@ -1,8 +1,6 @@
 //! Hands a rank's pieces of global tensors to a sink. Over all ranks every element comes once.
 
-use std::ops::Range;
-
-use device::{DeviceError, Tensor, element};
+use device::{DeviceError, element};
 use spec::Unit;
 use spec::unit::Tied;
 
@@ -10,7 +8,7 @@ use crate::pieces::{Copies, pieces};
 use crate::rank::Rank;
 use crate::reduce::StepOutcome;
 use crate::sink::TensorSink;
-use crate::state::UnitState;
+use crate::state::{Held, UnitState};
 
 /// The weights of `unit`, as far as this rank answers for them.
 ///
@@ -18,7 +16,7 @@ use crate::state::UnitState;
 /// The device's.
 pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    deliver(rank, state, |elements| state.weights().part(elements), 1.0, sink)
+    deliver(rank, state, state.weights(), 1.0, sink)
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.
@@ -27,19 +25,18 @@ pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(),
 /// The device's.
 pub fn gradients(rank: &Rank<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) -> Result<(), DeviceError> {
     for state in rank.units.values() {
-        if let Some(gradient) = state.gradient() {
-            let factor = outcome.gradient_factor as f32;
-            deliver(rank, state, |elements| gradient.elements(elements), factor, sink)?;
+        if let Some(gradient) = rank.gradient(state.unit) {
+            deliver(rank, state, &gradient, outcome.gradient_factor as f32, sink)?;
         }
     }
     Ok(())
 }
 
-/// Hands over `factor` times the elements that this rank answers for, which lie at `place` of them.
+/// Hands over `factor` times the elements of `held` that this rank answers for.
 fn deliver(
     rank: &Rank<'_>,
     state: &UnitState,
-    place: impl Fn(Range<usize>) -> Tensor,
+    held: &Held,
     factor: f32,
     sink: &dyn TensorSink,
 ) -> Result<(), DeviceError> {
@@ -47,7 +44,7 @@ fn deliver(
         return Ok(());
     }
     for piece in pieces(&state.layout, state.owned.clone(), rank.tensor, Copies::First) {
-        let mut values = element::read(&*rank.device, place(piece.elements))?;
+        let mut values = element::read(&*rank.device, held.part(piece.elements))?;
         values.iter_mut().for_each(|value| *value *= factor);
         sink.put(piece.param, &piece.region, &values);
     }

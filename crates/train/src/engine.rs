@@ -7,8 +7,11 @@ use mesh::Rank;
 pub struct Groups {
     /// Ranks that share every matrix.
     pub tensor: Box<dyn Communicator>,
-    /// Ranks that hold the same shard of the model and see different sequences.
+    /// Ranks that see different sequences and among which ZeRO shards what would be the same on all: all of dp, or one
+    /// sharding group of it.
     pub data: Box<dyn Communicator>,
+    /// Ranks that hold the same shards in other sharding groups; a group of one where all of dp is one.
+    pub replicas: Box<dyn Communicator>,
     /// Ranks that hold the other stages of this model replica, in pipeline order.
     pub pipeline: Box<dyn Communicator>,
     /// First and last stage of this replica where a tied table is on both; a group of one elsewhere.

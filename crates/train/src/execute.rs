@@ -3,7 +3,6 @@
 //! Instructions are issued strictly in program order, never by readiness.
 
 use device::{DeviceError, Stream, Tensor, Write};
-use model::binding::HeadParams;
 use model::embedding::Embedding;
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
@@ -12,8 +11,9 @@ use model::{KeyValueCache, checkpoint};
 use program::{Instr, Purpose};
 use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
 
-use crate::rank::{Bound, Pair, Rank};
-use crate::{deliver, memory, optimizer, reduce};
+use crate::bindings::Side;
+use crate::rank::Rank;
+use crate::{deliver, gather, memory, optimizer, reduce};
 
 impl Rank<'_> {
     /// Executes `instr`.
@@ -43,10 +43,8 @@ impl Rank<'_> {
                 let (x, from) = (self.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
                 self.groups.pipeline.receive(Stream::Transfer, from, gradient_tag(unit, microbatch), x.tensor())
             }
-            Instr::GatherParams { unit } => {
-                self.groups.data.all_gather(Stream::Reduce, self.units[&unit].params.tensor)
-            }
-            // Parameters that stay gathered have nothing to give up.
+            Instr::GatherParams { unit } => gather::parameters(self, unit),
+            // From here on the plan has other values in their place.
             Instr::FreeParams { .. } => Ok(()),
             Instr::ReduceGrads { unit, by } => reduce::gradients(self, unit, by),
             Instr::SumTied => reduce::tied(self),
@@ -77,18 +75,20 @@ impl Rank<'_> {
         let write = self.gradient_write_of_forward(unit);
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        match &self.bound[&unit] {
-            Bound::Embedding(pair) => {
-                Embedding { context, batch }.forward(&pair.params, activations.output(unit, microbatch))
+        match unit {
+            Unit::Table => Ok(()),
+            Unit::Embedding => {
+                let params = self.embedding(Side::Parameters);
+                Embedding { context, batch }.forward(params, activations.output(unit, microbatch))
             }
-            Bound::Layer(number, pair) => {
-                let recompute = self.program.place.recomputes(unit);
+            Unit::Layer(number) => {
+                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
                 let saved = activations.saved(unit, microbatch, recompute);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
-                let layer = Layer { context, batch, number: *number };
+                let layer = Layer { context, batch, number };
                 match self.cache(unit) {
-                    None => layer.forward(&pair.params, input, output, saved.frames())?,
-                    Some(cache) => layer.forward_cached(&pair.params, input, output, saved.frames(), &cache)?,
+                    None => layer.forward(params, input, output, saved.frames())?,
+                    Some(cache) => layer.forward_cached(params, input, output, saved.frames(), &cache)?,
                 }
                 match recompute {
                     LayerRecompute::Everything(CheckpointInputs::Sharded) => {
@@ -100,26 +100,26 @@ impl Rank<'_> {
                     | LayerRecompute::Nothing => Ok(()),
                 }
             }
-            Bound::Head(pair) => self.head(pair, microbatch, write),
+            Unit::Head => self.head_forward(microbatch, write),
         }
     }
 
-    fn head(&self, pair: &Pair<HeadParams>, microbatch: Microbatch, write: Write) -> Result<(), DeviceError> {
+    fn head_forward(&self, microbatch: Microbatch, write: Write) -> Result<(), DeviceError> {
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let head = Head { context, batch: &activations.batch(microbatch) };
-        let input = self.input(Unit::Head, microbatch);
+        let (params, input) = (self.head(Side::Parameters), self.input(Unit::Head, microbatch));
         match self.program.place.purpose {
             Purpose::Train => {
                 let gradients = HeadGradients {
-                    params: pair.accumulators(),
+                    params: self.head(Side::Gradients),
                     write,
                     input: self.input_grad(Unit::Head, microbatch),
-                    scale: (f64::from(self.loss_scale.factor()) / self.setup.nominal_tokens()) as f32,
+                    scale: (f64::from(self.loss_scale.factor()) / self.nominal_tokens()) as f32,
                 };
-                head.train(&pair.params, input, &gradients)
+                head.train(params, input, &gradients)
             }
-            Purpose::Evaluate => head.evaluate(&pair.params, input),
-            Purpose::Generate => head.logits(&pair.params, input, self.logits(microbatch)),
+            Purpose::Evaluate => head.evaluate(params, input),
+            Purpose::Generate => head.logits(params, input, self.logits(microbatch)),
         }
     }
 
@@ -152,41 +152,41 @@ impl Rank<'_> {
     fn recompute(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        match &self.bound[&unit] {
-            Bound::Layer(number, pair) => {
-                let recompute = self.program.place.recomputes(unit);
-                let (layer, input) = (Layer { context, batch, number: *number }, self.input(unit, microbatch));
+        match unit {
+            Unit::Layer(number) => {
+                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
+                let (layer, input) = (Layer { context, batch, number }, self.input(unit, microbatch));
                 let saved = activations.saved(unit, microbatch, recompute);
                 match recompute {
                     LayerRecompute::Nothing => return Ok(()),
-                    LayerRecompute::Core => return layer.recompute_core(&pair.params, saved.frames()),
+                    LayerRecompute::Core => return layer.recompute_core(params, saved.frames()),
                     LayerRecompute::Everything(CheckpointInputs::Whole) => {}
                     LayerRecompute::Everything(CheckpointInputs::Sharded) => {
                         let frame = activations.checkpoint(unit, microbatch);
                         checkpoint::restore(context, checkpoint::place(&frame, context), input)?;
                     }
                 }
-                layer.recompute(&pair.params, input, saved.frames())
+                layer.recompute(params, input, saved.frames())
             }
-            Bound::Embedding(_) | Bound::Head(_) => Ok(()),
+            Unit::Table | Unit::Embedding | Unit::Head => Ok(()),
         }
     }
 
     fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
-        match &self.bound[&unit] {
-            Bound::Embedding(_) => {
+        match unit {
+            Unit::Embedding => {
                 let pending = activations.pending(unit, microbatch);
                 Embedding { context, batch }.backward_input(activations.output_grad(unit, microbatch), &pending)
             }
-            Bound::Layer(number, pair) => {
+            Unit::Layer(number) => {
                 let recompute = self.program.place.recomputes(unit);
                 let saved = activations.saved(unit, microbatch, recompute);
                 let pending = activations.pending(unit, microbatch);
-                let layer = Layer { context, batch, number: *number };
+                let layer = Layer { context, batch, number };
                 layer.backward_input(
-                    &pair.params,
+                    self.layer(number, Side::Parameters),
                     self.input(unit, microbatch),
                     activations.output_grad(unit, microbatch),
                     self.input_grad(unit, microbatch),
@@ -195,7 +195,7 @@ impl Rank<'_> {
                 )
             }
             // The head's forward pass has written the gradient; here it is handed on.
-            Bound::Head(_) => Ok(()),
+            Unit::Table | Unit::Head => Ok(()),
         }
     }
 
@@ -207,20 +207,20 @@ impl Rank<'_> {
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
         let output_grad = activations.output_grad(unit, microbatch);
-        match &self.bound[&unit] {
-            Bound::Embedding(pair) => {
-                let pending = activations.pending(unit, microbatch);
-                Embedding { context, batch }.backward_weight(pair.accumulators(), output_grad, &pending, write)
+        match unit {
+            Unit::Embedding => {
+                let (gradients, pending) = (self.embedding(Side::Gradients), activations.pending(unit, microbatch));
+                Embedding { context, batch }.backward_weight(gradients, output_grad, &pending, write)
             }
-            Bound::Layer(number, pair) => {
+            Unit::Layer(number) => {
                 let recompute = self.program.place.recomputes(unit);
                 let saved = activations.saved_until_weight(unit, microbatch, recompute);
                 let pending = activations.pending(unit, microbatch);
-                let input = self.input(unit, microbatch);
-                let layer = Layer { context, batch, number: *number };
-                layer.backward_weight(pair.accumulators(), input, output_grad, saved.frames(), &pending, write)
+                let (gradients, input) = (self.layer(number, Side::Gradients), self.input(unit, microbatch));
+                let layer = Layer { context, batch, number };
+                layer.backward_weight(gradients, input, output_grad, saved.frames(), &pending, write)
             }
-            Bound::Head(_) => Ok(()),
+            Unit::Table | Unit::Head => Ok(()),
         }
     }
 

@@ -4,6 +4,7 @@
 
 pub mod agreement;
 pub mod batch;
+pub mod bindings;
 pub mod deliver;
 pub mod engine;
 pub mod evaluate;
@@ -11,6 +12,7 @@ mod execute;
 pub mod failure;
 pub mod fetch;
 pub mod forward;
+mod gather;
 pub mod generate;
 mod launch;
 mod logits;

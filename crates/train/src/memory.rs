@@ -15,6 +15,14 @@ pub fn state_numbers(plan: &RankPlan, value: Value, len: usize, dtype: Dtype) ->
     frame_of(value, plan.place_of_state(value)).tensor(1, len, dtype)
 }
 
+/// The first `len` numbers of a value while instruction `at` runs.
+///
+/// # Panics
+/// As [`state_numbers`].
+pub fn numbers_at(plan: &RankPlan, value: Value, at: usize, len: usize, dtype: Dtype) -> Tensor {
+    frame_of(value, plan.place(value, at)).tensor(1, len, dtype)
+}
+
 /// Tables and the step's sums.
 pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
     let frame = |value| frame_of(value, plan.place_of_state(value));

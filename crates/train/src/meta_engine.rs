@@ -28,6 +28,7 @@ struct MetaRank {
 struct MetaGroups {
     tensor: Arc<MetaCommunicator>,
     data: Arc<MetaCommunicator>,
+    replicas: Arc<MetaCommunicator>,
     pipeline: Arc<MetaCommunicator>,
     tied: Arc<MetaCommunicator>,
     world: Arc<MetaCommunicator>,
@@ -40,22 +41,23 @@ impl MetaGroups {
         let stages = mesh.group(rank, Axis::Pp);
         MetaGroups {
             tensor: along(AxisSet::of(Axis::Tp)),
-            data: along(AxisSet::DATA),
+            data: along(AxisSet::of(Axis::DpInner)),
+            replicas: along(AxisSet::of(Axis::DpOuter)),
             tied: open(stages.ends().unwrap_or_else(|| stages.alone())),
             pipeline: open(stages),
             world: along(AxisSet::ALL),
         }
     }
 
-    fn each(&self) -> [&Arc<MetaCommunicator>; 5] {
-        [&self.tensor, &self.data, &self.pipeline, &self.tied, &self.world]
+    fn each(&self) -> [&Arc<MetaCommunicator>; 6] {
+        [&self.tensor, &self.data, &self.replicas, &self.pipeline, &self.tied, &self.world]
     }
 }
 
 /// What one rank was asked since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankRecord {
-    /// Operations, and the arena that they need.
+    /// Operations, and the arena that they and the groups' calls need.
     pub operations: Record,
     /// What left the rank, by operation.
     pub sent: BTreeMap<Operation, Traffic>,
@@ -83,7 +85,10 @@ impl MetaEngine {
             let sum = sent.entry(operation).or_default();
             *sum = *sum + traffic;
         }
-        RankRecord { operations: device.take_record(), sent }
+        let mut operations = device.take_record();
+        let of_groups = groups.each().into_iter().map(|group| group.take_peak_bytes());
+        operations.peak_bytes = of_groups.fold(operations.peak_bytes, usize::max);
+        RankRecord { operations, sent }
     }
 }
 
@@ -96,6 +101,7 @@ impl Engine for MetaEngine {
             groups: Groups {
                 tensor: Box::new(Arc::clone(&groups.tensor)),
                 data: Box::new(Arc::clone(&groups.data)),
+                replicas: Box::new(Arc::clone(&groups.replicas)),
                 pipeline: Box::new(Arc::clone(&groups.pipeline)),
                 tied: Box::new(Arc::clone(&groups.tied)),
                 world: Box::new(Arc::clone(&groups.world)),

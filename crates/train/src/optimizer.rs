@@ -12,7 +12,7 @@ use crate::state::Decay;
 /// The device's.
 pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    let (Some(gradient), Some((first, second))) = (state.gradient(), state.moments) else { return Ok(()) };
+    let (Some(gradient), Some((first, second))) = (rank.gradient(unit), state.moments) else { return Ok(()) };
     let train = &rank.setup.train;
     for (elements, decay) in state.decay_ranges(&state.updated) {
         if elements.is_empty() {
@@ -23,7 +23,7 @@ pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
         let op = Op::AdamW {
             param: state.weights().part(elements.clone()),
             copy: state.masters.is_some().then(|| state.params.part(elements.clone())),
-            grad: gradient.elements(elements),
+            grad: gradient.part(elements),
             first_moment: first.elements(stored.clone()),
             second_moment: second.elements(stored),
             coefficient: rank.constants.coefficient,

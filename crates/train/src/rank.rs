@@ -1,17 +1,17 @@
 //! One rank: its tensors, bound once, and what it needs to execute instructions.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
-use device::{Device, DeviceError, Dtype, Frame, Op, Stream, Tensor, Write};
+use device::{Device, DeviceError, Dtype, Frame, Op, Stream, Write};
 use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
 use model::{Constants, Context, DropoutRun, MicrobatchShape};
 use program::{Program, Purpose, RankPlan, State, Value};
-use spec::{SequenceParallel, Unit, UnitLayout};
+use spec::{SequenceParallel, StateKind, Unit};
 
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
+use crate::bindings::{Bindings, Side, offsets};
 use crate::engine::{Groups, RankEngine};
 use crate::fetch::{self, FetchError};
 use crate::loss_scale::LossScale;
@@ -20,41 +20,7 @@ use crate::reduce;
 use crate::setup::{Job, JobIndex, Setup};
 use crate::sink::TensorSink;
 use crate::source::TensorSource;
-use crate::state::{Held, UnitState, updated_elements};
-
-/// A computing unit's parameters and gradient accumulators, bound to places.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a rank has as many as units; they are made once")]
-pub enum Bound {
-    /// Table and positions.
-    Embedding(Pair<EmbeddingParams>),
-    /// One layer and its number.
-    Layer(u32, Pair<LayerParams>),
-    /// Norm and output matrix.
-    Head(Pair<HeadParams>),
-}
-
-/// The same tensors twice: what a unit reads, and what it accumulates into.
-#[derive(Clone, Debug)]
-pub struct Pair<T> {
-    /// Parameters.
-    pub params: T,
-    /// Gradients, where the run trains.
-    pub gradients: Option<T>,
-}
-
-impl<T> Pair<T> {
-    /// Where gradients go.
-    ///
-    /// # Panics
-    /// When the run keeps no state of training: programs with backward passes are not made for it.
-    pub fn accumulators(&self) -> &T {
-        match &self.gradients {
-            Some(gradients) => gradients,
-            None => panic!("a backward pass in a run that keeps no gradients"),
-        }
-    }
-}
+use crate::state::{Held, ShardPlace, UnitState};
 
 /// A rank between instructions.
 pub struct Rank<'a> {
@@ -74,8 +40,8 @@ pub struct Rank<'a> {
     pub groups: Groups,
     /// Units with parameters on this rank.
     pub units: BTreeMap<Unit, UnitState>,
-    /// Computing units of this rank.
-    pub bound: BTreeMap<Unit, Bound>,
+    /// Tensors of the computing units of this rank.
+    pub bindings: Bindings,
     /// Tables and sums.
     pub constants: Constants,
     /// Temporary memory of the compute stream.
@@ -100,6 +66,8 @@ pub struct Rank<'a> {
     pub loss_scale: LossScale,
     /// Computing units that have contributed gradients in this step.
     pub contributed: Vec<Unit>,
+    /// Gradients (of a unit's parameters, made by a computing unit) that were reduced to this rank's shard in this step.
+    pub reduced: Vec<(Unit, Unit)>,
 }
 
 impl<'a> Rank<'a> {
@@ -119,8 +87,7 @@ impl<'a> Rank<'a> {
         let (program, plan) = (setup.program(stage), setup.plan(stage));
         let tensor = TensorParallel { size: setup.parallelism.tp, position: coord.along(Axis::Tp) };
         let replica = coord.position(AxisSet::DATA);
-        let units = unit_states(setup, program, plan, replica);
-        let bound = bind_units(setup, program, &units)?;
+        let units = unit_states(setup, program, plan, ShardPlace::new(setup.parallelism.zero, &setup.mesh, coord));
         let largest = setup.jobs.iter().map(|job| job.shape.tokens()).max().unwrap_or(0);
         let mut rank = Rank {
             setup,
@@ -130,7 +97,7 @@ impl<'a> Rank<'a> {
             source,
             device: engine.device,
             groups: engine.groups,
-            bound,
+            bindings: Bindings::new(setup, stage)?,
             constants: memory::constants(plan, &setup.model),
             scratch: Frame::nowhere(),
             shape: MicrobatchShape { sequences: 0, sequence_length: 0 },
@@ -143,6 +110,7 @@ impl<'a> Rank<'a> {
             at: 0,
             loss_scale: LossScale::new(setup.train.precision),
             contributed: Vec::with_capacity(setup.model.num_layers + 2),
+            reduced: Vec::with_capacity(setup.model.num_layers + 4),
             units,
         };
         rank.take_up(JobIndex::MAIN, source);
@@ -179,6 +147,7 @@ impl<'a> Rank<'a> {
     pub fn begin_step(&mut self, step: u32) -> Result<(), DeviceError> {
         self.step = step;
         self.contributed.clear();
+        self.reduced.clear();
         reduce::zero_sums(&*self.device, self.constants.loss_sums)
     }
 
@@ -215,6 +184,11 @@ impl<'a> Rank<'a> {
         }
     }
 
+    /// Tokens of the program that runs, if every label were valid.
+    pub fn nominal_tokens(&self) -> f64 {
+        self.setup.job_of(self.job).nominal_tokens(&self.setup.parallelism)
+    }
+
     /// Assign for the first contribution of `unit` in a step, accumulate afterwards.
     pub fn gradient_write(&mut self, unit: Unit) -> Write {
         if self.contributed.contains(&unit) {
@@ -222,6 +196,47 @@ impl<'a> Rank<'a> {
         }
         self.contributed.push(unit);
         Write::Assign
+    }
+
+    /// Assign for the first reduction of a gradient to this rank's shard in a step, accumulate afterwards. The next contribution
+    /// of `by` is assigned again.
+    pub fn reduction_write(&mut self, unit: Unit, by: Unit) -> Write {
+        self.contributed.retain(|contributed| *contributed != by);
+        if self.reduced.contains(&(unit, by)) {
+            return Write::Accumulate;
+        }
+        self.reduced.push((unit, by));
+        Write::Assign
+    }
+
+    /// The sum of the gradients of `unit`'s parameters that `by` made, all of it or this rank's shard, while the instruction runs.
+    ///
+    /// # Panics
+    /// It is not there: a fault of the program, which the verifier excludes.
+    pub fn gradient_sum(&self, unit: Unit, by: Unit) -> Held {
+        let elements = self.units[&unit].summed.clone();
+        let value = self.program.place.sum(unit, by);
+        Held { tensor: memory::numbers_at(self.plan, value, self.at, elements.len(), Dtype::F32), elements }
+    }
+
+    /// The gradient of `unit` after reduction (after the tied sum, for a table), where the run trains.
+    pub fn gradient(&self, unit: Unit) -> Option<Held> {
+        self.units[&unit].makers.first().map(|by| self.gradient_sum(unit, *by))
+    }
+
+    /// What the embedding reads, or adds to, in the instruction that runs.
+    pub fn embedding(&self, side: Side) -> &EmbeddingParams {
+        self.bindings.embedding(side, offsets(self.program, self.plan, Unit::Embedding, side, self.at))
+    }
+
+    /// As [`Rank::embedding`], of a layer.
+    pub fn layer(&self, number: u32, side: Side) -> &LayerParams {
+        self.bindings.layer(number, side, offsets(self.program, self.plan, Unit::Layer(number), side, self.at))
+    }
+
+    /// As [`Rank::embedding`], of the head.
+    pub fn head(&self, side: Side) -> &HeadParams {
+        self.bindings.head(side, offsets(self.program, self.plan, Unit::Head, side, self.at))
     }
 }
 
@@ -239,32 +254,27 @@ pub enum OpenError {
     Device(#[from] DeviceError),
 }
 
-fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, replica: usize) -> BTreeMap<Unit, UnitState> {
+fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, shards: ShardPlace) -> BTreeMap<Unit, UnitState> {
     let place = &program.place;
     let states = place.parameter_units().map(|unit| {
         let layout = setup.layouts[&unit].clone();
-        let padded_len = layout.padded_len();
-        let updated: Range<usize> = updated_elements(&layout, setup.parallelism.zero, replica);
-        let moment = |value| memory::state_numbers(plan, value, updated.len(), Dtype::F32);
-        let accumulators = place
-            .accumulators()
-            .filter(|&(of, _)| of == unit && is_trained(setup))
-            .map(|(_, by)| (by, memory::state_numbers(plan, Value::Accumulator { unit, by }, padded_len, Dtype::F32)));
+        let held = |value: Value, state: StateKind, dtype: Dtype| {
+            let elements = shards.kept(&layout, state);
+            Held { tensor: memory::state_numbers(plan, value, elements.len(), dtype), elements }
+        };
+        let single = |value| held(value, StateKind::Optimizer, Dtype::F32);
+        let makers = place.accumulators().filter(|&(of, _)| of == unit && is_trained(setup)).map(|(_, by)| by);
         let state = UnitState {
             unit,
-            params: Held {
-                elements: 0..padded_len,
-                tensor: memory::state_numbers(plan, Value::Params(unit), padded_len, setup.stored()),
-            },
-            masters: place.master(unit).filter(|_| is_trained(setup)).map(|value| {
-                let tensor = memory::state_numbers(plan, value, updated.len(), Dtype::F32);
-                Held { elements: updated.clone(), tensor }
-            }),
-            accumulators: accumulators.collect(),
-            moments: is_trained(setup).then(|| (moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
-            owned: layout.shard(replica),
-            updated,
-            layout,
+            params: held(Value::Params(unit), StateKind::Parameters, setup.stored()),
+            masters: place.master(unit).filter(|_| is_trained(setup)).map(single),
+            makers: makers.collect(),
+            summed: shards.kept(&layout, StateKind::Gradients),
+            moments: is_trained(setup)
+                .then(|| (single(Value::FirstMoment(unit)).tensor, single(Value::SecondMoment(unit)).tensor)),
+            owned: shards.owned(&layout),
+            updated: shards.kept(&layout, StateKind::Optimizer),
+            layout: layout.clone(),
         };
         (unit, state)
     });
@@ -276,53 +286,4 @@ fn is_trained(setup: &Setup) -> bool {
         State::Training => true,
         State::Inference | State::Generation { .. } => false,
     }
-}
-
-/// Binds what each computing unit of the stage reads and accumulates.
-fn bind_units(
-    setup: &Setup,
-    program: &Program,
-    units: &BTreeMap<Unit, UnitState>,
-) -> Result<BTreeMap<Unit, Bound>, BindError> {
-    let nothing = Tensor::new(0, 1, 0, Dtype::F32);
-    let bind = |by: Unit| -> Result<(Unit, Bound), BindError> {
-        let params =
-            |unit: Unit| (&setup.layouts[&unit], units.get(&unit).map_or(nothing, |state| state.params.tensor));
-        let gradients = |unit: Unit| {
-            let accumulator = units.get(&unit).and_then(|state| state.accumulator(by));
-            (&setup.layouts[&unit], accumulator.unwrap_or(nothing))
-        };
-        let tied = setup.model.tied_embeddings;
-        let bound = match by {
-            Unit::Table | Unit::Embedding => Bound::Embedding(pair(setup, params, gradients, |of| {
-                EmbeddingParams::bind(of(Unit::Table), of(Unit::Embedding))
-            })?),
-            Unit::Layer(number) => Bound::Layer(
-                number,
-                pair(setup, params, gradients, |of| {
-                    let (layout, flat) = of(by);
-                    LayerParams::bind(number, layout, flat)
-                })?,
-            ),
-            Unit::Head => Bound::Head(pair(setup, params, gradients, |of| {
-                HeadParams::bind(of(by), tied.then(|| of(Unit::Table)))
-            })?),
-        };
-        Ok((by, bound))
-    };
-    program.place.computing_units().map(bind).collect()
-}
-
-/// A unit's flat buffer with its layout.
-type Flat<'a> = (&'a UnitLayout, Tensor);
-
-/// Binds parameters and, where the run trains, gradients in the same way.
-fn pair<'a, T>(
-    setup: &Setup,
-    params: impl Fn(Unit) -> Flat<'a>,
-    gradients: impl Fn(Unit) -> Flat<'a>,
-    bind: impl Fn(&dyn Fn(Unit) -> Flat<'a>) -> Result<T, BindError>,
-) -> Result<Pair<T>, BindError> {
-    let gradients = is_trained(setup).then(|| bind(&gradients)).transpose()?;
-    Ok(Pair { params: bind(&params)?, gradients })
 }

@@ -1,33 +1,56 @@
-//! Sums over ranks at the end of a step: gradients, the tied table, norm and loss.
+//! Sums over ranks: gradients, the tied table, norm and loss.
 
-use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor};
+use device::{COUNT_WORD, Device, DeviceError, Dtype, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
 use mesh::Axis;
 use program::Purpose;
-use spec::{Sharding, Unit, ZeroStage, gradient_axes};
+use spec::{Kept, Sharding, StateKind, Unit, ZeroStage, gradient_axes};
 
 use crate::deliver::answers_for;
+use crate::memory;
 use crate::observer::Wish;
 use crate::rank::Rank;
 
 /// Sums the gradient of `unit` that `by` accumulated over the axes that each parameter needs: tensor parallelism for
-/// replicated parameters of sharded values, then data parallelism, whole or to this rank's shard.
+/// replicated parameters of sharded values, then data parallelism, whole or to this rank's shard; there within sharding
+/// groups first, then over groups. Where ranks keep shards, the sum is moved or added to this rank's.
 ///
 /// # Errors
 /// The groups'.
 pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    let Some(accumulator) = state.accumulator(by) else { return Ok(()) };
+    let (contribution, len) = (rank.program.place.contribution(unit, by), state.layout.padded_len());
+    let made = memory::numbers_at(rank.plan, contribution, rank.at, len, Dtype::F32);
     if rank.tensor.size > 1 {
         for segment in &state.layout.segments {
             if gradient_axes(&segment.param, &rank.setup.parallelism).contains(Axis::Tp) {
-                let part = accumulator.elements(segment.range());
+                let part = made.elements(segment.range());
                 rank.groups.tensor.all_reduce(Stream::Reduce, part, Reduction::Sum)?;
             }
         }
     }
-    match rank.setup.parallelism.zero {
-        ZeroStage::Off => rank.groups.data.all_reduce(Stream::Reduce, accumulator, Reduction::Sum),
-        ZeroStage::One => rank.groups.data.reduce_scatter(Stream::Reduce, accumulator),
+    let zero = rank.setup.parallelism.zero;
+    let padding = made.elements(state.layout.len..state.layout.padded_len());
+    if zero.keeps(StateKind::Gradients) == Kept::Shard && !padding.is_empty() {
+        // Layers do not write there, and other values lay there before.
+        rank.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
+    }
+    match zero {
+        ZeroStage::Off => return rank.groups.data.all_reduce(Stream::Reduce, made, Reduction::Sum),
+        ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {}
+    }
+    let shard = made.elements(state.updated.clone());
+    rank.groups.data.reduce_scatter(Stream::Reduce, made)?;
+    rank.groups.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
+    match zero.keeps(StateKind::Gradients) {
+        Kept::Whole => Ok(()),
+        Kept::Shard => {
+            let sum = rank.gradient_sum(unit, by).tensor;
+            let op = match rank.reduction_write(unit, by) {
+                Write::Assign => Op::Copy { from: shard, to: sum },
+                Write::Accumulate => Op::Accumulate { x: shard, into: sum },
+            };
+            rank.device.submit(Stream::Reduce, &op)
+        }
     }
 }
 
@@ -38,14 +61,14 @@ pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceErro
 /// The device's and the group's.
 pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
     let state = &rank.units[&Unit::Table];
-    let part = |accumulator: Tensor| accumulator.elements(state.updated.clone());
-    match (state.accumulator(Unit::Embedding), state.accumulator(Unit::Head)) {
-        (Some(input), Some(output)) => {
-            let op = Op::Accumulate { x: part(output), into: part(input) };
-            rank.device.submit(Stream::Reduce, &op)
+    let part = |by: Unit| rank.gradient_sum(Unit::Table, by).part(state.updated.clone());
+    match state.makers.as_slice() {
+        [] => Ok(()),
+        [one] => rank.groups.tied.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
+        [input, outputs @ ..] => {
+            let mut ops = outputs.iter().map(|output| Op::Accumulate { x: part(*output), into: part(*input) });
+            ops.try_for_each(|op| rank.device.submit(Stream::Reduce, &op))
         }
-        (Some(one), None) | (None, Some(one)) => rank.groups.tied.all_reduce(Stream::Reduce, part(one), Reduction::Sum),
-        (None, None) => Ok(()),
     }
 }
 
@@ -73,7 +96,7 @@ pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
-        nominal_tokens: rank.setup.nominal_tokens(),
+        nominal_tokens: rank.nominal_tokens(),
         loss_scale: rank.loss_scale.factor(),
         clip_norm: rank.setup.train.clip_norm,
         out: constants.coefficient,
@@ -85,7 +108,7 @@ pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
 fn sum_squares(rank: &Rank) -> Result<(), DeviceError> {
     let (device, constants) = (&*rank.device, rank.constants);
     for state in rank.units.values().filter(|state| answers_for(rank, state.unit)) {
-        let Some(gradient) = state.gradient() else { continue };
+        let Some(gradient) = rank.gradient(state.unit) else { continue };
         for segment in &state.layout.segments {
             if segment.param.sharding == Sharding::Replicated && rank.tensor.position != 0 {
                 continue;
@@ -94,7 +117,7 @@ fn sum_squares(rank: &Rank) -> Result<(), DeviceError> {
             let (first, last) = (whole.start.max(state.owned.start), whole.end.min(state.owned.end));
             if first < last {
                 let op = Op::SquaredSum {
-                    x: gradient.elements(first..last),
+                    x: gradient.part(first..last),
                     first_element: first,
                     loss_scale: rank.loss_scale.factor(),
                     sums: constants.norm_sums,
@@ -152,7 +175,7 @@ pub fn read_outcome(rank: &Rank) -> Result<StepOutcome, DeviceError> {
         loss: f64::from(loss),
         norm: f64::from(norm),
         gradient_factor: if valid > 0 {
-            rank.setup.nominal_tokens() / valid as f64 / f64::from(rank.loss_scale.factor())
+            rank.nominal_tokens() / valid as f64 / f64::from(rank.loss_scale.factor())
         } else {
             0.0
         },

@@ -90,6 +90,7 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
     for step in 0..setup.train.steps {
         let started = Instant::now();
         progress.begin_step(step + 1);
+        rank.take_up(setup.training_job(step), ports.tokens);
         let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
         let outcome = run_step(&mut rank, step, asked, progress)?;
         let scaled_by = rank.loss_scale;
@@ -164,7 +165,7 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
         gradient_norm: outcome.norm,
         loss_scaling: None,
         learning_rate: setup.train.learning_rate_at(step),
-        tokens: setup.train.global_batch * setup.train.sequence_length,
+        tokens: setup.train.batches().at(step).sequences * setup.train.sequence_length,
         wall: started.elapsed(),
     }
 }

@@ -64,6 +64,14 @@ pub enum SetupError {
     /// The degrees do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] MeshError),
+    /// The replicas do not make sharding groups.
+    #[error("sharding groups of {shard_group} replicas do not divide dp {dp}; change one of the two")]
+    ShardGroup {
+        /// Replicas of a group.
+        shard_group: usize,
+        /// Replicas.
+        dp: usize,
+    },
     /// The layers do not make stages.
     #[error(transparent)]
     Stages(#[from] StageError),
@@ -104,8 +112,8 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn new(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let job = Job::train(&parallelism, &train)?;
-        Setup::of(model, parallelism, train, State::Training, vec![job])
+        let jobs = Job::training(&parallelism, &train)?;
+        Setup::of(model, parallelism, train, State::Training, jobs)
     }
 
     /// As [`Setup::new`], for a run that also measures the loss on `sequences` held-out sequences.
@@ -118,7 +126,8 @@ impl Setup {
         train: TrainSpec,
         sequences: u64,
     ) -> Result<Setup, SetupError> {
-        let jobs = vec![Job::train(&parallelism, &train)?, Job::evaluate(&parallelism, &train, sequences)];
+        let mut jobs = Job::training(&parallelism, &train)?;
+        jobs.push(Job::evaluate(&parallelism, &train, sequences));
         Setup::of(model, parallelism, train, State::Training, jobs)
     }
 
@@ -141,9 +150,12 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let shape = Job::train(&parallelism, &train)?.shape;
-        let stored = train.precision.stored().into();
-        let room = CacheRoom { sequences: shape.sequences, capacity: shape.sequence_length, stored };
+        let shape = Job::train(&parallelism, &train, train.global_batch)?.shape;
+        let room = CacheRoom {
+            sequences: shape.sequences,
+            capacity: shape.sequence_length,
+            stored: train.precision.stored().into(),
+        };
         let evaluate = Job::evaluate(&parallelism, &train, train.global_batch as u64);
         let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
         Setup::generating(model, parallelism, train, room, jobs)
@@ -189,6 +201,10 @@ impl Setup {
         state: State,
         jobs: Vec<Job>,
     ) -> Result<Setup, SetupError> {
+        let (dp, shard_group) = (parallelism.dp, parallelism.shard_group());
+        if !dp.is_multiple_of(shard_group) {
+            return Err(SetupError::ShardGroup { shard_group, dp });
+        }
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
         let stored = train.precision.stored().into();
         let stages = match &parallelism.stage_layers {
@@ -207,9 +223,26 @@ impl Setup {
         Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, jobs, programs })
     }
 
+    /// All jobs.
+    pub fn job_indices(&self) -> impl Iterator<Item = JobIndex> + use<> {
+        (0..self.jobs.len()).map(JobIndex)
+    }
+
+    /// What parameters and activations are stored as.
+    pub fn stored(&self) -> Dtype {
+        self.train.precision.stored().into()
+    }
+
     /// The first job of this purpose.
     pub fn job(&self, purpose: Purpose) -> Option<JobIndex> {
         self.jobs.iter().position(|job| job.purpose == purpose).map(JobIndex)
+    }
+
+    /// The job of a training step: that of its batch.
+    pub fn training_job(&self, step: u32) -> JobIndex {
+        let sequences = self.train.batches().at(step).sequences;
+        let is_its = |job: &Job| job.purpose == Purpose::Train && job.sequences(&self.parallelism) == sequences;
+        self.jobs.iter().position(is_its).map_or(JobIndex::MAIN, JobIndex)
     }
 
     /// The program of a job on pipeline rank `stage`.
@@ -242,28 +275,21 @@ impl Setup {
         self.plan_of(JobIndex::MAIN, stage)
     }
 
-    /// What parameters and activations are stored as.
-    pub fn stored(&self) -> Dtype {
-        self.train.precision.stored().into()
-    }
-
-    /// Microbatches per step and replica.
+    /// Microbatches per step and replica, of a full batch.
     pub fn num_microbatches(&self) -> usize {
         self.parallelism.num_microbatches(self.train.global_batch)
-    }
-
-    /// The constant that the backward pass divides by: tokens of a step if every label were valid. The exact number
-    /// of valid labels enters with the clip coefficient.
-    pub fn nominal_tokens(&self) -> f64 {
-        (self.train.global_batch * self.train.sequence_length) as f64
     }
 }
 
 impl Job {
-    /// A training step.
-    fn train(parallelism: &Parallelism, train: &TrainSpec) -> Result<Job, SetupError> {
+    /// The steps of a run: one of a full batch, then one of each smaller batch on the way there.
+    fn training(parallelism: &Parallelism, train: &TrainSpec) -> Result<Vec<Job>, SetupError> {
+        train.batches().sizes().into_iter().rev().map(|sequences| Job::train(parallelism, train, sequences)).collect()
+    }
+
+    /// A training step of `global_batch` sequences.
+    fn train(parallelism: &Parallelism, train: &TrainSpec, global_batch: usize) -> Result<Job, SetupError> {
         let Parallelism { dp, microbatch_size, .. } = *parallelism;
-        let global_batch = train.global_batch;
         if global_batch == 0 || !global_batch.is_multiple_of(dp * microbatch_size) {
             return Err(SetupError::Batch { global_batch, dp, microbatch_size });
         }
@@ -311,6 +337,12 @@ impl Job {
     /// Sequences of one pass, over all replicas.
     pub fn sequences(&self, parallelism: &Parallelism) -> usize {
         parallelism.dp * self.num_microbatches * self.shape.sequences
+    }
+
+    /// The constant that the backward pass divides by: tokens of one pass if every label were valid. The exact number
+    /// of valid labels enters with the clip coefficient.
+    pub fn nominal_tokens(&self, parallelism: &Parallelism) -> f64 {
+        (self.sequences(parallelism) * self.shape.sequence_length) as f64
     }
 }
 

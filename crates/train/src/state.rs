@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use device::Tensor;
-use spec::{Unit, UnitLayout, ZeroStage};
+use mesh::{Axis, Coord, Mesh};
+use spec::{Kept, StateKind, Unit, UnitLayout, ZeroStage};
 
 /// Elements of a unit's flat buffer, and where they lie.
 #[derive(Clone, Debug)]
@@ -33,12 +34,15 @@ pub struct UnitState {
     pub unit: Unit,
     /// Its flat buffer.
     pub layout: UnitLayout,
-    /// All parameters, as layers read them.
+    /// All parameters, or this rank's shard.
     pub params: Held,
     /// The weights that are updated, of the elements [`UnitState::updated`], where they are not the parameters themselves.
     pub masters: Option<Held>,
-    /// One gradient buffer `[1, padded_len]` per computing unit that contributes: two for a tied table whose uses share a rank.
-    pub accumulators: Vec<(Unit, Tensor)>,
+    /// The computing units of this rank that contribute gradients, each to a sum of its own: two for a tied table whose uses
+    /// share a rank. None when nothing is trained.
+    pub makers: Vec<Unit>,
+    /// Elements of the sums of gradients: all, or this rank's shard.
+    pub summed: Range<usize>,
     /// First and second moments `[1, updated.len()]`; absent when nothing is trained.
     pub moments: Option<(Tensor, Tensor)>,
     /// Elements that this rank updates: its shard under ZeRO, all otherwise.
@@ -51,16 +55,6 @@ impl UnitState {
     /// What holds the weights that the optimizer updates and a run ends with.
     pub fn weights(&self) -> &Held {
         self.masters.as_ref().unwrap_or(&self.params)
-    }
-
-    /// The gradient buffer that `by` accumulates into.
-    pub fn accumulator(&self, by: Unit) -> Option<Tensor> {
-        self.accumulators.iter().find(|(user, _)| *user == by).map(|(_, tensor)| *tensor)
-    }
-
-    /// The buffer that holds the whole gradient after reduction (after the tied sum, for a table).
-    pub fn gradient(&self) -> Option<Tensor> {
-        self.accumulators.first().map(|(_, tensor)| *tensor)
     }
 
     /// Splits `range` of the flat buffer at the end of decay and at the end of parameters: (elements, decayed?).
@@ -83,10 +77,45 @@ pub enum Decay {
     No,
 }
 
-/// Elements that data-parallel position `position` updates.
-pub fn updated_elements(layout: &UnitLayout, zero: ZeroStage, position: usize) -> Range<usize> {
-    match zero {
-        ZeroStage::Off => 0..layout.padded_len(),
-        ZeroStage::One => layout.shard(position),
+/// A rank's place among its replicas, and what of each unit it therefore keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardPlace {
+    zero: ZeroStage,
+    group_size: usize,
+    num_groups: usize,
+    /// Position in the sharding group.
+    position: usize,
+    /// Which group.
+    group: usize,
+}
+
+impl ShardPlace {
+    /// Of the rank at `coord` of `mesh`.
+    pub fn new(zero: ZeroStage, mesh: &Mesh, coord: Coord) -> ShardPlace {
+        ShardPlace {
+            zero,
+            group_size: mesh.size(Axis::DpInner),
+            num_groups: mesh.size(Axis::DpOuter),
+            position: coord.along(Axis::DpInner),
+            group: coord.along(Axis::DpOuter),
+        }
+    }
+
+    /// The elements that are kept of a state between its uses.
+    pub fn kept(&self, layout: &UnitLayout, state: StateKind) -> Range<usize> {
+        match self.zero.keeps(state) {
+            Kept::Whole => 0..layout.padded_len(),
+            Kept::Shard => self.shard(layout),
+        }
+    }
+
+    /// The shard of this rank, which is that of its position in every sharding group.
+    pub fn shard(&self, layout: &UnitLayout) -> Range<usize> {
+        layout.part(self.group_size, self.position)
+    }
+
+    /// The slice of its shard for which this rank answers: groups hold the same shards, so each answers for a part of them.
+    pub fn owned(&self, layout: &UnitLayout) -> Range<usize> {
+        layout.shard(self.position * self.num_groups + self.group)
     }
 }

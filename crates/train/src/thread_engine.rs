@@ -42,7 +42,8 @@ impl ThreadEngine {
         let stages = self.mesh.group(rank, pipeline);
         Groups {
             tensor: along(AxisSet::of(Axis::Tp)),
-            data: along(AxisSet::DATA),
+            data: along(AxisSet::of(Axis::DpInner)),
+            replicas: along(AxisSet::of(Axis::DpOuter)),
             pipeline: along(pipeline),
             // The ends of a pipeline are a group inside the pipeline's, so they need a tag space of their own.
             tied: open(stages.ends().unwrap_or_else(|| stages.alone()), pipeline, 1),

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::runner::thread_engine;
 use prove::text::{Labels, ProofText};
-use spec::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
+use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
 use train::sink::{Assembly, TensorMap};
 use train::{Evaluation, EvaluationReport, Observer, Ports, Setup, StepReport, Wish, run, run_evaluation};
 
@@ -84,7 +84,11 @@ fn evaluated(parallelism: &Parallelism, weights: &TensorMap) -> EvaluationReport
 
 fn layouts() -> Vec<Parallelism> {
     let zero = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 1, 2, 2) };
-    vec![plain_layout(1, 1, 1, 1), plain_layout(1, 2, 2, 2), zero]
+    let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+    let three = ZeroStage::Three { reduce: GradientReduction::Microbatch, gathering };
+    let gathered = Parallelism { zero: three, ..plain_layout(2, 1, 2, 1) };
+    let shared = Parallelism { sequence_parallel: SequenceParallel::On, ..plain_layout(1, 2, 2, 2) };
+    vec![plain_layout(1, 1, 1, 1), plain_layout(1, 2, 2, 2), zero, gathered, shared]
 }
 
 #[test]
@@ -111,6 +115,8 @@ fn the_last_evaluation_is_that_of_the_saved_weights() {
             assert_eq!((report.loss, report.tokens), (last.loss, last.tokens), "dp {dp}, pp {pp}");
         }
     }
+    let sharded = evaluated(&layouts()[3], &trained.weights);
+    assert_eq!((sharded.loss, sharded.tokens), (last.loss, last.tokens), "gathered parameters");
     // Tensor parallelism sums in another order: a few rounding errors of 2^-24 on a loss of about 4.
     let report = evaluated(&plain_layout(1, 4, 1, 1), &trained.weights);
     assert!((report.loss - last.loss).abs() < 1e-5 * last.loss, "{} {}", report.loss, last.loss);

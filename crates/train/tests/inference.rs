@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use device::IGNORED_LABEL;
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::runner::thread_engine;
-use spec::{ModelSpec, Parallelism, TrainSpec};
+use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
 use train::generate::ROWS;
 use train::{
     Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TokenSource, Wish, run_forward, run_generation,
@@ -80,6 +80,13 @@ fn forward(model: &ModelSpec, parallelism: &Parallelism, sequences: &[Vec<i32>])
     (logits.into_iter().map(|(_, logits)| logits).collect(), report.loss)
 }
 
+/// Parameters sharded over `dp` replicas.
+fn sharded(dp: usize, pp: usize) -> Parallelism {
+    let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+    let zero = ZeroStage::Three { reduce: GradientReduction::Step, gathering };
+    Parallelism { zero, ..plain_layout(dp, 1, pp, 1) }
+}
+
 fn sequences(count: usize, length: usize, vocabulary: usize) -> Vec<Vec<i32>> {
     let token = |sequence: usize, place: usize| ((place * place * 7 + place + sequence * 13) % vocabulary) as i32;
     (0..count).map(|sequence| (0..length).map(|place| token(sequence, place)).collect()).collect()
@@ -111,14 +118,23 @@ fn logits_do_not_depend_on_the_layout() {
             let (logits, loss) = forward(&model, &plain_layout(dp, 1, pp, microbatch_size), &sequences);
             assert!(logits == oracle && loss == oracle_loss, "dp {dp}, pp {pp}, microbatch {microbatch_size}");
         }
+        let (logits, loss) = forward(&model, &sharded(2, 2), &sequences);
+        assert!(logits == oracle && loss == oracle_loss, "gathered parameters");
         for tp in [2, 4] {
             // A vocabulary of 61 is padded. Sums of two or four parts instead of one: a few roundings of 2^-24 per layer.
             let (logits, loss) = forward(&model, &plain_layout(1, tp, 2, 2), &sequences);
             let pairs = logits.iter().flatten().zip(oracle.iter().flatten());
             let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(largest < 1e-5 && (loss - oracle_loss).abs() < 1e-5, "tp {tp}: {largest}, {loss} {oracle_loss}");
+            // Sharing out the tokens of an evaluation adds the same terms in the same order.
+            let (shared_logits, shared_loss) = forward(&model, &shared(plain_layout(1, tp, 2, 2)), &sequences);
+            assert!(logits == shared_logits && loss == shared_loss, "tp {tp}: {loss} {shared_loss}");
         }
     }
+}
+
+fn shared(layout: Parallelism) -> Parallelism {
+    Parallelism { sequence_parallel: SequenceParallel::On, ..layout }
 }
 
 const SAMPLING: Sampling = Sampling { temperature: 0.8, top_k: Some(40), top_p: 0.95, seed: 5 };
@@ -164,7 +180,14 @@ fn a_text_depends_on_seed_and_place_alone() {
     for pp in [2, 4] {
         assert_eq!(oracle, generate(&model, &plain_layout(1, 1, pp, 1), &prompt, added).0, "pp {pp}");
     }
+    // Of two replicas the first draws; both gather.
+    assert_eq!(oracle[..20], generate(&model, &sharded(2, 2), &prompt, 20).0, "gathered parameters");
     // Other sums, so not the same bits; over these few tokens no draw is so close that it matters.
     let (tensor_parallel, _) = generate(&model, &plain_layout(1, 2, 2, 1), &prompt, 20);
     assert_eq!(oracle[..20], tensor_parallel);
+    // Three ranks do not divide the rows of a pass, which a program that generates does not share out.
+    let prompt = sequences(1, 11, model.vocabulary).remove(0);
+    let wide = ModelSpec { num_kv_heads: 12, ..model };
+    let of = |layout: Parallelism| generate(&wide, &layout, &prompt, 20).0;
+    assert_eq!(of(plain_layout(1, 3, 1, 1)), of(shared(plain_layout(1, 3, 1, 1))));
 }

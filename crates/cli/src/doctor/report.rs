@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
 use super::machine::{Machine, Measured, Memory, name};
-use crate::figures::bytes;
+use crate::figures::{bytes, counted};
 
 /// What the machine has, what pleach uses of it, and what it does not.
 pub fn text(machine: &Machine, measured: &Measured) -> String {
@@ -35,7 +35,7 @@ fn here(machine: &Machine, measured: &Measured) -> Vec<Row> {
         "{:.0} GFLOP/s in fused multiply-adds, {:.1} GB/s read and written in copies; on {} at once",
         peak_flops / 1e9,
         copy_bytes_per_second / 1e9,
-        counted(machine.cores.usable, "core")
+        counted(machine.cores.usable as u64, "core")
     );
     let launchers: Vec<String> = machine.launchers.iter().map(ToString::to_string).collect();
     vec![
@@ -48,10 +48,6 @@ fn here(machine: &Machine, measured: &Measured) -> Vec<Row> {
         ("MPI", mpi(&machine.libraries)),
         ("launcher", if launchers.is_empty() { "none".into() } else { launchers.join("; ") }),
     ]
-}
-
-fn counted(count: usize, thing: &str) -> String {
-    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
 fn cores(cores: &Cores) -> String {

@@ -85,7 +85,7 @@ impl Line {
             }
             Instr::BackwardInput { unit, microbatch } => line(BACKWARD, "", Some(unit), Some(microbatch)),
             Instr::BackwardWeight { unit, microbatch } => {
-                line("backward weights", "sent its input's gradient first", Some(unit), Some(microbatch))
+                line("backward weights", "behind its input's gradient", Some(unit), Some(microbatch))
             }
             Instr::SendAct { unit, microbatch } => {
                 line("send output of", "to the next stage", Some(unit), Some(microbatch))
@@ -99,9 +99,7 @@ impl Line {
             Instr::RecvGrad { unit, microbatch } => {
                 line("receive gradient of", "from the next stage", Some(unit), Some(microbatch))
             }
-            Instr::GatherParams { unit } => {
-                line("gather parameters", "each dp rank updated its shard", Some(unit), None)
-            }
+            Instr::GatherParams { unit } => line("gather parameters", "each dp rank gives its shard", Some(unit), None),
             Instr::FreeParams { unit } => line("free parameters", "", Some(unit), None),
             Instr::ReduceGrads { unit, .. } => line("reduce gradients", "over the dp group", Some(unit), None),
             Instr::SumTied => line("sum tied table", "input and output use one matrix", None, None),

@@ -21,6 +21,8 @@ const COUNTS: &[&str] = &[
     "parallelism.dp",
     "parallelism.tp",
     "parallelism.pp",
+    "parallelism.shard_group",
+    "parallelism.prefetch",
     "parallelism.microbatch_size",
     "parallelism.recompute_every",
     "train.steps",
@@ -52,6 +54,8 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("model.position", &["learned", "rotary"]),
     ("model.rotary_pairing", &["half", "interleaved"]),
     ("model.activation", &["gelu_tanh", "gelu_erf", "relu", "swiglu", "geglu"]),
+    ("parallelism.reduce", &["step", "microbatch"]),
+    ("parallelism.reshard", &["after-use", "after-backward"]),
     ("parallelism.schedule", &["gpipe", "1f1b"]),
     ("parallelism.recompute", &["none", "selective", "full"]),
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
@@ -95,7 +99,7 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
         return value.as_str().is_some_and(|text| choices.contains(&text));
     }
     match key {
-        "parallelism.zero" => [Some(0), Some(1)].contains(&integer) && integer.is_some(),
+        "parallelism.zero" => integer.is_some_and(|stage| (0..=3).contains(&stage)),
         "parallelism.stage_layers" => {
             value.as_array().is_some_and(|layers| layers.iter().all(|layer| layer.as_integer().is_some()))
         }
@@ -203,6 +207,14 @@ fn degrees(values: &Values) -> Option<[i128; 3]> {
     (degrees.iter().all(|degree| *degree > 0) && product == ranks && product <= 1 << 20).then_some(degrees)
 }
 
+fn sharding(values: &Values, dp: i128) -> bool {
+    let stage = int(values, "parallelism.zero", 1);
+    let least_stages = [("shard_group", 1), ("reduce", 2), ("prefetch", 3), ("reshard", 3)];
+    let is_set = |key: &str| values.contains_key(&format!("parallelism.{key}"));
+    least_stages.iter().all(|(key, least)| !is_set(key) || stage >= *least)
+        && divides(int(values, "parallelism.shard_group", dp), dp)
+}
+
 fn parallelism(values: &Values) -> bool {
     let Some([dp, tp, pp]) = degrees(values) else { return false };
     let Model { layers, heads, kv_heads, ffn, .. } = resolved_model(values);
@@ -216,6 +228,7 @@ fn parallelism(values: &Values) -> bool {
         }
     };
     [heads, kv_heads, ffn].iter().all(|whole| divides(tp, *whole))
+        && sharding(values, dp)
         && pp <= layers
         && stages
         && microbatch_size > 0

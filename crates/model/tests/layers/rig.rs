@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Stream, Tensor, Write};
+use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Op, Stream, Tensor, Write};
 use model::{
     Batch, Constants, Context, DropoutRun, Embedding, EmbeddingParams, Head, HeadGradients, HeadParams, Layer,
     LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel, checkpoint, footprints,
@@ -160,7 +160,7 @@ impl Rank {
     /// Initial values, made less regular: norms and biases are no constants in the tests.
     pub fn initialize(&self, device: &ReferenceDevice) {
         for (unit, layout) in &self.layouts {
-            draw_weights(device, layout, self.params[unit], self.tp);
+            draw(device, layout, self.params[unit], self.tp);
             for segment in layout.segments.iter().filter(|segment| !segment.param.decay) {
                 let tensor = self.params[unit].elements(segment.range());
                 let (_, first) = segment.param.local_start(self.tp.size, self.tp.position);
@@ -505,15 +505,16 @@ enum Forward {
     Nothing,
 }
 
-/// Fills the flat buffer of `layout` with the initial values of tensor-parallel position `tp`, and what only pads it with zeros.
-pub fn draw_weights(device: &ReferenceDevice, layout: &UnitLayout, flat: Tensor, tp: TensorParallel) {
-    device.assign(flat, &vec![0.0; flat.len()]);
+/// Initial values of a whole flat buffer, padding included, as ranks draw them piece by piece.
+pub fn draw(device: &ReferenceDevice, layout: &UnitLayout, flat: Tensor, tp: TensorParallel) {
+    device.submit(Stream::Compute, &Op::Fill { out: flat, value: 0.0 }).unwrap();
     for segment in &layout.segments {
-        let first = segment.param.local_start(tp.size, tp.position);
-        let valid_rows = segment.param.matrix_shape().0.saturating_sub(first.0).min(segment.rows);
-        let values = flat.elements(segment.range()).reshaped(segment.rows, segment.cols).rows_of(0..valid_rows);
-        if !values.is_empty() {
-            initialize(device, Stream::Compute, &segment.param, first, values, 7).unwrap();
+        let (first_row, first_col) = segment.param.local_start(tp.size, tp.position);
+        let (global_rows, _) = segment.param.matrix_shape();
+        let valid_rows = global_rows.saturating_sub(first_row).min(segment.rows);
+        let out = flat.elements(segment.range()).reshaped(segment.rows, segment.cols).rows_of(0..valid_rows);
+        if !out.is_empty() {
+            initialize(device, Stream::Compute, &segment.param, (first_row, first_col), out, 7).unwrap();
         }
     }
 }

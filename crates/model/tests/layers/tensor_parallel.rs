@@ -5,7 +5,7 @@ use spec::{AppliedTo, CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, Se
 
 use crate::cases;
 use crate::reference::{Exchange, ReferenceDevice};
-use crate::rig::{Manner, Rank, Running, draw_weights};
+use crate::rig::{Manner, Rank, Running, draw};
 
 /// Rounding in double precision, over sums of some hundred terms of order 1.
 const TOLERANCE: f64 = 1e-12;
@@ -111,7 +111,7 @@ fn initial_values_do_not_depend_on_the_ranks() {
             let rank = Rank::new(&model, tp, cases::SHAPE, Manner::PLAIN);
             let device = ReferenceDevice::new(rank.arena_bytes);
             for (unit, layout) in &rank.layouts {
-                draw_weights(&device, layout, rank.params[unit], tp);
+                draw(&device, layout, rank.params[unit], tp);
                 let padding = rank.params[unit].elements(layout.len..layout.padded_len());
                 assert!(device.values(padding).iter().all(|value| *value == 0.0));
             }

@@ -1,5 +1,6 @@
-//! From schedule to programs, in short passes: cells, units, recomputation, transfers, loads, tail.
+//! From schedule to programs, in short passes: cells, units, recomputation, gathers, transfers, loads, tail.
 
+mod gathers;
 mod loads;
 mod recompute;
 mod save;
@@ -111,6 +112,7 @@ pub fn compile(input: &CompileInput) -> Result<Vec<Program>, CompileError> {
         let place = place(input, pp);
         let instrs = units::expand(cells, input.stages, place.purpose);
         let instrs = recompute::insert(instrs, &place);
+        let instrs = gathers::insert(instrs, &place);
         let instrs = transfers::insert(instrs, &place);
         let instrs = loads::insert(instrs);
         let instrs = tail::append(instrs, &place);

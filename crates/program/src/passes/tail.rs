@@ -2,18 +2,21 @@
 
 use std::collections::HashMap;
 
-use spec::{Unit, ZeroStage};
+use spec::{GradientReduction, Unit, ZeroStage};
 
-use crate::{Instr, Place, Purpose};
+use crate::{Instr, Place, Purpose, Value};
 
 /// Reduces each unit's gradients right after the last backward pass of the unit that makes them, while others still
-/// compute; then sums those of a tied table, takes the norm, updates, and gathers parameters that were updated in shards.
+/// compute, or after each contribution; then sums those of a tied table, takes the norm, updates, and gathers parameters that were updated in shards.
 pub(super) fn append(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
     match place.purpose {
         Purpose::Generate => instrs,
         Purpose::Evaluate => instrs.into_iter().chain([Instr::GradNorm]).collect(),
         Purpose::Train => {
-            let mut out = with_reductions(instrs, place);
+            let mut out = match place.zero.reduction() {
+                GradientReduction::Step => reduced_once(instrs, place),
+                GradientReduction::Microbatch => reduced_each_time(instrs, place),
+            };
             if place.sums_tied() {
                 out.push(Instr::SumTied);
             }
@@ -21,8 +24,9 @@ pub(super) fn append(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
             for unit in place.parameter_units() {
                 out.push(Instr::OptimizerStep { unit });
                 match place.zero {
-                    ZeroStage::Off => {}
-                    ZeroStage::One => out.push(Instr::GatherParams { unit }),
+                    // Whole ones need no gather; sharded ones are gathered before their next use.
+                    ZeroStage::Off | ZeroStage::Three { .. } => {}
+                    ZeroStage::One | ZeroStage::Two { .. } => out.push(Instr::GatherParams { unit }),
                 }
             }
             out
@@ -30,7 +34,7 @@ pub(super) fn append(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
     }
 }
 
-fn with_reductions(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
+fn reduced_once(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
     let mut last: HashMap<Unit, usize> = HashMap::new();
     for (index, instr) in instrs.iter().enumerate() {
         if let Instr::BackwardWeight { unit, .. } = *instr {
@@ -43,9 +47,20 @@ fn with_reductions(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
         if let Instr::BackwardWeight { unit: by, .. } = instr
             && last.get(&by) == Some(&index)
         {
-            let kinds = by.reads_parameters_of(place.tied).iter().map(|kind| kind.of(by));
-            let units = kinds.filter(|unit| place.has_parameters(*unit));
-            out.extend(units.map(|unit| Instr::ReduceGrads { unit, by }));
+            out.extend(place.reads_parameters_of(by).map(|unit| Instr::ReduceGrads { unit, by }));
+        }
+    }
+    out
+}
+
+fn reduced_each_time(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
+    let mut out = Vec::with_capacity(2 * instrs.len());
+    for instr in instrs {
+        out.push(instr);
+        for value in instr.effects(place).accumulates.iter() {
+            if let Value::Unreduced { unit, by } = value {
+                out.push(Instr::ReduceGrads { unit, by });
+            }
         }
     }
     out

@@ -1,10 +1,10 @@
 //! `gradients`: each gradient is summed once over the axes that it needs, after its last write and before its first read.
 
 use mesh::AxisSet;
-use spec::{Unit, ZeroStage};
+use spec::{GradientReduction, Kept, Microbatch, StateKind, Unit};
 
 use super::{contributions, on_rank};
-use crate::{Instr, Program, Purpose, Rule, Value, Violation};
+use crate::{Instr, Program, Purpose, Rule, Violation};
 
 pub(super) fn gradients(program: &Program) -> Vec<Violation> {
     let check = Check { program, violations: vec![] };
@@ -60,11 +60,13 @@ impl Check<'_> {
         let norm = self.once(Instr::GradNorm);
         let tied = if place.sums_tied() { self.once(Instr::SumTied) } else { None };
         self.ordered((tied, "the sum of the tied table's gradients"), (norm, "the norm"));
-        for (value, list) in contributions(self.program) {
-            let Value::Accumulator { unit, by } = value else { continue };
+        for ((unit, by), list) in contributions(self.program) {
             self.axes(unit);
             let instr = Instr::ReduceGrads { unit, by };
-            let reduction = self.once(instr);
+            let reduction = match place.zero.reduction() {
+                GradientReduction::Step => self.once(instr),
+                GradientReduction::Microbatch => self.after_each(instr, &list),
+            };
             let name = instr.to_string();
             let last_write = list.last().map(|(index, _)| *index);
             self.ordered((last_write, "the last contribution"), (reduction, &name));
@@ -74,13 +76,42 @@ impl Check<'_> {
         for unit in place.parameter_units() {
             let step = self.once(Instr::OptimizerStep { unit });
             self.ordered((norm, "the norm"), (step, &Instr::OptimizerStep { unit }.to_string()));
-            if place.zero == ZeroStage::One {
+            if self.gathers_updates() {
                 let gather = self.once(Instr::GatherParams { unit });
                 self.ordered((step, "the update"), (gather, &Instr::GatherParams { unit }.to_string()));
             }
         }
         self.nothing_else();
         self.violations
+    }
+
+    /// Whether whole parameters are updated in shards and have to be gathered again.
+    fn gathers_updates(&self) -> bool {
+        let zero = self.program.place.zero;
+        zero.keeps(StateKind::Optimizer) == Kept::Shard && zero.keeps(StateKind::Parameters) == Kept::Whole
+    }
+
+    /// Index of the last of the instructions like this, of which one stands between each contribution and the next.
+    fn after_each(&mut self, instr: Instr, contributions: &[(usize, Microbatch)]) -> Option<usize> {
+        let is_same = |(_, other): &(usize, &Instr)| **other == instr;
+        let found: Vec<usize> =
+            self.program.instrs.iter().enumerate().filter(is_same).map(|(index, _)| index).collect();
+        if found.len() != contributions.len() {
+            let (times, wanted) = (found.len(), contributions.len());
+            self.violation(&format!(
+                "`{instr}` is there {times} times, it should be once for each of {wanted} microbatches"
+            ));
+        }
+        let next = contributions.iter().skip(1).map(|(index, _)| *index).chain([usize::MAX]);
+        for ((reduction, (contribution, microbatch)), next) in found.iter().zip(contributions).zip(next) {
+            if !(contribution..&next).contains(&reduction) {
+                self.violation(&format!(
+                    "`{instr}` (instruction {reduction}) does not stand between the contribution of {microbatch} (instruction \
+                     {contribution}) and the next"
+                ));
+            }
+        }
+        found.last().copied()
     }
 
     /// Data varies over the data axes, so every gradient is summed over at least these.
@@ -99,7 +130,9 @@ impl Check<'_> {
                 Instr::ReduceGrads { unit, by } => place.accumulators().any(|pair| pair == (unit, by)),
                 Instr::SumTied => place.sums_tied(),
                 Instr::OptimizerStep { unit } => place.holds(unit),
-                Instr::GatherParams { unit } => place.holds(unit) && place.zero == ZeroStage::One,
+                Instr::GatherParams { unit } | Instr::FreeParams { unit } => {
+                    place.holds(unit) && place.zero.keeps(StateKind::Optimizer) == Kept::Shard
+                }
                 Instr::Load { .. }
                 | Instr::Forward { .. }
                 | Instr::Recompute { .. }
@@ -109,7 +142,6 @@ impl Check<'_> {
                 | Instr::RecvAct { .. }
                 | Instr::SendGrad { .. }
                 | Instr::RecvGrad { .. }
-                | Instr::FreeParams { .. }
                 | Instr::GradNorm
                 | Instr::Save { .. } => true,
             };

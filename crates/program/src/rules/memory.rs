@@ -28,7 +28,15 @@ pub(crate) fn memory(plan: &MemoryPlan, capacity_bytes: Option<usize>) -> Vec<Vi
 
 fn remedy(plan: &RankPlan) -> &'static str {
     let state = |category| {
-        matches!(category, Category::Parameters | Category::Gradients | Category::Optimizer | Category::Constants)
+        matches!(
+            category,
+            Category::Parameters
+                | Category::Gradients
+                | Category::Optimizer
+                | Category::Gathered
+                | Category::Unreduced
+                | Category::Constants
+        )
     };
     let state_bytes: usize =
         plan.categories().into_iter().filter(|(category, _)| state(*category)).map(|(_, bytes)| bytes).sum();

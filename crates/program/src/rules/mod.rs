@@ -9,7 +9,7 @@ mod work;
 
 use std::collections::BTreeMap;
 
-use spec::Microbatch;
+use spec::{Microbatch, Unit};
 
 pub(crate) use memory::memory;
 pub(crate) use order::order;
@@ -34,15 +34,22 @@ fn on_rank(program: &Program, rule: Rule, message: &str) -> Violation {
     Violation::new(rule, format!("pipeline rank {}: {message}", program.place.pp))
 }
 
+/// The gradient of the first unit's parameters that the second made.
+type Gradient = (Unit, Unit);
+
+fn name((unit, by): Gradient) -> String {
+    Value::Accumulator { unit, by }.to_string()
+}
+
 /// The contributions to each gradient in program order: instruction and microbatch. Gradients without any are there too.
-fn contributions(program: &Program) -> BTreeMap<Value, Vec<(usize, Microbatch)>> {
-    let accumulators = program.place.accumulators().map(|(unit, by)| (Value::Accumulator { unit, by }, vec![]));
-    let mut found: BTreeMap<Value, Vec<(usize, Microbatch)>> = accumulators.collect();
+fn contributions(program: &Program) -> BTreeMap<Gradient, Vec<(usize, Microbatch)>> {
+    let mut found: BTreeMap<Gradient, Vec<(usize, Microbatch)>> =
+        program.place.accumulators().map(|gradient| (gradient, vec![])).collect();
     for (index, instr) in program.instrs.iter().enumerate() {
         let Some(microbatch) = instr.microbatch() else { continue };
         for value in instr.effects(&program.place).accumulates.iter() {
-            if matches!(value, Value::Accumulator { .. }) {
-                found.entry(value).or_default().push((index, microbatch));
+            if let Value::Accumulator { unit, by } | Value::Unreduced { unit, by } = value {
+                found.entry((unit, by)).or_default().push((index, microbatch));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! `provenance`: each microbatch contributes exactly once to each gradient.
 
-use super::{contributions, on_rank};
+use super::{contributions, name, on_rank};
 use crate::{Program, Purpose, Rule, Violation};
 
 pub(super) fn provenance(program: &Program) -> Vec<Violation> {
@@ -10,7 +10,8 @@ pub(super) fn provenance(program: &Program) -> Vec<Violation> {
     }
     let num_microbatches = program.place.num_microbatches;
     let mut violations = vec![];
-    for (value, list) in contributions(program) {
+    for (gradient, list) in contributions(program) {
+        let value = name(gradient);
         let mut counts = vec![0usize; num_microbatches];
         for (index, microbatch) in list {
             match counts.get_mut(microbatch.0 as usize) {

@@ -7,7 +7,7 @@ use program::schedule::{CellTimes, Timeline};
 use program::{Purpose, Schedule};
 use spec::{CheckpointInputs, Checkpoints, Recompute, ScheduleKind};
 
-use crate::setup::Setup;
+use crate::setup::{Setup, ZERO_3};
 
 /// Compares `text` with a golden file, or writes the file where the environment asks for it.
 fn check(file: &str, text: &str) {
@@ -53,6 +53,7 @@ fn programs_are_as_printed() {
         ("train_recompute_one_rank.txt", one_layer(Recompute::FULL)),
         ("train_recompute_core_one_rank.txt", one_layer(Recompute::Selective)),
         ("train_recompute_some_sharded.txt", Setup { recompute: some_sharded, ..small.clone() }),
+        ("train_zero_3.txt", Setup { zero: ZERO_3, ..small.clone() }),
         ("evaluate.txt", Setup { purpose: Purpose::Evaluate, ..small.clone() }),
         ("generate.txt", Setup { purpose: Purpose::Generate, num_microbatches: 1, tied: false, ..small.clone() }),
     ];

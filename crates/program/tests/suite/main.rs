@@ -12,4 +12,5 @@ mod random;
 mod reference;
 mod schedules;
 mod setup;
+mod sharding;
 mod stages;

@@ -3,7 +3,7 @@
 //! parameters equal those of a plain loop, no value was missing, stale, counted twice, or overwritten too early.
 
 use program::{Extent, Instr, MemoryPlan, Program, Purpose, Value};
-use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
+use spec::{CheckpointInputs, GradientReduction, LayerRecompute, Microbatch, Unit};
 
 use crate::reference::{
     BATCH, CORE, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT,
@@ -60,7 +60,7 @@ impl Rank<'_> {
         let mut fault = None;
         let read = parameters(unit, place.tied, |unit| match place.has_parameters(unit) {
             false => initial(unit),
-            true => self.get(Value::Params(unit)).unwrap_or_else(|error| {
+            true => self.get(place.parameters(unit)).unwrap_or_else(|error| {
                 fault = Some(error);
                 0
             }),
@@ -72,9 +72,18 @@ impl Rank<'_> {
         let place = &self.program.place;
         let units = uses(by, place.tied).into_iter().filter(|unit| place.has_parameters(*unit));
         for unit in units.collect::<Vec<_>>() {
-            self.add(Value::Accumulator { unit, by }, contribution(unit, made_of))?;
+            let (value, made) = (self.program.place.contribution(unit, by), contribution(unit, made_of));
+            self.add_or_begin(value, made)?;
         }
         Ok(())
+    }
+
+    /// A sum that is no state begins with what is first added to it.
+    fn add_or_begin(&mut self, value: Value, content: u64) -> Result<(), Fault> {
+        match self.plan.lives().iter().any(|life| (life.value, life.start) == (value, self.next)) {
+            true => self.set(value, content),
+            false => self.add(value, content),
+        }
     }
 
     /// Fills scratch, so that whoever keeps something there loses it.
@@ -206,7 +215,7 @@ impl Rank<'_> {
             Unit::Table => Unit::Embedding,
             _ => unit,
         };
-        let gradient = self.get(Value::Accumulator { unit, by })?;
+        let gradient = self.get(place.sum(unit, by))?;
         let content = hash(&[STEPPED, self.get(Value::Params(unit))?, gradient, self.get(Value::Sums)?]);
         self.set(Value::Params(unit), content)
     }
@@ -278,16 +287,19 @@ impl World<'_> {
             Instr::RecvAct { unit, microbatch } => return self.receive(at, Value::Output { unit, microbatch }),
             Instr::RecvGrad { unit, microbatch } => return self.receive(at, Value::OutputGrad { unit, microbatch }),
             Instr::ReduceGrads { unit, by } => {
-                let value = Value::Accumulator { unit, by };
-                let sum = rank.get(value)?;
-                rank.set(value, hash(&[REDUCED, sum]))?;
+                let reduced = hash(&[REDUCED, rank.get(place.contribution(unit, by))?]);
+                let sum = place.sum(unit, by);
+                match place.zero.reduction() {
+                    GradientReduction::Step => rank.set(sum, reduced)?,
+                    GradientReduction::Microbatch => rank.add_or_begin(sum, reduced)?,
+                }
             }
             Instr::SumTied => return self.sum_tied(),
             Instr::GradNorm => return self.norm(),
             Instr::OptimizerStep { unit } => rank.optimizer_step(unit)?,
             Instr::GatherParams { unit } => {
                 let shard = rank.get(Value::Params(unit))?;
-                rank.set(Value::Params(unit), hash(&[GATHERED, shard]))?;
+                rank.set(place.parameters(unit), hash(&[GATHERED, shard]))?;
             }
             Instr::FreeParams { .. } | Instr::Save { .. } => {}
         }
@@ -323,7 +335,8 @@ impl World<'_> {
         if !self.all_at(&[input, output], Instr::SumTied) {
             return Ok(false);
         }
-        let accumulator = |by| Value::Accumulator { unit: Unit::Table, by };
+        let place = self.ranks[0].program.place.clone();
+        let accumulator = |by| place.sum(Unit::Table, by);
         let of_input = self.ranks[input].get(accumulator(Unit::Embedding))?;
         let sum = of_input.wrapping_add(self.ranks[output].get(accumulator(Unit::Head))?);
         self.ranks[input].set(accumulator(Unit::Embedding), sum)?;
@@ -350,7 +363,7 @@ impl World<'_> {
             for unit in Unit::computing(place.num_layers()).chain([Unit::Table]) {
                 let by = if unit == Unit::Table { Unit::Embedding } else { unit };
                 if place.computes(by) && place.has_parameters(unit) {
-                    let gradient = rank.get(Value::Accumulator { unit, by })?;
+                    let gradient = rank.get(place.sum(unit, by))?;
                     sum = sum.wrapping_add(hash(&[name(unit), gradient]));
                 }
             }

@@ -3,15 +3,15 @@
 
 use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use proptest::prelude::*;
-use spec::{ScheduleKind, ZeroStage};
+use spec::ScheduleKind;
 
 use crate::random::{MicrobatchOrder, Random, damage, schedule};
-use crate::setup::{RECOMPUTES, Setup, small_sizes};
+use crate::setup::{RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::{oracle, reference};
 
 fn setups() -> impl Strategy<Value = Setup> {
     let sizes = (1usize..=4, 0usize..5, 1usize..7);
-    let choices = (any::<bool>(), any::<bool>(), 0..2usize, 0..2usize, 0..RECOMPUTES.len(), 0..4usize);
+    let choices = (any::<bool>(), any::<bool>(), 0..2usize, 0..zero_forms().len(), 0..RECOMPUTES.len(), 0..4usize);
     (sizes, choices).prop_map(|((pp, more_layers, num_microbatches), choices)| {
         let (tied, learned_positions, kind, zero, recompute, purpose) = choices;
         Setup {
@@ -21,7 +21,7 @@ fn setups() -> impl Strategy<Value = Setup> {
             pp,
             num_microbatches,
             kind: [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward][kind],
-            zero: [ZeroStage::Off, ZeroStage::One][zero],
+            zero: zero_forms()[zero],
             recompute: RECOMPUTES[recompute],
             purpose: [Purpose::Train, Purpose::Train, Purpose::Evaluate, Purpose::Generate][purpose],
             stage_layers: None,

@@ -173,7 +173,7 @@ pub fn damage(programs: &mut [Program], random: &mut Random) -> String {
 }
 
 fn replacement(instr: Instr, unit: Unit, microbatch: Microbatch, random: &mut Random) -> Instr {
-    match random.below(12) {
+    match random.below(13) {
         0 => Instr::Load { microbatch },
         1 => Instr::Forward { unit, microbatch },
         2 => Instr::BackwardInput { unit, microbatch },
@@ -185,6 +185,7 @@ fn replacement(instr: Instr, unit: Unit, microbatch: Microbatch, random: &mut Ra
         8 => Instr::RecvGrad { unit, microbatch },
         9 => Instr::GatherParams { unit },
         10 => Instr::Recompute { unit, microbatch },
+        11 => Instr::FreeParams { unit },
         _ => instr,
     }
 }

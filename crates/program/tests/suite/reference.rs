@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use program::{Place, Purpose};
 use spec::unit::Tied;
-use spec::{Unit, ZeroStage};
+use spec::{GradientReduction, Kept, StateKind, Unit};
 
 /// Mixes numbers into one.
 pub fn hash(parts: &[u64]) -> u64 {
@@ -40,6 +40,14 @@ pub const CORE: u64 = 113;
 
 pub fn initial(unit: Unit) -> u64 {
     hash(&[7, name(unit)])
+}
+
+/// What units compute on: initial parameters, gathered where ranks keep shards.
+pub fn read(place: &Place, unit: Unit) -> u64 {
+    match (place.has_parameters(unit), place.zero.keeps(StateKind::Parameters)) {
+        (true, Kept::Shard) => hash(&[GATHERED, initial(unit)]),
+        (true, Kept::Whole) | (false, _) => initial(unit),
+    }
 }
 
 /// Parameters that the units' forward passes read, as one number.
@@ -82,20 +90,24 @@ pub fn reference(place: &Place) -> Outcome {
         let mut x = 0;
         for unit in &units[..units.len() - 1] {
             inputs.push(x);
-            x = hash(&[OUTPUT, name(*unit), x, parameters(*unit, place.tied, initial), batch]);
+            x = hash(&[OUTPUT, name(*unit), x, parameters(*unit, place.tied, |unit| read(place, unit)), batch]);
         }
-        let head = hash(&[x, parameters(Unit::Head, place.tied, initial), batch]);
+        let head = hash(&[x, parameters(Unit::Head, place.tied, |unit| read(place, unit)), batch]);
         losses = losses.wrapping_add(hash(&[LOSS, head]));
         let mut add = |by: Unit, made_of: u64| {
             for unit in uses(by, place.tied) {
                 let sum = gradients.entry((unit, by)).or_default();
-                *sum = sum.wrapping_add(contribution(unit, made_of));
+                let made = contribution(unit, made_of);
+                *sum = sum.wrapping_add(match place.zero.reduction() {
+                    GradientReduction::Step => made,
+                    GradientReduction::Microbatch => hash(&[REDUCED, made]),
+                });
             }
         };
         add(Unit::Head, head);
         let mut grad = hash(&[INPUT_GRAD, head]);
         for (unit, x) in units[..units.len() - 1].iter().zip(inputs).rev() {
-            let read = parameters(*unit, place.tied, initial);
+            let read = parameters(*unit, place.tied, |unit| read(place, unit));
             let input = saved(SAVED_INPUT, *unit, x, read, batch);
             let weight = saved(SAVED_WEIGHT, *unit, x, read, batch);
             let pending = hash(&[PENDING, grad, input, weight]);
@@ -106,8 +118,9 @@ pub fn reference(place: &Place) -> Outcome {
     if place.purpose != Purpose::Train {
         return Outcome { params: HashMap::new(), sums: hash(&[NORM, losses]) };
     }
-    for sum in gradients.values_mut() {
-        *sum = hash(&[REDUCED, *sum]);
+    match place.zero.reduction() {
+        GradientReduction::Step => gradients.values_mut().for_each(|sum| *sum = hash(&[REDUCED, *sum])),
+        GradientReduction::Microbatch => {}
     }
     if let (Tied::Yes, Some(of_head)) = (place.tied, gradients.remove(&(Unit::Table, Unit::Head))) {
         let sum = gradients.entry((Unit::Table, Unit::Embedding)).or_default();
@@ -128,8 +141,9 @@ pub fn saved(role: u64, unit: Unit, x: u64, parameters: u64, batch: u64) -> u64 
 
 pub fn stepped(place: &Place, params: u64, gradient: u64, sums: u64) -> u64 {
     let stepped = hash(&[STEPPED, params, gradient, sums]);
-    match place.zero {
-        ZeroStage::Off => stepped,
-        ZeroStage::One => hash(&[GATHERED, stepped]),
+    match (place.zero.keeps(StateKind::Optimizer), place.zero.keeps(StateKind::Parameters)) {
+        // What was updated in shards and is kept whole is gathered.
+        (Kept::Shard, Kept::Whole) => hash(&[GATHERED, stepped]),
+        (Kept::Whole, _) | (Kept::Shard, Kept::Shard) => stepped,
     }
 }

@@ -6,7 +6,8 @@ use program::{
 };
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
 use spec::{
-    CheckpointInputs, Checkpoints, Format, Masters, Parallelism, Recompute, ScheduleKind, SequenceParallel, ZeroStage,
+    CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
+    ScheduleKind, SequenceParallel, ZeroStage,
 };
 
 /// Every second layer.
@@ -22,6 +23,25 @@ pub const RECOMPUTES: [Recompute; 5] = [
 ];
 
 pub const WORK: UnitWork = UnitWork { embedding: 1, layer: 10, head: 8 };
+
+/// Parameters sharded, gathered one use ahead and given up after each use, gradients summed once a step.
+pub const ZERO_3: ZeroStage = ZeroStage::Three {
+    reduce: GradientReduction::Step,
+    gathering: Gathering { prefetch: 1, reshard: Reshard::AfterUse },
+};
+
+/// Every form of ZeRO: what is sharded, when gradients are summed, how far ahead parameters are gathered and how long kept.
+pub fn zero_forms() -> Vec<ZeroStage> {
+    let mut forms = vec![ZeroStage::Off, ZeroStage::One];
+    for reduce in [GradientReduction::Step, GradientReduction::Microbatch] {
+        forms.push(ZeroStage::Two { reduce });
+        for reshard in [Reshard::AfterUse, Reshard::AfterBackward] {
+            let three = |prefetch| ZeroStage::Three { reduce, gathering: Gathering { prefetch, reshard } };
+            forms.extend([0, 1, 2, 5].map(three));
+        }
+    }
+    forms
+}
 
 /// What a test varies; the rest follows.
 #[derive(Clone, Debug)]
@@ -88,6 +108,7 @@ impl Setup {
             pp: self.pp,
             sequence_parallel: SequenceParallel::Off,
             zero: self.zero,
+            shard_group: None,
             schedule: self.kind,
             microbatch_size: 1,
             recompute: self.recompute,
@@ -142,7 +163,7 @@ pub fn small_sizes(setup: &Setup) -> Sizes {
         pending_bytes: 200,
         scratch_bytes: 128,
     };
-    let state = StateBytes { params: 128, accumulator: 192, moment: 64 };
+    let state = StateBytes { gathered: 256, unreduced: 256, params: 128, accumulator: 192, moment: 64 };
     Sizes {
         footprints: Footprints {
             batch_bytes: 70,

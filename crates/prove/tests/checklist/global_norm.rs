@@ -56,12 +56,24 @@ fn check(at: (usize, usize, usize), zero: ZeroStage, tied: bool, fault: Fault<'_
 
 #[test]
 fn the_norm_of_every_layout_is_that_of_one_rank() {
-    for (dp, zero) in [(1, ZeroStage::Off), (2, ZeroStage::Off), (2, ZeroStage::One)] {
+    for (dp, zero) in [(1, ZeroStage::Off), (2, ZeroStage::Off), (2, ZeroStage::One), (2, TWO), (2, THREE)] {
         for (tp, pp) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)] {
             for tied in [false, true] {
                 assert_holds(check((dp, tp, pp), zero, tied, NONE));
             }
         }
+    }
+}
+
+/// Sharding groups hold the same shards; each rank counts a part of its own.
+#[test]
+fn the_norm_of_sharding_groups_is_that_of_one_rank() {
+    let (model, train) = (small_model(Style::Gpt2, true), training(1));
+    let one = norms(&Case::new(&model, degrees((1, 1, 1)), &train))[0];
+    for zero in [ZeroStage::One, THREE] {
+        let layout = Parallelism { zero, shard_group: Some(2), ..degrees((4, 1, 1)) };
+        let distance = (norms(&Case::new(&model, layout, &train))[0] / one - 1.0).abs();
+        assert!(distance <= GRADIENT_BOUND, "{zero:?}: {distance:.1e}");
     }
 }
 

@@ -7,6 +7,7 @@
 mod rig;
 
 mod accumulation;
+mod batch_ramp;
 mod clipping;
 mod dropout_masks;
 mod every_gradient;
@@ -21,7 +22,7 @@ mod per_head_norms;
 mod recomputation;
 mod replicas;
 mod sequence_parallel;
-mod sharded_optimizer;
+mod sharded_state;
 mod tied_table;
 mod token_counts;
 mod uninitialised_memory;

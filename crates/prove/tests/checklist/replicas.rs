@@ -10,18 +10,31 @@ use train::RankEngine;
 use crate::rig::*;
 
 fn check(at: (usize, usize, usize), zero: ZeroStage, wrap: &WrapRank<'_>) -> Verdict {
+    check_layout(Parallelism { zero, ..degrees(at) }, wrap)
+}
+
+fn check_layout(layout: Parallelism, wrap: &WrapRank<'_>) -> Verdict {
     let model = ModelSpec { qk_norm: true, ..small_model(Style::Gpt2, true) };
     let replicas = Replicas::every(2);
-    let layout = Parallelism { zero, ..degrees(at) };
     Case::new(&model, layout, &training(4)).wrapped(wrap).watched(&replicas).outcome()?;
     replicas_agree(&replicas)
 }
 
 #[test]
 fn copies_are_equal_after_four_steps() {
-    for zero in [ZeroStage::Off, ZeroStage::One] {
+    for zero in [ZeroStage::Off, ZeroStage::One, TWO] {
         for at in [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 2, 2)] {
             assert_holds(check(at, zero, &untouched));
+        }
+    }
+}
+
+/// With every parameter sharded, copies are where sharding groups, stages or tensor-parallel ranks hold the same.
+#[test]
+fn shards_of_groups_are_equal_after_four_steps() {
+    for at in [(4, 1, 1), (4, 2, 1), (4, 1, 2)] {
+        for zero in [ZeroStage::One, THREE] {
+            assert_holds(check_layout(Parallelism { zero, shard_group: Some(2), ..degrees(at) }, &untouched));
         }
     }
 }
@@ -42,4 +55,7 @@ fn copies_that_drift_apart_are_found() {
     let without_gathers =
         |_, rank: RankEngine| drop_calls(rank, GroupKind::Data, |call| matches!(call, Call::AllGather(_)));
     assert_found(check((2, 1, 1), ZeroStage::One, &without_gathers), "weights of");
+    let grouped = Parallelism { zero: THREE, shard_group: Some(2), ..degrees((4, 1, 1)) };
+    let found = check_layout(grouped, &without_sums(GroupKind::Replicas));
+    assert_found(found, "between dp 0, tp 0, pp 0 and dp 2, tp 0, pp 0");
 }

@@ -5,7 +5,7 @@ use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Labels, Layout, Outcome, ProofText, Replicas, Watch, WrappedEngine, outcome_watched};
-use spec::{ModelSpec, Parallelism, Position, TrainSpec, ZeroStage};
+use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Position, Reshard, TrainSpec, ZeroStage};
 use train::{JobIndex, RankEngine, Setup, TensorSource, TokenSource};
 
 /// Largest relative Frobenius distance of a step-1 gradient between layouts that sum in other orders.
@@ -44,6 +44,16 @@ pub fn training(steps: u32) -> TrainSpec {
 pub fn degrees((dp, tp, pp): (usize, usize, usize)) -> Parallelism {
     let zero = if dp > 1 { ZeroStage::One } else { ZeroStage::Off };
     Parallelism { zero, ..plain_layout(dp, tp, pp, 1) }
+}
+
+/// ZeRO-2 with one reduction per step.
+pub const TWO: ZeroStage = ZeroStage::Two { reduce: GradientReduction::Step };
+/// ZeRO-3 with one reduction per step, parameters gathered one use ahead.
+pub const THREE: ZeroStage = three(GradientReduction::Step, 1, Reshard::AfterUse);
+
+/// ZeRO-3 of some kind.
+pub const fn three(reduce: GradientReduction, prefetch: usize, reshard: Reshard) -> ZeroStage {
+    ZeroStage::Three { reduce, gathering: Gathering { prefetch, reshard } }
 }
 
 /// One run: a layout, its tokens, and what is wrong with it.

@@ -24,7 +24,7 @@ fn check(zero: ZeroStage, wrap: &WrapRank<'_>) -> (Verdict, Verdict) {
 
 #[test]
 fn both_uses_of_a_tied_table_add_up_on_both_stages() {
-    for zero in [ZeroStage::Off, ZeroStage::One] {
+    for zero in [ZeroStage::Off, ZeroStage::One, TWO, THREE] {
         let (equal, replicas) = check(zero, &untouched);
         assert_holds(equal);
         assert_holds(replicas);

@@ -5,12 +5,12 @@ use std::cell::Cell;
 
 use device::{DropoutKey, Op, Orientation, Write};
 use mesh::Axis;
-use prove::intercepted::intercept_ops;
+use prove::intercepted::{Call, GroupKind, intercept_ops};
 use prove::models::Style;
 use prove::poison::{PoisonFreed, poison_arena};
 use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
-use spec::{ModelSpec, Parallelism, Recompute};
+use spec::{GradientReduction, ModelSpec, Parallelism, Recompute, Reshard};
 use train::RankEngine;
 
 use crate::rig::*;
@@ -47,6 +47,10 @@ fn nothing_is_read_that_was_not_written() {
         }
         let recomputed = Parallelism { recompute: Recompute::FULL, ..degrees((2, 1, 2)) };
         assert_holds(check(style, &recomputed, Poison::Everywhere, &untouched));
+        for zero in [TWO, THREE, three(GradientReduction::Microbatch, 0, Reshard::AfterBackward)] {
+            let sharded = Parallelism { zero, ..degrees((2, 1, 2)) };
+            assert_holds(check(style, &sharded, Poison::Everywhere, &untouched));
+        }
     }
 }
 
@@ -68,6 +72,24 @@ fn an_accumulator_that_is_not_cleared_is_found() {
     };
     assert_holds(check(Style::Llama, &degrees((1, 1, 1)), Poison::Nowhere, &wrap));
     assert_found(check(Style::Llama, &degrees((1, 1, 1)), Poison::Everywhere, &wrap), "no weight was changed");
+}
+
+/// From the second step on nothing is gathered: what lies where parameters were gathered before is still theirs, unless the
+/// places of what was freed are poisoned.
+#[test]
+fn parameters_read_after_they_were_freed_are_found() {
+    let wrap = |_, rank: RankEngine| {
+        let steps = Cell::new(0);
+        let rank = intercept_ops(rank, |device, stream, op| device.submit(stream, op));
+        prove::intercepted::intercept_calls(rank, GroupKind::Data, move |_, group, stream, call| {
+            if let Call::ReduceScatter(_) = call {
+                steps.set(1);
+            }
+            if matches!(call, Call::AllGather(_)) && steps.get() > 0 { Ok(()) } else { call.perform(group, stream) }
+        })
+    };
+    let layout = Parallelism { zero: three(GradientReduction::Step, 0, Reshard::AfterUse), ..degrees((2, 1, 1)) };
+    assert_found(check(Style::Llama, &layout, Poison::Everywhere, &wrap), "no weight was changed");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
 use spec::{
-    CheckpointInputs, Checkpoints, LossScaling, ModelSpec, Parallelism, Precision, Recompute, ScheduleKind,
-    SequenceParallel, TrainSpec, ZeroStage,
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision,
+    Recompute, Reshard, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 use train::Setup;
 
@@ -38,6 +38,13 @@ pub fn cases() -> Vec<Case> {
     let narrow = |precision, case: Case| Case { precision, ..case };
     let fp16 = Precision::Fp16(LossScaling::USUAL);
     let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };
+    let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
+    let two = |reduce, parallelism| Parallelism { zero: ZeroStage::Two { reduce }, ..parallelism };
+    let three = |reduce, prefetch, reshard, parallelism| {
+        let zero = ZeroStage::Three { reduce, gathering: Gathering { prefetch, reshard } };
+        Parallelism { zero, ..parallelism }
+    };
+    let groups = |shard_group, parallelism| Parallelism { shard_group: Some(shard_group), ..parallelism };
     let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe, ..parallelism };
     let recompute = |parallelism| Parallelism { recompute: Recompute::FULL, ..parallelism };
     let selective = |parallelism| Parallelism { recompute: Recompute::Selective, ..parallelism };
@@ -61,6 +68,30 @@ pub fn cases() -> Vec<Case> {
         narrow(Precision::Bf16, case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16", gpt2(true), zero(plain_layout(2, 2, 2, 2)))),
         narrow(fp16, case("dp 2 x tp 4, fp16, grouped queries", llama(false), plain_layout(2, 4, 1, 1))),
         case("dp 2 x tp 3 x pp 2, GPipe, tied", gpt2(true), gpipe(plain_layout(2, 3, 2, 1))),
+        narrow(
+            fp16,
+            case("dp 3, ZeRO 3 per microbatch, fp16", gpt2(true), {
+                three(microbatch, 1, Reshard::AfterUse, plain_layout(3, 1, 1, 1))
+            }),
+        ),
+        case("dp 3, ZeRO 2", gpt2(false), two(step, plain_layout(3, 1, 1, 2))),
+        case(
+            "dp 2 x pp 2, ZeRO 2 per microbatch, GPipe, tied",
+            gpt2(true),
+            two(microbatch, gpipe(plain_layout(2, 1, 2, 1))),
+        ),
+        case("dp 3, ZeRO 3, tied", gpt2(true), three(step, 1, Reshard::AfterUse, plain_layout(3, 1, 1, 2))),
+        case(
+            "dp 2 x tp 2 x pp 2, ZeRO 3 per microbatch, recomputing",
+            llama(true),
+            three(microbatch, 0, Reshard::AfterUse, recompute(plain_layout(2, 2, 2, 1))),
+        ),
+        case("dp 4 in groups of 2, ZeRO 1", llama(false), groups(2, zero(plain_layout(4, 1, 1, 1)))),
+        case(
+            "dp 4 in groups of 2 x pp 2, ZeRO 3 kept, tied",
+            gpt2(true),
+            groups(2, three(step, 2, Reshard::AfterBackward, plain_layout(4, 1, 2, 1))),
+        ),
         case("one rank, core recomputed, grouped queries", llama(false), selective(plain_layout(1, 1, 1, 2))),
         case("tp 2, sequence parallel, tied", gpt2(true), shared(plain_layout(1, 2, 1, 2))),
         case("tp 4, sequence parallel, core recomputed", llama(true), selective(shared(plain_layout(1, 4, 1, 1)))),

@@ -42,12 +42,13 @@ impl Engine for Watching {
         let RankEngine { device, groups } = self.inner.open(rank, arena_bytes)?;
         let touches = &self.touches[rank.0];
         let watch = |group| Box::new(WatchedGroup { group, touches: Arc::clone(touches) });
-        let Groups { tensor, data, pipeline, tied, world } = groups;
+        let Groups { tensor, data, replicas, pipeline, tied, world } = groups;
         Ok(RankEngine {
             device: Box::new(WatchedDevice { device, touches: Arc::clone(touches) }),
             groups: Groups {
                 tensor: watch(tensor),
                 data: watch(data),
+                replicas: watch(replicas),
                 pipeline: watch(pipeline),
                 tied: watch(tied),
                 world: watch(world),

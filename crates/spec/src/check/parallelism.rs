@@ -19,12 +19,23 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     if !positive {
         return;
     }
+    shard_group(config, rules);
     tensor_parallelism(config, rules);
     shared_tokens(config, rules);
     recomputation(config, rules);
     pipeline_parallelism(config, rules);
     world_size(config, rules);
     global_batch(config, rules);
+}
+
+/// Sharding groups are of one size.
+fn shard_group(config: &RunConfig, rules: &mut Rules) {
+    let Parallelism { dp, shard_group: Some(ranks), .. } = config.parallelism else { return };
+    if rules.all_positive(&[("parallelism.shard_group", ranks)]) && !dp.is_multiple_of(ranks) {
+        let choice = nearest_of(&mesh::divisors(dp), ranks, 8);
+        let rule = format!("does not divide parallelism.dp = {dp}");
+        rules.report(Problem::of_value("parallelism.shard_group", ranks, rule, format!("{choice} would")));
+    }
 }
 
 fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {

@@ -1,6 +1,7 @@
 //! Rules of `[train]`.
 
 use super::Rules;
+use crate::batch::BatchRamp;
 use crate::precision::{LossScaling, Precision};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
@@ -22,9 +23,40 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             format!("at most {context} would do"),
         ));
     }
+    batch_ramp(config, rules);
     learning_rate(config, rules);
     optimizer(config, rules);
     loss_scaling(config, rules);
+}
+
+/// Every size on the way is a batch, too.
+fn batch_ramp(config: &RunConfig, rules: &mut Rules) {
+    let (train, parallelism) = (&config.train, &config.parallelism);
+    let Some(BatchRamp { start, increment, sequences }) = train.batch_ramp else { return };
+    let written = format!("{{ start = {start}, increment = {increment}, sequences = {sequences} }}");
+    let mut refuse = |rule: String, remedy: String| {
+        rules.report(Problem::of_value("train.batch_ramp", &written, rule, remedy));
+    };
+    let (full, grain) = (train.global_batch, parallelism.dp.saturating_mul(parallelism.microbatch_size));
+    if start == 0 || increment == 0 {
+        return refuse("starts with nothing or does not grow".into(), "at least 1 of both would do".into());
+    }
+    if start > full || !(full - start).is_multiple_of(increment) {
+        // The starts on either side of this one from which whole increments lead there.
+        let rest = full % increment;
+        let below = rest + start.min(full).saturating_sub(rest) / increment * increment;
+        let starts: Vec<usize> =
+            [below, below + increment].into_iter().filter(|start| (1..=full).contains(start)).collect();
+        let remedy = format!("start = {} would", mesh::alternatives(&starts));
+        return refuse(format!("does not lead to train.global_batch = {full}"), remedy);
+    }
+    if grain > 0 && full.is_multiple_of(grain) && !(start.is_multiple_of(grain) && increment.is_multiple_of(grain)) {
+        let rule = format!(
+            "has batches that are not multiples of parallelism.dp = {} x parallelism.microbatch_size = {}",
+            parallelism.dp, parallelism.microbatch_size
+        );
+        refuse(rule, format!("multiples of {grain} for start and increment would do"));
+    }
 }
 
 fn learning_rate(config: &RunConfig, rules: &mut Rules) {

@@ -2,12 +2,10 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::parallelism::{
-    CheckpointInputs, Checkpoints, Parallelism, Recompute, ScheduleKind, SequenceParallel, ZeroStage,
-};
+use super::zero;
+use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, ScheduleKind, SequenceParallel};
 use crate::problem::Problem;
 
-const ZERO_STAGES: &Choices<ZeroStage> = &[("0", ZeroStage::Off), ("1", ZeroStage::One)];
 const SCHEDULES: &Choices<ScheduleKind> =
     &[("gpipe", ScheduleKind::GPipe), ("1f1b", ScheduleKind::OneForwardOneBackward)];
 const RECOMPUTES: &Choices<RecomputeKind> =
@@ -38,7 +36,8 @@ pub fn read(reader: &mut Reader, ranks: Option<usize>) -> Parallelism {
         tp,
         pp,
         sequence_parallel,
-        zero: reader.choice("parallelism.zero", ZERO_STAGES, ZeroStage::One),
+        zero: zero::read(reader),
+        shard_group: zero::read_shard_group(reader),
         schedule: reader.choice("parallelism.schedule", SCHEDULES, ScheduleKind::OneForwardOneBackward),
         microbatch_size: reader.count("parallelism.microbatch_size", 2),
         recompute: recompute(reader, sequence_parallel),
@@ -107,7 +106,7 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     writer.count("tp", parallelism.tp);
     writer.count("pp", parallelism.pp);
     writer.yes_no("sequence_parallel", parallelism.sequence_parallel == SequenceParallel::On);
-    writer.bare("zero", name_of(ZERO_STAGES, parallelism.zero));
+    zero::write(parallelism, writer);
     writer.text("schedule", name_of(SCHEDULES, parallelism.schedule));
     writer.count("microbatch_size", parallelism.microbatch_size);
     match parallelism.recompute {

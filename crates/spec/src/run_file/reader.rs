@@ -144,6 +144,24 @@ impl Reader {
         })
     }
 
+    /// A table that `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
+    pub fn table_as<T>(
+        &mut self,
+        key: &str,
+        wanted: &str,
+        convert: impl Fn(&[(String, Value)]) -> Option<T>,
+    ) -> Option<T> {
+        self.take(key, wanted, |value| match value {
+            Value::Table(entries) => convert(entries),
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Other(_) => None,
+        })
+    }
+
     /// A list whose every item `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
     pub fn list_of<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
         self.take(key, wanted, |value| match value {

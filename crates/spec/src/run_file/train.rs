@@ -2,7 +2,9 @@
 
 use super::precision;
 use super::reader::{Choices, Reader, name_of};
+use super::source::Value;
 use super::writer::Writer;
+use crate::batch::BatchRamp;
 use crate::training::{LearningRateSchedule, TrainSpec};
 
 const SCHEDULES: &Choices<LearningRateSchedule> = &[
@@ -19,6 +21,11 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
     TrainSpec {
         steps,
         global_batch: reader.count("train.global_batch", 16),
+        batch_ramp: reader.table_as(
+            "train.batch_ramp",
+            "a ramp such as { start = 4, increment = 4, sequences = 1000 }",
+            ramp,
+        ),
         sequence_length: reader.count("train.sequence_length", context),
         learning_rate,
         min_learning_rate: reader.number("train.min_learning_rate", a_tenth(learning_rate)),
@@ -32,6 +39,17 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         precision: precision::read(reader),
         seed: reader.seed("train.seed", 0),
     }
+}
+
+/// A table with all three numbers.
+fn ramp(entries: &[(String, Value)]) -> Option<BatchRamp> {
+    let number = |name: &str| match entries.iter().find(|(key, _)| key == name)? {
+        (_, Value::Integer(number)) => u32::try_from(*number).ok().filter(|number| *number <= i32::MAX as u32),
+        _ => None,
+    };
+    let [start, increment, sequences] = [number("start")?, number("increment")?, number("sequences")?];
+    let ramp = BatchRamp { start: start as usize, increment: increment as usize, sequences: u64::from(sequences) };
+    (entries.len() == 3).then_some(ramp)
 }
 
 /// A tenth in decimal, as a person would write it: that of 0.001 is 0.0001, not 0.000100000005.
@@ -49,6 +67,10 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.section("train");
     writer.count("steps", train.steps);
     writer.count("global_batch", train.global_batch);
+    if let Some(BatchRamp { start, increment, sequences }) = train.batch_ramp {
+        let ramp = format!("{{ start = {start}, increment = {increment}, sequences = {sequences} }}");
+        writer.bare("batch_ramp", &ramp);
+    }
     writer.count("sequence_length", train.sequence_length);
     writer.number("learning_rate", train.learning_rate);
     writer.number("min_learning_rate", train.min_learning_rate);

@@ -51,7 +51,8 @@ fn introduction(measured: &[(&Case, &Row)], legal: usize, faults: &[String]) -> 
          relatively (bound {loss:.0e}; they are reported as `f32`, whose last place is about 1e-7), the last weights like\n\
          the gradient (bound {weight:.0e}). The loss falls by {:.0} % at least in every case (required: {:.0} %).\n\n\
          Cases of the same dp, tp and family differ in pipeline stages, schedule, ZeRO and recomputation. *Same bits* counts\n\
-         those whose losses, norms, first gradient and last weights are the bits of one stage with GPipe, without ZeRO and recomputation.\n",
+         those whose losses, norms, first gradient and last weights are the bits of one stage with GPipe, without recomputation and, unless\n\
+         it sums gradients per microbatch or in groups, without ZeRO.\n",
         measured.len(),
         100.0 * fall,
         100.0 * LEAST_FALL,
@@ -71,7 +72,7 @@ fn by_class(measured: &[(&Case, &Row)], rows: &BTreeMap<String, Row>) -> String 
     let mut text = head("By class", "class");
     for (of, name) in [
         (EqualityClass::SameOrder, "same order: pp, schedule, ZeRO, recomputation"),
-        (EqualityClass::OtherOrder, "other order: dp as well"),
+        (EqualityClass::OtherOrder, "other order: dp, ZeRO per microbatch or in groups as well"),
         (EqualityClass::OtherSums, "other sums: tp as well"),
     ] {
         let summary: Summary = measured.iter().filter(|(case, _)| class(case) == of).map(|(_, row)| *row).collect();

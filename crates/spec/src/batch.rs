@@ -1,0 +1,105 @@
+//! How many sequences each step takes, and which: the batch may grow in the beginning of a run.
+
+/// A batch that grows (`rampup_batch_size` of Megatron-LM).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchRamp {
+    /// Sequences of the first step.
+    pub start: usize,
+    /// By how many sequences the batch grows at a time.
+    pub increment: usize,
+    /// After so many sequences the batch has its full size; it has grown at equal distances of sequences until then.
+    pub sequences: u64,
+}
+
+/// The sequences of one step, as a run consumes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepBatch {
+    /// Sequences of all steps before.
+    pub first_sequence: u64,
+    /// Sequences of the step, over all ranks.
+    pub sequences: usize,
+}
+
+/// The batches of a run: functions of the step alone, never of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchSizes {
+    /// Sequences of a step, once the batch is as large as it gets.
+    pub global_batch: usize,
+    /// How it gets there.
+    pub ramp: Option<BatchRamp>,
+}
+
+impl BatchSizes {
+    /// The sizes that the batch goes through, the smallest first. A ramp that does not lead to the full size is no ramp.
+    pub fn sizes(&self) -> Vec<usize> {
+        let grown = |ramp: BatchRamp| (0..self.increments(ramp)).map(move |count| ramp.start + count * ramp.increment);
+        self.ramp.into_iter().flat_map(grown).chain([self.global_batch]).collect()
+    }
+
+    /// The sequences of `step`, counted from 0.
+    pub fn at(&self, step: u32) -> StepBatch {
+        let (mut first_sequence, mut steps_left) = (0, u64::from(step));
+        if let Some(ramp) = self.ramp {
+            let increments = self.increments(ramp) as u64;
+            for count in 0..increments {
+                let size = ramp.start as u64 + count * ramp.increment as u64;
+                // Once so many are consumed, the batch grows again.
+                let until =
+                    (u128::from(ramp.sequences) * u128::from(count + 1)).div_ceil(u128::from(increments)) as u64;
+                let steps = until.saturating_sub(first_sequence).div_ceil(size);
+                if steps_left < steps {
+                    return StepBatch { first_sequence: first_sequence + steps_left * size, sequences: size as usize };
+                }
+                first_sequence += steps * size;
+                steps_left -= steps;
+            }
+        }
+        let sequences = self.global_batch;
+        StepBatch { first_sequence: first_sequence + steps_left * sequences as u64, sequences }
+    }
+
+    fn increments(&self, ramp: BatchRamp) -> usize {
+        let growth = self.global_batch.saturating_sub(ramp.start);
+        if ramp.start == 0 { 0 } else { growth.checked_div(ramp.increment).unwrap_or(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(ramp: Option<BatchRamp>, steps: u32) -> Vec<(u64, usize)> {
+        let batches = BatchSizes { global_batch: 16, ramp };
+        (0..steps).map(|step| batches.at(step)).map(|batch| (batch.first_sequence, batch.sequences)).collect()
+    }
+
+    #[test]
+    fn the_batch_grows_at_equal_distances_of_sequences() {
+        // Three increments, one per 8 sequences: Megatron's `start + increment * floor(consumed / (sequences / increments))`.
+        let ramp = BatchRamp { start: 4, increment: 4, sequences: 24 };
+        assert_eq!(sizes(Some(ramp), 6), [(0, 4), (4, 4), (8, 8), (16, 12), (28, 16), (44, 16)]);
+        assert_eq!(BatchSizes { global_batch: 16, ramp: Some(ramp) }.sizes(), [4, 8, 12, 16]);
+        assert_eq!(sizes(None, 3), [(0, 16), (16, 16), (32, 16)]);
+    }
+
+    #[test]
+    fn a_step_that_passes_two_distances_grows_twice() {
+        let ramp = BatchRamp { start: 4, increment: 4, sequences: 6 };
+        assert_eq!(sizes(Some(ramp), 4), [(0, 4), (4, 12), (16, 16), (32, 16)]);
+        let none = BatchRamp { start: 4, increment: 4, sequences: 0 };
+        assert_eq!(sizes(Some(none), 2), [(0, 16), (16, 16)]);
+    }
+
+    #[test]
+    fn sequences_follow_one_another() {
+        for (start, increment, sequences) in [(1, 1, 100), (2, 7, 1000), (16, 3, 5), (5, 11, 1)] {
+            let batches = BatchSizes { global_batch: 16, ramp: Some(BatchRamp { start, increment, sequences }) };
+            let mut next = 0;
+            for batch in (0..200).map(|step| batches.at(step)) {
+                assert_eq!(batch.first_sequence, next);
+                assert!(batches.sizes().contains(&batch.sequences), "{batch:?}");
+                next += batch.sequences as u64;
+            }
+        }
+    }
+}

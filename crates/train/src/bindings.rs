@@ -1,0 +1,143 @@
+//! Where computing units find parameters and leave gradients: flat buffers bound to tensors, once for each place that a
+//! buffer has in any program of a run. Whole state has one place; what is whole for a while has several.
+
+use std::collections::BTreeMap;
+
+use device::{Dtype, Tensor};
+use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use program::{Program, RankPlan};
+use spec::Unit;
+
+use crate::setup::Setup;
+
+/// Which flat buffers of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// Those that it reads.
+    Parameters,
+    /// Those that it adds to.
+    Gradients,
+}
+
+/// Offsets in the arena of the flat buffers of the units whose parameters a computing unit reads, in their order; `None` for
+/// one without parameters.
+pub type Offsets = [Option<usize>; 2];
+
+/// The offsets that the buffers of `by` have while instruction `at` runs; `None` unless all of them are there.
+pub fn offsets(program: &Program, plan: &RankPlan, by: Unit, side: Side, at: usize) -> Option<Offsets> {
+    let place = &program.place;
+    let mut offsets = [None; 2];
+    for (offset, kind) in offsets.iter_mut().zip(by.reads_parameters_of(place.tied)) {
+        let unit = kind.of(by);
+        if place.has_parameters(unit) {
+            let value = match side {
+                Side::Parameters => place.parameters(unit),
+                Side::Gradients => place.contribution(unit, by),
+            };
+            *offset = Some(plan.place(value, at)?.offset_bytes);
+        }
+    }
+    Some(offsets)
+}
+
+/// Bound tensors by unit, side and offsets: at one place gradients may follow gathered parameters, which have another type.
+#[derive(Clone, Debug, Default)]
+pub struct Bindings {
+    embeddings: BTreeMap<(Side, Offsets), EmbeddingParams>,
+    layers: BTreeMap<(u32, Side, Offsets), LayerParams>,
+    heads: BTreeMap<(Side, Offsets), HeadParams>,
+}
+
+impl Bindings {
+    /// Binds everything that the programs of `setup` compute with on pipeline rank `stage`.
+    ///
+    /// # Errors
+    /// Declared parameters are not the ones that layers read.
+    pub fn new(setup: &Setup, stage: usize) -> Result<Bindings, BindError> {
+        let mut bindings = Bindings::default();
+        for job in setup.job_indices() {
+            let (program, plan) = (setup.program_of(job, stage), setup.plan_of(job, stage));
+            bindings.add_program(setup, program, plan)?;
+        }
+        Ok(bindings)
+    }
+
+    fn add_program(&mut self, setup: &Setup, program: &Program, plan: &RankPlan) -> Result<(), BindError> {
+        for (at, instr) in program.instrs.iter().enumerate() {
+            let Some((by, _)) = instr.computes() else { continue };
+            for side in [Side::Parameters, Side::Gradients] {
+                if let Some(offsets) = offsets(program, plan, by, side, at) {
+                    self.add(setup, by, side, offsets)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, setup: &Setup, by: Unit, side: Side, offsets: Offsets) -> Result<(), BindError> {
+        let dtype = match side {
+            Side::Parameters => setup.stored(),
+            Side::Gradients => Dtype::F32,
+        };
+        let kinds = by.reads_parameters_of(setup.model.tied());
+        let flat = |unit: Unit| {
+            let layout = &setup.layouts[&unit];
+            let index = kinds.iter().position(|kind| kind.of(by) == unit);
+            let len = layout.padded_len();
+            match index.and_then(|index| offsets[index]) {
+                Some(offset) => (layout, Tensor::new(offset, 1, len, dtype)),
+                None => (layout, Tensor::new(0, 1, 0, dtype)),
+            }
+        };
+        match by {
+            Unit::Table => {}
+            Unit::Embedding if self.embeddings.contains_key(&(side, offsets)) => {}
+            Unit::Embedding => {
+                let bound = EmbeddingParams::bind(flat(Unit::Table), flat(Unit::Embedding))?;
+                self.embeddings.insert((side, offsets), bound);
+            }
+            Unit::Layer(number) if self.layers.contains_key(&(number, side, offsets)) => {}
+            Unit::Layer(number) => {
+                let (layout, buffer) = flat(by);
+                self.layers.insert((number, side, offsets), LayerParams::bind(number, layout, buffer)?);
+            }
+            Unit::Head if self.heads.contains_key(&(side, offsets)) => {}
+            Unit::Head => {
+                let table = setup.model.tied_embeddings.then(|| flat(Unit::Table));
+                self.heads.insert((side, offsets), HeadParams::bind(flat(by), table)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The embedding's tensors in buffers at `offsets`.
+    ///
+    /// # Panics
+    /// Its buffers are not there: a fault of the program, which the verifier excludes.
+    pub fn embedding(&self, side: Side, offsets: Option<Offsets>) -> &EmbeddingParams {
+        found(offsets.and_then(|offsets| self.embeddings.get(&(side, offsets))), Unit::Embedding)
+    }
+
+    /// As [`Bindings::embedding`], of a layer.
+    ///
+    /// # Panics
+    /// As [`Bindings::embedding`].
+    pub fn layer(&self, number: u32, side: Side, offsets: Option<Offsets>) -> &LayerParams {
+        found(offsets.and_then(|offsets| self.layers.get(&(number, side, offsets))), Unit::Layer(number))
+    }
+
+    /// As [`Bindings::embedding`], of the head.
+    ///
+    /// # Panics
+    /// As [`Bindings::embedding`].
+    pub fn head(&self, side: Side, offsets: Option<Offsets>) -> &HeadParams {
+        found(offsets.and_then(|offsets| self.heads.get(&(side, offsets))), Unit::Head)
+    }
+}
+
+fn found<T>(bound: Option<&T>, unit: Unit) -> &T {
+    match bound {
+        Some(bound) => bound,
+        None => panic!("{unit} computes where its parameters or gradients are not"),
+    }
+}
