@@ -8,12 +8,17 @@ use crate::lanes::{Stored, run};
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 
-/// Rows of a block.
-const ROWS: usize = 448;
-/// Columns of a block: with `ROWS` of them, 1.75 MiB that stay in the L2 cache while they are rounded.
-const COLUMNS: usize = 1024;
+/// Elements of a block: 1.75 MiB that stay in the L2 cache while they are rounded.
+const BLOCK: usize = 448 * 1024;
+/// Most rows of a block. B is packed anew for each block of rows and A for each block of columns; the products of a layer have
+/// fewer rows than columns, so blocks are high.
+const MAX_ROWS: usize = 1024;
+/// Most columns of a block.
+const MAX_COLUMNS: usize = 2048;
+/// Columns of all tiles are a divisor of this: blocks end with whole tiles.
+const COLUMNS: usize = 32;
 /// Elements of a block, and of its part of the bias.
-pub(super) const STAGED: usize = (ROWS + 1) * COLUMNS;
+pub(super) const STAGED: usize = BLOCK + MAX_COLUMNS;
 
 /// As [`super::gemm`], for a narrow C with a bias of its type. An element is the `f32` that `gemm` would give for the same operands,
 /// rounded once; with `Write::Accumulate` the old value enters that sum.
@@ -33,11 +38,12 @@ pub fn gemm_rounded<E: Stored>(
     assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
     assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
     let PackingBuffers { panels, stage } = packing;
-    let (stage, wide_bias) = stage.split_at_mut(ROWS * COLUMNS);
+    let (stage, wide_bias) = stage.split_at_mut(BLOCK);
     // As many blocks as needed, of as equal sizes as possible.
-    let block_rows = m.div_ceil(m.div_ceil(ROWS).max(1)).max(1);
-    for col in (0..n).step_by(COLUMNS) {
-        let cols = COLUMNS.min(n - col);
+    let block_rows = m.div_ceil(m.div_ceil(MAX_ROWS).max(1)).max(1);
+    let block_columns = (BLOCK / block_rows / COLUMNS * COLUMNS).min(MAX_COLUMNS);
+    for col in (0..n).step_by(block_columns) {
+        let cols = block_columns.min(n - col);
         let bias = bias.map(|bias| {
             let from = MatRef::dense(&bias[col..col + cols], 1, cols);
             run(instruction_set, Copy { from, to: MatMut::dense(&mut wide_bias[..cols], 1, cols) });

@@ -29,8 +29,8 @@ fn a_product_is_rounded_once() {
     }
     for orientation in ORIENTATIONS {
         assert_rounded_once(&format!("{orientation:?} in blocks"), |machine| {
-            let (a, b) = operands(machine, orientation, (460, 1030, 3));
-            let out = machine.stored(460, 1030);
+            let (a, b) = operands(machine, orientation, (1100, 900, 3));
+            let out = machine.stored(1100, 900);
             machine.submit(Op::MatMul { orientation, a, b, bias: None, out, write: Write::Accumulate });
             vec![out]
         });
