@@ -5,7 +5,7 @@ mod program_text;
 
 use mesh::{Axis, Rank};
 use program::schedule::{CellTimes, Timeline};
-use program::{Category, Schedule};
+use program::{Category, CellKind, StepTimes};
 use train::Setup;
 
 use crate::arguments::ExplainArguments;
@@ -16,7 +16,7 @@ use crate::input;
 use crate::output::print;
 
 /// Columns of cells in a timeline: a backward pass takes about twice a forward pass.
-const CELL_COLUMNS: CellTimes = CellTimes { forward: 3, backward_input: 3, backward_weight: 3 };
+const CELL_COLUMNS: CellTimes = CellTimes { forward: 3, backward_input: 3, backward_weight: 3, transfer: 0 };
 /// Widest timeline that is drawn whole.
 const TIMELINE_COLUMNS: usize = 160;
 
@@ -66,25 +66,48 @@ fn stages(setup: &Setup) -> String {
     text + &parts.join(", ") + "\n"
 }
 
-/// The pipeline over time, drawn, with its idle share.
+/// The pipeline over time, drawn, with its bubble: of cells alike, and of the program with what its passes cost.
 fn pipeline(setup: &Setup) -> String {
     let (pp, microbatches) = (setup.parallelism.pp, setup.num_microbatches());
-    let schedule = Schedule::generate(setup.parallelism.schedule, pp, microbatches);
-    let timeline = Timeline::new(&schedule, CELL_COLUMNS);
+    let timeline = Timeline::new(&setup.schedule, CELL_COLUMNS);
     let mut text = format!(
-        "pipeline of one step: {microbatches} microbatches through {pp} stage{}; F2 is forward of microbatch 2, B2 its backward (twice as long), . is waiting\n",
-        if pp == 1 { "" } else { "s" }
+        "pipeline of one step: {microbatches} microbatches through {} stage{}; {}; . is waiting\n",
+        setup.schedule.num_stages(),
+        if setup.schedule.num_stages() == 1 { "" } else { "s" },
+        legend(setup)
     );
     for line in timeline.to_string().lines() {
         text += &format!("  {}\n", shortened(line).replacen("rank", "pp", 1));
     }
     let idle: usize = (0..pp).map(|rank| timeline.idle(rank)).sum();
     let share = 100.0 * idle as f64 / (pp * timeline.makespan().max(1)) as f64;
-    text + &format!(
-        "  waiting: {share:.1} % of the pipeline's time; (p - 1) / (m + p - 1) = {}/{}\n",
+    text += &format!(
+        "  waiting: {share:.1} % of the pipeline's time; 1F1B: (p - 1) / (m + p - 1) = {}/{}\n",
         pp - 1,
         microbatches + pp - 1
+    );
+    let bubble = StepTimes::new(setup.programs.programs()[0].graph(), &setup.times).bubble();
+    text + &format!(
+        "  bubble of the program, with its embedding and head: {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n",
+        100.0 * bubble.rate(),
+        100.0 * bubble.rate_with_norm()
     )
+}
+
+/// What the letters of the timeline mean, as far as the schedule has them.
+fn legend(setup: &Setup) -> String {
+    let has = |kind: CellKind| setup.schedule.ranks.iter().flatten().any(|cell| cell.kind == kind);
+    let mut words = vec!["F2 is forward of microbatch 2"];
+    if has(CellKind::B) {
+        words.push("B2 its backward (twice as long)");
+    }
+    if has(CellKind::I) {
+        words.push("I2 its backward of inputs, W2 of weights");
+    }
+    if setup.schedule.num_stages() > setup.parallelism.pp {
+        words.push("small letters are a rank's later stages");
+    }
+    words.join(", ")
 }
 
 /// A line of at most [`TIMELINE_COLUMNS`]; the middle of longer ones is left out.

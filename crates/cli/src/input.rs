@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use spec::{DataSpec, Place, RunConfig};
+use spec::{DataSpec, Files, Place, RunConfig};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -52,6 +52,19 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
         let quoted = serde_json::Value::from(path.to_string_lossy());
         overrides.push(format!("data.path={quoted}"));
     }
-    let vocabulary_of = |data: &DataSpec| data::vocabulary_of(data).map_err(|error| error.to_string());
-    RunConfig::load_with(&name, &text, &overrides, &vocabulary_of).map_err(Failure::Run)
+    RunConfig::load_with(&name, &text, &overrides, &Disk).map_err(Failure::Run)
+}
+
+/// Files as they are named, from the folder that the command was started in.
+#[derive(Debug)]
+pub struct Disk;
+
+impl Files for Disk {
+    fn vocabulary(&self, data: &DataSpec) -> Result<usize, String> {
+        data::vocabulary_of(data).map_err(|error| error.to_string())
+    }
+
+    fn text(&self, path: &Path) -> Result<String, String> {
+        std::fs::read_to_string(path).map_err(|error| error.to_string())
+    }
 }

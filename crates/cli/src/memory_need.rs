@@ -1,7 +1,10 @@
 //! Whether the planned memory fits, and which one change would make it fit.
 
 use program::RankPlan;
-use spec::{CheckpointInputs, Checkpoints, Problem, Recompute, RunConfig, ScheduleKind, SequenceParallel, ZeroStage};
+use spec::{
+    CheckpointInputs, Checkpoints, Problem, Recompute, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel,
+    ZeroStage,
+};
 use train::Setup;
 
 use crate::figures::{bytes, grouped};
@@ -141,15 +144,19 @@ impl Change {
     }
 }
 
-/// The plan of `config` with as few microbatches as give the same memory. A 1F1B pipeline repeats itself once it is full, so
-/// that more than two rounds of microbatches add nothing; a GPipe pipeline holds all of them.
+/// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs repeats itself once
+/// it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of them.
 fn plan_of(config: &RunConfig) -> Option<Setup> {
     let RunConfig { model, parallelism, mut train, .. } = config.clone();
-    let rounds = match parallelism.schedule {
-        ScheduleKind::GPipe => usize::MAX,
-        ScheduleKind::OneForwardOneBackward => 2 * parallelism.pp + 2,
+    let all = parallelism.num_microbatches(train.global_batch);
+    let num_microbatches = match &parallelism.schedule {
+        // Written down for so many and no fewer.
+        ScheduleSpec::Given(_) => all,
+        ScheduleSpec::Generated(kind) => {
+            let repeating = 2 * kind.held_passes(parallelism.pp, all) + 2;
+            all.min(repeating.next_multiple_of(kind.microbatch_group(parallelism.pp)))
+        }
     };
-    let num_microbatches = parallelism.num_microbatches(train.global_batch).min(rounds);
     train.global_batch = num_microbatches * parallelism.dp * parallelism.microbatch_size;
     verdict::plan(model, parallelism, train).ok()
 }
@@ -216,9 +223,9 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
     if parallelism.zero == ZeroStage::Off && parallelism.dp > 1 {
         offer("parallelism.zero", "1".into(), &|config| config.parallelism.zero = ZeroStage::One);
     }
-    if parallelism.schedule != ScheduleKind::OneForwardOneBackward && parallelism.pp > 1 {
-        let schedule = ScheduleKind::OneForwardOneBackward;
-        offer("parallelism.schedule", "\"1f1b\"".into(), &|config| config.parallelism.schedule = schedule);
+    let plain = ScheduleSpec::from(ScheduleKind::OneForwardOneBackward);
+    if parallelism.schedule != plain && parallelism.pp > 1 {
+        offer("parallelism.schedule", "\"1f1b\"".into(), &|config| config.parallelism.schedule = plain.clone());
     }
     if !matches!(parallelism.recompute, Recompute::Full(_)) {
         offer("parallelism.recompute", "\"full\"".into(), &|config| {

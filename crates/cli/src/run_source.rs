@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use checkpoint::TensorReader;
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
-use spec::{DataSpec, ModelSpec, RunConfig, TokenizerSpec, Unit, params};
+use spec::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{Setup, ThreadEngine};
 
 use crate::deadline::timeouts;
 use crate::failure::Failure;
+use crate::input::Disk;
 
 /// A run to read from.
 #[derive(Debug)]
@@ -35,8 +36,7 @@ impl RunSource {
             Failure::Input(format!("{name} cannot be read: {error}; {hint}"))
         })?;
         let text = on_one_rank(&text, changes).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
-        let vocabulary_of = |data: &DataSpec| data::vocabulary_of(data).map_err(|error| error.to_string());
-        let (mut config, _) = RunConfig::load_with(&name, &text, overrides, &vocabulary_of).map_err(Failure::Run)?;
+        let (mut config, _) = RunConfig::load_with(&name, &text, overrides, &Disk).map_err(Failure::Run)?;
         let tokenizer = folder.join(TOKENIZER_FILE);
         if tokenizer.exists() {
             // Nothing is trained again, and other text is read as the run read its own.

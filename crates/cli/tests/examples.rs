@@ -8,8 +8,13 @@ use std::process::Command;
 const MEGABYTES_BESIDE: f64 = 67.1;
 const SHARE_BESIDE: f64 = 0.05;
 
+/// Where the examples are run: files that they name are found from here.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 fn examples() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let folder = root().join("examples");
     let entries = std::fs::read_dir(folder).expect("the examples").map(|entry| entry.expect("an entry").path());
     let mut files: Vec<PathBuf> =
         entries.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
@@ -22,7 +27,8 @@ fn run_three_steps(name: &str, arguments: &[&str]) -> (String, String) {
     let folder = std::env::temp_dir().join(format!("pleach-example-{name}-{}", std::process::id()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
     command.arg("train").args(arguments).args(["--set", "train.steps=3", "--set"]);
-    let output = command.arg(format!("run.folder={}", folder.display())).output().expect("the command starts");
+    command.arg(format!("run.folder={}", folder.display())).current_dir(root());
+    let output = command.output().expect("the command starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (printed, told) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{name}: {told}");
@@ -65,7 +71,7 @@ fn assert_memory_is_as_planned(name: &str, told: &str) {
 #[test]
 fn every_example_runs_in_its_memory() {
     let files = examples();
-    assert!(files.len() >= 12, "{files:?}");
+    assert!(files.len() >= 18, "{files:?}");
     for file in files {
         let name = file.file_stem().expect("a name").to_string_lossy().into_owned();
         // A short text, for all that is held out is measured at the end.

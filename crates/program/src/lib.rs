@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod effects;
 pub mod footprint;
 pub mod instr;
@@ -24,6 +25,7 @@ pub mod value;
 pub mod verify;
 pub mod violation;
 
+pub use clock::{Bubble, PassTimes, StepTimes, UnitTimes};
 pub use effects::{Effects, Partner, Stream};
 pub use footprint::{Footprint, Footprints};
 pub use instr::{Instr, Purpose};
@@ -33,7 +35,7 @@ pub use passes::{CompileError, CompileInput, compile, save_instrs};
 pub use place::{Place, State};
 pub use program::Program;
 pub use program_set::{ProgramSet, ProgramSetError};
-pub use schedule::{Cell, CellKind, Schedule};
+pub use schedule::{Cell, CellCosts, CellKind, Schedule, ScheduleError};
 pub use sizes::{Sizes, StateBytes};
 pub use stages::{StageError, StageSplit, UnitWork, split_stages};
 pub use value::{Value, Values};

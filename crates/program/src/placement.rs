@@ -86,13 +86,16 @@ pub fn place(items: &[Item], slack_bytes: usize) -> Placement {
 
 type Key = fn(&Item) -> (usize, usize);
 
-/// Large ones first, long ones first, those first that take most of both; from the first birth on, and from the last death back.
-const ORDERS: [Key; 5] = [
+/// Large ones first, long ones first, those first that take most of both; from the first birth on, and from the last death back; large ones first, of one size those
+/// first that are born first, or that die last.
+const ORDERS: [Key; 7] = [
     |item| (item.size_bytes, item.length()),
     |item| (item.length(), item.size_bytes),
     |item| (item.size_bytes * item.length(), 0),
     |item| (usize::MAX - item.start, item.size_bytes),
     |item| (item.end, item.size_bytes),
+    |item| (item.size_bytes, usize::MAX - item.start),
+    |item| (item.size_bytes, item.end),
 ];
 
 /// Items in descending order of a key.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use spec::{Stage, Unit};
 
-/// Contiguous layers per stage; the first stage has the embedding besides, the last one the head.
+/// Contiguous layers per stage; the first stage has the embedding besides, the last one the head. These two may have no layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageSplit {
     layers_per_stage: Vec<usize>,
@@ -24,8 +24,11 @@ pub struct UnitWork {
 /// Why layers do not make stages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
-    /// A stage would have no layer.
-    #[error("{num_stages} stages need at least {num_stages} layers, the model has {num_layers}; {} would do", at_most(*num_layers))]
+    /// A stage would have nothing.
+    #[error(
+        "{num_stages} stages need at least {} layers between the embedding and the head, the model has {num_layers}; 1 to {} stages would do",
+        num_stages.saturating_sub(2), num_layers + 2
+    )]
     TooManyStages {
         /// Stages asked for.
         num_stages: usize,
@@ -41,7 +44,7 @@ pub enum StageError {
         num_stages: usize,
     },
     /// A stage is given no layer.
-    #[error("stage {stage} of {given:?} has no layer; every stage needs at least one")]
+    #[error("stage {stage} of {given:?} has nothing; every stage but the first and the last needs at least one layer")]
     EmptyStage {
         /// The stage.
         stage: usize,
@@ -60,14 +63,6 @@ pub enum StageError {
     },
 }
 
-fn at_most(num_layers: usize) -> String {
-    match num_layers {
-        0 => "no number of stages".into(),
-        1 => "1 stage".into(),
-        more => format!("1 to {more} stages"),
-    }
-}
-
 fn difference(sum: usize, num_layers: usize) -> String {
     if sum > num_layers {
         format!("take {} from one stage", sum - num_layers)
@@ -80,13 +75,14 @@ impl StageSplit {
     /// The split with these layers per stage.
     ///
     /// # Errors
-    /// Another number of stages or layers than the run's, or a stage without layers.
+    /// Another number of stages or layers than the run's, or a stage without any unit.
     pub fn given(layers_per_stage: &[usize], num_layers: usize, num_stages: usize) -> Result<StageSplit, StageError> {
         let given = layers_per_stage.to_vec();
         if given.len() != num_stages {
             return Err(StageError::WrongLength { given: given.len(), num_stages });
         }
-        if let Some(stage) = given.iter().position(|layers| *layers == 0) {
+        let is_inner = |stage: usize| stage > 0 && stage + 1 < num_stages;
+        if let Some(stage) = (0..num_stages).find(|stage| is_inner(*stage) && given[*stage] == 0) {
             return Err(StageError::EmptyStage { stage, given });
         }
         let sum = given.iter().sum();
@@ -159,21 +155,23 @@ fn fixed_work(stage: usize, num_stages: usize, work: UnitWork) -> u64 {
     first + last
 }
 
-/// The split whose most loaded stage has the least work, each stage having at least one layer.
+/// The split whose most loaded stage has the least work, each stage but the first and the last having at least one layer.
 ///
-/// Every stage gets one layer; each further one goes where the load after it is least. That is optimal: when the layer
+/// Every such stage gets one layer; each further one goes where the load after it is least. That is optimal: when the layer
 /// came that made the largest load T, one layer more would have made every stage's load at least T. All layers
 /// were not placed yet, so in any other split too some stage has at least that one layer more, and a load of at least T.
 /// Of equal choices the latest stage is taken, which has the fewest activations in flight.
 ///
 /// # Errors
-/// Fewer layers than stages.
+/// Fewer units than stages.
 pub fn split_stages(num_layers: usize, num_stages: usize, work: UnitWork) -> Result<StageSplit, StageError> {
-    if num_stages == 0 || num_stages > num_layers {
+    if num_stages == 0 || num_stages > num_layers + 2 {
         return Err(StageError::TooManyStages { num_stages, num_layers });
     }
-    let mut layers_per_stage = vec![1; num_stages];
-    for _ in num_stages..num_layers {
+    let inner = num_stages.saturating_sub(2);
+    let mut layers_per_stage: Vec<usize> =
+        (0..num_stages).map(|stage| usize::from(stage > 0 && stage + 1 < num_stages)).collect();
+    for _ in inner..num_layers {
         let load_after =
             |stage: usize, layers: usize| fixed_work(stage, num_stages, work) + work.layer.max(1) * (layers as u64 + 1);
         let lightest = (0..num_stages).rev().min_by_key(|&stage| load_after(stage, layers_per_stage[stage]));

@@ -207,19 +207,46 @@ impl Manner {
     /// Every second layer is computed again, from an input that tensor-parallel ranks share out.
     const SOME_SHARDED: Recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
 
-    /// Schedules with every form of recomputation: all eight pairs.
+    /// Every schedule that is generated, interleaved with two stages per rank.
+    pub const SCHEDULES: [ScheduleKind; 8] = [
+        ScheduleKind::OneForwardOneBackward,
+        ScheduleKind::GPipe,
+        ScheduleKind::Interleaved { stages_per_rank: 2 },
+        ScheduleKind::ZeroBubbleH1,
+        ScheduleKind::ZeroBubbleH2,
+        ScheduleKind::ZeroBubbleV,
+        ScheduleKind::ZeroBubbleAuto { memory_percent: 100 },
+        ScheduleKind::ZeroBubbleAuto { memory_percent: 200 },
+    ];
+
+    /// Schedules with every form of recomputation: all thirty-two pairs; any eight in a row have every schedule.
     pub fn passes() -> Vec<(ScheduleKind, Recompute)> {
         let recomputes = [Recompute::None, Recompute::FULL, Recompute::Selective, Manner::SOME_SHARDED];
-        let schedules = [ScheduleKind::OneForwardOneBackward, ScheduleKind::GPipe];
-        schedules.into_iter().flat_map(|schedule| recomputes.map(|recompute| (schedule, recompute))).collect()
+        let round = |turn: usize| {
+            let schedules = Manner::SCHEDULES.into_iter().enumerate();
+            schedules.map(move |(index, schedule)| (schedule, recomputes[(turn + index) % recomputes.len()]))
+        };
+        (0..recomputes.len()).flat_map(round).collect()
+    }
+
+    /// Whether the schedule has its stages and its groups of microbatches; if nothing else is wrong, the case is then legal.
+    fn suits(&self, family: &Family, Degrees { dp, pp, .. }: Degrees) -> bool {
+        let num_microbatches = proof_training().global_batch / (dp * family.microbatch_size);
+        pp * self.schedule.stages_per_rank() <= family.model().num_layers + 2
+            && num_microbatches.is_multiple_of(self.schedule.microbatch_group(pp))
     }
 }
 
 impl fmt::Display for Manner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let schedule = match self.schedule {
-            ScheduleKind::GPipe => "GPipe",
-            ScheduleKind::OneForwardOneBackward => "1F1B",
+            ScheduleKind::GPipe => "GPipe".to_string(),
+            ScheduleKind::OneForwardOneBackward => "1F1B".to_string(),
+            ScheduleKind::Interleaved { stages_per_rank } => format!("interleaved x{stages_per_rank}"),
+            ScheduleKind::ZeroBubbleH1 => "ZB-H1".to_string(),
+            ScheduleKind::ZeroBubbleH2 => "ZB-H2".to_string(),
+            ScheduleKind::ZeroBubbleV => "ZB-V".to_string(),
+            ScheduleKind::ZeroBubbleAuto { memory_percent } => format!("ZB-auto {memory_percent} %"),
         };
         write!(f, "{} {schedule} ", self.form)?;
         match self.recompute {
@@ -250,8 +277,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each form in two families,
-    /// each time with another schedule or recomputation.
+    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each form in two families and
+    /// each schedule that suits it.
     pub fn all() -> Vec<Case> {
         let (forms, passes, degrees) = (Form::all(), Manner::passes(), Degrees::all());
         let mut cases = Vec::new();
@@ -260,8 +287,11 @@ impl Case {
                 let form = forms[(turn + index) % forms.len()];
                 // Another shift in every round of forms, so that no form is tied to one schedule.
                 let shift = index / forms.len() + 3 * (turn / forms.len());
-                let (schedule, recompute) = passes[(turn + index + shift) % passes.len()];
-                let manner = Manner { form, schedule, recompute };
+                let start = (turn + index + shift) % passes.len();
+                let turns = passes.iter().cycle().skip(start).take(passes.len());
+                let mut manners = turns.map(|&(schedule, recompute)| Manner { form, schedule, recompute });
+                let suiting = manners.find(|manner| manner.suits(&family, *degrees));
+                let manner = suiting.unwrap_or(Manner { form, ..Manner::PLAIN });
                 cases.push(Case { family, degrees: *degrees, sequence_parallel: SequenceParallel::Off, manner });
             }
         }
@@ -299,7 +329,7 @@ impl Case {
             sequence_parallel,
             zero: form.zero,
             shard_group: form.shard_group(dp),
-            schedule,
+            schedule: schedule.into(),
             microbatch_size,
             recompute,
             stage_layers: None,
@@ -351,7 +381,8 @@ impl Case {
             SequenceParallel::Off => true,
             SequenceParallel::On => self.shares_tokens(),
         };
-        heads && shared_out && train.global_batch % (dp * self.family.microbatch_size) == 0 && pp <= model.num_layers
+        let batch = train.global_batch % (dp * self.family.microbatch_size) == 0;
+        heads && shared_out && batch && pp <= model.num_layers + 2
     }
 }
 
@@ -394,16 +425,21 @@ mod tests {
     }
 
     #[test]
-    fn every_degree_meets_every_form_and_every_form_every_pass() {
+    fn every_degree_meets_every_form_and_every_schedule_that_suits_it() {
         let cases = Case::all();
         for degrees in Degrees::all() {
-            let manners: BTreeSet<String> =
-                cases.iter().filter(|case| case.degrees == degrees).map(|case| case.manner.to_string()).collect();
-            let forms = cases.iter().filter(|case| case.degrees == degrees).map(|case| case.manner.form);
-            assert_eq!((forms.collect::<BTreeSet<_>>().len(), manners.len()), (8, 16), "{degrees}");
+            let cases = || cases.iter().filter(|case| case.degrees == degrees);
+            assert_eq!(cases().map(|case| case.manner.form).collect::<BTreeSet<_>>().len(), 8, "{degrees}");
+            let met = cases().map(|case| format!("{:?}", case.manner.schedule)).collect::<BTreeSet<_>>();
+            let suits = |schedule: &ScheduleKind| {
+                cases().all(|case| Manner { schedule: *schedule, ..Manner::PLAIN }.suits(&case.family, degrees))
+            };
+            for schedule in Manner::SCHEDULES.iter().filter(|schedule| suits(schedule)) {
+                assert!(met.contains(&format!("{schedule:?}")), "{degrees}: {schedule:?}");
+            }
         }
-        let manners: BTreeSet<String> = cases.iter().map(|case| case.manner.to_string()).collect();
-        assert_eq!(manners.len(), 8 * 8);
+        let pairs = cases.iter().map(|case| format!("{} {:?}", case.manner.form, case.manner.schedule));
+        assert_eq!(pairs.collect::<BTreeSet<_>>().len(), 8 * 8);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use spec::{GradientReduction, Parallelism};
+use program::{ContributionOrder, Schedule};
+use spec::{GradientReduction, Parallelism, ScheduleSpec};
 
 /// The promise for two layouts of one run, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,7 +11,7 @@ pub enum EqualityClass {
     /// Every sum has the same terms in the same order: bit-identical losses, norms and weights.
     SameOrder,
     /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups or the time of
-    /// reduction differ.
+    /// reduction differ, or a schedule that was written down adds microbatches in another order.
     OtherOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
     /// positions) where sequence parallelism does.
@@ -23,11 +24,30 @@ impl EqualityClass {
         let shares_tokens = |layout: &Parallelism| layout.sequence_parallel.runs(layout.tp) > 1;
         if a.tp != b.tp || shares_tokens(a) != shares_tokens(b) {
             EqualityClass::OtherSums
-        } else if a.dp != b.dp || a.microbatch_size != b.microbatch_size || gradient_order(a) != gradient_order(b) {
+        } else if a.dp != b.dp
+            || a.microbatch_size != b.microbatch_size
+            || gradient_order(a) != gradient_order(b)
+            || !adds_alike(&a.schedule, &b.schedule)
+        {
             EqualityClass::OtherOrder
         } else {
             EqualityClass::SameOrder
         }
+    }
+}
+
+/// Whether two schedules add microbatches to gradients in the same order: all that are generated do, in ascending order.
+fn adds_alike(a: &ScheduleSpec, b: &ScheduleSpec) -> bool {
+    a == b || [a, b].iter().all(|schedule| is_ascending(schedule))
+}
+
+fn is_ascending(schedule: &ScheduleSpec) -> bool {
+    match schedule {
+        ScheduleSpec::Generated(_) => true,
+        ScheduleSpec::Given(given) => given
+            .text
+            .parse::<Schedule>()
+            .is_ok_and(|schedule| schedule.contribution_order() == ContributionOrder::Ascending),
     }
 }
 

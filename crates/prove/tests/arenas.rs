@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::path::Path;
+
 use prove::models::{Style, plain_layout, proof_model, proof_training};
-use spec::{CheckpointInputs, Checkpoints, Parallelism, Recompute, RunConfig, ScheduleKind, SequenceParallel};
+use spec::{
+    CheckpointInputs, Checkpoints, DataSpec, Files, Parallelism, Recompute, RunConfig, ScheduleKind, SequenceParallel,
+};
 use train::Setup;
 
 /// Gaps between values that live together may take this share of what is alive.
@@ -19,14 +23,31 @@ fn ratio(setup: &Setup) -> f64 {
     ratios.fold(1.0, f64::max)
 }
 
+/// Files as the examples name them: from the repository's root.
+struct Root;
+
+impl Files for Root {
+    fn vocabulary(&self, _: &DataSpec) -> Result<usize, String> {
+        Err("no example needs it".into())
+    }
+
+    fn text(&self, path: &Path) -> Result<String, String> {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        std::fs::read_to_string(root.join(path)).map_err(|error| error.to_string())
+    }
+}
+
 #[test]
 fn arenas_of_examples_are_full() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut worst = (0.0, String::new());
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
         let text = std::fs::read_to_string(&path).unwrap();
-        let config = RunConfig::load("example", &text, &[]).unwrap();
+        let (config, _) = RunConfig::load_with("example", &text, &[], &Root).unwrap();
         let ratio = ratio(&Setup::new(config.model, config.parallelism, config.train).unwrap());
         assert!(ratio <= LARGEST_RATIO, "{path:?}: {ratio}");
         if ratio > worst.0 {
@@ -58,7 +79,7 @@ fn arenas_of_many_layouts_are_full() {
                 for schedule in [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward] {
                     for (sequence_parallel, recompute) in manners() {
                         let plain = plain_layout(1, tp, pp, microbatch_size);
-                        let layout = Parallelism { schedule, sequence_parallel, recompute, ..plain };
+                        let layout = Parallelism { schedule: schedule.into(), sequence_parallel, recompute, ..plain };
                         let model = proof_model(style, 4, style == Style::Gpt2);
                         let setup = Setup::new(model, layout.clone(), proof_training()).unwrap();
                         let ratio = ratio(&setup);

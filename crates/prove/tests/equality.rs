@@ -33,8 +33,7 @@ fn draw<T>(mut things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
     drawn
 }
 
-/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each; and a case of each
-/// form of sharding that is not among them.
+/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each.
 fn sample() -> Vec<Order> {
     let mut sample = Vec::new();
     for (index, family) in families().into_iter().enumerate() {
@@ -54,7 +53,6 @@ fn sample() -> Vec<Order> {
             order.cases = large.into_iter().chain(draw(others, few, 100 + 3 * index + place as u32)).collect();
             sample.push(order);
         }
-        sample.extend(survey::orders(forms_left_out(&sample, family, index)));
     }
     sample
 }
@@ -71,32 +69,35 @@ fn sequence_parallel_sample() -> Vec<Order> {
     families().into_iter().enumerate().flat_map(of_family).collect()
 }
 
-/// Of the forms that fall to this family and are not drawn yet, a case each where there is something to shard in several groups.
-fn forms_left_out(sample: &[Order], family: Family, index: u32) -> Vec<Case> {
-    let drawn: BTreeSet<Form> = sample.iter().flat_map(|order| &order.cases).map(|case| case.manner.form).collect();
-    let own = Form::all().into_iter().skip(2 * index as usize).take(2);
-    let left_out = own.filter(|form| !drawn.contains(form));
-    let of_form = |form: Form| {
+/// Of each form of sharding a case with at least four replicas and two stages.
+fn sharded_sample() -> Vec<Order> {
+    let of_form = |(index, form): (usize, Form)| {
         let is_suitable = |case: &Case| {
             let degrees = case.degrees;
-            case.family == family && case.divides() && case.manner.form == form && degrees.dp >= 4 && degrees.pp > 1
+            let is_of_form = case.manner.form == form && degrees.dp >= 4 && degrees.pp > 1;
+            is_of_form && families().contains(&case.family) && case.divides()
         };
-        draw(Case::all().into_iter().filter(is_suitable).collect(), 1, 300 + index)
+        draw(Case::all().into_iter().filter(is_suitable).collect(), 1, 300 + index as u32)
     };
-    left_out.flat_map(of_form).collect()
+    survey::orders(Form::all().into_iter().enumerate().flat_map(of_form))
 }
 
 #[test]
 fn layouts_do_not_change_what_is_learned() {
-    let sample = sample();
-    let forms: BTreeSet<Form> = sample.iter().flat_map(|order| &order.cases).map(|case| case.manner.form).collect();
-    assert_eq!(forms.len(), Form::all().len(), "forms of the sample: {forms:?}");
-    assert_kept(&sample);
+    assert_kept(&sample());
 }
 
 #[test]
 fn sequence_parallelism_does_not_change_what_is_learned() {
     assert_kept(&sequence_parallel_sample());
+}
+
+#[test]
+fn sharding_does_not_change_what_is_learned() {
+    let orders = sharded_sample();
+    let forms: BTreeSet<Form> = orders.iter().flat_map(|order| &order.cases).map(|case| case.manner.form).collect();
+    assert_eq!(forms.len(), Form::all().len(), "forms of the sample: {forms:?}");
+    assert_kept(&orders);
 }
 
 /// Every case of `orders` keeps the promise.

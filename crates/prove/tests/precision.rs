@@ -13,7 +13,7 @@ use prove::watch::Nobody;
 use prove::{Bounds, Distance, EqualityClass, Layout, Outcome, WrappedEngine, outcome_watched};
 use spec::{
     Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Recompute, Reshard, ScheduleKind,
-    TrainSpec, ZeroStage,
+    ScheduleSpec, TrainSpec, ZeroStage,
 };
 use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 
@@ -75,7 +75,7 @@ fn what_keeps_the_order_of_sums_changes_no_bit() {
             let plain = |pp| plain_layout(dp, tp, pp, 2);
             for parallelism in [
                 plain(2),
-                Parallelism { schedule: ScheduleKind::GPipe, ..plain(3) },
+                Parallelism { schedule: ScheduleSpec::Generated(ScheduleKind::GPipe), ..plain(3) },
                 Parallelism { recompute: Recompute::FULL, ..plain(2) },
                 Parallelism { zero: ZeroStage::One, ..plain(1) },
                 Parallelism { zero: ZeroStage::One, recompute: Recompute::FULL, ..plain(2) },

@@ -16,6 +16,7 @@ pub mod params;
 pub mod precision;
 pub mod problem;
 pub mod run_file;
+pub mod schedule;
 pub mod training;
 pub mod unit;
 pub mod zero;
@@ -25,13 +26,12 @@ pub use check::check;
 pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
-pub use parallelism::{
-    CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, ScheduleKind, SequenceParallel,
-};
+pub use parallelism::{CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, SequenceParallel};
 pub use params::{AppliedTo, Init, ParamSpec, Sharding, gradient_axes, params, unique_parameters};
 pub use precision::{Format, LossScaling, Masters, Precision};
 pub use problem::{Place, Problem};
-pub use run_file::{RunConfig, key_of_option, known_keys};
+pub use run_file::{Files, RunConfig, key_of_option, known_keys};
+pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use training::{LearningRateSchedule, TrainSpec};
 pub use unit::{Microbatch, Stage, Unit};
 pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};

@@ -2,16 +2,8 @@
 
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 
+use crate::schedule::ScheduleSpec;
 use crate::zero::ZeroStage;
-
-/// The order of compute cells on pipeline ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScheduleKind {
-    /// All forwards, then all backwards.
-    GPipe,
-    /// One forward, one backward, with a flush (PipeDream-Flush).
-    OneForwardOneBackward,
-}
 
 /// Which activations are computed again in the backward pass instead of kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,12 +99,12 @@ pub struct Parallelism {
     /// Replicas among which it is sharded; `None` for all of them. Groups hold copies of the same shards.
     pub shard_group: Option<usize>,
     /// Order of forward and backward passes.
-    pub schedule: ScheduleKind,
+    pub schedule: ScheduleSpec,
     /// Sequences per microbatch.
     pub microbatch_size: usize,
     /// What the backward pass computes again.
     pub recompute: Recompute,
-    /// Number of layers of each stage; `None` balances the stages by cost.
+    /// Number of layers of each stage, in forward order; `None` balances the stages by cost.
     pub stage_layers: Option<Vec<usize>>,
 }
 

@@ -12,12 +12,14 @@ mod parallelism;
 mod precision;
 mod reader;
 mod run;
+mod schedule;
 mod source;
 mod train;
 mod writer;
 mod zero;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::check::check;
 use crate::data_spec::{DataSpec, RunSpec};
@@ -28,6 +30,8 @@ use crate::training::TrainSpec;
 use reader::Reader;
 use source::{Entries, SECTIONS};
 use writer::Writer;
+
+pub use schedule::schedule_name;
 
 /// Stands for a number of tokens that is not known, in a run that is refused or gives its own.
 const ANY_VOCABULARY: usize = 256;
@@ -53,28 +57,27 @@ impl RunConfig {
     /// # Errors
     /// All that is wrong, each with its place: syntax, unknown keys, values of a wrong type, and every rule of [`check`].
     ///
-    /// Where the tokenizer is a file, `model.vocabulary` has to be given: this reads no files. [`RunConfig::load_with`] asks.
+    /// Where the tokenizer is a file, `model.vocabulary` has to be given, and the schedule is none: this reads no files.
+    /// [`RunConfig::load_with`] asks.
     pub fn load(name: &str, text: &str, overrides: &[String]) -> Result<RunConfig, Vec<Problem>> {
-        let unknown = |_: &DataSpec| Err("its file is not read here; give model.vocabulary".to_string());
-        RunConfig::load_with(name, text, overrides, &unknown).map(|(config, _)| config)
+        RunConfig::load_with(name, text, overrides, &NoFiles).map(|(config, _)| config)
     }
 
-    /// As [`RunConfig::load`], with the default of `model.vocabulary` from `vocabulary_of` where only files can tell the number of
-    /// different tokens, and with the place of every key that was written: for rules that are checked later. `vocabulary_of`
-    /// answers with that number, or with the reason why it cannot.
+    /// As [`RunConfig::load`], with what only `files` can tell, and with the place of every key that was written: for rules that are
+    /// checked later.
     ///
     /// # Errors
-    /// As [`RunConfig::load`], and what `vocabulary_of` says.
+    /// As [`RunConfig::load`], and what `files` says.
     pub fn load_with(
         name: &str,
         text: &str,
         overrides: &[String],
-        vocabulary_of: VocabularyOf<'_>,
+        files: &dyn Files,
     ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
         let (mut entries, mut problems) = source::parse(name, text);
         problems.extend(source::apply_overrides(overrides, &mut entries));
         let mut reader = Reader::new(entries);
-        let config = read(&mut reader, vocabulary_of);
+        let config = read(&mut reader, files);
         reader.report_unknown_keys();
         problems.append(&mut reader.problems);
         let unusable = std::mem::take(&mut reader.unusable);
@@ -92,7 +95,7 @@ impl RunConfig {
 
     /// The defaults: a small GPT on eight ranks.
     pub fn quick_start() -> RunConfig {
-        read(&mut Reader::new(Entries::new()), &no_files)
+        read(&mut Reader::new(Entries::new()), &NoFiles)
     }
 
     /// The run as a file in which nothing is left to defaults; reading it gives the same run.
@@ -107,20 +110,41 @@ impl RunConfig {
     }
 }
 
-/// Number of different tokens in the data, or why it is not known.
-pub type VocabularyOf<'a> = &'a dyn Fn(&DataSpec) -> Result<usize, String>;
+/// What a run says by naming files, for this crate reads none.
+pub trait Files {
+    /// Number of different tokens in the data: the default of `model.vocabulary`.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn vocabulary(&self, data: &DataSpec) -> Result<usize, String>;
 
-fn no_files(_: &DataSpec) -> Result<usize, String> {
-    Err("its file is not read here".into())
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn text(&self, path: &Path) -> Result<String, String>;
 }
 
-fn read(reader: &mut Reader, vocabulary_of: VocabularyOf<'_>) -> RunConfig {
+/// Where no files are read.
+struct NoFiles;
+
+impl Files for NoFiles {
+    fn vocabulary(&self, _: &DataSpec) -> Result<usize, String> {
+        Err("its file is not read here; give model.vocabulary".into())
+    }
+
+    fn text(&self, _: &Path) -> Result<String, String> {
+        Err("no file is read here".into())
+    }
+}
+
+fn read(reader: &mut Reader, files: &dyn Files) -> RunConfig {
     let data = data::read(reader);
-    let tokens = num_tokens(reader, &data, vocabulary_of);
+    let tokens = num_tokens(reader, &data, files);
     let model = model::read(reader, tokens);
     let mut run = run::read(reader);
     let ranks = reader.is_set("run.ranks").then_some(run.ranks);
-    let parallelism = parallelism::read(reader, ranks);
+    let parallelism = parallelism::read(reader, ranks, files);
     let train = train::read(reader, model.context);
     if ranks.is_none() {
         run.ranks = parallelism.dp.saturating_mul(parallelism.tp).saturating_mul(parallelism.pp);
@@ -128,10 +152,10 @@ fn read(reader: &mut Reader, vocabulary_of: VocabularyOf<'_>) -> RunConfig {
     RunConfig { model, parallelism, train, data, run }
 }
 
-fn num_tokens(reader: &mut Reader, data: &DataSpec, vocabulary_of: VocabularyOf<'_>) -> usize {
+fn num_tokens(reader: &mut Reader, data: &DataSpec, files: &dyn Files) -> usize {
     let known = data.tokenizer.vocabulary();
     if let (None, false) = (known, reader.is_set("model.vocabulary")) {
-        return vocabulary_of(data).unwrap_or_else(|reason| {
+        return files.vocabulary(data).unwrap_or_else(|reason| {
             reader.report(Problem::of_key("data.tokenizer", format!("has an unknown number of tokens: {reason}"), ""));
             reader.unusable.insert("model.vocabulary".into());
             ANY_VOCABULARY
@@ -148,7 +172,7 @@ fn rests_on(problem: &Problem, unusable: &BTreeSet<String>) -> bool {
 /// Every key of a run file as `section.key`.
 pub fn known_keys() -> Vec<String> {
     let mut reader = Reader::new(Entries::new());
-    read(&mut reader, &no_files);
+    read(&mut reader, &NoFiles);
     reader.asked().map(str::to_string).collect()
 }
 

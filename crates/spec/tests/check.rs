@@ -101,20 +101,62 @@ fn recomputation_is_said_once() {
 fn pipeline_stages_hold_the_layers() {
     expect(&[
         (
-            &["parallelism.pp=7"],
-            "parallelism.pp = 7 is more than model.num_layers = 6, and every stage holds a layer; at most 6 would do",
+            &["parallelism.pp=9"],
+            "parallelism.pp = 9 is more than model.num_layers = 6, the embedding and the head; every stage holds one of them; \
+             at most 8 would do",
+        ),
+        (
+            &["parallelism.pp=5", "parallelism.schedule=zb-v"],
+            "parallelism.pp = 5 x 2 stages is more than model.num_layers = 6, the embedding and the head; every stage holds one of them; \
+             at most 4 would do",
         ),
         (
             &["parallelism.stage_layers=[2,2,2]"],
-            "parallelism.stage_layers = [2, 2, 2] has the layers of 3 stages, but parallelism.pp = 2; leave it out to balance the stages",
+            "parallelism.stage_layers = [2, 2, 2] has the layers of 3 stages, but the pipeline has 2; leave it out to balance the stages",
         ),
         (
             &["parallelism.stage_layers=[2,3]"],
             "parallelism.stage_layers = [2, 3] adds up to 5 layers, but model.num_layers = 6; leave it out to balance the stages",
         ),
         (
-            &["parallelism.stage_layers=[6,0]"],
-            "parallelism.stage_layers = [6, 0] has a stage without a layer; every stage holds at least 1",
+            &["parallelism.stage_layers=[3,0,3]", "parallelism.pp=3"],
+            "parallelism.stage_layers = [3, 0, 3] has a stage that holds nothing; every stage but the first and the last holds at least 1 layer",
+        ),
+    ]);
+}
+
+#[test]
+fn schedules_have_what_they_need_and_no_more() {
+    expect(&[
+        (
+            &["parallelism.schedule=interleaved", "parallelism.pp=3"],
+            "train.global_batch = 16 is 4 microbatches per replica, and \"interleaved\" passes them in groups of parallelism.pp = 3; \
+             12 or 24 would do",
+        ),
+        (
+            &["parallelism.schedule=interleaved", "parallelism.pp=4", "train.global_batch=24"],
+            "train.global_batch = 24 is 6 microbatches per replica, and \"interleaved\" passes them in groups of parallelism.pp = 4; \
+             16 or 32 would do, or parallelism.microbatch_size = 1 or 3",
+        ),
+        (
+            &["parallelism.schedule=interleaved", "parallelism.stages_per_rank=0"],
+            "parallelism.stages_per_rank = 0 is too few; at least 1 would do",
+        ),
+        (
+            &["parallelism.stages_per_rank=3"],
+            "parallelism.stages_per_rank means nothing without parallelism.schedule = \"interleaved\"; leave it out",
+        ),
+        (
+            &["parallelism.schedule_memory_percent=150", "parallelism.schedule=zb-h2"],
+            "parallelism.schedule_memory_percent means nothing without parallelism.schedule = \"zb-auto\"; leave it out",
+        ),
+        (
+            &["parallelism.schedule_memory_percent=30", "parallelism.schedule=zb-auto"],
+            "parallelism.schedule_memory_percent = 30 of parallelism.pp = 2 microbatches is less than one; at least 50 would do",
+        ),
+        (
+            &["parallelism.schedule_file=my.schedule"],
+            "parallelism.schedule_file = \"my.schedule\" cannot be read: no file is read here",
         ),
     ]);
 }
@@ -231,8 +273,8 @@ fn the_model_fits_together() {
 fn training_numbers_are_sane() {
     expect(&[
         (
-            &["train.batch_ramp={ start = 6, increment = 4, sequences = 100 }"],
-            "train.batch_ramp = { start = 6, increment = 4, sequences = 100 } does not lead to train.global_batch = 16; start = 4 or 8 would",
+            &["train.batch_ramp={ start = 4, increment = 8, sequences = 100 }"],
+            "train.batch_ramp = { start = 4, increment = 8, sequences = 100 } does not lead to train.global_batch = 16; start = 8 would",
         ),
         (
             &["train.batch_ramp={ start = 2, increment = 2, sequences = 100 }"],
@@ -242,6 +284,11 @@ fn training_numbers_are_sane() {
         (
             &["train.batch_ramp={ start = 4, increment = 0, sequences = 100 }"],
             "train.batch_ramp = { start = 4, increment = 0, sequences = 100 } starts with nothing or does not grow; at least 1 of both would do",
+        ),
+        (
+            &["train.batch_ramp={ start = 4, increment = 4, sequences = 100 }", "train.global_batch=4000"],
+            "train.batch_ramp = { start = 4, increment = 4, sequences = 100 } goes through 999 sizes, each with a program of its own, \
+             more than 256; a larger increment would do",
         ),
         (
             &["train.batch_ramp=4"],
@@ -326,7 +373,7 @@ fn degrees_are_legal(config: &RunConfig) -> bool {
     divides(parallelism.tp, model.num_heads)
         && divides(parallelism.tp, model.num_kv_heads)
         && divides(parallelism.tp, model.ffn_hidden)
-        && parallelism.pp <= model.num_layers
+        && parallelism.pp <= model.num_layers + 2
         && divides(parallelism.dp * parallelism.microbatch_size, config.train.global_batch)
 }
 
@@ -339,7 +386,7 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
         let mut config = RunConfig::quick_start();
         config.model.num_heads = 12;
         config.model.num_kv_heads = num_kv_heads;
-        config.model.num_layers = 5;
+        config.model.num_layers = 3;
         config.train.global_batch = 48;
         let (parallelism, ranks) = (config.parallelism.clone(), dp * tp * pp);
         config.parallelism = spec::Parallelism { dp, tp, pp, microbatch_size, ..parallelism };

@@ -1,8 +1,11 @@
 //! Run files: what is read, what is said about what cannot be read, and what is written back.
 
+use std::path::Path;
+
 use spec::{
-    Activation, BatchRamp, CheckpointInputs, Checkpoints, Gathering, GradientReduction, NormKind, Pairing, Position,
-    Recompute, Reshard, RunConfig, ScheduleKind, SequenceParallel, ZeroStage, check, unique_parameters,
+    Activation, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction, NormKind,
+    Pairing, Position, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
+    unique_parameters,
 };
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
@@ -141,7 +144,7 @@ timeout_seconds = 2.5
     assert_eq!(config.model.activation, Activation::SwiGlu);
     assert_eq!((config.model.dropout, config.model.attention_dropout), (0.1, 0.1));
     assert_eq!(config.parallelism.zero, ZeroStage::Off);
-    assert_eq!(config.parallelism.schedule, ScheduleKind::GPipe);
+    assert_eq!(config.parallelism.schedule, ScheduleKind::GPipe.into());
     assert_eq!(config.parallelism.sequence_parallel, SequenceParallel::On);
     // With sequence parallelism inputs are shared out from the start.
     let checkpoints = Checkpoints { every: 2, inputs: CheckpointInputs::Sharded };
@@ -151,6 +154,56 @@ timeout_seconds = 2.5
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+}
+
+/// A folder with one file.
+struct OneFile;
+
+impl Files for OneFile {
+    fn vocabulary(&self, _: &DataSpec) -> Result<usize, String> {
+        Err("there is no such file".into())
+    }
+
+    fn text(&self, path: &Path) -> Result<String, String> {
+        match path.to_str() {
+            Some("my.schedule") => Ok("0F0 0B0\n1F0 1B0\n".into()),
+            _ => Err("there is no such file".into()),
+        }
+    }
+}
+
+#[test]
+fn every_schedule_is_read_and_survives_writing() {
+    for (text, schedule) in [
+        ("schedule = \"gpipe\"\n", ScheduleKind::GPipe),
+        ("schedule = \"1f1b\"\n", ScheduleKind::OneForwardOneBackward),
+        ("schedule = \"interleaved\"\nstages_per_rank = 3\n", ScheduleKind::Interleaved { stages_per_rank: 3 }),
+        ("schedule = \"zb-h1\"\n", ScheduleKind::ZeroBubbleH1),
+        ("schedule = \"zb-h2\"\n", ScheduleKind::ZeroBubbleH2),
+        ("schedule = \"zb-v\"\n", ScheduleKind::ZeroBubbleV),
+        (
+            "schedule = \"zb-auto\"\nschedule_memory_percent = 150\n",
+            ScheduleKind::ZeroBubbleAuto { memory_percent: 150 },
+        ),
+    ] {
+        let config = load(&format!("[parallelism]\n{text}"), &[]).expect("legal");
+        assert_eq!(config.parallelism.schedule, schedule.into());
+        assert!(config.to_toml().contains(text), "{}", config.to_toml());
+        assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+    }
+    let read = |text: &str| RunConfig::load_with("run.toml", text, &[], &OneFile);
+    let (config, _) = read("[parallelism]\nschedule_file = \"my.schedule\"\n").expect("legal");
+    let ScheduleSpec::Given(given) = &config.parallelism.schedule else { panic!("{:?}", config.parallelism.schedule) };
+    assert_eq!(given.text.lines().count(), 2);
+    assert_eq!(read(&config.to_toml()).expect("legal").0, config);
+    let said = |text: &str| read(text).expect_err("wrong").iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(
+        said("[parallelism]\nschedule_file = \"other\"\nschedule = \"gpipe\"\n"),
+        [
+            "run.toml:3:1: parallelism.schedule and parallelism.schedule_file are both given; leave one of them out",
+            "run.toml:2:1: parallelism.schedule_file = \"other\" cannot be read: there is no such file"
+        ]
+    );
 }
 
 #[test]

@@ -117,7 +117,7 @@ mod tests {
         let fingerprint = |model: &spec::ModelSpec, parallelism: &Parallelism, train: &TrainSpec| {
             Setup::new(model.clone(), parallelism.clone(), train.clone()).expect("legal").fingerprint()
         };
-        let gpipe = Parallelism { schedule: ScheduleKind::GPipe, ..parallelism.clone() };
+        let gpipe = Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism.clone() };
         let hotter = TrainSpec { learning_rate: train.learning_rate.next_up(), ..train.clone() };
         let seeded = TrainSpec { seed: train.seed + 1, ..train.clone() };
         let untied = spec::ModelSpec { tied_embeddings: false, ..model.clone() };

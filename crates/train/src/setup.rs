@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
 use model::{CacheRoom, KeyValueCache, MicrobatchShape, Phase, RecordCase, RecordError, TensorParallel, record_unit};
+use program::schedule::{CellTimes, forward_only};
 use program::{
-    CompileError, CompileInput, ContributionOrder, Demands, Program, ProgramSet, ProgramSetError, Purpose, RankPlan,
-    Schedule, Sizes, StageError, StageSplit, State, UnitWork, Verified, Violation, compile, link, split_stages, verify,
+    CellCosts, CompileError, CompileInput, Demands, PassTimes, Program, ProgramSet, ProgramSetError, Purpose, RankPlan,
+    Schedule, ScheduleError, Sizes, StageError, StageSplit, State, UnitTimes, UnitWork, Verified, Violation, compile,
+    link, split_stages, verify,
 };
 use spec::unit::UnitKind;
 use spec::{
@@ -32,6 +34,10 @@ pub struct Setup {
     pub state: State,
     /// Room for keys and values, where the run generates.
     pub cache_room: CacheRoom,
+    /// The order of compute cells of a training step of a full batch.
+    pub schedule: Schedule,
+    /// What passes cost, as recorded: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers are not priced.
+    pub times: UnitTimes,
     /// What its programs are for; the first is the run's own.
     pub jobs: Vec<Job>,
     /// Per job one program and one memory plan per pipeline coordinate; all of them share the arena and the places of state.
@@ -75,6 +81,9 @@ pub enum SetupError {
     /// The layers do not make stages.
     #[error(transparent)]
     Stages(#[from] StageError),
+    /// There is no such schedule.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// The schedule does not fit the pipeline.
     #[error(transparent)]
     Compile(#[from] CompileError),
@@ -206,21 +215,31 @@ impl Setup {
             return Err(SetupError::ShardGroup { shard_group, dp });
         }
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
-        let stored = train.precision.stored().into();
+        let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
+        let (precision, recompute) = (train.precision, parallelism.recompute);
+        let case = job.record_case(&model, &parallelism, precision);
+        let times = unit_times(&case)?;
+        let on_average = shared_out(times, recompute);
+        let costs = cell_costs(&case, recompute, &on_average)?;
+        let num_microbatches = parallelism.num_microbatches(train.global_batch);
+        let schedule = Schedule::new(&parallelism.schedule, parallelism.pp, num_microbatches, &costs)?;
+        let num_stages = schedule.num_stages();
         let stages = match &parallelism.stage_layers {
-            Some(layers) => StageSplit::given(layers, model.num_layers, parallelism.pp)?,
-            None => split_stages(
-                model.num_layers,
-                parallelism.pp,
-                unit_work(&model, &parallelism, train.precision, shape)?,
-            )?,
+            Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
+            None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
         };
-        let prepare = |job: &Job| prepare(&model, &parallelism, train.precision, &stages, state, job);
+        let schedule_of = |job: &Job| match job.purpose {
+            Purpose::Train => Schedule::new(&parallelism.schedule, parallelism.pp, job.num_microbatches, &costs),
+            Purpose::Evaluate | Purpose::Generate => {
+                Ok(forward_only(&schedule.placement, parallelism.pp, job.num_microbatches))
+            }
+        };
+        let prepare = |job: &Job| prepare(&model, &parallelism, precision, (&stages, &schedule_of(job)?), state, job);
         let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
-        let cache_room = CacheRoom { sequences: 0, capacity: 0, stored };
-        Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, jobs, programs })
+        let cache_room = CacheRoom { sequences: 0, capacity: 0, stored: precision.stored().into() };
+        Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, schedule, times, jobs, programs })
     }
 
     /// All jobs.
@@ -354,24 +373,24 @@ fn prepare(
     model: &ModelSpec,
     parallelism: &Parallelism,
     precision: Precision,
-    stages: &StageSplit,
+    (stages, schedule): (&StageSplit, &Schedule),
     state: State,
     job: &Job,
 ) -> Result<Verified, SetupError> {
     let footprints = model::footprints(&job.record_case(model, parallelism, precision))?;
-    let schedule = Schedule::generate(parallelism.schedule, parallelism.pp, job.num_microbatches);
     let input = CompileInput {
         model,
         parallelism,
         stages,
-        schedule: &schedule,
+        schedule,
         masters: precision.masters(),
         purpose: job.purpose,
         num_microbatches: job.num_microbatches,
     };
     let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
     let sizes = Sizes::new(model, parallelism, footprints, precision.stored(), state);
-    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
+    // A schedule that was written down may leave the order, and with it the class of runs that have the same bits.
+    let demands = Demands { capacity_bytes: None, order: schedule.contribution_order() };
     verify(graph, &sizes, demands).map_err(SetupError::Refused)
 }
 
@@ -386,28 +405,55 @@ pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, U
 /// Multiply-adds that a core does in the time in which it moves one byte: 80 G multiply-adds and 20 GB a second.
 const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
 
-/// Work of each unit in a step (forward and both backward passes), for balancing stages: multiply-adds, and moved bytes as
-/// the multiply-adds that take as long.
-fn unit_work(
-    model: &ModelSpec,
-    parallelism: &Parallelism,
-    precision: Precision,
-    shape: MicrobatchShape,
-) -> Result<UnitWork, RecordError> {
-    let case = Job { purpose: Purpose::Train, num_microbatches: 1, shape }.record_case(model, parallelism, precision);
-    // Where some layers are computed again, each counts its share of that.
-    let every = match parallelism.recompute {
+/// What the passes of each unit cost in a step: multiply-adds, and moved bytes as the multiply-adds that take as long.
+fn unit_times(case: &RecordCase<'_>) -> Result<UnitTimes, RecordError> {
+    let pass = |kind: UnitKind, phase: Phase| -> Result<u64, RecordError> {
+        let cost = record_unit(case, kind, phase)?.record.total();
+        Ok(cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes)
+    };
+    let unit = |kind: UnitKind| -> Result<PassTimes, RecordError> {
+        Ok(PassTimes {
+            forward: pass(kind, Phase::Forward)?,
+            recompute: pass(kind, Phase::Recompute)?,
+            backward_input: pass(kind, Phase::BackwardInput)?,
+            backward_weight: pass(kind, Phase::BackwardWeight)?,
+        })
+    };
+    let [embedding, layer, head] = [unit(UnitKind::Embedding)?, unit(UnitKind::Layer)?, unit(UnitKind::Head)?];
+    Ok(UnitTimes { embedding, layer, head, transfer: 0 })
+}
+
+/// The same, with each layer's share of computing again where only some layers are.
+fn shared_out(times: UnitTimes, recompute: Recompute) -> UnitTimes {
+    let every = match recompute {
         Recompute::None | Recompute::Selective => 1,
         Recompute::Full(Checkpoints { every, .. }) => every.max(1) as u64,
     };
-    let work = |kind: UnitKind| -> Result<u64, RecordError> {
-        let mut sum = 0;
-        for phase in Phase::ALL {
-            let cost = record_unit(&case, kind, phase)?.record.total();
-            let work = cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes;
-            sum += if phase == Phase::Recompute { work / every } else { work };
-        }
-        Ok(sum)
+    let layer = PassTimes { recompute: times.layer.recompute / every, ..times.layer };
+    UnitTimes { layer, ..times }
+}
+
+/// Work of each unit in a step, for balancing stages.
+fn unit_work(times: &UnitTimes) -> UnitWork {
+    UnitWork { embedding: times.embedding.sum(), layer: times.layer.sum(), head: times.head.sum() }
+}
+
+/// What a schedule may know: time and memory of a layer's passes, for stages are mostly layers.
+fn cell_costs(case: &RecordCase<'_>, recompute: Recompute, times: &UnitTimes) -> Result<CellCosts, RecordError> {
+    let layer = model::footprints(case)?.layer;
+    let saved = match recompute {
+        Recompute::None | Recompute::Selective => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
+        Recompute::Full(_) => 0,
     };
-    Ok(UnitWork { embedding: work(UnitKind::Embedding)?, layer: work(UnitKind::Layer)?, head: work(UnitKind::Head)? })
+    Ok(CellCosts {
+        times: CellTimes {
+            forward: times.layer.forward as usize,
+            backward_input: (times.layer.recompute + times.layer.backward_input) as usize,
+            backward_weight: times.layer.backward_weight as usize,
+            transfer: times.transfer as usize,
+        },
+        held_until_input: layer.output_bytes + saved,
+        // The gradient of the output is as large as the output.
+        held_until_weight: 2 * layer.output_bytes + layer.saved_until_weight_bytes + layer.pending_bytes,
+    })
 }

@@ -62,22 +62,28 @@ pub fn place(setup: &Setup, rank: Rank) -> String {
     text
 }
 
-/// The units of a pipeline rank, layers as a range.
+/// The units of a pipeline rank, layers of each stage as a range.
 pub fn units(place: &Place) -> String {
     let mut parts: Vec<String> = vec![];
     let mut layers: Option<(u32, u32)> = None;
     for unit in place.computing_units() {
-        match unit {
-            Unit::Layer(number) => layers = Some((layers.map_or(number, |(first, _)| first), number)),
-            Unit::Table | Unit::Embedding => parts.push(unit.to_string()),
-            Unit::Head => {}
+        match (unit, layers) {
+            (Unit::Layer(number), Some((first, last))) if last + 1 == number => layers = Some((first, number)),
+            (Unit::Layer(number), before) => {
+                parts.extend(before.map(range));
+                layers = Some((number, number));
+            }
+            (Unit::Table | Unit::Embedding | Unit::Head, before) => {
+                parts.extend(before.map(range));
+                layers = None;
+                parts.push(unit.to_string());
+            }
         }
     }
-    if let Some((first, last)) = layers {
-        parts.push(if first == last { format!("layer {first}") } else { format!("layers {first} to {last}") });
-    }
-    if place.computes(Unit::Head) {
-        parts.push("head".into());
-    }
+    parts.extend(layers.map(range));
     parts.join(", ")
+}
+
+fn range((first, last): (u32, u32)) -> String {
+    if first == last { format!("layer {first}") } else { format!("layers {first} to {last}") }
 }

@@ -21,6 +21,8 @@ const COUNTS: &[&str] = &[
     "parallelism.dp",
     "parallelism.tp",
     "parallelism.pp",
+    "parallelism.stages_per_rank",
+    "parallelism.schedule_memory_percent",
     "parallelism.shard_group",
     "parallelism.prefetch",
     "parallelism.microbatch_size",
@@ -56,7 +58,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("model.activation", &["gelu_tanh", "gelu_erf", "relu", "swiglu", "geglu"]),
     ("parallelism.reduce", &["step", "microbatch"]),
     ("parallelism.reshard", &["after-use", "after-backward"]),
-    ("parallelism.schedule", &["gpipe", "1f1b"]),
+    ("parallelism.schedule", &["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "zb-auto"]),
     ("parallelism.recompute", &["none", "selective", "full"]),
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
@@ -103,6 +105,10 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
         "parallelism.stage_layers" => {
             value.as_array().is_some_and(|layers| layers.iter().all(|layer| layer.as_integer().is_some()))
         }
+        "train.batch_ramp" => value.as_table().is_some_and(|ramp| {
+            let number = |key: &str| ramp.get(key).and_then(Value::as_integer).is_some_and(|number| number >= 0);
+            ramp.len() == 3 && ["start", "increment", "sequences"].into_iter().all(number)
+        }),
         "train.seed" | "run.rank_memory_bytes" => integer.is_some_and(|number| number >= 0),
         "data.path" | "run.folder" => value.as_str().is_some(),
         "data.tokenizer" => value.as_str().is_some_and(|text| text == "bytes" || bpe(text).is_some()),
@@ -224,17 +230,45 @@ fn parallelism(values: &Values) -> bool {
         None => true,
         Some(stages) => {
             let stages: Vec<i128> = stages.iter().filter_map(Value::as_integer).map(i128::from).collect();
-            stages.len() as i128 == pp && stages.iter().sum::<i128>() == layers && stages.iter().all(|stage| *stage > 0)
+            let inner = stages.iter().skip(1).rev().skip(1);
+            stages.len() as i128 == pp * stages_per_rank(values)
+                && stages.iter().sum::<i128>() == layers
+                && inner.into_iter().all(|stage| *stage > 0)
         }
     };
     [heads, kv_heads, ffn].iter().all(|whole| divides(tp, *whole))
         && sharding(values, dp)
-        && pp <= layers
+        && pp * stages_per_rank(values) <= layers + 2
         && stages
         && microbatch_size > 0
-        && divides(dp * microbatch_size, batch)
+        && divides(dp * microbatch_size * group(values, pp), batch)
+        && schedule(values, pp)
         && shared_tokens(values, tp, microbatch_size)
         && recomputation(values)
+}
+
+fn stages_per_rank(values: &Values) -> i128 {
+    match text(values, "parallelism.schedule", "1f1b") {
+        "interleaved" => int(values, "parallelism.stages_per_rank", 2),
+        "zb-v" => 2,
+        _ => 1,
+    }
+}
+
+/// Microbatches that pass together.
+fn group(values: &Values, pp: i128) -> i128 {
+    if text(values, "parallelism.schedule", "1f1b") == "interleaved" { pp } else { 1 }
+}
+
+/// Options of a schedule stand only beside it. No schedule file is there in the folder that the verdicts are asked in.
+fn schedule(values: &Values, pp: i128) -> bool {
+    let name = text(values, "parallelism.schedule", "1f1b");
+    let belongs = |key: &str, to: &str| name == to || !values.contains_key(key);
+    belongs("parallelism.stages_per_rank", "interleaved")
+        && belongs("parallelism.schedule_memory_percent", "zb-auto")
+        && !values.contains_key("parallelism.schedule_file")
+        && stages_per_rank(values) > 0
+        && int(values, "parallelism.schedule_memory_percent", 100) * pp >= 100
 }
 
 fn is_sequence_parallel(values: &Values) -> bool {
@@ -267,6 +301,7 @@ fn train(values: &Values) -> bool {
     let below_one = |key: &str, default| (0.0..1.0).contains(&num(values, key, default));
     steps > 0
         && int(values, "train.global_batch", 16) > 0
+        && ramp(values)
         && length > 0
         && length <= context
         && rate > 0.0
@@ -280,6 +315,20 @@ fn train(values: &Values) -> bool {
         && below_one("train.beta2", 0.95)
         && num(values, "train.epsilon", 1e-8) > 0.0
         && num(values, "train.clip_norm", 1.0) >= 0.0
+}
+
+/// Whole steps lead from the first batch to the full one, and replicas share out each on the way.
+fn ramp(values: &Values) -> bool {
+    let Some(ramp) = values.get("train.batch_ramp") else { return true };
+    let [start, increment] =
+        ["start", "increment"].map(|key| ramp.get(key).and_then(Value::as_integer).map_or(0, i128::from));
+    let batch = int(values, "train.global_batch", 16);
+    let grain = degrees(values).map_or(0, |[dp, _, _]| dp * int(values, "parallelism.microbatch_size", 2));
+    start > 0
+        && start <= batch
+        && divides(increment, batch - start)
+        && divides(grain, start)
+        && divides(grain, increment)
 }
 
 fn data_and_run(values: &Values) -> bool {
@@ -316,13 +365,19 @@ fn sizes(values: &Values) -> bool {
     let sequences = int(values, "train.global_batch", 16) / dp;
     let microbatches = sequences / microbatch_size;
     let length = int(values, "train.sequence_length", context);
-    let in_flight = match text(values, "parallelism.schedule", "1f1b") {
+    let stages = stages_per_rank(values);
+    let held = match text(values, "parallelism.schedule", "1f1b") {
         "gpipe" => microbatches,
-        _ => microbatches.min(pp),
+        "interleaved" => (stages + 1) * pp - 1,
+        "zb-h2" => 2 * pp - 1,
+        "zb-v" => 2 * pp,
+        "zb-auto" => int(values, "parallelism.schedule_memory_percent", 100) * pp / 100,
+        _ => pp,
     };
+    let in_flight = held.min(microbatches * stages).max(microbatches.min(pp) * stages);
     parameters <= 1 << 44
         && microbatch_size * length <= 1 << 24
-        && microbatches * (layers + pp) <= 1 << 16
-        && in_flight * ((layers + pp - 1) / pp) <= 1 << 12
+        && microbatches * (layers + pp * stages) <= 1 << 16
+        && in_flight * ((layers + pp * stages - 1) / (pp * stages)) <= 1 << 12
         && sequences * length * layers * hidden.max(ffn).max(query) <= 1 << 52
 }

@@ -113,7 +113,7 @@ pub fn compile(input: &CompileInput) -> Result<Vec<Program>, CompileError> {
         let instrs = units::expand(cells, input.stages, place.purpose);
         let instrs = recompute::insert(instrs, &place);
         let instrs = gathers::insert(instrs, &place);
-        let instrs = transfers::insert(instrs, &place);
+        let instrs = transfers::insert(instrs, &place, cells, input.stages);
         let instrs = loads::insert(instrs);
         let instrs = tail::append(instrs, &place);
         Program { place, instrs }

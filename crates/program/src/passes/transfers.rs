@@ -1,17 +1,25 @@
 //! Sends and receives where neighbouring units are on different pipeline ranks.
 
-use spec::{Microbatch, Unit};
+use std::collections::BTreeSet;
 
-use crate::{Instr, Place};
+use spec::{Microbatch, Stage, Unit};
 
-/// Receives stand directly before the instruction that needs the value, sends directly after the one that makes it.
-pub(super) fn insert(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
+use crate::schedule::{Cell, CellKind};
+use crate::{Instr, Place, StageSplit};
+
+/// Receives stand directly before the instruction that needs the value, sends directly after the one that makes it; only a full
+/// backward is one piece, as in the schedules of the literature, and sends when it ends.
+pub(super) fn insert(instrs: Vec<Instr>, place: &Place, cells: &[Cell], stages: &StageSplit) -> Vec<Instr> {
+    let full = cells.iter().filter(|cell| cell.kind == CellKind::B).map(|cell| (cell.stage, cell.microbatch));
+    let transfers = Transfers { place, stages, full: full.collect() };
     let mut out = Vec::with_capacity(instrs.len());
     for instr in instrs {
         let around = if let Instr::Forward { unit, microbatch } = instr {
-            around_forward(place, unit, microbatch)
+            transfers.around_forward(unit, microbatch)
         } else if let Instr::BackwardInput { unit, microbatch } = instr {
-            around_backward(place, unit, microbatch)
+            transfers.around_backward_input(unit, microbatch)
+        } else if let Instr::BackwardWeight { unit, microbatch } = instr {
+            (None, transfers.after_backward_weight(unit, microbatch))
         } else {
             (None, None)
         };
@@ -22,18 +30,40 @@ pub(super) fn insert(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
     out
 }
 
-fn elsewhere(place: &Place, unit: Option<Unit>) -> Option<Unit> {
-    unit.filter(|unit| !place.computes(*unit))
+struct Transfers<'a> {
+    place: &'a Place,
+    stages: &'a StageSplit,
+    /// What is run backward in one piece.
+    full: BTreeSet<(Stage, Microbatch)>,
 }
 
-fn around_forward(place: &Place, unit: Unit, microbatch: Microbatch) -> (Option<Instr>, Option<Instr>) {
-    let from = elsewhere(place, place.previous(unit));
-    let to = elsewhere(place, place.next(unit));
-    (from.map(|unit| Instr::RecvAct { unit, microbatch }), to.map(|_| Instr::SendAct { unit, microbatch }))
-}
+impl Transfers<'_> {
+    fn elsewhere(&self, unit: Option<Unit>) -> Option<Unit> {
+        unit.filter(|unit| !self.place.computes(*unit))
+    }
 
-fn around_backward(place: &Place, unit: Unit, microbatch: Microbatch) -> (Option<Instr>, Option<Instr>) {
-    let from = elsewhere(place, place.next(unit));
-    let to = elsewhere(place, place.previous(unit));
-    (from.map(|_| Instr::RecvGrad { unit, microbatch }), to.map(|unit| Instr::SendGrad { unit, microbatch }))
+    fn around_forward(&self, unit: Unit, microbatch: Microbatch) -> (Option<Instr>, Option<Instr>) {
+        let from = self.elsewhere(self.place.previous(unit));
+        let to = self.elsewhere(self.place.next(unit));
+        (from.map(|unit| Instr::RecvAct { unit, microbatch }), to.map(|_| Instr::SendAct { unit, microbatch }))
+    }
+
+    fn around_backward_input(&self, unit: Unit, microbatch: Microbatch) -> (Option<Instr>, Option<Instr>) {
+        let from = self.elsewhere(self.place.next(unit));
+        let send = if self.is_full(unit, microbatch) { None } else { self.send_gradient(unit, microbatch) };
+        (from.map(|_| Instr::RecvGrad { unit, microbatch }), send)
+    }
+
+    fn after_backward_weight(&self, unit: Unit, microbatch: Microbatch) -> Option<Instr> {
+        if self.is_full(unit, microbatch) { self.send_gradient(unit, microbatch) } else { None }
+    }
+
+    fn is_full(&self, unit: Unit, microbatch: Microbatch) -> bool {
+        self.full.contains(&(self.stages.stage_of(unit), microbatch))
+    }
+
+    /// Of the input of `unit`.
+    fn send_gradient(&self, unit: Unit, microbatch: Microbatch) -> Option<Instr> {
+        self.elsewhere(self.place.previous(unit)).map(|unit| Instr::SendGrad { unit, microbatch })
+    }
 }

@@ -1,16 +1,33 @@
 //! Schedules: the order of compute cells on each pipeline rank. A generator is a pure function in a file of its own.
 
+mod filling;
+mod forward_only;
+mod given;
 mod gpipe;
+mod interleaved;
 mod one_forward_one_backward;
+mod split;
 mod text;
 mod timeline;
+mod zero_bubble_auto;
+mod zero_bubble_h1;
+mod zero_bubble_h2;
+mod zero_bubble_v;
 
-use spec::{Microbatch, ScheduleKind, Stage};
+use spec::{Microbatch, ScheduleKind, ScheduleSpec, Stage};
 
+use crate::ContributionOrder;
+pub use forward_only::forward_only;
+pub use given::GivenScheduleError;
 pub use gpipe::gpipe;
+pub use interleaved::interleaved;
 pub use one_forward_one_backward::one_forward_one_backward;
 pub use text::ScheduleTextError;
 pub use timeline::{CellTimes, Timeline};
+pub use zero_bubble_auto::zero_bubble_auto;
+pub use zero_bubble_h1::zero_bubble_h1;
+pub use zero_bubble_h2::zero_bubble_h2;
+pub use zero_bubble_v::zero_bubble_v;
 
 /// What a cell computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,17 +69,108 @@ pub struct Schedule {
     pub placement: Vec<usize>,
 }
 
+/// What a generator may know of the cells of one stage, all stages being alike. Only proportions count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellCosts {
+    /// How long they take.
+    pub times: CellTimes,
+    /// Bytes that a microbatch holds on a stage from its forward to its backward of the input.
+    pub held_until_input: usize,
+    /// Bytes that it holds from then to its backward of the weights.
+    pub held_until_weight: usize,
+}
+
+impl CellCosts {
+    /// All passes take one unit, transfers none, and a microbatch holds as much before its backward of the input as after.
+    pub const EVEN: CellCosts = CellCosts { times: CellTimes::EVEN, held_until_input: 1, held_until_weight: 1 };
+}
+
+/// Why there is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// The microbatches do not make whole groups.
+    #[error(
+        "{num_microbatches} microbatches are not whole groups of {group}, in which the schedule passes them; {} would be",
+        num_microbatches.next_multiple_of(*group)
+    )]
+    Groups {
+        /// Microbatches of a step.
+        num_microbatches: usize,
+        /// Microbatches that pass together.
+        group: usize,
+    },
+    /// What was written down is no schedule of this run.
+    #[error("{path}: {error}")]
+    Given {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        error: GivenScheduleError,
+    },
+}
+
 impl Schedule {
-    /// The schedule of this kind for `pp` ranks of one stage each.
-    pub fn generate(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> Schedule {
+    /// The schedule that a run asks for, on `pp` ranks.
+    ///
+    /// # Errors
+    /// See [`ScheduleError`].
+    pub fn new(
+        spec: &ScheduleSpec,
+        pp: usize,
+        num_microbatches: usize,
+        costs: &CellCosts,
+    ) -> Result<Schedule, ScheduleError> {
+        match spec {
+            ScheduleSpec::Generated(kind) => {
+                let group = kind.microbatch_group(pp);
+                match num_microbatches.is_multiple_of(group) {
+                    true => Ok(Schedule::generate(*kind, pp, num_microbatches, costs)),
+                    false => Err(ScheduleError::Groups { num_microbatches, group }),
+                }
+            }
+            ScheduleSpec::Given(given) => given::read(&given.text, pp, num_microbatches)
+                .map_err(|error| ScheduleError::Given { path: given.path.display().to_string(), error }),
+        }
+    }
+
+    /// The schedule of this kind.
+    ///
+    /// # Panics
+    /// Microbatches that are no multiple of [`ScheduleKind::microbatch_group`].
+    pub fn generate(kind: ScheduleKind, pp: usize, num_microbatches: usize, costs: &CellCosts) -> Schedule {
         match kind {
             ScheduleKind::GPipe => gpipe(pp, num_microbatches),
             ScheduleKind::OneForwardOneBackward => one_forward_one_backward(pp, num_microbatches),
+            ScheduleKind::Interleaved { stages_per_rank } => interleaved(pp, num_microbatches, stages_per_rank),
+            ScheduleKind::ZeroBubbleH1 => zero_bubble_h1(pp, num_microbatches),
+            ScheduleKind::ZeroBubbleH2 => zero_bubble_h2(pp, num_microbatches),
+            ScheduleKind::ZeroBubbleV => zero_bubble_v(pp, num_microbatches, costs),
+            ScheduleKind::ZeroBubbleAuto { memory_percent } => {
+                zero_bubble_auto(pp, num_microbatches, memory_percent, costs)
+            }
         }
     }
 
     /// Number of stages.
     pub fn num_stages(&self) -> usize {
         self.placement.len()
+    }
+
+    /// Whether every gradient gets its contributions in ascending order of microbatches, as all generated schedules do. The head's come
+    /// with its forward.
+    pub fn contribution_order(&self) -> ContributionOrder {
+        let last = self.num_stages().saturating_sub(1);
+        let contributes = |cell: &Cell| match cell.kind {
+            CellKind::B | CellKind::W => true,
+            CellKind::F => cell.stage.0 as usize == last,
+            CellKind::I => false,
+        };
+        let mut latest = std::collections::BTreeMap::new();
+        let mut cells = self.ranks.iter().flatten().filter(|cell| contributes(cell));
+        let is_ascending = cells.all(|cell| {
+            let before = latest.insert((cell.stage, cell.kind == CellKind::F), cell.microbatch);
+            before.is_none_or(|before| before < cell.microbatch)
+        });
+        if is_ascending { ContributionOrder::Ascending } else { ContributionOrder::Any }
     }
 }

@@ -17,14 +17,14 @@ pub enum ScheduleTextError {
         word: String,
     },
     /// A stage has cells on two ranks.
-    #[error("stage {stage} has cells on pipeline ranks {first} and {second}; a stage lives on one rank")]
+    #[error("line {line}: `{cell}` is of a stage that has cells on line {first} too; a stage lives on one rank")]
     TwoRanks {
-        /// The stage.
-        stage: usize,
-        /// The rank of its first cell.
+        /// Line, counted from 1.
+        line: usize,
+        /// The cell.
+        cell: Cell,
+        /// The line of the stage's first cell.
         first: usize,
-        /// Another rank.
-        second: usize,
     },
     /// A stage number is left out.
     #[error("stage {stage} has no cells, but stage {largest} has; stages are numbered without gaps")]
@@ -84,27 +84,34 @@ impl FromStr for Schedule {
     /// Reads one line per pipeline rank; a stage is placed on the rank in whose line its cells stand.
     /// Empty lines and what follows `#` are left out.
     fn from_str(text: &str) -> Result<Schedule, ScheduleTextError> {
-        let lines = text.lines().map(|line| line.split('#').next().unwrap_or("")).enumerate();
-        let mut ranks: Vec<Vec<Cell>> = vec![];
-        for (line, content) in lines.filter(|(_, content)| !content.trim().is_empty()) {
-            let cell = |word: &str| {
-                parse_cell(word).ok_or_else(|| ScheduleTextError::Cell { line: line + 1, word: word.into() })
-            };
-            ranks.push(content.split_whitespace().map(cell).collect::<Result<_, _>>()?);
+        let mut ranks: Vec<(usize, Vec<Cell>)> = vec![];
+        for (line, content) in contents(text) {
+            let cell = |word: &str| parse_cell(word).ok_or_else(|| ScheduleTextError::Cell { line, word: word.into() });
+            ranks.push((line, content.split_whitespace().map(cell).collect::<Result<_, _>>()?));
         }
         let placement = placement(&ranks)?;
-        Ok(Schedule { ranks, placement })
+        Ok(Schedule { ranks: ranks.into_iter().map(|(_, cells)| cells).collect(), placement })
     }
 }
 
-fn placement(ranks: &[Vec<Cell>]) -> Result<Vec<usize>, ScheduleTextError> {
+/// Lines with cells, counted from 1, without comments.
+fn contents(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or(""));
+    (1..).zip(lines).filter(|(_, content)| !content.trim().is_empty())
+}
+
+/// The line of each rank, counted from 1.
+pub(super) fn lines_with_cells(text: &str) -> Vec<usize> {
+    contents(text).map(|(line, _)| line).collect()
+}
+
+fn placement(ranks: &[(usize, Vec<Cell>)]) -> Result<Vec<usize>, ScheduleTextError> {
     let mut found = std::collections::BTreeMap::new();
-    for (second, cells) in ranks.iter().enumerate() {
+    for (rank, (line, cells)) in ranks.iter().enumerate() {
         for cell in cells {
-            let stage = cell.stage.0 as usize;
-            let first = *found.entry(stage).or_insert(second);
-            if first != second {
-                return Err(ScheduleTextError::TwoRanks { stage, first, second });
+            let first = *found.entry(cell.stage.0 as usize).or_insert(rank);
+            if first != rank {
+                return Err(ScheduleTextError::TwoRanks { line: *line, cell: *cell, first: ranks[first].0 });
             }
         }
     }

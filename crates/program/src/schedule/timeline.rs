@@ -5,19 +5,29 @@ use std::fmt;
 
 use super::{Cell, CellKind, Schedule};
 
-/// Length of each kind of cell in columns; a full backward takes `backward_input + backward_weight`.
+/// Length of each kind of cell, in columns where it is drawn; a full backward takes `backward_input + backward_weight`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellTimes {
-    /// Columns of a forward.
+    /// A forward.
     pub forward: usize,
-    /// Columns of a backward of the input.
+    /// A backward of the input.
     pub backward_input: usize,
-    /// Columns of a backward of the weights.
+    /// A backward of the weights.
     pub backward_weight: usize,
+    /// From the end of a cell until what it made is on another rank.
+    pub transfer: usize,
 }
 
 impl CellTimes {
-    fn of(&self, kind: CellKind) -> usize {
+    /// All passes take one unit, transfers none.
+    pub const EVEN: CellTimes = CellTimes { forward: 1, backward_input: 1, backward_weight: 1, transfer: 0 };
+
+    /// A transfer between two ranks; nothing if they are the same.
+    pub(super) fn between(&self, from: usize, to: usize) -> usize {
+        if from == to { 0 } else { self.transfer }
+    }
+
+    pub(super) fn of(&self, kind: CellKind) -> usize {
         match kind {
             CellKind::F => self.forward,
             CellKind::B => self.backward_input + self.backward_weight,
@@ -35,7 +45,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Times of the cells of `schedule`, transfers taking none. Cells that can never start are left out.
+    /// Times of the cells of `schedule`. Cells that can never start are left out.
     pub fn new(schedule: &Schedule, times: CellTimes) -> Timeline {
         let last_stage = schedule.num_stages().saturating_sub(1) as u32;
         let mut ends: HashMap<(Done, u32, u32), usize> = HashMap::new();
@@ -44,12 +54,12 @@ impl Timeline {
         while std::mem::take(&mut advanced) {
             for (placed, cells) in ranks.iter_mut().zip(&schedule.ranks) {
                 while let Some(&cell) = cells.get(placed.len()) {
-                    let inputs = inputs(cell, last_stage);
-                    let Some(ready) = inputs
-                        .into_iter()
-                        .flatten()
-                        .try_fold(0, |ready, input| ends.get(&input).map(|end| ready.max(*end)))
-                    else {
+                    let rank_of = |stage: u32| schedule.placement[stage as usize];
+                    let arrival = |input: (Done, u32, u32)| {
+                        Some(ends.get(&input)? + times.between(rank_of(input.1), rank_of(cell.stage.0)))
+                    };
+                    let inputs = inputs(cell, last_stage).into_iter().flatten();
+                    let Some(ready) = inputs.map(arrival).try_fold(0, |ready, end| Some(ready.max(end?))) else {
                         break;
                     };
                     let start = ready.max(placed.last().map_or(0, |(_, _, end)| *end));

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use program::schedule::{CellTimes, Timeline};
-use program::{Purpose, Schedule};
+use program::{CellCosts, Purpose, Schedule};
 use spec::{CheckpointInputs, Checkpoints, Recompute, ScheduleKind};
 
 use crate::setup::{Setup, ZERO_3};
@@ -24,20 +24,32 @@ fn check(file: &str, text: &str) {
     );
 }
 
-const TIMES: CellTimes = CellTimes { forward: 2, backward_input: 2, backward_weight: 2 };
+const TIMES: CellTimes = CellTimes { forward: 2, backward_input: 2, backward_weight: 2, transfer: 0 };
 
 fn drawn(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> String {
-    let schedule = Schedule::generate(kind, pp, num_microbatches);
+    let schedule = Schedule::generate(kind, pp, num_microbatches, &CellCosts::EVEN);
     let mut text = String::new();
-    writeln!(text, "# {kind:?}, {pp} stages, {num_microbatches} microbatches").unwrap();
+    writeln!(text, "# {kind:?}, {pp} ranks, {num_microbatches} microbatches").unwrap();
     writeln!(text, "{schedule}\n{}", Timeline::new(&schedule, TIMES)).unwrap();
     text
 }
 
 #[test]
 fn schedules_are_as_printed() {
-    for (file, kind) in [("gpipe.txt", ScheduleKind::GPipe), ("1f1b.txt", ScheduleKind::OneForwardOneBackward)] {
-        let sizes = [(1, 3), (2, 4), (4, 8), (4, 2)];
+    let few = [(1, 3), (2, 4), (4, 8), (4, 2)];
+    // Microbatches pass in groups of as many as there are ranks.
+    let groups = [(1, 3), (2, 4), (4, 8), (4, 4)];
+    for (file, kind, sizes) in [
+        ("gpipe.txt", ScheduleKind::GPipe, few),
+        ("1f1b.txt", ScheduleKind::OneForwardOneBackward, few),
+        ("interleaved_2.txt", ScheduleKind::Interleaved { stages_per_rank: 2 }, groups),
+        ("interleaved_3.txt", ScheduleKind::Interleaved { stages_per_rank: 3 }, groups),
+        ("zb_h1.txt", ScheduleKind::ZeroBubbleH1, few),
+        ("zb_h2.txt", ScheduleKind::ZeroBubbleH2, few),
+        ("zb_v.txt", ScheduleKind::ZeroBubbleV, few),
+        ("zb_auto_100.txt", ScheduleKind::ZeroBubbleAuto { memory_percent: 100 }, few),
+        ("zb_auto_200.txt", ScheduleKind::ZeroBubbleAuto { memory_percent: 200 }, few),
+    ] {
         let text: String = sizes.map(|(pp, num_microbatches)| drawn(kind, pp, num_microbatches)).concat();
         check(file, &text);
     }
@@ -56,6 +68,7 @@ fn programs_are_as_printed() {
         ("train_zero_3.txt", Setup { zero: ZERO_3, ..small.clone() }),
         ("evaluate.txt", Setup { purpose: Purpose::Evaluate, ..small.clone() }),
         ("generate.txt", Setup { purpose: Purpose::Generate, num_microbatches: 1, tied: false, ..small.clone() }),
+        ("train_v.txt", Setup { kind: ScheduleKind::ZeroBubbleV, num_layers: 2, ..small }),
     ];
     for (file, setup) in setups {
         let programs: Vec<String> = setup.programs().iter().map(ToString::to_string).collect();

@@ -9,6 +9,7 @@ mod mutations;
 mod oracle;
 mod properties;
 mod random;
+mod rates;
 mod reference;
 mod schedules;
 mod setup;

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use spec::{Recompute, ScheduleKind, Unit, ZeroStage};
 
 use crate::random::{MicrobatchOrder, schedule};
-use crate::setup::{RECOMPUTES, SOME, Setup, footprints, small_sizes};
+use crate::setup::{KINDS, RECOMPUTES, SOME, Setup, footprints, small_sizes};
 
 /// `(pp, num_layers, num_microbatches)` from one rank to a large run's pipeline.
 const RUNS: [(usize, usize, usize); 13] = [
@@ -51,12 +51,31 @@ fn scaled(factor: usize) -> Footprints {
     }
 }
 
+/// What arenas may be larger than what is alive in them, in per cent, and the runs on which that is tried.
+///
+/// Where a rank runs several stages in turns, or the two parts of a backward apart, values of several sizes live and die in an order of
+/// their own each, and whoever places them leaves gaps: 6 per cent is what the heuristics reach on these runs.
+fn allowed(kind: ScheduleKind) -> (usize, &'static [(usize, usize, usize)]) {
+    match kind {
+        ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward => (2, &RUNS),
+        ScheduleKind::Interleaved { .. }
+        | ScheduleKind::ZeroBubbleH1
+        | ScheduleKind::ZeroBubbleH2
+        | ScheduleKind::ZeroBubbleV
+        | ScheduleKind::ZeroBubbleAuto { .. } => (6, &RUNS[..5]),
+    }
+}
+
 #[test]
-fn arenas_are_at_most_two_percent_above_what_is_alive() {
-    for (pp, num_layers, num_microbatches) in RUNS {
-        for kind in [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward] {
+fn arenas_are_little_larger_than_what_is_alive() {
+    let mut larger = vec![];
+    for kind in KINDS {
+        let (percent, runs) = allowed(kind);
+        for &(pp, num_layers, num_microbatches) in runs {
             // Sharded inputs are tried with the bytes of real layers, in the tests of `prove`: what is left in between depends on them.
             for recompute in [Recompute::None, Recompute::Selective, Recompute::FULL, SOME] {
+                let num_layers = num_layers.max((pp * kind.stages_per_rank()).saturating_sub(2));
+                let num_microbatches = num_microbatches.next_multiple_of(kind.microbatch_group(pp));
                 let setup = Setup { kind, recompute, pp, num_layers, num_microbatches, ..Setup::default() };
                 let graph = setup.graph();
                 // Mostly state, and mostly activations.
@@ -64,12 +83,16 @@ fn arenas_are_at_most_two_percent_above_what_is_alive() {
                     let plan = plan_memory(&graph, &Sizes { footprints: scaled(factor), ..setup.sizes() });
                     for (rank, plan) in plan.ranks.iter().enumerate() {
                         let (arena, live) = (plan.arena_bytes(), plan.largest_live_bytes());
-                        assert!(arena * 100 <= live * 102, "{setup:?} x {factor}, rank {rank}: {arena} for {live}");
+                        if arena * 100 > live * (100 + percent) {
+                            let ratio = arena as f64 / live as f64;
+                            larger.push(format!("{setup:?} x {factor}, rank {rank}: {ratio}"));
+                        }
                     }
                 }
             }
         }
     }
+    assert!(larger.is_empty(), "{} of the arenas:\n{}", larger.len(), larger.join("\n"));
 }
 
 #[test]

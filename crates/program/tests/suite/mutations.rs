@@ -153,7 +153,7 @@ fn progress_names_the_cycle() {
     assert_eq!(
         message,
         "progress: pipeline rank 0 waits at instruction 5, `receive gradient of layer 1, microbatch 0`, for pipeline \
-         rank 1; pipeline rank 1 waits at instruction 10, `receive output of layer 1, microbatch 1`, for pipeline rank 0"
+         rank 1; pipeline rank 1 waits at instruction 11, `receive output of layer 1, microbatch 1`, for pipeline rank 0"
     );
 }
 

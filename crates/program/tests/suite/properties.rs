@@ -1,26 +1,26 @@
 //! Properties of random runs: what is compiled verifies and computes what a plain loop does; what is damaged is refused,
 //! or does no harm.
 
+use crate::random::{MicrobatchOrder, Random, damage, schedule};
+use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
+use crate::{oracle, reference};
 use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use proptest::prelude::*;
-use spec::ScheduleKind;
-
-use crate::random::{MicrobatchOrder, Random, damage, schedule};
-use crate::setup::{RECOMPUTES, Setup, small_sizes, zero_forms};
-use crate::{oracle, reference};
 
 fn setups() -> impl Strategy<Value = Setup> {
     let sizes = (1usize..=4, 0usize..5, 1usize..7);
-    let choices = (any::<bool>(), any::<bool>(), 0..2usize, 0..zero_forms().len(), 0..RECOMPUTES.len(), 0..4usize);
+    let choices = (any::<bool>(), any::<bool>(), 0..KINDS.len(), 0..zero_forms().len(), 0..RECOMPUTES.len(), 0..4usize);
     (sizes, choices).prop_map(|((pp, more_layers, num_microbatches), choices)| {
         let (tied, learned_positions, kind, zero, recompute, purpose) = choices;
+        let kind = KINDS[kind];
         Setup {
-            num_layers: pp + more_layers,
+            // The first and the last stage may have no layer.
+            num_layers: (pp * kind.stages_per_rank()).saturating_sub(2) + more_layers,
             tied,
             learned_positions,
             pp,
-            num_microbatches,
-            kind: [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward][kind],
+            num_microbatches: num_microbatches.next_multiple_of(kind.microbatch_group(pp)),
+            kind,
             zero: zero_forms()[zero],
             recompute: RECOMPUTES[recompute],
             purpose: [Purpose::Train, Purpose::Train, Purpose::Evaluate, Purpose::Generate][purpose],
@@ -49,7 +49,7 @@ fn agrees(verified: &Verified, seed: u64) -> Result<(), TestCaseError> {
 
 /// More stages than ranks, in any placement, with whole and split backwards.
 fn random_programs(setup: &mut Setup, seed: u64, order: MicrobatchOrder) -> (Schedule, Vec<Program>) {
-    let num_stages = setup.pp + Random(seed).below(setup.num_layers - setup.pp + 1);
+    let num_stages = setup.pp + Random(seed).below((setup.num_layers + 3).saturating_sub(setup.pp));
     let schedule = schedule(seed, setup.pp, num_stages, setup.num_microbatches, order);
     let programs = setup.compile_schedule(&schedule);
     (schedule, programs)

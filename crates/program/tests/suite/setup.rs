@@ -1,8 +1,8 @@
 //! Small models and runs for tests.
 
 use program::{
-    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph, UnitWork,
-    compile, link, split_stages,
+    CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
+    UnitWork, compile, link, split_stages,
 };
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
 use spec::{
@@ -20,6 +20,20 @@ pub const RECOMPUTES: [Recompute; 5] = [
     Recompute::FULL,
     SOME,
     Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Sharded }),
+];
+
+/// Every schedule that is generated, interleaved with several numbers of stages and the automatic one with several limits.
+pub const KINDS: [ScheduleKind; 10] = [
+    ScheduleKind::GPipe,
+    ScheduleKind::OneForwardOneBackward,
+    ScheduleKind::Interleaved { stages_per_rank: 1 },
+    ScheduleKind::Interleaved { stages_per_rank: 2 },
+    ScheduleKind::Interleaved { stages_per_rank: 3 },
+    ScheduleKind::ZeroBubbleH1,
+    ScheduleKind::ZeroBubbleH2,
+    ScheduleKind::ZeroBubbleV,
+    ScheduleKind::ZeroBubbleAuto { memory_percent: 100 },
+    ScheduleKind::ZeroBubbleAuto { memory_percent: 200 },
 ];
 
 pub const WORK: UnitWork = UnitWork { embedding: 1, layer: 10, head: 8 };
@@ -109,7 +123,7 @@ impl Setup {
             sequence_parallel: SequenceParallel::Off,
             zero: self.zero,
             shard_group: None,
-            schedule: self.kind,
+            schedule: self.kind.into(),
             microbatch_size: 1,
             recompute: self.recompute,
             stage_layers: self.stage_layers.clone(),
@@ -117,7 +131,7 @@ impl Setup {
     }
 
     pub fn schedule(&self) -> Schedule {
-        Schedule::generate(self.kind, self.pp, self.num_microbatches)
+        Schedule::generate(self.kind, self.pp, self.num_microbatches, &CellCosts::EVEN)
     }
 
     pub fn compile_schedule(&self, schedule: &Schedule) -> Vec<Program> {

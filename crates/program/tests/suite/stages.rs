@@ -6,15 +6,16 @@ use spec::{Stage, Unit};
 
 /// Least largest load over all splits, by trying all of them.
 fn best_by_trying(num_layers: usize, num_stages: usize, work: UnitWork) -> u64 {
-    fn splits(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+    /// With at least `least` layers in the first stage.
+    fn splits(layers: usize, stages: usize, least: usize) -> Vec<Vec<usize>> {
         if stages == 1 {
             return vec![vec![layers]];
         }
         let with_first =
-            |first| splits(layers - first, stages - 1).into_iter().map(move |rest| [vec![first], rest].concat());
-        (1..=layers + 1 - stages).flat_map(with_first).collect()
+            |first| splits(layers - first, stages - 1, 1).into_iter().map(move |rest| [vec![first], rest].concat());
+        (least..=layers + 2 - stages).flat_map(with_first).collect()
     }
-    let all = splits(num_layers, num_stages).into_iter();
+    let all = splits(num_layers, num_stages, 0).into_iter();
     let loads = all.map(|given| StageSplit::given(&given, num_layers, num_stages).unwrap().largest_work(work));
     loads.min().unwrap()
 }
@@ -24,12 +25,12 @@ proptest! {
 
     #[test]
     fn no_split_has_a_lighter_heaviest_stage(
-        num_stages in 1usize..5, more in 0usize..8, embedding in 0u64..40, layer in 0u64..12, head in 0u64..60,
+        num_stages in 1usize..6, more in 0usize..8, embedding in 0u64..40, layer in 0u64..12, head in 0u64..60,
     ) {
-        let (num_layers, work) = (num_stages + more, UnitWork { embedding, layer, head });
+        let (num_layers, work) = (num_stages.saturating_sub(2) + more, UnitWork { embedding, layer, head });
         let split = split_stages(num_layers, num_stages, work).unwrap();
         prop_assert_eq!(split.num_layers(), num_layers);
-        prop_assert!(split.layers_per_stage().iter().all(|layers| *layers > 0));
+        prop_assert!((0..num_stages as u32).all(|stage| split.units(Stage(stage)).next().is_some()));
         prop_assert_eq!(split.largest_work(work), best_by_trying(num_layers, num_stages, work));
     }
 }
@@ -38,6 +39,12 @@ proptest! {
 fn ends_that_cost_a_layer_each_take_a_layer_less() {
     let work = UnitWork { embedding: 1, layer: 1, head: 1 };
     assert_eq!(split_stages(22, 8, work).unwrap().layers_per_stage(), [2, 3, 3, 3, 3, 3, 3, 2]);
+}
+
+#[test]
+fn an_end_that_costs_more_than_a_layer_may_have_none() {
+    let work = UnitWork { embedding: 1, layer: 2, head: 5 };
+    assert_eq!(split_stages(4, 3, work).unwrap().layers_per_stage(), [2, 2, 0]);
 }
 
 #[test]
@@ -56,11 +63,15 @@ fn errors_carry_numbers_and_the_remedy() {
         StageSplit::given(given, num_layers, num_stages).unwrap_err().to_string()
     };
     assert_eq!(
-        split_stages(6, 8, UnitWork { embedding: 1, layer: 1, head: 1 }).unwrap_err().to_string(),
-        "8 stages need at least 8 layers, the model has 6; 1 to 6 stages would do"
+        split_stages(6, 9, UnitWork { embedding: 1, layer: 1, head: 1 }).unwrap_err().to_string(),
+        "9 stages need at least 7 layers between the embedding and the head, the model has 6; 1 to 8 stages would do"
     );
     assert_eq!(message(&[2, 2], 4, 3), "layers are given for 2 stages, the pipeline has 3; give one number per stage");
-    assert_eq!(message(&[4, 0], 4, 2), "stage 1 of [4, 0] has no layer; every stage needs at least one");
+    assert_eq!(
+        message(&[4, 0, 0], 4, 3),
+        "stage 1 of [4, 0, 0] has nothing; every stage but the first and the last needs at least one layer"
+    );
+    assert!(StageSplit::given(&[0, 4, 0], 4, 3).is_ok());
     assert_eq!(
         message(&[2, 3], 4, 2),
         "the stages [2, 3] have 5 layers together, the model has 4; take 1 from one stage"

@@ -45,7 +45,7 @@ pub fn cases() -> Vec<Case> {
         Parallelism { zero, ..parallelism }
     };
     let groups = |shard_group, parallelism| Parallelism { shard_group: Some(shard_group), ..parallelism };
-    let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe, ..parallelism };
+    let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism };
     let recompute = |parallelism| Parallelism { recompute: Recompute::FULL, ..parallelism };
     let selective = |parallelism| Parallelism { recompute: Recompute::Selective, ..parallelism };
     let shared = |parallelism| Parallelism { sequence_parallel: SequenceParallel::On, ..parallelism };

@@ -24,7 +24,7 @@ fn run_both(strange: &Setup, strangers: &[usize]) -> [Result<(), TrainError>; 2]
 #[test]
 fn ranks_of_another_run_are_named_to_all() {
     let parallelism = eight_ranks().parallelism;
-    let gpipe = Parallelism { schedule: ScheduleKind::GPipe, ..parallelism.clone() };
+    let gpipe = Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism.clone() };
     let longer = TrainSpec { steps: 4, ..train_spec() };
     let other_schedule = Setup::new(model(), gpipe, train_spec()).unwrap();
     let other_training = Setup::new(model(), parallelism.clone(), longer).unwrap();

@@ -74,7 +74,7 @@ fn every_layout_learns_what_pytorch_learns() {
 #[test]
 fn gpipe_learns_it_too() {
     for vectors in all() {
-        let schedule = ScheduleKind::GPipe;
+        let schedule = ScheduleKind::GPipe.into();
         let parallelism = Parallelism { schedule, ..parallelism((1, 1, 2), 2) };
         let layout = Layout { model: vectors.model.clone(), parallelism, train: vectors.train.clone() };
         assert!(agrees(&distance(&vectors, &layout)));

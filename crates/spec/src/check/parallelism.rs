@@ -3,7 +3,8 @@
 use super::{Rules, multiples_around, nearest_of};
 use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, SequenceParallel};
 use crate::problem::Problem;
-use crate::run_file::RunConfig;
+use crate::run_file::{RunConfig, schedule_name};
+use crate::schedule::{ScheduleKind, ScheduleSpec};
 
 /// More ranks than this are a slip of the pen.
 const MAX_RANKS: usize = 1 << 20;
@@ -116,22 +117,69 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
 }
 
 fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
-    let (layers, pp) = (config.model.num_layers, config.parallelism.pp);
-    if layers == 0 {
+    let parallelism = &config.parallelism;
+    schedule(parallelism, rules);
+    let (layers, pp) = (config.model.num_layers, parallelism.pp);
+    // How many stages a given schedule has, only its text tells.
+    let stages_per_rank = parallelism.schedule.stages_per_rank();
+    if layers == 0 || stages_per_rank == Some(0) {
         return;
     }
-    if pp > layers {
-        let rule = format!("is more than model.num_layers = {layers}, and every stage holds a layer");
-        rules.report(Problem::of_value("parallelism.pp", pp, rule, format!("at most {layers} would do")));
+    let num_stages = pp.saturating_mul(stages_per_rank.unwrap_or(1));
+    // The embedding and the head may have a stage to themselves.
+    let most = (layers + 2) / stages_per_rank.unwrap_or(1);
+    if pp > most {
+        let times =
+            stages_per_rank.filter(|stages| *stages > 1).map_or(String::new(), |stages| format!("x {stages} stages "));
+        let rule = format!(
+            "{times}is more than model.num_layers = {layers}, the embedding and the head; every stage holds one of them"
+        );
+        let remedy =
+            if most > 0 { format!("at most {most} would do") } else { "fewer stages per rank would do".into() };
+        rules.report(Problem::of_value("parallelism.pp", pp, rule, remedy));
     }
-    let Some(stages) = &config.parallelism.stage_layers else { return };
+    if let Some(layers_per_stage) = &parallelism.stage_layers {
+        stage_layers(layers_per_stage, layers, stages_per_rank.map(|_| num_stages), rules);
+    }
+}
+
+/// What a schedule asks of its options.
+fn schedule(parallelism: &Parallelism, rules: &mut Rules) {
+    match parallelism.schedule {
+        ScheduleSpec::Generated(ScheduleKind::Interleaved { stages_per_rank }) => {
+            rules.all_positive(&[("parallelism.stages_per_rank", stages_per_rank)]);
+        }
+        ScheduleSpec::Generated(ScheduleKind::ZeroBubbleAuto { memory_percent }) => {
+            let least = 100usize.div_ceil(parallelism.pp);
+            if memory_percent < least {
+                let rule = format!("of parallelism.pp = {} microbatches is less than one", parallelism.pp);
+                let remedy = format!("at least {least} would do");
+                rules.report(Problem::of_value("parallelism.schedule_memory_percent", memory_percent, rule, remedy));
+            }
+        }
+        ScheduleSpec::Generated(
+            ScheduleKind::GPipe
+            | ScheduleKind::OneForwardOneBackward
+            | ScheduleKind::ZeroBubbleH1
+            | ScheduleKind::ZeroBubbleH2
+            | ScheduleKind::ZeroBubbleV,
+        )
+        | ScheduleSpec::Given(_) => {}
+    }
+}
+
+fn stage_layers(stages: &[usize], layers: usize, num_stages: Option<usize>, rules: &mut Rules) {
     let written = format!("{stages:?}");
     let mut refuse = |rule: String, remedy: &str| {
         rules.report(Problem::of_value("parallelism.stage_layers", &written, rule, remedy))
     };
-    if stages.len() != pp {
+    if let Some(num_stages) = num_stages.filter(|num_stages| *num_stages != stages.len()) {
         refuse(
-            format!("has the layers of {} stage{}, but parallelism.pp = {pp}", stages.len(), plural(stages.len())),
+            format!(
+                "has the layers of {} stage{}, but the pipeline has {num_stages}",
+                stages.len(),
+                plural(stages.len())
+            ),
             "leave it out to balance the stages",
         );
     }
@@ -142,8 +190,12 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
             "leave it out to balance the stages",
         );
     }
-    if stages.contains(&0) {
-        refuse("has a stage without a layer".into(), "every stage holds at least 1");
+    let inner = stages.get(1..stages.len().saturating_sub(1)).unwrap_or(&[]);
+    if inner.contains(&0) {
+        refuse(
+            "has a stage that holds nothing".into(),
+            "every stage but the first and the last holds at least 1 layer",
+        );
     }
 }
 
@@ -173,14 +225,41 @@ fn global_batch(config: &RunConfig, rules: &mut Rules) {
     let Parallelism { dp, microbatch_size, .. } = config.parallelism;
     let batch = config.train.global_batch;
     let grain = dp.saturating_mul(microbatch_size);
-    if batch == 0 || batch.is_multiple_of(grain) {
+    if batch == 0 {
         return;
+    }
+    if batch.is_multiple_of(grain) {
+        return microbatch_groups(config, rules);
     }
     let rule = format!("is not a multiple of parallelism.dp = {dp} x parallelism.microbatch_size = {microbatch_size}");
     let mut remedy = format!("{} would be", multiples_around(grain, batch));
     if batch.is_multiple_of(dp) {
         let sizes = nearest_of(&mesh::divisors(batch / dp), microbatch_size, 4);
         remedy.push_str(&format!(", or parallelism.microbatch_size = {sizes}"));
+    }
+    rules.report(Problem::of_value("train.global_batch", batch, rule, remedy));
+}
+
+/// An interleaved schedule passes microbatches in groups of as many as there are ranks.
+fn microbatch_groups(config: &RunConfig, rules: &mut Rules) {
+    let (parallelism, batch) = (&config.parallelism, config.train.global_batch);
+    let ScheduleSpec::Generated(kind) = parallelism.schedule else { return };
+    let Parallelism { dp, pp, microbatch_size, .. } = *parallelism;
+    let num_microbatches = parallelism.num_microbatches(batch);
+    let group = kind.microbatch_group(pp);
+    if num_microbatches.is_multiple_of(group) {
+        return;
+    }
+    let rule = format!(
+        "is {num_microbatches} microbatches per replica, and \"{}\" passes them in groups of parallelism.pp = {pp}",
+        schedule_name(kind)
+    );
+    let grain = dp.saturating_mul(microbatch_size).saturating_mul(group);
+    let mut remedy = format!("{} would do", multiples_around(grain, batch));
+    let sizes = mesh::divisors(batch / dp).into_iter().filter(|size| (batch / dp / size).is_multiple_of(group));
+    let sizes: Vec<usize> = sizes.collect();
+    if !sizes.is_empty() {
+        remedy.push_str(&format!(", or parallelism.microbatch_size = {}", nearest_of(&sizes, microbatch_size, 4)));
     }
     rules.report(Problem::of_value("train.global_batch", batch, rule, remedy));
 }

@@ -1,10 +1,10 @@
 //! Rules of sheer size: what is beyond them overflows counters or takes long to plan, and no machine runs it.
 
 use super::{Rules, nearest_of};
-use crate::parallelism::ScheduleKind;
 use crate::params::params;
 use crate::problem::Problem;
-use crate::run_file::RunConfig;
+use crate::run_file::{RunConfig, schedule_name};
+use crate::schedule::ScheduleSpec;
 use crate::unit::Unit;
 
 /// Parameters of the largest model that is planned: some ten times the largest that anyone has trained.
@@ -57,7 +57,7 @@ fn microbatch(config: &RunConfig, rules: &mut Rules) {
 fn passes(config: &RunConfig, rules: &mut Rules) {
     let (train, parallelism) = (&config.train, &config.parallelism);
     let microbatches = parallelism.num_microbatches(train.global_batch);
-    let stops = config.model.num_layers + parallelism.pp;
+    let stops = config.model.num_layers + parallelism.pp * parallelism.schedule.stages_per_rank().unwrap_or(1);
     if microbatches as u128 * stops as u128 <= MAX_PASSES {
         return;
     }
@@ -81,24 +81,28 @@ fn passes(config: &RunConfig, rules: &mut Rules) {
 fn held(config: &RunConfig, rules: &mut Rules) {
     let parallelism = &config.parallelism;
     let microbatches = parallelism.num_microbatches(config.train.global_batch);
-    let layers = config.model.num_layers.div_ceil(parallelism.pp);
-    let is_beyond = |microbatches: usize| microbatches as u128 * layers as u128 > MAX_HELD;
-    match parallelism.schedule {
-        ScheduleKind::GPipe if is_beyond(microbatches) => {
-            let rule = format!(
-                "holds {microbatches} microbatches in {layers} layers of a stage at once, more than {MAX_HELD} together"
-            );
-            let remedy = "\"1f1b\", larger microbatches or more stages would do";
-            rules.report(Problem::of_value("parallelism.schedule", "\"gpipe\"", rule, remedy));
-        }
-        ScheduleKind::OneForwardOneBackward if is_beyond(microbatches.min(parallelism.pp)) => {
-            let in_flight = microbatches.min(parallelism.pp);
-            let rule = format!(
-                "is {layers} layers per stage; times microbatches in flight ({in_flight}) that is more than {MAX_HELD}"
-            );
-            rules.report(Problem::of_value("model.num_layers", config.model.num_layers, rule, "fewer layers would do"));
-        }
-        ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward => {}
+    let stages_per_rank = parallelism.schedule.stages_per_rank().unwrap_or(1);
+    let layers = config.model.num_layers.div_ceil(parallelism.pp * stages_per_rank);
+    let (name, held) = match &parallelism.schedule {
+        ScheduleSpec::Generated(kind) => (schedule_name(*kind), kind.held_passes(parallelism.pp, microbatches)),
+        // Whatever stands in it, it does not hold more.
+        ScheduleSpec::Given(_) => ("", microbatches),
+    };
+    let least = microbatches.min(parallelism.pp) * stages_per_rank;
+    let is_beyond = |passes: usize| passes as u128 * layers as u128 > MAX_HELD;
+    if is_beyond(least) {
+        let rule = format!(
+            "is {layers} layers per stage; times microbatches in flight ({least}) that is more than {MAX_HELD}"
+        );
+        rules.report(Problem::of_value("model.num_layers", config.model.num_layers, rule, "fewer layers would do"));
+    } else if is_beyond(held) {
+        let rule =
+            format!("holds {held} microbatches in {layers} layers of a stage at once, more than {MAX_HELD} together");
+        let (key, value) = match &parallelism.schedule {
+            ScheduleSpec::Generated(_) => ("parallelism.schedule", format!("{name:?}")),
+            ScheduleSpec::Given(given) => ("parallelism.schedule_file", format!("{:?}", given.path)),
+        };
+        rules.report(Problem::of_value(key, value, rule, "\"1f1b\", larger microbatches or more stages would do"));
     }
 }
 

@@ -5,6 +5,10 @@ use crate::batch::BatchRamp;
 use crate::precision::{LossScaling, Precision};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
+use crate::schedule::ScheduleSpec;
+
+/// Sizes of a growing batch below the full one: every one is planned before the first step.
+const MAX_RAMP_SIZES: usize = 256;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let train = &config.train;
@@ -41,6 +45,13 @@ fn batch_ramp(config: &RunConfig, rules: &mut Rules) {
     if start == 0 || increment == 0 {
         return refuse("starts with nothing or does not grow".into(), "at least 1 of both would do".into());
     }
+    if grain > 0 && full.is_multiple_of(grain) && !(start.is_multiple_of(grain) && increment.is_multiple_of(grain)) {
+        let rule = format!(
+            "has batches that are not multiples of parallelism.dp = {} x parallelism.microbatch_size = {}",
+            parallelism.dp, parallelism.microbatch_size
+        );
+        return refuse(rule, format!("multiples of {grain} for start and increment would do"));
+    }
     if start > full || !(full - start).is_multiple_of(increment) {
         // The starts on either side of this one from which whole increments lead there.
         let rest = full % increment;
@@ -50,12 +61,26 @@ fn batch_ramp(config: &RunConfig, rules: &mut Rules) {
         let remedy = format!("start = {} would", mesh::alternatives(&starts));
         return refuse(format!("does not lead to train.global_batch = {full}"), remedy);
     }
-    if grain > 0 && full.is_multiple_of(grain) && !(start.is_multiple_of(grain) && increment.is_multiple_of(grain)) {
-        let rule = format!(
-            "has batches that are not multiples of parallelism.dp = {} x parallelism.microbatch_size = {}",
-            parallelism.dp, parallelism.microbatch_size
-        );
-        refuse(rule, format!("multiples of {grain} for start and increment would do"));
+    let sizes = (full - start) / increment;
+    if sizes > MAX_RAMP_SIZES {
+        let rule = format!("goes through {sizes} sizes, each with a program of its own, more than {MAX_RAMP_SIZES}");
+        return refuse(rule, "a larger increment would do".into());
+    }
+    match &parallelism.schedule {
+        ScheduleSpec::Given(_) => refuse(
+            "has steps of several numbers of microbatches, and parallelism.schedule_file is written for one".into(),
+            "a schedule by name would do".into(),
+        ),
+        ScheduleSpec::Generated(kind) => {
+            let group = grain.saturating_mul(kind.microbatch_group(parallelism.pp));
+            if full.is_multiple_of(group) && !(start.is_multiple_of(group) && increment.is_multiple_of(group)) {
+                let rule = format!(
+                    "has batches that are not whole groups of parallelism.pp = {} microbatches",
+                    parallelism.pp
+                );
+                refuse(rule, format!("multiples of {group} for start and increment would do"));
+            }
+        }
     }
 }
 

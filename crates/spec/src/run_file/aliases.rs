@@ -14,6 +14,13 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("torch_fsdp2_no_reshard_after_forward", "parallelism.reshard", "write \"after-backward\""),
     ("recompute_granularity", "parallelism.recompute", ""),
     ("recompute_activations", "parallelism.recompute", ""),
+    ("virtual_pipeline_model_parallel_size", "parallelism.stages_per_rank", ""),
+    ("num_virtual_stages_per_pipeline_rank", "parallelism.stages_per_rank", ""),
+    (
+        "num_layers_per_virtual_pipeline_stage",
+        "parallelism.stages_per_rank",
+        "the number of stages, not of their layers",
+    ),
     ("recompute_num_layers", "parallelism.recompute_every", "every so many layers"),
     ("distribute_saved_activations", "parallelism.recompute_inputs", "write \"sharded\""),
     ("pipeline_model_parallel_layout", "parallelism.stage_layers", "a list of layer counts"),

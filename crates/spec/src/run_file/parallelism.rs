@@ -2,12 +2,10 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use super::zero;
-use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, ScheduleKind, SequenceParallel};
+use super::{Files, schedule, zero};
+use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, SequenceParallel};
 use crate::problem::Problem;
 
-const SCHEDULES: &Choices<ScheduleKind> =
-    &[("gpipe", ScheduleKind::GPipe), ("1f1b", ScheduleKind::OneForwardOneBackward)];
 const RECOMPUTES: &Choices<RecomputeKind> =
     &[("none", RecomputeKind::None), ("selective", RecomputeKind::Selective), ("full", RecomputeKind::Full)];
 const CHECKPOINT_INPUTS: &Choices<CheckpointInputs> =
@@ -25,7 +23,7 @@ enum RecomputeKind {
 }
 
 /// Reads the section. `ranks` is the number of ranks, if the run names it.
-pub fn read(reader: &mut Reader, ranks: Option<usize>) -> Parallelism {
+pub fn read(reader: &mut Reader, ranks: Option<usize>, files: &dyn Files) -> Parallelism {
     let [dp, tp, pp] = degrees(reader, ranks);
     let sequence_parallel = match reader.yes_no("parallelism.sequence_parallel", false) {
         true => SequenceParallel::On,
@@ -38,7 +36,7 @@ pub fn read(reader: &mut Reader, ranks: Option<usize>) -> Parallelism {
         sequence_parallel,
         zero: zero::read(reader),
         shard_group: zero::read_shard_group(reader),
-        schedule: reader.choice("parallelism.schedule", SCHEDULES, ScheduleKind::OneForwardOneBackward),
+        schedule: schedule::read(reader, files),
         microbatch_size: reader.count("parallelism.microbatch_size", 2),
         recompute: recompute(reader, sequence_parallel),
         stage_layers: reader.optional_counts("parallelism.stage_layers"),
@@ -107,7 +105,7 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     writer.count("pp", parallelism.pp);
     writer.yes_no("sequence_parallel", parallelism.sequence_parallel == SequenceParallel::On);
     zero::write(parallelism, writer);
-    writer.text("schedule", name_of(SCHEDULES, parallelism.schedule));
+    schedule::write(&parallelism.schedule, writer);
     writer.count("microbatch_size", parallelism.microbatch_size);
     match parallelism.recompute {
         Recompute::None => writer.text("recompute", name_of(RECOMPUTES, RecomputeKind::None)),

@@ -1,0 +1,145 @@
+//! Placing backward passes of the weights: they may run at any time after those of the input, so they fill waits.
+
+use std::collections::{HashMap, VecDeque};
+
+use spec::Stage;
+
+use super::{Cell, CellCosts, CellKind, Schedule};
+
+/// A rank that would wait for at least so many quarters of a backward of the weights runs one instead. Where the wait is shorter than
+/// the whole, the rest delays what comes next. Each is tried.
+const QUARTERS: [usize; 5] = [0, 1, 2, 3, 4];
+
+/// A complete schedule, and how long its slowest rank takes from its first cell to its last.
+pub(super) struct Filled {
+    pub(super) schedule: Schedule,
+    pub(super) span: usize,
+}
+
+/// The filling of which the slowest rank takes least time. `order` has forwards and backwards of the input, such that some rank can always go
+/// on; it stays as it is. Backwards of the weights are put in, first come, first served: where a rank would wait, where it would
+/// hold more than `limit` (in the unit of `costs`), and at the end.
+///
+/// This is the rule of Qi et al. (Zero Bubble Pipeline Parallelism, section 3.1) for a given order of the rest.
+pub(super) fn fill(order: &Schedule, costs: &CellCosts, limit: usize) -> Filled {
+    let [first, rest @ ..] = QUARTERS.map(|quarters| {
+        let least_wait = (costs.times.backward_weight * quarters / 4).max(1);
+        Filling::new(order, costs, limit, least_wait).run()
+    });
+    rest.into_iter().fold(first, |best, next| if next.span < best.span { next } else { best })
+}
+
+struct Filling<'a> {
+    order: &'a Schedule,
+    costs: &'a CellCosts,
+    limit: usize,
+    least_wait: usize,
+    ranks: Vec<Rank>,
+    /// When what a forward or a backward of the input makes is there.
+    ends: HashMap<Cell, usize>,
+}
+
+/// How far a rank is.
+#[derive(Default)]
+struct Rank {
+    cells: Vec<Cell>,
+    /// Cells of the given order that are placed.
+    placed: usize,
+    /// Start of the first cell.
+    start: Option<usize>,
+    now: usize,
+    held: usize,
+    /// Backwards of the weights that may run.
+    pending: VecDeque<Cell>,
+}
+
+impl<'a> Filling<'a> {
+    fn new(order: &'a Schedule, costs: &'a CellCosts, limit: usize, least_wait: usize) -> Filling<'a> {
+        let ranks = order.ranks.iter().map(|_| Rank::default()).collect();
+        Filling { order, costs, limit, least_wait, ranks, ends: HashMap::new() }
+    }
+
+    fn run(mut self) -> Filled {
+        let mut advanced = true;
+        while std::mem::take(&mut advanced) {
+            for rank in 0..self.ranks.len() {
+                while let Some(&cell) = self.order.ranks[rank].get(self.ranks[rank].placed) {
+                    let Some(arrival) = self.arrival(cell) else { break };
+                    self.make_room(rank, cell.kind, arrival);
+                    self.place(rank, cell, arrival);
+                    self.ranks[rank].placed += 1;
+                    advanced = true;
+                }
+            }
+        }
+        for rank in 0..self.ranks.len() {
+            while self.weights(rank) {}
+        }
+        let span = self.ranks.iter().map(|rank| rank.now - rank.start.unwrap_or(0)).max().unwrap_or(0);
+        let ranks = self.ranks.into_iter().map(|rank| rank.cells).collect();
+        Filled { schedule: Schedule { ranks, placement: self.order.placement.clone() }, span }
+    }
+
+    /// When the input of a cell is on its rank; `None` while that is not known.
+    fn arrival(&self, cell: Cell) -> Option<usize> {
+        let placement = &self.order.placement;
+        let stage = cell.stage.0 as usize;
+        let source = match cell.kind {
+            CellKind::F => stage.checked_sub(1),
+            CellKind::I | CellKind::B => Some(stage + 1).filter(|next| *next < placement.len()),
+            CellKind::W => None,
+        };
+        let Some(source) = source else { return Some(0) };
+        let end = self.ends.get(&Cell { stage: Stage(source as u32), ..cell })?;
+        Some(end + self.costs.times.between(placement[source], placement[stage]))
+    }
+
+    /// Backwards of the weights before a cell that can start at `arrival`.
+    fn make_room(&mut self, rank: usize, kind: CellKind, arrival: usize) {
+        loop {
+            let Rank { now, held, .. } = self.ranks[rank];
+            let is_full = self.held_after(held, kind) > self.limit;
+            let waits = arrival >= now + self.least_wait;
+            if !(is_full || waits) || !self.weights(rank) {
+                break;
+            }
+        }
+    }
+
+    fn held_after(&self, held: usize, kind: CellKind) -> usize {
+        let CellCosts { held_until_input, held_until_weight, .. } = *self.costs;
+        match kind {
+            CellKind::F => held + held_until_input,
+            CellKind::I => held + held_until_weight - held_until_input,
+            CellKind::W => held - held_until_weight,
+            CellKind::B => held - held_until_input,
+        }
+    }
+
+    /// Runs the first backward of the weights that may run; whether there was one.
+    fn weights(&mut self, rank: usize) -> bool {
+        match self.ranks[rank].pending.pop_front() {
+            None => false,
+            Some(cell) => {
+                self.place(rank, cell, 0);
+                true
+            }
+        }
+    }
+
+    fn place(&mut self, rank: usize, cell: Cell, arrival: usize) {
+        let held = self.held_after(self.ranks[rank].held, cell.kind);
+        let state = &mut self.ranks[rank];
+        let start = arrival.max(state.now);
+        state.start.get_or_insert(start);
+        state.now = start + self.costs.times.of(cell.kind);
+        state.held = held;
+        state.cells.push(cell);
+        match cell.kind {
+            CellKind::F | CellKind::B => {}
+            CellKind::I => state.pending.push_back(Cell { kind: CellKind::W, ..cell }),
+            CellKind::W => return,
+        }
+        self.ends.insert(cell, state.now);
+    }
+}
