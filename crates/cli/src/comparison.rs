@@ -76,7 +76,7 @@ fn values(config: &RunConfig) -> Vec<(String, String)> {
     values
 }
 
-/// What a class promises in fp32.
+/// What a class promises, in every precision.
 pub fn promise(class: EqualityClass) -> &'static str {
     match class {
         EqualityClass::SameOrder => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use train::{EvaluationReport, Observer, StepReport, Wish};
+use train::{EvaluationReport, LossScalingReport, Observer, StepFate, StepReport, Wish};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -209,7 +209,7 @@ fn line(report: &StepReport, rates: &Rates, steps: u32) -> String {
     let width = steps.to_string().len();
     let idle = rates.idle_share.map_or(String::new(), |share| format!("  idle {:>2.0} %", 100.0 * share));
     format!(
-        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {} left  {:.0} tokens/s  {:.1} GFLOP/s, {:.0} % of peak{idle}",
+        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {} left  {:.0} tokens/s  {:.1} GFLOP/s, {:.0} % of peak{idle}{}",
         report.step,
         report.loss,
         report.learning_rate,
@@ -218,7 +218,18 @@ fn line(report: &StepReport, rates: &Rates, steps: u32) -> String {
         rates.tokens_per_second,
         rates.flops / 1e9,
         100.0 * rates.peak_share,
+        report.loss_scaling.as_ref().map_or(String::new(), scaling),
     )
+}
+
+/// How the loss was scaled, as the end of a line.
+fn scaling(report: &LossScalingReport) -> String {
+    match report.fate {
+        StepFate::Updated => format!("  loss scale {}", report.factor),
+        StepFate::Skipped | StepFate::Hopeless => {
+            format!("  loss scale {}: overflow, skipped, {} so far", report.factor, report.skipped_steps)
+        }
+    }
 }
 
 /// One line of the metrics.
@@ -234,6 +245,11 @@ struct Record {
     gflops: f64,
     peak_share: f64,
     idle_share: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_scale: Option<f32>,
+    /// Steps so far that changed no weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped_steps: Option<u32>,
 }
 
 fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
@@ -248,6 +264,8 @@ fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
         gflops: rates.flops / 1e9,
         peak_share: rates.peak_share,
         idle_share: rates.idle_share,
+        loss_scale: report.loss_scaling.map(|scaling| scaling.factor),
+        skipped_steps: report.loss_scaling.map(|scaling| scaling.skipped_steps),
     };
     Ok(serde_json::to_string(&record)?)
 }
@@ -278,6 +296,7 @@ mod tests {
             step: 7,
             loss: 2.345_678,
             gradient_norm: 0.987_6,
+            loss_scaling: None,
             learning_rate: 1.5e-3,
             tokens: 2048,
             wall: Duration::from_millis(250),

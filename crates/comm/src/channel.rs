@@ -4,6 +4,7 @@ use crate::error::CommError;
 use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};
 use crate::transport::{Loan, Message, SendHandle, Transport};
+use bytemuck::Pod;
 use mesh::{Group, Rank};
 use std::sync::Arc;
 
@@ -75,7 +76,7 @@ impl Channel {
     ///
     /// # Errors
     /// A position outside the group; a peer that failed, left, is late, or sent another length.
-    pub fn receive(&self, from: usize, number: u64, data: &mut [f32]) -> Result<(), CommError> {
+    pub fn receive<T: Pod>(&self, from: usize, number: u64, data: &mut [T]) -> Result<(), CommError> {
         let from = [self.peer(from)?];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(data);
         let (tag, len_bytes) = (self.tag(number), bytes.len());

@@ -4,6 +4,8 @@ use crate::collectives::{self, Call, Max, Sum, WrappingSum};
 use crate::error::CommError;
 use crate::tag::{ChannelId, Tag};
 use crate::transport::Transport;
+use bytemuck::Pod;
+use device::Element;
 use mesh::{Group, Rank};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,12 +64,12 @@ impl GroupCommunicator {
         self.group.position()
     }
 
-    /// Replaces `data` by the sum of all members' `data`.
+    /// Replaces `data` by the sum of all members' `data`, taken in `f32` and rounded once where `data` is narrow.
     ///
     /// # Errors
     /// See the type.
-    pub fn all_reduce_sum(&self, data: &mut [f32]) -> Result<(), CommError> {
-        collectives::all_reduce::<Sum>(&self.next_call(), data)
+    pub fn all_reduce_sum<E: Element>(&self, data: &mut [E]) -> Result<(), CommError> {
+        collectives::all_reduce::<Sum<E>>(&self.next_call(), data)
     }
 
     /// Replaces every element by the largest of all members' elements; not-a-number wins.
@@ -91,8 +93,8 @@ impl GroupCommunicator {
     ///
     /// # Errors
     /// See the type.
-    pub fn reduce_scatter(&self, data: &mut [f32]) -> Result<(), CommError> {
-        collectives::reduce_scatter::<Sum>(&self.next_call(), data)
+    pub fn reduce_scatter<E: Element>(&self, data: &mut [E]) -> Result<(), CommError> {
+        collectives::reduce_scatter::<Sum<E>>(&self.next_call(), data)
     }
 
     /// Fills the other members' slices of `data`, cut into `size` equal slices. The size must divide
@@ -100,7 +102,7 @@ impl GroupCommunicator {
     ///
     /// # Errors
     /// See the type.
-    pub fn all_gather(&self, data: &mut [f32]) -> Result<(), CommError> {
+    pub fn all_gather<E: Pod>(&self, data: &mut [E]) -> Result<(), CommError> {
         collectives::all_gather(&self.next_call(), data)
     }
 
@@ -118,15 +120,6 @@ impl GroupCommunicator {
     /// See the type.
     pub fn broadcast_bytes(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommError> {
         collectives::broadcast(&self.next_call(), root, bytes)
-    }
-
-    /// Fills the other members' slices of `bytes`, cut into `size` equal slices. The size must
-    /// divide the length.
-    ///
-    /// # Errors
-    /// See the type.
-    pub fn all_gather_bytes(&self, bytes: &mut [u8]) -> Result<(), CommError> {
-        collectives::all_gather(&self.next_call(), bytes)
     }
 
     /// Returns when every member has called it.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use device::{Arena, DeviceError, Dtype, Reduction, Stream, Tensor};
+use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, Reduction, Stream, Tensor};
 use mesh::Group;
 
 use crate::channel::Channel;
@@ -45,6 +45,26 @@ impl HostCommunicator {
     }
 }
 
+impl HostCommunicator {
+    fn sum<E: Element>(&self, x: Tensor) -> Result<(), DeviceError> {
+        // SAFETY: the rank's own thread runs one operation at a time, and this one has `x` for itself.
+        let data = unsafe { self.arena.reals_mut::<E>(x) }?;
+        self.collectives.all_reduce_sum(data).map_err(failed)
+    }
+
+    fn sum_to_slices<E: Element>(&self, x: Tensor) -> Result<(), DeviceError> {
+        // SAFETY: as in `sum`.
+        let data = unsafe { self.arena.reals_mut::<E>(x) }?;
+        self.collectives.reduce_scatter(data).map_err(failed)
+    }
+
+    fn gather<E: Element>(&self, x: Tensor) -> Result<(), DeviceError> {
+        // SAFETY: as in `sum`.
+        let data = unsafe { self.arena.reals_mut::<E>(x) }?;
+        self.collectives.all_gather(data).map_err(failed)
+    }
+}
+
 /// Bytes of a tensor that another rank may read until its receive is done.
 struct Lent {
     arena: Arc<Arena>,
@@ -73,14 +93,12 @@ impl device::Communicator for HostCommunicator {
 
     fn all_reduce(&self, _stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
         match (x.dtype, reduction) {
-            (Dtype::F32, Reduction::Sum) => {
-                // SAFETY: the rank's own thread runs one operation at a time, and this one has `x` for itself.
-                let data = unsafe { self.arena.floats_mut(x) }?;
-                self.collectives.all_reduce_sum(data).map_err(failed)
-            }
+            (Dtype::F32, Reduction::Sum) => self.sum::<f32>(x),
+            (Dtype::Bf16, Reduction::Sum) => self.sum::<Bf16>(x),
+            (Dtype::F16, Reduction::Sum) => self.sum::<F16>(x),
             (Dtype::F32, Reduction::Max) => {
-                // SAFETY: as above.
-                let data = unsafe { self.arena.floats_mut(x) }?;
+                // SAFETY: the rank's own thread runs one operation at a time, and this one has `x` for itself.
+                let data = unsafe { self.arena.reals_mut(x) }?;
                 self.collectives.all_reduce_max(data).map_err(failed)
             }
             (Dtype::I64, Reduction::Sum) => {
@@ -88,23 +106,33 @@ impl device::Communicator for HostCommunicator {
                 let data = unsafe { self.arena.longs_mut(x) }?;
                 self.collectives.all_reduce_integers(data).map_err(failed)
             }
-            (Dtype::I32, _) | (Dtype::I64, Reduction::Max) => Err(DeviceError::Shape {
+            (Dtype::I32, _) | (Dtype::I64 | Dtype::Bf16 | Dtype::F16, Reduction::Max) => Err(DeviceError::Shape {
                 op: "all_reduce",
-                what: format!("{reduction:?} of {x:?}; F32 has Sum and Max, I64 has Sum"),
+                what: format!("{reduction:?} of {x:?}; real numbers and I64 have Sum, F32 has Max"),
             }),
         }
     }
 
     fn reduce_scatter(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        // SAFETY: as in `all_reduce`.
-        let data = unsafe { self.arena.floats_mut(x) }?;
-        self.collectives.reduce_scatter(data).map_err(failed)
+        match x.dtype {
+            Dtype::F32 => self.sum_to_slices::<f32>(x),
+            Dtype::Bf16 => self.sum_to_slices::<Bf16>(x),
+            Dtype::F16 => self.sum_to_slices::<F16>(x),
+            Dtype::I32 | Dtype::I64 => {
+                Err(DeviceError::Shape { op: "reduce_scatter", what: format!("{x:?} holds no real numbers") })
+            }
+        }
     }
 
     fn all_gather(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        // SAFETY: as in `all_reduce`.
-        let data = unsafe { self.arena.floats_mut(x) }?;
-        self.collectives.all_gather(data).map_err(failed)
+        match x.dtype {
+            Dtype::F32 => self.gather::<f32>(x),
+            Dtype::Bf16 => self.gather::<Bf16>(x),
+            Dtype::F16 => self.gather::<F16>(x),
+            Dtype::I32 | Dtype::I64 => {
+                Err(DeviceError::Shape { op: "all_gather", what: format!("{x:?} holds no real numbers") })
+            }
+        }
     }
 
     fn send(&self, _stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
@@ -121,7 +149,7 @@ impl device::Communicator for HostCommunicator {
 
     fn receive(&self, _stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         // SAFETY: as in `all_reduce`.
-        let data = unsafe { self.arena.floats_mut(x) }?;
+        let data = unsafe { self.arena.bytes_mut(x) }?;
         self.channel.receive(from, tag, data).map_err(failed)
     }
 }

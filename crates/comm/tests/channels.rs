@@ -60,7 +60,7 @@ fn a_loan_is_read_in_place_and_is_free_after_the_wait() {
             assert!(channel.is_complete(send));
             assert_eq!(Arc::strong_count(&loan), 1);
         } else {
-            let mut data = vec![0.0; 10_000];
+            let mut data = vec![0.0f32; 10_000];
             channel.receive(0, 0, &mut data).unwrap();
             assert!(data.iter().all(|x| x.to_bits() == 0x0101_0101));
         }

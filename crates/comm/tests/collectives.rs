@@ -5,6 +5,7 @@
 mod worlds;
 
 use comm::CommError;
+use device::{Bf16, Element, F16};
 use mesh::even_split;
 use proptest::prelude::*;
 use worlds::{bits, communicator, input, patient, run, serial};
@@ -147,7 +148,7 @@ fn bytes_of_any_length_are_gathered_and_broadcast() {
         let results = run(ranks, |transport| {
             let communicator = communicator(&transport);
             let mut hashes = vec![communicator.position() as u8; 3 * ranks];
-            communicator.all_gather_bytes(&mut hashes).unwrap();
+            communicator.all_gather(&mut hashes).unwrap();
             let mut text = vec![communicator.position() as u8; 17];
             communicator.broadcast_bytes(ranks - 1, &mut text).unwrap();
             (hashes, text)
@@ -214,4 +215,50 @@ proptest! {
             prop_assert!(got == expected);
         }
     }
+}
+
+/// A rank's input in a narrow type.
+fn narrow_input<E: Element>(rank: usize, len: usize) -> Vec<E> {
+    input(rank, len).into_iter().map(E::narrow).collect()
+}
+
+/// The sum in single precision, one rank after the other, rounded once at the end.
+fn narrow_oracle<E: Element>(ranks: usize, len: usize) -> Vec<u8> {
+    let mut sums: Vec<f32> = narrow_input::<E>(0, len).into_iter().map(Element::widen).collect();
+    for rank in 1..ranks {
+        sums.iter_mut().zip(narrow_input::<E>(rank, len)).for_each(|(sum, x)| *sum += x.widen());
+    }
+    let rounded: Vec<E> = sums.into_iter().map(E::narrow).collect();
+    bytemuck::cast_slice(&rounded).to_vec()
+}
+
+fn narrow_sums_are_rounded_once<E: Element>() {
+    for ranks in 1..=5 {
+        let results = run(ranks, |transport| {
+            let communicator = communicator(&transport);
+            let position = communicator.position();
+            let reduced = LENS.map(|len| {
+                let mut data = narrow_input::<E>(position, len);
+                communicator.all_reduce_sum(&mut data).unwrap();
+                bytemuck::cast_slice::<E, u8>(&data).to_vec()
+            });
+            // A sum in slices and a gather of them are an all-reduce.
+            let mut data = narrow_input::<E>(position, ranks * 9001);
+            communicator.reduce_scatter(&mut data).unwrap();
+            communicator.all_gather(&mut data).unwrap();
+            (reduced, bytemuck::cast_slice::<E, u8>(&data).to_vec())
+        });
+        for (reduced, gathered) in results {
+            for (len, got) in LENS.into_iter().zip(reduced) {
+                assert!(got == narrow_oracle::<E>(ranks, len), "{ranks} ranks, {len} elements of {:?}", E::DTYPE);
+            }
+            assert!(gathered == narrow_oracle::<E>(ranks, ranks * 9001), "{ranks} ranks, slices of {:?}", E::DTYPE);
+        }
+    }
+}
+
+#[test]
+fn sums_of_narrow_numbers_are_taken_in_single_precision_and_rounded_once() {
+    narrow_sums_are_rounded_once::<Bf16>();
+    narrow_sums_are_rounded_once::<F16>();
 }

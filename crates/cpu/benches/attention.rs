@@ -34,6 +34,7 @@ fn measure(attention: &Attention<'_>, instruction_set: InstructionSet) -> [(f64,
     let (fused, dout) = (values(tokens * cols), values(tokens * q_cols));
     let (mut out, mut gradients) = (vec![0.0; tokens * q_cols], vec![0.0; tokens * cols]);
     let mut log_sum_exp = vec![0.0; tokens * shape.heads];
+    let mut key_sums = vec![0.0; 2 * shape.sequence_length * shape.head_dim];
     let buffers = &mut AttentionBuffers::new();
     let whole = MatRef::dense(&fused, tokens, cols);
     let [q, k, v] = [(0, q_cols), (q_cols, kv_cols), (q_cols + kv_cols, kv_cols)]
@@ -54,7 +55,8 @@ fn measure(attention: &Attention<'_>, instruction_set: InstructionSet) -> [(f64,
         let (dk, dv) = rest.split_at_col(kv_cols);
         let out = MatRef::dense(&out, tokens, q_cols);
         let dout = MatRef::dense(&dout, tokens, q_cols);
-        let backward = Backward { q, k, v, out, log_sum_exp: &log_sum_exp, dout, dq, dk, dv };
+        let key_sums = MatMut::dense(&mut key_sums, 2 * shape.sequence_length, shape.head_dim);
+        let backward = Backward { q, k, v, out, log_sum_exp: &log_sum_exp, dout, dq, dk, dv, key_sums };
         attention_backward(attention, backward, buffers, instruction_set, &meter);
         best[1] = (best[1].0.min(start.elapsed().as_secs_f64()), meter.multiply_adds());
     }

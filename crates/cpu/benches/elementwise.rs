@@ -151,9 +151,11 @@ fn optimizer() {
     report("adamw", 7.0, |set| {
         let (param, grad) = (&mut param[..], &grad[..]);
         let (first_moment, second_moment) = (&mut first[..], &mut second[..]);
-        run(set, AdamW { param, grad, first_moment, second_moment, coefficient, update });
+        run(set, AdamW { param, copy: None::<&mut [f32]>, grad, first_moment, second_moment, coefficient, update });
     });
-    report("squared sum", 1.0, |set| run(set, SquaredSum { x: &grad, first_element: 0, sums: &mut sums }));
+    report("squared sum", 1.0, |set| {
+        run(set, SquaredSum { x: &grad, first_element: 0, loss_scale: 1.0, sums: &mut sums })
+    });
     report("initialize normal", 1.0, |set| {
         let (out, global_cols) = (dense_mut(&mut param), COLS);
         run(set, InitializeNormal { out, seed: 1, parameter: 2, std: 0.02, first_row: 0, first_col: 0, global_cols });

@@ -1,6 +1,6 @@
 //! `into += x`.
 
-use crate::lanes::{Kernel, Lanes, for_each_block};
+use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::view::{MatMut, MatRef};
 
 /// `into[R,C] += x[R,C]`.
@@ -24,11 +24,11 @@ impl Kernel for Accumulate<'_> {
 
 /// `into += x` for one row.
 #[inline(always)]
-pub(crate) fn add_row<L: Lanes>(x: &[f32], into: &mut [f32]) {
+pub(crate) fn add_row<L: Lanes>(x: &[impl Stored], into: &mut [impl Stored]) {
     assert_eq!(x.len(), into.len(), "rows of one length");
     for_each_block(
         x.len(),
         #[inline(always)]
-        |block| block.store(into, block.load::<L>(into) + block.load(x)),
+        |block| block.store(into, block.load::<L>(into) + block.load::<L>(x)),
     );
 }

@@ -11,32 +11,32 @@
 
 use spec::Activation;
 
-use crate::lanes::{Kernel, Lanes, for_each_block};
+use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::math::{normal, sigmoid_and_complement};
 use crate::view::{MatMut, MatRef};
 
 /// `y[T,F]`, assigned.
-pub struct ActivationForward<'a> {
+pub struct ActivationForward<'a, E = f32> {
     /// Which function.
     pub activation: Activation,
     /// `[T,F]` or `[T,2F]`
-    pub x: MatRef<'a>,
+    pub x: MatRef<'a, E>,
     /// `[T,F]`
-    pub y: MatMut<'a>,
+    pub y: MatMut<'a, E>,
 }
 
 /// `dx` (the shape of `x`) from `dy[T,F]`, and `y[T,F]` once more, so that it need not be kept; both assigned.
-pub struct ActivationBackward<'a> {
+pub struct ActivationBackward<'a, E = f32> {
     /// Which function.
     pub activation: Activation,
     /// Input of the forward pass, `[T,F]` or `[T,2F]`.
-    pub x: MatRef<'a>,
+    pub x: MatRef<'a, E>,
     /// `[T,F]`
-    pub dy: MatRef<'a>,
+    pub dy: MatRef<'a, E>,
     /// `[T,F]` or `[T,2F]`
-    pub dx: MatMut<'a>,
+    pub dx: MatMut<'a, E>,
     /// `[T,F]`
-    pub y: MatMut<'a>,
+    pub y: MatMut<'a, E>,
 }
 
 /// A function of one variable with its derivative.
@@ -93,12 +93,12 @@ impl Curve for Relu {
 }
 
 /// `x` of a gated kind as `(gate, up)`.
-fn gate_and_up(x: &[f32]) -> (&[f32], &[f32]) {
+fn gate_and_up<E>(x: &[E]) -> (&[E], &[E]) {
     x.split_at(x.len() / 2)
 }
 
 #[inline(always)]
-fn plain<C: Curve, L: Lanes>(x: &[f32], y: &mut [f32]) {
+fn plain<C: Curve, L: Lanes>(x: &[impl Stored], y: &mut [impl Stored]) {
     for_each_block(
         y.len(),
         #[inline(always)]
@@ -107,7 +107,7 @@ fn plain<C: Curve, L: Lanes>(x: &[f32], y: &mut [f32]) {
 }
 
 #[inline(always)]
-fn gated<C: Curve, L: Lanes>(x: &[f32], y: &mut [f32]) {
+fn gated<C: Curve, L: Lanes>(x: &[impl Stored], y: &mut [impl Stored]) {
     let (gate, up) = gate_and_up(x);
     for_each_block(
         y.len(),
@@ -117,7 +117,7 @@ fn gated<C: Curve, L: Lanes>(x: &[f32], y: &mut [f32]) {
 }
 
 #[inline(always)]
-fn plain_backward<C: Curve, L: Lanes>(x: &[f32], dy: &[f32], dx: &mut [f32], y: &mut [f32]) {
+fn plain_backward<C: Curve, L: Lanes, E: Stored>(x: &[E], dy: &[E], dx: &mut [E], y: &mut [E]) {
     for_each_block(
         y.len(),
         #[inline(always)]
@@ -130,7 +130,7 @@ fn plain_backward<C: Curve, L: Lanes>(x: &[f32], dy: &[f32], dx: &mut [f32], y: 
 }
 
 #[inline(always)]
-fn gated_backward<C: Curve, L: Lanes>(x: &[f32], dy: &[f32], dx: &mut [f32], y: &mut [f32]) {
+fn gated_backward<C: Curve, L: Lanes, E: Stored>(x: &[E], dy: &[E], dx: &mut [E], y: &mut [E]) {
     let (gate, up) = gate_and_up(x);
     let (dgate, dup) = dx.split_at_mut(x.len() / 2);
     for_each_block(
@@ -152,7 +152,7 @@ fn assert_widths(activation: Activation, inputs: usize, outputs: usize) {
     assert_eq!(inputs, factor * outputs, "{activation:?} of {inputs} columns has not {outputs} outputs");
 }
 
-impl Kernel for ActivationForward<'_> {
+impl<E: Stored> Kernel for ActivationForward<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -170,7 +170,7 @@ impl Kernel for ActivationForward<'_> {
     }
 }
 
-impl Kernel for ActivationBackward<'_> {
+impl<E: Stored> Kernel for ActivationBackward<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -179,11 +179,11 @@ impl Kernel for ActivationBackward<'_> {
             let (x, dy) = (self.x.row(row), self.dy.row(row));
             let (dx, y) = (self.dx.row_mut(row), self.y.row_mut(row));
             match self.activation {
-                Activation::GeluTanh => plain_backward::<GeluTanh, L>(x, dy, dx, y),
-                Activation::GeluErf => plain_backward::<GeluErf, L>(x, dy, dx, y),
-                Activation::Relu => plain_backward::<Relu, L>(x, dy, dx, y),
-                Activation::SwiGlu => gated_backward::<Silu, L>(x, dy, dx, y),
-                Activation::GeGlu => gated_backward::<GeluErf, L>(x, dy, dx, y),
+                Activation::GeluTanh => plain_backward::<GeluTanh, L, E>(x, dy, dx, y),
+                Activation::GeluErf => plain_backward::<GeluErf, L, E>(x, dy, dx, y),
+                Activation::Relu => plain_backward::<Relu, L, E>(x, dy, dx, y),
+                Activation::SwiGlu => gated_backward::<Silu, L, E>(x, dy, dx, y),
+                Activation::GeGlu => gated_backward::<GeluErf, L, E>(x, dy, dx, y),
             }
         }
     }

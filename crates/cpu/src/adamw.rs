@@ -2,7 +2,7 @@
 
 use device::AdamWUpdate;
 
-use crate::lanes::{Kernel, Lanes, for_each_block};
+use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 
 /// One update of flat slices, in place (Loshchilov, Hutter, arXiv 1711.05101, in the form of PyTorch's `AdamW`):
 ///
@@ -10,9 +10,11 @@ use crate::lanes::{Kernel, Lanes, for_each_block};
 /// `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)`.
 ///
 /// The scalars are computed in f64 and rounded once. `grad` is not changed.
-pub struct AdamW<'a> {
+pub struct AdamW<'a, E = f32> {
     /// Parameters, updated.
     pub param: &'a mut [f32],
+    /// Assigned: the updated parameters as layers read them, where that is another type.
+    pub copy: Option<&'a mut [E]>,
     /// Gradients before the coefficient.
     pub grad: &'a [f32],
     /// `m`, updated.
@@ -38,12 +40,13 @@ fn power(base: f64, exponent: u32) -> f64 {
     result
 }
 
-impl Kernel for AdamW<'_> {
+impl<E: Stored> Kernel for AdamW<'_, E> {
     type Output = ();
     #[inline(always)]
-    fn run<L: Lanes>(self) {
+    fn run<L: Lanes>(mut self) {
         let lengths = [self.grad.len(), self.first_moment.len(), self.second_moment.len()];
         assert_eq!(lengths, [self.param.len(); 3], "slices of one length");
+        assert!(self.copy.as_ref().is_none_or(|copy| copy.len() == self.param.len()), "a copy of the same length");
         let AdamWUpdate { learning_rate, weight_decay, beta1, beta2, epsilon, update } = self.update;
         assert!(update > 0, "updates are counted from 1");
         let [rate, decay, beta1, beta2] = [learning_rate, weight_decay, beta1, beta2].map(f64::from);
@@ -66,7 +69,11 @@ impl Kernel for AdamW<'_> {
                 let param = block.load::<L>(self.param) * keep;
                 block.store(self.first_moment, first);
                 block.store(self.second_moment, second);
-                block.store(self.param, (first / denominator).mul_add(step, param));
+                let updated = (first / denominator).mul_add(step, param);
+                block.store(self.param, updated);
+                if let Some(copy) = &mut self.copy {
+                    block.store(copy, updated);
+                }
             },
         );
     }

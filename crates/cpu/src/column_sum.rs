@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::lanes::{Block, Kernel, Lanes, OnTile, for_each_tile};
+use crate::lanes::{Block, Kernel, Lanes, OnTile, Stored, for_each_tile};
 use crate::view::MatRef;
 
 /// Rows whose sum starts from zero before it is added to the output: short chains keep rounding errors small.
@@ -12,14 +12,14 @@ pub const GROUP_ROWS: usize = 32;
 /// `out[N] += sum over rows of x[T,N]`.
 ///
 /// Order: a group of [`GROUP_ROWS`] rows is summed from zero in ascending order; groups are added in ascending order.
-pub struct ColumnSum<'a> {
+pub struct ColumnSum<'a, E = f32> {
     /// `[T, N]`
-    pub x: MatRef<'a>,
+    pub x: MatRef<'a, E>,
     /// `[N]`, accumulated.
     pub out: &'a mut [f32],
 }
 
-impl Kernel for ColumnSum<'_> {
+impl<E: Stored> Kernel for ColumnSum<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(self) {
@@ -36,14 +36,14 @@ pub(crate) fn groups(rows: usize) -> impl Iterator<Item = Range<usize>> {
     (0..rows).step_by(GROUP_ROWS).map(move |first| first..rows.min(first + GROUP_ROWS))
 }
 
-struct Group<'a, L> {
+struct Group<'a, L, E> {
     rows: Range<usize>,
-    x: MatRef<'a>,
+    x: MatRef<'a, E>,
     out: &'a mut [f32],
     lanes: PhantomData<L>,
 }
 
-impl<L: Lanes> OnTile for Group<'_, L> {
+impl<L: Lanes, E: Stored> OnTile for Group<'_, L, E> {
     #[inline(always)]
     fn visit<const N: usize>(&mut self, blocks: [Block; N]) {
         let mut sums = [L::zero(); N];

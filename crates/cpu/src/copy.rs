@@ -1,11 +1,28 @@
-//! Copies between matrices whose rows lie differently.
+//! Copies between matrices whose rows lie differently or that hold numbers of another type.
 
+use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::view::{MatMut, MatRef};
 
-/// `to[R,C] = from[R,C]`, row by row. The same on every instruction set.
-pub fn copy(from: MatRef<'_>, mut to: MatMut<'_>) {
-    assert_eq!((from.rows(), from.cols()), (to.rows(), to.cols()), "matrices of one shape");
-    for row in 0..from.rows() {
-        to.row_mut(row).copy_from_slice(from.row(row));
+/// `to[R,C] = from[R,C]`, assigned; a number that `to` cannot hold is rounded once.
+pub struct Copy<'a, F = f32, T = f32> {
+    /// `[R, C]`
+    pub from: MatRef<'a, F>,
+    /// `[R, C]`
+    pub to: MatMut<'a, T>,
+}
+
+impl<F: Stored, T: Stored> Kernel for Copy<'_, F, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        assert_eq!((self.from.rows(), self.from.cols()), (self.to.rows(), self.to.cols()), "matrices of one shape");
+        for row in 0..self.from.rows() {
+            let (from, to) = (self.from.row(row), self.to.row_mut(row));
+            for_each_block(
+                from.len(),
+                #[inline(always)]
+                |block| block.store(to, block.load::<L>(from)),
+            );
+        }
     }
 }

@@ -6,10 +6,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use device::{Arena, Device, DeviceError, Dtype, Op, Stream, Tensor};
+use device::{Arena, Bf16, Device, DeviceError, Dtype, Element, F16, Op, Stream, Tensor};
 
 use crate::attention::AttentionBuffers;
-use crate::gemm::PackingBuffers;
+use crate::gemm::{Operand, PackingBuffers};
 use crate::instruction_set::InstructionSet;
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
@@ -47,50 +47,60 @@ impl CpuDevice {
     }
 
     /// A matrix to read.
-    pub(crate) fn matrix(&self, tensor: Tensor) -> Result<MatRef<'_>, DeviceError> {
-        let start = self.floats_address(tensor)?;
+    pub(crate) fn matrix<E: Element>(&self, tensor: Tensor) -> Result<MatRef<'_, E>, DeviceError> {
+        let start = self.reals_address::<E>(tensor)?;
         // SAFETY: the arena covers the tensor's span (checked by `address`), is initialised, and nothing writes the
         // tensor's elements while an operation that reads them runs.
         Ok(unsafe { MatRef::from_raw(start, tensor.rows, tensor.cols, tensor.row_stride) })
     }
 
     /// A matrix to write.
-    pub(crate) fn matrix_mut(&self, tensor: Tensor) -> Result<MatMut<'_>, DeviceError> {
-        let start = self.floats_address(tensor)?;
+    pub(crate) fn matrix_mut<E: Element>(&self, tensor: Tensor) -> Result<MatMut<'_, E>, DeviceError> {
+        let start = self.reals_address::<E>(tensor)?;
         // SAFETY: as in `matrix`; an operation's outputs do not overlap its other operands, or it is told so (`Source::Out`).
         Ok(unsafe { MatMut::from_raw(start, tensor.rows, tensor.cols, tensor.row_stride) })
     }
 
-    fn floats_address(&self, tensor: Tensor) -> Result<*mut f32, DeviceError> {
-        if tensor.dtype != Dtype::F32 {
-            return Err(DeviceError::Shape { op: "matrix", what: format!("{tensor:?} is not F32") });
+    /// A matrix of any type of real numbers, as an operand of a product.
+    pub(crate) fn operand(&self, tensor: Tensor) -> Result<Operand<'_>, DeviceError> {
+        match tensor.dtype {
+            Dtype::F32 => self.matrix::<f32>(tensor).map(Operand::F32),
+            Dtype::Bf16 => self.matrix::<Bf16>(tensor).map(Operand::Bf16),
+            Dtype::F16 => self.matrix::<F16>(tensor).map(Operand::F16),
+            Dtype::I32 | Dtype::I64 => Err(not_real(tensor)),
+        }
+    }
+
+    fn reals_address<E: Element>(&self, tensor: Tensor) -> Result<*mut E, DeviceError> {
+        if tensor.dtype != E::DTYPE {
+            return Err(DeviceError::Shape { op: "matrix", what: format!("{tensor:?} is not {:?}", E::DTYPE) });
         }
         Ok(self.arena.address(tensor)?.as_ptr().cast())
     }
 
     /// A dense vector to read.
-    pub(crate) fn floats(&self, tensor: Tensor) -> Result<&[f32], DeviceError> {
+    pub(crate) fn reals<E: Element>(&self, tensor: Tensor) -> Result<&[E], DeviceError> {
         // SAFETY: nothing writes an operation's inputs while it runs.
-        unsafe { self.arena.floats(tensor) }
+        unsafe { self.arena.reals(tensor) }
     }
 
     /// A dense vector to write.
     #[expect(clippy::mut_from_ref, reason = "the arena is shared memory; see the top of this file")]
-    pub(crate) fn floats_mut(&self, tensor: Tensor) -> Result<&mut [f32], DeviceError> {
+    pub(crate) fn reals_mut<E: Element>(&self, tensor: Tensor) -> Result<&mut [E], DeviceError> {
         // SAFETY: an operation's outputs are its own while it runs.
-        unsafe { self.arena.floats_mut(tensor) }
+        unsafe { self.arena.reals_mut(tensor) }
     }
 
     /// Dense integers to read.
     pub(crate) fn ints(&self, tensor: Tensor) -> Result<&[i32], DeviceError> {
-        // SAFETY: as in `floats`.
+        // SAFETY: as in `reals`.
         unsafe { self.arena.ints(tensor) }
     }
 
     /// Dense sums to read and write.
     #[expect(clippy::mut_from_ref, reason = "the arena is shared memory; see the top of this file")]
     pub(crate) fn longs_mut(&self, tensor: Tensor) -> Result<&mut [i64], DeviceError> {
-        // SAFETY: as in `floats_mut`.
+        // SAFETY: as in `reals_mut`.
         unsafe { self.arena.longs_mut(tensor) }
     }
 }
@@ -113,6 +123,11 @@ impl Device for CpuDevice {
         to.copy_from_slice(unsafe { self.arena.bytes(from) }?);
         Ok(())
     }
+}
+
+/// Why a tensor of integers is refused where real numbers are computed with.
+pub(crate) fn not_real(tensor: Tensor) -> DeviceError {
+    DeviceError::Shape { op: "matrix", what: format!("{tensor:?} holds no real numbers") }
 }
 
 fn check_len(op: &'static str, tensor: Tensor, host_bytes: usize) -> Result<(), DeviceError> {

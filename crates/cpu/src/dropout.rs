@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use device::DropoutKey;
 
-use crate::lanes::{Block, Kernel, LANES, Lanes, for_each_block};
+use crate::lanes::{Block, Kernel, LANES, Lanes, Stored, for_each_block};
 use crate::view::{MatMut, MatRef};
 
 /// Where an operand of an operation lies that may work in place: a matrix, or one row of it.
@@ -21,8 +21,8 @@ pub enum Source<T> {
     Apart(T),
 }
 
-impl<'a> Source<MatRef<'a>> {
-    fn row(self, row: usize) -> Source<&'a [f32]> {
+impl<'a, E: Stored> Source<MatRef<'a, E>> {
+    fn row(self, row: usize) -> Source<&'a [E]> {
         match self {
             Source::Out => Source::Out,
             Source::Apart(matrix) => Source::Apart(matrix.row(row)),
@@ -30,7 +30,7 @@ impl<'a> Source<MatRef<'a>> {
     }
 }
 
-impl Source<&[f32]> {
+impl<E: Stored> Source<&[E]> {
     #[inline(always)]
     fn columns(self, columns: &Range<usize>) -> Self {
         match self {
@@ -40,7 +40,7 @@ impl Source<&[f32]> {
     }
 
     #[inline(always)]
-    fn load<L: Lanes>(self, block: Block, out: &[f32]) -> L {
+    fn load<L: Lanes>(self, block: Block, out: &[E]) -> L {
         match self {
             Source::Out => block.load(out),
             Source::Apart(row) => block.load(row),
@@ -49,27 +49,27 @@ impl Source<&[f32]> {
 }
 
 /// `out[T,C] = residual[T,C] + dropout(x[T,C] + bias[C])`, assigned. `x` or `residual` (not both) may lie in `out`.
-pub struct DropoutAdd<'a> {
+pub struct DropoutAdd<'a, E = f32> {
     /// What is dropped, `[T,C]`.
-    pub x: Source<MatRef<'a>>,
+    pub x: Source<MatRef<'a, E>>,
     /// `[C]`, added before.
-    pub bias: Option<&'a [f32]>,
+    pub bias: Option<&'a [E]>,
     /// `[T,C]`, added after.
-    pub residual: Option<Source<MatRef<'a>>>,
+    pub residual: Option<Source<MatRef<'a, E>>>,
     /// The mask; without it everything is kept as it is.
     pub dropout: Option<DropoutKey>,
     /// `[T,C]`
-    pub out: MatMut<'a>,
+    pub out: MatMut<'a, E>,
 }
 
 /// `dx[T,C] = mask * dy[T,C] / (1 - probability)`, assigned. `dy` may lie in `dx`.
-pub struct DropoutBackward<'a> {
+pub struct DropoutBackward<'a, E = f32> {
     /// `[T,C]`
-    pub dy: Source<MatRef<'a>>,
+    pub dy: Source<MatRef<'a, E>>,
     /// The mask of the forward pass.
     pub dropout: DropoutKey,
     /// `[T,C]`
-    pub dx: MatMut<'a>,
+    pub dx: MatMut<'a, E>,
 }
 
 /// Channels of one call of the wide generator.
@@ -114,13 +114,13 @@ fn for_each_window(key: &DropoutKey, row: usize, columns: usize, mut body: impl 
 
 /// The operands of one row, or of some of its columns.
 #[derive(Clone, Copy)]
-struct Operands<'a> {
-    x: Source<&'a [f32]>,
-    bias: Option<&'a [f32]>,
-    residual: Option<Source<&'a [f32]>>,
+struct Operands<'a, E> {
+    x: Source<&'a [E]>,
+    bias: Option<&'a [E]>,
+    residual: Option<Source<&'a [E]>>,
 }
 
-impl Operands<'_> {
+impl<E: Stored> Operands<'_, E> {
     #[inline(always)]
     fn columns(self, columns: &Range<usize>) -> Self {
         Self {
@@ -132,7 +132,7 @@ impl Operands<'_> {
 
     /// `out = residual + (x + bias) * factors`
     #[inline(always)]
-    fn combine<L: Lanes>(self, factors: Option<&[f32]>, out: &mut [f32]) {
+    fn combine<L: Lanes>(self, factors: Option<&[f32]>, out: &mut [E]) {
         for_each_block(
             out.len(),
             #[inline(always)]
@@ -154,7 +154,7 @@ impl Operands<'_> {
 
     /// The whole row, with the factors of its mask.
     #[inline(always)]
-    fn combine_masked<L: Lanes>(self, key: &DropoutKey, row: usize, out: &mut [f32]) {
+    fn combine_masked<L: Lanes>(self, key: &DropoutKey, row: usize, out: &mut [E]) {
         for_each_window(
             key,
             row,
@@ -165,7 +165,7 @@ impl Operands<'_> {
     }
 }
 
-impl Kernel for DropoutAdd<'_> {
+impl<E: Stored> Kernel for DropoutAdd<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -184,7 +184,7 @@ impl Kernel for DropoutAdd<'_> {
     }
 }
 
-impl Kernel for DropoutBackward<'_> {
+impl<E: Stored> Kernel for DropoutBackward<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {

@@ -3,7 +3,7 @@
 use device::Write;
 
 use crate::accumulate::add_row;
-use crate::lanes::{Kernel, Lanes};
+use crate::lanes::{Kernel, Lanes, Stored};
 use crate::view::{MatMut, MatRef};
 
 /// The local row of `token` in a table of `rows` rows from `first_row` on, or `None` when another rank has it.
@@ -13,20 +13,20 @@ fn local_row(token: i32, first_row: usize, rows: usize) -> Option<usize> {
 
 /// `out[T,D] = table[token - first_row]`, or zeros for tokens of other ranks; assigned or accumulated.
 /// The sum of `out` over the ranks that share the table is the embedding.
-pub struct EmbeddingLookup<'a> {
+pub struct EmbeddingLookup<'a, E = f32> {
     /// `[T]`
     pub tokens: &'a [i32],
     /// `[V/tp, D]`
-    pub table: MatRef<'a>,
+    pub table: MatRef<'a, E>,
     /// Global index of the table's first row.
     pub first_row: usize,
     /// `[T, D]`
-    pub out: MatMut<'a>,
+    pub out: MatMut<'a, E>,
     /// Whether `out` is assigned or added to.
     pub write: Write,
 }
 
-impl Kernel for EmbeddingLookup<'_> {
+impl<E: Stored> Kernel for EmbeddingLookup<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -36,7 +36,7 @@ impl Kernel for EmbeddingLookup<'_> {
             match (local_row(token, self.first_row, self.table.rows()), self.write) {
                 (Some(local), Write::Assign) => out.copy_from_slice(self.table.row(local)),
                 (Some(local), Write::Accumulate) => add_row::<L>(self.table.row(local), out),
-                (None, Write::Assign) => out.fill(0.0),
+                (None, Write::Assign) => out.fill(E::zeroed()),
                 (None, Write::Accumulate) => {}
             }
         }
@@ -44,18 +44,18 @@ impl Kernel for EmbeddingLookup<'_> {
 }
 
 /// `dtable[token - first_row] += dy[T,D]` for the tokens of this rank, in ascending order of the tokens' places.
-pub struct EmbeddingBackward<'a> {
+pub struct EmbeddingBackward<'a, E = f32> {
     /// `[T]`
     pub tokens: &'a [i32],
     /// `[T, D]`
-    pub dy: MatRef<'a>,
+    pub dy: MatRef<'a, E>,
     /// Global index of the table's first row.
     pub first_row: usize,
     /// `[V/tp, D]`, accumulated.
     pub dtable: MatMut<'a>,
 }
 
-impl Kernel for EmbeddingBackward<'_> {
+impl<E: Stored> Kernel for EmbeddingBackward<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {

@@ -1,167 +1,220 @@
 //! From an operation to its kernel: the one match over `Op` of this device.
 
-use device::{DeviceError, Op, Orientation, Tensor};
+use device::{Bf16, DeviceError, Dtype, Element, F16, Op, Orientation, Tensor};
 
 use crate::accumulate::Accumulate;
 use crate::activation::{ActivationBackward, ActivationForward};
 use crate::adamw::AdamW;
 use crate::attention::{self, Attention, attention_backward, attention_forward};
-use crate::clip_coefficient::clip_coefficient;
+use crate::clip_coefficient::{Factors, clip_coefficient};
 use crate::column_sum::ColumnSum;
-use crate::copy::copy;
+use crate::copy::Copy;
 use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
-use crate::device::CpuDevice;
+use crate::device::{CpuDevice, not_real};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
-use crate::gemm::{Product, gemm};
+use crate::gemm::{Product, gemm, gemm_rounded};
 use crate::initialize::InitializeNormal;
-use crate::lanes::{Kernel, run};
+use crate::lanes::{Kernel, Stored, run};
 use crate::loss_sum::loss_sum;
 use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use crate::rotary::{Rotary, RotaryTable};
 use crate::squared_sum::SquaredSum;
 use crate::view::MatRef;
 
+/// `stored!(E of tensor => ..)`: the expression with `E` as the type of real numbers that the tensor holds.
+macro_rules! stored {
+    ($element:ident of $tensor:expr => $body:expr) => {
+        match $tensor.dtype {
+            Dtype::F32 => {
+                type $element = f32;
+                $body
+            }
+            Dtype::Bf16 => {
+                type $element = Bf16;
+                $body
+            }
+            Dtype::F16 => {
+                type $element = F16;
+                $body
+            }
+            Dtype::I32 | Dtype::I64 => return Err(not_real($tensor)),
+        }
+    };
+}
+
 impl CpuDevice {
     /// Runs `op` to its end. One exhaustive match: what an operation means on this device is read here, line by line.
     pub(crate) fn execute(&self, op: &Op) -> Result<(), DeviceError> {
         match *op {
             Op::MatMul { orientation, a, b, bias, out, write } => {
-                let (a, b) = (self.matrix(a)?, self.matrix(b)?);
+                let (a, b) = (self.operand(a)?, self.operand(b)?);
                 let product = match orientation {
                     Orientation::Nt => Product::nt(a, b),
                     Orientation::Nn => Product::nn(a, b),
                     Orientation::Tn => Product::tn(a, b),
                 };
-                let (bias, out) = (self.optional_floats(bias)?, self.matrix_mut(out)?);
-                let mut packing = self.packing.borrow_mut();
-                gemm(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
+                match out.dtype {
+                    Dtype::F32 => {
+                        let (bias, out) = (self.optional_reals(bias)?, self.matrix_mut(out)?);
+                        let mut packing = self.packing.borrow_mut();
+                        gemm(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
+                    }
+                    Dtype::Bf16 => self.rounded_product::<Bf16>(product, bias, out, write)?,
+                    Dtype::F16 => self.rounded_product::<F16>(product, bias, out, write)?,
+                    Dtype::I32 | Dtype::I64 => return Err(not_real(out)),
+                }
             }
-            Op::ColumnSum { x, out } => self.run(ColumnSum { x: self.matrix(x)?, out: self.floats_mut(out)? }),
-            Op::Norm { norm, x, weight, bias, y, stats } => {
-                let (x, y, stats) = (self.matrix(x)?, self.matrix_mut(y)?, self.floats_mut(stats)?);
-                let (weight, bias) = (self.floats(weight)?, self.optional_floats(bias)?);
+            Op::ColumnSum { x, out } => stored!(E of x => {
+                self.run(ColumnSum { x: self.matrix::<E>(x)?, out: self.reals_mut(out)? });
+            }),
+            Op::Norm { norm, x, weight, bias, y, stats } => stored!(E of x => {
+                let (x, y, stats) = (self.matrix::<E>(x)?, self.matrix_mut(y)?, self.reals_mut(stats)?);
+                let (weight, bias) = (self.reals(weight)?, self.optional_reals(bias)?);
                 self.run(NormForward { norm, x, weight, bias, y, stats });
-            }
-            Op::NormBackwardInput { tensors: t, write } => self.run(NormBackwardInput {
+            }),
+            Op::NormBackwardInput { tensors: t, write } => stored!(E of t.x => self.run(NormBackwardInput {
                 norm: t.norm,
-                x: self.matrix(t.x)?,
-                weight: self.floats(t.weight)?,
-                stats: self.floats(t.stats)?,
+                x: self.matrix::<E>(t.x)?,
+                weight: self.reals(t.weight)?,
+                stats: self.reals(t.stats)?,
                 dy: self.matrix(t.dy)?,
                 dx: self.matrix_mut(t.dx)?,
                 write,
+            })),
+            Op::NormBackwardWeight { norm: _, x, stats, dy, dweight, dbias } => stored!(E of x => {
+                let (x, stats, dy) = (self.matrix::<E>(x)?, self.reals(stats)?, self.matrix(dy)?);
+                let dbias = dbias.map(|tensor| self.reals_mut(tensor)).transpose()?;
+                self.run(NormBackwardWeight { x, stats, dy, dweight: self.reals_mut(dweight)?, dbias });
             }),
-            Op::NormBackwardWeight { norm: _, x, stats, dy, dweight, dbias } => {
-                let (x, stats, dy) = (self.matrix(x)?, self.floats(stats)?, self.matrix(dy)?);
-                let dbias = dbias.map(|tensor| self.floats_mut(tensor)).transpose()?;
-                self.run(NormBackwardWeight { x, stats, dy, dweight: self.floats_mut(dweight)?, dbias });
-            }
             Op::RotaryTable { cos, sin, base } => {
                 self.run(RotaryTable { cos: self.matrix_mut(cos)?, sin: self.matrix_mut(sin)?, base });
             }
-            Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction } => {
-                let (x, positions) = (self.matrix_mut(x)?, self.ints(positions)?);
+            Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction } => stored!(E of x => {
+                let (x, positions) = (self.matrix_mut::<E>(x)?, self.ints(positions)?);
                 let (cos, sin) = (self.matrix(cos)?, self.matrix(sin)?);
                 self.run(Rotary { x, head_dim, positions, cos, sin, pairing, direction });
-            }
-            Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp } => {
+            }),
+            Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp } => stored!(E of q => {
                 let visible = bytemuck::cast_slice(self.ints(visible)?);
-                let (q, k, v) = (self.matrix(q)?, self.matrix(k)?, self.matrix(v)?);
-                let (out, log_sum_exp) = (self.matrix_mut(out)?, self.floats_mut(log_sum_exp)?);
+                let (q, k, v) = (self.matrix::<E>(q)?, self.matrix(k)?, self.matrix(v)?);
+                let (out, log_sum_exp) = (self.matrix_mut(out)?, self.reals_mut(log_sum_exp)?);
                 let tensors = attention::Forward { q, k, v, out, log_sum_exp };
                 let attention = Attention { shape, visible, scale, dropout };
                 let mut buffers = self.attention.borrow_mut();
                 attention_forward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
-            }
-            Op::AttentionBackward { shape, q, k, v, visible, scale, dropout, out, log_sum_exp, dout, dq, dk, dv } => {
+            }),
+            Op::AttentionBackward {
+                shape,
+                q,
+                k,
+                v,
+                visible,
+                scale,
+                dropout,
+                out,
+                log_sum_exp,
+                dout,
+                dq,
+                dk,
+                dv,
+                key_sums,
+            } => stored!(E of q => {
                 let visible = bytemuck::cast_slice(self.ints(visible)?);
                 let tensors = attention::Backward {
-                    q: self.matrix(q)?,
+                    q: self.matrix::<E>(q)?,
                     k: self.matrix(k)?,
                     v: self.matrix(v)?,
                     out: self.matrix(out)?,
-                    log_sum_exp: self.floats(log_sum_exp)?,
+                    log_sum_exp: self.reals(log_sum_exp)?,
                     dout: self.matrix(dout)?,
                     dq: self.matrix_mut(dq)?,
                     dk: self.matrix_mut(dk)?,
                     dv: self.matrix_mut(dv)?,
+                    key_sums: self.matrix_mut(key_sums)?,
                 };
                 let attention = Attention { shape, visible, scale, dropout };
                 let mut buffers = self.attention.borrow_mut();
                 attention_backward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
-            }
-            Op::Activation { activation, x, y } => {
-                self.run(ActivationForward { activation, x: self.matrix(x)?, y: self.matrix_mut(y)? });
-            }
-            Op::ActivationBackward { activation, x, dy, dx, y } => {
-                let (x, dy) = (self.matrix(x)?, self.matrix(dy)?);
+            }),
+            Op::Activation { activation, x, y } => stored!(E of x => {
+                self.run(ActivationForward { activation, x: self.matrix::<E>(x)?, y: self.matrix_mut(y)? });
+            }),
+            Op::ActivationBackward { activation, x, dy, dx, y } => stored!(E of x => {
+                let (x, dy) = (self.matrix::<E>(x)?, self.matrix(dy)?);
                 self.run(ActivationBackward { activation, x, dy, dx: self.matrix_mut(dx)?, y: self.matrix_mut(y)? });
-            }
-            Op::DropoutAdd { x, bias, residual, dropout, out } => {
-                let (x, bias) = (self.source(x, out)?, self.optional_floats(bias)?);
+            }),
+            Op::DropoutAdd { x, bias, residual, dropout, out } => stored!(E of out => {
+                let (x, bias) = (self.source::<E>(x, out)?, self.optional_reals(bias)?);
                 let residual = residual.map(|tensor| self.source(tensor, out)).transpose()?;
                 self.run(DropoutAdd { x, bias, residual, dropout, out: self.matrix_mut(out)? });
-            }
-            Op::DropoutBackward { dy, dropout, dx } => {
-                self.run(DropoutBackward { dy: self.source(dy, dx)?, dropout, dx: self.matrix_mut(dx)? });
-            }
-            Op::EmbeddingLookup { tokens, table, first_row, out, write } => {
-                let (tokens, table, out) = (self.ints(tokens)?, self.matrix(table)?, self.matrix_mut(out)?);
+            }),
+            Op::DropoutBackward { dy, dropout, dx } => stored!(E of dx => {
+                self.run(DropoutBackward { dy: self.source::<E>(dy, dx)?, dropout, dx: self.matrix_mut(dx)? });
+            }),
+            Op::EmbeddingLookup { tokens, table, first_row, out, write } => stored!(E of table => {
+                let (tokens, table, out) = (self.ints(tokens)?, self.matrix::<E>(table)?, self.matrix_mut(out)?);
                 self.run(EmbeddingLookup { tokens, table, first_row, out, write });
-            }
-            Op::EmbeddingBackward { tokens, dy, first_row, dtable } => {
-                let (tokens, dy, dtable) = (self.ints(tokens)?, self.matrix(dy)?, self.matrix_mut(dtable)?);
+            }),
+            Op::EmbeddingBackward { tokens, dy, first_row, dtable } => stored!(E of dy => {
+                let (tokens, dy, dtable) = (self.ints(tokens)?, self.matrix::<E>(dy)?, self.matrix_mut(dtable)?);
                 self.run(EmbeddingBackward { tokens, dy, first_row, dtable });
-            }
+            }),
             Op::RowMax { logits, valid_columns, out } => {
-                self.run(RowMax { logits: self.matrix(logits)?, valid_columns, out: self.floats_mut(out)? });
+                self.run(RowMax { logits: self.matrix(logits)?, valid_columns, out: self.reals_mut(out)? });
             }
             Op::SumExp { logits, valid_columns, max, labels, first_row, sums } => {
-                let (logits, max, labels) = (self.matrix(logits)?, self.floats(max)?, self.ints(labels)?);
-                let sums = self.floats_mut(sums)?;
+                let (logits, max, labels) = (self.matrix(logits)?, self.reals(max)?, self.ints(labels)?);
+                let sums = self.reals_mut(sums)?;
                 self.run(SumExp { logits, valid_columns, max, labels, first_column: first_row, sums });
             }
             Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } => {
                 self.run(CrossEntropy {
                     logits: self.matrix_mut(logits)?,
                     valid_columns,
-                    max: self.floats(max)?,
-                    sums: self.floats(sums)?,
+                    max: self.reals(max)?,
+                    sums: self.reals(sums)?,
                     labels: self.ints(labels)?,
                     first_column: first_row,
                     gradient_scale,
-                    loss: self.floats_mut(loss)?,
+                    loss: self.reals_mut(loss)?,
                 });
             }
             Op::Accumulate { x, into } => self.run(Accumulate { x: self.matrix(x)?, into: self.matrix_mut(into)? }),
-            Op::Fill { out, value } => fill(self.matrix_mut(out)?, value),
-            Op::Copy { from, to } => copy(self.matrix(from)?, self.matrix_mut(to)?),
+            Op::Fill { out, value } => stored!(E of out => fill(self.matrix_mut::<E>(out)?, value)),
+            Op::Copy { from, to } => stored!(F of from => stored!(T of to => {
+                self.run(Copy { from: self.matrix::<F>(from)?, to: self.matrix_mut::<T>(to)? });
+            })),
             Op::InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols } => {
-                let out = self.matrix_mut(out)?;
-                self.run(InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols });
+                stored!(E of out => {
+                    let out = self.matrix_mut::<E>(out)?;
+                    self.run(InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols });
+                });
             }
-            Op::SquaredSum { x, first_element, sums } => {
-                self.run(SquaredSum { x: self.floats(x)?, first_element, sums: self.longs_mut(sums)? });
+            Op::SquaredSum { x, first_element, loss_scale, sums } => {
+                self.run(SquaredSum { x: self.reals(x)?, first_element, loss_scale, sums: self.longs_mut(sums)? });
             }
             Op::LossSum { loss, labels, sequences, sums } => {
-                loss_sum(self.floats(loss)?, self.ints(labels)?, sequences, self.longs_mut(sums)?);
+                loss_sum(self.reals(loss)?, self.ints(labels)?, sequences, self.longs_mut(sums)?);
             }
-            Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens, clip_norm, out } => {
+            Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens, loss_scale, clip_norm, out } => {
                 let sums = (self.longs_mut(norm_sums)?, self.longs_mut(loss_sums)?);
-                let step = clip_coefficient(sums.0, sums.1, nominal_tokens, clip_norm);
+                let step = clip_coefficient(sums.0, sums.1, Factors { nominal_tokens, loss_scale, clip_norm });
                 let not_finite = if step.all_finite { 0.0 } else { 1.0 };
-                self.floats_mut(out)?.copy_from_slice(&[step.coefficient, step.norm, step.mean_loss, not_finite]);
+                self.reals_mut(out)?.copy_from_slice(&[step.coefficient, step.norm, step.mean_loss, not_finite]);
             }
-            Op::AdamW { param, grad, first_moment, second_moment, coefficient, update } => self.run(AdamW {
-                param: self.floats_mut(param)?,
-                grad: self.floats(grad)?,
-                first_moment: self.floats_mut(first_moment)?,
-                second_moment: self.floats_mut(second_moment)?,
-                coefficient: self.floats(coefficient)?[0],
-                update,
-            }),
+            Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update } => {
+                stored!(E of copy.unwrap_or(param) => self.run(AdamW {
+                    param: self.reals_mut(param)?,
+                    copy: copy.map(|tensor| self.reals_mut::<E>(tensor)).transpose()?,
+                    grad: self.reals(grad)?,
+                    first_moment: self.reals_mut(first_moment)?,
+                    second_moment: self.reals_mut(second_moment)?,
+                    coefficient: self.reals::<f32>(coefficient)?[0],
+                    update,
+                }));
+            }
         }
         Ok(())
     }
@@ -170,12 +223,26 @@ impl CpuDevice {
         run(self.instruction_set, kernel);
     }
 
-    fn optional_floats(&self, tensor: Option<Tensor>) -> Result<Option<&[f32]>, DeviceError> {
-        tensor.map(|tensor| self.floats(tensor)).transpose()
+    /// A product that is stored in a narrow type.
+    fn rounded_product<E: Stored>(
+        &self,
+        product: Product<'_>,
+        bias: Option<Tensor>,
+        out: Tensor,
+        write: device::Write,
+    ) -> Result<(), DeviceError> {
+        let (bias, out) = (self.optional_reals::<E>(bias)?, self.matrix_mut(out)?);
+        let mut packing = self.packing.borrow_mut();
+        gemm_rounded(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
+        Ok(())
+    }
+
+    fn optional_reals<E: Element>(&self, tensor: Option<Tensor>) -> Result<Option<&[E]>, DeviceError> {
+        tensor.map(|tensor| self.reals(tensor)).transpose()
     }
 
     /// An input that may be the output's own place.
-    fn source(&self, input: Tensor, out: Tensor) -> Result<Source<MatRef<'_>>, DeviceError> {
+    fn source<E: Element>(&self, input: Tensor, out: Tensor) -> Result<Source<MatRef<'_, E>>, DeviceError> {
         Ok(if input == out { Source::Out } else { Source::Apart(self.matrix(input)?) })
     }
 }

@@ -5,7 +5,7 @@
 //! Words 0 and 1 make numbers 0 and 1, words 2 and 3 make numbers 2 and 3 (Box and Muller 1958):
 //! `sqrt(-2 log u) (cos, sin)(2 pi v)` with `u` in `(0, 1]` of the first word and `v` in `[0, 1)` of the second.
 
-use crate::lanes::{Kernel, LANES, Lanes};
+use crate::lanes::{Kernel, LANES, Lanes, Stored};
 use crate::math::{log, sin_cos_of_turn};
 use crate::view::MatMut;
 
@@ -15,9 +15,9 @@ const PURPOSE: u64 = 0x696e_6974_7761_6974;
 const WINDOW: usize = 4 * LANES;
 
 /// `out = Normal(0, std)`, assigned: the part of a parameter that starts at global `(first_row, first_col)`.
-pub struct InitializeNormal<'a> {
+pub struct InitializeNormal<'a, E = f32> {
     /// The local part `[rows, cols]`.
-    pub out: MatMut<'a>,
+    pub out: MatMut<'a, E>,
     /// Seed of the run.
     pub seed: u64,
     /// Which parameter.
@@ -32,7 +32,7 @@ pub struct InitializeNormal<'a> {
     pub global_cols: usize,
 }
 
-impl Kernel for InitializeNormal<'_> {
+impl<E: Stored> Kernel for InitializeNormal<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -48,7 +48,9 @@ impl Kernel for InitializeNormal<'_> {
                 let skipped = (element % 4) as usize;
                 let count = (WINDOW - skipped).min(cols - col);
                 let window = normal_window::<L>(element / 4, self.parameter, key, self.std);
-                out[col..col + count].copy_from_slice(&window[skipped..skipped + count]);
+                for (out, &value) in out[col..col + count].iter_mut().zip(&window[skipped..]) {
+                    *out = E::narrow(value);
+                }
                 col += count;
             }
         }

@@ -5,9 +5,9 @@
 /// tests hold the three against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InstructionSet {
-    /// 512-bit vectors: AVX-512 F, BW, DQ and VL, with AVX2 and FMA.
+    /// 512-bit vectors: AVX-512 F, BW, DQ and VL, with AVX2, FMA and F16C.
     Avx512,
-    /// 256-bit vectors: AVX2 and FMA.
+    /// 256-bit vectors: AVX2, FMA and F16C.
     Avx2,
     /// No vectors and no assumption about the machine.
     Scalar,
@@ -27,7 +27,8 @@ impl InstructionSet {
     /// Whether this machine has the instructions. The answer is looked up in a cache, so asking per call is cheap.
     #[cfg(target_arch = "x86_64")]
     pub fn is_available(self) -> bool {
-        let has_avx2 = || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let has_avx2 =
+            || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         match self {
             Self::Avx512 => {
                 has_avx2()

@@ -13,8 +13,11 @@ mod avx2;
 mod avx512;
 mod row;
 mod scalar;
+mod stored;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use device::{Bf16, F16};
 
 #[cfg(target_arch = "x86_64")]
 use avx2::Avx2Lanes;
@@ -22,6 +25,7 @@ use avx2::Avx2Lanes;
 use avx512::Avx512Lanes;
 pub use row::{Block, OnTile, for_each_block, for_each_tile, row_sum};
 use scalar::ScalarLanes;
+pub use stored::Stored;
 
 use crate::instruction_set::InstructionSet;
 
@@ -45,6 +49,14 @@ pub trait Lanes:
     fn load(from: &[f32; LANES]) -> Self;
     /// Writes sixteen values.
     fn store(self, into: &mut [f32; LANES]);
+    /// Reads sixteen values and widens them.
+    fn load_bf16(from: &[Bf16; LANES]) -> Self;
+    /// Writes sixteen values, each rounded once.
+    fn store_bf16(self, into: &mut [Bf16; LANES]);
+    /// Reads sixteen values and widens them.
+    fn load_f16(from: &[F16; LANES]) -> Self;
+    /// Writes sixteen values, each rounded once.
+    fn store_f16(self, into: &mut [F16; LANES]);
     /// `self * factor + addend`, rounded once.
     fn mul_add(self, factor: Self, addend: Self) -> Self;
     /// Square root, correctly rounded.
@@ -128,13 +140,13 @@ pub fn run<K: Kernel>(instruction_set: InstructionSet, kernel: K) -> K::Output {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512Lanes>()
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2Lanes>()
 }

@@ -16,21 +16,21 @@ use device::Write;
 use spec::{Norm, NormKind};
 
 use crate::column_sum::groups;
-use crate::lanes::{Block, Kernel, Lanes, OnTile, for_each_block, for_each_tile, row_sum};
+use crate::lanes::{Block, Kernel, Lanes, OnTile, Stored, for_each_block, for_each_tile, row_sum};
 use crate::view::{MatMut, MatRef};
 
 /// `y[T, H*C]` and `stats[T*H, 2]`, both assigned.
-pub struct NormForward<'a> {
+pub struct NormForward<'a, E = f32> {
     /// Which norm.
     pub norm: Norm,
     /// Input `[T, H*C]`.
-    pub x: MatRef<'a>,
+    pub x: MatRef<'a, E>,
     /// `[C]`
-    pub weight: &'a [f32],
+    pub weight: &'a [E],
     /// `[C]`
-    pub bias: Option<&'a [f32]>,
+    pub bias: Option<&'a [E]>,
     /// Output `[T, H*C]`.
-    pub y: MatMut<'a>,
+    pub y: MatMut<'a, E>,
     /// `[T*H, 2]`: mean and reciprocal standard deviation.
     pub stats: &'a mut [f32],
 }
@@ -41,7 +41,7 @@ fn heads(cols: usize, width: usize) -> usize {
     cols / width
 }
 
-impl Kernel for NormForward<'_> {
+impl<E: Stored> Kernel for NormForward<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -55,7 +55,7 @@ impl Kernel for NormForward<'_> {
             for ((x, y), stats) in pairs.zip(&mut stats) {
                 let (mean, rstd) = statistics::<L>(self.norm, x);
                 stats.copy_from_slice(&[mean, rstd]);
-                apply::<L>(x, mean, rstd, self.weight, self.bias, y);
+                apply::<L, E>(x, mean, rstd, self.weight, self.bias, y);
             }
         }
     }
@@ -63,7 +63,7 @@ impl Kernel for NormForward<'_> {
 
 /// Mean and reciprocal standard deviation of a row; two passes, so that the variance does not cancel.
 #[inline(always)]
-fn statistics<L: Lanes>(norm: Norm, x: &[f32]) -> (f32, f32) {
+fn statistics<L: Lanes>(norm: Norm, x: &[impl Stored]) -> (f32, f32) {
     let count = x.len() as f64;
     let mean = match norm.kind {
         NormKind::Rms => 0.0,
@@ -88,7 +88,7 @@ fn statistics<L: Lanes>(norm: Norm, x: &[f32]) -> (f32, f32) {
 }
 
 #[inline(always)]
-fn apply<L: Lanes>(x: &[f32], mean: f32, rstd: f32, weight: &[f32], bias: Option<&[f32]>, y: &mut [f32]) {
+fn apply<L: Lanes, E: Stored>(x: &[E], mean: f32, rstd: f32, weight: &[E], bias: Option<&[E]>, y: &mut [E]) {
     for_each_block(
         x.len(),
         #[inline(always)]
@@ -106,24 +106,24 @@ fn apply<L: Lanes>(x: &[f32], mean: f32, rstd: f32, weight: &[f32], bias: Option
 
 /// `dx[T, H*C]`, assigned or accumulated: with `g = dy * weight` and `xhat = (x - mean) * rstd`,
 /// `dx = rstd * (g - mean(g) - xhat * mean(g * xhat))` (layer; without `mean(g)` for RMS).
-pub struct NormBackwardInput<'a> {
+pub struct NormBackwardInput<'a, E = f32> {
     /// Which norm.
     pub norm: Norm,
     /// Input of the forward pass `[T, H*C]`.
-    pub x: MatRef<'a>,
+    pub x: MatRef<'a, E>,
     /// `[C]`
-    pub weight: &'a [f32],
+    pub weight: &'a [E],
     /// `[T*H, 2]`, from the forward pass.
     pub stats: &'a [f32],
     /// Gradient of the output `[T, H*C]`.
-    pub dy: MatRef<'a>,
+    pub dy: MatRef<'a, E>,
     /// Gradient of the input `[T, H*C]`.
-    pub dx: MatMut<'a>,
+    pub dx: MatMut<'a, E>,
     /// Whether `dx` is assigned or added to.
     pub write: Write,
 }
 
-impl Kernel for NormBackwardInput<'_> {
+impl<E: Stored> Kernel for NormBackwardInput<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -144,15 +144,15 @@ impl Kernel for NormBackwardInput<'_> {
 
 /// One row of the backward pass.
 #[derive(Clone, Copy)]
-struct BackwardRow<'a> {
-    x: &'a [f32],
-    weight: &'a [f32],
+struct BackwardRow<'a, E> {
+    x: &'a [E],
+    weight: &'a [E],
     mean: f32,
     rstd: f32,
-    dy: &'a [f32],
+    dy: &'a [E],
 }
 
-impl BackwardRow<'_> {
+impl<E: Stored> BackwardRow<'_, E> {
     /// `xhat` and `g` of the module's formula.
     #[inline(always)]
     fn load<L: Lanes>(self, block: Block) -> (L, L) {
@@ -161,7 +161,7 @@ impl BackwardRow<'_> {
     }
 
     #[inline(always)]
-    fn run<L: Lanes>(self, kind: NormKind, dx: &mut [f32], write: Write) {
+    fn run<L: Lanes>(self, kind: NormKind, dx: &mut [E], write: Write) {
         let width = self.x.len();
         let count = width as f64;
         let along = row_sum(
@@ -201,20 +201,20 @@ impl BackwardRow<'_> {
 ///
 /// Order: rows are cut into groups of [`crate::column_sum::GROUP_ROWS`] matrix rows; a group's sum starts from zero and
 /// goes over its rows in ascending order (heads of a row in order); groups are added to the output in ascending order.
-pub struct NormBackwardWeight<'a> {
+pub struct NormBackwardWeight<'a, E = f32> {
     /// Input of the forward pass `[T, H*C]`.
-    pub x: MatRef<'a>,
+    pub x: MatRef<'a, E>,
     /// `[T*H, 2]`, from the forward pass.
     pub stats: &'a [f32],
     /// Gradient of the output `[T, H*C]`.
-    pub dy: MatRef<'a>,
+    pub dy: MatRef<'a, E>,
     /// `[C]`, accumulated.
     pub dweight: &'a mut [f32],
     /// `[C]`, accumulated.
     pub dbias: Option<&'a mut [f32]>,
 }
 
-impl Kernel for NormBackwardWeight<'_> {
+impl<E: Stored> Kernel for NormBackwardWeight<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -228,14 +228,14 @@ impl Kernel for NormBackwardWeight<'_> {
 }
 
 /// Consecutive rows whose sum starts from zero.
-struct WeightGroup<'a, 'b, L> {
+struct WeightGroup<'a, 'b, L, E> {
     rows: Range<usize>,
     heads: usize,
-    tensors: &'b mut NormBackwardWeight<'a>,
+    tensors: &'b mut NormBackwardWeight<'a, E>,
     lanes: PhantomData<L>,
 }
 
-impl<L: Lanes> OnTile for WeightGroup<'_, '_, L> {
+impl<L: Lanes, E: Stored> OnTile for WeightGroup<'_, '_, L, E> {
     #[inline(always)]
     fn visit<const N: usize>(&mut self, blocks: [Block; N]) {
         let tensors = &mut *self.tensors;

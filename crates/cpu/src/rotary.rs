@@ -5,7 +5,7 @@
 use device::Direction;
 use spec::Pairing;
 
-use crate::lanes::{Kernel, Lanes, for_each_block};
+use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::math::{exp_f64, log_f64, sin_cos_f64};
 use crate::view::{MatMut, MatRef};
 
@@ -40,10 +40,10 @@ impl Kernel for RotaryTable<'_> {
 /// Turns `x[T, H*d]` in place; `Backward` turns by minus the angle, which is the transposed map.
 ///
 /// With `R = 2 * cos.cols()` the pairs of a head are `(i, i + R/2)` or `(2i, 2i + 1)`, `i < R/2`; a pair `(a, b)`
-/// becomes `(a cos - b sin, b cos + a sin)`, each one fused multiply-add on a rounded product.
-pub struct Rotary<'a> {
+/// becomes `(a cos - b sin, b cos + a sin)`, each one fused multiply-add on a rounded product, in `f32`.
+pub struct Rotary<'a, E = f32> {
     /// `[T, H*d]`
-    pub x: MatMut<'a>,
+    pub x: MatMut<'a, E>,
     /// Width `d` of a head, at least `R`.
     pub head_dim: usize,
     /// `[T]`, each below the number of rows of the tables.
@@ -58,7 +58,7 @@ pub struct Rotary<'a> {
     pub direction: Direction,
 }
 
-impl Kernel for Rotary<'_> {
+impl<E: Stored> Kernel for Rotary<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
@@ -82,7 +82,7 @@ impl Kernel for Rotary<'_> {
 }
 
 #[inline(always)]
-fn turn_halves<L: Lanes>(x: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
+fn turn_halves<L: Lanes>(x: &mut [impl Stored], cos: &[f32], sin: &[f32], sign: f32) {
     let (first, second) = x.split_at_mut(cos.len());
     for_each_block(
         cos.len(),
@@ -99,11 +99,11 @@ fn turn_halves<L: Lanes>(x: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
 
 /// Plain code: neighbours lie in one block, and the same fused operations give the same bits.
 #[inline(always)]
-fn turn_neighbours(x: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
+fn turn_neighbours<E: Stored>(x: &mut [E], cos: &[f32], sin: &[f32], sign: f32) {
     let (pairs, _) = x.as_chunks_mut::<2>();
     for ((pair, &cos), &sin) in pairs.iter_mut().zip(cos).zip(sin) {
-        let [a, b] = *pair;
+        let [a, b] = pair.map(E::widen);
         let sin = sin * sign;
-        *pair = [a.mul_add(cos, -(b * sin)), b.mul_add(cos, a * sin)];
+        *pair = [a.mul_add(cos, -(b * sin)), b.mul_add(cos, a * sin)].map(E::narrow);
     }
 }

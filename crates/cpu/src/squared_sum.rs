@@ -5,7 +5,7 @@ use spec::layout::SHARD_BLOCK;
 use crate::fixed_point;
 use crate::lanes::{Kernel, LANES, Lanes};
 
-/// Adds the sum of squares of `x` to `sums` (words of [`fixed_point`]).
+/// Adds the sum of squares of `x / loss_scale` to `sums` (words of [`fixed_point`]).
 ///
 /// Blocks of [`SHARD_BLOCK`] elements are counted from the start of the flat buffer, in which `x` begins at
 /// `first_element`. A block's part of `x` is summed in f64: element `i` of the part goes to lane `i % 16` in
@@ -16,6 +16,8 @@ pub struct SquaredSum<'a> {
     pub x: &'a [f32],
     /// Its place in the flat buffer.
     pub first_element: usize,
+    /// What `x` is a multiple by: a power of two, so that dividing by it in f64 changes no bit.
+    pub loss_scale: f32,
     /// Words of a sum, accumulated.
     pub sums: &'a mut [i64],
 }
@@ -27,7 +29,8 @@ impl Kernel for SquaredSum<'_> {
         let until_border = SHARD_BLOCK - self.first_element % SHARD_BLOCK;
         let (first, rest) = self.x.split_at(until_border.min(self.x.len()));
         for block in std::iter::once(first).chain(rest.chunks(SHARD_BLOCK)) {
-            fixed_point::add(self.sums, block_sum(block));
+            let unscaled = block_sum(block) / (f64::from(self.loss_scale) * f64::from(self.loss_scale));
+            fixed_point::add(self.sums, unscaled);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Views of `f32` matrices inside larger buffers: rows of `cols` elements that start `row_stride` elements apart.
+//! Views of matrices inside larger buffers: rows of `cols` elements that start `row_stride` elements apart.
 //!
 //! A mutable view may share its rows' gaps with other views ([`MatMut::split_at_col`]: query, key and value lie side by
 //! side in one buffer), which slices cannot say. The views are therefore pointers with the lifetime of the slice that
@@ -6,34 +6,36 @@
 
 use std::marker::PhantomData;
 
+use device::Element;
+
 /// A matrix `[rows, cols]` to read.
 #[derive(Clone, Copy, Debug)]
-pub struct MatRef<'a> {
-    start: *const f32,
+pub struct MatRef<'a, E = f32> {
+    start: *const E,
     rows: usize,
     cols: usize,
     row_stride: usize,
-    lifetime: PhantomData<&'a [f32]>,
+    lifetime: PhantomData<&'a [E]>,
 }
 
 /// A matrix `[rows, cols]` to write.
 #[derive(Debug)]
-pub struct MatMut<'a> {
-    start: *mut f32,
+pub struct MatMut<'a, E = f32> {
+    start: *mut E,
     rows: usize,
     cols: usize,
     row_stride: usize,
-    lifetime: PhantomData<&'a mut [f32]>,
+    lifetime: PhantomData<&'a mut [E]>,
 }
 
-// SAFETY: a MatRef is a shared borrow of f32 values, like &[f32].
-unsafe impl Send for MatRef<'_> {}
-// SAFETY: a MatRef is a shared borrow of f32 values, like &[f32].
-unsafe impl Sync for MatRef<'_> {}
-// SAFETY: a MatMut is an exclusive borrow of its rows' elements, like &mut [f32].
-unsafe impl Send for MatMut<'_> {}
-// SAFETY: a MatMut is an exclusive borrow of its rows' elements, like &mut [f32]; sharing it gives no write access.
-unsafe impl Sync for MatMut<'_> {}
+// SAFETY: a MatRef is a shared borrow of values, like &[E].
+unsafe impl<E: Element> Send for MatRef<'_, E> {}
+// SAFETY: a MatRef is a shared borrow of values, like &[E].
+unsafe impl<E: Element> Sync for MatRef<'_, E> {}
+// SAFETY: a MatMut is an exclusive borrow of its rows' elements, like &mut [E].
+unsafe impl<E: Element> Send for MatMut<'_, E> {}
+// SAFETY: a MatMut is an exclusive borrow of its rows' elements, like &mut [E]; sharing it gives no write access.
+unsafe impl<E: Element> Sync for MatMut<'_, E> {}
 
 /// Asserts that `rows` rows of `cols` elements, `row_stride` apart, lie inside `len` elements.
 fn assert_inside(len: usize, rows: usize, cols: usize, row_stride: usize) {
@@ -44,10 +46,10 @@ fn assert_inside(len: usize, rows: usize, cols: usize, row_stride: usize) {
     }
 }
 
-impl<'a> MatRef<'a> {
+impl<'a, E: Element> MatRef<'a, E> {
     /// The matrix whose row `r` is `data[r * row_stride..][..cols]`. Panics if a row lies outside `data` or
     /// `row_stride < cols`.
-    pub fn new(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+    pub fn new(data: &'a [E], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
         Self { start: data.as_ptr(), rows, cols, row_stride, lifetime: PhantomData }
     }
@@ -56,12 +58,12 @@ impl<'a> MatRef<'a> {
     ///
     /// # Safety
     /// The rows lie in memory that is valid, initialised and not written for `'a`.
-    pub unsafe fn from_raw(start: *const f32, rows: usize, cols: usize, row_stride: usize) -> Self {
+    pub unsafe fn from_raw(start: *const E, rows: usize, cols: usize, row_stride: usize) -> Self {
         Self { start, rows, cols, row_stride, lifetime: PhantomData }
     }
 
     /// The matrix whose rows lie one after the other.
-    pub fn dense(data: &'a [f32], rows: usize, cols: usize) -> Self {
+    pub fn dense(data: &'a [E], rows: usize, cols: usize) -> Self {
         Self::new(data, rows, cols, cols)
     }
 
@@ -81,7 +83,7 @@ impl<'a> MatRef<'a> {
     }
 
     /// Row `row`, `[cols]`.
-    pub fn row(&self, row: usize) -> &'a [f32] {
+    pub fn row(&self, row: usize) -> &'a [E] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         // SAFETY: the constructor checked that `cols` elements from this row's start lie inside the borrowed slice.
         unsafe { std::slice::from_raw_parts(self.start.add(row * self.row_stride), self.cols) }
@@ -97,15 +99,15 @@ impl<'a> MatRef<'a> {
     }
 
     /// The address of element (0, 0), for kernels.
-    pub(crate) fn as_ptr(&self) -> *const f32 {
+    pub(crate) fn as_ptr(&self) -> *const E {
         self.start
     }
 }
 
-impl<'a> MatMut<'a> {
+impl<'a, E: Element> MatMut<'a, E> {
     /// The matrix whose row `r` is `data[r * row_stride..][..cols]`. Panics if a row lies outside `data` or
     /// `row_stride < cols`.
-    pub fn new(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+    pub fn new(data: &'a mut [E], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
         Self { start: data.as_mut_ptr(), rows, cols, row_stride, lifetime: PhantomData }
     }
@@ -114,12 +116,12 @@ impl<'a> MatMut<'a> {
     ///
     /// # Safety
     /// The rows lie in memory that is valid, initialised and accessed through nothing else for `'a`.
-    pub unsafe fn from_raw(start: *mut f32, rows: usize, cols: usize, row_stride: usize) -> Self {
+    pub unsafe fn from_raw(start: *mut E, rows: usize, cols: usize, row_stride: usize) -> Self {
         Self { start, rows, cols, row_stride, lifetime: PhantomData }
     }
 
     /// The matrix whose rows lie one after the other.
-    pub fn dense(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
+    pub fn dense(data: &'a mut [E], rows: usize, cols: usize) -> Self {
         Self::new(data, rows, cols, cols)
     }
 
@@ -139,14 +141,14 @@ impl<'a> MatMut<'a> {
     }
 
     /// Row `row`, `[cols]`.
-    pub fn row_mut(&mut self, row: usize) -> &mut [f32] {
+    pub fn row_mut(&mut self, row: usize) -> &mut [E] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         // SAFETY: the constructor checked that the row lies inside the borrowed slice, and no other view has its elements.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride), self.cols) }
     }
 
     /// The same matrix, to read.
-    pub fn as_ref(&self) -> MatRef<'_> {
+    pub fn as_ref(&self) -> MatRef<'_, E> {
         MatRef {
             start: self.start,
             rows: self.rows,
@@ -157,12 +159,12 @@ impl<'a> MatMut<'a> {
     }
 
     /// The same matrix, borrowed for a shorter time.
-    pub fn reborrow(&mut self) -> MatMut<'_> {
+    pub fn reborrow(&mut self) -> MatMut<'_, E> {
         MatMut { lifetime: PhantomData, ..*self }
     }
 
     /// The block of `rows` rows from `row` and `cols` columns from `col`.
-    pub fn block(&mut self, row: usize, rows: usize, col: usize, cols: usize) -> MatMut<'_> {
+    pub fn block(&mut self, row: usize, rows: usize, col: usize, cols: usize) -> MatMut<'_, E> {
         assert!(row + rows <= self.rows && col + cols <= self.cols, "block outside of the matrix");
         let offset = if rows == 0 || cols == 0 { 0 } else { row * self.row_stride + col };
         // SAFETY: the block lies inside the matrix, so its first element lies inside the borrowed slice.
@@ -171,7 +173,7 @@ impl<'a> MatMut<'a> {
     }
 
     /// The columns before `col` and those from it on, as two views that can be written at the same time.
-    pub fn split_at_col(self, col: usize) -> (MatMut<'a>, MatMut<'a>) {
+    pub fn split_at_col(self, col: usize) -> (MatMut<'a, E>, MatMut<'a, E>) {
         assert!(col <= self.cols, "split at column {col} of {}", self.cols);
         let offset = if self.rows == 0 || col == self.cols { 0 } else { col };
         // SAFETY: a column of the matrix lies inside the borrowed slice; the two views have no element in common.
@@ -189,7 +191,7 @@ impl<'a> MatMut<'a> {
     }
 
     /// The rows before `row` and those from it on, as two views that can be written at the same time.
-    pub fn split_at_row(self, row: usize) -> (MatMut<'a>, MatMut<'a>) {
+    pub fn split_at_row(self, row: usize) -> (MatMut<'a, E>, MatMut<'a, E>) {
         assert!(row <= self.rows, "split at row {row} of {}", self.rows);
         let offset = if self.cols == 0 || row == self.rows { 0 } else { row * self.row_stride };
         // SAFETY: a row of the matrix starts inside the borrowed slice; the two views have no element in common.
@@ -207,7 +209,7 @@ impl<'a> MatMut<'a> {
     }
 
     /// The address of element (0, 0), for kernels.
-    pub(crate) fn as_mut_ptr(&mut self) -> *mut f32 {
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut E {
         self.start
     }
 }
@@ -240,6 +242,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "need 19 elements of 18")]
     fn rows_outside_of_the_slice_are_refused() {
-        MatRef::new(&[0.0; 18], 4, 4, 5);
+        MatRef::new(&[0.0f32; 18], 4, 4, 5);
     }
 }

@@ -1,6 +1,6 @@
 //! GEMM against its definition in f64, against itself on other instruction sets and in other cuts, and against a peer.
 
-use cpu::gemm::{K_BLOCK, Orientation, PackingBuffers, Product, Write, gemm};
+use cpu::gemm::{K_BLOCK, Operand, Orientation, PackingBuffers, Product, Write, gemm};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
 use cpu::view::{MatMut, MatRef};
@@ -80,8 +80,8 @@ impl Case {
         let (b_rows, b_cols) = if self.orientation == Orientation::Nt { (n, k) } else { (k, n) };
         Product {
             orientation: self.orientation,
-            a: MatRef::new(&self.a, a_rows, a_cols, a_cols + self.gap),
-            b: MatRef::new(&self.b, b_rows, b_cols, b_cols + self.gap),
+            a: MatRef::new(&self.a, a_rows, a_cols, a_cols + self.gap).into(),
+            b: MatRef::new(&self.b, b_rows, b_cols, b_cols + self.gap).into(),
         }
     }
 
@@ -273,7 +273,8 @@ fn close_to_a_peer() {
 fn run_peer(case: &Case) -> Vec<f32> {
     let mut c = case.c.clone();
     let Product { orientation, a, b } = case.product();
-    let (a_stride, b_stride) = (a.row_stride() as isize, b.row_stride() as isize);
+    let stride = |operand: Operand<'_>| (operand.cols() + case.gap) as isize;
+    let (a_stride, b_stride) = (stride(a), stride(b));
     let (a_column, a_row) = if orientation == Orientation::Tn { (a_stride, 1) } else { (1, a_stride) };
     let (b_column, b_row) = if orientation == Orientation::Nt { (b_stride, 1) } else { (1, b_stride) };
     // SAFETY: the strides are those of the case's matrices, which are alive.

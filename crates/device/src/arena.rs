@@ -8,7 +8,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use crate::{DeviceError, Dtype, Tensor};
+use crate::{DeviceError, Dtype, Element, Tensor};
 
 /// Start of the arena in memory: a huge page, so that the kernel can back it with huge pages.
 const ARENA_ALIGN_BYTES: usize = 2 << 20;
@@ -57,17 +57,18 @@ impl Arena {
         Ok(unsafe { self.start.add(tensor.offset_bytes) })
     }
 
-    /// The elements of a dense float tensor.
+    /// The elements of a dense tensor of real numbers of type `E`.
     ///
     /// # Safety
     /// Nothing writes the tensor's place while the slice lives.
-    pub unsafe fn floats(&self, tensor: Tensor) -> Result<&[f32], DeviceError> {
-        let start = self.dense(tensor, Dtype::F32)?;
-        // SAFETY: inside the arena, aligned (offsets are multiples of 4), initialised (zeroed at allocation); the caller excludes writers.
+    pub unsafe fn reals<E: Element>(&self, tensor: Tensor) -> Result<&[E], DeviceError> {
+        let start = self.dense(tensor, E::DTYPE)?;
+        // SAFETY: inside the arena, aligned (offsets are multiples of the element's size), initialised (zeroed at
+        // allocation); the caller excludes writers.
         Ok(unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), tensor.len()) })
     }
 
-    /// The elements of a dense float tensor, to write.
+    /// The elements of a dense tensor of real numbers of type `E`, to write.
     ///
     /// # Safety
     /// Nothing else reads or writes the tensor's place while the slice lives.
@@ -75,9 +76,9 @@ impl Arena {
         clippy::mut_from_ref,
         reason = "the arena is shared memory; exclusivity per place is the caller's obligation"
     )]
-    pub unsafe fn floats_mut(&self, tensor: Tensor) -> Result<&mut [f32], DeviceError> {
-        let start = self.dense(tensor, Dtype::F32)?;
-        // SAFETY: as in `floats`; the caller excludes every other access.
+    pub unsafe fn reals_mut<E: Element>(&self, tensor: Tensor) -> Result<&mut [E], DeviceError> {
+        let start = self.dense(tensor, E::DTYPE)?;
+        // SAFETY: as in `reals`; the caller excludes every other access.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), tensor.len()) })
     }
 
@@ -87,7 +88,7 @@ impl Arena {
     /// Nothing writes the tensor's place while the slice lives.
     pub unsafe fn ints(&self, tensor: Tensor) -> Result<&[i32], DeviceError> {
         let start = self.dense(tensor, Dtype::I32)?;
-        // SAFETY: as in `floats`.
+        // SAFETY: as in `reals`.
         Ok(unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), tensor.len()) })
     }
 
@@ -95,10 +96,10 @@ impl Arena {
     ///
     /// # Safety
     /// Nothing else reads or writes the tensor's place while the slice lives.
-    #[expect(clippy::mut_from_ref, reason = "as floats_mut")]
+    #[expect(clippy::mut_from_ref, reason = "as reals_mut")]
     pub unsafe fn longs_mut(&self, tensor: Tensor) -> Result<&mut [i64], DeviceError> {
         let start = self.dense(tensor, Dtype::I64)?;
-        // SAFETY: as in `floats_mut`; I64 tensors start on multiples of 64 bytes.
+        // SAFETY: as in `reals_mut`; I64 tensors start on multiples of 64 bytes.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), tensor.len()) })
     }
 
@@ -108,7 +109,7 @@ impl Arena {
     /// Nothing writes the tensor's place while the slice lives.
     pub unsafe fn bytes(&self, tensor: Tensor) -> Result<&[u8], DeviceError> {
         let start = self.dense(tensor, tensor.dtype)?;
-        // SAFETY: as in `floats`; bytes have no alignment.
+        // SAFETY: as in `reals`; bytes have no alignment.
         Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), tensor.size_bytes()) })
     }
 
@@ -116,10 +117,10 @@ impl Arena {
     ///
     /// # Safety
     /// Nothing else reads or writes the tensor's place while the slice lives.
-    #[expect(clippy::mut_from_ref, reason = "as floats_mut")]
+    #[expect(clippy::mut_from_ref, reason = "as reals_mut")]
     pub unsafe fn bytes_mut(&self, tensor: Tensor) -> Result<&mut [u8], DeviceError> {
         let start = self.dense(tensor, tensor.dtype)?;
-        // SAFETY: as in `floats_mut`; bytes have no alignment.
+        // SAFETY: as in `reals_mut`; bytes have no alignment.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), tensor.size_bytes()) })
     }
 

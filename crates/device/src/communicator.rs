@@ -7,7 +7,7 @@ use crate::{DeviceError, Stream, Tensor};
 /// How values of ranks are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// `((x0 + x1) + x2) + ..` in rank order; F32, or I64 (wrapping).
+    /// `((x0 + x1) + x2) + ..` in rank order: of real numbers in F32, a narrow result rounded once; or of I64 (wrapping).
     Sum,
     /// Largest; F32.
     Max,

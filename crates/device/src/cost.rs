@@ -121,10 +121,12 @@ impl Op {
             Op::Attention { q, k, v, visible, out, log_sum_exp, .. } => {
                 Operands::new([Some(q), Some(k), Some(v), Some(visible)], [Some(out), Some(log_sum_exp)])
             }
-            Op::AttentionBackward { q, k, v, visible, out, log_sum_exp, dout, dq, dk, dv, .. } => Operands::new(
-                [Some(q), Some(k), Some(v), Some(visible), Some(out), Some(log_sum_exp), Some(dout)],
-                [Some(dq), Some(dk), Some(dv)],
-            ),
+            Op::AttentionBackward { q, k, v, visible, out, log_sum_exp, dout, dq, dk, dv, key_sums, .. } => {
+                Operands::new(
+                    [Some(q), Some(k), Some(v), Some(visible), Some(out), Some(log_sum_exp), Some(dout)],
+                    [Some(dq), Some(dk), Some(dv), Some(key_sums)],
+                )
+            }
             Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
             Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
             Op::DropoutAdd { x, bias, residual, out, .. } => Operands::new([Some(x), bias, residual], [Some(out)]),
@@ -154,9 +156,9 @@ impl Op {
             Op::ClipCoefficient { norm_sums, loss_sums, out, .. } => {
                 Operands::new([Some(norm_sums), Some(loss_sums)], [Some(out)])
             }
-            Op::AdamW { param, grad, first_moment, second_moment, coefficient, .. } => Operands::new(
+            Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, .. } => Operands::new(
                 [Some(param), Some(grad), Some(first_moment), Some(second_moment), Some(coefficient)],
-                [Some(param), Some(first_moment), Some(second_moment)],
+                [Some(param), copy, Some(first_moment), Some(second_moment)],
             ),
         }
     }

@@ -6,6 +6,7 @@
 pub mod arena;
 pub mod communicator;
 pub mod cost;
+pub mod element;
 pub mod error;
 pub mod frame;
 pub mod meta;
@@ -18,6 +19,7 @@ pub use arena::Arena;
 pub use communicator::{Communicator, Reduction};
 pub use cost::Cost;
 pub use device::{Device, Stream};
+pub use element::{Bf16, Element, F16};
 pub use error::DeviceError;
 pub use frame::Frame;
 pub use meta::{MetaDevice, Record};

@@ -1,7 +1,12 @@
 //! Operations as values: what a layer asks of a device.
 //!
 //! Shapes: `T` tokens of a microbatch (`B` sequences of `S`), `D` hidden width, `F` feed-forward width, `V` vocabulary,
-//! all local to the rank. Every operation is deterministic: its bits depend on its inputs alone, not on the
+//! all local to the rank.
+//!
+//! Real numbers are F32, or narrow where a variant says `stored`: all operands that it names so have one type, which may be
+//! F32, Bf16 or F16. Whatever the types, an operation computes in F32 and rounds each stored result once.
+//!
+//! Every operation is deterministic: its bits depend on its inputs alone, not on the
 //! instruction set, the number of rows or the number of threads.
 
 use spec::{Activation, Norm, Pairing};
@@ -82,18 +87,20 @@ pub struct NormBackward {
 #[expect(missing_docs, reason = "each variant's sentence describes its fields by name")]
 pub enum Op {
     /// `out = a . b (+ bias[N])`, see [`Orientation`]. One chain of fused multiply-adds per element over `K` in blocks of a constant size.
+    /// Stored: `a`; `b`; `out` with `bias`. Each of the three may have a type of its own.
     MatMul { orientation: Orientation, a: Tensor, b: Tensor, bias: Option<Tensor>, out: Tensor, write: Write },
-    /// `out[N] += sum over rows of x[R,N]`: gradient of a bias.
+    /// `out[N] += sum over rows of x[R,N]`: gradient of a bias. Stored: `x`.
     ColumnSum { x: Tensor, out: Tensor },
     /// `y[R,C] = norm(x[R,C]) * weight[C] + bias[C]`; `stats[R,2]` = mean, reciprocal standard deviation.
+    /// Stored: `x`, `weight`, `bias`, `y`.
     Norm { norm: Norm, x: Tensor, weight: Tensor, bias: Option<Tensor>, y: Tensor, stats: Tensor },
-    /// Gradient of a norm's input, assigned or added to `dx`.
+    /// Gradient of a norm's input, assigned or added to `dx`. Stored: all but `stats`.
     NormBackwardInput { tensors: NormBackward, write: Write },
-    /// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)`, over rows.
+    /// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)`, over rows. Stored: `x`, `dy`.
     NormBackwardWeight { norm: Norm, x: Tensor, stats: Tensor, dy: Tensor, dweight: Tensor, dbias: Option<Tensor> },
     /// `cos[P,R/2]`, `sin[P,R/2]` for positions `0..P`: angle `p * base^(-2i/R)`, computed in double precision.
     RotaryTable { cos: Tensor, sin: Tensor, base: f32 },
-    /// Rotates `x[T, heads*head_dim]` in place by `positions[T]`; `Backward` rotates the other way.
+    /// Rotates `x[T, heads*head_dim]` in place by `positions[T]`; `Backward` rotates the other way. Stored: `x`.
     Rotary {
         x: Tensor,
         head_dim: usize,
@@ -105,6 +112,7 @@ pub enum Op {
     },
     /// `out[T,H*d]`, `log_sum_exp[T,H]` of softmax attention of `q[T,H*d]` on `k,v[T,K*d]` of the same sequence, or of `k,v` with
     /// more rows, equally many per sequence; `visible[T,2]` is the interval `[first, last)` of keys that a query sees. Never writes `S x S`.
+    /// Stored: `q`, `k`, `v`, `out`.
     Attention {
         shape: AttentionShape,
         q: Tensor,
@@ -116,7 +124,8 @@ pub enum Op {
         out: Tensor,
         log_sum_exp: Tensor,
     },
-    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again.
+    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again. In `key_sums[2*S,d]` the gradients of one head's
+    /// keys and values are summed before they are stored. Stored: all but `visible`, `log_sum_exp` and `key_sums`.
     AttentionBackward {
         shape: AttentionShape,
         q: Tensor,
@@ -131,18 +140,19 @@ pub enum Op {
         dq: Tensor,
         dk: Tensor,
         dv: Tensor,
+        key_sums: Tensor,
     },
-    /// `y[T,F] = activation(x[T,F])`, gated kinds read `x[T,2F]` = gate | up.
+    /// `y[T,F] = activation(x[T,F])`, gated kinds read `x[T,2F]` = gate | up. Stored: all.
     Activation { activation: Activation, x: Tensor, y: Tensor },
-    /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept.
+    /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept. Stored: all.
     ActivationBackward { activation: Activation, x: Tensor, dy: Tensor, dx: Tensor, y: Tensor },
-    /// `out[T,D] = residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`.
+    /// `out[T,D] = residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`. Stored: all.
     DropoutAdd { x: Tensor, bias: Option<Tensor>, residual: Option<Tensor>, dropout: Option<DropoutKey>, out: Tensor },
-    /// `dx = mask * dy / (1 - p)`.
+    /// `dx = mask * dy / (1 - p)`. Stored: all.
     DropoutBackward { dy: Tensor, dropout: DropoutKey, dx: Tensor },
-    /// `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks.
+    /// `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks. Stored: `table`, `out`.
     EmbeddingLookup { tokens: Tensor, table: Tensor, first_row: usize, out: Tensor, write: Write },
-    /// `dtable[token - first_row] += dy[T,D]`, in ascending order of tokens' places.
+    /// `dtable[token - first_row] += dy[T,D]`, in ascending order of tokens' places. Stored: `dy`.
     EmbeddingBackward { tokens: Tensor, dy: Tensor, first_row: usize, dtable: Tensor },
     /// `out[R] = max over the first valid_columns of logits[R,V/tp]`.
     RowMax { logits: Tensor, valid_columns: usize, out: Tensor },
@@ -162,12 +172,12 @@ pub enum Op {
     },
     /// `into += x`.
     Accumulate { x: Tensor, into: Tensor },
-    /// `out = value` in every element.
+    /// `out = value` in every element. Stored: `out`.
     Fill { out: Tensor, value: f32 },
-    /// `to = from`, row by row.
+    /// `to = from`, row by row. Stored: `from`; `to`. Types that differ are converted.
     Copy { from: Tensor, to: Tensor },
     /// Normal(0, std) for the part of a parameter that starts at global `(first_row, first_col)` of `[_, global_cols]`:
-    /// element values depend on (seed, parameter, global element) only.
+    /// element values depend on (seed, parameter, global element) only. Stored: `out`.
     InitializeNormal {
         out: Tensor,
         seed: u64,
@@ -177,17 +187,26 @@ pub enum Op {
         first_col: usize,
         global_cols: usize,
     },
-    /// Adds the sum of squares of `x` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`spec::layout::SHARD_BLOCK`]
+    /// Adds the sum of squares of `x / loss_scale` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`spec::layout::SHARD_BLOCK`]
     /// elements counted from `x`'s place `first_element` in its flat buffer are summed, rounded to fixed point and added as integers.
-    SquaredSum { x: Tensor, first_element: usize, sums: Tensor },
+    SquaredSum { x: Tensor, first_element: usize, loss_scale: f32, sums: Tensor },
     /// Adds the losses of `sequences` rows-groups of `loss[T]` and the number of valid `labels[T]` to `sums` (I64 limbs).
     LossSum { loss: Tensor, labels: Tensor, sequences: usize, sums: Tensor },
     /// From the step's sums: `out[4]` = gradient coefficient, global norm, mean loss, 1 if anything was not finite.
-    /// The coefficient is `nominal_tokens / valid tokens`, times `clip / norm` where the norm exceeds `clip`; 0 without valid tokens.
-    ClipCoefficient { norm_sums: Tensor, loss_sums: Tensor, nominal_tokens: f64, clip_norm: Option<f32>, out: Tensor },
-    /// One AdamW update of flat slices; the gradient is first multiplied by `coefficient[0]` (device scalar).
+    /// The coefficient is `nominal_tokens / valid tokens / loss_scale`, times `clip / norm` where the norm exceeds `clip`; 0 without valid tokens.
+    ClipCoefficient {
+        norm_sums: Tensor,
+        loss_sums: Tensor,
+        nominal_tokens: f64,
+        loss_scale: f32,
+        clip_norm: Option<f32>,
+        out: Tensor,
+    },
+    /// One AdamW update of flat slices; the gradient is first multiplied by `coefficient[0]` (device scalar). Where the layers read
+    /// the parameters in another type than the updated `param`, `copy` becomes them. Stored: `copy`.
     AdamW {
         param: Tensor,
+        copy: Option<Tensor>,
         grad: Tensor,
         first_moment: Tensor,
         second_moment: Tensor,

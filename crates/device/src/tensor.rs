@@ -3,11 +3,17 @@
 use std::fmt;
 use std::ops::Range;
 
+use spec::Format;
+
 /// Element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE single precision.
     F32,
+    /// The upper half of an F32: its range, 8 bits of precision. A type of storage, see [`crate::element`].
+    Bf16,
+    /// IEEE half precision: 11 bits of precision up to 65504. A type of storage as well.
+    F16,
     /// Token ids, labels, positions and mask intervals.
     I32,
     /// Integer sums of the norm and the loss.
@@ -18,8 +24,19 @@ impl Dtype {
     /// Bytes of one element.
     pub fn size_bytes(self) -> usize {
         match self {
+            Dtype::Bf16 | Dtype::F16 => 2,
             Dtype::F32 | Dtype::I32 => 4,
             Dtype::I64 => 8,
+        }
+    }
+}
+
+impl From<Format> for Dtype {
+    fn from(format: Format) -> Dtype {
+        match format {
+            Format::Fp32 => Dtype::F32,
+            Format::Bf16 => Dtype::Bf16,
+            Format::Fp16 => Dtype::F16,
         }
     }
 }

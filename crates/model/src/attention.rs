@@ -88,13 +88,13 @@ impl AttentionSaved {
         let qkv_frame = if context.model.qk_norm { frames.until_weight } else { frames.until_input };
         let core = frames.core();
         AttentionSaved {
-            qkv: qkv_frame.floats(tokens, qkv_width(&shape)),
+            qkv: context.activation(qkv_frame, tokens, qkv_width(&shape)),
             qk_norm: context.model.qk_norm.then(|| QkNormSaved {
-                normed: core.until_input.floats(tokens, qk_width(&shape)),
+                normed: context.activation(core.until_input, tokens, qk_width(&shape)),
                 stats: core.until_weight.floats((shape.heads + shape.kv_heads) * tokens, 2),
             }),
             log_sum_exp: core.until_input.floats(tokens, shape.heads),
-            out: core.until_weight.floats(tokens, shape.heads * shape.head_dim),
+            out: context.activation(core.until_weight, tokens, shape.heads * shape.head_dim),
         }
     }
 
@@ -109,8 +109,8 @@ impl AttentionPending {
     pub(crate) fn place(frame: &Frame, context: &Context) -> AttentionPending {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
         AttentionPending {
-            qkv: frame.floats(tokens, qkv_width(&shape)),
-            normed_qk: context.model.qk_norm.then(|| frame.floats(tokens, qk_width(&shape))),
+            qkv: context.activation(frame, tokens, qkv_width(&shape)),
+            normed_qk: context.model.qk_norm.then(|| context.activation(frame, tokens, qk_width(&shape))),
             input: context.residual(frame),
         }
     }
@@ -224,8 +224,9 @@ impl Attention<'_> {
         gradients: &Qkv,
     ) -> Result<(), DeviceError> {
         let (context, shape) = (self.context, attention_shape(self.context));
-        let dout = context.scratch.floats(saved.out.rows, saved.out.cols);
+        let dout = context.activation(context.scratch, saved.out.rows, saved.out.cols);
         context.scratch.scoped(|| params.output.backward_input(context, enter(context, dy)?, dout))?;
+        let key_sums = context.scratch.floats(2 * shape.sequence_length, shape.head_dim);
         let Qkv { q, k, v } = saved.query_key_value(&shape);
         context.submit(Op::AttentionBackward {
             shape,
@@ -241,6 +242,7 @@ impl Attention<'_> {
             dq: gradients.q,
             dk: gradients.k,
             dv: gradients.v,
+            key_sums,
         })
     }
 

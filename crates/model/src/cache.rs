@@ -1,6 +1,6 @@
 //! Keys and values of the tokens before, so that a text is continued without computing it again.
 
-use device::{DeviceError, Frame, Op, Tensor};
+use device::{DeviceError, Dtype, Frame, Op, Tensor};
 use spec::ModelSpec;
 
 use crate::context::{Context, MicrobatchShape};
@@ -22,8 +22,8 @@ impl KeyValueCache {
     pub fn place(frame: &Frame, model: &ModelSpec, tp: usize, room: CacheRoom, first: usize) -> KeyValueCache {
         let (rows, cols) = (room.sequences * room.capacity, model.num_kv_heads / tp * model.head_dim);
         KeyValueCache {
-            keys: frame.floats(rows, cols),
-            values: frame.floats(rows, cols),
+            keys: frame.tensor(rows, cols, room.stored),
+            values: frame.tensor(rows, cols, room.stored),
             capacity: room.capacity,
             first,
         }
@@ -68,4 +68,6 @@ pub struct CacheRoom {
     pub sequences: usize,
     /// Tokens of each that there is room for.
     pub capacity: usize,
+    /// What keys and values are stored as.
+    pub stored: Dtype,
 }

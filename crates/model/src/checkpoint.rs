@@ -8,7 +8,7 @@ use crate::placement::Residual;
 
 /// Room for this rank's run of rows `[T/tp, D]`.
 pub fn place(frame: &Frame, context: &Context) -> Tensor {
-    frame.floats(context.run_of_rows().len(), context.model.hidden)
+    context.activation(frame, context.run_of_rows().len(), context.model.hidden)
 }
 
 /// `checkpoint[T/tp, D]` assigned: this rank's run of the rows of `input[T, D]`.

@@ -75,6 +75,8 @@ pub struct Context<'a> {
     pub sequence_parallel: SequenceParallel,
     /// `None` leaves every value in place: evaluation and generation. The same in a unit's forward and backward passes.
     pub dropout: Option<DropoutRun>,
+    /// What activations and their gradients are stored as; parameters have the type of their own tensors.
+    pub stored: Dtype,
     /// Rotary tables and the step's sums.
     pub constants: Constants,
     /// Temporary memory: empty before and after each function of a unit.
@@ -82,6 +84,11 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// The next `[rows, cols]` of `frame` for an activation or its gradient.
+    pub(crate) fn activation(&self, frame: &Frame, rows: usize, cols: usize) -> Tensor {
+        frame.tensor(rows, cols, self.stored)
+    }
+
     /// Enqueues one operation on the context's stream.
     pub(crate) fn submit(&self, op: Op) -> Result<(), DeviceError> {
         self.device.submit(self.stream, &op)
@@ -104,7 +111,7 @@ impl Context<'_> {
 
     /// A tensor of the residual stream `[R, D]` from `frame`.
     pub(crate) fn residual(&self, frame: &Frame) -> Tensor {
-        frame.floats(self.residual_rows().len(), self.model.hidden)
+        self.activation(frame, self.residual_rows().len(), self.model.hidden)
     }
 
     /// The mask of a dropout on the residual stream, or `None` where nothing is dropped: the rows of this rank of the whole

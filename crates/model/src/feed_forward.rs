@@ -41,7 +41,9 @@ fn hidden_width(context: &Context) -> usize {
 
 impl FeedForwardSaved {
     pub(crate) fn place(frames: SavedFrames, context: &Context) -> FeedForwardSaved {
-        FeedForwardSaved { hidden: frames.until_input.floats(context.shape.tokens(), hidden_width(context)) }
+        FeedForwardSaved {
+            hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context)),
+        }
     }
 }
 
@@ -49,8 +51,8 @@ impl FeedForwardPending {
     pub(crate) fn place(frame: &Frame, context: &Context) -> FeedForwardPending {
         let tokens = context.shape.tokens();
         FeedForwardPending {
-            activated: frame.floats(tokens, activated_width(context)),
-            hidden: frame.floats(tokens, hidden_width(context)),
+            activated: context.activation(frame, tokens, activated_width(context)),
+            hidden: context.activation(frame, tokens, hidden_width(context)),
             input: context.residual(frame),
         }
     }
@@ -90,7 +92,7 @@ impl FeedForward<'_> {
         let context = self.context;
         let sum = Partial::place(context, out);
         let partial = context.scratch.scoped(|| {
-            let activated = context.scratch.floats(context.shape.tokens(), activated_width(context));
+            let activated = context.activation(context.scratch, context.shape.tokens(), activated_width(context));
             context.submit(Op::Activation { activation: context.model.activation, x: saved.hidden, y: activated })?;
             params.down.forward(context, Sharded::new(activated), sum)
         })?;
@@ -107,7 +109,7 @@ impl FeedForward<'_> {
     ) -> Result<Residual, DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let gradient = context.scratch.floats(context.shape.tokens(), activated_width(context));
+            let gradient = context.activation(context.scratch, context.shape.tokens(), activated_width(context));
             let gradient =
                 context.scratch.scoped(|| params.down.backward_input(context, enter(context, dy)?, gradient))?;
             context.submit(Op::ActivationBackward {

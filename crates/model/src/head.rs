@@ -1,7 +1,8 @@
 //! The output of the model: final norm, vocabulary-parallel cross-entropy, logits.
 //!
 //! In training, logits are neither gathered nor stored whole: loss, gradient of the input and gradients of the weights are computed
-//! together, by chunks of tokens. Of each row's logits, tensor-parallel ranks exchange the maximum and two sums.
+//! together, by chunks of tokens. Of each row's logits, tensor-parallel ranks exchange the maximum and two sums. Logits and their
+//! gradients are in single precision, whatever activations are stored as.
 
 use std::ops::Range;
 
@@ -34,7 +35,7 @@ pub struct HeadGradients<'a> {
     pub write: Write,
     /// Gradient of the head's input `[R, D]`, assigned: the output gradient of the last layer.
     pub input: Residual,
-    /// Gradient of the objective with respect to one token's loss: one over the nominal number of tokens of a step.
+    /// Gradient of the objective with respect to one token's loss: the loss scale over the nominal number of tokens of a step.
     pub scale: f32,
 }
 
@@ -58,7 +59,7 @@ impl Head<'_> {
             let (normed, stats) = self.norm(params, input)?;
             let normed = enter(context, normed)?;
             let loss = context.scratch.floats(1, tokens);
-            let gradient = context.scratch.floats(tokens, context.model.hidden);
+            let gradient = context.activation(context.scratch, tokens, context.model.hidden);
             let mut write = gradients.write;
             for rows in chunks(context.shape) {
                 context.scratch.scoped(|| {

@@ -162,7 +162,7 @@ impl Partial {
     pub(crate) fn place(context: &Context, residual: Tensor) -> Tensor {
         match context.sequence_parallel {
             SequenceParallel::Off => residual,
-            SequenceParallel::On => context.scratch.floats(context.shape.tokens(), residual.cols),
+            SequenceParallel::On => context.activation(context.scratch, context.shape.tokens(), residual.cols),
         }
     }
 }
@@ -187,7 +187,7 @@ pub fn enter(context: &Context, x: Residual) -> Result<Whole, DeviceError> {
     match context.sequence_parallel {
         SequenceParallel::Off => Ok(Whole(x.0)),
         SequenceParallel::On => {
-            let whole = context.scratch.floats(context.shape.tokens(), x.0.cols);
+            let whole = context.activation(context.scratch, context.shape.tokens(), x.0.cols);
             context.submit(Op::Copy { from: x.0, to: whole.rows_of(context.residual_rows()) })?;
             context.tp.all_gather(context.stream, whole)?;
             Ok(Whole(whole))

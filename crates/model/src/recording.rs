@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use comm::collectives::Traffic;
 use comm::{MetaCommunicator, Operation};
-use device::{DeviceError, Frame, MetaDevice, Record, Stream, Write};
+use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use program::{Footprint, Footprints, Purpose};
 use spec::unit::{Tied, UnitKind};
 use spec::{CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Unit, UnitLayout};
@@ -42,6 +42,8 @@ pub struct RecordCase<'a> {
     pub tp: TensorParallel,
     /// Sequences and tokens.
     pub shape: MicrobatchShape,
+    /// What parameters and activations are stored as.
+    pub stored: Dtype,
     /// Whether the group shares out the tokens of the residual stream.
     pub sequence_parallel: SequenceParallel,
     /// What of a layer is computed again; nothing, where the purpose is not training.
@@ -123,7 +125,7 @@ pub fn footprints(case: &RecordCase) -> Result<Footprints, RecordError> {
         frame.peak_bytes()
     };
     let activation_bytes = measured(&|frame| {
-        frame.floats(shape.tokens() / sequence_parallel.runs(tp.size), model.hidden);
+        frame.tensor(shape.tokens() / sequence_parallel.runs(tp.size), model.hidden, case.stored);
     });
     let logits_bytes = measured(&|frame| {
         let (rows, cols) = Head::logits_shape(model, tp.size, shape);
@@ -225,6 +227,7 @@ impl<'a> Recorder<'a> {
             shape: self.case.shape,
             sequence_parallel: self.case.sequence_parallel,
             dropout,
+            stored: self.case.stored,
             constants: Constants::place(&self.other, &self.other, self.case.model),
             scratch: &self.scratch,
         }
@@ -249,16 +252,17 @@ impl<'a> Recorder<'a> {
         Residual::new(self.context().residual(&self.other))
     }
 
-    fn layout(&self, unit: Unit) -> (UnitLayout, device::Tensor) {
+    /// The flat buffer of a unit: of parameters, or in single precision of gradients.
+    fn layout(&self, unit: Unit, dtype: Dtype) -> (UnitLayout, device::Tensor) {
         let layout = UnitLayout::new(spec::params(self.case.model, unit), self.case.tp.size, 1);
-        let flat = self.other.floats(1, layout.padded_len());
+        let flat = self.other.tensor(1, layout.padded_len(), dtype);
         (layout, flat)
     }
 
     /// No tokens before: its size is nobody's footprint.
     fn cache(&self) -> KeyValueCache {
         let MicrobatchShape { sequences, sequence_length } = self.case.shape;
-        let room = CacheRoom { sequences, capacity: sequence_length };
+        let room = CacheRoom { sequences, capacity: sequence_length, stored: self.case.stored };
         KeyValueCache::place(&self.other, self.case.model, self.case.tp.size, room, 0)
     }
 
@@ -268,8 +272,12 @@ impl<'a> Recorder<'a> {
 
     fn embedding(&self, phase: Phase) -> Result<(), RecordError> {
         let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
-        let ((table, table_flat), (layout, flat)) = (self.layout(Unit::Table), self.layout(Unit::Embedding));
-        let params = EmbeddingParams::bind((&table, table_flat), (&layout, flat))?;
+        let bound = |dtype| {
+            let ((table, table_flat), (layout, flat)) =
+                (self.layout(Unit::Table, dtype), self.layout(Unit::Embedding, dtype));
+            EmbeddingParams::bind((&table, table_flat), (&layout, flat))
+        };
+        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
         let embedding = Embedding { context: &context, batch: &batch };
         match phase {
             Phase::Forward => embedding.forward(&params, self.activation())?,
@@ -277,7 +285,7 @@ impl<'a> Recorder<'a> {
                 embedding.backward_input(self.activation(), &self.pending)?;
             }
             Phase::BackwardWeight if self.is_training() => {
-                embedding.backward_weight(&params, self.activation(), &self.pending, self.case.write)?;
+                embedding.backward_weight(&gradients, self.activation(), &self.pending, self.case.write)?;
             }
             Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => {}
         }
@@ -286,8 +294,11 @@ impl<'a> Recorder<'a> {
 
     fn layer(&self, phase: Phase) -> Result<(), RecordError> {
         let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
-        let (layout, flat) = self.layout(Unit::Layer(0));
-        let params = LayerParams::bind(0, &layout, flat)?;
+        let bound = |dtype| {
+            let (layout, flat) = self.layout(Unit::Layer(0), dtype);
+            LayerParams::bind(0, &layout, flat)
+        };
+        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
         let layer = Layer { context: &context, batch: &batch, number: 0 };
         let (input, output, saved) = (self.activation(), self.activation(), self.saved());
         match phase {
@@ -317,7 +328,7 @@ impl<'a> Recorder<'a> {
                 layer.backward_input(&params, input, output, self.activation(), saved, &self.pending)?;
             }
             Phase::BackwardWeight if self.is_training() => {
-                layer.backward_weight(&params, input, output, saved, &self.pending, self.case.write)?;
+                layer.backward_weight(&gradients, input, output, saved, &self.pending, self.case.write)?;
             }
             Phase::BackwardInput | Phase::BackwardWeight => {}
         }
@@ -329,18 +340,21 @@ impl<'a> Recorder<'a> {
             return Ok(());
         }
         let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
-        let (layout, flat) = self.layout(Unit::Head);
-        let (table, table_flat) = self.layout(Unit::Table);
-        let tied_table = match self.case.model.tied() {
-            Tied::Yes => Some((&table, table_flat)),
-            Tied::No => None,
+        let bound = |dtype| {
+            let ((layout, flat), (table, table_flat)) =
+                (self.layout(Unit::Head, dtype), self.layout(Unit::Table, dtype));
+            let tied_table = match self.case.model.tied() {
+                Tied::Yes => Some((&table, table_flat)),
+                Tied::No => None,
+            };
+            HeadParams::bind((&layout, flat), tied_table)
         };
-        let params = HeadParams::bind((&layout, flat), tied_table)?;
+        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
         let (head, input) = (Head { context: &context, batch: &batch }, self.activation());
         match self.case.purpose {
             Purpose::Train => {
                 let (write, input_gradient) = (self.case.write, self.activation());
-                let gradients = HeadGradients { params: &params, write, input: input_gradient, scale: 1.0 };
+                let gradients = HeadGradients { params: &gradients, write, input: input_gradient, scale: 1.0 };
                 head.train(&params, input, &gradients)?;
             }
             Purpose::Evaluate => head.evaluate(&params, input)?,

@@ -165,20 +165,24 @@ impl Instr {
                 ..in_place(Value::Sums, Partner::World)
             },
             Instr::OptimizerStep { unit } => {
-                let updated = [Value::Params(unit), Value::FirstMoment(unit), Value::SecondMoment(unit)];
+                let updated = optimizer_state(place, unit);
                 Effects {
-                    reads: Values::of(updated).with(place.gradient(unit)).with(Value::Sums),
-                    assigns: Values::of(updated),
+                    reads: updated.with(place.gradient(unit)).with(Value::Sums),
+                    assigns: updated,
                     ..Effects::NONE
                 }
             }
-            Instr::Save { unit } => Effects {
-                stream: Stream::Io,
-                reads: Values::of([Value::Params(unit), Value::FirstMoment(unit), Value::SecondMoment(unit)]),
-                ..Effects::NONE
-            },
+            Instr::Save { unit } => {
+                Effects { stream: Stream::Io, reads: optimizer_state(place, unit), ..Effects::NONE }
+            }
         }
     }
+}
+
+/// What an update of `unit` changes, and what is stored of it.
+fn optimizer_state(place: &Place, unit: Unit) -> Values {
+    let moments = [Value::FirstMoment(unit), Value::SecondMoment(unit)];
+    moments.into_iter().fold(Values::of([Value::Params(unit)]).with_some(place.master(unit)), Values::with)
 }
 
 fn send(value: Value, to: Option<usize>) -> Effects {

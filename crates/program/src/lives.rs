@@ -156,6 +156,7 @@ impl Walk<'_> {
                 | Value::Unreduced { .. }
                 | Value::Params(_)
                 | Value::Accumulator { .. }
+                | Value::Master(_)
                 | Value::FirstMoment(_)
                 | Value::SecondMoment(_)
                 | Value::Cache(_)

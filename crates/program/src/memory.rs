@@ -43,7 +43,7 @@ pub enum Category {
     Parameters,
     /// Sums of gradients.
     Gradients,
-    /// Moments of the optimizer.
+    /// Moments of the optimizer, and its weights where they are not the parameters.
     Optimizer,
     /// Parameters that are whole for a while, gathered from shards.
     Gathered,
@@ -252,7 +252,7 @@ fn state_category(value: Value) -> Category {
     match value {
         Value::Params(_) => Category::Parameters,
         Value::Accumulator { .. } | Value::Reduced { .. } => Category::Gradients,
-        Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
+        Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
         Value::Cache(_) => Category::Cache,
         Value::Constants
         | Value::Sums

@@ -2,7 +2,7 @@
 
 use mesh::AxisSet;
 use spec::unit::{Tied, UnitKind};
-use spec::{Kept, LayerRecompute, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Unit, ZeroStage};
+use spec::{Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Unit, ZeroStage};
 
 use crate::{Purpose, Value};
 
@@ -25,6 +25,8 @@ pub struct Place {
     pub recompute: Recompute,
     /// What data parallelism shards.
     pub zero: ZeroStage,
+    /// Where the weights are that the optimizer updates.
+    pub masters: Masters,
     /// Microbatches of a step.
     pub num_microbatches: usize,
     /// By unit kind: the union of the axes over which its parameters' gradients are summed; none if it has no parameters.
@@ -194,6 +196,14 @@ impl Place {
         }
     }
 
+    /// The weights that the optimizer updates, where they are a value of their own.
+    pub fn master(&self, unit: Unit) -> Option<Value> {
+        match self.masters {
+            Masters::Parameters => None,
+            Masters::Apart => Some(Value::Master(unit)),
+        }
+    }
+
     /// Whether this rank takes part in summing a tied table's gradients.
     pub fn sums_tied(&self) -> bool {
         self.tied == Tied::Yes && (self.computes(Unit::Embedding) || self.computes(Unit::Head))
@@ -215,6 +225,7 @@ impl Place {
             State::Training => {
                 let sums = self.accumulators().map(|(unit, by)| self.sum(unit, by));
                 list.extend(sums.filter(|sum| sum.is_state()));
+                list.extend(self.parameter_units().filter_map(|unit| self.master(unit)));
                 list.extend(self.parameter_units().map(Value::FirstMoment));
                 list.extend(self.parameter_units().map(Value::SecondMoment));
             }
@@ -233,6 +244,6 @@ pub enum State {
         /// Bytes of one layer's cache.
         cache_bytes: usize,
     },
-    /// Parameters, gradients and optimizer state.
+    /// Parameters, gradients and optimizer state, with master weights where they are apart.
     Training,
 }

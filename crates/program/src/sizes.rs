@@ -1,7 +1,7 @@
 //! Bytes of values on one rank.
 
 use spec::unit::UnitKind;
-use spec::{Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
+use spec::{Format, Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
 
 use crate::{Footprint, Footprints, Instr, State, Value};
 
@@ -28,31 +28,40 @@ pub struct Sizes {
 /// Bytes of one unit's state on one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateBytes {
-    /// The unit's flat buffer, whole: gathered parameters, or gradients before they are reduced.
-    pub whole: usize,
+    /// All parameters, gathered.
+    pub gathered: usize,
+    /// All gradients, before they are reduced.
+    pub unreduced: usize,
     /// Parameters: all of them or a data-parallel shard.
     pub params: usize,
     /// One sum of gradients: all of it or a data-parallel shard.
     pub accumulator: usize,
-    /// One moment of the optimizer: all of it or a data-parallel shard.
+    /// One moment of the optimizer: all of it or a data-parallel shard. Master weights, where they are apart, are as many numbers.
     pub moment: usize,
 }
 
 impl Sizes {
-    /// Sizes of a run. Parameters, gradients and moments are 4-byte floats.
-    pub fn new(model: &ModelSpec, parallelism: &Parallelism, footprints: Footprints, state: State) -> Sizes {
+    /// Sizes of a run whose parameters are `stored`; gradients, master weights and moments are in single precision.
+    pub fn new(
+        model: &ModelSpec,
+        parallelism: &Parallelism,
+        footprints: Footprints,
+        stored: Format,
+        state: State,
+    ) -> Sizes {
+        let (number, single) = (stored.size_bytes(), Format::Fp32.size_bytes());
         let bytes = |unit| {
             let layout = UnitLayout::new(spec::params(model, unit), parallelism.tp, parallelism.dp);
-            let whole = layout.padded_len() * 4;
             let kept = |state| match parallelism.zero.keeps(state) {
-                Kept::Whole => whole,
-                Kept::Shard => layout.part(parallelism.shard_group(), 0).len() * 4,
+                Kept::Whole => layout.padded_len(),
+                Kept::Shard => layout.part(parallelism.shard_group(), 0).len(),
             };
             StateBytes {
-                whole,
-                params: kept(StateKind::Parameters),
-                accumulator: kept(StateKind::Gradients),
-                moment: kept(StateKind::Optimizer),
+                gathered: layout.padded_len() * number,
+                unreduced: layout.padded_len() * single,
+                params: kept(StateKind::Parameters) * number,
+                accumulator: kept(StateKind::Gradients) * single,
+                moment: kept(StateKind::Optimizer) * single,
             }
         };
         Sizes {
@@ -94,10 +103,11 @@ impl Sizes {
             Value::CoreUntilWeight { unit, .. } => self.footprint(unit).core_until_weight_bytes,
             Value::Checkpoint { unit, .. } => self.footprint(unit).checkpoint_bytes,
             Value::Pending { unit, .. } => self.footprint(unit).pending_bytes,
-            Value::Gathered(unit) | Value::Unreduced { unit, .. } => self.state_bytes(unit).whole,
+            Value::Gathered(unit) => self.state_bytes(unit).gathered,
+            Value::Unreduced { unit, .. } => self.state_bytes(unit).unreduced,
             Value::Params(unit) => self.state_bytes(unit).params,
             Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } => self.state_bytes(unit).accumulator,
-            Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
+            Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } => cache_bytes,
                 State::Inference | State::Training => 0,

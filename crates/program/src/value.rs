@@ -37,6 +37,8 @@ pub enum Value {
     /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
     /// Sums start from zero: the executor clears it, or lets the first contribution overwrite it.
     Accumulator { unit: Unit, by: Unit },
+    /// The weights that the optimizer updates, where they are not the parameters themselves: all of it, or this rank's shard.
+    Master(Unit),
     /// Mean of gradients: all of it, or this rank's shard.
     FirstMoment(Unit),
     /// Mean of squared gradients: all of it, or this rank's shard.
@@ -67,6 +69,7 @@ impl Value {
             | Value::Reduced { .. } => false,
             Value::Params(_)
             | Value::Accumulator { .. }
+            | Value::Master(_)
             | Value::FirstMoment(_)
             | Value::SecondMoment(_)
             | Value::Cache(_)
@@ -92,6 +95,7 @@ impl Value {
             | Value::Reduced { .. }
             | Value::Params(_)
             | Value::Accumulator { .. }
+            | Value::Master(_)
             | Value::FirstMoment(_)
             | Value::SecondMoment(_)
             | Value::Cache(_)
@@ -122,6 +126,7 @@ impl fmt::Display for Value {
             Value::Params(unit) => write!(f, "parameters of {unit}")?,
             Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}")?,
             Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}")?,
+            Value::Master(unit) => write!(f, "master weights of {unit}")?,
             Value::FirstMoment(unit) => write!(f, "first moment of {unit}")?,
             Value::SecondMoment(unit) => write!(f, "second moment of {unit}")?,
             Value::Cache(unit) => write!(f, "cache of {unit}")?,

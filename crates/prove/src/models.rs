@@ -3,7 +3,7 @@
 use std::fmt;
 
 use spec::{
-    Activation, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Recompute,
+    Activation, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Precision, Recompute,
     ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 
@@ -84,6 +84,7 @@ pub fn proof_training() -> TrainSpec {
         beta2: 0.95,
         epsilon: 1e-5,
         clip_norm: Some(1.0),
+        precision: Precision::Fp32,
         seed: 1234,
     }
 }

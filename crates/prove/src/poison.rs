@@ -7,8 +7,8 @@ use train::rank::Rank;
 
 use crate::watch::Watch;
 
-/// A quiet not-a-number; as an integer it is no token, no position and no label.
-const POISON: u32 = 0x7fc0_dead;
+/// A quiet not-a-number, as are its halves in both narrow types; as an integer it is no token, no position and no label.
+const POISON: u32 = 0x7fff_7fed;
 
 /// The same rank, every byte of its arena poisoned before its first operation.
 ///

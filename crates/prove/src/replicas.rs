@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use device::{DeviceError, Tensor};
+use device::{DeviceError, Tensor, element};
 use mesh::Region;
 use train::pieces::{Copies, pieces};
 use train::rank::Rank;
@@ -18,6 +18,8 @@ use crate::watch::Watch;
 pub enum Kind {
     /// Its values.
     Weights,
+    /// The values that the optimizer updates, where those are others.
+    Masters,
     /// First moment of its gradients.
     FirstMoment,
     /// Second moment of its gradients.
@@ -65,6 +67,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Kind::Weights => "weights",
+            Kind::Masters => "master weights",
             Kind::FirstMoment => "first moments",
             Kind::SecondMoment => "second moments",
         })
@@ -99,8 +102,7 @@ impl Replicas {
         let holder = format!("dp {}, tp {}, pp {}", rank.order.replica, rank.tensor.position, rank.program.place.pp);
         for piece in pieces(&state.layout, part.elements.clone(), rank.tensor, Copies::Every) {
             let place = piece.elements.start - part.elements.start..piece.elements.end - part.elements.start;
-            let mut values = vec![0.0f32; place.len()];
-            rank.device.read(part.tensor.elements(place), bytemuck::cast_slice_mut(&mut values))?;
+            let values = element::read(&*rank.device, part.tensor.elements(place))?;
             let copy = Copy { holder: holder.clone(), region: piece.region, values };
             let mut holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner);
             let copies = holdings.entry((piece.param.name.clone(), part.kind)).or_default();
@@ -130,6 +132,9 @@ impl Watch for Replicas {
             let Held { elements, tensor } = state.params.clone();
             let weights = Part { kind: Kind::Weights, tensor, elements };
             self.keep(rank, state, weights)?;
+            if let Some(Held { elements, tensor }) = state.masters.clone() {
+                self.keep(rank, state, Part { kind: Kind::Masters, tensor, elements })?;
+            }
             if let Some((first, second)) = state.moments {
                 let part = |kind, tensor| Part { kind, tensor, elements: state.updated.clone() };
                 self.keep(rank, state, part(Kind::FirstMoment, first))?;

@@ -125,6 +125,7 @@ pub fn outcome_watched(
     Ok(Outcome {
         losses: reports.iter().map(|report| report.loss).collect(),
         norms: reports.iter().map(|report| report.gradient_norm).collect(),
+        scaling: reports.iter().map(|report| report.loss_scaling).collect(),
         gradients: whole(gradients)?,
         weights: whole(weights)?,
     })

@@ -1,6 +1,6 @@
 //! Whether a case keeps the promise.
 
-use spec::{ModelSpec, Position};
+use spec::{Format, ModelSpec, Position};
 
 use crate::class::EqualityClass;
 use crate::distance::{Distance, Outcome};
@@ -17,8 +17,26 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// What is promised.
+    /// What is promised in single precision.
     pub const PROMISE: Bounds = Bounds { gradient: 1e-6, loss: 1e-5, weight: 1e-4 };
+
+    /// What layouts of `class` promise each other whose parameters and activations are `stored`.
+    ///
+    /// Where only the order of sums over sequences differs, a narrow run's first gradient is as near as a single one's: activations are
+    /// the same bits, and gradients of parameters are summed in single precision.
+    pub fn of(class: EqualityClass, stored: Format) -> Bounds {
+        // As many unit roundoffs as in single precision.
+        let gradient = Bounds::PROMISE.gradient * stored.unit_roundoff() / Format::Fp32.unit_roundoff();
+        // From the first update on, rounded weights differ under every class.
+        let narrow = Bounds { gradient, loss: stored.unit_roundoff(), weight: 1.8 * gradient.sqrt() };
+        match (stored, class) {
+            (Format::Fp32, _) => Bounds::PROMISE,
+            (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) => narrow,
+            (Format::Bf16 | Format::Fp16, EqualityClass::SameOrder | EqualityClass::OtherOrder) => {
+                Bounds { gradient: Bounds::PROMISE.gradient, ..narrow }
+            }
+        }
+    }
 }
 
 /// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves little.

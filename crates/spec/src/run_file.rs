@@ -9,6 +9,7 @@ mod data;
 mod model;
 mod nearest;
 mod parallelism;
+mod precision;
 mod reader;
 mod run;
 mod schedule;

@@ -1,6 +1,7 @@
 //! The optimisation of a run: steps, batch, learning rate, AdamW, clipping.
 
 use crate::batch::{BatchRamp, BatchSizes};
+use crate::precision::Precision;
 
 /// Shape of the learning rate after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct TrainSpec {
     pub epsilon: f32,
     /// Largest global gradient norm; `None` leaves gradients as they are.
     pub clip_norm: Option<f32>,
+    /// In which numbers parameters and activations are stored.
+    pub precision: Precision,
     /// Seed of initial weights, dropout and data order.
     pub seed: u64,
 }

@@ -426,3 +426,40 @@ fn what_is_too_large_to_plan_is_refused() {
         ),
     ]);
 }
+
+#[test]
+fn loss_scales_are_powers_of_two_in_their_range() {
+    let fp16 = |more: &str| said(&["train.precision=fp16", more]);
+    assert_eq!(
+        fp16("train.initial_loss_scale=60000"),
+        "train.initial_loss_scale = 60000.0 is no power of two, so scaling would round; 32768.0 or 65536.0 would not"
+    );
+    assert_eq!(
+        fp16("train.initial_loss_scale=1e12"),
+        "train.initial_loss_scale = 1000000000000.0 is out of the range of loss scales; 1.0 to 4294967300.0 would do"
+    );
+    assert_eq!(
+        fp16("train.min_loss_scale=131072"),
+        "train.min_loss_scale = 131072.0 is more than train.initial_loss_scale = 65536.0; at most 65536.0 would do"
+    );
+    assert_eq!(fp16("train.loss_scale_window=0"), "train.loss_scale_window = 0 is too few; at least 1 would do");
+    assert_eq!(
+        fp16("train.loss_scale_hysteresis=0"),
+        "train.loss_scale_hysteresis = 0 is too few; at least 1 would do"
+    );
+}
+
+#[test]
+fn loss_scaling_belongs_to_fp16() {
+    expect(&[
+        (
+            &["train.min_loss_scale=2"],
+            "train.min_loss_scale means nothing where train.precision = \"fp32\"; write train.precision = \"fp16\", or leave it out",
+        ),
+        (
+            &["train.precision=bf16", "train.loss_scale_window=10"],
+            "train.loss_scale_window means nothing where train.precision = \"bf16\"; write train.precision = \"fp16\", or leave it out",
+        ),
+        (&["train.precision=fp8"], "train.precision = \"fp8\" is not one of \"fp32\", \"bf16\" and \"fp16\""),
+    ]);
+}

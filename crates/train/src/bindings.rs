@@ -11,7 +11,7 @@ use spec::Unit;
 use crate::setup::Setup;
 
 /// Which flat buffers of a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// Those that it reads.
     Parameters,
@@ -40,12 +40,12 @@ pub fn offsets(program: &Program, plan: &RankPlan, by: Unit, side: Side, at: usi
     Some(offsets)
 }
 
-/// Bound tensors by unit and offsets. Parameters and gradients are told apart by where they lie.
+/// Bound tensors by unit, side and offsets: at one place gradients may follow gathered parameters, which have another type.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
-    embeddings: BTreeMap<Offsets, EmbeddingParams>,
-    layers: BTreeMap<(u32, Offsets), LayerParams>,
-    heads: BTreeMap<Offsets, HeadParams>,
+    embeddings: BTreeMap<(Side, Offsets), EmbeddingParams>,
+    layers: BTreeMap<(u32, Side, Offsets), LayerParams>,
+    heads: BTreeMap<(Side, Offsets), HeadParams>,
 }
 
 impl Bindings {
@@ -67,40 +67,44 @@ impl Bindings {
             let Some((by, _)) = instr.computes() else { continue };
             for side in [Side::Parameters, Side::Gradients] {
                 if let Some(offsets) = offsets(program, plan, by, side, at) {
-                    self.add(setup, by, offsets)?;
+                    self.add(setup, by, side, offsets)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, setup: &Setup, by: Unit, offsets: Offsets) -> Result<(), BindError> {
+    fn add(&mut self, setup: &Setup, by: Unit, side: Side, offsets: Offsets) -> Result<(), BindError> {
+        let dtype = match side {
+            Side::Parameters => setup.stored(),
+            Side::Gradients => Dtype::F32,
+        };
         let kinds = by.reads_parameters_of(setup.model.tied());
         let flat = |unit: Unit| {
             let layout = &setup.layouts[&unit];
             let index = kinds.iter().position(|kind| kind.of(by) == unit);
             let len = layout.padded_len();
             match index.and_then(|index| offsets[index]) {
-                Some(offset) => (layout, Tensor::new(offset, 1, len, Dtype::F32)),
-                None => (layout, Tensor::new(0, 1, 0, Dtype::F32)),
+                Some(offset) => (layout, Tensor::new(offset, 1, len, dtype)),
+                None => (layout, Tensor::new(0, 1, 0, dtype)),
             }
         };
         match by {
             Unit::Table => {}
-            Unit::Embedding if self.embeddings.contains_key(&offsets) => {}
+            Unit::Embedding if self.embeddings.contains_key(&(side, offsets)) => {}
             Unit::Embedding => {
                 let bound = EmbeddingParams::bind(flat(Unit::Table), flat(Unit::Embedding))?;
-                self.embeddings.insert(offsets, bound);
+                self.embeddings.insert((side, offsets), bound);
             }
-            Unit::Layer(number) if self.layers.contains_key(&(number, offsets)) => {}
+            Unit::Layer(number) if self.layers.contains_key(&(number, side, offsets)) => {}
             Unit::Layer(number) => {
                 let (layout, buffer) = flat(by);
-                self.layers.insert((number, offsets), LayerParams::bind(number, layout, buffer)?);
+                self.layers.insert((number, side, offsets), LayerParams::bind(number, layout, buffer)?);
             }
-            Unit::Head if self.heads.contains_key(&offsets) => {}
+            Unit::Head if self.heads.contains_key(&(side, offsets)) => {}
             Unit::Head => {
                 let table = setup.model.tied_embeddings.then(|| flat(Unit::Table));
-                self.heads.insert(offsets, HeadParams::bind(flat(by), table)?);
+                self.heads.insert((side, offsets), HeadParams::bind(flat(by), table)?);
             }
         }
         Ok(())
@@ -110,24 +114,24 @@ impl Bindings {
     ///
     /// # Panics
     /// Its buffers are not there: a fault of the program, which the verifier excludes.
-    pub fn embedding(&self, offsets: Option<Offsets>) -> &EmbeddingParams {
-        found(offsets.and_then(|offsets| self.embeddings.get(&offsets)), Unit::Embedding)
+    pub fn embedding(&self, side: Side, offsets: Option<Offsets>) -> &EmbeddingParams {
+        found(offsets.and_then(|offsets| self.embeddings.get(&(side, offsets))), Unit::Embedding)
     }
 
     /// As [`Bindings::embedding`], of a layer.
     ///
     /// # Panics
     /// As [`Bindings::embedding`].
-    pub fn layer(&self, number: u32, offsets: Option<Offsets>) -> &LayerParams {
-        found(offsets.and_then(|offsets| self.layers.get(&(number, offsets))), Unit::Layer(number))
+    pub fn layer(&self, number: u32, side: Side, offsets: Option<Offsets>) -> &LayerParams {
+        found(offsets.and_then(|offsets| self.layers.get(&(number, side, offsets))), Unit::Layer(number))
     }
 
     /// As [`Bindings::embedding`], of the head.
     ///
     /// # Panics
     /// As [`Bindings::embedding`].
-    pub fn head(&self, offsets: Option<Offsets>) -> &HeadParams {
-        found(offsets.and_then(|offsets| self.heads.get(&offsets)), Unit::Head)
+    pub fn head(&self, side: Side, offsets: Option<Offsets>) -> &HeadParams {
+        found(offsets.and_then(|offsets| self.heads.get(&(side, offsets))), Unit::Head)
     }
 }
 

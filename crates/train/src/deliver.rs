@@ -1,6 +1,6 @@
 //! Hands a rank's pieces of global tensors to a sink. Over all ranks every element comes once.
 
-use device::DeviceError;
+use device::{DeviceError, element};
 use spec::Unit;
 use spec::unit::Tied;
 
@@ -16,7 +16,7 @@ use crate::state::{Held, UnitState};
 /// The device's.
 pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    deliver(rank, state, &state.params, 1.0, sink)
+    deliver(rank, state, state.weights(), 1.0, sink)
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.
@@ -44,8 +44,7 @@ fn deliver(
         return Ok(());
     }
     for piece in pieces(&state.layout, state.owned.clone(), rank.tensor, Copies::First) {
-        let mut values = vec![0.0f32; piece.elements.len()];
-        rank.device.read(held.part(piece.elements), bytemuck::cast_slice_mut(&mut values))?;
+        let mut values = element::read(&*rank.device, held.part(piece.elements))?;
         values.iter_mut().for_each(|value| *value *= factor);
         sink.put(piece.param, &piece.region, &values);
     }

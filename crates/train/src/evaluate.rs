@@ -140,6 +140,7 @@ fn mean_loss(rank: &Rank<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, DeviceErr
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
         nominal_tokens: 1.0,
+        loss_scale: 1.0,
         clip_norm: None,
         out: constants.coefficient,
     };

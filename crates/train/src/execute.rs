@@ -114,7 +114,7 @@ impl Rank<'_> {
                     params: self.head(Side::Gradients),
                     write,
                     input: self.input_grad(Unit::Head, microbatch),
-                    scale: (1.0 / self.nominal_tokens()) as f32,
+                    scale: (f64::from(self.loss_scale.factor()) / self.nominal_tokens()) as f32,
                 };
                 head.train(params, input, &gradients)
             }

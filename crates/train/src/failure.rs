@@ -14,6 +14,21 @@ pub enum TrainError {
     /// A rank failed or panicked; every other rank stopped because of it.
     #[error("{0}")]
     Rank(RankFailure),
+    /// Loss or gradient overflows however little it is scaled. Seen by all ranks before any weight changed.
+    #[error(
+        "step {step}: fp16 overflows at the least loss scale, {loss_scale}, after {skipped_steps} skipped steps (loss {loss}); no weight was changed. \
+         A lower learning rate, a longer warm-up or train.precision = \"bf16\" may help"
+    )]
+    Overflow {
+        /// Counted from 1.
+        step: u32,
+        /// The factor of the loss.
+        loss_scale: f32,
+        /// Steps before that changed no weight.
+        skipped_steps: u32,
+        /// As reported.
+        loss: f64,
+    },
     /// Loss or gradient is not finite. Seen by all ranks before any weight changed.
     #[error(
         "step {step}: loss {loss}, gradient norm {gradient_norm}; no weight was changed. A lower learning rate, a longer warm-up or clipping may help"

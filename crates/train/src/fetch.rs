@@ -1,6 +1,6 @@
 //! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::deliver`].
 
-use device::{DeviceError, Op, Stream};
+use device::{DeviceError, Op, Stream, element};
 use thiserror::Error;
 
 use crate::pieces::{Copies, pieces};
@@ -22,13 +22,13 @@ pub enum FetchError {
     Device(#[from] DeviceError),
 }
 
-/// The weights: every element of every parameter buffer of the rank, zeros where it is padding.
+/// The weights: every element of every parameter buffer of the rank and of its master weights, zeros where it is padding.
 ///
 /// # Errors
 /// See [`FetchError`].
 pub fn weights(rank: &Rank<'_>, source: &dyn TensorSource) -> Result<(), FetchError> {
-    for state in rank.units.values().filter(|state| !state.layout.is_empty()) {
-        fill(rank, source, state, &state.params)?;
+    for (state, held) in weight_buffers(rank) {
+        fill(rank, source, state, held)?;
     }
     Ok(())
 }
@@ -39,8 +39,7 @@ pub fn weights(rank: &Rank<'_>, source: &dyn TensorSource) -> Result<(), FetchEr
 /// The device's.
 pub fn drawn_weights(rank: &Rank<'_>) -> Result<(), DeviceError> {
     let (device, seed) = (&*rank.device, rank.setup.train.seed);
-    for state in rank.units.values().filter(|state| !state.layout.is_empty()) {
-        let held = &state.params;
+    for (state, held) in weight_buffers(rank) {
         device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
         for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
             let (start, rows, cols) = piece.matrix();
@@ -51,6 +50,12 @@ pub fn drawn_weights(rank: &Rank<'_>) -> Result<(), DeviceError> {
     Ok(())
 }
 
+/// Everything that holds weights. What is narrow is rounded from the same values as master weights are filled with.
+fn weight_buffers<'a>(rank: &'a Rank<'_>) -> impl Iterator<Item = (&'a UnitState, &'a Held)> {
+    let states = rank.units.values().filter(|state| !state.layout.is_empty());
+    states.flat_map(|state| std::iter::once(&state.params).chain(&state.masters).map(move |held| (state, held)))
+}
+
 fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, held: &Held) -> Result<(), FetchError> {
     rank.device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
     let mut values = Vec::new();
@@ -59,7 +64,7 @@ fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, held: &He
         for piece in pieces(&state.layout, chunk, rank.tensor, Copies::Every) {
             values.resize(piece.elements.len(), 0.0f32);
             source.get(piece.param, &piece.region, &mut values)?;
-            rank.device.write(held.part(piece.elements), bytemuck::cast_slice(&values))?;
+            element::write(&*rank.device, held.part(piece.elements), &values)?;
         }
     }
     Ok(())

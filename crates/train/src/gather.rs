@@ -17,7 +17,8 @@ pub fn parameters(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
     let whole = match rank.setup.parallelism.zero.keeps(StateKind::Parameters) {
         Kept::Whole => state.params.tensor,
         Kept::Shard => {
-            let whole = memory::floats_at(rank.plan, Value::Gathered(unit), rank.at, state.layout.padded_len());
+            let (len, dtype) = (state.layout.padded_len(), rank.setup.stored());
+            let whole = memory::numbers_at(rank.plan, Value::Gathered(unit), rank.at, len, dtype);
             let own = whole.elements(state.params.elements.clone());
             rank.device.submit(Stream::Reduce, &Op::Copy { from: state.params.tensor, to: own })?;
             whole

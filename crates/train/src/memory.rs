@@ -1,26 +1,26 @@
 //! From planned places to tensors: a rank's state and the frames of its instructions.
 
-use device::{Frame, Tensor};
+use device::{Dtype, Frame, Tensor};
 use model::placement::Residual;
 use model::saved::SavedFrames;
 use model::{Batch, Constants, MicrobatchShape};
 use program::{Extent, RankPlan, Value};
 use spec::{LayerRecompute, Microbatch, ModelSpec, Unit};
 
-/// The first `len` floats of a piece of state.
+/// The first `len` numbers of a piece of state.
 ///
 /// # Panics
 /// The plan has no place for it: a fault of the plan, which its own tests exclude.
-pub fn state_floats(plan: &RankPlan, value: Value, len: usize) -> Tensor {
-    frame_of(value, plan.place_of_state(value)).floats(1, len)
+pub fn state_numbers(plan: &RankPlan, value: Value, len: usize, dtype: Dtype) -> Tensor {
+    frame_of(value, plan.place_of_state(value)).tensor(1, len, dtype)
 }
 
-/// The first `len` floats of a value while instruction `at` runs.
+/// The first `len` numbers of a value while instruction `at` runs.
 ///
 /// # Panics
-/// As [`state_floats`].
-pub fn floats_at(plan: &RankPlan, value: Value, at: usize, len: usize) -> Tensor {
-    frame_of(value, plan.place(value, at)).floats(1, len)
+/// As [`state_numbers`].
+pub fn numbers_at(plan: &RankPlan, value: Value, at: usize, len: usize, dtype: Dtype) -> Tensor {
+    frame_of(value, plan.place(value, at)).tensor(1, len, dtype)
 }
 
 /// Tables and the step's sums.
@@ -32,7 +32,7 @@ pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
 /// Where a layer's cache is laid out.
 ///
 /// # Panics
-/// As [`state_floats`].
+/// As [`state_numbers`].
 pub fn cache(plan: &RankPlan, unit: Unit) -> Frame {
     frame_of(Value::Cache(unit), plan.place_of_state(Value::Cache(unit)))
 }
@@ -55,6 +55,8 @@ pub struct Activations<'a> {
     pub model: &'a ModelSpec,
     /// Sizes of a microbatch.
     pub shape: MicrobatchShape,
+    /// What activations are stored as.
+    pub stored: Dtype,
     /// Rows of the residual stream that this rank holds.
     pub residual_rows: usize,
 }
@@ -122,7 +124,7 @@ impl Activations<'_> {
     }
 
     fn stream(&self, value: Value) -> Tensor {
-        self.frame(value).floats(self.residual_rows, self.model.hidden)
+        self.frame(value).tensor(self.residual_rows, self.model.hidden, self.stored)
     }
 }
 

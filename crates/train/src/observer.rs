@@ -5,6 +5,7 @@ use std::time::Duration;
 use device::DeviceError;
 
 use crate::evaluate::EvaluationReport;
+use crate::loss_scale::StepFate;
 use crate::rank::Rank;
 
 /// One optimizer step, the same on every rank.
@@ -16,12 +17,25 @@ pub struct StepReport {
     pub loss: f64,
     /// Global norm of the gradient of that loss, before clipping.
     pub gradient_norm: f64,
+    /// How the loss was scaled in this step; `None` where it is not.
+    pub loss_scaling: Option<LossScalingReport>,
     /// Learning rate of the update.
     pub learning_rate: f32,
     /// Tokens of the step, over all ranks.
     pub tokens: usize,
     /// Wall time of the step on rank 0.
     pub wall: Duration,
+}
+
+/// What became of a step whose loss was scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScalingReport {
+    /// The factor of this step's loss.
+    pub factor: f32,
+    /// Whether its weights were updated or, after an overflow, left.
+    pub fate: StepFate,
+    /// Steps so far, with this one, that changed no weight.
+    pub skipped_steps: u32,
 }
 
 /// Whether a run goes on after a step.

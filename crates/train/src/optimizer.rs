@@ -21,7 +21,8 @@ pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
         // Moments are stored for the updated elements only, so they are counted from the first of those.
         let stored = elements.start - state.updated.start..elements.end - state.updated.start;
         let op = Op::AdamW {
-            param: state.params.part(elements.clone()),
+            param: state.weights().part(elements.clone()),
+            copy: state.masters.is_some().then(|| state.params.part(elements.clone())),
             grad: gradient.part(elements),
             first_moment: first.elements(stored.clone()),
             second_moment: second.elements(stored),
@@ -35,7 +36,7 @@ pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
                 beta1: train.beta1,
                 beta2: train.beta2,
                 epsilon: train.epsilon,
-                update: rank.step + 1,
+                update: rank.step + 1 - rank.loss_scale.skipped_steps(),
             },
         };
         rank.device.submit(Stream::Compute, &op)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use device::{Device, DeviceError, Frame, Op, Stream, Write};
+use device::{Device, DeviceError, Dtype, Frame, Op, Stream, Write};
 use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
@@ -14,6 +14,7 @@ use crate::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::bindings::{Bindings, Side, offsets};
 use crate::engine::{Groups, RankEngine};
 use crate::fetch::{self, FetchError};
+use crate::loss_scale::LossScale;
 use crate::memory::{self, Activations};
 use crate::reduce;
 use crate::setup::{Job, JobIndex, Setup};
@@ -61,6 +62,8 @@ pub struct Rank<'a> {
     pub step: u32,
     /// Index of the instruction that runs.
     pub at: usize,
+    /// The factor of the loss, and the steps that it has cost.
+    pub loss_scale: LossScale,
     /// Computing units that have contributed gradients in this step.
     pub contributed: Vec<Unit>,
     /// Gradients (of a unit's parameters, made by a computing unit) that were reduced to this rank's shard in this step.
@@ -105,6 +108,7 @@ impl<'a> Rank<'a> {
             storage: None,
             step: 0,
             at: 0,
+            loss_scale: LossScale::new(setup.train.precision),
             contributed: Vec::with_capacity(setup.model.num_layers + 2),
             reduced: Vec::with_capacity(setup.model.num_layers + 4),
             units,
@@ -151,7 +155,8 @@ impl<'a> Rank<'a> {
     pub fn activations(&self) -> Activations<'_> {
         let residual_rows = self.shape.tokens() / self.sequence_parallel().runs(self.tensor.size);
         let (model, shape) = (&self.setup.model, self.shape);
-        Activations { plan: self.plan, at: self.at, model, shape, residual_rows }
+        let stored = self.setup.stored();
+        Activations { plan: self.plan, at: self.at, model, shape, stored, residual_rows }
     }
 
     /// Whether the tokens of the program that runs are shared out over tensor parallelism.
@@ -173,6 +178,7 @@ impl<'a> Rank<'a> {
                 Purpose::Train => Some(DropoutRun { seed: self.setup.train.seed, step: self.step, first_token }),
                 Purpose::Evaluate | Purpose::Generate => None,
             },
+            stored: self.setup.stored(),
             constants: self.constants,
             scratch: &self.scratch,
         }
@@ -210,7 +216,7 @@ impl<'a> Rank<'a> {
     pub fn gradient_sum(&self, unit: Unit, by: Unit) -> Held {
         let elements = self.units[&unit].summed.clone();
         let value = self.program.place.sum(unit, by);
-        Held { tensor: memory::floats_at(self.plan, value, self.at, elements.len()), elements }
+        Held { tensor: memory::numbers_at(self.plan, value, self.at, elements.len(), Dtype::F32), elements }
     }
 
     /// The gradient of `unit` after reduction (after the tied sum, for a table), where the run trains.
@@ -220,17 +226,17 @@ impl<'a> Rank<'a> {
 
     /// What the embedding reads, or adds to, in the instruction that runs.
     pub fn embedding(&self, side: Side) -> &EmbeddingParams {
-        self.bindings.embedding(offsets(self.program, self.plan, Unit::Embedding, side, self.at))
+        self.bindings.embedding(side, offsets(self.program, self.plan, Unit::Embedding, side, self.at))
     }
 
     /// As [`Rank::embedding`], of a layer.
     pub fn layer(&self, number: u32, side: Side) -> &LayerParams {
-        self.bindings.layer(number, offsets(self.program, self.plan, Unit::Layer(number), side, self.at))
+        self.bindings.layer(number, side, offsets(self.program, self.plan, Unit::Layer(number), side, self.at))
     }
 
     /// As [`Rank::embedding`], of the head.
     pub fn head(&self, side: Side) -> &HeadParams {
-        self.bindings.head(offsets(self.program, self.plan, Unit::Head, side, self.at))
+        self.bindings.head(side, offsets(self.program, self.plan, Unit::Head, side, self.at))
     }
 }
 
@@ -252,18 +258,20 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, shards: ShardP
     let place = &program.place;
     let states = place.parameter_units().map(|unit| {
         let layout = setup.layouts[&unit].clone();
-        let held = |value: Value, state: StateKind| {
+        let held = |value: Value, state: StateKind, dtype: Dtype| {
             let elements = shards.kept(&layout, state);
-            Held { tensor: memory::state_floats(plan, value, elements.len()), elements }
+            Held { tensor: memory::state_numbers(plan, value, elements.len(), dtype), elements }
         };
-        let moment = |value| held(value, StateKind::Optimizer).tensor;
+        let single = |value| held(value, StateKind::Optimizer, Dtype::F32);
         let makers = place.accumulators().filter(|&(of, _)| of == unit && is_trained(setup)).map(|(_, by)| by);
         let state = UnitState {
             unit,
-            params: held(Value::Params(unit), StateKind::Parameters),
+            params: held(Value::Params(unit), StateKind::Parameters, setup.stored()),
+            masters: place.master(unit).filter(|_| is_trained(setup)).map(single),
             makers: makers.collect(),
             summed: shards.kept(&layout, StateKind::Gradients),
-            moments: is_trained(setup).then(|| (moment(Value::FirstMoment(unit)), moment(Value::SecondMoment(unit)))),
+            moments: is_trained(setup)
+                .then(|| (single(Value::FirstMoment(unit)).tensor, single(Value::SecondMoment(unit)).tensor)),
             owned: shards.owned(&layout),
             updated: shards.kept(&layout, StateKind::Optimizer),
             layout: layout.clone(),

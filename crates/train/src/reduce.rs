@@ -1,6 +1,6 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
-use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
+use device::{COUNT_WORD, Device, DeviceError, Dtype, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
 use mesh::Axis;
 use program::Purpose;
 use spec::{Kept, Sharding, StateKind, Unit, ZeroStage, gradient_axes};
@@ -18,8 +18,8 @@ use crate::rank::Rank;
 /// The groups'.
 pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    let made =
-        memory::floats_at(rank.plan, rank.program.place.contribution(unit, by), rank.at, state.layout.padded_len());
+    let (contribution, len) = (rank.program.place.contribution(unit, by), state.layout.padded_len());
+    let made = memory::numbers_at(rank.plan, contribution, rank.at, len, Dtype::F32);
     if rank.tensor.size > 1 {
         for segment in &state.layout.segments {
             if gradient_axes(&segment.param, &rank.setup.parallelism).contains(Axis::Tp) {
@@ -97,6 +97,7 @@ pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
         nominal_tokens: rank.nominal_tokens(),
+        loss_scale: rank.loss_scale.factor(),
         clip_norm: rank.setup.train.clip_norm,
         out: constants.coefficient,
     };
@@ -115,8 +116,12 @@ fn sum_squares(rank: &Rank) -> Result<(), DeviceError> {
             let whole = segment.range();
             let (first, last) = (whole.start.max(state.owned.start), whole.end.min(state.owned.end));
             if first < last {
-                let op =
-                    Op::SquaredSum { x: gradient.part(first..last), first_element: first, sums: constants.norm_sums };
+                let op = Op::SquaredSum {
+                    x: gradient.part(first..last),
+                    first_element: first,
+                    loss_scale: rank.loss_scale.factor(),
+                    sums: constants.norm_sums,
+                };
                 device.submit(Stream::Reduce, &op)?;
             }
         }
@@ -131,7 +136,7 @@ pub struct StepOutcome {
     pub loss: f64,
     /// Global norm of its gradient.
     pub norm: f64,
-    /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens, 0 without valid ones.
+    /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens and loss scale, 0 without valid ones.
     pub gradient_factor: f64,
     /// Whether a loss or a gradient was not finite anywhere.
     pub not_finite: bool,
@@ -169,7 +174,11 @@ pub fn read_outcome(rank: &Rank) -> Result<StepOutcome, DeviceError> {
     Ok(StepOutcome {
         loss: f64::from(loss),
         norm: f64::from(norm),
-        gradient_factor: if valid > 0 { rank.nominal_tokens() / valid as f64 } else { 0.0 },
+        gradient_factor: if valid > 0 {
+            rank.nominal_tokens() / valid as f64 / f64::from(rank.loss_scale.factor())
+        } else {
+            0.0
+        },
         not_finite: not_finite != 0.0,
         stop: count(rank.constants.norm_sums)? > 0,
     })

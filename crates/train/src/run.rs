@@ -12,7 +12,8 @@ use crate::engine::Engine;
 use crate::evaluate::{Evaluation, HeldOut, evaluate, evaluating_job};
 use crate::failure::TrainError;
 use crate::launch::{Flow, Moment, Progress, Seat, Stop, launch};
-use crate::observer::{Observer, StepReport, Wish};
+use crate::loss_scale::StepFate;
+use crate::observer::{LossScalingReport, Observer, StepReport, Wish};
 use crate::rank::Rank;
 use crate::reduce;
 use crate::setup::Setup;
@@ -28,7 +29,7 @@ pub struct Ports<'a> {
     pub observer: &'a dyn Observer,
     /// Where the weights come from before the first step; without, they are drawn from the seed.
     pub initial: Option<&'a dyn TensorSource>,
-    /// Takes the gradients of the first step, of the mean loss, before clipping.
+    /// Takes the gradients of the first step that updates weights, of the mean loss, before clipping.
     pub first_gradients: Option<&'a dyn TensorSink>,
     /// Takes the weights after the last step.
     pub weights: Option<&'a dyn TensorSink>,
@@ -92,18 +93,18 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
         rank.take_up(setup.training_job(step), ports.tokens);
         let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
         let outcome = run_step(&mut rank, step, asked, progress)?;
-        if outcome.not_finite {
-            return Err(Stop::Together(TrainError::NotFinite {
-                step: step + 1,
-                loss: outcome.loss,
-                gradient_norm: outcome.norm,
-            }));
-        }
-        if let (0, Some(sink)) = (step, ports.first_gradients) {
+        let scaled_by = rank.loss_scale;
+        let fate = fate(&mut rank, &outcome)?;
+        if let (true, Some(sink)) = (is_first_update(&rank, fate), ports.first_gradients) {
             deliver::gradients(&rank, sink, &outcome)?;
         }
         if number.0 == 0 {
-            wish = ports.observer.step(&report(setup, step, &outcome, started));
+            let loss_scaling = scaled_by.is_dynamic().then(|| LossScalingReport {
+                factor: scaled_by.factor(),
+                fate,
+                skipped_steps: rank.loss_scale.skipped_steps(),
+            });
+            wish = ports.observer.step(&StepReport { loss_scaling, ..report(setup, step, &outcome, started) });
         }
         let is_last = step + 1 == setup.train.steps;
         // Who wishes to stop does not wait for a measurement.
@@ -125,6 +126,29 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
     Ok(ending)
 }
 
+/// Whether the step's sums let it update weights; the same answer on every rank, for the same sums.
+fn fate(rank: &mut Rank<'_>, outcome: &reduce::StepOutcome) -> Result<StepFate, Stop> {
+    let fate = if outcome.not_finite { rank.loss_scale.after_overflow() } else { rank.loss_scale.after_finite() };
+    let (step, loss) = (rank.step + 1, outcome.loss);
+    match (fate, rank.loss_scale.is_dynamic()) {
+        (StepFate::Updated | StepFate::Skipped, _) => Ok(fate),
+        (StepFate::Hopeless, true) => Err(Stop::Together(TrainError::Overflow {
+            step,
+            loss_scale: rank.loss_scale.factor(),
+            skipped_steps: rank.loss_scale.skipped_steps(),
+            loss,
+        })),
+        (StepFate::Hopeless, false) => {
+            Err(Stop::Together(TrainError::NotFinite { step, loss, gradient_norm: outcome.norm }))
+        }
+    }
+}
+
+/// Whether the step that has just been done was the first to update weights.
+fn is_first_update(rank: &Rank<'_>, fate: StepFate) -> bool {
+    fate == StepFate::Updated && rank.step == rank.loss_scale.skipped_steps()
+}
+
 /// Runs the save program, if anyone takes what is saved.
 fn save<'a>(rank: &mut Rank<'a>, sink: Option<&'a dyn TensorSink>) -> Result<(), DeviceError> {
     rank.storage = sink;
@@ -139,6 +163,7 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
         step: step + 1,
         loss: outcome.loss,
         gradient_norm: outcome.norm,
+        loss_scaling: None,
         learning_rate: setup.train.learning_rate_at(step),
         tokens: setup.train.batches().at(step).sequences * setup.train.sequence_length,
         wall: started.elapsed(),

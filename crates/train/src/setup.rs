@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use device::Write;
+use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
 use model::{CacheRoom, KeyValueCache, MicrobatchShape, Phase, RecordCase, RecordError, TensorParallel, record_unit};
 use program::schedule::{CellTimes, forward_only};
@@ -12,7 +12,9 @@ use program::{
     link, split_stages, verify,
 };
 use spec::unit::UnitKind;
-use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
+use spec::{
+    Checkpoints, ModelSpec, Parallelism, Precision, Recompute, SequenceParallel, TrainSpec, Unit, UnitLayout, params,
+};
 use thiserror::Error;
 
 /// A run that is ready to start: verified programs and planned memory.
@@ -158,7 +160,11 @@ impl Setup {
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
         let shape = Job::train(&parallelism, &train, train.global_batch)?.shape;
-        let room = CacheRoom { sequences: shape.sequences, capacity: shape.sequence_length };
+        let room = CacheRoom {
+            sequences: shape.sequences,
+            capacity: shape.sequence_length,
+            stored: train.precision.stored().into(),
+        };
         let evaluate = Job::evaluate(&parallelism, &train, train.global_batch as u64);
         let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
         Setup::generating(model, parallelism, train, room, jobs)
@@ -176,7 +182,8 @@ impl Setup {
     ) -> Result<Setup, SetupError> {
         let shape = MicrobatchShape { sequences: 1, sequence_length: rows };
         // The last rows of a microbatch may stand behind the last token.
-        let room = CacheRoom { sequences: 1, capacity: model.context + rows };
+        let stored = train.precision.stored().into();
+        let room = CacheRoom { sequences: 1, capacity: model.context + rows, stored };
         let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }];
         Setup::generating(model, parallelism, train, room, jobs)
     }
@@ -209,7 +216,8 @@ impl Setup {
         }
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
         let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
-        let (case, recompute) = (job.record_case(&model, &parallelism), parallelism.recompute);
+        let (precision, recompute) = (train.precision, parallelism.recompute);
+        let case = job.record_case(&model, &parallelism, precision);
         let times = unit_times(&case)?;
         let on_average = shared_out(times, recompute);
         let costs = cell_costs(&case, recompute, &on_average)?;
@@ -226,17 +234,22 @@ impl Setup {
                 Ok(forward_only(&schedule.placement, parallelism.pp, job.num_microbatches))
             }
         };
-        let prepare = |job: &Job| prepare(&model, &parallelism, (&stages, &schedule_of(job)?), state, job);
+        let prepare = |job: &Job| prepare(&model, &parallelism, precision, (&stages, &schedule_of(job)?), state, job);
         let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
-        let cache_room = CacheRoom { sequences: 0, capacity: 0 };
+        let cache_room = CacheRoom { sequences: 0, capacity: 0, stored: precision.stored().into() };
         Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, schedule, times, jobs, programs })
     }
 
     /// All jobs.
     pub fn job_indices(&self) -> impl Iterator<Item = JobIndex> + use<> {
         (0..self.jobs.len()).map(JobIndex)
+    }
+
+    /// What parameters and activations are stored as.
+    pub fn stored(&self) -> Dtype {
+        self.train.precision.stored().into()
     }
 
     /// The first job of this purpose.
@@ -321,9 +334,15 @@ impl Job {
     }
 
     /// What is recorded of the job. All tensor-parallel ranks need equally many bytes, so the first stands for all.
-    pub fn record_case<'a>(&self, model: &'a ModelSpec, parallelism: &Parallelism) -> RecordCase<'a> {
+    pub fn record_case<'a>(
+        &self,
+        model: &'a ModelSpec,
+        parallelism: &Parallelism,
+        precision: Precision,
+    ) -> RecordCase<'a> {
         RecordCase {
             model,
+            stored: precision.stored().into(),
             tp: TensorParallel { size: parallelism.tp, position: 0 },
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(parallelism),
@@ -353,21 +372,23 @@ const MICROBATCHES_PER_STAGE: usize = 8;
 fn prepare(
     model: &ModelSpec,
     parallelism: &Parallelism,
+    precision: Precision,
     (stages, schedule): (&StageSplit, &Schedule),
     state: State,
     job: &Job,
 ) -> Result<Verified, SetupError> {
-    let footprints = model::footprints(&job.record_case(model, parallelism))?;
+    let footprints = model::footprints(&job.record_case(model, parallelism, precision))?;
     let input = CompileInput {
         model,
         parallelism,
         stages,
         schedule,
+        masters: precision.masters(),
         purpose: job.purpose,
         num_microbatches: job.num_microbatches,
     };
     let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
-    let sizes = Sizes::new(model, parallelism, footprints, state);
+    let sizes = Sizes::new(model, parallelism, footprints, precision.stored(), state);
     // A schedule that was written down may leave the order, and with it the class of runs that have the same bits.
     let demands = Demands { capacity_bytes: None, order: schedule.contribution_order() };
     verify(graph, &sizes, demands).map_err(SetupError::Refused)

@@ -36,6 +36,8 @@ pub struct UnitState {
     pub layout: UnitLayout,
     /// All parameters, or this rank's shard.
     pub params: Held,
+    /// The weights that are updated, of the elements [`UnitState::updated`], where they are not the parameters themselves.
+    pub masters: Option<Held>,
     /// The computing units of this rank that contribute gradients, each to a sum of its own: two for a tied table whose uses
     /// share a rank. None when nothing is trained.
     pub makers: Vec<Unit>,
@@ -50,6 +52,11 @@ pub struct UnitState {
 }
 
 impl UnitState {
+    /// What holds the weights that the optimizer updates and a run ends with.
+    pub fn weights(&self) -> &Held {
+        self.masters.as_ref().unwrap_or(&self.params)
+    }
+
     /// Splits `range` of the flat buffer at the end of decay and at the end of parameters: (elements, decayed?).
     pub fn decay_ranges(&self, range: &Range<usize>) -> [(Range<usize>, Decay); 2] {
         let decayed = self.layout.decayed_len;

@@ -2,31 +2,50 @@
 
 use crate::transport::Chunks;
 use bytemuck::{Pod, Zeroable};
-use std::ops::Range;
+use device::Element;
+use std::marker::PhantomData;
 
 /// Elements of a block: its partial sums stay in the first-level cache.
 const BLOCK: usize = 1024;
 
 /// An operation that combines the elements of all members.
 ///
-/// Members are combined in rank order from the left. `combine(a, b)` must give the same bits as
-/// `combine(b, a)`; it need not be associative.
+/// Members are combined in rank order from the left, widened; the end is rounded once. `combine(a, b)` must give the same
+/// bits as `combine(b, a)`; it need not be associative.
 pub trait Reduction {
     /// What the buffers hold.
     type Element: Pod;
 
-    /// The combination of two elements.
-    fn combine(a: Self::Element, b: Self::Element) -> Self::Element;
+    /// What is combined: wide enough that nothing is lost between two members.
+    type Partial: Pod;
+
+    /// An element before it is combined.
+    fn widen(element: Self::Element) -> Self::Partial;
+
+    /// The combination of two.
+    fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial;
+
+    /// The result as an element.
+    fn round(partial: Self::Partial) -> Self::Element;
 }
 
-/// The sum of `f32` values, rounded after every addition.
-pub struct Sum;
+/// The sum of real numbers, taken in `f32` and rounded after every addition; a narrow result is rounded once more.
+pub struct Sum<E = f32>(PhantomData<E>);
 
-impl Reduction for Sum {
-    type Element = f32;
+impl<E: Element> Reduction for Sum<E> {
+    type Element = E;
+    type Partial = f32;
+
+    fn widen(element: E) -> f32 {
+        element.widen()
+    }
 
     fn combine(a: f32, b: f32) -> f32 {
         a + b
+    }
+
+    fn round(partial: f32) -> E {
+        E::narrow(partial)
     }
 }
 
@@ -35,6 +54,11 @@ pub struct Max;
 
 impl Reduction for Max {
     type Element = f32;
+    type Partial = f32;
+
+    fn widen(element: f32) -> f32 {
+        element
+    }
 
     fn combine(a: f32, b: f32) -> f32 {
         // The bits of the result must not depend on the order of the two: one not-a-number for
@@ -49,6 +73,10 @@ impl Reduction for Max {
             b
         }
     }
+
+    fn round(partial: f32) -> f32 {
+        partial
+    }
 }
 
 /// The sum of `i64` values modulo 2^64. It associates: any order and any layout give the same bits.
@@ -56,16 +84,25 @@ pub struct WrappingSum;
 
 impl Reduction for WrappingSum {
     type Element = i64;
+    type Partial = i64;
+
+    fn widen(element: i64) -> i64 {
+        element
+    }
 
     fn combine(a: i64, b: i64) -> i64 {
         a.wrapping_add(b)
+    }
+
+    fn round(partial: i64) -> i64 {
+        partial
     }
 }
 
 /// Combines `own`, the part of this member, with the same part of all other members.
 ///
 /// `chunks` are those of the `others` other members in rank order; `offset_bytes` is the place in
-/// `own` where they begin. Works in place through a small block on the stack.
+/// `own` where they begin. Works through a small block on the stack.
 pub(super) fn fold_in_rank_order<R: Reduction>(
     own: &mut [R::Element],
     position: usize,
@@ -77,40 +114,60 @@ pub(super) fn fold_in_rank_order<R: Reduction>(
     let len = chunks.chunk(0).len() / width;
     let first = offset_bytes / width;
     let own = &mut own[first..first + len];
+    let mut partial = [R::Partial::zeroed(); BLOCK];
     for (index, own) in own.chunks_mut(BLOCK).enumerate() {
         let start = index * BLOCK * width;
         let bytes = start..start + size_of_val(own);
         let part = |other: usize| &chunks.chunk(other)[bytes.clone()];
-        // The members before this one come first. One of them commutes with `own`; the sum of
-        // more is formed beside it.
-        if position == 1 {
-            combine_into::<R>(own, part(0));
-        } else if position > 1 {
-            combine_before::<R>(own, 0..position, &part);
+        if others == 1 {
+            // Two commute: nothing has to be formed beside `own`.
+            combine_two::<R>(own, part(0));
+            continue;
         }
-        for other in position..others {
-            combine_into::<R>(own, part(other));
+        let partial = &mut partial[..own.len()];
+        // The members before this one come first.
+        let (before, after) = (0..position, position..others);
+        start_with::<R>(partial, own, before.clone().next().map(&part));
+        for other in before.skip(1) {
+            add_bytes::<R>(partial, part(other));
+        }
+        if position > 0 {
+            for (partial, &own) in partial.iter_mut().zip(own.iter()) {
+                *partial = R::combine(*partial, R::widen(own));
+            }
+        }
+        for other in after {
+            add_bytes::<R>(partial, part(other));
+        }
+        for (own, &partial) in own.iter_mut().zip(partial.iter()) {
+            *own = R::round(partial);
         }
     }
 }
 
-/// `own` becomes `((p0 + p1) + ...) + own`.
-fn combine_before<'a, R: Reduction>(own: &mut [R::Element], members: Range<usize>, part: &dyn Fn(usize) -> &'a [u8]) {
-    let mut block = [R::Element::zeroed(); BLOCK];
-    let block = &mut block[..own.len()];
-    bytemuck::cast_slice_mut::<R::Element, u8>(block).copy_from_slice(part(members.start));
-    for member in members.skip(1) {
-        combine_into::<R>(block, part(member));
-    }
-    for (own, &before) in own.iter_mut().zip(block.iter()) {
-        *own = R::combine(before, *own);
+/// The elements of a message, whose alignment does not matter.
+fn elements<R: Reduction>(bytes: &[u8]) -> impl Iterator<Item = R::Partial> {
+    bytes.chunks_exact(size_of::<R::Element>()).map(|element| R::widen(bytemuck::pod_read_unaligned(element)))
+}
+
+/// `own` becomes its combination with `bytes`.
+fn combine_two<R: Reduction>(own: &mut [R::Element], bytes: &[u8]) {
+    for (own, other) in own.iter_mut().zip(elements::<R>(bytes)) {
+        *own = R::round(R::combine(R::widen(*own), other));
     }
 }
 
-/// `into` becomes `into + bytes`, whose alignment does not matter.
-fn combine_into<R: Reduction>(into: &mut [R::Element], bytes: &[u8]) {
-    let elements = bytes.chunks_exact(size_of::<R::Element>());
-    for (into, element) in into.iter_mut().zip(elements) {
-        *into = R::combine(*into, bytemuck::pod_read_unaligned(element));
+/// `partial` becomes the first member's part: that of `bytes`, or without them `own`.
+fn start_with<R: Reduction>(partial: &mut [R::Partial], own: &[R::Element], bytes: Option<&[u8]>) {
+    match bytes {
+        Some(bytes) => partial.iter_mut().zip(elements::<R>(bytes)).for_each(|(partial, first)| *partial = first),
+        None => partial.iter_mut().zip(own).for_each(|(partial, &own)| *partial = R::widen(own)),
+    }
+}
+
+/// `partial` becomes `partial + bytes`.
+fn add_bytes<R: Reduction>(partial: &mut [R::Partial], bytes: &[u8]) {
+    for (partial, other) in partial.iter_mut().zip(elements::<R>(bytes)) {
+        *partial = R::combine(*partial, other);
     }
 }

@@ -1,11 +1,14 @@
 //! The backward pass: probabilities are computed again, tile by tile.
 
-use super::buffers::AttentionBuffers;
+use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::forward::{load_queries, store_queries};
 use super::query_block::{KeyTile, QueryBlock};
 use super::softmax::{DotQueries, ScaleQueries, SoftmaxTileBackward};
-use super::{Attention, QUERIES};
+use super::widened::Operand;
+use super::{Attention, AttentionShape, QUERIES};
+use crate::copy::Copy;
+use crate::fill::fill;
 use crate::gemm::Write;
 use crate::gemm::in_place::{Left, multiply};
 use crate::gemm::kernels::Kernels;
@@ -16,34 +19,36 @@ use crate::view::{MatMut, MatRef};
 
 /// The tensors of a backward pass over `T` = sequences x length tokens, `H` heads and `K` key and value heads.
 #[derive(Debug)]
-pub struct Backward<'a> {
+pub struct Backward<'a, E = f32> {
     /// Queries `[T, H head_dim]`.
-    pub q: MatRef<'a>,
+    pub q: MatRef<'a, E>,
     /// Keys `[T, K head_dim]`.
-    pub k: MatRef<'a>,
+    pub k: MatRef<'a, E>,
     /// Values `[T, K head_dim]`.
-    pub v: MatRef<'a>,
+    pub v: MatRef<'a, E>,
     /// Outputs of the forward pass `[T, H head_dim]`.
-    pub out: MatRef<'a>,
+    pub out: MatRef<'a, E>,
     /// Log-sum-exps of the forward pass `[T, H]`.
     pub log_sum_exp: &'a [f32],
     /// Gradient of the outputs `[T, H head_dim]`.
-    pub dout: MatRef<'a>,
+    pub dout: MatRef<'a, E>,
     /// Assigned: gradient of the queries `[T, H head_dim]`.
-    pub dq: MatMut<'a>,
+    pub dq: MatMut<'a, E>,
     /// Assigned: gradient of the keys `[T, K head_dim]`, summed over each key's query heads in ascending order.
-    pub dk: MatMut<'a>,
+    pub dk: MatMut<'a, E>,
     /// Assigned: gradient of the values `[T, K head_dim]`, summed over each value's query heads in ascending order.
-    pub dv: MatMut<'a>,
+    pub dv: MatMut<'a, E>,
+    /// `[2 length, head_dim]`: where the gradients of one sequence's keys and values of one head are summed before they are stored.
+    pub key_sums: MatMut<'a>,
 }
 
 /// Gradients of attention's queries, keys and values, all assigned. Counts `5 head_dim` multiply-adds per visible pair and
 /// head.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
-pub fn attention_backward(
+pub fn attention_backward<E: Operand>(
     attention: &Attention<'_>,
-    mut tensors: Backward<'_>,
+    mut tensors: Backward<'_, E>,
     buffers: &mut AttentionBuffers,
     instruction_set: InstructionSet,
     meter: &Meter,
@@ -59,23 +64,27 @@ pub fn attention_backward(
         attention.assert_heads(name, matrix, shape.kv_heads);
     }
     assert!(tensors.log_sum_exp.len() == attention.tokens() * shape.heads, "log_sum_exp is not [tokens, heads]");
-    for token in 0..attention.tokens() {
-        tensors.dk.row_mut(token).fill(0.0);
-        tensors.dv.row_mut(token).fill(0.0);
-    }
-    let mut pass = Pass { attention, buffers, kernels: Kernels::of(instruction_set), instruction_set, meter };
+    let sums = (tensors.key_sums.rows(), tensors.key_sums.cols());
+    assert!(sums == (2 * shape.sequence_length, shape.head_dim), "key_sums is {sums:?}, not [2 length, head_dim]");
+    let AttentionBuffers { blocks, rooms } = buffers;
+    let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
     for sequence in 0..shape.sequences {
-        for head in 0..shape.heads {
-            for position in (0..shape.sequence_length).step_by(QUERIES) {
-                pass.block(&QueryBlock::new(attention, shape.sequence_length, sequence, position), head, &mut tensors);
+        for kv_head in 0..shape.kv_heads {
+            fill(tensors.key_sums.reborrow(), 0.0);
+            for head in kv_head * attention.group()..(kv_head + 1) * attention.group() {
+                for position in (0..shape.sequence_length).step_by(QUERIES) {
+                    let block = QueryBlock::new(attention, shape.sequence_length, sequence, position);
+                    pass.block(&block, head, &mut tensors, rooms);
+                }
             }
+            pass.store_key_gradients(sequence, kv_head, &mut tensors);
         }
     }
 }
 
 struct Pass<'a> {
     attention: &'a Attention<'a>,
-    buffers: &'a mut AttentionBuffers,
+    blocks: &'a mut Blocks,
     kernels: &'static Kernels,
     instruction_set: InstructionSet,
     meter: &'a Meter,
@@ -90,30 +99,48 @@ struct Rows {
 
 impl Pass<'_> {
     /// All keys for one block of queries of one head.
-    fn block(&mut self, block: &QueryBlock, head: usize, tensors: &mut Backward<'_>) {
+    fn block<E: Operand>(
+        &mut self,
+        block: &QueryBlock,
+        head: usize,
+        tensors: &mut Backward<'_, E>,
+        rooms: &mut WideRooms,
+    ) {
         let head_dim = self.attention.shape.head_dim;
+        let (kv_head, set) = (head / self.attention.group(), self.instruction_set);
         let rows = self.load(block, head, tensors);
+        let query = E::widened(block.rows(tensors.q, head, head_dim), &mut rooms.query, set);
+        let d_out = E::widened(block.rows(tensors.dout, head, head_dim), &mut rooms.d_out, set);
         let mut write = Write::Assign;
         for tile in block.tiles() {
-            self.tile_scores(block, &tile, head, &rows, tensors);
-            self.tile_gradients(block, &tile, head, write, tensors);
+            let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
+            let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
+            let (key, value) = (E::widened(key, &mut rooms.key, set), E::widened(value, &mut rooms.value, set));
+            self.tile_scores(block, &tile, head, &rows, (key, value));
+            self.tile_gradients(&tile, (query, d_out, key), write, &mut tensors.key_sums);
             write = Write::Accumulate;
         }
-        let AttentionBuffers { accumulator, rows, .. } = &mut *self.buffers;
+        let Blocks { accumulator, rows, .. } = &mut *self.blocks;
         if write == Write::Assign {
             accumulator[..head_dim * QUERIES].fill(0.0);
         }
-        store_queries(
-            self.kernels,
-            accumulator,
-            rows,
-            tensors.dq.block(block.token, block.queries, head * head_dim, head_dim),
-        );
+        let target = tensors.dq.block(block.token, block.queries, head * head_dim, head_dim);
+        store_queries(self.kernels, set, accumulator, rows, target);
+    }
+
+    /// Stores the sums of one head's keys and values of one sequence.
+    fn store_key_gradients<E: Operand>(&self, sequence: usize, kv_head: usize, tensors: &mut Backward<'_, E>) {
+        let AttentionShape { sequence_length: length, head_dim, .. } = self.attention.shape;
+        for (half, gradient) in [&mut tensors.dk, &mut tensors.dv].into_iter().enumerate() {
+            let from = tensors.key_sums.as_ref().block(half * length, length, 0, head_dim);
+            let to = gradient.block(sequence * length, length, kv_head * head_dim, head_dim);
+            lanes::run(self.instruction_set, Copy { from, to });
+        }
     }
 
     /// Transposes the block's queries and output gradients.
-    fn load(&mut self, block: &QueryBlock, head: usize, tensors: &Backward<'_>) -> Rows {
-        let AttentionBuffers { query, d_out, accumulator, .. } = &mut *self.buffers;
+    fn load<E: Operand>(&mut self, block: &QueryBlock, head: usize, tensors: &Backward<'_, E>) -> Rows {
+        let Blocks { query, d_out, accumulator, .. } = &mut *self.blocks;
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
         let rows = &mut query.as_chunks_mut().0[..head_dim];
@@ -130,13 +157,18 @@ impl Pass<'_> {
     }
 
     /// Probabilities of a tile and the gradients of its scores, into the buffers.
-    fn tile_scores(&mut self, block: &QueryBlock, tile: &KeyTile, head: usize, rows: &Rows, tensors: &Backward<'_>) {
-        let AttentionBuffers { query, d_out, scores, d_scores, .. } = &mut *self.buffers;
+    fn tile_scores(
+        &mut self,
+        block: &QueryBlock,
+        tile: &KeyTile,
+        head: usize,
+        rows: &Rows,
+        (key, value): (MatRef<'_>, MatRef<'_>),
+    ) {
+        let Blocks { query, d_out, scores, d_scores, .. } = &mut *self.blocks;
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
-        let kv_head = head / self.attention.group();
         let (keys, width) = (tile.keys.len(), block.width());
-        for (matrix, queries, target) in [(tensors.k, query, &mut *scores), (tensors.v, d_out, &mut *d_scores)] {
-            let a = block.key_rows(tile, matrix, kv_head, head_dim);
+        for (a, queries, target) in [(key, query, &mut *scores), (value, d_out, &mut *d_scores)] {
             let b = MatRef::new(queries, head_dim, width, QUERIES);
             multiply(kernels, Left::RowMajor, a, b, MatMut::new(target, keys, width, QUERIES), Write::Assign);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
@@ -154,32 +186,26 @@ impl Pass<'_> {
         lanes::run(self.instruction_set, kernel);
     }
 
-    /// What a tile adds to the gradients of its values, its keys and the block's queries.
+    /// What a tile adds to the sums of its keys and values and to the gradients of the block's queries.
     fn tile_gradients(
         &mut self,
-        block: &QueryBlock,
         tile: &KeyTile,
-        head: usize,
+        (query, d_out, key): (MatRef<'_>, MatRef<'_>, MatRef<'_>),
         write: Write,
-        tensors: &mut Backward<'_>,
+        key_sums: &mut MatMut<'_>,
     ) {
-        let AttentionBuffers { accumulator, scores, d_scores, .. } = &mut *self.buffers;
-        let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
-        let kv_head = head / self.attention.group();
-        let (keys, queries, width) = (tile.keys.len(), block.queries, block.width());
-        let first = block.first_key + tile.keys.start;
-        for (tile_rows, rows, gradient) in
-            [(&*scores, tensors.dout, &mut tensors.dv), (&*d_scores, tensors.q, &mut tensors.dk)]
-        {
+        let Blocks { accumulator, scores, d_scores, .. } = &mut *self.blocks;
+        let AttentionShape { sequence_length: length, head_dim, .. } = self.attention.shape;
+        let (kernels, keys, queries) = (self.kernels, tile.keys.len(), query.rows());
+        for (first, tile_rows, b) in [(length, &*scores, d_out), (0, &*d_scores, query)] {
             let a = MatRef::new(tile_rows, keys, queries, QUERIES);
-            let b = block.rows(rows, head, head_dim);
-            let c = gradient.block(first, keys, kv_head * head_dim, head_dim);
+            let c = key_sums.block(first + tile.keys.start, keys, 0, head_dim);
             multiply(kernels, Left::RowMajor, a, b, c, Write::Accumulate);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
         }
-        let a = block.key_rows(tile, tensors.k, kv_head, head_dim);
+        let width = queries.next_multiple_of(lanes::LANES);
         let b = MatRef::new(d_scores, keys, width, QUERIES);
-        multiply(kernels, Left::StepMajor, a, b, MatMut::new(accumulator, head_dim, width, QUERIES), write);
+        multiply(kernels, Left::StepMajor, key, b, MatMut::new(accumulator, head_dim, width, QUERIES), write);
         self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
     }
 }

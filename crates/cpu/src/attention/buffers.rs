@@ -6,29 +6,58 @@ use crate::aligned::Aligned;
 /// Room for the blocks that attention works on, of constant size ([`AttentionBuffers::BYTES`]). Allocated once per
 /// thread; what it holds between calls has no meaning.
 pub struct AttentionBuffers {
+    pub(super) blocks: Blocks,
+    pub(super) rooms: WideRooms,
+}
+
+/// What the passes compute.
+pub(super) struct Blocks {
     /// `[head_dim, QUERIES]`: the block's queries, scaled.
-    pub(super) query: Aligned,
+    pub query: Aligned,
     /// `[head_dim, QUERIES]`: gradients of the block's outputs.
-    pub(super) d_out: Aligned,
+    pub d_out: Aligned,
     /// `[head_dim, QUERIES]`: the sums over keys of the block's outputs, or of its queries' gradients.
-    pub(super) accumulator: Aligned,
+    pub accumulator: Aligned,
     /// `[QUERIES, head_dim up to whole registers]`: the accumulator's transpose.
-    pub(super) rows: Aligned,
+    pub rows: Aligned,
     /// `[KEYS, QUERIES]`: scores, then probabilities.
-    pub(super) scores: Aligned,
+    pub scores: Aligned,
     /// `[KEYS, QUERIES]`: gradients of probabilities, then of scores.
-    pub(super) d_scores: Aligned,
+    pub d_scores: Aligned,
+}
+
+/// Rows that are stored narrow, in `f32`.
+pub(super) struct WideRooms {
+    /// `[KEYS, head_dim]`: a tile's keys.
+    pub key: Aligned,
+    /// `[KEYS, head_dim]`: a tile's values.
+    pub value: Aligned,
+    /// `[QUERIES, head_dim]`: the block's queries.
+    pub query: Aligned,
+    /// `[QUERIES, head_dim]`: gradients of the block's outputs.
+    pub d_out: Aligned,
 }
 
 impl AttentionBuffers {
-    /// Bytes of a set of buffers.
-    pub const BYTES: usize = (4 * MAX_HEAD_DIM + 2 * KEYS) * QUERIES * size_of::<f32>();
+    /// Bytes of all of it.
+    pub const BYTES: usize = ((6 * MAX_HEAD_DIM + 2 * KEYS) * QUERIES + 2 * MAX_HEAD_DIM * KEYS) * size_of::<f32>();
 
-    /// Allocates the buffers.
+    /// Allocates it.
     pub fn new() -> Self {
         let head = || Aligned::new(MAX_HEAD_DIM * QUERIES);
         let tile = || Aligned::new(KEYS * QUERIES);
-        Self { query: head(), d_out: head(), accumulator: head(), rows: head(), scores: tile(), d_scores: tile() }
+        let keys = || Aligned::new(MAX_HEAD_DIM * KEYS);
+        Self {
+            blocks: Blocks {
+                query: head(),
+                d_out: head(),
+                accumulator: head(),
+                rows: head(),
+                scores: tile(),
+                d_scores: tile(),
+            },
+            rooms: WideRooms { key: keys(), value: keys(), query: head(), d_out: head() },
+        }
     }
 }
 

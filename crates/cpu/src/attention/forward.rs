@@ -1,10 +1,14 @@
 //! The forward pass.
 
-use super::buffers::AttentionBuffers;
+use device::Element;
+
+use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::query_block::QueryBlock;
 use super::softmax::{Finish, Running, ScaleQueries, SoftmaxTile};
+use super::widened::Operand;
 use super::{Attention, QUERIES};
+use crate::copy::Copy;
 use crate::gemm::Write;
 use crate::gemm::in_place::{Left, multiply, transpose};
 use crate::gemm::kernels::Kernels;
@@ -16,15 +20,15 @@ use crate::view::{MatMut, MatRef};
 /// The tensors of a forward pass over `T` = sequences x length tokens, `H` heads and `K` key and value heads. There are at least as
 /// many keys as tokens, `keys` per sequence: queries that continue a sequence see the keys before them, too.
 #[derive(Debug)]
-pub struct Forward<'a> {
+pub struct Forward<'a, E = f32> {
     /// Queries `[T, H head_dim]`.
-    pub q: MatRef<'a>,
+    pub q: MatRef<'a, E>,
     /// Keys `[sequences keys, K head_dim]`.
-    pub k: MatRef<'a>,
+    pub k: MatRef<'a, E>,
     /// Values `[sequences keys, K head_dim]`.
-    pub v: MatRef<'a>,
+    pub v: MatRef<'a, E>,
     /// Assigned: outputs `[T, H head_dim]`.
-    pub out: MatMut<'a>,
+    pub out: MatMut<'a, E>,
     /// Assigned: per token and head the logarithm of the sum of `exp(score)`, `[T, H]`.
     pub log_sum_exp: &'a mut [f32],
 }
@@ -32,9 +36,9 @@ pub struct Forward<'a> {
 /// Attention's outputs and log-sum-exps, both assigned. Counts `2 head_dim` multiply-adds per visible pair and head.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
-pub fn attention_forward(
+pub fn attention_forward<E: Operand>(
     attention: &Attention<'_>,
-    mut tensors: Forward<'_>,
+    mut tensors: Forward<'_, E>,
     buffers: &mut AttentionBuffers,
     instruction_set: InstructionSet,
     meter: &Meter,
@@ -49,11 +53,12 @@ pub fn attention_forward(
     attention.assert_rows("v", tensors.v, shape.sequences * keys, shape.kv_heads);
     attention.assert_heads("out", tensors.out.as_ref(), shape.heads);
     assert!(tensors.log_sum_exp.len() == attention.tokens() * shape.heads, "log_sum_exp is not [tokens, heads]");
-    let mut pass = Pass { attention, buffers, kernels: Kernels::of(instruction_set), instruction_set, meter };
+    let AttentionBuffers { blocks, rooms } = buffers;
+    let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
     for sequence in 0..shape.sequences {
         for head in 0..shape.heads {
             for position in (0..shape.sequence_length).step_by(QUERIES) {
-                pass.block(&QueryBlock::new(attention, keys, sequence, position), head, &mut tensors);
+                pass.block(&QueryBlock::new(attention, keys, sequence, position), head, &mut tensors, rooms);
             }
         }
     }
@@ -61,7 +66,7 @@ pub fn attention_forward(
 
 struct Pass<'a> {
     attention: &'a Attention<'a>,
-    buffers: &'a mut AttentionBuffers,
+    blocks: &'a mut Blocks,
     kernels: &'static Kernels,
     instruction_set: InstructionSet,
     meter: &'a Meter,
@@ -69,11 +74,17 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     /// All keys for one block of queries of one head.
-    fn block(&mut self, block: &QueryBlock, head: usize, tensors: &mut Forward<'_>) {
+    fn block<E: Operand>(
+        &mut self,
+        block: &QueryBlock,
+        head: usize,
+        tensors: &mut Forward<'_, E>,
+        rooms: &mut WideRooms,
+    ) {
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();
         let dropout = self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head));
-        let AttentionBuffers { query, accumulator, scores, .. } = &mut *self.buffers;
+        let Blocks { query, accumulator, scores, .. } = &mut *self.blocks;
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
         let rows = &mut query.as_chunks_mut().0[..head_dim];
         lanes::run(self.instruction_set, ScaleQueries { rows, factors: &[self.attention.scale; QUERIES] });
@@ -84,6 +95,7 @@ impl Pass<'_> {
         for tile in block.tiles() {
             let keys = tile.keys.len();
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
+            let key = E::widened(key, &mut rooms.key, self.instruction_set);
             let score_view = MatMut::new(scores, keys, width, QUERIES);
             multiply(
                 kernels,
@@ -104,6 +116,7 @@ impl Pass<'_> {
             }
 
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
+            let value = E::widened(value, &mut rooms.value, self.instruction_set);
             let sums = MatMut::new(accumulator, head_dim, width, QUERIES);
             multiply(kernels, Left::StepMajor, value, MatRef::new(scores, keys, width, QUERIES), sums, write);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
@@ -116,26 +129,22 @@ impl Pass<'_> {
     }
 
     /// Divides by the sums and writes the block's outputs and log-sum-exps.
-    fn finish(
+    fn finish<E: Operand>(
         &mut self,
         block: &QueryBlock,
         head: usize,
         mut running: Running,
         dropout: Option<HeadDropout>,
-        tensors: &mut Forward<'_>,
+        tensors: &mut Forward<'_, E>,
     ) {
-        let AttentionBuffers { accumulator, rows, .. } = &mut *self.buffers;
+        let Blocks { accumulator, rows, .. } = &mut *self.blocks;
         let head_dim = self.attention.shape.head_dim;
         let keep_scale = dropout.map_or(1.0, |dropout| dropout.scale);
         lanes::run(self.instruction_set, Finish { running: &mut running, keep_scale });
         let sums = &mut accumulator.as_chunks_mut().0[..head_dim];
         lanes::run(self.instruction_set, ScaleQueries { rows: sums, factors: &running.decay });
-        store_queries(
-            self.kernels,
-            accumulator,
-            rows,
-            tensors.out.block(block.token, block.queries, head * head_dim, head_dim),
-        );
+        let target = tensors.out.block(block.token, block.queries, head * head_dim, head_dim);
+        store_queries(self.kernels, self.instruction_set, accumulator, rows, target);
         let heads = self.attention.shape.heads;
         for query in 0..block.queries {
             tensors.log_sum_exp[(block.token + query) * heads + head] = running.max[query];
@@ -144,19 +153,24 @@ impl Pass<'_> {
 }
 
 /// Transposes a block's rows `[queries, head_dim]` into `[head_dim, QUERIES]`; lanes without a query become zero.
-pub(super) fn load_queries(kernels: &Kernels, rows: MatRef<'_>, target: &mut [f32]) {
+pub(super) fn load_queries<E: Element>(kernels: &Kernels, rows: MatRef<'_, E>, target: &mut [f32]) {
     if rows.rows() < QUERIES {
         target[..rows.cols() * QUERIES].fill(0.0);
     }
     transpose(kernels, rows, target, QUERIES);
 }
 
-/// Transposes `[head_dim, QUERIES]` into a block's rows `[queries, head_dim]`, by way of `rows`.
-pub(super) fn store_queries(kernels: &Kernels, source: &[f32], rows: &mut [f32], mut target: MatMut<'_>) {
+/// Transposes `[head_dim, QUERIES]` into a block's rows `[queries, head_dim]`, by way of `rows`, and rounds.
+pub(super) fn store_queries<E: Operand>(
+    kernels: &Kernels,
+    instruction_set: InstructionSet,
+    source: &[f32],
+    rows: &mut [f32],
+    target: MatMut<'_, E>,
+) {
     let (queries, head_dim) = (target.rows(), target.cols());
     let stride = head_dim.next_multiple_of(lanes::LANES);
     transpose(kernels, MatRef::new(source, head_dim, queries, QUERIES), rows, stride);
-    for (query, row) in rows.chunks_exact(stride).enumerate().take(queries) {
-        target.row_mut(query).copy_from_slice(&row[..head_dim]);
-    }
+    let from = MatRef::new(rows, queries, head_dim, stride);
+    lanes::run(instruction_set, Copy { from, to: target });
 }

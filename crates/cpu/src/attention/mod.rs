@@ -9,14 +9,16 @@
 //! # Structure
 //! Blocks of [`QUERIES`] queries meet tiles of [`KEYS`] keys. Scores lie transposed, `[key, query]`: a vector register
 //! holds one key's scores of sixteen queries, so the maximum and the sum over keys need no reduction across lanes, and
-//! keys and values are multiplied where they lie; only a block's queries are transposed, once.
+//! keys and values are multiplied where they lie, or widened tile by tile where they are stored narrow; only a block's queries
+//! are transposed, once.
 //!
 //! # Numerics
 //! The bits of a query's output depend on its sequence, its own interval and its position alone: tiles start at multiples
 //! of [`KEYS`] from the sequence's start, products are one chain of fused multiply-adds in ascending order per tile, and
 //! keys outside of the interval enter as exact zeros. They are the same on every instruction set, for any number of
 //! sequences in a call. Gradients of a key sum over query heads, then blocks of queries, both ascending. Values that
-//! are not finite may spread to other queries of the tile.
+//! are not finite may spread to other queries of the tile. Whatever type the tensors are stored in, all sums are in `f32`
+//! and each result is rounded once.
 
 mod backward;
 mod buffers;
@@ -24,11 +26,15 @@ mod dropout;
 mod forward;
 mod query_block;
 mod softmax;
+mod widened;
 
 pub use backward::{Backward, attention_backward};
 pub use buffers::AttentionBuffers;
 pub use device::{AttentionShape, DropoutKey};
 pub use forward::{Forward, attention_forward};
+pub use widened::Operand;
+
+use device::Element;
 
 use spec::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
 
@@ -86,12 +92,12 @@ impl Attention<'_> {
     }
 
     /// Panics unless `matrix` is `[tokens, heads * head_dim]`.
-    fn assert_heads(&self, name: &str, matrix: MatRef<'_>, heads: usize) {
+    fn assert_heads<E: Element>(&self, name: &str, matrix: MatRef<'_, E>, heads: usize) {
         self.assert_rows(name, matrix, self.tokens(), heads);
     }
 
     /// Panics unless `matrix` is `[rows, heads * head_dim]`.
-    fn assert_rows(&self, name: &str, matrix: MatRef<'_>, rows: usize, heads: usize) {
+    fn assert_rows<E: Element>(&self, name: &str, matrix: MatRef<'_, E>, rows: usize, heads: usize) {
         let sizes = (rows, heads * self.shape.head_dim);
         assert!((matrix.rows(), matrix.cols()) == sizes, "{name} is not {sizes:?}");
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::dropout::KEYS_PER_BLOCK;
 use super::{Attention, KEYS, QUERIES};
-use crate::lanes::LANES;
+use crate::lanes::{LANES, Stored};
 use crate::view::MatRef;
 
 /// Up to [`QUERIES`] consecutive queries of one sequence.
@@ -78,12 +78,18 @@ impl QueryBlock {
     }
 
     /// The block's rows of a head of `matrix[tokens, heads * head_dim]`.
-    pub fn rows<'a>(&self, matrix: MatRef<'a>, head: usize, head_dim: usize) -> MatRef<'a> {
+    pub fn rows<'a, E: Stored>(&self, matrix: MatRef<'a, E>, head: usize, head_dim: usize) -> MatRef<'a, E> {
         matrix.block(self.token, self.queries, head * head_dim, head_dim)
     }
 
     /// A tile's rows of a head of `matrix[sequences * keys, heads * head_dim]`.
-    pub fn key_rows<'a>(&self, tile: &KeyTile, matrix: MatRef<'a>, head: usize, head_dim: usize) -> MatRef<'a> {
+    pub fn key_rows<'a, E: Stored>(
+        &self,
+        tile: &KeyTile,
+        matrix: MatRef<'a, E>,
+        head: usize,
+        head_dim: usize,
+    ) -> MatRef<'a, E> {
         matrix.block(self.first_key + tile.keys.start, tile.keys.len(), head * head_dim, head_dim)
     }
 }

@@ -1,8 +1,10 @@
 //! The loops around the tiles: blocks of N, K and M, the packing of each, and the tiles of a block.
 
+use device::Dtype;
+
 use super::kernels::{Kernels, MAX_VECTORS};
 use super::pack::Block;
-use super::packing_buffers::PackingBuffers;
+use super::packing_buffers::PanelBuffers;
 use super::tile::{Tile, TileKernel};
 use super::{K_BLOCK, Orientation, Write};
 use crate::meter::Meter;
@@ -22,16 +24,41 @@ const DIRECT_A_COLUMNS: usize = 64;
 /// A row-major B is read in place for at most this many rows.
 const DIRECT_B_ROWS: usize = 56;
 
-/// A product as addresses. `a_stride` and the like are the row strides of the matrices as they lie in memory.
+/// An operand as it lies in memory, of any type of real numbers.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    /// Element (0, 0).
+    pub start: *const u8,
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Elements from one row to the next.
+    pub stride: usize,
+}
+
+impl Source {
+    /// The address `offset` elements behind the first.
+    ///
+    /// # Safety
+    /// That element, or the one before it, lies inside the operand.
+    unsafe fn at(self, offset: usize) -> *const u8 {
+        // SAFETY: the caller's promise.
+        unsafe { self.start.add(offset * self.dtype.size_bytes()) }
+    }
+
+    /// The address as one of `f32`, which tiles can read in place.
+    fn in_place(self, address: *const u8) -> Option<*const f32> {
+        (self.dtype == Dtype::F32).then(|| address.cast())
+    }
+}
+
+/// A product as addresses; strides are those of rows as they lie in memory.
 pub(super) struct Problem {
     pub orientation: Orientation,
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    pub a: *const f32,
-    pub a_stride: usize,
-    pub b: *const f32,
-    pub b_stride: usize,
+    pub a: Source,
+    pub b: Source,
     pub c: *mut f32,
     pub c_stride: usize,
     pub write: Write,
@@ -64,11 +91,11 @@ fn ranges(len: usize, block: usize) -> impl Iterator<Item = Range> {
 /// # Safety
 /// The problem's addresses are valid for its shape, nothing else has access to C, and the machine has the instructions
 /// of the kernels.
-pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packing: &mut PackingBuffers, meter: &Meter) {
+pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, panels: &mut PanelBuffers, meter: &Meter) {
     if problem.m == 0 || problem.n == 0 {
         return;
     }
-    let (packed_a, packed_b) = packing.blocks();
+    let (packed_a, packed_b) = panels.blocks();
     // As many blocks of columns as needed, of as equal widths as possible.
     let max_columns = kernels.max_columns();
     let block_columns = problem.n.div_ceil(problem.n.div_ceil(N_BLOCK)).next_multiple_of(max_columns);
@@ -102,21 +129,23 @@ unsafe fn left_panels(
     steps: Range,
     packed: *mut f32,
 ) -> (Panels, &'static [[TileKernel; MAX_VECTORS]]) {
-    let stride = problem.a_stride;
+    let (stride, pack) = (problem.a.stride, kernels.pack(problem.a.dtype));
     let (offset, row_stride, in_place, pack) = match problem.orientation {
         Orientation::Nt | Orientation::Nn => {
             let offset = rows.start * stride + steps.start;
-            (offset, stride, kernels.row_major, kernels.pack_transposed)
+            (offset, stride, kernels.row_major, pack.transposed)
         }
         Orientation::Tn => {
             let offset = steps.start * stride + rows.start;
-            (offset, 1, kernels.step_major, kernels.pack_copied)
+            (offset, 1, kernels.step_major, pack.copied)
         }
     };
     // SAFETY: the offset is that of the block's first element, or of the end of A if the block is empty.
-    let source = unsafe { problem.a.add(offset) };
-    if problem.n <= DIRECT_A_COLUMNS {
-        let panels = Panels { start: source, panel_stride: panel_rows * row_stride, stride };
+    let source = unsafe { problem.a.at(offset) };
+    if problem.n <= DIRECT_A_COLUMNS
+        && let Some(start) = problem.a.in_place(source)
+    {
+        let panels = Panels { start, panel_stride: panel_rows * row_stride, stride };
         return (panels, in_place);
     }
     let panel = kernels.lanes;
@@ -142,17 +171,20 @@ unsafe fn left_panels(
 /// # Safety
 /// As for [`multiply`]; `packed` has room for `PACKED_B` elements.
 unsafe fn right_panels(kernels: &Kernels, problem: &Problem, columns: Range, steps: Range, packed: *mut f32) -> Panels {
-    let stride = problem.b_stride;
+    let (stride, pack) = (problem.b.stride, kernels.pack(problem.b.dtype));
     let panel = kernels.max_columns();
     let (offset, pack) = match problem.orientation {
-        Orientation::Nt => (columns.start * stride + steps.start, kernels.pack_transposed),
-        Orientation::Nn | Orientation::Tn => (steps.start * stride + columns.start, kernels.pack_copied),
+        Orientation::Nt => (columns.start * stride + steps.start, pack.transposed),
+        Orientation::Nn | Orientation::Tn => (steps.start * stride + columns.start, pack.copied),
     };
     // SAFETY: the offset is that of the block's first element, or of the end of B if the block is empty.
-    let source = unsafe { problem.b.add(offset) };
+    let source = unsafe { problem.b.at(offset) };
     let row_major = !matches!(problem.orientation, Orientation::Nt);
-    if row_major && problem.m <= DIRECT_B_ROWS {
-        return Panels { start: source, panel_stride: panel, stride };
+    if row_major
+        && problem.m <= DIRECT_B_ROWS
+        && let Some(start) = problem.b.in_place(source)
+    {
+        return Panels { start, panel_stride: panel, stride };
     }
     let block = Block {
         source,

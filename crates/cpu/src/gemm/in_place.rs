@@ -1,6 +1,8 @@
 //! Products of blocks that are in cache already: tiles straight from the operands, nothing packed, one chain of fused
 //! multiply-adds per element over all of K. The building block of kernels that multiply many small blocks.
 
+use device::Element;
+
 use super::Write;
 use super::kernels::Kernels;
 use super::pack::Block;
@@ -55,16 +57,21 @@ pub(crate) fn multiply(kernels: &Kernels, left: Left, a: MatRef<'_>, b: MatRef<'
     }
 }
 
-/// `target[c][r] = source[r][c]` for `source[R,C]`, in rows of `target_stride` elements. Elements of a target row from R
+/// `target[c][r] = source[r][c]` for `source[R,C]` of any type, widened, in rows of `target_stride` elements. Elements of a target row from R
 /// on, up to a whole number of registers, become zero; `target_stride` must have room for them.
-pub(crate) fn transpose(kernels: &Kernels, source: MatRef<'_>, target: &mut [f32], target_stride: usize) {
+pub(crate) fn transpose<E: Element>(
+    kernels: &Kernels,
+    source: MatRef<'_, E>,
+    target: &mut [f32],
+    target_stride: usize,
+) {
     let padded = source.rows().next_multiple_of(kernels.lanes);
     assert!(padded <= target_stride && source.cols() * target_stride <= target.len(), "no room for the transpose");
     if source.rows() == 0 {
         return;
     }
     let block = Block {
-        source: source.as_ptr(),
+        source: source.as_ptr().cast(),
         source_stride: source.row_stride(),
         lanes: source.rows(),
         steps: source.cols(),
@@ -75,5 +82,5 @@ pub(crate) fn transpose(kernels: &Kernels, source: MatRef<'_>, target: &mut [f32
     };
     // SAFETY: the view holds the source's memory, the target has room for its columns as rows of whole registers, and
     // `Kernels::of` checked that the machine has the instructions.
-    unsafe { (kernels.pack_transposed)(&block) }
+    unsafe { (kernels.pack(E::DTYPE).transposed)(&block) }
 }

@@ -1,8 +1,10 @@
 //! The kernels of each instruction set, as tables of functions that were compiled for it.
 
+use device::{Bf16, Dtype, F16};
+
 use super::pack::{self, Block, PackKernel};
 use super::tile::{self, Layout, RowMajor, StepMajor, Tile, TileKernel};
-use super::vector::Vector;
+use super::vector::{Vector, Widened};
 use crate::instruction_set::InstructionSet;
 
 /// Tiles are one or two registers wide.
@@ -16,16 +18,34 @@ pub(crate) struct Kernels {
     pub row_major: &'static [[TileKernel; MAX_VECTORS]],
     /// Tile kernels for a step-major A: `[rows - 1][registers per row - 1]`.
     pub step_major: &'static [[TileKernel; MAX_VECTORS]],
-    /// Packs a block whose steps are adjacent.
-    pub pack_transposed: PackKernel,
-    /// Packs a block whose lanes are adjacent.
-    pub pack_copied: PackKernel,
+    pack_f32: PackKernels,
+    pack_bf16: PackKernels,
+    pack_f16: PackKernels,
+}
+
+/// How operands of one type are packed.
+#[derive(Clone, Copy)]
+pub(crate) struct PackKernels {
+    /// A block whose steps are adjacent.
+    pub transposed: PackKernel,
+    /// A block whose lanes are adjacent.
+    pub copied: PackKernel,
 }
 
 impl Kernels {
     /// Most rows of a tile.
     pub fn max_rows(&self) -> usize {
         self.row_major.len()
+    }
+
+    /// How operands of this type are packed. Panics for types that are no real numbers.
+    pub fn pack(&self, dtype: Dtype) -> PackKernels {
+        match dtype {
+            Dtype::F32 => self.pack_f32,
+            Dtype::Bf16 => self.pack_bf16,
+            Dtype::F16 => self.pack_f16,
+            Dtype::I32 | Dtype::I64 => panic!("{dtype:?} is no operand of a product"),
+        }
     }
 
     /// Most columns of a tile.
@@ -60,23 +80,24 @@ macro_rules! kernels {
         }
 
         $(#[$features])?
-        unsafe fn pack_transposed(block: &Block) {
+        unsafe fn pack_transposed<E: Widened>(block: &Block) {
             // SAFETY: this function is compiled for the vector's instructions; the rest is the caller's promise.
-            unsafe { pack::transposed::<$vector, $lanes>(block) }
+            unsafe { pack::transposed::<$vector, E, $lanes>(block) }
         }
 
         $(#[$features])?
-        unsafe fn pack_copied(block: &Block) {
+        unsafe fn pack_copied<E: Widened>(block: &Block) {
             // SAFETY: this function is compiled for the vector's instructions; the rest is the caller's promise.
-            unsafe { pack::copied::<$vector>(block) }
+            unsafe { pack::copied::<$vector, E>(block) }
         }
 
         pub(super) static KERNELS: Kernels = Kernels {
             lanes: <$vector as Vector>::LANES,
             row_major: &[$([run::<RowMajor, $rows, 1>, run::<RowMajor, $rows, 2>]),*],
             step_major: &[$([run::<StepMajor, $rows, 1>, run::<StepMajor, $rows, 2>]),*],
-            pack_transposed,
-            pack_copied,
+            pack_f32: PackKernels { transposed: pack_transposed::<f32>, copied: pack_copied::<f32> },
+            pack_bf16: PackKernels { transposed: pack_transposed::<Bf16>, copied: pack_copied::<Bf16> },
+            pack_f16: PackKernels { transposed: pack_transposed::<F16>, copied: pack_copied::<F16> },
         };
     };
 }
@@ -87,7 +108,7 @@ mod avx512 {
     kernels!(
         crate::gemm::vector_avx512::Avx512Vector,
         16,
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")],
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")],
         1 2 3 4 5 6 7 8 9 10 11 12 13 14
     );
 }
@@ -98,7 +119,7 @@ mod avx2 {
     kernels!(
         crate::gemm::vector_avx2::Avx2Vector,
         8,
-        #[target_feature(enable = "avx2,fma")],
+        #[target_feature(enable = "avx2,fma,f16c")],
         1 2 3 4 5 6
     );
 }

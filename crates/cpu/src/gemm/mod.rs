@@ -1,4 +1,4 @@
-//! Products of `f32` matrices, whose bits depend on the operands only.
+//! Products of matrices, computed in `f32`, whose bits depend on the operands only.
 //!
 //! # Numerics
 //! Each element of C is computed in the same way on every instruction set, for any number of rows and columns, any strides
@@ -9,6 +9,7 @@
 //!    `sum = fused_multiply_add(a, b, sum)`, rounded once. With `Write::Assign` the first block's sum becomes `c`;
 //!    otherwise `c = c + sum`.
 //! 3. With a bias, `c = c + bias[column]` at the end.
+//! 4. Where C is of a narrow type, all this happens in `f32`, and C is rounded once ([`gemm_rounded`]).
 //!
 //! So C's rows (and columns) may be computed in any number of calls, on any thread. Rounding error of an element, with
 //! u = 2^-24 and n = min(K, K_BLOCK) + ceil(K / K_BLOCK) + 1 roundings on the longest path: at most
@@ -24,8 +25,10 @@
 mod blocks;
 pub(crate) mod in_place;
 pub(crate) mod kernels;
+mod operand;
 mod pack;
 mod packing_buffers;
+mod rounded;
 pub(crate) mod tile;
 mod vector;
 #[cfg(target_arch = "x86_64")]
@@ -35,56 +38,19 @@ mod vector_avx512;
 mod vector_scalar;
 
 pub use device::{Orientation, Write};
+pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
+pub use rounded::gemm_rounded;
 
 use crate::instruction_set::InstructionSet;
 use crate::meter::Meter;
-use crate::view::{MatMut, MatRef};
+use crate::view::MatMut;
 use blocks::Problem;
 use kernels::Kernels;
+use packing_buffers::PanelBuffers;
 
 /// Steps of K per chain of fused multiply-adds. Part of the numerics: another value gives other bits.
 pub const K_BLOCK: usize = 256;
-
-/// Two matrices to multiply.
-#[derive(Clone, Copy, Debug)]
-pub struct Product<'a> {
-    /// Which of the two is read transposed.
-    pub orientation: Orientation,
-    /// The left operand.
-    pub a: MatRef<'a>,
-    /// The right operand.
-    pub b: MatRef<'a>,
-}
-
-impl<'a> Product<'a> {
-    /// `a[M,K] b[N,K]^T`.
-    pub fn nt(a: MatRef<'a>, b: MatRef<'a>) -> Self {
-        Self { orientation: Orientation::Nt, a, b }
-    }
-
-    /// `a[M,K] b[K,N]`.
-    pub fn nn(a: MatRef<'a>, b: MatRef<'a>) -> Self {
-        Self { orientation: Orientation::Nn, a, b }
-    }
-
-    /// `a[K,M]^T b[K,N]`.
-    pub fn tn(a: MatRef<'a>, b: MatRef<'a>) -> Self {
-        Self { orientation: Orientation::Tn, a, b }
-    }
-
-    /// (M, N, K). Panics if the operands' K differ.
-    fn sizes(&self) -> (usize, usize, usize) {
-        let (a, b) = (self.a, self.b);
-        let (m, n, k, k_of_b) = match self.orientation {
-            Orientation::Nt => (a.rows(), b.rows(), a.cols(), b.cols()),
-            Orientation::Nn => (a.rows(), b.cols(), a.cols(), b.rows()),
-            Orientation::Tn => (a.cols(), b.cols(), a.rows(), b.rows()),
-        };
-        assert!(k == k_of_b, "{:?}: K is {k} in a and {k_of_b} in b", self.orientation);
-        (m, n, k)
-    }
-}
 
 /// Multiplies: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one. With K = 0
 /// the product is zero. Counts M N K multiply-adds.
@@ -92,10 +58,23 @@ impl<'a> Product<'a> {
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
 pub fn gemm(
     product: Product<'_>,
-    mut c: MatMut<'_>,
+    c: MatMut<'_>,
     write: Write,
     bias: Option<&[f32]>,
     packing: &mut PackingBuffers,
+    instruction_set: InstructionSet,
+    meter: &Meter,
+) {
+    gemm_blocks(product, c, write, bias, &mut packing.panels, instruction_set, meter);
+}
+
+/// As [`gemm`], in the given room.
+fn gemm_blocks(
+    product: Product<'_>,
+    mut c: MatMut<'_>,
+    write: Write,
+    bias: Option<&[f32]>,
+    panels: &mut PanelBuffers,
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
@@ -108,10 +87,8 @@ pub fn gemm(
         m,
         n,
         k,
-        a: product.a.as_ptr(),
-        a_stride: product.a.row_stride(),
-        b: product.b.as_ptr(),
-        b_stride: product.b.row_stride(),
+        a: product.a.source(),
+        b: product.b.source(),
         c: c.as_mut_ptr(),
         c_stride: c.row_stride(),
         write,
@@ -119,5 +96,5 @@ pub fn gemm(
     };
     // SAFETY: the views hold the operands' memory for the shapes that were just compared, C is borrowed exclusively, and
     // `Kernels::of` checks that the machine has the instructions.
-    unsafe { blocks::multiply(Kernels::of(instruction_set), &problem, packing, meter) }
+    unsafe { blocks::multiply(Kernels::of(instruction_set), &problem, panels, meter) }
 }

@@ -1,7 +1,7 @@
 //! Copies blocks of A and B into panels: short vectors of one step of K, one after the other, so that a tile reads them
-//! in order. A panel of `panel` lanes holds up to `panel` rows of A (or columns of B); lanes without one are zero.
+//! in order, always of `f32`: narrow operands are widened here. A panel of `panel` lanes holds up to `panel` rows of A (or columns of B); lanes without one are zero.
 
-use super::vector::Vector;
+use super::vector::{Vector, Widened};
 
 /// Steps that are copied for all panels before the next ones: few enough that the source is read along its rows, where
 /// pages and prefetches are, and enough that each panel is written by several cache lines at a time.
@@ -9,9 +9,9 @@ const COPIED_STEPS: usize = 8;
 
 /// A block to copy: `lanes` rows of A or columns of B, `steps` long.
 pub(crate) struct Block {
-    /// Element (0, 0).
-    pub source: *const f32,
-    /// From one lane to the next where steps are adjacent, from one step to the next where lanes are.
+    /// Element (0, 0), of the type that the kernel reads.
+    pub source: *const u8,
+    /// In elements: from one lane to the next where steps are adjacent, from one step to the next where lanes are.
     pub source_stride: usize,
     /// Rows of A or columns of B.
     pub lanes: usize,
@@ -34,9 +34,9 @@ pub(crate) type PackKernel = unsafe fn(&Block);
 /// Copies a block whose steps are adjacent (a row of A in NT and NN, a row of B in NT), transposing in registers.
 ///
 /// # Safety
-/// The machine has the instructions of `V`; the source may be read and the panels written for the block's shape.
+/// The machine has the instructions of `V`; the source holds `E`, may be read and the panels written for the block's shape.
 #[inline(always)]
-pub(crate) unsafe fn transposed<V: Vector, const LANES: usize>(block: &Block) {
+pub(crate) unsafe fn transposed<V: Vector, E: Widened, const LANES: usize>(block: &Block) {
     assert!(LANES == V::LANES, "a square of registers");
     for first in (0..block.lanes).step_by(block.panel_lanes) {
         let lanes = block.panel_lanes.min(block.lanes - first);
@@ -47,13 +47,13 @@ pub(crate) unsafe fn transposed<V: Vector, const LANES: usize>(block: &Block) {
                 // SAFETY: rows `first + group ..` and steps `step ..` of the block exist up to `rows` and `steps`, and
                 // only these are read; the panel has room for `panel` lanes in each of the steps written.
                 unsafe {
-                    let source = block.source.add((first + group) * block.source_stride + step);
+                    let source = block.source.cast::<E>().add((first + group) * block.source_stride + step);
                     let offset = first / block.panel_lanes * block.panel_stride;
                     let target = block.target.add(offset + step * block.panel + group);
                     let mut square = [V::zero(); LANES];
                     for (row, vector) in square.iter_mut().enumerate().take(rows) {
                         let row = source.add(row * block.source_stride);
-                        *vector = if steps == LANES { V::load(row) } else { V::load_first(row, steps) };
+                        *vector = if steps == LANES { E::load(row) } else { E::load_first(row, steps) };
                     }
                     V::transpose(&mut square);
                     for (step, vector) in square.iter().enumerate().take(steps) {
@@ -70,7 +70,7 @@ pub(crate) unsafe fn transposed<V: Vector, const LANES: usize>(block: &Block) {
 /// # Safety
 /// As for [`transposed`].
 #[inline(always)]
-pub(crate) unsafe fn copied<V: Vector>(block: &Block) {
+pub(crate) unsafe fn copied<V: Vector, E: Widened>(block: &Block) {
     for first_step in (0..block.steps).step_by(COPIED_STEPS) {
         let steps = first_step..block.steps.min(first_step + COPIED_STEPS);
         for first in (0..block.lanes).step_by(block.panel_lanes) {
@@ -82,9 +82,9 @@ pub(crate) unsafe fn copied<V: Vector>(block: &Block) {
                     // SAFETY: lanes `first + group ..` of the step exist up to `count`, and only these are read; the
                     // panel has room for whole registers.
                     unsafe {
-                        let source = block.source.add(step * block.source_stride + first + group);
+                        let source = block.source.cast::<E>().add(step * block.source_stride + first + group);
                         let target = block.target.add(panel + step * block.panel + group);
-                        let vector = if count == V::LANES { V::load(source) } else { V::load_first(source, count) };
+                        let vector: V = if count == V::LANES { E::load(source) } else { E::load_first(source, count) };
                         vector.store(target);
                     }
                 }

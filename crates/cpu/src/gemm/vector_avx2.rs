@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use device::{Bf16, F16};
+
 use super::vector::Vector;
 
 /// One 256-bit register.
@@ -43,6 +45,21 @@ impl Vector for Avx2Vector {
     unsafe fn load_first(source: *const f32, lanes: usize) -> Self {
         // SAFETY: the caller runs on a machine with AVX2; masked lanes are not read, the others are readable.
         Self(unsafe { _mm256_maskload_ps(source, first(lanes)) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(source: *const Bf16) -> Self {
+        // SAFETY: the caller runs on a machine with AVX2; the pointer names eight readable values of two bytes.
+        unsafe {
+            let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.cast()));
+            Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(source: *const F16) -> Self {
+        // SAFETY: the caller runs on a machine with F16C; the pointer names eight readable values of two bytes.
+        Self(unsafe { _mm256_cvtph_ps(_mm_loadu_si128(source.cast())) })
     }
 
     #[inline(always)]

@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use device::{Bf16, F16};
+
 use super::vector::Vector;
 
 /// One 512-bit register.
@@ -39,6 +41,21 @@ impl Vector for Avx512Vector {
     unsafe fn load_first(source: *const f32, lanes: usize) -> Self {
         // SAFETY: the caller runs on a machine with AVX-512; masked lanes are not read, the others are readable.
         Self(unsafe { _mm512_maskz_loadu_ps(first(lanes), source) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(source: *const Bf16) -> Self {
+        // SAFETY: the caller runs on a machine with AVX-512; the pointer names sixteen readable values of two bytes.
+        unsafe {
+            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(source.cast()));
+            Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(source: *const F16) -> Self {
+        // SAFETY: the caller runs on a machine with AVX-512; the pointer names sixteen readable values of two bytes.
+        Self(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(source.cast())) })
     }
 
     #[inline(always)]

@@ -1,5 +1,7 @@
 //! The [`Vector`] of machines about which nothing is known: four plain `f32`.
 
+use device::{Bf16, Element, F16};
+
 use super::vector::Vector;
 
 const LANES: usize = 4;
@@ -34,6 +36,18 @@ impl Vector for ScalarVector {
         // SAFETY: the caller's pointer names `lanes` readable values.
         unsafe { std::ptr::copy_nonoverlapping(source, values.as_mut_ptr(), lanes.min(LANES)) };
         Self(values)
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(source: *const Bf16) -> Self {
+        // SAFETY: the caller's pointer names LANES readable values.
+        Self(unsafe { source.cast::<[Bf16; LANES]>().read_unaligned() }.map(Element::widen))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(source: *const F16) -> Self {
+        // SAFETY: the caller's pointer names LANES readable values.
+        Self(unsafe { source.cast::<[F16; LANES]>().read_unaligned() }.map(Element::widen))
     }
 
     #[inline(always)]

@@ -3,6 +3,8 @@
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+use device::{Bf16, F16};
+
 use super::scalar::SQRT_HALF_BITS;
 use super::{LANES, Lanes};
 
@@ -80,6 +82,27 @@ fn copysign(magnitude: __m256, sign: __m256) -> __m256 {
     }
 }
 
+/// Eight numbers of bf16, widened.
+#[inline(always)]
+fn widened_bf16(from: *const Bf16) -> __m256 {
+    // SAFETY: called only where AVX2 exists, with eight readable values.
+    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))) }
+}
+
+/// Bits of eight numbers of bf16, each in 32 bits.
+#[inline(always)]
+fn narrowed_bf16(value: __m256) -> __m256i {
+    // SAFETY: called only where AVX2 exists.
+    unsafe {
+        let bits = _mm256_castps_si256(value);
+        let high = _mm256_srli_epi32::<16>(bits);
+        let half = _mm256_add_epi32(_mm256_and_si256(high, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7fff));
+        let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value));
+        _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan)
+    }
+}
+
 // The trait is used only through `run`, which asserts that the instructions are there; that holds for every
 // block below, whose loads and stores go through references of the right length.
 impl Lanes for Avx2Lanes {
@@ -104,6 +127,41 @@ impl Lanes for Avx2Lanes {
         unsafe {
             _mm256_storeu_ps(into.as_mut_ptr(), self.0);
             _mm256_storeu_ps(into.as_mut_ptr().add(LANES / 2), self.1);
+        }
+    }
+
+    #[inline(always)]
+    fn load_bf16(from: &[Bf16; LANES]) -> Self {
+        Self(widened_bf16(from.as_ptr()), widened_bf16(from[LANES / 2..].as_ptr()))
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, into: &mut [Bf16; LANES]) {
+        // SAFETY: called only where AVX2 exists; the reference covers sixteen values of two bytes.
+        unsafe {
+            // Packing goes by halves of registers: 0..4, 8..12, 4..8, 12..16.
+            let packed = _mm256_packus_epi32(narrowed_bf16(self.0), narrowed_bf16(self.1));
+            _mm256_storeu_si256(into.as_mut_ptr().cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
+        }
+    }
+
+    #[inline(always)]
+    fn load_f16(from: &[F16; LANES]) -> Self {
+        // SAFETY: called only where AVX2 and F16C exist; the reference covers sixteen values of two bytes.
+        unsafe {
+            let (low, high) = (from.as_ptr().cast::<__m128i>(), from[LANES / 2..].as_ptr().cast::<__m128i>());
+            Self(_mm256_cvtph_ps(_mm_loadu_si128(low)), _mm256_cvtph_ps(_mm_loadu_si128(high)))
+        }
+    }
+
+    #[inline(always)]
+    fn store_f16(self, into: &mut [F16; LANES]) {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
+        // SAFETY: called only where AVX2 and F16C exist; the reference covers sixteen values of two bytes.
+        unsafe {
+            let (low, high) = (_mm256_cvtps_ph::<NEAREST>(self.0), _mm256_cvtps_ph::<NEAREST>(self.1));
+            _mm_storeu_si128(into.as_mut_ptr().cast(), low);
+            _mm_storeu_si128(into.as_mut_ptr().cast::<__m128i>().add(1), high);
         }
     }
 

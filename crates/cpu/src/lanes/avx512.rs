@@ -3,6 +3,8 @@
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+use device::{Bf16, F16};
+
 use super::scalar::SQRT_HALF_BITS;
 use super::{LANES, Lanes};
 
@@ -86,6 +88,43 @@ impl Lanes for Avx512Lanes {
     fn store_partial(self, into: &mut [f32]) {
         // SAFETY: called only where AVX-512 exists; masked-off lanes are not written.
         unsafe { _mm512_mask_storeu_ps(into.as_mut_ptr(), first(into.len()), self.0) }
+    }
+
+    #[inline(always)]
+    fn load_bf16(from: &[Bf16; LANES]) -> Self {
+        // SAFETY: called only where AVX-512 exists; the reference covers sixteen values of two bytes.
+        unsafe {
+            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
+            Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves)))
+        }
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, into: &mut [Bf16; LANES]) {
+        // SAFETY: called only where AVX-512 exists; the reference covers sixteen values of two bytes.
+        unsafe {
+            let bits = _mm512_castps_si512(self.0);
+            let high = _mm512_srli_epi32::<16>(bits);
+            let half = _mm512_add_epi32(_mm512_and_si512(high, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7fff));
+            let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half));
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+            let quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+            let narrow = _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet));
+            _mm256_storeu_si256(into.as_mut_ptr().cast(), narrow);
+        }
+    }
+
+    #[inline(always)]
+    fn load_f16(from: &[F16; LANES]) -> Self {
+        // SAFETY: called only where AVX-512 exists; the reference covers sixteen values of two bytes.
+        Self(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) })
+    }
+
+    #[inline(always)]
+    fn store_f16(self, into: &mut [F16; LANES]) {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        // SAFETY: called only where AVX-512 exists; the reference covers sixteen values of two bytes.
+        unsafe { _mm256_storeu_si256(into.as_mut_ptr().cast(), _mm512_cvtps_ph::<NEAREST>(self.0)) }
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Rows of any length in blocks of sixteen, and the fixed order in which a row is summed.
 
-use super::{LANES, Lanes};
+use super::{LANES, Lanes, Stored};
 
 /// Elements that are summed in f32 before the sum goes on in f64.
 const CHUNK: usize = 1024;
@@ -15,27 +15,27 @@ pub struct Block {
 impl Block {
     /// This block of `row`; lanes behind the row's end are zero.
     #[inline(always)]
-    pub fn load<L: Lanes>(self, row: &[f32]) -> L {
+    pub fn load<L: Lanes>(self, row: &[impl Stored]) -> L {
         self.load_or(row, 0.0)
     }
 
     /// This block of `row`; lanes behind the row's end are `fill`.
     #[inline(always)]
-    pub fn load_or<L: Lanes>(self, row: &[f32], fill: f32) -> L {
+    pub fn load_or<L: Lanes>(self, row: &[impl Stored], fill: f32) -> L {
         let values = &row[self.start..self.start + self.len];
         match values.first_chunk::<LANES>() {
-            Some(values) => L::load(values),
-            None => L::load_partial(values, fill),
+            Some(values) => Stored::load(values),
+            None => Stored::load_partial(values, fill),
         }
     }
 
     /// Writes this block of `row`; lanes behind the row's end go nowhere.
     #[inline(always)]
-    pub fn store<L: Lanes>(self, row: &mut [f32], lanes: L) {
+    pub fn store<L: Lanes>(self, row: &mut [impl Stored], lanes: L) {
         let values = &mut row[self.start..self.start + self.len];
         match values.first_chunk_mut::<LANES>() {
-            Some(values) => lanes.store(values),
-            None => lanes.store_partial(values),
+            Some(values) => Stored::store(lanes, values),
+            None => Stored::store_partial(lanes, values),
         }
     }
 

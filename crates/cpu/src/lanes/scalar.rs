@@ -3,6 +3,8 @@
 use std::array::from_fn;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+use device::{Bf16, Element, F16};
+
 use super::{LANES, Lanes};
 
 /// Sixteen f32 as an array.
@@ -57,6 +59,26 @@ impl Lanes for ScalarLanes {
     #[inline(always)]
     fn store(self, into: &mut [f32; LANES]) {
         *into = self.0;
+    }
+
+    #[inline(always)]
+    fn load_bf16(from: &[Bf16; LANES]) -> Self {
+        Self(from.map(Element::widen))
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, into: &mut [Bf16; LANES]) {
+        *into = self.0.map(Element::narrow);
+    }
+
+    #[inline(always)]
+    fn load_f16(from: &[F16; LANES]) -> Self {
+        Self(from.map(Element::widen))
+    }
+
+    #[inline(always)]
+    fn store_f16(self, into: &mut [F16; LANES]) {
+        *into = self.0.map(Element::narrow);
     }
 
     #[inline(always)]

@@ -153,7 +153,9 @@ impl Case {
         let (dk, dv) = rest.split_at_col(kv_cols);
         let out_view = MatRef::dense(&out, tokens, q_cols);
         let dout = MatRef::dense(&self.dout, tokens, q_cols);
-        let backward = Backward { q, k, v, out: out_view, log_sum_exp: &log_sum_exp, dout, dq, dk, dv };
+        let mut key_sums = vec![f32::NAN; 2 * self.shape.sequence_length * self.shape.head_dim];
+        let key_sums = MatMut::dense(&mut key_sums, 2 * self.shape.sequence_length, self.shape.head_dim);
+        let backward = Backward { q, k, v, out: out_view, log_sum_exp: &log_sum_exp, dout, dq, dk, dv, key_sums };
         attention_backward(&attention, backward, buffers, instruction_set, &meter);
         assert_eq!(meter.multiply_adds(), 7 * work);
 

@@ -31,7 +31,10 @@ fn ten_updates_stay_within_their_bound() {
             for (step, grad) in gradients.iter().enumerate() {
                 let update = AdamWUpdate { update: step as u32 + 1, ..UPDATE };
                 let (param, first_moment, second_moment) = (&mut param[..], &mut first[..], &mut second[..]);
-                run(set, AdamW { param, grad, first_moment, second_moment, coefficient, update });
+                run(
+                    set,
+                    AdamW { param, copy: None::<&mut [f32]>, grad, first_moment, second_moment, coefficient, update },
+                );
             }
             param
         });
@@ -59,6 +62,7 @@ fn the_first_update_is_the_sign_of_the_gradient() {
     let update = AdamWUpdate { weight_decay: 0.0, ..UPDATE };
     let arguments = AdamW {
         param: &mut param,
+        copy: None::<&mut [f32]>,
         grad: &[2.0, -0.01, 0.0],
         first_moment: &mut first,
         second_moment: &mut second,

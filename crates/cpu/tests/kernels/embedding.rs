@@ -2,7 +2,7 @@ use cpu::accumulate::Accumulate;
 use cpu::embedding::{EmbeddingBackward, EmbeddingLookup};
 use cpu::lanes::run;
 use cpu::view::{MatMut, MatRef};
-use cpu::{copy::copy, fill::fill};
+use cpu::{copy::Copy, fill::fill};
 use device::Write;
 
 use crate::support::*;
@@ -62,7 +62,8 @@ fn matrices_are_filled_copied_and_added() {
     let row: Vec<f32> = std::iter::repeat_n(2.0, 17).chain([1.0; 3]).collect();
     assert_eq!(wide, row.repeat(3));
     let mut dense = vec![0.0; 3 * 17];
-    copy(MatRef::new(&wide, 3, 17, 20), MatMut::dense(&mut dense, 3, 17));
+    let (from, to) = (MatRef::new(&wide, 3, 17, 20), MatMut::dense(&mut dense, 3, 17));
+    run(cpu::instruction_set::InstructionSet::detect(), Copy { from, to });
     assert_eq!(dense, [2.0; 51]);
     let sum = same_on_all_sets(|set| {
         let mut into = wide.clone();

@@ -32,7 +32,7 @@ fn columns_are_summed_in_groups_of_rows() {
 fn squares(x: &[f32], first_element: usize) -> [i64; SUM_WORDS] {
     let on = |set| {
         let mut sums = [0; SUM_WORDS];
-        run(set, SquaredSum { x, first_element, sums: &mut sums });
+        run(set, SquaredSum { x, first_element, loss_scale: 1.0, sums: &mut sums });
         sums
     };
     let expected = on(InstructionSet::Scalar);

@@ -23,9 +23,23 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
     let [dq, dk, dv] = [q, k, v].map(|like| machine.empty(like.rows, like.cols));
     let (scale, dropout) = (scale(&shape), None);
     machine.submit(Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp });
-    let backward =
-        Op::AttentionBackward { shape, q, k, v, visible, scale, dropout, out, log_sum_exp, dout, dq, dk, dv };
-    machine.submit(backward);
+    let key_sums = machine.empty(2 * shape.sequence_length, shape.head_dim);
+    machine.submit(Op::AttentionBackward {
+        shape,
+        q,
+        k,
+        v,
+        visible,
+        scale,
+        dropout,
+        out,
+        log_sum_exp,
+        dout,
+        dq,
+        dk,
+        dv,
+        key_sums,
+    });
     [out, log_sum_exp, dq, dk, dv].map(|tensor| machine.read(tensor)).to_vec()
 }
 

@@ -76,7 +76,8 @@ fn results(machine: &Machine, case: Case, ranks: usize) -> Vec<Vec<f32>> {
 fn mean_loss(machine: &Machine, loss: Tensor, labels: Tensor) -> f32 {
     let (norm_sums, loss_sums, out) = (machine.sums(), machine.sums(), machine.empty(1, 4));
     machine.submit(Op::LossSum { loss, labels, sequences: 2, sums: loss_sums });
-    machine.submit(Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens: 8.0, clip_norm: None, out });
+    let (nominal_tokens, loss_scale) = (8.0, 1.0);
+    machine.submit(Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens, loss_scale, clip_norm: None, out });
     machine.read(out)[2]
 }
 

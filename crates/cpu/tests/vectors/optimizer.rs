@@ -19,7 +19,7 @@ fn updates(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
             update: step as u32 + 1,
         };
         let grad = gradients.rows_of(step..step + 1);
-        machine.submit(Op::AdamW { param, grad, first_moment, second_moment, coefficient, update });
+        machine.submit(Op::AdamW { param, copy: None, grad, first_moment, second_moment, coefficient, update });
         history.extend(machine.read(param));
     }
     vec![history, machine.read(first_moment), machine.read(second_moment)]
@@ -71,12 +71,13 @@ fn clipping_by_the_global_norm() {
             let (norm_sums, loss_sums, out) = (machine.sums(), machine.sums(), machine.empty(1, 4));
             let gradients: Vec<Tensor> = names.iter().map(|name| machine.input(case, name)).collect();
             for &x in &gradients {
-                machine.submit(Op::SquaredSum { x, first_element: 0, sums: norm_sums });
+                machine.submit(Op::SquaredSum { x, first_element: 0, loss_scale: 1.0, sums: norm_sums });
             }
             // One valid label of one, so that the mean over labels changes nothing.
             let (loss, labels) = (machine.full(1, 1, 0.0), machine.put_ints(1, &[0]));
             machine.submit(Op::LossSum { loss, labels, sequences: 1, sums: loss_sums });
             machine.submit(Op::ClipCoefficient {
+                loss_scale: 1.0,
                 norm_sums,
                 loss_sums,
                 nominal_tokens: 1.0,

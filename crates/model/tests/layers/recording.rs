@@ -1,7 +1,7 @@
 //! Footprints and records against sums made by hand and formulas from the literature.
 
 use comm::Operation;
-use device::Write;
+use device::{Dtype, Write};
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
 use spec::unit::UnitKind;
@@ -33,6 +33,7 @@ fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
         model,
         tp,
         shape: SHAPE,
+        stored: Dtype::F32,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Everything(CheckpointInputs::Whole),
         purpose: Purpose::Train,
@@ -93,8 +94,9 @@ fn footprints_are_the_sums_of_the_tensors() {
         ]),
         // Gradients of: the feed-forward output; activated, hidden, norm; the attention output; projection, normed heads, norm.
         pending_bytes: bytes(&[residual, tokens * ffn, 2 * tokens * ffn, residual, residual, qkv, qk, residual]),
-        // One column block of the feed-forward, or of the heads.
-        scratch_bytes: bytes(&[tokens * ffn]).max(bytes(&[tokens * heads * head_dim])),
+        // One column block of the feed-forward; or of the heads, beside the sums of one head's keys and values.
+        scratch_bytes: bytes(&[tokens * ffn])
+            .max(bytes(&[tokens * heads * head_dim, 2 * cases::SHAPE.sequence_length * head_dim])),
         ..Footprint::default()
     };
     assert_eq!(actual.layer, layer);
@@ -319,4 +321,30 @@ fn evaluation_and_generation_need_no_more_than_training() {
     assert_eq!(evaluate.layer.pending_bytes, 0);
     assert_eq!(evaluate.layer.scratch_bytes, train.layer.scratch_bytes);
     assert_eq!(generate.head.output_bytes, bytes(&[2 * SHAPE.tokens() * 500]));
+}
+
+/// What is narrow takes half the bytes. Statistics of norms (4 numbers a token) and log-sum-exps (one a head) stay single: for wide
+/// models nothing beside the rest.
+#[test]
+fn narrow_activations_take_half_the_bytes() {
+    let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
+    let layer = |stored| footprints(&RecordCase { stored, ..case(&model, tp) }).unwrap().layer;
+    let kept = |layer: &Footprint| layer.output_bytes + layer.saved_until_input_bytes + layer.saved_until_weight_bytes;
+    let single = layer(Dtype::F32);
+    let statistics = SHAPE.tokens() * (2 * 2 + model.num_heads / 2) * 4;
+    for stored in [Dtype::Bf16, Dtype::F16] {
+        let narrow = layer(stored);
+        println!("bytes of a layer and microbatch, kept: {} in F32, {} in {stored:?}", kept(&single), kept(&narrow));
+        println!("                            pending: {} in F32, {}", single.pending_bytes, narrow.pending_bytes);
+        println!("                            scratch: {} in F32, {}", single.scratch_bytes, narrow.scratch_bytes);
+        assert_eq!(2 * narrow.output_bytes, single.output_bytes);
+        assert_eq!(2 * narrow.pending_bytes, single.pending_bytes);
+        assert_eq!(2 * (kept(&narrow) - statistics), kept(&single) - statistics);
+        let sent = |stored| {
+            let sent =
+                record_unit(&RecordCase { stored, ..case(&model, tp) }, UnitKind::Layer, Phase::Forward).unwrap().sent;
+            sent.values().map(|traffic| traffic.bytes).sum::<u64>()
+        };
+        assert_eq!(2 * sent(stored), sent(Dtype::F32));
+    }
 }

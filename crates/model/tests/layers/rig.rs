@@ -79,10 +79,10 @@ pub const MICROBATCHES: u64 = 2;
 
 impl Rank {
     pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, manner: Manner) -> Rank {
-        let Manner { sequence_parallel, recompute } = manner;
+        let (Manner { sequence_parallel, recompute }, stored) = (manner, Dtype::F32);
         let (purpose, write) = (Purpose::Train, Write::Accumulate);
         let footprints =
-            footprints(&RecordCase { model, tp, shape, sequence_parallel, recompute, purpose, write }).unwrap();
+            footprints(&RecordCase { model, tp, shape, stored, sequence_parallel, recompute, purpose, write }).unwrap();
         let arena = Frame::measuring();
         let mut sections: Sections = vec![];
         let mut section = |name: String, bytes: usize| {
@@ -277,6 +277,7 @@ impl<'a> Running<'a> {
             shape: rank.shape,
             sequence_parallel: rank.manner.sequence_parallel,
             dropout: Some(dropout),
+            stored: Dtype::F32,
             constants: rank.constants,
             scratch: &scratch,
         });

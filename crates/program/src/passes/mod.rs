@@ -8,7 +8,7 @@ mod tail;
 mod transfers;
 mod units;
 
-use spec::{ModelSpec, Parallelism, Recompute};
+use spec::{Masters, ModelSpec, Parallelism, Recompute};
 
 pub use save::save_instrs;
 
@@ -26,6 +26,8 @@ pub struct CompileInput<'a> {
     pub stages: &'a StageSplit,
     /// Order of cells; for purposes other than training, only its forward cells count.
     pub schedule: &'a Schedule,
+    /// Where the weights are that the optimizer updates.
+    pub masters: Masters,
     /// What the programs are for.
     pub purpose: Purpose,
     /// Microbatches of a step.
@@ -133,6 +135,7 @@ fn place(input: &CompileInput, pp: usize) -> Place {
             Purpose::Evaluate | Purpose::Generate => Recompute::None,
         },
         zero: input.parallelism.zero,
+        masters: input.masters,
         num_microbatches: input.num_microbatches,
         gradient_axes: GradientAxes::new(input.model, input.parallelism),
     }

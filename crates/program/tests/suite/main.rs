@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test may stop at once")]
 
 mod golden;
+mod masters;
 mod memory;
 mod mutations;
 mod oracle;

@@ -276,6 +276,7 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             parallelism: &setup.parallelism(),
             stages: &stages,
             schedule: &schedule.parse().unwrap(),
+            masters: spec::Masters::Parameters,
             purpose: Purpose::Train,
             num_microbatches,
         };

@@ -125,6 +125,7 @@ impl Row {
             parallelism: &Parallelism { dp: 1, tp: 1, ..setup.parallelism() },
             stages: &stages,
             schedule: &Schedule::generate(kind, self.pp, self.num_microbatches, &costs),
+            masters: spec::Masters::Parameters,
             purpose: Purpose::Train,
             num_microbatches: self.num_microbatches,
         });

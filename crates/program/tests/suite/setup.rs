@@ -6,8 +6,8 @@ use program::{
 };
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
 use spec::{
-    CheckpointInputs, Checkpoints, Gathering, GradientReduction, Parallelism, Recompute, Reshard, ScheduleKind,
-    SequenceParallel, ZeroStage,
+    CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
+    ScheduleKind, SequenceParallel, ZeroStage,
 };
 
 /// Every second layer.
@@ -145,6 +145,7 @@ impl Setup {
             parallelism: &self.parallelism(),
             stages: &stages,
             schedule,
+            masters: Masters::Parameters,
             purpose: self.purpose,
             num_microbatches: self.num_microbatches,
         })
@@ -160,7 +161,7 @@ impl Setup {
     }
 
     pub fn sizes(&self) -> Sizes {
-        Sizes::new(&self.model(), &self.parallelism(), footprints(), State::Training)
+        Sizes::new(&self.model(), &self.parallelism(), footprints(), Format::Fp32, State::Training)
     }
 }
 
@@ -176,7 +177,7 @@ pub fn small_sizes(setup: &Setup) -> Sizes {
         pending_bytes: 200,
         scratch_bytes: 128,
     };
-    let state = StateBytes { whole: 256, params: 128, accumulator: 192, moment: 64 };
+    let state = StateBytes { gathered: 256, unreduced: 256, params: 128, accumulator: 192, moment: 64 };
     Sizes {
         footprints: Footprints {
             batch_bytes: 70,

@@ -102,7 +102,7 @@ fn a_tied_table_that_both_stages_count_is_found() {
                 && !counted.replace(true)
             {
                 let x = device::Tensor::new(place.offset_bytes, 1, len, device::Dtype::F32);
-                device.submit(stream, &Op::SquaredSum { x, first_element: 0, sums: *sums })?;
+                device.submit(stream, &Op::SquaredSum { x, first_element: 0, loss_scale: 1.0, sums: *sums })?;
             }
             device.submit(stream, op)
         })
@@ -127,7 +127,7 @@ fn a_shard_that_two_replicas_count_is_found() {
                 && !counted.replace(true)
             {
                 let x = device::Tensor::new(place.offset_bytes, 1, len, device::Dtype::F32);
-                device.submit(stream, &Op::SquaredSum { x, first_element: 0, sums: *sums })?;
+                device.submit(stream, &Op::SquaredSum { x, first_element: 0, loss_scale: 1.0, sums: *sums })?;
             }
             device.submit(stream, op)
         })

@@ -14,6 +14,8 @@ mod every_gradient;
 mod finite_differences;
 mod global_norm;
 mod initial_weights;
+mod loss_scale;
+mod narrow_sums;
 mod norm_order;
 mod ownership;
 mod per_head_norms;

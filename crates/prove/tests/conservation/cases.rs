@@ -3,8 +3,8 @@
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
 use spec::{
-    CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Recompute, Reshard,
-    ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision,
+    Recompute, Reshard, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 use train::Setup;
 
@@ -15,11 +15,12 @@ pub struct Case {
     pub name: &'static str,
     pub model: ModelSpec,
     pub parallelism: Parallelism,
+    pub precision: Precision,
 }
 
 impl Case {
     pub fn setup(&self) -> Setup {
-        let train = TrainSpec { steps: STEPS, global_batch: 12, ..proof_training() };
+        let train = TrainSpec { steps: STEPS, global_batch: 12, precision: self.precision, ..proof_training() };
         Setup::new(self.model.clone(), self.parallelism.clone(), train).unwrap()
     }
 
@@ -33,7 +34,9 @@ impl Case {
 pub fn cases() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
-    let case = |name, model, parallelism| Case { name, model, parallelism };
+    let case = |name, model, parallelism| Case { name, model, parallelism, precision: Precision::Fp32 };
+    let narrow = |precision, case: Case| Case { precision, ..case };
+    let fp16 = Precision::Fp16(LossScaling::USUAL);
     let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };
     let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
     let two = |reduce, parallelism| Parallelism { zero: ZeroStage::Two { reduce }, ..parallelism };
@@ -62,7 +65,15 @@ pub fn cases() -> Vec<Case> {
         case("dp 2 x pp 2, tied", llama(true), plain_layout(2, 1, 2, 1)),
         case("dp 2 x tp 2 x pp 2, ZeRO 1, tied", gpt2(true), zero(plain_layout(2, 2, 2, 2))),
         case("dp 3 x tp 2 x pp 2, ZeRO 1, recomputing", llama(true), recompute(zero(plain_layout(3, 2, 2, 1)))),
+        narrow(Precision::Bf16, case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16", gpt2(true), zero(plain_layout(2, 2, 2, 2)))),
+        narrow(fp16, case("dp 2 x tp 4, fp16, grouped queries", llama(false), plain_layout(2, 4, 1, 1))),
         case("dp 2 x tp 3 x pp 2, GPipe, tied", gpt2(true), gpipe(plain_layout(2, 3, 2, 1))),
+        narrow(
+            fp16,
+            case("dp 3, ZeRO 3 per microbatch, fp16", gpt2(true), {
+                three(microbatch, 1, Reshard::AfterUse, plain_layout(3, 1, 1, 1))
+            }),
+        ),
         case("dp 3, ZeRO 2", gpt2(false), two(step, plain_layout(3, 1, 1, 2))),
         case(
             "dp 2 x pp 2, ZeRO 2 per microbatch, GPipe, tied",

@@ -50,6 +50,8 @@ pub fn failure_of(setup: &Setup, engine: &dyn Engine) -> RankFailure {
     println!("ended after {:?}: {error}", started.elapsed());
     match error {
         TrainError::Rank(failure) => failure,
-        TrainError::Prepare(_) | TrainError::NotFinite { .. } => panic!("not the failure of a rank: {error}"),
+        TrainError::Prepare(_) | TrainError::NotFinite { .. } | TrainError::Overflow { .. } => {
+            panic!("not the failure of a rank: {error}")
+        }
     }
 }

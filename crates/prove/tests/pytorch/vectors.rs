@@ -73,7 +73,13 @@ fn open(name: &'static str, run_file: &str, bytes: &[u8]) -> Vectors {
     Vectors {
         name,
         loss_in_float: far.fold(0.0, f64::max),
-        outcome: Outcome { losses, norms: doubles("norms"), gradients: floats("gradient/"), weights: floats("final/") },
+        outcome: Outcome {
+            losses,
+            norms: doubles("norms"),
+            scaling: vec![],
+            gradients: floats("gradient/"),
+            weights: floats("final/"),
+        },
         text: Text {
             batch: config.train.global_batch,
             tokens: ints("tokens"),

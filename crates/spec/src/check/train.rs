@@ -2,6 +2,7 @@
 
 use super::Rules;
 use crate::batch::BatchRamp;
+use crate::precision::{LossScaling, Precision};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
 use crate::schedule::ScheduleSpec;
@@ -29,6 +30,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     batch_ramp(config, rules);
     learning_rate(config, rules);
     optimizer(config, rules);
+    loss_scaling(config, rules);
 }
 
 /// Every size on the way is a batch, too.
@@ -146,4 +148,38 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     if let Some(clip) = train.clip_norm {
         rules.number("train.clip_norm", clip, clip > 0.0, "is no norm", "more than 0 would be, or 0 for no clipping");
     }
+}
+
+fn loss_scaling(config: &RunConfig, rules: &mut Rules) {
+    let LossScaling { initial, window, hysteresis, minimum } = match config.train.precision {
+        Precision::Fp32 | Precision::Bf16 => return,
+        Precision::Fp16(scaling) => scaling,
+    };
+    rules.all_positive(&[
+        ("train.loss_scale_window", window as usize),
+        ("train.loss_scale_hysteresis", hysteresis as usize),
+    ]);
+    let largest = LossScaling::LARGEST;
+    for (key, scale) in [("train.initial_loss_scale", initial), ("train.min_loss_scale", minimum)] {
+        let in_range = (1.0..=largest).contains(&scale);
+        let remedy = format!("1.0 to {largest:?} would do");
+        rules.number(key, scale, in_range, "is out of the range of loss scales", &remedy);
+        if in_range && !is_power_of_two(scale) {
+            let below = f32::from_bits(scale.to_bits() & POWER_BITS);
+            let rule = "is no power of two, so scaling would round";
+            rules.number(key, scale, false, rule, &format!("{below:?} or {:?} would not", 2.0 * below));
+        }
+    }
+    if minimum > initial {
+        let rule = format!("is more than train.initial_loss_scale = {initial:?}");
+        let remedy = format!("at most {initial:?} would do");
+        rules.report(Problem::of_value("train.min_loss_scale", format!("{minimum:?}"), rule, remedy));
+    }
+}
+
+/// Sign and exponent of an `f32`.
+const POWER_BITS: u32 = 0xff80_0000;
+
+fn is_power_of_two(scale: f32) -> bool {
+    scale.to_bits() & !POWER_BITS == 0
 }

@@ -1,4 +1,4 @@
-//! Option names of Megatron-LM, so that its users are told the key that they look for.
+//! Option names of Megatron-LM, and one of DeepSpeed that it has no word for, so that its users are told the key that they look for.
 
 /// `(name there, key here, what to know beside the name)`.
 const ALIASES: &[(&str, &str, &str)] = &[
@@ -59,6 +59,10 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("adam_beta2", "train.beta2", ""),
     ("adam_eps", "train.epsilon", ""),
     ("clip_grad", "train.clip_norm", ""),
+    ("fp16", "train.precision", "write \"fp16\""),
+    ("bf16", "train.precision", "write \"bf16\""),
+    ("hysteresis", "train.loss_scale_hysteresis", ""),
+    ("initial_scale_power", "train.initial_loss_scale", "2 to that power"),
     ("data_path", "data.path", ""),
     ("train_data_path", "data.sources", "a list of tables with path and weight"),
     ("split", "data.held_out", "the share that is not trained on"),

@@ -1,5 +1,6 @@
 //! The section `[train]`.
 
+use super::precision;
 use super::reader::{Choices, Reader, name_of};
 use super::source::Value;
 use super::writer::Writer;
@@ -35,6 +36,7 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         beta2: reader.number("train.beta2", 0.95),
         epsilon: reader.number("train.epsilon", 1e-8),
         clip_norm: (clip_norm != 0.0).then_some(clip_norm),
+        precision: precision::read(reader),
         seed: reader.seed("train.seed", 0),
     }
 }
@@ -56,7 +58,7 @@ fn a_tenth(number: f32) -> f32 {
 }
 
 /// Counts are below 2^31 wherever they are read.
-fn short_count(reader: &mut Reader, key: &str, default: u32) -> u32 {
+pub(super) fn short_count(reader: &mut Reader, key: &str, default: u32) -> u32 {
     reader.optional_count(key).and_then(|count| u32::try_from(count).ok()).unwrap_or(default)
 }
 
@@ -79,5 +81,6 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.number("beta2", train.beta2);
     writer.number("epsilon", train.epsilon);
     writer.number("clip_norm", train.clip_norm.unwrap_or(0.0));
+    precision::write(train.precision, writer);
     writer.count("seed", train.seed);
 }

@@ -1,0 +1,35 @@
+//! Rows of a stored matrix as the products read them.
+
+use device::{Bf16, F16};
+
+use crate::copy::Copy;
+use crate::instruction_set::InstructionSet;
+use crate::lanes::{Stored, run};
+use crate::view::{MatMut, MatRef};
+
+/// A type that attention's tensors may have.
+pub trait Operand: Stored {
+    /// `matrix` in `f32`: itself where it is of that type, otherwise widened into `room`.
+    fn widened<'a>(matrix: MatRef<'a, Self>, room: &'a mut [f32], instruction_set: InstructionSet) -> MatRef<'a>;
+}
+
+impl Operand for f32 {
+    fn widened<'a>(matrix: MatRef<'a>, _: &'a mut [f32], _: InstructionSet) -> MatRef<'a> {
+        matrix
+    }
+}
+
+macro_rules! narrow {
+    ($type:ty) => {
+        impl Operand for $type {
+            fn widened<'a>(matrix: MatRef<'a, $type>, room: &'a mut [f32], set: InstructionSet) -> MatRef<'a> {
+                let (rows, cols) = (matrix.rows(), matrix.cols());
+                let room = &mut room[..rows * cols];
+                run(set, Copy { from: matrix, to: MatMut::dense(room, rows, cols) });
+                MatRef::dense(room, rows, cols)
+            }
+        }
+    };
+}
+narrow!(Bf16);
+narrow!(F16);

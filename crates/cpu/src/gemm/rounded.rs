@@ -1,0 +1,68 @@
+//! Products whose result is stored in a narrow type: block by block in `f32`, then rounded once.
+
+use super::packing_buffers::PackingBuffers;
+use super::{Product, Write, gemm_blocks};
+use crate::copy::Copy;
+use crate::instruction_set::InstructionSet;
+use crate::lanes::{Stored, run};
+use crate::meter::Meter;
+use crate::view::{MatMut, MatRef};
+
+/// Elements of a block: 1.75 MiB that stay in the L2 cache while they are rounded.
+const BLOCK: usize = 448 * 1024;
+/// Most rows of a block. B is packed anew for each block of rows and A for each block of columns; the products of a layer have
+/// fewer rows than columns, so blocks are high.
+const MAX_ROWS: usize = 1024;
+/// Most columns of a block.
+const MAX_COLUMNS: usize = 2048;
+/// Columns of all tiles are a divisor of this: blocks end with whole tiles.
+const COLUMNS: usize = 32;
+/// Elements of a block, and of its part of the bias.
+pub(super) const STAGED: usize = BLOCK + MAX_COLUMNS;
+
+/// As [`super::gemm`], for a narrow C with a bias of its type. An element is the `f32` that `gemm` would give for the same operands,
+/// rounded once; with `Write::Accumulate` the old value enters that sum.
+///
+/// Panics as [`super::gemm`].
+pub fn gemm_rounded<E: Stored>(
+    product: Product<'_>,
+    mut c: MatMut<'_, E>,
+    write: Write,
+    bias: Option<&[E]>,
+    packing: &mut PackingBuffers,
+    instruction_set: InstructionSet,
+    meter: &Meter,
+) {
+    let (m, n, _) = product.sizes();
+    let c_sizes = (c.rows(), c.cols());
+    assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
+    assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
+    let PackingBuffers { panels, stage } = packing;
+    let (stage, wide_bias) = stage.split_at_mut(BLOCK);
+    // As many blocks as needed, of as equal sizes as possible.
+    let block_rows = m.div_ceil(m.div_ceil(MAX_ROWS).max(1)).max(1);
+    let block_columns = (BLOCK / block_rows / COLUMNS * COLUMNS).min(MAX_COLUMNS);
+    for col in (0..n).step_by(block_columns) {
+        let cols = block_columns.min(n - col);
+        let bias = bias.map(|bias| {
+            let from = MatRef::dense(&bias[col..col + cols], 1, cols);
+            run(instruction_set, Copy { from, to: MatMut::dense(&mut wide_bias[..cols], 1, cols) });
+            &wide_bias[..cols]
+        });
+        for row in (0..m).step_by(block_rows) {
+            let rows = block_rows.min(m - row);
+            let stage = &mut stage[..rows * cols];
+            let mut target = c.block(row, rows, col, cols);
+            match write {
+                Write::Assign => {}
+                Write::Accumulate => {
+                    let to = MatMut::dense(stage, rows, cols);
+                    run(instruction_set, Copy { from: target.as_ref(), to });
+                }
+            }
+            let sums = MatMut::dense(stage, rows, cols);
+            gemm_blocks(product.block(row, rows, col, cols), sums, write, bias, panels, instruction_set, meter);
+            run(instruction_set, Copy { from: MatRef::dense(stage, rows, cols), to: target.reborrow() });
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! N31: the factor of an fp16 run's loss leaves norms and updates as they are, and a step that overflows on one rank is skipped on all.
+
+use std::cell::Cell;
+
+use device::{Device, DeviceError, Op, Tensor};
+use prove::intercepted::{alter_ops, intercept_ops};
+use prove::models::Style;
+use prove::wrapped_engine::WrapRank;
+use prove::{Distance, Replicas};
+use spec::{LossScaling, Precision, TrainSpec};
+use train::RankEngine;
+
+use crate::rig::*;
+
+const FP16: Precision = Precision::Fp16(LossScaling { initial: 8192.0, window: 100, hysteresis: 1, minimum: 1.0 });
+
+/// Relative distance of an fp16 run from one in single precision: 60 unit roundoffs, a hundredth of what a factor of 2 does.
+const NEAR: f64 = 0.03;
+
+/// Whether an fp16 run has the norms and weights of one in single precision. With a large epsilon updates are in proportion to
+/// gradients, so that AdamW does not hide a factor.
+fn as_in_single_precision(wrap: &WrapRank<'_>) -> Verdict {
+    let model = still_model(Style::Gpt2, true);
+    let train = TrainSpec { epsilon: 1.0, learning_rate: 0.5, min_learning_rate: 0.5, clip_norm: None, ..training(3) };
+    let single = Case::new(&model, degrees((1, 1, 1)), &train).outcome()?;
+    let train = TrainSpec { precision: FP16, ..train };
+    let scaled = Case::new(&model, degrees((1, 1, 1)), &train).wrapped(wrap).outcome()?;
+    let Distance { loss, norm, weight, .. } = Distance::between(&single, &scaled, |name| has_no_gradient(&model, name));
+    let compared =
+        [("a loss".to_string(), loss), ("a norm".to_string(), norm), (format!("weight {}", weight.1), weight.0)];
+    let far = compared.into_iter().filter(|(_, distance)| *distance > NEAR);
+    verdict(far.map(|(what, distance)| format!("{what} is {distance:.1e} away, at most {NEAR}")))
+}
+
+#[test]
+fn norms_and_updates_are_unscaled() {
+    assert_holds(as_in_single_precision(&untouched));
+    let scaled_norm = |_, rank| {
+        alter_ops(rank, |op| {
+            if let Op::SquaredSum { loss_scale, .. } = op {
+                *loss_scale = 1.0;
+            }
+        })
+    };
+    assert_found(as_in_single_precision(&scaled_norm), "a norm is");
+    let scaled_update = |_, rank| {
+        alter_ops(rank, |op| {
+            if let Op::ClipCoefficient { loss_scale, .. } = op {
+                *loss_scale = 1.0;
+            }
+        })
+    };
+    assert_found(as_in_single_precision(&scaled_update), "weight ");
+}
+
+/// A gradient overflows on replica 1 in step 1, as the norm is taken.
+fn overflow(device: &dyn Device, x: Tensor) -> Result<(), DeviceError> {
+    device.write(x.elements(0..1), bytemuck::bytes_of(&f32::INFINITY))
+}
+
+/// Whether all replicas agree after a step that overflowed on one of them, where replica 0 may be deaf to the others.
+fn skips_together(is_deaf: bool) -> Verdict {
+    let model = still_model(Style::Llama, true);
+    let train = TrainSpec { precision: FP16, ..training(3) };
+    let wrap = move |coord: mesh::Coord, rank: RankEngine| {
+        let (step, replica) = (Cell::new(0), replica(coord));
+        intercept_ops(rank, move |device, stream, op| {
+            if let (Op::SquaredSum { x, .. }, 1, 1) = (op, step.get(), replica) {
+                overflow(device, *x)?;
+            }
+            device.submit(stream, op)?;
+            if let Op::ClipCoefficient { out, .. } = op {
+                if is_deaf && replica == 0 && step.get() == 1 {
+                    device.write(*out, bytemuck::cast_slice(&[1e-4f32, 1.0, 5.0, 0.0]))?;
+                }
+                step.set(step.get() + 1);
+            }
+            Ok(())
+        })
+    };
+    let replicas = Replicas::every(3);
+    let parallelism = spec::Parallelism { zero: spec::ZeroStage::Off, ..degrees((2, 1, 1)) };
+    Case::new(&model, parallelism, &train).wrapped(&wrap).watched(&replicas).outcome()?;
+    replicas_agree(&replicas)
+}
+
+#[test]
+fn a_step_is_skipped_by_all_or_by_none() {
+    assert_holds(skips_together(false));
+    assert_found(skips_together(true), "master weights of ");
+}

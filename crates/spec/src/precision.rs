@@ -1,0 +1,102 @@
+//! In which numbers a run stores and sends what it computes. It always computes in single precision.
+//!
+//! | value | stored as |
+//! |---|---|
+//! | parameters as layers read them, and on their way between ranks | [`Precision::stored`] |
+//! | activations and their gradients, kept, temporary and on their way between ranks | [`Precision::stored`] |
+//! | statistics of norms, log-sum-exps, logits, losses | [`Format::Fp32`] |
+//! | gradients of parameters: accumulation and sums over ranks | [`Format::Fp32`] |
+//! | the weights that the optimizer updates ([`Masters`]), its moments | [`Format::Fp32`] |
+//!
+//! A narrow value is widened where it is read and rounded once where it is stored; sums over ranks of narrow values are taken
+//! in single precision and rounded once.
+
+/// How a real number is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// IEEE single precision.
+    Fp32,
+    /// Its upper half: 8 bits of precision, the same range.
+    Bf16,
+    /// IEEE half precision: 11 bits of precision, up to 65504.
+    Fp16,
+}
+
+impl Format {
+    /// Bytes of one number.
+    pub fn size_bytes(self) -> usize {
+        match self {
+            Format::Fp32 => 4,
+            Format::Bf16 | Format::Fp16 => 2,
+        }
+    }
+
+    /// The largest relative error of rounding to the nearest number, where it is normal.
+    pub fn unit_roundoff(self) -> f64 {
+        match self {
+            Format::Fp32 => 1.0 / f64::from(1 << 24),
+            Format::Bf16 => 1.0 / 256.0,
+            Format::Fp16 => 1.0 / 2048.0,
+        }
+    }
+}
+
+/// The numbers of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Precision {
+    /// Everything in single precision.
+    Fp32,
+    /// Parameters and activations in bf16.
+    Bf16,
+    /// Parameters and activations in fp16, gradients kept in its range by a factor of the loss.
+    Fp16(LossScaling),
+}
+
+/// Where the weights are that the optimizer updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Masters {
+    /// They are the parameters that layers read.
+    Parameters,
+    /// They are state of their own in single precision, sharded like the moments; parameters are their rounded copy.
+    Apart,
+}
+
+impl Precision {
+    /// What parameters and activations are stored and sent as; see the table of this module.
+    pub fn stored(self) -> Format {
+        match self {
+            Precision::Fp32 => Format::Fp32,
+            Precision::Bf16 => Format::Bf16,
+            Precision::Fp16(_) => Format::Fp16,
+        }
+    }
+
+    /// Where the weights are that the optimizer updates.
+    pub fn masters(self) -> Masters {
+        match self {
+            Precision::Fp32 => Masters::Parameters,
+            Precision::Bf16 | Precision::Fp16(_) => Masters::Apart,
+        }
+    }
+}
+
+/// How the factor of the loss follows what it meets. Factors are powers of two, so that scaling changes no bit of a normal number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScaling {
+    /// The factor of the first step.
+    pub initial: f32,
+    /// Steps in a row without overflow after which the factor doubles.
+    pub window: u32,
+    /// Overflows since the factor last grew, of which the last and every further one halve it.
+    pub hysteresis: u32,
+    /// The factor is never less; an overflow there that would halve it ends the run.
+    pub minimum: f32,
+}
+
+impl LossScaling {
+    /// The factor never grows beyond this: a run without gradients would double it for ever.
+    pub const LARGEST: f32 = 4_294_967_296.0;
+
+    /// The values that mixed-precision trainers commonly start with.
+    pub const USUAL: LossScaling = LossScaling { initial: 65536.0, window: 1000, hysteresis: 2, minimum: 1.0 };
+}

@@ -1,0 +1,135 @@
+//! The factor of the loss that keeps gradients in the range of fp16, and how it follows overflows.
+//!
+//! It is a function of the run's precision and of which steps overflowed. That follows from sums over all ranks, so every rank has
+//! the same factor and the same counts without exchanging them. After P. Micikevicius et al., "Mixed precision training" (2017),
+//! section 3.2, with the hysteresis of Megatron-LM.
+
+use spec::{LossScaling, Precision};
+
+/// The factor and its history.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScale {
+    /// How it moves; a run that does not scale has none.
+    scaling: Option<LossScaling>,
+    factor: f32,
+    /// Steps since the factor last changed or a step overflowed.
+    finite_steps: u32,
+    /// Overflows that are tolerated before the factor is halved.
+    tolerated: u32,
+    skipped_steps: u32,
+}
+
+/// What a step's sums mean for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepFate {
+    /// All was finite: the weights were updated.
+    Updated,
+    /// Something overflowed: nothing was updated, the next step may have another factor.
+    Skipped,
+    /// Something was not finite, and no factor is left that could help.
+    Hopeless,
+}
+
+impl LossScale {
+    /// Before the first step.
+    pub fn new(precision: Precision) -> LossScale {
+        let scaling = match precision {
+            Precision::Fp32 | Precision::Bf16 => None,
+            Precision::Fp16(scaling) => Some(scaling),
+        };
+        LossScale {
+            scaling,
+            factor: scaling.map_or(1.0, |scaling| scaling.initial),
+            finite_steps: 0,
+            tolerated: scaling.map_or(0, |scaling| scaling.hysteresis - 1),
+            skipped_steps: 0,
+        }
+    }
+
+    /// The factor of the next step's loss; 1 where it is not scaled.
+    pub fn factor(&self) -> f32 {
+        self.factor
+    }
+
+    /// Steps so far that changed no weight.
+    pub fn skipped_steps(&self) -> u32 {
+        self.skipped_steps
+    }
+
+    /// Whether the loss is scaled at all.
+    pub fn is_dynamic(&self) -> bool {
+        self.scaling.is_some()
+    }
+
+    /// Takes note of a step whose loss and gradients were all finite.
+    pub fn after_finite(&mut self) -> StepFate {
+        let Some(scaling) = self.scaling else { return StepFate::Updated };
+        self.finite_steps += 1;
+        if self.finite_steps == scaling.window {
+            self.factor = (2.0 * self.factor).min(LossScaling::LARGEST);
+            self.finite_steps = 0;
+            self.tolerated = scaling.hysteresis - 1;
+        }
+        StepFate::Updated
+    }
+
+    /// Takes note of a step in which a loss or a gradient was not finite, on whatever rank.
+    pub fn after_overflow(&mut self) -> StepFate {
+        let Some(scaling) = self.scaling else { return StepFate::Hopeless };
+        self.finite_steps = 0;
+        if self.tolerated > 0 {
+            self.tolerated -= 1;
+        } else if self.factor <= scaling.minimum {
+            return StepFate::Hopeless;
+        } else {
+            self.factor = (0.5 * self.factor).max(scaling.minimum);
+        }
+        self.skipped_steps += 1;
+        StepFate::Skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(scaling: LossScaling) -> LossScale {
+        LossScale::new(Precision::Fp16(scaling))
+    }
+
+    /// The factor after each of these steps: `.` is finite, `x` overflows.
+    fn factors(mut scale: LossScale, steps: &str) -> Vec<f32> {
+        let after = |step| {
+            let fate = if step == 'x' { scale.after_overflow() } else { scale.after_finite() };
+            if fate == StepFate::Hopeless { 0.0 } else { scale.factor() }
+        };
+        steps.chars().map(after).collect()
+    }
+
+    #[test]
+    fn the_factor_doubles_after_a_window_and_halves_after_overflows() {
+        let scaling = LossScaling { initial: 8.0, window: 3, hysteresis: 1, minimum: 2.0 };
+        assert_eq!(factors(scale(scaling), "...x..x..."), [8.0, 8.0, 16.0, 8.0, 8.0, 8.0, 4.0, 4.0, 4.0, 8.0]);
+    }
+
+    #[test]
+    fn overflows_are_tolerated_until_the_factor_grows_again() {
+        let scaling = LossScaling { initial: 8.0, window: 2, hysteresis: 2, minimum: 1.0 };
+        assert_eq!(factors(scale(scaling), "x.x.x..xx"), [8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 4.0, 4.0, 2.0]);
+    }
+
+    #[test]
+    fn an_overflow_at_the_least_factor_is_hopeless() {
+        let scaling = LossScaling { initial: 4.0, window: 9, hysteresis: 1, minimum: 2.0 };
+        let mut scale = scale(scaling);
+        assert_eq!([scale.after_overflow(), scale.after_overflow()], [StepFate::Skipped, StepFate::Hopeless]);
+        assert_eq!((scale.factor(), scale.skipped_steps()), (2.0, 1));
+        assert_eq!(LossScale::new(Precision::Bf16).after_overflow(), StepFate::Hopeless);
+    }
+
+    #[test]
+    fn a_run_without_gradients_does_not_scale_for_ever() {
+        let scaling = LossScaling { initial: LossScaling::LARGEST, window: 1, hysteresis: 1, minimum: 1.0 };
+        assert_eq!(factors(scale(scaling), ".."), [LossScaling::LARGEST; 2]);
+    }
+}
