@@ -13,6 +13,13 @@ pub const EXIT_CODES: &str = "Exit codes:
   2    the input cannot be used: arguments, run file or text
   130  interrupted (Ctrl-C)";
 
+/// As [`EXIT_CODES`], where the work is to hold a promise.
+const PROVE_EXIT_CODES: &str = "Exit codes:
+  0    the promise holds
+  1    it does not, or a run failed
+  2    the input cannot be used: arguments, run files or text
+  130  interrupted (Ctrl-C)";
+
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
   zsh   pleach completions zsh > a folder of $fpath, under the name _pleach
@@ -36,6 +43,12 @@ pub enum Command {
     /// Say everything that is wrong with a run, or what it is, without starting it
     #[command(after_help = EXIT_CODES)]
     Check(CheckArguments),
+    /// Run two layouts of one run and say how far apart they are, and whether they keep the promise that they make each other
+    #[command(after_help = PROVE_EXIT_CODES)]
+    Prove(PairArguments),
+    /// Find the first value at which two layouts of one run differ: step, unit, element, and the ranks that hold it
+    #[command(after_help = EXIT_CODES)]
+    Diff(PairArguments),
     /// Show a run's mesh, stages and pipeline, or what one rank does in a step
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
@@ -99,6 +112,45 @@ pub struct CheckArguments {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// Two layouts of one run.
+#[derive(Debug, Args)]
+pub struct PairArguments {
+    /// Run file of the first layout
+    #[arg(value_name = "A.toml")]
+    pub first: PathBuf,
+    /// Run file of the second, which differs in [parallelism] and [run] only
+    #[arg(value_name = "B.toml")]
+    pub second: PathBuf,
+    /// Do only so many steps: those that both runs begin with
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
+    /// Set a key of both run files; may be given many times, the last one wins
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
+    pub overrides: Vec<String>,
+    /// Train on this text instead of that of the run files
+    #[arg(long, value_name = "FILE_OR_FOLDER")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl PairArguments {
+    /// The two runs.
+    pub fn runs(&self) -> [RunArguments; 2] {
+        [&self.first, &self.second].map(|file| RunArguments {
+            file: Some(file.clone()),
+            overrides: self.overrides.clone(),
+            data: self.data.clone(),
+        })
+    }
+
+    /// [`PairArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
 }
 
 /// For whom a command prints.

@@ -41,7 +41,8 @@ pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, 
     Ok(compare([name, other.display().to_string()], &first, &second))
 }
 
-fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Comparison {
+/// Compares two legal runs.
+pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Comparison {
     let differences = differences(first, second);
     let same_run = (&first.model, &first.train, &first.data) == (&second.model, &second.train, &second.data);
     let class = same_run.then(|| EqualityClass::of(&first.parallelism, &second.parallelism));

@@ -10,6 +10,7 @@ mod completions;
 mod cpu_time;
 mod data_command;
 mod deadline;
+mod diff;
 mod doctor;
 mod eval;
 mod explain;
@@ -25,7 +26,9 @@ mod memory;
 mod memory_need;
 mod memory_table;
 mod output;
+mod pair;
 mod progress;
+mod prove_command;
 mod rates;
 mod run_folder;
 mod run_source;
@@ -55,6 +58,8 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
+        Command::Prove(arguments) => prove_command::prove(arguments),
+        Command::Diff(arguments) => diff::diff(arguments),
         Command::Completions(arguments) => completions::completions(arguments),
         Command::Data(arguments) => data_command::run(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),

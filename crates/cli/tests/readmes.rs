@@ -60,13 +60,16 @@ fn outputs_are_what_the_commands_print() {
     let mut held = 0;
     for (command, shown) in shown(&readme(READMES[0])) {
         // The others read or write a run, which takes longer than a test may, or tell what a machine has.
-        if ["pleach check", "pleach explain"].iter().any(|prefix| command.starts_with(prefix)) {
+        if ["pleach check", "pleach explain", "pleach prove", "pleach diff"]
+            .iter()
+            .any(|prefix| command.starts_with(prefix))
+        {
             let printed = printed(&command);
             assert!(shows(&shown, &printed.lines().collect::<Vec<_>>()), "{command} prints\n{printed}");
             held += 1;
         }
     }
-    assert!(held >= 4, "{held} outputs");
+    assert!(held >= 6, "{held} outputs");
 }
 
 /// The losses of a run are not computed again here, but a run of other sizes has others.

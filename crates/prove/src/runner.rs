@@ -1,6 +1,6 @@
 //! Runs a layout and keeps what is compared.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use comm::Timeouts;
@@ -109,19 +109,61 @@ pub fn outcome_watched(
     initial: Option<&dyn TensorSource>,
     watch: &dyn Watch,
 ) -> Result<Outcome, ProofError> {
+    let first = First { steps: setup.train.steps, watch };
+    outcome_of_run(setup, engine, tokens, initial, first)
+}
+
+/// As [`outcome_of`], of no more than the first `steps` steps: those that the whole run begins with.
+///
+/// # Errors
+/// See [`ProofError`].
+pub fn outcome_of_first(
+    steps: u32,
+    setup: &Setup,
+    engine: &dyn Engine,
+    tokens: &dyn TokenSource,
+) -> Result<Outcome, ProofError> {
+    outcome_of_run(setup, engine, tokens, None, First { steps, watch: &Nobody })
+}
+
+/// Runs no more than the first `steps` steps, of which `watch` alone keeps something.
+///
+/// # Errors
+/// See [`ProofError`].
+pub fn run_first(
+    steps: u32,
+    setup: &Setup,
+    engine: &dyn Engine,
+    tokens: &dyn TokenSource,
+    watch: &dyn Watch,
+) -> Result<(), ProofError> {
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
-    let log = Log { reports: Mutex::default(), watch };
+    let log = Log { reports: Mutex::default(), first: First { steps, watch } };
+    run(setup, engine, Ports::new(tokens, &log))?;
+    Ok(())
+}
+
+/// How much of a run is done, and who sees it.
+#[derive(Clone, Copy)]
+struct First<'a> {
+    steps: u32,
+    watch: &'a dyn Watch,
+}
+
+fn outcome_of_run(
+    setup: &Setup,
+    engine: &dyn Engine,
+    tokens: &dyn TokenSource,
+    initial: Option<&dyn TensorSource>,
+    first: First<'_>,
+) -> Result<Outcome, ProofError> {
+    let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
+    let log = Log { reports: Mutex::default(), first };
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
-    let ports = Ports {
-        tokens,
-        observer: &log,
-        initial,
-        first_gradients: Some(&gradients),
-        weights: Some(&weights),
-        evaluation: None,
-    };
-    run(setup, engine, ports)?;
-    let reports = log.reports.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let kept =
+        Ports { initial, first_gradients: Some(&gradients), weights: Some(&weights), ..Ports::new(tokens, &log) };
+    run(setup, engine, kept)?;
+    let reports = log.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Outcome {
         losses: reports.iter().map(|report| report.loss).collect(),
         norms: reports.iter().map(|report| report.gradient_norm).collect(),
@@ -141,19 +183,29 @@ fn whole(map: TensorMap) -> Result<Tensors, ProofError> {
         .collect()
 }
 
-/// Keeps every report.
+/// Keeps every report, and ends the run after its first steps.
 struct Log<'a> {
     reports: Mutex<Vec<StepReport>>,
-    watch: &'a dyn Watch,
+    first: First<'a>,
+}
+
+impl Log<'_> {
+    fn reports(&self) -> MutexGuard<'_, Vec<StepReport>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Observer for Log<'_> {
     fn step(&self, report: &StepReport) -> Wish {
-        self.reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(*report);
+        self.reports().push(*report);
         Wish::Continue
     }
 
+    fn wish(&self) -> Wish {
+        if self.reports().len() as u32 + 1 < self.first.steps { Wish::Continue } else { Wish::Stop }
+    }
+
     fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        self.watch.instruction(rank)
+        self.first.watch.instruction(rank)
     }
 }

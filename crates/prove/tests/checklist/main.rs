@@ -12,6 +12,7 @@ mod clipping;
 mod dropout_masks;
 mod every_gradient;
 mod finite_differences;
+mod first_difference;
 mod global_norm;
 mod initial_weights;
 mod loss_scale;

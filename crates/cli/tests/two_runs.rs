@@ -1,0 +1,132 @@
+//! `pleach prove` and `pleach diff`: two layouts of one run, run and compared.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn pleach(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What all layouts of a test have in common.
+const RUN: &str = "[model]\nnum_layers = 2\nhidden = 16\nnum_heads = 2\ncontext = 8\n\
+                   [train]\nsteps = 8\nwarmup_steps = 1\nglobal_batch = 4\nepsilon = 1e-5\n\
+                   [data]\ntokenizer = \"bytes\"\n";
+
+/// Run files in a folder that is removed with this.
+struct Files {
+    folder: PathBuf,
+    names: Vec<String>,
+}
+
+impl Files {
+    /// One file per layout.
+    fn new(name: &str, layouts: &[&str]) -> Files {
+        let folder: PathBuf = std::env::temp_dir().join(format!("pleach-two-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let write = |(index, layout): (usize, &&str)| {
+            let file = folder.join(format!("{index}.toml"));
+            std::fs::write(&file, format!("{RUN}[parallelism]\n{layout}\n")).expect("a file");
+            file.display().to_string()
+        };
+        let names = layouts.iter().enumerate().map(write).collect();
+        Files { folder, names }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+const ONE: &str = "dp = 1\ntp = 1\npp = 1\nzero = 0\nmicrobatch_size = 1";
+const STAGES: &str = "dp = 1\ntp = 1\npp = 2\nzero = 0\nmicrobatch_size = 1";
+const REPLICAS: &str = "dp = 2\ntp = 1\npp = 1\nzero = 0\nmicrobatch_size = 1";
+const HALVES: &str = "dp = 1\ntp = 2\npp = 1\nzero = 0\nmicrobatch_size = 1";
+
+#[test]
+fn layouts_of_the_same_order_have_the_same_bits() {
+    let Files { names: files, .. } = &Files::new("same", &[ONE, STAGES]);
+    let proved = pleach(&["prove", &files[0], &files[1]]);
+    let said = stdout(&proved);
+    assert_eq!(proved.status.code(), Some(0), "{said}{}", stderr(&proved));
+    let (line, hash) = said.trim_end().rsplit_once(' ').expect("words");
+    assert_eq!(line, format!("{} and {}, 3 steps: same bits, weights xxh3", files[0], files[1]));
+    assert!(hash.len() == 16 && u64::from_str_radix(hash, 16).is_ok(), "{hash}");
+    let compared = pleach(&["diff", &files[0], &files[1], "--steps", "2"]);
+    let expected = format!(
+        "{} and {}, 2 steps: no difference; 160 values have the same bits on all ranks that hold them\n",
+        files[0], files[1]
+    );
+    assert_eq!(stdout(&compared), expected, "{}", stderr(&compared));
+}
+
+#[test]
+fn layouts_of_another_order_are_within_the_bounds() {
+    let Files { names: files, .. } = &Files::new("other", &[ONE, REPLICAS, HALVES]);
+    for (other, class) in [(1, "other order"), (2, "other sums")] {
+        let proved = pleach(&["prove", &files[0], &files[other], "--json", "--steps", "2"]);
+        assert_eq!(proved.status.code(), Some(0), "{}", stderr(&proved));
+        let value: serde_json::Value = serde_json::from_str(&stdout(&proved)).expect("JSON");
+        assert_eq!((&value["class"], &value["holds"], &value["steps"]), (&class.into(), &true.into(), &2.into()));
+        let gradient = &value["gradient"];
+        assert!(gradient["distance"].as_f64() <= gradient["bound"].as_f64(), "{gradient}");
+        assert_eq!(value["weight"]["bound"], 1e-4);
+    }
+    let compared = pleach(&["diff", &files[0], &files[2]]);
+    let expected = format!(
+        "step 1: output of layer 0, forward, sequence 0, token 0, channel 2\n  \
+         {}  9.949415e-3 on rank 0 (pp 0, dp 0, tp 0; microbatch 0)\n  \
+         {}  9.949416e-3 on rank 0 (pp 0, dp 0, tp 0; microbatch 0), rank 1 (pp 0, dp 0, tp 1; microbatch 0)\n\
+         1 last place apart; 143 of 512 elements differ\n",
+        files[0], files[2]
+    );
+    assert_eq!(stdout(&compared), expected, "{}", stderr(&compared));
+    let json = pleach(&["diff", &files[0], &files[2], "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    assert_eq!((&value["differs"], &value["step"]), (&true.into(), &1.into()));
+    assert_eq!(value["b"].as_array().map(Vec::len), Some(2));
+}
+
+/// A model whose layers amplify what they read is outside of what the bound is derived for.
+#[test]
+fn a_promise_that_does_not_hold_is_a_failure() {
+    let Files { names: files, .. } = &Files::new("broken", &[ONE, HALVES]);
+    let proved = pleach(&["prove", &files[0], &files[1], "--set", "model.init_std=2.0"]);
+    assert_eq!(proved.status.code(), Some(1), "{}", stdout(&proved));
+    assert!(stdout(&proved).ends_with(": the promise does not hold\n"), "{}", stdout(&proved));
+    let said = stderr(&proved);
+    assert!(said.starts_with("the promise of docs/numerics.md does not hold: the first gradient of "), "{said}");
+}
+
+#[test]
+fn two_runs_that_are_not_one_are_refused() {
+    let Files { names: files, .. } = &Files::new("two", &[ONE, STAGES]);
+    let other = std::fs::read_to_string(&files[1]).expect("a file").replace("global_batch = 4", "global_batch = 8");
+    std::fs::write(&files[1], other).expect("a file");
+    for command in ["prove", "diff"] {
+        let refused = pleach(&[command, &files[0], &files[1]]);
+        let expected = format!(
+            "{} and {} are different runs, of which nothing is promised:\n  \
+             train.global_batch = 4 | 8; --set train.global_batch=VALUE sets both\n",
+            files[0], files[1]
+        );
+        assert_eq!((stderr(&refused), refused.status.code()), (expected, Some(2)));
+        let both = pleach(&[command, &files[0], &files[1], "--set", "train.global_batch=8", "--steps", "1"]);
+        assert_eq!(both.status.code(), Some(0), "{}", stderr(&both));
+    }
+    let one = pleach(&["prove", &files[0]]);
+    assert_eq!(one.status.code(), Some(2));
+    let none = pleach(&["diff", &files[0], &files[1], "--steps", "0"]);
+    assert_eq!(none.status.code(), Some(2), "{}", stderr(&none));
+}

@@ -1,0 +1,276 @@
+//! The first value at which two runs differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use device::{Bf16, DeviceError, Dtype, Element, F16, element};
+use mesh::{Rank as RankNumber, Region, copy_runs};
+use spec::Microbatch;
+use train::rank::Rank;
+
+use crate::fingerprints::{Fingerprint, Fingerprints};
+use crate::observed::{Part, ValueName, What, finished};
+use crate::runner::ProofError;
+use crate::watch::Watch;
+
+/// Runs the first steps of a layout, as many as are asked for, each rank seen by a watch.
+pub type RunFirst<'a> = dyn Fn(u32, &dyn Watch) -> Result<(), ProofError> + 'a;
+
+/// One value at which two runs differ, and its first element that does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The value.
+    pub value: ValueName,
+    /// The element.
+    pub element: ElementName,
+    /// Elements that differ, of how many.
+    pub differing: (usize, usize),
+    /// Who holds what of the element, of each run. Nobody does where a run does not compute the value.
+    pub holdings: [Vec<Holding>; 2],
+    /// What it is stored as.
+    pub dtype: Dtype,
+}
+
+/// Where in a value an element is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElementName {
+    /// The value is a number.
+    Only,
+    /// Of a residual stream.
+    Channel {
+        /// Index in the step.
+        sequence: usize,
+        /// Place in the sequence.
+        token: usize,
+        /// Column.
+        channel: usize,
+    },
+    /// Of a parameter: its index along each dim.
+    Index(Vec<usize>),
+}
+
+/// One rank's copy of an element.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Holding {
+    /// Number of the rank.
+    pub rank: usize,
+    /// Its coordinates: `pp 0, dp 1, tp 0`.
+    pub place: String,
+    /// The microbatch in which it computed the element, if it is of one.
+    pub microbatch: Option<Microbatch>,
+    /// What it holds.
+    pub value: f32,
+}
+
+/// What comparing two runs found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// So many values, and all copies of each, are the same bits.
+    Nothing {
+        /// Values of all steps.
+        values: usize,
+    },
+    /// The first that differs.
+    First(Box<Difference>),
+}
+
+/// The first value at which the first `steps` steps of two runs differ, or at which copies within one of them do. All values are compared
+/// by fingerprints; runs that differ are then run once more, to keep that one value.
+///
+/// # Errors
+/// A run that fails.
+pub fn first_difference(runs: [&RunFirst<'_>; 2], steps: u32) -> Result<Found, ProofError> {
+    let fingerprints = |run: &RunFirst<'_>| -> Result<BTreeMap<ValueName, Fingerprint>, ProofError> {
+        let watch = Fingerprints::default();
+        run(steps, &watch)?;
+        Ok(watch.into_values())
+    };
+    let (first, second) = (fingerprints(runs[0])?, fingerprints(runs[1])?);
+    let names: BTreeSet<&ValueName> = first.keys().chain(second.keys()).collect();
+    let is_same = |name: &ValueName| match (first.get(name), second.get(name)) {
+        (Some(Fingerprint::Whole(a)), Some(Fingerprint::Whole(b))) => a == b,
+        (Some(Fingerprint::Whole(_) | Fingerprint::Disagreement) | None, _) => false,
+    };
+    let Some(value) = names.iter().find(|name| !is_same(name)) else {
+        return Ok(Found::Nothing { values: names.len() });
+    };
+    let copies = |run: &RunFirst<'_>| -> Result<Vec<Copy>, ProofError> {
+        let watch = CopiesOf { value, copies: Mutex::default() };
+        run(value.step, &watch)?;
+        let mut copies = watch.copies.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Ranks come in any order; what is told of them does not depend on it.
+        copies.sort_by_key(|copy| (copy.rank, copy.microbatch));
+        Ok(copies)
+    };
+    let copies = [copies(runs[0])?, copies(runs[1])?];
+    Ok(Found::First(Box::new(Difference::within(value, &copies))))
+}
+
+/// A box of a value on one rank.
+#[derive(Clone, Debug)]
+struct Copy {
+    rank: usize,
+    place: String,
+    microbatch: Option<Microbatch>,
+    shape: Vec<usize>,
+    sequence_length: usize,
+    region: Region,
+    dtype: Dtype,
+    values: Vec<f32>,
+}
+
+impl Copy {
+    /// The elements with their places in the value.
+    fn elements(&self) -> impl Iterator<Item = (usize, f32)> {
+        let runs = copy_runs(&self.region, &Region::whole(&self.shape)).into_iter();
+        runs.flat_map(|run| (run.target..).zip(self.values[run.source..run.source + run.len].iter().copied()))
+    }
+}
+
+/// Keeps all copies of one value.
+struct CopiesOf<'a> {
+    value: &'a ValueName,
+    copies: Mutex<Vec<Copy>>,
+}
+
+impl Watch for CopiesOf<'_> {
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+        if rank.step + 1 != self.value.step {
+            return Ok(());
+        }
+        let parts = finished(rank).into_iter().filter(|part| part.what == self.value.what);
+        for Part { shape, region, tensor, microbatch, .. } in parts {
+            let number = rank.groups.world.position();
+            let copy = Copy {
+                rank: number,
+                place: rank.setup.mesh.coord(RankNumber(number)).to_string(),
+                microbatch,
+                shape,
+                sequence_length: rank.shape.sequence_length,
+                region,
+                dtype: tensor.dtype,
+                values: element::read(&*rank.device, tensor)?,
+            };
+            self.copies.lock().unwrap_or_else(PoisonError::into_inner).push(copy);
+        }
+        Ok(())
+    }
+}
+
+impl Difference {
+    fn within(value: &ValueName, copies: &[Vec<Copy>; 2]) -> Difference {
+        let all = || copies.iter().flatten();
+        let shape = all().next().map_or(&[] as &[usize], |copy| &copy.shape);
+        let len = shape.iter().product();
+        // What the first holder has, and whether another has something else.
+        let mut elements: Vec<(Option<u32>, bool)> = vec![(None, copies.iter().any(Vec::is_empty)); len];
+        for (place, value) in all().flat_map(Copy::elements) {
+            let (first, differs) = &mut elements[place];
+            *differs |= *first.get_or_insert(value.to_bits()) != value.to_bits();
+        }
+        let place = elements.iter().position(|(_, differs)| *differs).unwrap_or(0);
+        let sequence_length = all().next().map_or(1, |copy| copy.sequence_length);
+        Difference {
+            value: value.clone(),
+            element: ElementName::of(&value.what, shape, place, sequence_length),
+            differing: (elements.iter().filter(|(_, differs)| *differs).count(), len),
+            holdings: copies.each_ref().map(|copies| holdings(copies, place)),
+            dtype: all().next().map_or(Dtype::F32, |copy| copy.dtype),
+        }
+    }
+
+    /// How many numbers of the stored type the farthest holdings are apart; `None` where one is no number or nobody holds the other.
+    pub fn last_places(&self) -> Option<u64> {
+        let held = self.holdings.iter().flatten().map(|holding| ordered(holding.value, self.dtype));
+        let held = held.collect::<Option<Vec<i64>>>()?;
+        let [largest, smallest] = [held.iter().max()?, held.iter().min()?];
+        self.holdings.iter().all(|holdings| !holdings.is_empty()).then(|| largest.abs_diff(*smallest))
+    }
+}
+
+fn holdings(copies: &[Copy], place: usize) -> Vec<Holding> {
+    let of_copy = |copy: &Copy| {
+        let (_, value) = copy.elements().find(|(element, _)| *element == place)?;
+        Some(Holding { rank: copy.rank, place: copy.place.clone(), microbatch: copy.microbatch, value })
+    };
+    copies.iter().filter_map(of_copy).collect()
+}
+
+/// The number's place among those of `dtype` in ascending order, both zeros at 0; `None` for what is no number.
+fn ordered(value: f32, dtype: Dtype) -> Option<i64> {
+    let (negative, magnitude) = match dtype {
+        Dtype::Bf16 => split(i64::from(Bf16::narrow(value).0), 15),
+        Dtype::F16 => split(i64::from(F16::narrow(value).0), 15),
+        Dtype::F32 | Dtype::I32 | Dtype::I64 => split(i64::from(value.to_bits()), 31),
+    };
+    (!value.is_nan()).then_some(if negative { -magnitude } else { magnitude })
+}
+
+/// Sign and the other bits.
+fn split(bits: i64, sign: u32) -> (bool, i64) {
+    (bits >> sign & 1 == 1, bits & ((1 << sign) - 1))
+}
+
+impl ElementName {
+    fn of(what: &What, shape: &[usize], place: usize, sequence_length: usize) -> ElementName {
+        match (what, shape) {
+            (What::Output(_) | What::OutputGradient(_), [_, width]) => {
+                let (row, channel) = (place / width, place % width);
+                ElementName::Channel { sequence: row / sequence_length, token: row % sequence_length, channel }
+            }
+            (What::Loss | What::Norm, _) => ElementName::Only,
+            (What::Gradient(..) | What::Weight(..) | What::Output(_) | What::OutputGradient(_), shape) => {
+                // Elements behind each index along a dim.
+                let stride = |dim: usize| shape[dim + 1..].iter().product::<usize>();
+                ElementName::Index((0..shape.len()).map(|dim| place / stride(dim) % shape[dim]).collect())
+            }
+        }
+    }
+}
+
+impl fmt::Display for ElementName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ElementName::Only => Ok(()),
+            ElementName::Channel { sequence, token, channel } => {
+                write!(f, ", sequence {sequence}, token {token}, channel {channel}")
+            }
+            ElementName::Index(index) => write!(f, ", element {index:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_places_are_those_of_the_stored_type() {
+        let between = |a: f32, b: f32, dtype| {
+            let holding = |value| vec![Holding { rank: 0, place: String::new(), microbatch: None, value }];
+            let difference = Difference {
+                value: ValueName { step: 1, what: What::Loss },
+                element: ElementName::Only,
+                differing: (1, 1),
+                holdings: [holding(a), holding(b)],
+                dtype,
+            };
+            difference.last_places()
+        };
+        assert_eq!(between(1.0, 1.0 + f32::EPSILON, Dtype::F32), Some(1));
+        assert_eq!(between(f32::from_bits(1), -f32::from_bits(1), Dtype::F32), Some(2));
+        assert_eq!(between(1.0, 1.0 + 1.0 / 128.0, Dtype::Bf16), Some(1));
+        assert_eq!(between(-1.0, -1.0 - 3.0 / 1024.0, Dtype::F16), Some(3));
+        assert_eq!(between(1.0, f32::NAN, Dtype::F32), None);
+        assert_eq!(between(0.0, -0.0, Dtype::F32), Some(0));
+    }
+
+    #[test]
+    fn elements_are_named_by_what_they_are_of() {
+        let name = |what: What, shape: &[usize], place| ElementName::of(&what, shape, place, 4).to_string();
+        assert_eq!(name(What::Output(spec::Unit::Embedding), &[8, 10], 57), ", sequence 1, token 1, channel 7");
+        assert_eq!(name(What::Weight(spec::Unit::Head, "w".into()), &[3, 10], 27), ", element [2, 7]");
+        assert_eq!(name(What::Norm, &[1], 0), "");
+    }
+}

@@ -1,0 +1,112 @@
+//! Every value of a run as one number, the same for every way of sharing the value out.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use device::{DeviceError, element};
+use mesh::{CopyRun, Region, copy_runs};
+use train::rank::Rank;
+
+use crate::observed::{Part, ValueName, finished};
+use crate::watch::Watch;
+
+/// Fingerprints of all values of a run. That of a value is the sum of a mixed number per element, made of the element's place in the
+/// value and its bits, so that those of shards add up to that of the whole.
+#[derive(Debug, Default)]
+pub struct Fingerprints {
+    values: Mutex<BTreeMap<ValueName, Boxes>>,
+}
+
+/// By box, where it starts and how far it extends.
+type Boxes = BTreeMap<(Vec<usize>, Vec<usize>), Copies>;
+
+/// The copies of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copies {
+    /// They are the same bits.
+    Agree(u64),
+    /// They are not.
+    Disagree,
+}
+
+/// What is known of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fingerprint {
+    /// Of all of its elements.
+    Whole(u64),
+    /// Ranks that hold the same elements hold different bits.
+    Disagreement,
+}
+
+impl Fingerprints {
+    /// By value, in the order of values.
+    pub fn into_values(self) -> BTreeMap<ValueName, Fingerprint> {
+        let values = self.values.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let whole = |boxes: Boxes| {
+            boxes.into_values().fold(Fingerprint::Whole(0), |sum, copies| match (sum, copies) {
+                (Fingerprint::Whole(sum), Copies::Agree(part)) => Fingerprint::Whole(sum.wrapping_add(part)),
+                (Fingerprint::Disagreement, _) | (_, Copies::Disagree) => Fingerprint::Disagreement,
+            })
+        };
+        values.into_iter().map(|(name, boxes)| (name, whole(boxes))).collect()
+    }
+
+    fn add(&self, name: ValueName, region: Region, fingerprint: u64) {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let copies = values.entry(name).or_default().entry((region.start, region.extent));
+        copies
+            .and_modify(|copies| match copies {
+                Copies::Agree(first) if *first == fingerprint => {}
+                Copies::Agree(_) | Copies::Disagree => *copies = Copies::Disagree,
+            })
+            .or_insert(Copies::Agree(fingerprint));
+    }
+}
+
+impl Watch for Fingerprints {
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+        for Part { what, shape, region, tensor, .. } in finished(rank) {
+            let values = element::read(&*rank.device, tensor)?;
+            let fingerprint = fingerprint(&shape, &region, &values);
+            self.add(ValueName { step: rank.step + 1, what }, region, fingerprint);
+        }
+        Ok(())
+    }
+}
+
+/// Of the elements `region` of a value of `shape`.
+fn fingerprint(shape: &[usize], region: &Region, values: &[f32]) -> u64 {
+    let mut sum = 0u64;
+    for CopyRun { source, target, len } in copy_runs(region, &Region::whole(shape)) {
+        for (index, value) in values[source..source + len].iter().enumerate() {
+            sum = sum.wrapping_add(mixed((target + index) as u64, value.to_bits()));
+        }
+    }
+    sum
+}
+
+/// SplitMix64's output function (Steele, Lea, Flood 2014) of a place and the bits there.
+fn mixed(place: u64, bits: u32) -> u64 {
+    let mut x = (place << 32 ^ place >> 32 ^ u64::from(bits)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_add_up_to_the_whole() {
+        let shape = [2, 3];
+        let region = |start: [usize; 2], extent: [usize; 2]| Region { start: start.into(), extent: extent.into() };
+        let of = |region: &Region, values: &[f32]| fingerprint(&shape, region, values);
+        let whole = of(&Region::whole(&shape), &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let left = of(&region([0, 0], [2, 1]), &[1.0, 4.0]);
+        let right = of(&region([0, 1], [2, 2]), &[2.0, 3.0, 5.0, 6.0]);
+        assert_eq!(left.wrapping_add(right), whole);
+        assert_ne!(of(&Region::whole(&shape), &[1.0, 2.0, 3.0, 4.0, 6.0, 5.0]), whole);
+        assert_ne!(of(&region([0, 0], [1, 1]), &[0.0]), of(&region([0, 0], [1, 1]), &[-0.0]));
+    }
+}

@@ -1,0 +1,168 @@
+//! The values of a run that do not depend on its layout, by structural names, and where ranks hold them.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use device::Tensor;
+use mesh::Region;
+use program::Instr;
+use spec::{Microbatch, SequenceParallel, Unit};
+use train::pieces::{Copies, pieces};
+use train::rank::Rank;
+use train::state::UnitState;
+
+/// A value of a run. What comes first in this order depends on nothing that comes later.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ValueName {
+    /// Counted from 1.
+    pub step: u32,
+    /// What of the step.
+    pub what: What,
+}
+
+/// A value of a step. Units and their borders are compared, not what is within them: there ranks hold shares and pending sums.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// Output of a unit, `[tokens of the step, D]`.
+    Output(Unit),
+    /// Mean loss `[1]`.
+    Loss,
+    /// Gradient of a unit's output, `[tokens of the step, D]`. The last unit's is made first.
+    OutputGradient(Reverse<Unit>),
+    /// Sum of a parameter's gradient over the step, before the factor that makes it that of the mean loss.
+    Gradient(Reverse<Unit>, String),
+    /// Global norm of the gradient `[1]`.
+    Norm,
+    /// A parameter as the optimizer updated it.
+    Weight(Unit, String),
+}
+
+impl fmt::Display for ValueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}: ", self.step)?;
+        match &self.what {
+            What::Output(unit) => write!(f, "output of {unit}, forward"),
+            What::Loss => f.write_str("loss"),
+            What::OutputGradient(Reverse(unit)) => write!(f, "gradient of the output of {unit}, backward"),
+            What::Gradient(_, name) => write!(f, "gradient of {name}"),
+            What::Norm => f.write_str("norm of the gradient"),
+            What::Weight(_, name) => write!(f, "weight {name}"),
+        }
+    }
+}
+
+/// A box of a value on one rank, row-major in `tensor`.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Which value.
+    pub what: What,
+    /// Global shape of the value.
+    pub shape: Vec<usize>,
+    /// The box.
+    pub region: Region,
+    /// Its numbers.
+    pub tensor: Tensor,
+    /// The microbatch that it belongs to, if it is of one.
+    pub microbatch: Option<Microbatch>,
+}
+
+/// What this rank holds of the values that instruction `rank.at` of a training step has finished. Within a run, the boxes of a value are
+/// equal or have nothing in common.
+pub fn finished(rank: &Rank<'_>) -> Vec<Part> {
+    let instrs = &rank.program.instrs;
+    let mut parts = match instrs[rank.at] {
+        Instr::Forward { unit: unit @ (Unit::Embedding | Unit::Layer(_)), microbatch } => {
+            let output = rank.activations().output(unit, microbatch);
+            vec![of_tokens(rank, What::Output(unit), output.tensor(), microbatch)]
+        }
+        Instr::BackwardInput { unit, microbatch } => {
+            let previous = unit.previous(rank.setup.model.num_layers);
+            let part = |previous| {
+                let gradient = rank.activations().output_grad(previous, microbatch);
+                of_tokens(rank, What::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
+            };
+            previous.into_iter().map(part).collect()
+        }
+        Instr::GradNorm => of_reduction(rank),
+        Instr::Forward { unit: Unit::Table | Unit::Head, .. }
+        | Instr::Load { .. }
+        | Instr::Recompute { .. }
+        | Instr::BackwardWeight { .. }
+        | Instr::SendAct { .. }
+        | Instr::RecvAct { .. }
+        | Instr::SendGrad { .. }
+        | Instr::RecvGrad { .. }
+        | Instr::GatherParams { .. }
+        | Instr::FreeParams { .. }
+        | Instr::ReduceGrads { .. }
+        | Instr::SumTied
+        | Instr::OptimizerStep { .. }
+        | Instr::Save { .. } => vec![],
+    };
+    if rank.at + 1 == instrs.len() {
+        parts.extend(rank.units.values().flat_map(|state| weights(rank, state)));
+    }
+    parts
+}
+
+/// The rows of a microbatch that this rank holds, at their place among those of all replicas.
+fn of_tokens(rank: &Rank<'_>, what: What, tensor: Tensor, microbatch: Microbatch) -> Part {
+    let first_of_microbatch = rank.order.first_sequence(microbatch) as usize * rank.shape.sequence_length;
+    let first = match rank.setup.parallelism.sequence_parallel {
+        SequenceParallel::Off => first_of_microbatch,
+        SequenceParallel::On => first_of_microbatch + rank.tensor.position * tensor.rows,
+    };
+    let sequences = rank.setup.train.batches().at(rank.step).sequences;
+    Part {
+        what,
+        shape: vec![sequences * rank.shape.sequence_length, tensor.cols],
+        region: Region { start: vec![first, 0], extent: vec![tensor.rows, tensor.cols] },
+        tensor,
+        microbatch: Some(microbatch),
+    }
+}
+
+/// Loss, norm, and the gradients of which this rank has the sum over all ranks.
+fn of_reduction(rank: &Rank<'_>) -> Vec<Part> {
+    let coefficient = rank.constants.coefficient;
+    let number = |what, index: usize| Part {
+        what,
+        shape: vec![1],
+        region: Region::whole(&[1]),
+        tensor: coefficient.elements(index..index + 1),
+        microbatch: None,
+    };
+    let mut parts = vec![number(What::Norm, 1), number(What::Loss, 2)];
+    for state in rank.units.values() {
+        let Some(gradient) = rank.gradient(state.unit) else { continue };
+        let tensor = gradient.part(state.updated.clone());
+        parts.extend(of_parameters(rank, state, state.updated.start, tensor, |name| {
+            What::Gradient(Reverse(state.unit), name)
+        }));
+    }
+    parts
+}
+
+fn weights(rank: &Rank<'_>, state: &UnitState) -> Vec<Part> {
+    let held = state.weights();
+    of_parameters(rank, state, held.elements.start, held.tensor, |name| What::Weight(state.unit, name))
+}
+
+/// The parameters, or parts of them, in `tensor`, which holds the elements of the unit's flat buffer from `first` on.
+fn of_parameters(
+    rank: &Rank<'_>,
+    state: &UnitState,
+    first: usize,
+    tensor: Tensor,
+    what: impl Fn(String) -> What,
+) -> Vec<Part> {
+    let listed = pieces(&state.layout, first..first + tensor.len(), rank.tensor, Copies::Every).into_iter();
+    let parts = listed.map(|piece| Part {
+        what: what(piece.param.name.clone()),
+        shape: piece.param.shape.clone(),
+        region: piece.region,
+        tensor: tensor.elements(piece.elements.start - first..piece.elements.end - first),
+        microbatch: None,
+    });
+    parts.collect()
+}

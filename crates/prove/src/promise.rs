@@ -1,0 +1,131 @@
+//! What two layouts of one run promise each other, and whether their outcomes keep it.
+
+use spec::{Format, Parallelism, TrainSpec};
+
+use crate::class::EqualityClass;
+use crate::distance::{Distance, Outcome};
+use crate::verdict::Bounds;
+
+/// Steps over which the bounds of losses and weights are derived and measured.
+pub const BOUNDED_STEPS: u32 = 20;
+
+/// The smallest epsilon of AdamW for which there is a bound of single-precision weights: with a smaller one, elements whose gradient
+/// is all rounding error move by full steps (`docs/numerics.md`, "Weights").
+pub const LEAST_EPSILON: f32 = 1e-5;
+
+/// The promise for two layouts of one run over some steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// Which sums have the same order. Where all have, bits are promised, and the bounds below say nothing more.
+    pub class: EqualityClass,
+    /// Relative Frobenius distance of a tensor of the first gradient.
+    pub gradient: f64,
+    /// Relative difference of a step's loss; `None` where no bound is derived.
+    pub loss: Option<f64>,
+    /// Relative Frobenius distance of a tensor of the last weights; `None` where no bound is derived.
+    pub weight: Option<f64>,
+}
+
+impl Promise {
+    /// What `layouts` promise each other after `steps` steps of `train`.
+    pub fn of(layouts: [&Parallelism; 2], train: &TrainSpec, steps: u32) -> Promise {
+        let class = EqualityClass::of(layouts[0], layouts[1]);
+        let Bounds { gradient, loss, weight } = Bounds::of(class, train.precision.stored());
+        let is_short = steps <= BOUNDED_STEPS;
+        let holds_for_epsilon = match train.precision.stored() {
+            Format::Fp32 => train.epsilon >= LEAST_EPSILON,
+            // Derived from steps in the other direction, which no epsilon makes longer.
+            Format::Bf16 | Format::Fp16 => true,
+        };
+        Promise {
+            class,
+            gradient,
+            loss: is_short.then_some(loss),
+            weight: (is_short && holds_for_epsilon).then_some(weight),
+        }
+    }
+
+    /// The broken parts of the promise, one clause each, between outcomes that are `distance` apart.
+    pub fn faults(&self, outcomes: [&Outcome; 2], distance: &Distance) -> Vec<String> {
+        if distance.same_bits {
+            return vec![];
+        }
+        match self.class {
+            EqualityClass::SameOrder => return vec!["the bits differ".into()],
+            EqualityClass::OtherOrder | EqualityClass::OtherSums => {}
+        }
+        let mut faults: Vec<String> = fate_of_one(outcomes).into_iter().collect();
+        let Distance { gradient: (gradient, of_gradient), weight: (weight, of_weight), loss, .. } = distance;
+        for (what, distance, bound) in [
+            (format!("the first gradient of {of_gradient}"), *gradient, Some(self.gradient)),
+            ("a loss".to_string(), *loss, self.loss),
+            (of_weight.clone(), *weight, self.weight),
+        ] {
+            // A distance that is no number is not within the bound either.
+            if let Some(bound) = bound.filter(|bound| distance.is_nan() || distance > *bound) {
+                faults.push(format!("{what} is {distance:.1e} away, and {bound:.0e} is the bound"));
+            }
+        }
+        faults
+    }
+}
+
+/// Bounds hold between runs that skip the same steps: the first step that one of the two skipped, if there is one.
+fn fate_of_one(outcomes: [&Outcome; 2]) -> Option<String> {
+    let [first, second] = outcomes.map(|outcome| &outcome.scaling);
+    let fates = first.iter().zip(second).map(|(a, b)| [a, b].map(|report| report.map(|report| report.fate)));
+    let step = fates.enumerate().find(|(_, [a, b])| a != b).map(|(step, _)| step + 1)?;
+    Some(format!("step {step} was skipped in one of the two"))
+}
+
+#[cfg(test)]
+mod tests {
+    use spec::Precision;
+
+    use super::*;
+    use crate::models::{plain_layout, proof_training};
+
+    fn promise(tp: usize, train: &TrainSpec, steps: u32) -> Promise {
+        Promise::of([&plain_layout(2, 1, 1, 1), &plain_layout(1, tp, 1, 1)], train, steps)
+    }
+
+    #[test]
+    fn a_bound_is_promised_where_one_is_derived() {
+        let train = proof_training();
+        let within = promise(1, &train, BOUNDED_STEPS);
+        assert_eq!((within.class, within.loss, within.weight), (EqualityClass::OtherOrder, Some(1e-5), Some(1e-4)));
+        let long = promise(1, &train, BOUNDED_STEPS + 1);
+        assert_eq!((long.gradient, long.loss, long.weight), (1e-6, None, None));
+        let small = TrainSpec { epsilon: 1e-8, ..train.clone() };
+        assert_eq!((promise(2, &small, 3).loss, promise(2, &small, 3).weight), (Some(1e-5), None));
+        let narrow = TrainSpec { precision: Precision::Bf16, ..small };
+        assert!(promise(2, &narrow, 3).weight.is_some());
+    }
+
+    #[test]
+    fn each_broken_part_is_named() {
+        let outcome = Outcome::default();
+        let mut distance = Distance {
+            same_bits: true,
+            loss: 2e-5,
+            norm: 1.0,
+            gradient: (f64::NAN, "g".into()),
+            weight: (1.0, "w".into()),
+        };
+        let train = proof_training();
+        let faults = |class: EqualityClass, distance: &Distance| {
+            Promise { class, ..promise(2, &train, 3) }.faults([&outcome, &outcome], distance)
+        };
+        assert_eq!(faults(EqualityClass::SameOrder, &distance), [""; 0]);
+        distance.same_bits = false;
+        assert_eq!(faults(EqualityClass::SameOrder, &distance), ["the bits differ"]);
+        assert_eq!(
+            faults(EqualityClass::OtherSums, &distance),
+            [
+                "the first gradient of g is NaN away, and 1e-6 is the bound",
+                "a loss is 2.0e-5 away, and 1e-5 is the bound",
+                "w is 1.0e0 away, and 1e-4 is the bound",
+            ]
+        );
+    }
+}
