@@ -4,12 +4,14 @@
 mod colours;
 mod in_order;
 mod in_time;
+mod moved;
 mod promoted;
 
 use std::cmp::Reverse;
 
 use colours::by_colour;
 use in_time::{Fit, in_time};
+use moved::moved;
 use promoted::promoted;
 
 /// A value to place: it lives in instructions `start..end`.
@@ -72,8 +74,9 @@ pub fn place(items: &[Item], slack_bytes: usize) -> Placement {
     let in_time = [Fit::First, Fit::Best].into_iter().map(|fit| Some(in_time(items, fit)));
     let by_colour = std::iter::once_with(|| by_colour(items, enough));
     let in_order = ORDERS.into_iter().map(|order| Some(promoted(items, sorted(items, order), enough)));
+    let by_moves = ORDERS.into_iter().take(3).map(|order| Some(moved(items, sorted(items, order), enough)));
     let mut best = Placement { offsets: vec![0; items.len()], height_bytes: usize::MAX };
-    for placement in in_time.chain(by_colour).chain(in_order).flatten() {
+    for placement in in_time.chain(by_colour).chain(in_order).chain(by_moves).flatten() {
         if placement.height_bytes < best.height_bytes {
             best = placement;
         }

@@ -6,12 +6,31 @@ use std::path::Path;
 
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use spec::{
-    CheckpointInputs, Checkpoints, DataSpec, Files, Parallelism, Recompute, RunConfig, ScheduleKind, SequenceParallel,
+    CheckpointInputs, Checkpoints, DataSpec, Files, Parallelism, Recompute, RunConfig, ScheduleKind, ScheduleSpec,
+    SequenceParallel,
 };
 use train::Setup;
 
 /// Gaps between values that live together may take this share of what is alive.
 const LARGEST_RATIO: f64 = 1.02;
+
+/// The same where a rank runs several stages in turns or the two parts of a backward apart: values of several sizes then live and die
+/// in an order of their own each, and placing them leaves larger gaps.
+const LARGEST_RATIO_IN_TURNS: f64 = 1.06;
+
+fn allowed(schedule: &ScheduleSpec) -> f64 {
+    match schedule {
+        ScheduleSpec::Generated(ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward) => LARGEST_RATIO,
+        ScheduleSpec::Generated(
+            ScheduleKind::Interleaved { .. }
+            | ScheduleKind::ZeroBubbleH1
+            | ScheduleKind::ZeroBubbleH2
+            | ScheduleKind::ZeroBubbleV
+            | ScheduleKind::ZeroBubbleAuto { .. },
+        )
+        | ScheduleSpec::Given(_) => LARGEST_RATIO_IN_TURNS,
+    }
+}
 
 /// The largest ratio of a rank's arena to its largest live sum.
 fn ratio(setup: &Setup) -> f64 {
@@ -48,8 +67,9 @@ fn arenas_of_examples_are_full() {
         }
         let text = std::fs::read_to_string(&path).unwrap();
         let (config, _) = RunConfig::load_with("example", &text, &[], &Root).unwrap();
+        let allowed = allowed(&config.parallelism.schedule);
         let ratio = ratio(&Setup::new(config.model, config.parallelism, config.train).unwrap());
-        assert!(ratio <= LARGEST_RATIO, "{path:?}: {ratio}");
+        assert!(ratio <= allowed, "{path:?}: {ratio}");
         if ratio > worst.0 {
             worst = (ratio, path.display().to_string());
         }

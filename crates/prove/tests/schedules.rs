@@ -47,6 +47,17 @@ fn every_schedule_has_the_bits_of_one_rank() {
     }
 }
 
+/// The embedding and the head may each have a stage of their own, where they cost as much as layers.
+#[test]
+fn ends_without_a_layer_have_the_bits_of_one_rank() {
+    let oracle = outcome(&layout(Style::Gpt2, 1, ScheduleKind::GPipe.into()));
+    for schedule in [ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward, ScheduleKind::ZeroBubbleH1] {
+        let mut layout = layout(Style::Gpt2, 3, schedule.into());
+        layout.parallelism.stage_layers = Some(vec![0, layout.model.num_layers, 0]);
+        assert!(same_bits(&oracle, &outcome(&layout)), "{schedule:?}");
+    }
+}
+
 /// A file for one rank with all forwards, then all backwards of the inputs, then those of the weights in the given order.
 fn written(weights: impl Iterator<Item = usize>) -> ScheduleSpec {
     let cells = |kind: char| (0..NUM_MICROBATCHES).map(move |number| format!("0{kind}{number}"));

@@ -173,6 +173,10 @@ impl Rank<'_> {
     }
 
     fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        // The head's forward pass has written the gradient, and where the head is alone on a rank, its batch is gone.
+        if unit == Unit::Head {
+            return Ok(());
+        }
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let batch = &activations.batch(microbatch);
         match unit {
@@ -194,7 +198,6 @@ impl Rank<'_> {
                     &pending,
                 )
             }
-            // The head's forward pass has written the gradient; here it is handed on.
             Unit::Table | Unit::Head => Ok(()),
         }
     }

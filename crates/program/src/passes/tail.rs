@@ -13,10 +13,10 @@ pub(super) fn append(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
         Purpose::Generate => instrs,
         Purpose::Evaluate => instrs.into_iter().chain([Instr::GradNorm]).collect(),
         Purpose::Train => {
-            let mut out = match place.zero.reduction() {
+            let mut out = behind_sends(match place.zero.reduction() {
                 GradientReduction::Step => reduced_once(instrs, place),
                 GradientReduction::Microbatch => reduced_each_time(instrs, place),
-            };
+            });
             if place.sums_tied() {
                 out.push(Instr::SumTied);
             }
@@ -63,5 +63,23 @@ fn reduced_each_time(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
             }
         }
     }
+    out
+}
+
+/// Puts reductions behind a send that directly follows: another rank waits for that, and a reduction waits for all of its members.
+fn behind_sends(instrs: Vec<Instr>) -> Vec<Instr> {
+    let mut out = Vec::with_capacity(instrs.len());
+    let mut reductions = vec![];
+    for instr in instrs {
+        if matches!(instr, Instr::ReduceGrads { .. }) {
+            reductions.push(instr);
+        } else {
+            if !matches!(instr, Instr::SendGrad { .. }) {
+                out.append(&mut reductions);
+            }
+            out.push(instr);
+        }
+    }
+    out.append(&mut reductions);
     out
 }

@@ -62,7 +62,7 @@ fn allowed(kind: ScheduleKind) -> (usize, &'static [(usize, usize, usize)]) {
         | ScheduleKind::ZeroBubbleH1
         | ScheduleKind::ZeroBubbleH2
         | ScheduleKind::ZeroBubbleV
-        | ScheduleKind::ZeroBubbleAuto { .. } => (6, &RUNS[..5]),
+        | ScheduleKind::ZeroBubbleAuto { .. } => (6, &RUNS[..4]),
     }
 }
 
