@@ -30,7 +30,8 @@ fn a_panic_is_told_with_rank_step_and_instruction() {
 #[test]
 fn a_panic_while_weights_are_drawn_is_told_without_an_instruction() {
     let setup = eight_ranks();
-    let engine = FaultyEngine { inner: threads(&setup, NEVER), rank: Rank(6), nth: 0, fault: Fault::Panics };
+    // The first operation clears what the weights are drawn into.
+    let engine = FaultyEngine { inner: threads(&setup, NEVER), rank: Rank(6), nth: 1, fault: Fault::Panics };
     let told = failure_of(&setup, &engine).to_string();
     assert_eq!(told, "rank 6 failed before the first step: panicked: a kernel has gone wrong in initialize_normal");
 }
