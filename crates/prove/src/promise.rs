@@ -81,6 +81,7 @@ fn fate_of_one(outcomes: [&Outcome; 2]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use spec::Precision;
+    use train::{LossScalingReport, StepFate};
 
     use super::*;
     use crate::models::{plain_layout, proof_training};
@@ -127,5 +128,17 @@ mod tests {
                 "w is 1.0e0 away, and 1e-4 is the bound",
             ]
         );
+    }
+
+    #[test]
+    fn a_step_that_one_run_skips_is_named() {
+        let outcome = |fates: [StepFate; 2]| Outcome {
+            scaling: fates.map(|fate| Some(LossScalingReport { factor: 1.0, fate, skipped_steps: 0 })).to_vec(),
+            ..Outcome::default()
+        };
+        let (updated, skipped) = (StepFate::Updated, StepFate::Skipped);
+        let (all, one) = (outcome([updated; 2]), outcome([updated, skipped]));
+        assert_eq!(fate_of_one([&all, &one]), Some("step 2 was skipped in one of the two".into()));
+        assert_eq!(fate_of_one([&one, &one]), None);
     }
 }
