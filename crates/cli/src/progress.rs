@@ -10,6 +10,7 @@ use serde::Serialize;
 use train::{EvaluationReport, LossScalingReport, Observer, StepFate, StepReport, Wish};
 
 use crate::failure::Failure;
+use crate::figures::grouped;
 use crate::interrupt::Interrupt;
 use crate::output::{read_or_failed, tell};
 use crate::rates::{Meter, Rates};
@@ -209,13 +210,13 @@ fn line(report: &StepReport, rates: &Rates, steps: u32) -> String {
     let width = steps.to_string().len();
     let idle = rates.idle_share.map_or(String::new(), |share| format!("  idle {:>2.0} %", 100.0 * share));
     format!(
-        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {} left  {:.0} tokens/s  {:.1} GFLOP/s, {:.0} % of peak{idle}{}",
+        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {} left  {} tokens/s  {:.1} GFLOP/s, {:.0} % of peak{idle}{}",
         report.step,
         report.loss,
         report.learning_rate,
         report.gradient_norm,
         clock(rates.left),
-        rates.tokens_per_second,
+        grouped(rates.tokens_per_second.round() as u64),
         rates.flops / 1e9,
         100.0 * rates.peak_share,
         report.loss_scaling.as_ref().map_or(String::new(), scaling),
@@ -318,12 +319,12 @@ mod tests {
     fn a_line_names_its_numbers() {
         assert_eq!(
             line(&report(), &rates(), 300),
-            "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:02:05 left  8192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %"
+            "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:02:05 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %"
         );
         let unknown = Rates { idle_share: None, left: Duration::from_secs(61), ..rates() };
         assert_eq!(
             line(&report(), &unknown, 9),
-            "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8192 tokens/s  70.5 GFLOP/s, 35 % of peak"
+            "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak"
         );
     }
 
