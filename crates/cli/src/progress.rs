@@ -226,9 +226,9 @@ fn line(report: &StepReport, rates: &Rates, steps: u32) -> String {
 /// How the loss was scaled, as the end of a line.
 fn scaling(report: &LossScalingReport) -> String {
     match report.fate {
-        StepFate::Updated => format!("  loss scale {}", report.factor),
+        StepFate::Updated => format!("  loss scale {:.0}", report.factor),
         StepFate::Skipped | StepFate::Hopeless => {
-            format!("  loss scale {}: overflow, skipped, {} so far", report.factor, report.skipped_steps)
+            format!("  loss scale {:.0}: overflow, skipped, {} so far", report.factor, report.skipped_steps)
         }
     }
 }
@@ -247,7 +247,8 @@ struct Record {
     peak_share: f64,
     idle_share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    loss_scale: Option<f32>,
+    /// In 64 bits, which JSON writes to the last digit: a power of two stays one.
+    loss_scale: Option<f64>,
     /// Steps so far that changed no weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped_steps: Option<u32>,
@@ -265,7 +266,7 @@ fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
         gflops: rates.flops / 1e9,
         peak_share: rates.peak_share,
         idle_share: rates.idle_share,
-        loss_scale: report.loss_scaling.map(|scaling| scaling.factor),
+        loss_scale: report.loss_scaling.map(|scaling| f64::from(scaling.factor)),
         skipped_steps: report.loss_scaling.map(|scaling| scaling.skipped_steps),
     };
     Ok(serde_json::to_string(&record)?)
@@ -326,6 +327,16 @@ mod tests {
             line(&report(), &unknown, 9),
             "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak"
         );
+    }
+
+    #[test]
+    fn a_loss_scale_is_a_power_of_two_to_the_last_digit() {
+        let scaling = LossScalingReport { factor: 4_294_967_296.0, fate: StepFate::Skipped, skipped_steps: 2 };
+        let report = StepReport { loss_scaling: Some(scaling), ..report() };
+        let told = line(&report, &rates(), 9);
+        assert!(told.ends_with("idle  4 %  loss scale 4294967296: overflow, skipped, 2 so far"), "{told}");
+        let kept = record(&report, &rates()).expect("JSON");
+        assert!(kept.ends_with("\"loss_scale\":4294967296.0,\"skipped_steps\":2}"), "{kept}");
     }
 
     #[test]

@@ -207,6 +207,14 @@ fn every_schedule_is_read_and_survives_writing() {
 }
 
 #[test]
+fn loss_scales_are_written_to_the_last_digit() {
+    let config = load("", &["train.precision=fp16", "train.initial_loss_scale=4294967296"]).expect("legal");
+    let text = config.to_toml();
+    assert!(text.contains("initial_loss_scale = 4294967296.0\n") && text.contains("min_loss_scale = 1.0\n"), "{text}");
+    assert_eq!(load(&text, &[]).expect("legal"), config);
+}
+
+#[test]
 fn overrides_win_and_need_no_quotes() {
     let config =
         load("[model]\nnorm = \"layer\"\n", &["model.norm=rms", "train.steps = 7", "train.steps=8"]).expect("legal");
