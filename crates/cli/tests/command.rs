@@ -102,6 +102,19 @@ fn explain_says_when_replicas_sum_gradients() {
 }
 
 #[test]
+fn explain_shows_sharding_groups() {
+    let layout = ["explain", "--set", "parallelism.dp=4", "--set", "parallelism.shard_group=2"];
+    let shown = |more: &[&str], name: &str| {
+        let lines = stdout(&pleach(&[&layout, more].concat()));
+        lines.lines().find(|line| line.starts_with(name)).map(str::to_string)
+    };
+    let work = "have one copy between them of what ZeRO shards";
+    assert_eq!(shown(&[], "  zero "), Some(format!("  zero  {work}: {{0 2}} {{1 3}} {{4 6}} {{5 7}} and 4 more")));
+    assert_eq!(shown(&["--rank", "5"], "  zero "), Some(format!("  zero group {{5 7}}: {work}")));
+    assert_eq!(shown(&["--set", "parallelism.shard_group=4"], "  zero "), None);
+}
+
+#[test]
 fn check_speaks_json() {
     let parsed = |output: &Output| -> serde_json::Value {
         assert_eq!(stdout(output).lines().count(), 1);

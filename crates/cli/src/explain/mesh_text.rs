@@ -26,17 +26,19 @@ pub fn mesh(setup: &Setup) -> String {
         }
     }
     text += "groups\n";
-    for (name, axes, work) in kinds(setup) {
+    let kinds = kinds(setup);
+    let width = kinds.iter().map(|(name, ..)| name.len() + 1).max().unwrap_or(0);
+    for (name, axes, work) in kinds {
         let groups = mesh.groups(axes);
         let shown: Vec<String> = groups.iter().take(4).map(|members| braces(members)).collect();
         let more = if groups.len() > 4 { format!(" and {} more", groups.len() - 4) } else { String::new() };
-        text += &format!("  {name:<3} {work}: {}{more}\n", shown.join(" "));
+        text += &format!("  {name:<width$} {work}: {}{more}\n", shown.join(" "));
     }
     text
 }
 
 /// The kinds of groups, each with what its ranks do.
-fn kinds(setup: &Setup) -> [(&'static str, AxisSet, String); 3] {
+fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
     let zero = setup.parallelism.zero;
     let weights = match zero.keeps(StateKind::Parameters) {
         Kept::Whole => "hold the same weights",
@@ -46,11 +48,17 @@ fn kinds(setup: &Setup) -> [(&'static str, AxisSet, String); 3] {
         GradientReduction::Step => "once a step",
         GradientReduction::Microbatch => "after each microbatch",
     };
-    [
+    let mut kinds = vec![
         ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer".into()),
         ("dp", AxisSet::DATA, format!("{weights}, see other sequences, sum gradients {sums}")),
         ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()),
-    ]
+    ];
+    let (members, dp) = (setup.parallelism.shard_group(), setup.parallelism.dp);
+    if 1 < members && members < dp {
+        let work = "have one copy between them of what ZeRO shards";
+        kinds.insert(2, ("zero", AxisSet::of(Axis::DpInner), work.into()));
+    }
+    kinds
 }
 
 fn braces(members: &[Rank]) -> String {
