@@ -1,7 +1,6 @@
 //! Two layouts of one run, ready to run on the same text.
 
-use comm::Timeouts;
-use train::{Setup, ThreadEngine};
+use train::ThreadEngine;
 
 use crate::arguments::PairArguments;
 use crate::comparison::{Difference, compare};
@@ -49,8 +48,7 @@ impl Pair {
 
 /// Fresh ranks for a run of `verdict`.
 pub fn engine(verdict: &Verdict) -> ThreadEngine {
-    let (setup, wait): (&Setup, Timeouts) = (&verdict.setup, timeouts(&verdict.config));
-    ThreadEngine::new(setup.mesh, wait)
+    ThreadEngine::new(verdict.setup.mesh, timeouts(&verdict.config))
 }
 
 /// That two runs are not one, by the keys that say so.

@@ -91,17 +91,13 @@ impl fmt::Display for Proof {
         if distance.same_bits {
             return write!(f, "same bits, weights xxh3 {:016x}", self.weights[0]);
         }
-        let promised = match promise.class {
-            EqualityClass::SameOrder => [None; 3],
-            EqualityClass::OtherOrder | EqualityClass::OtherSums => {
-                [Some(promise.gradient), promise.loss, promise.weight]
-            }
-        };
-        let [gradient, loss, weight] = promised.map(|bound| match (promise.class, bound) {
+        let told = |bound: Option<f64>| match (promise.class, bound) {
+            // Bits are promised, not distances.
             (EqualityClass::SameOrder, _) => String::new(),
             (EqualityClass::OtherOrder | EqualityClass::OtherSums, Some(bound)) => format!(" (at most {bound:.0e})"),
             (EqualityClass::OtherOrder | EqualityClass::OtherSums, None) => " (no bound)".into(),
-        });
+        };
+        let [gradient, loss, weight] = [Some(promise.gradient), promise.loss, promise.weight].map(told);
         write!(
             f,
             "{}; apart are first gradients {}{gradient}, losses {}{loss}, weights {}{weight}: the promise {}",
