@@ -157,6 +157,8 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
             all.min(repeating.next_multiple_of(kind.microbatch_group(parallelism.pp)))
         }
     };
+    // Smaller batches need less.
+    train.batch_ramp = None;
     train.global_batch = num_microbatches * parallelism.dp * parallelism.microbatch_size;
     verdict::plan(model, parallelism, train).ok()
 }

@@ -246,7 +246,7 @@ fn a_growing_batch_consumes_the_same_sequences() {
     let batches = |train: TrainSpec| {
         Batches::new(corpus.clone(), "text", &train, 256, Order::Shuffled { seed: 3 }).expect("text enough")
     };
-    let ramp = spec::BatchRamp { start: 2, increment: 2, sequences: 12 };
+    let ramp = spec::BatchRamp { start: 2, increment: 2, sequences: 12, grows: spec::BatchGrowth::Microbatches };
     let grown = TrainSpec { batch_ramp: Some(ramp), ..train_spec(5, 8) };
     let (ramped, plain) = (batches(grown.clone()), batches(train_spec(5, 1)));
     let mut consumed = 0;
