@@ -263,6 +263,10 @@ fn the_model_fits_together() {
             "model.rotary_fraction = 1.0 rotates 31 of model.head_dim = 31 dims, which are not whole pairs; 0.9677419 (30 dims) would do",
         ),
         (
+            &["model.context=16777216", "train.sequence_length=16777216"],
+            "model.context = 16777216 is more positions than attention tells apart; at most 8388608 would do",
+        ),
+        (
             &["model.position=rotary", "model.rotary_base=1"],
             "model.rotary_base = 1.0 gives no falling frequencies; more than 1 would",
         ),

@@ -2,7 +2,7 @@
 
 use mesh::{Axis, AxisSet, Rank};
 use program::Place;
-use spec::Unit;
+use spec::{GradientReduction, Unit};
 use train::Setup;
 
 use super::stage_of;
@@ -26,21 +26,37 @@ pub fn mesh(setup: &Setup) -> String {
         }
     }
     text += "groups\n";
-    for (name, axes, work) in kinds() {
+    let kinds = kinds(setup);
+    let width = kinds.iter().map(|(name, _, _)| name.len() + 1).max().unwrap_or_default();
+    for (name, axes, work) in kinds {
         let groups = mesh.groups(axes);
         let shown: Vec<String> = groups.iter().take(4).map(|members| braces(members)).collect();
         let more = if groups.len() > 4 { format!(" and {} more", groups.len() - 4) } else { String::new() };
-        text += &format!("  {name:<3} {work}: {}{more}\n", shown.join(" "));
+        text += &format!("  {name:<width$} {work}: {}{more}\n", shown.join(" "));
     }
     text
 }
 
-fn kinds() -> [(&'static str, AxisSet, &'static str); 3] {
-    [
-        ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer"),
-        ("dp", AxisSet::DATA, "hold the same weights, see other sequences, sum gradients once a step"),
-        ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back"),
-    ]
+/// Name, axes and work of every kind of group; sharding groups only where there are several of several replicas.
+fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
+    let when = match setup.parallelism.zero.reduction() {
+        GradientReduction::Step => "once a step",
+        GradientReduction::Microbatch => "after each microbatch",
+    };
+    let replicas = "hold the same weights, see other sequences, sum gradients";
+    let in_groups = setup.mesh.size(Axis::DpInner) > 1 && setup.mesh.size(Axis::DpOuter) > 1;
+    let mut kinds = vec![
+        ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer".to_string()),
+        ("dp", AxisSet::DATA, format!("{replicas} {when}{}", if in_groups { ", in two sums" } else { "" })),
+    ];
+    if in_groups {
+        let inner = "hold shards of one copy between them, sum first, each its shard";
+        let outer = "hold the same shard, sum what these sums are";
+        kinds.push(("shard", AxisSet::of(Axis::DpInner), inner.into()));
+        kinds.push(("copy", AxisSet::of(Axis::DpOuter), outer.into()));
+    }
+    kinds.push(("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()));
+    kinds
 }
 
 fn braces(members: &[Rank]) -> String {
@@ -53,7 +69,7 @@ pub fn place(setup: &Setup, rank: Rank) -> String {
     let mesh = &setup.mesh;
     let mut text = format!("{rank} of {} is at {}\n", mesh.world_size(), mesh.coord(rank));
     text += &format!("  holds {}\n", units(&setup.program(stage_of(setup, rank)).place));
-    for (name, axes, work) in kinds() {
+    for (name, axes, work) in kinds(setup) {
         let group = mesh.group(rank, axes);
         if group.size() > 1 {
             text += &format!("  {name} group {}: {work}\n", braces(group.members()));
@@ -86,4 +102,37 @@ pub fn units(place: &Place) -> String {
 
 fn range((first, last): (u32, u32)) -> String {
     if first == last { format!("layer {first}") } else { format!("layers {first} to {last}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use spec::RunConfig;
+
+    use super::*;
+
+    fn groups(overrides: &[&str]) -> String {
+        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+        let RunConfig { model, parallelism, train, .. } = RunConfig::load("", "", &overrides).expect("legal");
+        let text = mesh(&Setup::new(model, parallelism, train).expect("planned"));
+        text.split_once("groups\n").expect("groups").1.to_string()
+    }
+
+    #[test]
+    fn groups_say_when_and_among_whom_gradients_are_summed() {
+        let dp_only = ["parallelism.tp=1", "parallelism.pp=1", "parallelism.dp=4", "parallelism.zero=2"];
+        assert!(
+            groups(&dp_only)
+                .contains("  dp  hold the same weights, see other sequences, sum gradients once a step: {0 1 2 3}\n")
+        );
+        let in_groups = [&dp_only[..], &["parallelism.shard_group=2", "parallelism.reduce=microbatch"]].concat();
+        let said = groups(&in_groups);
+        assert!(
+            said.contains(
+                "  dp     hold the same weights, see other sequences, sum gradients after each microbatch, in two sums: {0 1 2 3}\n  \
+                 shard  hold shards of one copy between them, sum first, each its shard: {0 1} {2 3}\n  \
+                 copy   hold the same shard, sum what these sums are: {0 2} {1 3}\n"
+            ),
+            "{said}"
+        );
+    }
 }
