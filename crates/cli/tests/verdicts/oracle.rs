@@ -31,6 +31,8 @@ const COUNTS: &[&str] = &[
     "train.global_batch",
     "train.sequence_length",
     "train.warmup_steps",
+    "train.loss_scale_window",
+    "train.loss_scale_hysteresis",
     "run.ranks",
 ];
 const NUMBERS: &[&str] = &[
@@ -48,6 +50,8 @@ const NUMBERS: &[&str] = &[
     "train.epsilon",
     "train.clip_norm",
     "train.embedding_gradient_scale",
+    "train.initial_loss_scale",
+    "train.min_loss_scale",
     "data.held_out",
     "run.timeout_seconds",
 ];
@@ -63,6 +67,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.recompute", &["none", "selective", "full"]),
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
+    ("train.precision", &["fp32", "bf16", "fp16"]),
     ("data.visible", &["past", "document"]),
 ];
 
@@ -334,6 +339,7 @@ fn train(values: &Values) -> bool {
         && num(values, "train.clip_norm", 1.0) >= 0.0
         && (f64::MIN_POSITIVE..=1.0).contains(&num(values, "train.embedding_gradient_scale", 1.0))
         && groups(values, rate, decay)
+        && loss_scaling(values)
 }
 
 /// Every pattern names something, nothing is named in two groups, and updates stay small.
@@ -415,6 +421,21 @@ fn parameters(values: &Values) -> Vec<String> {
         names.push("head.output.weight".into());
     }
     names
+}
+
+/// Powers of two that fall from the first to the least, in fp16 and nowhere else.
+fn loss_scaling(values: &Values) -> bool {
+    let names = ["initial_loss_scale", "loss_scale_window", "loss_scale_hysteresis", "min_loss_scale"];
+    if values.get("train.precision").and_then(toml::Value::as_str) != Some("fp16") {
+        return names.iter().all(|name| !values.contains_key(&format!("train.{name}")));
+    }
+    let (first, least) = (num(values, "train.initial_loss_scale", 65536.0), num(values, "train.min_loss_scale", 1.0));
+    let is_power = |scale: f64| (0..=32).any(|exponent| scale == 2f64.powi(exponent));
+    is_power(first)
+        && is_power(least)
+        && least <= first
+        && int(values, "train.loss_scale_window", 1000) > 0
+        && int(values, "train.loss_scale_hysteresis", 2) > 0
 }
 
 /// Whole steps lead from the first batch to the full one, and replicas share out each on the way.
