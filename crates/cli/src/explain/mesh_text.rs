@@ -2,18 +2,18 @@
 
 use mesh::{Axis, AxisSet, Rank};
 use program::Place;
-use spec::{GradientReduction, Unit};
+use spec::{GradientReduction, Kept, StateKind, Unit};
 use train::Setup;
 
 use super::stage_of;
+use crate::figures::counted;
 
 /// The grid of ranks, and what each kind of group does.
 pub fn mesh(setup: &Setup) -> String {
     let (mesh, parallelism) = (&setup.mesh, &setup.parallelism);
     let mut text = format!(
-        "mesh of {} rank{}; tensor-parallel neighbours have consecutive numbers, stages are farthest apart\n",
-        mesh.world_size(),
-        if mesh.world_size() == 1 { "" } else { "s" }
+        "mesh of {}; tensor-parallel neighbours have consecutive numbers, stages are farthest apart\n",
+        counted(mesh.world_size() as u64, "rank")
     );
     for stage in 0..parallelism.pp {
         for replica in 0..parallelism.dp {
@@ -27,7 +27,7 @@ pub fn mesh(setup: &Setup) -> String {
     }
     text += "groups\n";
     let kinds = kinds(setup);
-    let width = kinds.iter().map(|(name, _, _)| name.len() + 1).max().unwrap_or_default();
+    let width = kinds.iter().map(|(name, ..)| name.len() + 1).max().unwrap_or(0);
     for (name, axes, work) in kinds {
         let groups = mesh.groups(axes);
         let shown: Vec<String> = groups.iter().take(4).map(|members| braces(members)).collect();
@@ -37,25 +37,27 @@ pub fn mesh(setup: &Setup) -> String {
     text
 }
 
-/// Name, axes and work of every kind of group; sharding groups only where there are several of several replicas.
+/// The kinds of groups, each with what its ranks do.
 fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
-    let when = match setup.parallelism.zero.reduction() {
+    let zero = setup.parallelism.zero;
+    let weights = match zero.keeps(StateKind::Parameters) {
+        Kept::Whole => "hold the same weights",
+        Kept::Shard => "hold shards of the same weights",
+    };
+    let sums = match zero.reduction() {
         GradientReduction::Step => "once a step",
         GradientReduction::Microbatch => "after each microbatch",
     };
-    let replicas = "hold the same weights, see other sequences, sum gradients";
-    let in_groups = setup.mesh.size(Axis::DpInner) > 1 && setup.mesh.size(Axis::DpOuter) > 1;
     let mut kinds = vec![
-        ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer".to_string()),
-        ("dp", AxisSet::DATA, format!("{replicas} {when}{}", if in_groups { ", in two sums" } else { "" })),
+        ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer".into()),
+        ("dp", AxisSet::DATA, format!("{weights}, see other sequences, sum gradients {sums}")),
+        ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()),
     ];
-    if in_groups {
-        let inner = "hold shards of one copy between them, sum first, each its shard";
-        let outer = "hold the same shard, sum what these sums are";
-        kinds.push(("shard", AxisSet::of(Axis::DpInner), inner.into()));
-        kinds.push(("copy", AxisSet::of(Axis::DpOuter), outer.into()));
+    let (members, dp) = (setup.parallelism.shard_group(), setup.parallelism.dp);
+    if 1 < members && members < dp {
+        let work = "have one copy between them of what ZeRO shards";
+        kinds.insert(2, ("zero", AxisSet::of(Axis::DpInner), work.into()));
     }
-    kinds.push(("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()));
     kinds
 }
 
@@ -102,37 +104,4 @@ pub fn units(place: &Place) -> String {
 
 fn range((first, last): (u32, u32)) -> String {
     if first == last { format!("layer {first}") } else { format!("layers {first} to {last}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use spec::RunConfig;
-
-    use super::*;
-
-    fn groups(overrides: &[&str]) -> String {
-        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-        let RunConfig { model, parallelism, train, .. } = RunConfig::load("", "", &overrides).expect("legal");
-        let text = mesh(&Setup::new(model, parallelism, train).expect("planned"));
-        text.split_once("groups\n").expect("groups").1.to_string()
-    }
-
-    #[test]
-    fn groups_say_when_and_among_whom_gradients_are_summed() {
-        let dp_only = ["parallelism.tp=1", "parallelism.pp=1", "parallelism.dp=4", "parallelism.zero=2"];
-        assert!(
-            groups(&dp_only)
-                .contains("  dp  hold the same weights, see other sequences, sum gradients once a step: {0 1 2 3}\n")
-        );
-        let in_groups = [&dp_only[..], &["parallelism.shard_group=2", "parallelism.reduce=microbatch"]].concat();
-        let said = groups(&in_groups);
-        assert!(
-            said.contains(
-                "  dp     hold the same weights, see other sequences, sum gradients after each microbatch, in two sums: {0 1 2 3}\n  \
-                 shard  hold shards of one copy between them, sum first, each its shard: {0 1} {2 3}\n  \
-                 copy   hold the same shard, sum what these sums are: {0 2} {1 3}\n"
-            ),
-            "{said}"
-        );
-    }
 }
