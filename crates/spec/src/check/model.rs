@@ -15,6 +15,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         ("model.head_dim", model.head_dim),
         ("model.ffn_hidden", model.ffn_hidden),
         ("model.vocabulary", model.vocabulary),
+        ("model.context", model.context),
     ]);
     if positive {
         key_value_heads(model, rules);
@@ -73,7 +74,6 @@ fn widths(model: &ModelSpec, rules: &mut Rules) {
         ("model.hidden", model.hidden),
         ("model.ffn_hidden", model.ffn_hidden),
         ("model.vocabulary", model.vocabulary),
-        ("model.context", model.context),
         ("model.num_heads", model.num_heads),
         ("model.head_dim", model.head_dim),
         ("model.num_layers", model.num_layers),
