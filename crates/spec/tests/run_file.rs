@@ -75,6 +75,7 @@ beta1 = 0.9
 beta2 = 0.95
 epsilon = 1e-8
 clip_norm = 1.0
+embedding_gradient_scale = 1.0
 precision = "fp32"
 seed = 0
 
