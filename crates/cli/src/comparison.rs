@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use prove::EqualityClass;
-use spec::RunConfig;
+use spec::{RunConfig, TrainSpec};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -44,8 +44,13 @@ pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, 
 /// Compares two legal runs.
 pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Comparison {
     let differences = differences(first, second);
-    let same_run = (&first.model, &first.train, &first.data) == (&second.model, &second.train, &second.data);
-    let class = same_run.then(|| EqualityClass::of(&first.parallelism, &second.parallelism));
+    let [first_train, second_train] =
+        [first, second].map(|config| TrainSpec { batch_ramp: None, ..config.train.clone() });
+    let same_run = (&first.model, &first_train, &first.data) == (&second.model, &second_train, &second.data);
+    let of_ramps = EqualityClass::of_ramps(first.train.batch_ramp, second.train.batch_ramp);
+    let class = of_ramps
+        .filter(|_| same_run)
+        .map(|of_ramps| of_ramps.max(EqualityClass::of(&first.parallelism, &second.parallelism)));
     Comparison { names, class, differences }
 }
 
@@ -134,6 +139,11 @@ mod tests {
         );
         assert!(compared(&[], &["parallelism.dp=4"]).starts_with("a.toml and b.toml: other order\n"));
         assert!(compared(&["parallelism.tp=1"], &["parallelism.dp=4"]).starts_with("a.toml and b.toml: other sums\n"));
+        let grown = |more| format!("train.batch_ramp={{ start = 8, increment = 8, sequences = 50{more} }}");
+        assert_eq!(
+            compared(&[&grown("")], &[&grown(", grows = \"microbatch_size\"")]).lines().next(),
+            Some("a.toml and b.toml: other order")
+        );
         assert_eq!(
             compared(&[], &["data.path=text", "train.steps=5"]),
             "a.toml and b.toml: different runs\n\

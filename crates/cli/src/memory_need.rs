@@ -2,8 +2,8 @@
 
 use program::RankPlan;
 use spec::{
-    CheckpointInputs, Checkpoints, Problem, Recompute, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel,
-    ZeroStage,
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, Problem, Recompute, Reshard, RunConfig, ScheduleKind,
+    ScheduleSpec, SequenceParallel, ZeroStage,
 };
 use train::Setup;
 
@@ -157,6 +157,8 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
             all.min(repeating.next_multiple_of(kind.microbatch_group(parallelism.pp)))
         }
     };
+    // Smaller batches need less.
+    train.batch_ramp = None;
     train.global_batch = num_microbatches * parallelism.dp * parallelism.microbatch_size;
     verdict::plan(model, parallelism, train).ok()
 }
@@ -207,6 +209,29 @@ fn alternatives(words: &[String], last_word: &str) -> String {
     }
 }
 
+/// ZeRO stages that keep less than `zero`, as they are written: those that sum gradients after each microbatch, for only then no rank
+/// keeps them whole.
+fn more_sharding(zero: ZeroStage) -> Vec<(String, ZeroStage)> {
+    let reduce = GradientReduction::Microbatch;
+    let one = ("1", ZeroStage::One);
+    let two = ("2", ZeroStage::Two { reduce });
+    let three = |gathering| ("3", ZeroStage::Three { reduce, gathering });
+    let usual = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+    let more = match zero {
+        ZeroStage::Off => vec![one, two, three(usual)],
+        ZeroStage::One | ZeroStage::Two { reduce: GradientReduction::Step } => vec![two, three(usual)],
+        ZeroStage::Two { reduce: GradientReduction::Microbatch } => vec![three(usual)],
+        ZeroStage::Three { reduce: GradientReduction::Step, gathering } => vec![three(gathering)],
+        ZeroStage::Three { reduce: GradientReduction::Microbatch, .. } => vec![],
+    };
+    let written =
+        |(number, stage): (&str, ZeroStage)| match stage.reduction() == zero.reduction() || stage == ZeroStage::One {
+            true => (number.to_string(), stage),
+            false => (format!("{number} with parallelism.reduce = \"microbatch\""), stage),
+        };
+    more.into_iter().map(written).collect()
+}
+
 /// Legal changes that may need less, the least intrusive first.
 fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
     let mut changes = vec![];
@@ -220,8 +245,10 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
         }
     };
     let parallelism = &config.parallelism;
-    if parallelism.zero == ZeroStage::Off && parallelism.dp > 1 {
-        offer("parallelism.zero", "1".into(), &|config| config.parallelism.zero = ZeroStage::One);
+    if parallelism.dp > 1 {
+        for (value, zero) in more_sharding(parallelism.zero) {
+            offer("parallelism.zero", value, &|config| config.parallelism.zero = zero);
+        }
     }
     let plain = ScheduleSpec::from(ScheduleKind::OneForwardOneBackward);
     if parallelism.schedule != plain && parallelism.pp > 1 {
@@ -258,4 +285,26 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
         Room::Together(_) | Room::Unknown => {}
     }
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_of_sharding_that_keeps_less_is_offered() {
+        let offered = |overrides: &[&str]| -> Vec<String> {
+            let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+            let config = RunConfig::load("", "", &overrides).expect("legal");
+            let changes = changes(&config, Room::Unknown).into_iter().filter(|change| change.key == "parallelism.zero");
+            changes.map(|change| change.value).collect()
+        };
+        let [two, three] = ["2", "3"].map(|stage| format!("{stage} with parallelism.reduce = \"microbatch\""));
+        assert_eq!(offered(&["parallelism.zero=0"]), ["1", &two, &three]);
+        assert_eq!(offered(&[]), [two.clone(), three.clone()]);
+        assert_eq!(offered(&["parallelism.zero=2"]), [two, three.clone()]);
+        assert_eq!(offered(&["parallelism.zero=2", "parallelism.reduce=microbatch"]), ["3"]);
+        assert_eq!(offered(&["parallelism.zero=3"]), [three]);
+        assert_eq!(offered(&["parallelism.zero=0", "parallelism.dp=1"]), Vec::<String>::new());
+    }
 }

@@ -32,3 +32,15 @@ pub(crate) fn add_row<L: Lanes>(x: &[impl Stored], into: &mut [impl Stored]) {
         |block| block.store(into, block.load::<L>(into) + block.load::<L>(x)),
     );
 }
+
+/// `into += scale * x` for one row: one fused multiply-add per element, so that a scale of 1 adds `x` to the bit.
+#[inline(always)]
+pub(crate) fn add_scaled_row<L: Lanes>(x: &[impl Stored], scale: f32, into: &mut [f32]) {
+    assert_eq!(x.len(), into.len(), "rows of one length");
+    let scale = L::splat(scale);
+    for_each_block(
+        x.len(),
+        #[inline(always)]
+        |block| block.store(into, block.load::<L>(x).mul_add(scale, block.load::<L>(into))),
+    );
+}

@@ -2,7 +2,7 @@
 
 use device::Write;
 
-use crate::accumulate::add_row;
+use crate::accumulate::{add_row, add_scaled_row};
 use crate::lanes::{Kernel, Lanes, Stored};
 use crate::view::{MatMut, MatRef};
 
@@ -43,12 +43,14 @@ impl<E: Stored> Kernel for EmbeddingLookup<'_, E> {
     }
 }
 
-/// `dtable[token - first_row] += dy[T,D]` for the tokens of this rank, in ascending order of the tokens' places.
+/// `dtable[token - first_row] += scale * dy[T,D]` for the tokens of this rank, in ascending order of the tokens' places.
 pub struct EmbeddingBackward<'a, E = f32> {
     /// `[T]`
     pub tokens: &'a [i32],
     /// `[T, D]`
     pub dy: MatRef<'a, E>,
+    /// Factor of the gradient; with 1 it is added as it is.
+    pub scale: f32,
     /// Global index of the table's first row.
     pub first_row: usize,
     /// `[V/tp, D]`, accumulated.
@@ -62,7 +64,7 @@ impl<E: Stored> Kernel for EmbeddingBackward<'_, E> {
         assert_eq!(self.tokens.len(), self.dy.rows(), "one row per token");
         for (row, &token) in self.tokens.iter().enumerate() {
             if let Some(local) = local_row(token, self.first_row, self.dtable.rows()) {
-                add_row::<L>(self.dy.row(row), self.dtable.row_mut(local));
+                add_scaled_row::<L>(self.dy.row(row), self.scale, self.dtable.row_mut(local));
             }
         }
     }

@@ -157,9 +157,9 @@ impl CpuDevice {
                 let (tokens, table, out) = (self.ints(tokens)?, self.matrix::<E>(table)?, self.matrix_mut(out)?);
                 self.run(EmbeddingLookup { tokens, table, first_row, out, write });
             }),
-            Op::EmbeddingBackward { tokens, dy, first_row, dtable } => stored!(E of dy => {
+            Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable } => stored!(E of dy => {
                 let (tokens, dy, dtable) = (self.ints(tokens)?, self.matrix::<E>(dy)?, self.matrix_mut(dtable)?);
-                self.run(EmbeddingBackward { tokens, dy, first_row, dtable });
+                self.run(EmbeddingBackward { tokens, dy, scale, first_row, dtable });
             }),
             Op::RowMax { logits, valid_columns, out } => {
                 self.run(RowMax { logits: self.matrix(logits)?, valid_columns, out: self.reals_mut(out)? });

@@ -13,7 +13,8 @@ pub const NO_TARGET: i32 = -100;
 /// The order in which windows of the text become sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// A permutation per epoch, a function of the seed and the epoch.
+    /// A permutation per epoch and corpus, a function of the seed, the epoch and the place of the corpus in its mixture: corpora of one length
+    /// have orders of their own.
     Shuffled {
         /// Seed of the run.
         seed: u64,
@@ -95,7 +96,9 @@ impl Batches {
             Order::Shuffled { seed } => {
                 let (corpus, index) = self.shares.get(index);
                 let len = self.num_windows[corpus];
-                let number = Permutation::new(seed, index / len, len).get(index % len);
+                // Epochs of all corpora are numbered through; of a single one they are its own.
+                let epoch = (index / len) * self.num_windows.len() as u64 + corpus as u64;
+                let number = Permutation::new(seed, epoch, len).get(index % len);
                 Window { corpus, number }
             }
             Order::AsWritten => {

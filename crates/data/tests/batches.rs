@@ -198,6 +198,38 @@ fn a_mixture_repeats_its_short_sources_and_evaluates_each_once() {
     );
 }
 
+/// One permutation for sources of one length would pair their windows in every epoch.
+#[test]
+fn sources_of_one_length_have_orders_of_their_own() {
+    let ingredient = |name: &str| Ingredient {
+        name: name.into(),
+        corpus: corpus(&[document(name, &name.repeat(401))]),
+        weight: 1.0,
+    };
+    let mixture = Mixture { ingredients: vec![ingredient("a"), ingredient("b")], visible: Visible::Past };
+    let batches = |mixture: Mixture| {
+        Batches::new(mixture, "training", &train_spec(4, 2), 256, Order::Shuffled { seed: 1 }).expect("long")
+    };
+    let both = batches(mixture.clone());
+    let mut seen = [vec![], vec![]];
+    for index in 0..400u64 {
+        let window = both.window((index / 2) as u32, index % 2);
+        seen[window.corpus].push(window.number);
+    }
+    let alike = |a: &[u64], b: &[u64]| a.iter().zip(b).filter(|(a, b)| a == b).count();
+    let [a, b] = &seen;
+    // Random orders of 100 agree in a Poisson(1) number of places: more than 12 has probability 1e-10.
+    for (first, second) in
+        [(&a[..100], &b[..100]), (&a[100..], &b[100..]), (&a[..100], &a[100..]), (&a[100..], &b[..100])]
+    {
+        assert!(alike(first, second) <= 12, "{first:?}\n{second:?}");
+    }
+    // A source alone has the order that it had before there were mixtures.
+    let alone = batches(Mixture { ingredients: mixture.ingredients[..1].to_vec(), ..mixture });
+    let numbers: Vec<u64> = (0..100u64).map(|index| alone.window((index / 2) as u32, index % 2).number).collect();
+    assert_eq!(numbers, (0..100).map(|place| philox::Permutation::new(1, 0, 100).get(place)).collect::<Vec<_>>());
+}
+
 #[test]
 fn whole_documents_are_held_out() {
     let documents: Vec<Document> =
@@ -246,7 +278,7 @@ fn a_growing_batch_consumes_the_same_sequences() {
     let batches = |train: TrainSpec| {
         Batches::new(corpus.clone(), "text", &train, 256, Order::Shuffled { seed: 3 }).expect("text enough")
     };
-    let ramp = spec::BatchRamp { start: 2, increment: 2, sequences: 12 };
+    let ramp = spec::BatchRamp { start: 2, increment: 2, sequences: 12, grows: spec::BatchGrowth::Microbatches };
     let grown = TrainSpec { batch_ramp: Some(ramp), ..train_spec(5, 8) };
     let (ramped, plain) = (batches(grown.clone()), batches(train_spec(5, 1)));
     let mut consumed = 0;

@@ -152,8 +152,8 @@ pub enum Op {
     DropoutBackward { dy: Tensor, dropout: DropoutKey, dx: Tensor },
     /// `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks. Stored: `table`, `out`.
     EmbeddingLookup { tokens: Tensor, table: Tensor, first_row: usize, out: Tensor, write: Write },
-    /// `dtable[token - first_row] += dy[T,D]`, in ascending order of tokens' places. Stored: `dy`.
-    EmbeddingBackward { tokens: Tensor, dy: Tensor, first_row: usize, dtable: Tensor },
+    /// `dtable[token - first_row] += scale * dy[T,D]`, in ascending order of tokens' places, product and sum rounded once. Stored: `dy`.
+    EmbeddingBackward { tokens: Tensor, dy: Tensor, scale: f32, first_row: usize, dtable: Tensor },
     /// `out[R] = max over the first valid_columns of logits[R,V/tp]`.
     RowMax { logits: Tensor, valid_columns: usize, out: Tensor },
     /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or ignored.

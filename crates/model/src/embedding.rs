@@ -7,6 +7,17 @@ use crate::context::{Batch, Context, DropoutSite};
 use crate::linear::clear;
 use crate::placement::{Partial, Residual, enter, leave};
 
+/// Where the embedding's gradients go.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddingGradients<'a> {
+    /// Accumulators of the table and of the positions.
+    pub params: &'a EmbeddingParams,
+    /// Assign on a step's first microbatch, then accumulate.
+    pub write: Write,
+    /// Factor of the table's gradient: below 1 shrinks it, which keeps training stable (GLM-130B, Zeng et al. 2022). Positions have theirs whole.
+    pub table_scale: f32,
+}
+
 /// The embedding on one microbatch.
 #[derive(Clone, Copy)]
 pub struct Embedding<'a> {
@@ -58,43 +69,35 @@ impl Embedding<'_> {
         }
     }
 
-    /// Gradients of this rank's rows of the table, and of the positions of this rank's tokens: on a step's first microbatch assigned, then accumulated.
+    /// Gradients of this rank's rows of the table, scaled, and of the positions of this rank's tokens: on a step's first microbatch assigned, then
+    /// accumulated.
     ///
     /// # Errors
     /// The device's and the communicator's.
     pub fn backward_weight(
         &self,
-        gradients: &EmbeddingParams,
+        gradients: &EmbeddingGradients,
         output_gradient: Residual,
         pending: &Frame,
-        write: Write,
     ) -> Result<(), DeviceError> {
         let (context, dy) = (self.context, self.place_pending(pending).map_or(output_gradient, Residual::new));
-        let first_row = self.first_row(gradients);
+        let EmbeddingGradients { params, write, table_scale } = *gradients;
         // A row of the table is needed by tokens of any rank.
         context.scratch.scoped(|| {
             let dy = enter(context, dy)?.tensor();
-            self.accumulate(self.batch.tokens, dy, first_row, gradients.table, write)
+            clear(context, params.table, write)?;
+            let (tokens, first_row) = (self.batch.tokens, self.first_row(params));
+            context.submit(Op::EmbeddingBackward { tokens, dy, scale: table_scale, first_row, dtable: params.table })
         })?;
+        let Some(dtable) = params.positions else { return Ok(()) };
+        clear(context, dtable, write)?;
         let (tokens, dy) = (self.positions(), dy.tensor());
-        gradients.positions.map_or(Ok(()), |positions| self.accumulate(tokens, dy, 0, positions, write))
+        context.submit(Op::EmbeddingBackward { tokens, dy, scale: 1.0, first_row: 0, dtable })
     }
 
     /// Positions of the tokens that this rank holds.
     fn positions(&self) -> Tensor {
         self.batch.positions.elements(self.context.residual_rows())
-    }
-
-    fn accumulate(
-        &self,
-        tokens: Tensor,
-        dy: Tensor,
-        first_row: usize,
-        dtable: Tensor,
-        write: Write,
-    ) -> Result<(), DeviceError> {
-        clear(self.context, dtable, write)?;
-        self.context.submit(Op::EmbeddingBackward { tokens, dy, first_row, dtable })
     }
 
     fn place_pending(&self, frame: &Frame) -> Option<Tensor> {

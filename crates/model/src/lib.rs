@@ -31,7 +31,7 @@ pub use binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 pub use cache::{CacheRoom, KeyValueCache};
 pub use constants::Constants;
 pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
-pub use embedding::Embedding;
+pub use embedding::{Embedding, EmbeddingGradients};
 pub use head::{Head, HeadGradients};
 pub use initialize::{TensorParallel, initialize};
 pub use layer::Layer;

@@ -15,7 +15,7 @@ use crate::cache::{CacheRoom, KeyValueCache};
 use crate::checkpoint;
 use crate::constants::Constants;
 use crate::context::{Batch, Context, DropoutRun, MicrobatchShape};
-use crate::embedding::Embedding;
+use crate::embedding::{Embedding, EmbeddingGradients};
 use crate::head::{Head, HeadGradients};
 use crate::initialize::TensorParallel;
 use crate::layer::Layer;
@@ -285,7 +285,8 @@ impl<'a> Recorder<'a> {
                 embedding.backward_input(self.activation(), &self.pending)?;
             }
             Phase::BackwardWeight if self.is_training() => {
-                embedding.backward_weight(&gradients, self.activation(), &self.pending, self.case.write)?;
+                let gradients = EmbeddingGradients { params: &gradients, write: self.case.write, table_scale: 1.0 };
+                embedding.backward_weight(&gradients, self.activation(), &self.pending)?;
             }
             Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => {}
         }

@@ -14,14 +14,6 @@ pub enum ProgramSetError {
     /// There are none.
     #[error("a run needs at least one program")]
     Empty,
-    /// Two programs of one purpose and one number of microbatches.
-    #[error("there are two programs to {purpose:?} {num_microbatches} microbatches; one is enough")]
-    Twice {
-        /// The purpose.
-        purpose: Purpose,
-        /// The number of microbatches.
-        num_microbatches: usize,
-    },
     /// State lies in different places.
     #[error(
         "on pipeline rank {rank} the programs to {first:?} and to {second:?} keep different state; \
@@ -41,25 +33,18 @@ impl ProgramSet {
     /// The set of these programs.
     ///
     /// # Errors
-    /// No programs, two of a kind, or places of state that differ.
+    /// No programs, one of no rank, or places of state that differ.
     pub fn new(programs: Vec<Verified>) -> Result<ProgramSet, ProgramSetError> {
-        let kind = |program: &Verified| program.programs().first().map(|p| (p.place.purpose, p.place.num_microbatches));
-        let mut kinds = vec![];
-        for program in &programs {
-            let Some((purpose, num_microbatches)) = kind(program) else { return Err(ProgramSetError::Empty) };
-            if kinds.contains(&(purpose, num_microbatches)) {
-                return Err(ProgramSetError::Twice { purpose, num_microbatches });
-            }
-            kinds.push((purpose, num_microbatches));
-        }
-        let Some(first) = programs.first() else { return Err(ProgramSetError::Empty) };
-        for (program, (second, _)) in programs.iter().zip(&kinds) {
+        let purpose = |verified: &Verified| verified.programs().first().map(|program| program.place.purpose);
+        let purposes: Option<Vec<Purpose>> = programs.iter().map(purpose).collect();
+        let (Some(first), Some(purposes)) = (programs.first(), purposes) else { return Err(ProgramSetError::Empty) };
+        for (program, second) in programs.iter().zip(&purposes) {
             let ranks = first.plan().ranks.len().max(program.plan().ranks.len());
             let state = |verified: &Verified, rank| {
                 verified.plan().ranks.get(rank).map(|plan: &crate::RankPlan| plan.state().to_vec())
             };
             if let Some(rank) = (0..ranks).find(|rank| state(first, *rank) != state(program, *rank)) {
-                return Err(ProgramSetError::DifferentState { rank, first: kinds[0].0, second: *second });
+                return Err(ProgramSetError::DifferentState { rank, first: purposes[0], second: *second });
             }
         }
         Ok(ProgramSet { programs })
@@ -68,14 +53,6 @@ impl ProgramSet {
     /// The programs.
     pub fn programs(&self) -> &[Verified] {
         &self.programs
-    }
-
-    /// The program of a purpose for a number of microbatches.
-    pub fn get(&self, purpose: Purpose, num_microbatches: usize) -> Option<&Verified> {
-        self.programs.iter().find(|verified| {
-            let place = verified.programs().first().map(|program| &program.place);
-            place.is_some_and(|place| (place.purpose, place.num_microbatches) == (purpose, num_microbatches))
-        })
     }
 
     /// Bytes of the arena of a pipeline rank: the largest that any of the programs needs.

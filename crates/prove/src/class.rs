@@ -3,7 +3,7 @@
 use std::fmt;
 
 use program::{ContributionOrder, Schedule};
-use spec::{GradientReduction, Parallelism, ScheduleSpec};
+use spec::{BatchRamp, GradientReduction, Parallelism, ScheduleSpec};
 
 /// The promise for two layouts of one run, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +32,16 @@ impl EqualityClass {
             EqualityClass::OtherOrder
         } else {
             EqualityClass::SameOrder
+        }
+    }
+
+    /// The class of changing how the first batches grow, other things equal; `None` where steps then have other batches.
+    pub fn of_ramps(a: Option<BatchRamp>, b: Option<BatchRamp>) -> Option<EqualityClass> {
+        match (a, b) {
+            _ if a == b => Some(EqualityClass::SameOrder),
+            // The same batches in microbatches of other sizes.
+            (Some(a), Some(b)) if a == (BatchRamp { grows: a.grows, ..b }) => Some(EqualityClass::OtherOrder),
+            (Some(_) | None, _) => None,
         }
     }
 }
@@ -73,10 +83,21 @@ impl fmt::Display for EqualityClass {
 
 #[cfg(test)]
 mod tests {
-    use spec::{Recompute, SequenceParallel};
+    use spec::{BatchGrowth, Recompute, SequenceParallel};
 
     use super::*;
     use crate::models::plain_layout;
+
+    #[test]
+    fn larger_microbatches_group_sums_differently_and_other_batches_promise_nothing() {
+        let ramp = BatchRamp { start: 4, increment: 4, sequences: 9, grows: BatchGrowth::Microbatches };
+        let larger = BatchRamp { grows: BatchGrowth::MicrobatchSize, ..ramp };
+        let later = BatchRamp { sequences: 10, ..ramp };
+        assert_eq!(EqualityClass::of_ramps(Some(ramp), Some(ramp)), Some(EqualityClass::SameOrder));
+        assert_eq!(EqualityClass::of_ramps(Some(ramp), Some(larger)), Some(EqualityClass::OtherOrder));
+        assert_eq!(EqualityClass::of_ramps(Some(ramp), Some(later)), None);
+        assert_eq!(EqualityClass::of_ramps(None, Some(ramp)), None);
+    }
 
     #[test]
     fn sharing_out_tokens_is_another_sum_and_computing_again_is_none() {

@@ -84,6 +84,8 @@ pub fn proof_training() -> TrainSpec {
         beta2: 0.95,
         epsilon: 1e-5,
         clip_norm: Some(1.0),
+        embedding_gradient_scale: 1.0,
+        groups: vec![],
         precision: Precision::Fp32,
         seed: 1234,
     }

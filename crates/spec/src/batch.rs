@@ -1,5 +1,7 @@
 //! How many sequences each step takes, and which: the batch may grow in the beginning of a run.
 
+use crate::parallelism::Parallelism;
+
 /// A batch that grows (`rampup_batch_size` of Megatron-LM).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRamp {
@@ -9,6 +11,26 @@ pub struct BatchRamp {
     pub increment: usize,
     /// After so many sequences the batch has its full size; it has grown at equal distances of sequences until then.
     pub sequences: u64,
+    /// What of the batch grows.
+    pub grows: BatchGrowth,
+}
+
+/// What a replica's share of a growing batch grows in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BatchGrowth {
+    /// The number of microbatches; each has the full size.
+    Microbatches,
+    /// The size of microbatches; there are as many as in a full batch, so that a pipeline is as full.
+    MicrobatchSize,
+}
+
+/// How a replica computes its share of one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Microbatches {
+    /// How many there are.
+    pub number: usize,
+    /// Sequences of each.
+    pub size: usize,
 }
 
 /// The sequences of one step, as a run consumes them.
@@ -58,6 +80,22 @@ impl BatchSizes {
         StepBatch { first_sequence: first_sequence + steps_left * sequences as u64, sequences }
     }
 
+    /// How a replica of `parallelism` computes its share of a batch of `sequences`, one of [`BatchSizes::sizes`]; `None` where a full batch has no
+    /// microbatch.
+    pub fn microbatches(&self, sequences: usize, parallelism: &Parallelism) -> Option<Microbatches> {
+        let share = sequences.checked_div(parallelism.dp)?;
+        match self.ramp.map_or(BatchGrowth::Microbatches, |ramp| ramp.grows) {
+            BatchGrowth::Microbatches => {
+                let size = parallelism.microbatch_size;
+                Some(Microbatches { number: share.checked_div(size)?, size })
+            }
+            BatchGrowth::MicrobatchSize => {
+                let number = self.global_batch.checked_div(parallelism.dp * parallelism.microbatch_size)?;
+                Some(Microbatches { number, size: share.checked_div(number)? })
+            }
+        }
+    }
+
     fn increments(&self, ramp: BatchRamp) -> usize {
         let growth = self.global_batch.saturating_sub(ramp.start);
         if ramp.start == 0 { 0 } else { growth.checked_div(ramp.increment).unwrap_or(0) }
@@ -76,7 +114,7 @@ mod tests {
     #[test]
     fn the_batch_grows_at_equal_distances_of_sequences() {
         // Three increments, one per 8 sequences: Megatron's `start + increment * floor(consumed / (sequences / increments))`.
-        let ramp = BatchRamp { start: 4, increment: 4, sequences: 24 };
+        let ramp = BatchRamp { start: 4, increment: 4, sequences: 24, grows: BatchGrowth::Microbatches };
         assert_eq!(sizes(Some(ramp), 6), [(0, 4), (4, 4), (8, 8), (16, 12), (28, 16), (44, 16)]);
         assert_eq!(BatchSizes { global_batch: 16, ramp: Some(ramp) }.sizes(), [4, 8, 12, 16]);
         assert_eq!(sizes(None, 3), [(0, 16), (16, 16), (32, 16)]);
@@ -84,16 +122,17 @@ mod tests {
 
     #[test]
     fn a_step_that_passes_two_distances_grows_twice() {
-        let ramp = BatchRamp { start: 4, increment: 4, sequences: 6 };
+        let ramp = BatchRamp { start: 4, increment: 4, sequences: 6, grows: BatchGrowth::Microbatches };
         assert_eq!(sizes(Some(ramp), 4), [(0, 4), (4, 12), (16, 16), (32, 16)]);
-        let none = BatchRamp { start: 4, increment: 4, sequences: 0 };
+        let none = BatchRamp { sequences: 0, ..ramp };
         assert_eq!(sizes(Some(none), 2), [(0, 16), (16, 16)]);
     }
 
     #[test]
     fn sequences_follow_one_another() {
         for (start, increment, sequences) in [(1, 1, 100), (2, 7, 1000), (16, 3, 5), (5, 11, 1)] {
-            let batches = BatchSizes { global_batch: 16, ramp: Some(BatchRamp { start, increment, sequences }) };
+            let ramp = BatchRamp { start, increment, sequences, grows: BatchGrowth::Microbatches };
+            let batches = BatchSizes { global_batch: 16, ramp: Some(ramp) };
             let mut next = 0;
             for batch in (0..200).map(|step| batches.at(step)) {
                 assert_eq!(batch.first_sequence, next);

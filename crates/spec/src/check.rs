@@ -1,6 +1,8 @@
 //! Whether a run is legal, before anything starts: all broken rules at once, each with values that would do.
 
+mod batch_ramp;
 mod data;
+mod groups;
 mod model;
 mod parallelism;
 mod sizes;
@@ -18,9 +20,13 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     model::check(config, &mut rules);
     parallelism::check(config, &mut rules);
     train::check(config, &mut rules);
+    batch_ramp::check(config, &mut rules);
     data::check(config, &mut rules);
     if rules.broken.is_empty() {
         sizes::check(config, &mut rules);
+    }
+    if rules.broken.is_empty() {
+        groups::check(config, &mut rules);
     }
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }

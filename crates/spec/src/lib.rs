@@ -9,6 +9,7 @@
 pub mod batch;
 pub mod check;
 pub mod data_spec;
+pub mod groups;
 pub mod layout;
 pub mod model;
 pub mod parallelism;
@@ -21,9 +22,10 @@ pub mod training;
 pub mod unit;
 pub mod zero;
 
-pub use batch::{BatchRamp, BatchSizes, StepBatch};
+pub use batch::{BatchGrowth, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
 pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
+pub use groups::{ParameterGroup, UpdateRule};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
 pub use parallelism::{CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, SequenceParallel};

@@ -6,6 +6,7 @@
 
 mod aliases;
 mod data;
+mod groups;
 mod model;
 mod nearest;
 mod parallelism;
@@ -31,7 +32,9 @@ use reader::Reader;
 use source::{Entries, SECTIONS};
 use writer::Writer;
 
+pub(crate) use nearest::nearest;
 pub use schedule::schedule_name;
+pub(crate) use train::written as written_ramp;
 
 /// Stands for a number of tokens that is not known, in a run that is refused or gives its own.
 const ANY_VOCABULARY: usize = 256;

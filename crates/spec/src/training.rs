@@ -1,6 +1,7 @@
 //! The optimisation of a run: steps, batch, learning rate, AdamW, clipping.
 
 use crate::batch::{BatchRamp, BatchSizes};
+use crate::groups::ParameterGroup;
 use crate::precision::Precision;
 
 /// Shape of the learning rate after the warm-up.
@@ -44,6 +45,11 @@ pub struct TrainSpec {
     pub epsilon: f32,
     /// Largest global gradient norm; `None` leaves gradients as they are.
     pub clip_norm: Option<f32>,
+    /// Factor of the gradient that the token table gets from its use as the input of the model, before it is accumulated; 1 leaves it as it is.
+    /// Where the table is tied, its use as the output keeps its gradient whole (GLM-130B, Zeng et al. 2022).
+    pub embedding_gradient_scale: f32,
+    /// What is updated with rates and decays of its own.
+    pub groups: Vec<ParameterGroup>,
     /// In which numbers parameters and activations are stored.
     pub precision: Precision,
     /// Seed of initial weights, dropout and data order.

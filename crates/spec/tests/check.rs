@@ -263,14 +263,109 @@ fn the_model_fits_together() {
             "model.rotary_fraction = 1.0 rotates 31 of model.head_dim = 31 dims, which are not whole pairs; 0.9677419 (30 dims) would do",
         ),
         (
+            &["model.context=16777216", "train.sequence_length=16777216"],
+            "model.context = 16777216 is more positions than attention tells apart; at most 8388608 would do",
+        ),
+        (
             &["model.position=rotary", "model.rotary_base=1"],
             "model.rotary_base = 1.0 gives no falling frequencies; more than 1 would",
         ),
     ]);
 }
 
+/// A schedule of one microbatch.
+struct ScheduleFile;
+
+impl spec::Files for ScheduleFile {
+    fn vocabulary(&self, _: &spec::DataSpec) -> Result<usize, String> {
+        Err("there is no such file".into())
+    }
+
+    fn text(&self, _: &std::path::Path) -> Result<String, String> {
+        Ok("0F0 0B0\n1F0 1B0\n".into())
+    }
+}
+
 #[test]
-fn training_numbers_are_sane() {
+fn a_schedule_file_is_for_one_number_of_microbatches() {
+    let said = |ramp: &str| {
+        let text = format!(
+            "[parallelism]\nschedule_file = \"mine\"\nmicrobatch_size = 8\n[train]\nbatch_ramp = {{ start = 8, increment = 8, sequences = 9{ramp} }}"
+        );
+        let problems = RunConfig::load_with(
+            "",
+            &text,
+            &["parallelism.microbatch_size=4".into(), "train.global_batch=16".into()],
+            &ScheduleFile,
+        );
+        problems
+            .err()
+            .unwrap_or_default()
+            .iter()
+            .map(|problem| spec::Problem { place: None, ..problem.clone() }.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        said(""),
+        [
+            "train.batch_ramp = { start = 8, increment = 8, sequences = 9 } has steps of several numbers of microbatches, and \
+          parallelism.schedule_file is written for one; a schedule by name would do, or grows = \"microbatch_size\""
+        ]
+    );
+    assert_eq!(said(", grows = \"microbatch_size\""), Vec::<String>::new());
+}
+
+#[test]
+fn groups_name_parameters_and_their_updates_stay_sane() {
+    expect(&[
+        (
+            &["train.groups=[{ parameters = [\"embeding.*\"] }]"],
+            "train.groups has \"embeding.*\", which names no parameter of this model; did you mean \"embedding.*\"?",
+        ),
+        (
+            &["train.groups=[{ parameters = [\"head.normal.weight\"] }]"],
+            "train.groups has \"head.normal.weight\", which names no parameter of this model; did you mean \"head.norm.weight\"?",
+        ),
+        (
+            &["train.groups=[{ parameters = [\"experts\"] }]"],
+            "train.groups has \"experts\", which names no parameter of this model; names are such as \"embedding.token.weight\", \
+             \"layers.3.attention.query.weight\" and \"head.norm.bias\"; * stands for any characters",
+        ),
+        (
+            &["train.groups=[{ parameters = [] }]"],
+            "train.groups has a group without parameters; parameters = [\"*.bias\"] would do",
+        ),
+        (
+            &["train.groups=[{ parameters = [\"*.bias\"] }, { parameters = [\"head.*\"] }]"],
+            "train.groups has head.norm.bias in group 1 and in group 2; one group each would do",
+        ),
+        (
+            &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = -1 }]"],
+            "train.groups has learning_rate_scale = -1.0, which is below 0; 0 or more would do",
+        ),
+        (
+            &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 1000, weight_decay = 0 }]"],
+            "train.groups has learning_rate_scale = 1000.0, which times train.learning_rate = 0.003 diverges; a product of at most 1 would do",
+        ),
+        (
+            &["train.groups=[{ parameters = [\"*\"], weight_decay = -1 }]"],
+            "train.groups has weight_decay = -1.0, which makes weights grow; 0 or more would do",
+        ),
+        (
+            &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 100, weight_decay = 5 }]"],
+            "train.groups has weight_decay = 5.0, which times its learning rate, 0.3, is 1 or more, which turns the signs of weights; \
+             a smaller product would do",
+        ),
+        (
+            &["train.groups=[{ names = [\"*\"] }]"],
+            "train.groups = [{ names = [\"*\"] }] is not a list of groups such as \
+             [{ parameters = [\"embedding.*\"], learning_rate_scale = 0.5, weight_decay = 0.0 }]",
+        ),
+    ]);
+}
+
+#[test]
+fn every_size_of_a_growing_batch_is_a_batch() {
     expect(&[
         (
             &["train.batch_ramp={ start = 4, increment = 8, sequences = 100 }"],
@@ -291,9 +386,44 @@ fn training_numbers_are_sane() {
              more than 256; a larger increment would do",
         ),
         (
+            &["train.batch_ramp={ start = 4, increment = 4, sequences = 9 }", "parallelism.schedule=interleaved"],
+            "train.batch_ramp = { start = 4, increment = 4, sequences = 9 } has batches that are not whole groups of \
+             parallelism.pp = 2 microbatches; multiples of 8 for start and increment would do",
+        ),
+        (
+            &["train.batch_ramp={ start = 4, increment = 4, sequences = 9, grows = \"microbatch_size\" }"],
+            "train.batch_ramp = { start = 4, increment = 4, sequences = 9, grows = \"microbatch_size\" } has batches that are not \
+             multiples of parallelism.dp = 2 x 4 microbatches of a full batch; multiples of 8 for start and increment would do",
+        ),
+        (
+            &[
+                "train.batch_ramp={ start = 8, increment = 8, sequences = 9, grows = \"microbatch_size\" }",
+                "train.sequence_length=127",
+                "parallelism.sequence_parallel=true",
+            ],
+            "train.batch_ramp = { start = 8, increment = 8, sequences = 9, grows = \"microbatch_size\" } has microbatches of 127 tokens \
+             and more, whose sizes parallelism.tp = 2 does not always divide; its ranks share out tokens; \
+             multiples of 16 for start and increment would do",
+        ),
+        (
+            &["train.embedding_gradient_scale=1.5"],
+            "train.embedding_gradient_scale = 1.5 does not shrink a gradient; more than 0 and at most 1 would do",
+        ),
+        (
+            &["train.batch_ramp={ start = 4, increment = 4, sequences = 9, grows = \"fast\" }"],
+            "train.batch_ramp = { grows = \"fast\", increment = 4, sequences = 9, start = 4 } is not a ramp such as \
+             { start = 4, increment = 4, sequences = 1000 }",
+        ),
+        (
             &["train.batch_ramp=4"],
             "train.batch_ramp = 4 is not a ramp such as { start = 4, increment = 4, sequences = 1000 }",
         ),
+    ]);
+}
+
+#[test]
+fn training_numbers_are_sane() {
+    expect(&[
         (
             &["train.sequence_length=129"],
             "train.sequence_length = 129 is longer than model.context = 128; at most 128 would do",

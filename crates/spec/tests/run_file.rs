@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use spec::{
-    Activation, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction, NormKind,
-    Pairing, Position, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
-    unique_parameters,
+    Activation, BatchGrowth, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction,
+    NormKind, Pairing, ParameterGroup, Position, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec,
+    SequenceParallel, ZeroStage, check, unique_parameters,
 };
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
@@ -75,6 +75,7 @@ beta1 = 0.9
 beta2 = 0.95
 epsilon = 1e-8
 clip_norm = 1.0
+embedding_gradient_scale = 1.0
 precision = "fp32"
 seed = 0
 
@@ -130,7 +131,14 @@ global_batch = 9
 batch_ramp = { start = 3, increment = 3, sequences = 50 }
 sequence_length = 64
 clip_norm = 0
+embedding_gradient_scale = 0.1
 seed = 18446744073709551615
+[[train.groups]]
+parameters = ["embedding.*", "*_norm.weight"]
+learning_rate_scale = 0.5
+[[train.groups]]
+parameters = ["layers.0.ffn.*"]
+weight_decay = 0
 [data]
 path = "a \"quoted\" folder"
 tokenizer = "bpe:300"
@@ -150,7 +158,18 @@ timeout_seconds = 2.5
     let checkpoints = Checkpoints { every: 2, inputs: CheckpointInputs::Sharded };
     assert_eq!(config.parallelism.recompute, Recompute::Full(checkpoints));
     assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));
-    assert_eq!(config.train.batch_ramp, Some(BatchRamp { start: 3, increment: 3, sequences: 50 }));
+    assert_eq!(
+        config.train.batch_ramp,
+        Some(BatchRamp { start: 3, increment: 3, sequences: 50, grows: BatchGrowth::Microbatches })
+    );
+    assert_eq!(config.train.embedding_gradient_scale, 0.1);
+    let groups = [(vec!["embedding.*", "*_norm.weight"], 0.5, None), (vec!["layers.0.ffn.*"], 1.0, Some(0.0))];
+    let groups = groups.map(|(names, learning_rate_scale, weight_decay)| ParameterGroup {
+        parameters: names.into_iter().map(String::from).collect(),
+        learning_rate_scale,
+        weight_decay,
+    });
+    assert_eq!(config.train.groups, groups);
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);

@@ -3,7 +3,7 @@
 //! Instructions are issued strictly in program order, never by readiness.
 
 use device::{DeviceError, Stream, Tensor, Write};
-use model::embedding::Embedding;
+use model::embedding::{Embedding, EmbeddingGradients};
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
 use model::placement::Residual;
@@ -212,8 +212,13 @@ impl Rank<'_> {
         let output_grad = activations.output_grad(unit, microbatch);
         match unit {
             Unit::Embedding => {
-                let (gradients, pending) = (self.embedding(Side::Gradients), activations.pending(unit, microbatch));
-                Embedding { context, batch }.backward_weight(gradients, output_grad, &pending, write)
+                let gradients = EmbeddingGradients {
+                    params: self.embedding(Side::Gradients),
+                    write,
+                    table_scale: self.setup.train.embedding_gradient_scale,
+                };
+                let pending = activations.pending(unit, microbatch);
+                Embedding { context, batch }.backward_weight(&gradients, output_grad, &pending)
             }
             Unit::Layer(number) => {
                 let recompute = self.program.place.recomputes(unit);

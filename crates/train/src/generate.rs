@@ -75,7 +75,7 @@ fn generate(
             true => {
                 let logits = rank.read_logits(last_row..last_row + 1)?;
                 listener.logits(position, &logits);
-                generation.sampling.draw(&logits, position as u64) as i64
+                generation.sampling.draw(&logits, position as u64)? as i64
             }
             false => 0,
         };

@@ -1,10 +1,9 @@
-//! The update of a unit's parameters: one AdamW pass over decayed elements, one over the rest.
+//! The update of a unit's parameters: one AdamW pass over each run of elements with one rule.
 
 use device::{AdamWUpdate, DeviceError, Op, Stream};
-use spec::Unit;
+use spec::{Unit, UpdateRule};
 
 use crate::rank::Rank;
-use crate::state::Decay;
 
 /// Updates the elements of `unit` that this rank holds moments for.
 ///
@@ -14,7 +13,8 @@ pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
     let (Some(gradient), Some((first, second))) = (rank.gradient(unit), state.moments) else { return Ok(()) };
     let train = &rank.setup.train;
-    for (elements, decay) in state.decay_ranges(&state.updated) {
+    for (run, UpdateRule { learning_rate_scale, weight_decay }) in &state.update_runs {
+        let elements = run.start.max(state.updated.start)..run.end.min(state.updated.end);
         if elements.is_empty() {
             continue;
         }
@@ -28,11 +28,8 @@ pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
             second_moment: second.elements(stored),
             coefficient: rank.constants.coefficient,
             update: AdamWUpdate {
-                learning_rate: train.learning_rate_at(rank.step),
-                weight_decay: match decay {
-                    Decay::Yes => train.weight_decay,
-                    Decay::No => 0.0,
-                },
+                learning_rate: learning_rate_scale * train.learning_rate_at(rank.step),
+                weight_decay: *weight_decay,
                 beta1: train.beta1,
                 beta2: train.beta2,
                 epsilon: train.epsilon,

@@ -20,7 +20,7 @@ use crate::reduce;
 use crate::setup::{Job, JobIndex, Setup};
 use crate::sink::TensorSink;
 use crate::source::TensorSource;
-use crate::state::{Held, ShardPlace, UnitState};
+use crate::state::{Held, ShardPlace, UnitState, update_runs};
 
 /// A rank between instructions.
 pub struct Rank<'a> {
@@ -274,6 +274,7 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, shards: ShardP
                 .then(|| (single(Value::FirstMoment(unit)).tensor, single(Value::SecondMoment(unit)).tensor)),
             owned: shards.owned(&layout),
             updated: shards.kept(&layout, StateKind::Optimizer),
+            update_runs: update_runs(&layout, &setup.train),
             layout: layout.clone(),
         };
         (unit, state)

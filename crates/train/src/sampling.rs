@@ -15,16 +15,37 @@ pub struct Sampling {
     pub seed: u64,
 }
 
+/// Logits from which no token can be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "the logit of token {token} at position {position} is {logit}, so no token can be drawn: the weights or the activations are not finite. \
+     Weights of an earlier step, or train.precision = \"fp32\", may help"
+)]
+pub struct NoDistribution {
+    /// Place of the token that was to be drawn.
+    pub position: u64,
+    /// The first token whose logit is at fault.
+    pub token: usize,
+    /// That logit.
+    pub logit: f32,
+}
+
 /// Separates these random numbers from others of the same seed.
 const PURPOSE: u32 = 0x7361_6d70;
 
 impl Sampling {
     /// The token at `position` of a text, given the logits of the token before. Ties go to the smaller number.
-    pub fn draw(&self, logits: &[f32], position: u64) -> usize {
+    ///
+    /// # Errors
+    /// A logit that is no number or infinitely large, beside which nothing is more or less probable.
+    pub fn draw(&self, logits: &[f32], position: u64) -> Result<usize, NoDistribution> {
+        if let Some(token) = logits.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
+            return Err(NoDistribution { position, token, logit: logits[token] });
+        }
         let mut order: Vec<usize> = (0..logits.len()).collect();
         order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
         if self.temperature == 0.0 {
-            return order.first().copied().unwrap_or(0);
+            return Ok(order.first().copied().unwrap_or(0));
         }
         order.truncate(self.top_k.unwrap_or(usize::MAX).max(1));
         let largest = order.first().map_or(0.0, |index| f64::from(logits[*index]));
@@ -38,7 +59,7 @@ impl Sampling {
             uniform < sum
         });
         // Rounding can leave the last sum a hair below the total.
-        order.get(drawn.unwrap_or(weights.len().saturating_sub(1))).copied().unwrap_or(0)
+        Ok(order.get(drawn.unwrap_or(weights.len().saturating_sub(1))).copied().unwrap_or(0))
     }
 
     /// How many of the descending `weights` have the share [`Sampling::top_p`] of their sum; at least 1.
@@ -69,7 +90,7 @@ mod tests {
 
     fn counts(sampling: Sampling) -> [usize; 4] {
         let mut counts = [0; 4];
-        (0..10_000).for_each(|position| counts[sampling.draw(&LOGITS, position)] += 1);
+        (0..10_000).for_each(|position| counts[sampling.draw(&LOGITS, position).expect("finite")] += 1);
         counts
     }
 
@@ -101,9 +122,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_number_is_refused_by_name() {
+        for temperature in [0.0, 1.0] {
+            for wrong in [f32::NAN, f32::INFINITY] {
+                let drawn = Sampling { temperature, ..PLAIN }.draw(&[0.0, 1.0, wrong, -1.0], 7);
+                let said = drawn.expect_err("no distribution").to_string();
+                assert!(
+                    said.starts_with(&format!("the logit of token 2 at position 7 is {wrong}, so no token")),
+                    "{said}"
+                );
+            }
+        }
+        // What has no probability is no fault.
+        assert_eq!(PLAIN.draw(&[f32::NEG_INFINITY, 0.0], 7), Ok(1));
+    }
+
+    #[test]
     fn another_seed_draws_another_text() {
         let text = |seed| -> Vec<usize> {
-            (0..50).map(|position| Sampling { seed, ..PLAIN }.draw(&LOGITS, position)).collect()
+            (0..50).map(|position| Sampling { seed, ..PLAIN }.draw(&LOGITS, position).expect("finite")).collect()
         };
         assert_eq!(text(3), text(3));
         assert_ne!(text(3), text(4));

@@ -13,7 +13,8 @@ use program::{
 };
 use spec::unit::UnitKind;
 use spec::{
-    Checkpoints, ModelSpec, Parallelism, Precision, Recompute, SequenceParallel, TrainSpec, Unit, UnitLayout, params,
+    Checkpoints, Microbatches, ModelSpec, Parallelism, Precision, Recompute, SequenceParallel, TrainSpec, Unit,
+    UnitLayout, params,
 };
 use thiserror::Error;
 
@@ -309,11 +310,16 @@ impl Job {
     /// A training step of `global_batch` sequences.
     fn train(parallelism: &Parallelism, train: &TrainSpec, global_batch: usize) -> Result<Job, SetupError> {
         let Parallelism { dp, microbatch_size, .. } = *parallelism;
-        if global_batch == 0 || !global_batch.is_multiple_of(dp * microbatch_size) {
-            return Err(SetupError::Batch { global_batch, dp, microbatch_size });
+        let refused = SetupError::Batch { global_batch, dp, microbatch_size };
+        // Smaller batches may be as many microbatches as the full one.
+        let Some(Microbatches { number, size }) = train.batches().microbatches(global_batch, parallelism) else {
+            return Err(refused);
+        };
+        if global_batch == 0 || dp * number * size != global_batch {
+            return Err(refused);
         }
-        let shape = MicrobatchShape { sequences: microbatch_size, sequence_length: train.sequence_length };
-        Ok(Job { purpose: Purpose::Train, num_microbatches: parallelism.num_microbatches(global_batch), shape })
+        let shape = MicrobatchShape { sequences: size, sequence_length: train.sequence_length };
+        Ok(Job { purpose: Purpose::Train, num_microbatches: number, shape })
     }
 
     /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a pipeline busy.

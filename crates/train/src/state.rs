@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use device::Tensor;
 use mesh::{Axis, Coord, Mesh};
-use spec::{Kept, StateKind, Unit, UnitLayout, ZeroStage};
+use spec::{Kept, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
 
 /// Elements of a unit's flat buffer, and where they lie.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct UnitState {
     pub moments: Option<(Tensor, Tensor)>,
     /// Elements that this rank updates: its shard under ZeRO, all otherwise.
     pub updated: Range<usize>,
+    /// How the elements of the flat buffer are updated: runs of one rule each, in ascending order, without padding.
+    pub update_runs: Vec<(Range<usize>, UpdateRule)>,
     /// Elements that this rank answers for in the norm and in storage: its data-parallel slice, whatever is sharded.
     pub owned: Range<usize>,
 }
@@ -56,25 +58,19 @@ impl UnitState {
     pub fn weights(&self) -> &Held {
         self.masters.as_ref().unwrap_or(&self.params)
     }
-
-    /// Splits `range` of the flat buffer at the end of decay and at the end of parameters: (elements, decayed?).
-    pub fn decay_ranges(&self, range: &Range<usize>) -> [(Range<usize>, Decay); 2] {
-        let decayed = self.layout.decayed_len;
-        let clip = |part: Range<usize>| {
-            let start = range.start.max(part.start).min(range.end);
-            start..range.end.min(part.end).max(start)
-        };
-        [(clip(0..decayed), Decay::Yes), (clip(decayed..self.layout.len), Decay::No)]
-    }
 }
 
-/// Whether weight decay applies to a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decay {
-    /// Matrices.
-    Yes,
-    /// Norms and biases.
-    No,
+/// The runs of `layout` that are updated by one rule: usually two, what decays and what does not.
+pub fn update_runs(layout: &UnitLayout, train: &TrainSpec) -> Vec<(Range<usize>, UpdateRule)> {
+    let mut runs: Vec<(Range<usize>, UpdateRule)> = vec![];
+    for segment in &layout.segments {
+        let (elements, rule) = (segment.range(), train.update_rule(&segment.param));
+        match runs.last_mut() {
+            Some((run, of_run)) if *of_run == rule => run.end = elements.end,
+            Some(_) | None => runs.push((elements, rule)),
+        }
+    }
+    runs
 }
 
 /// A rank's place among its replicas, and what of each unit it therefore keeps.

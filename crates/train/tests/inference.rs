@@ -8,7 +8,8 @@ use prove::runner::thread_engine;
 use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
 use train::generate::ROWS;
 use train::{
-    Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TokenSource, Wish, run_forward, run_generation,
+    Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, Wish, run_forward,
+    run_generation,
 };
 
 const STYLES: [Style; 2] = [Style::Gpt2, Style::Llama];
@@ -165,6 +166,24 @@ fn the_cache_changes_no_bit() {
             }
         }
     }
+}
+
+#[test]
+fn weights_that_are_no_numbers_draw_no_token() {
+    let model = model(Style::Llama);
+    let setup =
+        Setup::generation(model.clone(), plain_layout(1, 1, 2, 1), proof_training(), ROWS).expect("a legal run");
+    let mut weights = TensorMap::default();
+    for unit in std::iter::once(spec::Unit::Table).chain(spec::Unit::computing(model.num_layers)) {
+        for param in spec::params(&model, unit) {
+            weights.insert(&param.name, &param.shape, vec![f32::NAN; param.len()]);
+        }
+    }
+    let kept = Kept::default();
+    let generation = Generation { prompt: &[1, 2, 3], max_tokens: 4, sampling: SAMPLING };
+    let said = run_generation(&setup, &thread_engine(&setup), generation, Some(&weights), &kept).expect_err("no text");
+    assert!(said.to_string().contains("the logit of token 0 at position 3 is NaN, so no token can be drawn"), "{said}");
+    assert_eq!(kept.tokens.into_inner().expect("no panic"), Vec::<i32>::new());
 }
 
 #[test]

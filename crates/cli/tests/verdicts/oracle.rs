@@ -49,6 +49,7 @@ const NUMBERS: &[&str] = &[
     "train.beta2",
     "train.epsilon",
     "train.clip_norm",
+    "train.embedding_gradient_scale",
     "train.initial_loss_scale",
     "train.min_loss_scale",
     "data.held_out",
@@ -112,8 +113,13 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
         }
         "train.batch_ramp" => value.as_table().is_some_and(|ramp| {
             let number = |key: &str| ramp.get(key).and_then(Value::as_integer).is_some_and(|number| number >= 0);
-            ramp.len() == 3 && ["start", "increment", "sequences"].into_iter().all(number)
+            let grows = ramp.get("grows").map(Value::as_str);
+            let known = |grows: Option<&str>| matches!(grows, Some("microbatches" | "microbatch_size"));
+            ramp.len() == 3 + usize::from(grows.is_some())
+                && ["start", "increment", "sequences"].into_iter().all(number)
+                && grows.is_none_or(known)
         }),
+        "train.groups" => value.as_array().is_some_and(|groups| groups.iter().all(is_group)),
         "train.seed" | "run.rank_memory_bytes" => integer.is_some_and(|number| number >= 0),
         "data.path" | "run.folder" => value.as_str().is_some(),
         "data.tokenizer" => value.as_str().is_some_and(|text| text == "bytes" || bpe(text).is_some()),
@@ -122,6 +128,16 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
         }),
         _ => false,
     }
+}
+
+fn is_group(group: &Value) -> bool {
+    let number = |key: &str| group.get(key).is_none_or(|value| value.is_integer() || value.is_float());
+    let names = |value: &Value| value.as_array().is_some_and(|names| names.iter().all(Value::is_str));
+    let known = ["parameters", "learning_rate_scale", "weight_decay"];
+    group.as_table().is_some_and(|table| table.keys().all(|key| known.contains(&key.as_str())))
+        && group.get("parameters").is_some_and(names)
+        && number("learning_rate_scale")
+        && number("weight_decay")
 }
 
 fn bpe(text: &str) -> Option<i128> {
@@ -182,6 +198,7 @@ fn model(values: &Values) -> bool {
     let share = |key: &str, default| (0.0..1.0).contains(&num(values, key, default));
     let dropout = num(values, "model.dropout", 0.0);
     sizes.iter().all(|size| (1..=1 << 24).contains(size))
+        && context <= 1 << 23
         && heads * head_dim <= 1 << 24
         && head_dim <= 512
         && (values.contains_key("model.head_dim") || divides(heads, hidden))
@@ -320,7 +337,90 @@ fn train(values: &Values) -> bool {
         && below_one("train.beta2", 0.95)
         && num(values, "train.epsilon", 1e-8) > 0.0
         && num(values, "train.clip_norm", 1.0) >= 0.0
+        && (f64::MIN_POSITIVE..=1.0).contains(&num(values, "train.embedding_gradient_scale", 1.0))
+        && groups(values, rate, decay)
         && loss_scaling(values)
+}
+
+/// Every pattern names something, nothing is named in two groups, and updates stay small.
+fn groups(values: &Values, rate: f64, usual_decay: f64) -> bool {
+    let none = vec![];
+    let groups = values.get("train.groups").and_then(Value::as_array).unwrap_or(&none);
+    let names = parameters(values);
+    let patterns = |group: &Value| -> Vec<String> {
+        let list = group.get("parameters").and_then(Value::as_array).cloned().unwrap_or_default();
+        list.iter().filter_map(Value::as_str).map(String::from).collect()
+    };
+    let number = |group: &Value, key: &str, default: f64| {
+        let value =
+            group.get(key).and_then(|value| value.as_float().or(value.as_integer().map(|number| number as f64)));
+        value.unwrap_or(default)
+    };
+    let is_sane = |group: &Value| {
+        let (scale, decay) = (number(group, "learning_rate_scale", 1.0), number(group, "weight_decay", usual_decay));
+        let patterns = patterns(group);
+        let names_something = |pattern: &String| names.iter().any(|name| fits(pattern.as_bytes(), name.as_bytes()));
+        scale >= 0.0
+            && scale * rate <= 1.0
+            && decay >= 0.0
+            && decay * scale * rate < 1.0
+            && !patterns.is_empty()
+            && patterns.iter().all(names_something)
+    };
+    let holders = |name: &String| {
+        let holds = |group: &&Value| patterns(group).iter().any(|pattern| fits(pattern.as_bytes(), name.as_bytes()));
+        groups.iter().filter(holds).count()
+    };
+    groups.iter().all(is_sane) && (groups.is_empty() || names.iter().all(|name| holders(name) <= 1))
+}
+
+fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern, name) {
+        ([], []) => true,
+        ([b'*', rest @ ..], _) => fits(rest, name) || !name.is_empty() && fits(pattern, &name[1..]),
+        ([first, pattern @ ..], [letter, name @ ..]) => first == letter && fits(pattern, name),
+        _ => false,
+    }
+}
+
+/// Names of all parameters; of a model whose sizes are legal.
+fn parameters(values: &Values) -> Vec<String> {
+    let is = |key: &str, default| values.get(key).and_then(Value::as_bool).unwrap_or(default);
+    let mut parts = vec![];
+    for norm in ["attention_norm", "ffn_norm"] {
+        parts.push(format!("{norm}.weight"));
+        if text(values, "model.norm", "layer") == "layer" {
+            parts.push(format!("{norm}.bias"));
+        }
+    }
+    let mut maps =
+        vec!["attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down"];
+    if text(values, "model.activation", "").ends_with("glu") {
+        maps.push("ffn.gate");
+    }
+    for map in maps {
+        parts.push(format!("{map}.weight"));
+        if is("model.biases", true) {
+            parts.push(format!("{map}.bias"));
+        }
+    }
+    if is("model.qk_norm", false) {
+        parts.extend(["query", "key"].map(|head| format!("attention.{head}_norm.weight")));
+    }
+    let layers = resolved_model(values).layers;
+    let mut names: Vec<String> =
+        (0..layers).flat_map(|layer| parts.iter().map(move |part| format!("layers.{layer}.{part}"))).collect();
+    names.extend(["embedding.token.weight".into(), "head.norm.weight".into()]);
+    if text(values, "model.position", "learned") == "learned" {
+        names.push("embedding.position.weight".into());
+    }
+    if text(values, "model.norm", "layer") == "layer" {
+        names.push("head.norm.bias".into());
+    }
+    if !is("model.tied_embeddings", true) {
+        names.push("head.output.weight".into());
+    }
+    names
 }
 
 /// Powers of two that fall from the first to the least, in fp16 and nowhere else.
@@ -344,12 +444,21 @@ fn ramp(values: &Values) -> bool {
     let [start, increment] =
         ["start", "increment"].map(|key| ramp.get(key).and_then(Value::as_integer).map_or(0, i128::from));
     let batch = int(values, "train.global_batch", 16);
-    let grain = degrees(values).map_or(0, |[dp, _, _]| dp * int(values, "parallelism.microbatch_size", 2));
+    let Some([dp, tp, pp]) = degrees(values) else { return false };
+    let size = int(values, "parallelism.microbatch_size", 2);
+    if dp * size == 0 {
+        return false;
+    }
+    let grows_in_size = ramp.get("grows").and_then(Value::as_str) == Some("microbatch_size");
+    let grain = if grows_in_size { batch / size } else { dp * size * group(values, pp) };
+    let larger = |batch: i128| !grows_in_size || shared_tokens(values, tp, batch / grain);
     start > 0
         && start <= batch
         && divides(increment, batch - start)
         && divides(grain, start)
         && divides(grain, increment)
+        && larger(start)
+        && larger(increment)
 }
 
 fn data_and_run(values: &Values) -> bool {

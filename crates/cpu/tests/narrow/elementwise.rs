@@ -70,7 +70,7 @@ fn embeddings_are_rounded_once() {
             let (table, out, dy) = (machine.stored(6, 45), machine.stored(7, 45), machine.stored(7, 45));
             let dtable = machine.single(6, 45);
             machine.submit(Op::EmbeddingLookup { tokens, table, first_row: 3, out, write });
-            machine.submit(Op::EmbeddingBackward { tokens, dy, first_row: 3, dtable });
+            machine.submit(Op::EmbeddingBackward { tokens, dy, scale: 0.1, first_row: 3, dtable });
             vec![out, dtable]
         });
     }

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Op, Stream, Tensor, Write};
 use model::{
-    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingParams, Head, HeadGradients, HeadParams, Layer,
-    LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel, checkpoint, footprints,
-    initialize,
+    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, Head, HeadGradients,
+    HeadParams, Layer, LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel, checkpoint,
+    footprints, initialize,
 };
 use program::{Footprints, Purpose};
 use spec::unit::Tied;
@@ -453,7 +453,8 @@ impl<'a> Running<'a> {
         let gradients = rank.embedding_params(table, flat);
         let embedding = Embedding { context, batch: &rank.batch };
         let gradient = Residual::new(rank.activation_gradients[0]);
-        embedding.backward_weight(&gradients, gradient, &self.pending(0), write).unwrap();
+        let gradients = EmbeddingGradients { params: &gradients, write, table_scale: 1.0 };
+        embedding.backward_weight(&gradients, gradient, &self.pending(0)).unwrap();
     }
 
     fn frames(&self, index: usize) -> UnitFrames {

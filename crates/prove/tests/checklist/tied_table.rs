@@ -1,11 +1,11 @@
-//! N3 and N4: a tied table on the first and the last stage is one parameter: its two gradients are summed after each is
-//! reduced over data parallelism, and both copies are updated alike.
+//! N3, N4 and N8: a tied table on the first and the last stage is one parameter: its two gradients are summed after each is
+//! reduced over data parallelism, and both copies are updated alike. Where one rank uses it twice in a step, both uses count.
 
 use device::Op;
 use mesh::Axis;
 use program::Instr;
 use prove::Replicas;
-use prove::intercepted::{GroupKind, alter_ops, drop_calls};
+use prove::intercepted::{GroupKind, alter_ops, drop_calls, drop_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use spec::{Parallelism, ZeroStage};
@@ -32,6 +32,32 @@ fn both_uses_of_a_tied_table_add_up_on_both_stages() {
         assert_found(equal, "embedding.token.weight");
         assert_found(replicas, "weights of embedding.token.weight differ");
     }
+}
+
+/// Whether a rank that uses the table at both ends of a step learns what two ranks learn that use it once each.
+fn used_twice(zero: ZeroStage, wrap: &WrapRank<'_>) -> Verdict {
+    let (model, train) = (small_model(Style::Gpt2, true), training(3));
+    let layout = |pp| Parallelism { zero, ..degrees((2, 1, pp)) };
+    let twice = Case::new(&model, layout(1), &train).wrapped(wrap).outcome()?;
+    same_bits(&Case::new(&model, layout(2), &train).outcome()?, &twice)
+}
+
+#[test]
+fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
+    for zero in [ZeroStage::Off, ZeroStage::One, TWO, THREE] {
+        assert_holds(used_twice(zero, &untouched));
+    }
+    let one_use_counts = |_, rank| drop_ops(rank, |op| matches!(op, Op::Accumulate { .. }));
+    assert_found(used_twice(ZeroStage::Off, &one_use_counts), "embedding.token.weight");
+    // The second use begins the sum anew.
+    let other_use_counts = |_, rank| {
+        alter_ops(rank, |op| {
+            if let Op::Accumulate { x, into } = *op {
+                *op = Op::Copy { from: x, to: into };
+            }
+        })
+    };
+    assert_found(used_twice(ZeroStage::Off, &other_use_counts), "embedding.token.weight");
 }
 
 #[test]

@@ -63,6 +63,9 @@ fn vocabulary(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
+/// Longest sequence: attention compares positions in single precision, whose whole numbers are exact up to 2^24, and a pass that generates
+/// computes rows behind the context.
+const MAX_CONTEXT: usize = 1 << 23;
 /// Widest row of any matrix: offsets within a matrix then fit 32 bits in every kernel.
 const MAX_WIDTH: usize = 1 << 24;
 
@@ -71,7 +74,6 @@ fn widths(model: &ModelSpec, rules: &mut Rules) {
         ("model.hidden", model.hidden),
         ("model.ffn_hidden", model.ffn_hidden),
         ("model.vocabulary", model.vocabulary),
-        ("model.context", model.context),
         ("model.num_heads", model.num_heads),
         ("model.head_dim", model.head_dim),
         ("model.num_layers", model.num_layers),
@@ -82,6 +84,15 @@ fn widths(model: &ModelSpec, rules: &mut Rules) {
             width,
             "is more than any model has",
             format!("at most {MAX_WIDTH} would do"),
+        ));
+    }
+    if model.context > MAX_CONTEXT {
+        let rule = "is more positions than attention tells apart";
+        rules.report(Problem::of_value(
+            "model.context",
+            model.context,
+            rule,
+            format!("at most {MAX_CONTEXT} would do"),
         ));
     }
     let attention_width = model.num_heads.saturating_mul(model.head_dim);

@@ -1,14 +1,9 @@
 //! Rules of `[train]`.
 
 use super::Rules;
-use crate::batch::BatchRamp;
 use crate::precision::{LossScaling, Precision};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
-use crate::schedule::ScheduleSpec;
-
-/// Sizes of a growing batch below the full one: every one is planned before the first step.
-const MAX_RAMP_SIZES: usize = 256;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let train = &config.train;
@@ -27,61 +22,9 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             format!("at most {context} would do"),
         ));
     }
-    batch_ramp(config, rules);
     learning_rate(config, rules);
     optimizer(config, rules);
     loss_scaling(config, rules);
-}
-
-/// Every size on the way is a batch, too.
-fn batch_ramp(config: &RunConfig, rules: &mut Rules) {
-    let (train, parallelism) = (&config.train, &config.parallelism);
-    let Some(BatchRamp { start, increment, sequences }) = train.batch_ramp else { return };
-    let written = format!("{{ start = {start}, increment = {increment}, sequences = {sequences} }}");
-    let mut refuse = |rule: String, remedy: String| {
-        rules.report(Problem::of_value("train.batch_ramp", &written, rule, remedy));
-    };
-    let (full, grain) = (train.global_batch, parallelism.dp.saturating_mul(parallelism.microbatch_size));
-    if start == 0 || increment == 0 {
-        return refuse("starts with nothing or does not grow".into(), "at least 1 of both would do".into());
-    }
-    if grain > 0 && full.is_multiple_of(grain) && !(start.is_multiple_of(grain) && increment.is_multiple_of(grain)) {
-        let rule = format!(
-            "has batches that are not multiples of parallelism.dp = {} x parallelism.microbatch_size = {}",
-            parallelism.dp, parallelism.microbatch_size
-        );
-        return refuse(rule, format!("multiples of {grain} for start and increment would do"));
-    }
-    if start > full || !(full - start).is_multiple_of(increment) {
-        // The starts on either side of this one from which whole increments lead there.
-        let rest = full % increment;
-        let below = rest + start.min(full).saturating_sub(rest) / increment * increment;
-        let starts: Vec<usize> =
-            [below, below + increment].into_iter().filter(|start| (1..=full).contains(start)).collect();
-        let remedy = format!("start = {} would", mesh::alternatives(&starts));
-        return refuse(format!("does not lead to train.global_batch = {full}"), remedy);
-    }
-    let sizes = (full - start) / increment;
-    if sizes > MAX_RAMP_SIZES {
-        let rule = format!("goes through {sizes} sizes, each with a program of its own, more than {MAX_RAMP_SIZES}");
-        return refuse(rule, "a larger increment would do".into());
-    }
-    match &parallelism.schedule {
-        ScheduleSpec::Given(_) => refuse(
-            "has steps of several numbers of microbatches, and parallelism.schedule_file is written for one".into(),
-            "a schedule by name would do".into(),
-        ),
-        ScheduleSpec::Generated(kind) => {
-            let group = grain.saturating_mul(kind.microbatch_group(parallelism.pp));
-            if full.is_multiple_of(group) && !(start.is_multiple_of(group) && increment.is_multiple_of(group)) {
-                let rule = format!(
-                    "has batches that are not whole groups of parallelism.pp = {} microbatches",
-                    parallelism.pp
-                );
-                refuse(rule, format!("multiples of {group} for start and increment would do"));
-            }
-        }
-    }
 }
 
 fn learning_rate(config: &RunConfig, rules: &mut Rules) {
@@ -144,6 +87,15 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
         train.epsilon > 0.0,
         "does not keep AdamW from dividing by 0",
         "1e-8 would",
+    );
+    let scale = train.embedding_gradient_scale;
+    let remedy = "more than 0 and at most 1 would do";
+    rules.number(
+        "train.embedding_gradient_scale",
+        scale,
+        scale > 0.0 && scale <= 1.0,
+        "does not shrink a gradient",
+        remedy,
     );
     if let Some(clip) = train.clip_norm {
         rules.number("train.clip_norm", clip, clip > 0.0, "is no norm", "more than 0 would be, or 0 for no clipping");

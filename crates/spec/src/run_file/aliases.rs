@@ -49,6 +49,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("init_method_std", "model.init_std", ""),
     ("train_iters", "train.steps", ""),
     ("global_batch_size", "train.global_batch", ""),
+    ("decoupled_lr", "train.groups", "a group of the tables, with learning_rate_scale"),
     ("rampup_batch_size", "train.batch_ramp", "a table of start, increment and sequences"),
     ("seq_length", "train.sequence_length", ""),
     ("lr", "train.learning_rate", ""),

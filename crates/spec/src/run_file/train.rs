@@ -1,10 +1,11 @@
 //! The section `[train]`.
 
+use super::groups;
 use super::precision;
 use super::reader::{Choices, Reader, name_of};
 use super::source::Value;
 use super::writer::Writer;
-use crate::batch::BatchRamp;
+use crate::batch::{BatchGrowth, BatchRamp};
 use crate::training::{LearningRateSchedule, TrainSpec};
 
 const SCHEDULES: &Choices<LearningRateSchedule> = &[
@@ -12,6 +13,9 @@ const SCHEDULES: &Choices<LearningRateSchedule> = &[
     ("linear", LearningRateSchedule::Linear),
     ("constant", LearningRateSchedule::Constant),
 ];
+
+const GROWTHS: &Choices<BatchGrowth> =
+    &[("microbatches", BatchGrowth::Microbatches), ("microbatch_size", BatchGrowth::MicrobatchSize)];
 
 /// Reads the section; `context` is the default of the sequence length.
 pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
@@ -36,20 +40,42 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         beta2: reader.number("train.beta2", 0.95),
         epsilon: reader.number("train.epsilon", 1e-8),
         clip_norm: (clip_norm != 0.0).then_some(clip_norm),
+        embedding_gradient_scale: reader.number("train.embedding_gradient_scale", 1.0),
+        groups: groups::read(reader),
         precision: precision::read(reader),
         seed: reader.seed("train.seed", 0),
     }
 }
 
-/// A table with all three numbers.
+/// A table with all three numbers, and what grows where that is said.
 fn ramp(entries: &[(String, Value)]) -> Option<BatchRamp> {
     let number = |name: &str| match entries.iter().find(|(key, _)| key == name)? {
         (_, Value::Integer(number)) => u32::try_from(*number).ok().filter(|number| *number <= i32::MAX as u32),
         _ => None,
     };
     let [start, increment, sequences] = [number("start")?, number("increment")?, number("sequences")?];
-    let ramp = BatchRamp { start: start as usize, increment: increment as usize, sequences: u64::from(sequences) };
-    (entries.len() == 3).then_some(ramp)
+    let grows = match entries.iter().find(|(key, _)| key == "grows") {
+        Some((_, Value::Text(text))) => Some(GROWTHS.iter().find(|(name, _)| name == text)?.1),
+        Some(_) => return None,
+        None => None,
+    };
+    let ramp = BatchRamp {
+        start: start as usize,
+        increment: increment as usize,
+        sequences: u64::from(sequences),
+        grows: grows.unwrap_or(BatchGrowth::Microbatches),
+    };
+    (entries.len() == if grows.is_some() { 4 } else { 3 }).then_some(ramp)
+}
+
+/// The table, as short as it can be.
+pub fn written(ramp: BatchRamp) -> String {
+    let BatchRamp { start, increment, sequences, grows } = ramp;
+    let numbers = format!("start = {start}, increment = {increment}, sequences = {sequences}");
+    match grows {
+        BatchGrowth::Microbatches => format!("{{ {numbers} }}"),
+        BatchGrowth::MicrobatchSize => format!("{{ {numbers}, grows = {:?} }}", name_of(GROWTHS, grows)),
+    }
 }
 
 /// A tenth in decimal, as a person would write it: that of 0.001 is 0.0001, not 0.000100000005.
@@ -67,9 +93,8 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.section("train");
     writer.count("steps", train.steps);
     writer.count("global_batch", train.global_batch);
-    if let Some(BatchRamp { start, increment, sequences }) = train.batch_ramp {
-        let ramp = format!("{{ start = {start}, increment = {increment}, sequences = {sequences} }}");
-        writer.bare("batch_ramp", &ramp);
+    if let Some(ramp) = train.batch_ramp {
+        writer.bare("batch_ramp", &written(ramp));
     }
     writer.count("sequence_length", train.sequence_length);
     writer.number("learning_rate", train.learning_rate);
@@ -81,6 +106,8 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.number("beta2", train.beta2);
     writer.number("epsilon", train.epsilon);
     writer.number("clip_norm", train.clip_norm.unwrap_or(0.0));
+    writer.number("embedding_gradient_scale", train.embedding_gradient_scale);
+    groups::write(&train.groups, writer);
     precision::write(train.precision, writer);
     writer.count("seed", train.seed);
 }

@@ -41,11 +41,11 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 }
             }
         }
-        Op::EmbeddingBackward { tokens, dy, first_row, dtable } => {
+        Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable } => {
             for row in 0..dy.rows {
                 let Some(local) = local_row(memory, tokens, row, first_row, dtable) else { continue };
                 for col in 0..dy.cols {
-                    let value = memory.get(dy, row, col);
+                    let value = f64::from(scale) * memory.get(dy, row, col);
                     memory.add(dtable, local, col, value);
                 }
             }

@@ -1,0 +1,102 @@
+//! Rules of `train.groups`: every pattern names parameters of this model, and no parameter has two groups.
+
+use super::Rules;
+use crate::groups::{ParameterGroup, is_named};
+use crate::model::ModelSpec;
+use crate::params::params;
+use crate::problem::Problem;
+use crate::run_file::{RunConfig, nearest};
+use crate::unit::Unit;
+
+const KEY: &str = "train.groups";
+
+/// Only asked once the model has a size that can be counted.
+pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
+    let groups = &config.train.groups;
+    if groups.is_empty() {
+        return;
+    }
+    let names = names(&config.model);
+    for group in groups {
+        numbers(config, group, rules);
+        if group.parameters.is_empty() {
+            rules.report(Problem::of_key(KEY, "has a group without parameters", "parameters = [\"*.bias\"] would do"));
+        }
+        for pattern in &group.parameters {
+            if !names.iter().any(|name| is_named(pattern, name)) {
+                let rule = format!("has {pattern:?}, which names no parameter of this model");
+                rules.report(Problem::of_key(KEY, rule, meant(pattern, &names)));
+            }
+        }
+    }
+    let owners = |name: &str| -> Vec<usize> {
+        groups.iter().enumerate().filter(|(_, group)| group.contains(name)).map(|(index, _)| index + 1).collect()
+    };
+    if let Some((name, owners)) = names.iter().map(|name| (name, owners(name))).find(|(_, owners)| owners.len() > 1) {
+        let rule = format!("has {name} in group {} and in group {}", owners[0], owners[1]);
+        rules.report(Problem::of_key(KEY, rule, "one group each would do"));
+    }
+}
+
+fn numbers(config: &RunConfig, group: &ParameterGroup, rules: &mut Rules) {
+    let ParameterGroup { learning_rate_scale: scale, weight_decay, .. } = *group;
+    let rate = config.train.learning_rate;
+    let mut refuse = |holds: bool, rule: String, remedy: &str| {
+        if !holds {
+            rules.report(Problem::of_key(KEY, rule, remedy));
+        }
+    };
+    let of_scale = format!("has learning_rate_scale = {scale:?}, which ");
+    refuse(scale >= 0.0, format!("{of_scale}is below 0"), "0 or more would do");
+    refuse(
+        scale * rate <= 1.0,
+        format!("{of_scale}times train.learning_rate = {rate:?} diverges"),
+        "a product of at most 1 would do",
+    );
+    let decay = weight_decay.unwrap_or(config.train.weight_decay);
+    let of_decay = format!("has weight_decay = {decay:?}, which ");
+    refuse(decay >= 0.0, format!("{of_decay}makes weights grow"), "0 or more would do");
+    refuse(
+        decay * scale * rate < 1.0,
+        format!(
+            "{of_decay}times its learning rate, {:?}, is 1 or more, which turns the signs of weights",
+            scale * rate
+        ),
+        "a smaller product would do",
+    );
+}
+
+fn names(model: &ModelSpec) -> Vec<String> {
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    units.flat_map(|unit| params(model, unit)).map(|param| param.name).collect()
+}
+
+/// The pattern with each word that no name has replaced by the nearest one, if that names something; otherwise what names look like.
+fn meant(pattern: &str, names: &[String]) -> String {
+    let words: Vec<&str> = names.iter().flat_map(|name| name.split('.')).collect();
+    let corrected: Vec<&str> = pattern
+        .split('.')
+        .map(|word| {
+            if word.contains('*') || words.contains(&word) {
+                word
+            } else {
+                nearest(word, words.iter().copied()).unwrap_or(word)
+            }
+        })
+        .collect();
+    let corrected = corrected.join(".");
+    if names.iter().any(|name| is_named(&corrected, name)) {
+        return format!("did you mean {corrected:?}?");
+    }
+    match nearest(pattern, names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => {
+            let last = names.last().map_or("", String::as_str);
+            format!(
+                "names are such as {:?}, {:?} and {last:?}; * stands for any characters",
+                names[0],
+                names[names.len() / 2]
+            )
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The key `train.groups`.
+
+use super::reader::Reader;
+use super::source::Value;
+use super::writer::Writer;
+use crate::groups::ParameterGroup;
+
+/// Reads the groups; none where the key is absent.
+pub fn read(reader: &mut Reader) -> Vec<ParameterGroup> {
+    let wanted =
+        "a list of groups such as [{ parameters = [\"embedding.*\"], learning_rate_scale = 0.5, weight_decay = 0.0 }]";
+    reader.list_of("train.groups", wanted, group).unwrap_or_default()
+}
+
+/// A table with names and, if it likes, either number.
+fn group(value: &Value) -> Option<ParameterGroup> {
+    let Value::Table(entries) = value else { return None };
+    let mut parameters = None;
+    let mut group = ParameterGroup { parameters: vec![], learning_rate_scale: 1.0, weight_decay: None };
+    for (key, value) in entries {
+        match key.as_str() {
+            "parameters" => parameters = Some(names(value)?),
+            "learning_rate_scale" => group.learning_rate_scale = number(value)?,
+            "weight_decay" => group.weight_decay = Some(number(value)?),
+            _ => return None,
+        }
+    }
+    Some(ParameterGroup { parameters: parameters?, ..group })
+}
+
+fn names(value: &Value) -> Option<Vec<String>> {
+    let text = |value: &Value| match value {
+        Value::Text(text) => Some(text.clone()),
+        Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::List(_)
+        | Value::Table(_)
+        | Value::Other(_) => None,
+    };
+    match value {
+        Value::List(values) => values.iter().map(text).collect(),
+        Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Text(_)
+        | Value::Table(_)
+        | Value::Other(_) => None,
+    }
+}
+
+fn number(value: &Value) -> Option<f32> {
+    match value {
+        Value::Integer(number) => Some(*number as f32),
+        Value::Float(number) => Some(*number as f32).filter(|number| number.is_finite()),
+        Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Table(_) | Value::Other(_) => None,
+    }
+}
+
+/// Writes the groups, where there are any.
+pub fn write(groups: &[ParameterGroup], writer: &mut Writer) {
+    if groups.is_empty() {
+        return;
+    }
+    let written = |group: &ParameterGroup| {
+        let ParameterGroup { parameters, learning_rate_scale, weight_decay } = group;
+        let names: Vec<String> = parameters.iter().map(|name| toml::Value::String(name.clone()).to_string()).collect();
+        let decay = weight_decay.map_or(String::new(), |decay| format!(", weight_decay = {decay:?}"));
+        format!("{{ parameters = [{}], learning_rate_scale = {learning_rate_scale:?}{decay} }}", names.join(", "))
+    };
+    let tables: Vec<String> = groups.iter().map(written).collect();
+    writer.bare("groups", &format!("[{}]", tables.join(", ")));
+}
