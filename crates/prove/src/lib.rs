@@ -2,15 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arena_use;
 pub mod cases;
 pub mod class;
 pub mod distance;
 pub mod golden;
 pub mod intercepted;
+pub mod matrix;
 pub mod models;
 pub mod poison;
 pub mod rank_slots;
 pub mod replicas;
+pub mod results;
 pub mod runner;
 pub mod survey;
 pub mod text;
