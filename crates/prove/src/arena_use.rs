@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use device::{Device, DeviceError, Op, Stream, Tensor};
+use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank};
-use train::{Engine, RankEngine, Setup, ThreadEngine};
+use train::{Engine, Groups, RankEngine, Setup, ThreadEngine};
 
-use crate::poison::poison_arena;
+use crate::poison::{is_poison, poison_arena};
 use crate::runner::thread_engine;
 
 /// Room that an arena gives each value: a multiple of so many bytes.
@@ -18,6 +18,14 @@ const ALIGNMENT_BYTES: usize = 64;
 struct Measured {
     asked: AtomicUsize,
     used: AtomicUsize,
+}
+
+impl Measured {
+    fn touch(&self, tensor: Tensor) {
+        if !tensor.is_empty() {
+            self.used.fetch_max(tensor.bytes().end, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Threads of this process whose arenas are poisoned before their first operation and measured while they are used.
@@ -52,7 +60,7 @@ impl Engine for MeasuringEngine {
         let measured = Arc::clone(&self.ranks[rank.0]);
         measured.asked.store(arena_bytes, Ordering::Relaxed);
         let rank = poison_arena(self.inner.open(rank, arena_bytes)?, arena_bytes)?;
-        Ok(RankEngine { device: Box::new(MeasuringDevice { inner: rank.device, measured }), ..rank })
+        Ok(measuring(rank, measured))
     }
 
     fn abort(&self, rank: Rank, description: &str) {
@@ -64,7 +72,22 @@ impl Engine for MeasuringEngine {
     }
 }
 
-/// Notes the last byte that an operation touches. What groups move, operations write or read.
+/// The same rank, every tensor noted that its device or its groups are handed.
+fn measuring(rank: RankEngine, measured: Arc<Measured>) -> RankEngine {
+    let group = |inner: Box<dyn Communicator>| -> Box<dyn Communicator> {
+        Box::new(MeasuringGroup { inner, measured: Arc::clone(&measured) })
+    };
+    let groups = Groups {
+        tensor: group(rank.groups.tensor),
+        data: group(rank.groups.data),
+        replicas: group(rank.groups.replicas),
+        pipeline: group(rank.groups.pipeline),
+        tied: group(rank.groups.tied),
+        world: group(rank.groups.world),
+    };
+    RankEngine { device: Box::new(MeasuringDevice { inner: rank.device, measured }), groups }
+}
+
 struct MeasuringDevice {
     inner: Box<dyn Device>,
     measured: Arc<Measured>,
@@ -73,17 +96,60 @@ struct MeasuringDevice {
 impl Device for MeasuringDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         let operands = op.operands();
-        let touched = operands.reads().chain(operands.writes()).filter(|tensor| !tensor.is_empty());
-        let end = touched.map(|tensor| tensor.bytes().end).max().unwrap_or(0);
-        self.measured.used.fetch_max(end, Ordering::Relaxed);
+        operands.reads().chain(operands.writes()).for_each(|tensor| self.measured.touch(tensor));
         self.inner.submit(stream, op)
     }
 
+    /// To poison is not to use.
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        if !is_poison(from) {
+            self.measured.touch(to);
+        }
         self.inner.write(to, from)
     }
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.measured.touch(from);
         self.inner.read(from, to)
+    }
+}
+
+struct MeasuringGroup {
+    inner: Box<dyn Communicator>,
+    measured: Arc<Measured>,
+}
+
+impl Communicator for MeasuringGroup {
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn position(&self) -> usize {
+        self.inner.position()
+    }
+
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        self.measured.touch(x);
+        self.inner.all_reduce(stream, x, reduction)
+    }
+
+    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.measured.touch(x);
+        self.inner.reduce_scatter(stream, x)
+    }
+
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.measured.touch(x);
+        self.inner.all_gather(stream, x)
+    }
+
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.measured.touch(x);
+        self.inner.send(stream, to, tag, x)
+    }
+
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.measured.touch(x);
+        self.inner.receive(stream, from, tag, x)
     }
 }

@@ -299,8 +299,7 @@ pub fn model(tied: Tied) -> ModelSpec {
     ModelSpec { num_layers: 6, hidden: 16, num_heads: 4, ffn_hidden: 32, init_std: 0.07, ..proof }
 }
 
-/// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is skipped, and the window
-/// so short that it grows again.
+/// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is skipped, at least.
 pub fn training(format: Format) -> TrainSpec {
     let precision = match format {
         Format::Fp32 => Precision::Fp32,
@@ -319,7 +318,7 @@ pub fn training(format: Format) -> TrainSpec {
     }
 }
 
-/// Twice the largest factor with which no gradient of the first step overflows.
+/// A factor with which gradients of the first step overflow in fp16, and some halvings later do not.
 const FIRST_FACTOR: f32 = 4_194_304.0;
 
 #[cfg(test)]

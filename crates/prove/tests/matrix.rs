@@ -28,7 +28,7 @@ fn every_three_factors_combine() {
 
 /// Runs that learn nothing, or skip nothing, prove little.
 #[test]
-fn oracles_learn_and_those_in_fp16_skip_and_grow() {
+fn oracles_learn_and_those_in_fp16_skip_steps() {
     let (known, cells) = (Known::default(), Cell::all());
     for format in FORMATS {
         for tied in [spec::unit::Tied::Yes, spec::unit::Tied::No] {
@@ -40,8 +40,8 @@ fn oracles_learn_and_those_in_fp16_skip_and_grow() {
             match format {
                 Format::Fp32 | Format::Bf16 => assert_eq!(fates, []),
                 Format::Fp16 => {
-                    assert_eq!(fates[0], StepFate::Skipped, "{fates:?}");
-                    assert_eq!(fates[1..3], [StepFate::Updated; 2], "{fates:?}");
+                    assert_eq!(fates.first(), Some(&StepFate::Skipped), "{fates:?}");
+                    assert_eq!(fates.last(), Some(&StepFate::Updated), "{fates:?}");
                 }
             }
         }

@@ -77,7 +77,7 @@ fn introduction(shown: &[Shown]) -> String {
          - losses, norms, first gradients and last weights are the bits of its reference: the same dp, tp, sequence parallelism and precision on one\n  \
          stage with GPipe, without recomputation and, unless gradients are summed per microbatch or in groups, without ZeRO;\n\
          - they are within the bounds that [numerics.md](numerics.md) derives for its precision of one rank's, on which every cell of a precision\n  \
-         is compared. In fp16 both skip the same steps (the first overflows, later ones do not) and have the same factors;\n\
+         is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
          - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
          not-a-number at the start, and so is the place of each value when its life is over.\n\n\
          dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is 16 wide; a run has four\n\
