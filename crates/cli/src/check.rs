@@ -6,7 +6,7 @@ use crate::arguments::{CheckArguments, Format};
 use crate::check_json;
 use crate::comparison;
 use crate::failure::Failure;
-use crate::figures::{bytes, grouped};
+use crate::figures::{bytes, counted};
 use crate::input;
 use crate::memory_need::{Need, Room};
 use crate::memory_table::memory_table;
@@ -51,26 +51,26 @@ pub fn describe(config: &RunConfig) -> String {
     let (model, parallelism, train) = (&config.model, &config.parallelism, &config.train);
     let tokens = train.global_batch * train.sequence_length;
     let paths: Vec<String> = config.data.sources.iter().map(|source| source.path.display().to_string()).collect();
-    let corpus = if paths.is_empty() { "embedded".to_string() } else { paths.join(", ") };
+    let corpus = if paths.is_empty() { "embedded text".to_string() } else { paths.join(", ") };
     format!(
-        "model   {} parameters: {} layers, hidden {}, {} heads\n\
+        "model   {}: {}, hidden {}, {}\n\
          ranks   {} = dp {} x tp {} x pp {}\n\
-         step    {} tokens: {} sequences of {}, {} microbatches of {} per replica\n\
-         run     {} steps on {corpus} text, results in {}\n",
-        grouped(unique_parameters(model)),
-        model.num_layers,
+         step    {}: {} of {}, {} of {} per replica\n\
+         run     {} on {corpus}, results in {}\n",
+        counted(unique_parameters(model), "parameter"),
+        counted(model.num_layers as u64, "layer"),
         model.hidden,
-        model.num_heads,
+        counted(model.num_heads as u64, "head"),
         config.run.ranks,
         parallelism.dp,
         parallelism.tp,
         parallelism.pp,
-        grouped(tokens as u64),
-        train.global_batch,
+        counted(tokens as u64, "token"),
+        counted(train.global_batch as u64, "sequence"),
         train.sequence_length,
-        parallelism.num_microbatches(train.global_batch),
+        counted(parallelism.num_microbatches(train.global_batch) as u64, "microbatch"),
         parallelism.microbatch_size,
-        grouped(u64::from(train.steps)),
+        counted(u64::from(train.steps), "step"),
         config.run.folder.display(),
     )
 }
@@ -78,7 +78,8 @@ pub fn describe(config: &RunConfig) -> String {
 /// How much memory a run needs, and how much there is.
 pub fn memory_line(verdict: &Verdict) -> String {
     let need = Need::new(&verdict.setup);
-    let together = format!("{} in {} ranks together", bytes(need.together_bytes()), verdict.config.run.ranks);
+    let together =
+        format!("{} in {} together", bytes(need.together_bytes()), counted(verdict.config.run.ranks as u64, "rank"));
     let line = match verdict.room {
         Room::PerRank(there) => {
             let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);

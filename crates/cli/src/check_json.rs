@@ -36,8 +36,7 @@ struct Memory {
 #[derive(Serialize)]
 struct StageOfRun {
     stage: usize,
-    first_layer: u32,
-    last_layer: u32,
+    layers: Vec<u32>,
     ranks: usize,
     rank_bytes: usize,
     bytes: BTreeMap<String, usize>,
@@ -63,8 +62,7 @@ pub fn of_verdict(verdict: &Verdict) -> Result<String, Failure> {
         let plan = largest_plan(setup, stage);
         StageOfRun {
             stage,
-            first_layer: *layers(setup, stage).start(),
-            last_layer: *layers(setup, stage).end(),
+            layers: layers(setup, stage),
             ranks: need.ranks_per_stage,
             rank_bytes: plan.arena_bytes(),
             bytes: plan.categories().into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect(),

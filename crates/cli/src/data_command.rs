@@ -102,8 +102,9 @@ fn write_megatron(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<St
     let corpus = megatron::open(&arguments.out)?;
     let tokenizer = arguments.out.with_extension("tokenizer.json");
     dataset.tokenizer.save_as(&tokenizer)?;
-    let [out, tokenizer] = [arguments.out.with_extension("bin"), tokenizer].map(|path| path.display().to_string());
-    Ok(format!("{out} and .idx: {}, which is in {tokenizer}\n", describe(&corpus, &dataset.tokenizer)))
+    let (tokens, index) = (arguments.out.with_extension("bin"), arguments.out.with_extension("idx"));
+    let [tokens, index, tokenizer] = [tokens, index, tokenizer].map(|path| path.display().to_string());
+    Ok(format!("{tokens} and {index}: {}, which is in {tokenizer}\n", describe(&corpus, &dataset.tokenizer)))
 }
 
 /// Hands over the tokens of every document, all of which the tokenizer knows.

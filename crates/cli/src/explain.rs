@@ -11,7 +11,7 @@ use train::Setup;
 use crate::arguments::ExplainArguments;
 use crate::check::describe;
 use crate::failure::Failure;
-use crate::figures::grouped;
+use crate::figures::{counted, grouped};
 use crate::input;
 use crate::output::print;
 
@@ -43,7 +43,7 @@ fn existing(setup: &Setup, rank: usize) -> Result<Rank, Failure> {
     if rank < ranks {
         return Ok(Rank(rank));
     }
-    Err(Failure::Input(format!("--rank {rank}: the run has {ranks} ranks, 0 to {}", ranks - 1)))
+    Err(Failure::Input(format!("--rank {rank}: the run has {}, 0 to {}", counted(ranks as u64, "rank"), ranks - 1)))
 }
 
 /// What each pipeline rank holds, and how many bytes its arena has.
@@ -71,9 +71,9 @@ fn pipeline(setup: &Setup) -> String {
     let (pp, microbatches) = (setup.parallelism.pp, setup.num_microbatches());
     let timeline = Timeline::new(&setup.schedule, CELL_COLUMNS);
     let mut text = format!(
-        "pipeline of one step: {microbatches} microbatches through {} stage{}; {}; . is waiting\n",
-        setup.schedule.num_stages(),
-        if setup.schedule.num_stages() == 1 { "" } else { "s" },
+        "pipeline of one step: {} through {}; {}; . is waiting\n",
+        counted(microbatches as u64, "microbatch"),
+        counted(setup.schedule.num_stages() as u64, "stage"),
         legend(setup)
     );
     for line in timeline.to_string().lines() {

@@ -13,9 +13,13 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `1 document`, `1,024 documents`.
+/// `1 document`, `1,024 documents`, `4 microbatches`.
 pub fn counted(number: u64, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+    let plural = match number {
+        1 => "",
+        _ if thing.ends_with("ch") => "es",
+        _ => "s",
+    };
     format!("{} {thing}{plural}", grouped(number))
 }
 
@@ -53,6 +57,7 @@ mod tests {
     #[test]
     fn one_thing_is_no_plural() {
         assert_eq!([0, 1, 1024].map(|number| counted(number, "token")), ["0 tokens", "1 token", "1,024 tokens"]);
+        assert_eq!([1, 2].map(|number| counted(number, "microbatch")), ["1 microbatch", "2 microbatches"]);
     }
 
     #[test]

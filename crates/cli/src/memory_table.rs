@@ -1,7 +1,5 @@
 //! The planned memory as a table: one row per stage, one column per category.
 
-use std::ops::RangeInclusive;
-
 use program::Category;
 use spec::Unit;
 use train::Setup;
@@ -9,14 +7,25 @@ use train::Setup;
 use crate::figures::bytes;
 use crate::memory_need::largest_plan;
 
-/// The layers of one stage; every stage has at least one.
-pub fn layers(setup: &Setup, stage: usize) -> RangeInclusive<u32> {
+/// The layers of one pipeline rank, ascending; none where it has only the embedding or the head.
+pub fn layers(setup: &Setup, stage: usize) -> Vec<u32> {
     let layers = setup.program(stage).place.computing_units().filter_map(|unit| match unit {
         Unit::Layer(layer) => Some(layer),
         Unit::Table | Unit::Embedding | Unit::Head => None,
     });
-    let layers: Vec<u32> = layers.collect();
-    layers.first().copied().unwrap_or(0)..=layers.last().copied().unwrap_or(0)
+    let mut layers: Vec<u32> = layers.collect();
+    layers.sort_unstable();
+    layers
+}
+
+/// Ascending layers with neighbours as ranges: `0-2,6`.
+fn ranges(layers: &[u32]) -> String {
+    let parts = layers.chunk_by(|one, next| one + 1 == *next).map(|range| match range {
+        [first, .., last] => format!("{first}-{last}"),
+        one => one.iter().map(u32::to_string).collect(),
+    });
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { "none".into() } else { parts.join(",") }
 }
 
 /// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has.
@@ -33,8 +42,7 @@ pub fn memory_table(setup: &Setup) -> String {
     header.push("all".into());
     let ranks = setup.parallelism.dp * setup.parallelism.tp;
     let rows = stages.iter().enumerate().map(|(stage, sizes)| {
-        let layers = layers(setup, stage);
-        let mut row = vec![stage.to_string(), format!("{}-{}", layers.start(), layers.end()), ranks.to_string()];
+        let mut row = vec![stage.to_string(), ranges(&layers(setup, stage)), ranks.to_string()];
         let size_of = |category| sizes.iter().find(|(own, _)| *own == category).map_or(0, |(_, bytes)| *bytes);
         row.extend(categories.iter().map(|category| bytes(size_of(*category) as u64)));
         row.push(bytes(largest_plan(setup, stage).arena_bytes() as u64));
@@ -54,4 +62,18 @@ fn aligned(rows: &[Vec<String>]) -> String {
         format!("{}\n", cells.collect::<Vec<_>>().join("  "))
     };
     rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_that_are_no_neighbours_are_named_apart() {
+        assert_eq!(ranges(&[0, 1, 2]), "0-2");
+        assert_eq!(ranges(&[3]), "3");
+        assert_eq!(ranges(&[0, 2, 4]), "0,2,4");
+        assert_eq!(ranges(&[0, 1, 6, 7]), "0-1,6-7");
+        assert_eq!(ranges(&[]), "none");
+    }
 }

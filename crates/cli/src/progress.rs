@@ -10,6 +10,7 @@ use serde::Serialize;
 use train::{EvaluationReport, LossScalingReport, Observer, StepFate, StepReport, Wish};
 
 use crate::failure::Failure;
+use crate::figures::grouped;
 use crate::interrupt::Interrupt;
 use crate::output::{read_or_failed, tell};
 use crate::rates::{Meter, Rates};
@@ -209,13 +210,13 @@ fn line(report: &StepReport, rates: &Rates, steps: u32) -> String {
     let width = steps.to_string().len();
     let idle = rates.idle_share.map_or(String::new(), |share| format!("  idle {:>2.0} %", 100.0 * share));
     format!(
-        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {} left  {:.0} tokens/s  {:.1} GFLOP/s, {:.0} % of peak{idle}{}",
+        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {} left  {} tokens/s  {:.1} GFLOP/s, {:.0} % of peak{idle}{}",
         report.step,
         report.loss,
         report.learning_rate,
         report.gradient_norm,
         clock(rates.left),
-        rates.tokens_per_second,
+        grouped(rates.tokens_per_second.round() as u64),
         rates.flops / 1e9,
         100.0 * rates.peak_share,
         report.loss_scaling.as_ref().map_or(String::new(), scaling),
@@ -225,9 +226,9 @@ fn line(report: &StepReport, rates: &Rates, steps: u32) -> String {
 /// How the loss was scaled, as the end of a line.
 fn scaling(report: &LossScalingReport) -> String {
     match report.fate {
-        StepFate::Updated => format!("  loss scale {}", report.factor),
+        StepFate::Updated => format!("  loss scale {:.0}", report.factor),
         StepFate::Skipped | StepFate::Hopeless => {
-            format!("  loss scale {}: overflow, skipped, {} so far", report.factor, report.skipped_steps)
+            format!("  loss scale {:.0}: overflow, skipped, {} so far", report.factor, report.skipped_steps)
         }
     }
 }
@@ -246,7 +247,8 @@ struct Record {
     peak_share: f64,
     idle_share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    loss_scale: Option<f32>,
+    /// In 64 bits, which JSON writes to the last digit: a power of two stays one.
+    loss_scale: Option<f64>,
     /// Steps so far that changed no weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped_steps: Option<u32>,
@@ -264,7 +266,7 @@ fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
         gflops: rates.flops / 1e9,
         peak_share: rates.peak_share,
         idle_share: rates.idle_share,
-        loss_scale: report.loss_scaling.map(|scaling| scaling.factor),
+        loss_scale: report.loss_scaling.map(|scaling| f64::from(scaling.factor)),
         skipped_steps: report.loss_scaling.map(|scaling| scaling.skipped_steps),
     };
     Ok(serde_json::to_string(&record)?)
@@ -318,13 +320,23 @@ mod tests {
     fn a_line_names_its_numbers() {
         assert_eq!(
             line(&report(), &rates(), 300),
-            "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:02:05 left  8192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %"
+            "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:02:05 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %"
         );
         let unknown = Rates { idle_share: None, left: Duration::from_secs(61), ..rates() };
         assert_eq!(
             line(&report(), &unknown, 9),
-            "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8192 tokens/s  70.5 GFLOP/s, 35 % of peak"
+            "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak"
         );
+    }
+
+    #[test]
+    fn a_loss_scale_is_a_power_of_two_to_the_last_digit() {
+        let scaling = LossScalingReport { factor: 4_294_967_296.0, fate: StepFate::Skipped, skipped_steps: 2 };
+        let report = StepReport { loss_scaling: Some(scaling), ..report() };
+        let told = line(&report, &rates(), 9);
+        assert!(told.ends_with("idle  4 %  loss scale 4294967296: overflow, skipped, 2 so far"), "{told}");
+        let kept = record(&report, &rates()).expect("JSON");
+        assert!(kept.ends_with("\"loss_scale\":4294967296.0,\"skipped_steps\":2}"), "{kept}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use spec::RunConfig;
 use train::{Evaluation, EvaluationReport, TokenSource};
 
 use crate::failure::Failure;
-use crate::figures::grouped;
+use crate::figures::{counted, grouped};
 
 /// Words of the text that a sample continues.
 const BEGINNING_WORDS: usize = 4;
@@ -49,10 +49,10 @@ impl Text {
     pub fn description(&self) -> String {
         let held_out = self.held_out.as_ref().map_or(0, |held_out| held_out.corpus().len());
         format!(
-            "text    {} tokens, {} sequences per epoch; {} tokens are held out\n",
-            grouped(self.training.corpus().len() as u64),
-            grouped(self.training.num_windows()),
-            grouped(held_out as u64)
+            "text    {}, {} per epoch; {} held out\n",
+            counted(self.training.corpus().len() as u64, "token"),
+            counted(self.training.num_windows(), "sequence"),
+            counted(held_out as u64, "token"),
         )
     }
 

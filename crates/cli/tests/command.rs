@@ -52,9 +52,9 @@ fn check_says_everything_that_is_wrong_and_exits_with_2() {
     assert_eq!(stdout(&output), "");
     let expected = format!(
         "{name}:2:1: `model.hiden` is no key; did you mean `model.hidden`?\n\
+         {name}:4:1: train.steps = 0 is too few; at least 1 would do\n\
          --set parallelism.tp=3: parallelism.tp = 3 does not divide model.num_heads = 4; 1, 2 or 4 would\n\
-         --set parallelism.tp=3: parallelism.tp = 3 does not divide model.ffn_hidden = 512; 1, 2 or 4 would\n\
-         {name}:4:1: train.steps = 0 is too few; at least 1 would do\n"
+         --set parallelism.tp=3: parallelism.tp = 3 does not divide model.ffn_hidden = 512; 1, 2 or 4 would\n"
     );
     assert_eq!(stderr(&output), expected);
     std::fs::remove_dir_all(&folder).expect("removed");
@@ -84,6 +84,34 @@ fn memory_that_does_not_fit_is_refused_with_changes_that_would_do() {
     let output = pleach(&arguments);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).starts_with("memory does not fit: all ranks (1) need "), "{}", stderr(&output));
+}
+
+#[test]
+fn explain_says_when_replicas_sum_gradients() {
+    let dp = |more: &[&str]| {
+        let output = pleach(&[&["explain", "--set", "parallelism.zero=2"], more].concat());
+        stdout(&output).lines().find(|line| line.starts_with("  dp ")).map(str::to_string)
+    };
+    let line = |when: &str| {
+        format!(
+            "  dp  hold the same weights, see other sequences, sum gradients {when}: {{0 2}} {{1 3}} {{4 6}} {{5 7}}"
+        )
+    };
+    assert_eq!(dp(&[]), Some(line("once a step")));
+    assert_eq!(dp(&["--set", "parallelism.reduce=microbatch"]), Some(line("after each microbatch")));
+}
+
+#[test]
+fn explain_shows_sharding_groups() {
+    let layout = ["explain", "--set", "parallelism.dp=4", "--set", "parallelism.shard_group=2"];
+    let shown = |more: &[&str], name: &str| {
+        let lines = stdout(&pleach(&[&layout, more].concat()));
+        lines.lines().find(|line| line.starts_with(name)).map(str::to_string)
+    };
+    let work = "have one copy between them of what ZeRO shards";
+    assert_eq!(shown(&[], "  zero "), Some(format!("  zero  {work}: {{0 2}} {{1 3}} {{4 6}} {{5 7}} and 4 more")));
+    assert_eq!(shown(&["--rank", "5"], "  zero "), Some(format!("  zero group {{5 7}}: {work}")));
+    assert_eq!(shown(&["--set", "parallelism.shard_group=4"], "  zero "), None);
 }
 
 #[test]

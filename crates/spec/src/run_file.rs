@@ -90,6 +90,8 @@ impl RunConfig {
                 problem.at(place)
             }));
         }
+        // As a reader goes through the file, then the overrides; what follows from defaults comes last.
+        problems.sort_by_key(|problem| reading_order(problem.place.as_ref()));
         if problems.is_empty() { Ok((config, places)) } else { Err(problems) }
     }
 
@@ -162,6 +164,15 @@ fn num_tokens(reader: &mut Reader, data: &DataSpec, files: &dyn Files) -> usize 
         });
     }
     known.unwrap_or(ANY_VOCABULARY)
+}
+
+/// Where a place comes: the lines of a file, then overrides, which keep their order, then what was not written.
+fn reading_order(place: Option<&Place>) -> (usize, usize, usize) {
+    match place {
+        Some(Place::File { line, column, .. }) => (0, *line, *column),
+        Some(Place::Override(_)) => (1, 0, 0),
+        None => (2, 0, 0),
+    }
 }
 
 /// Whether a rule was broken by a default that stands in for a value that could not be used.

@@ -200,10 +200,18 @@ fn every_schedule_is_read_and_survives_writing() {
     assert_eq!(
         said("[parallelism]\nschedule_file = \"other\"\nschedule = \"gpipe\"\n"),
         [
-            "run.toml:3:1: parallelism.schedule and parallelism.schedule_file are both given; leave one of them out",
-            "run.toml:2:1: parallelism.schedule_file = \"other\" cannot be read: there is no such file"
+            "run.toml:2:1: parallelism.schedule_file = \"other\" cannot be read: there is no such file",
+            "run.toml:3:1: parallelism.schedule and parallelism.schedule_file are both given; leave one of them out"
         ]
     );
+}
+
+#[test]
+fn loss_scales_are_written_to_the_last_digit() {
+    let config = load("", &["train.precision=fp16", "train.initial_loss_scale=4294967296"]).expect("legal");
+    let text = config.to_toml();
+    assert!(text.contains("initial_loss_scale = 4294967296.0\n") && text.contains("min_loss_scale = 1.0\n"), "{text}");
+    assert_eq!(load(&text, &[]).expect("legal"), config);
 }
 
 #[test]
@@ -235,13 +243,13 @@ fn everything_wrong_is_said_at_once_with_its_place() {
     let text = "[model]\nhiden = 64\nnum_heads = \"four\"\n\n[paralellism]\ntp = 2\n\n[train]\nnum_layers = 3\nglobal_batch = 30\n";
     assert_eq!(
         refused(text, &["parallelism.tp=3"]),
-        "run.toml:5:2: [paralellism] is no section; did you mean [parallelism]?\n\
+        "run.toml:2:1: `model.hiden` is no key; did you mean `model.hidden`?\n\
          run.toml:3:1: model.num_heads = \"four\" is not a whole number from 0 to 2147483647\n\
-         run.toml:2:1: `model.hiden` is no key; did you mean `model.hidden`?\n\
+         run.toml:5:2: [paralellism] is no section; did you mean [parallelism]?\n\
          run.toml:9:1: `train.num_layers` belongs to [model]; write model.num_layers\n\
-         --set parallelism.tp=3: parallelism.tp = 3 does not divide model.ffn_hidden = 512; 1, 2 or 4 would\n\
          run.toml:10:1: train.global_batch = 30 is not a multiple of parallelism.dp = 2 x parallelism.microbatch_size = 2; \
-         28 or 32 would be, or parallelism.microbatch_size = 1, 3, 5 or 15"
+         28 or 32 would be, or parallelism.microbatch_size = 1, 3, 5 or 15\n\
+         --set parallelism.tp=3: parallelism.tp = 3 does not divide model.ffn_hidden = 512; 1, 2 or 4 would"
     );
 }
 

@@ -2,18 +2,18 @@
 
 use mesh::{Axis, AxisSet, Rank};
 use program::Place;
-use spec::Unit;
+use spec::{GradientReduction, Kept, StateKind, Unit};
 use train::Setup;
 
 use super::stage_of;
+use crate::figures::counted;
 
 /// The grid of ranks, and what each kind of group does.
 pub fn mesh(setup: &Setup) -> String {
     let (mesh, parallelism) = (&setup.mesh, &setup.parallelism);
     let mut text = format!(
-        "mesh of {} rank{}; tensor-parallel neighbours have consecutive numbers, stages are farthest apart\n",
-        mesh.world_size(),
-        if mesh.world_size() == 1 { "" } else { "s" }
+        "mesh of {}; tensor-parallel neighbours have consecutive numbers, stages are farthest apart\n",
+        counted(mesh.world_size() as u64, "rank")
     );
     for stage in 0..parallelism.pp {
         for replica in 0..parallelism.dp {
@@ -26,21 +26,39 @@ pub fn mesh(setup: &Setup) -> String {
         }
     }
     text += "groups\n";
-    for (name, axes, work) in kinds() {
+    let kinds = kinds(setup);
+    let width = kinds.iter().map(|(name, ..)| name.len() + 1).max().unwrap_or(0);
+    for (name, axes, work) in kinds {
         let groups = mesh.groups(axes);
         let shown: Vec<String> = groups.iter().take(4).map(|members| braces(members)).collect();
         let more = if groups.len() > 4 { format!(" and {} more", groups.len() - 4) } else { String::new() };
-        text += &format!("  {name:<3} {work}: {}{more}\n", shown.join(" "));
+        text += &format!("  {name:<width$} {work}: {}{more}\n", shown.join(" "));
     }
     text
 }
 
-fn kinds() -> [(&'static str, AxisSet, &'static str); 3] {
-    [
-        ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer"),
-        ("dp", AxisSet::DATA, "hold the same weights, see other sequences, sum gradients once a step"),
-        ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back"),
-    ]
+/// The kinds of groups, each with what its ranks do.
+fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
+    let zero = setup.parallelism.zero;
+    let weights = match zero.keeps(StateKind::Parameters) {
+        Kept::Whole => "hold the same weights",
+        Kept::Shard => "hold shards of the same weights",
+    };
+    let sums = match zero.reduction() {
+        GradientReduction::Step => "once a step",
+        GradientReduction::Microbatch => "after each microbatch",
+    };
+    let mut kinds = vec![
+        ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer".into()),
+        ("dp", AxisSet::DATA, format!("{weights}, see other sequences, sum gradients {sums}")),
+        ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()),
+    ];
+    let (members, dp) = (setup.parallelism.shard_group(), setup.parallelism.dp);
+    if 1 < members && members < dp {
+        let work = "have one copy between them of what ZeRO shards";
+        kinds.insert(2, ("zero", AxisSet::of(Axis::DpInner), work.into()));
+    }
+    kinds
 }
 
 fn braces(members: &[Rank]) -> String {
@@ -53,7 +71,7 @@ pub fn place(setup: &Setup, rank: Rank) -> String {
     let mesh = &setup.mesh;
     let mut text = format!("{rank} of {} is at {}\n", mesh.world_size(), mesh.coord(rank));
     text += &format!("  holds {}\n", units(&setup.program(stage_of(setup, rank)).place));
-    for (name, axes, work) in kinds() {
+    for (name, axes, work) in kinds(setup) {
         let group = mesh.group(rank, axes);
         if group.size() > 1 {
             text += &format!("  {name} group {}: {work}\n", braces(group.members()));

@@ -17,7 +17,7 @@ pub fn folded(setup: &Setup, rank: Rank) -> String {
     let program = setup.program(stage_of(setup, rank));
     let mut lines: Vec<Line> = vec![];
     for instr in &program.instrs {
-        let step = Line::of(*instr);
+        let step = Line::of(*instr, setup.parallelism.dp);
         match lines.last_mut() {
             Some(last) if last.includes(*instr) => {}
             Some(last) if last.verb == step.verb && last.microbatch == step.microbatch => last.units.extend(step.units),
@@ -70,7 +70,9 @@ impl Line {
         }
     }
 
-    fn of(instr: Instr) -> Line {
+    /// `instr` in words, in a run of `dp` replicas.
+    fn of(instr: Instr, dp: usize) -> Line {
+        let replicas = if dp == 1 { "the dp group is this rank alone" } else { "over the dp group" };
         let line = |verb, note, unit: Option<Unit>, microbatch| Line {
             verb,
             note,
@@ -101,7 +103,7 @@ impl Line {
             }
             Instr::GatherParams { unit } => line("gather parameters", "each dp rank gives its shard", Some(unit), None),
             Instr::FreeParams { unit } => line("free parameters", "", Some(unit), None),
-            Instr::ReduceGrads { unit, .. } => line("reduce gradients", "over the dp group", Some(unit), None),
+            Instr::ReduceGrads { unit, .. } => line("reduce gradients", replicas, Some(unit), None),
             Instr::SumTied => line("sum tied table", "input and output use one matrix", None, None),
             Instr::GradNorm => line("gradient norm", "over all ranks, with the loss", None, None),
             Instr::OptimizerStep { unit } => line("optimizer step", "", Some(unit), None),

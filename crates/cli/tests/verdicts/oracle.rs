@@ -31,6 +31,8 @@ const COUNTS: &[&str] = &[
     "train.global_batch",
     "train.sequence_length",
     "train.warmup_steps",
+    "train.loss_scale_window",
+    "train.loss_scale_hysteresis",
     "run.ranks",
 ];
 const NUMBERS: &[&str] = &[
@@ -47,6 +49,8 @@ const NUMBERS: &[&str] = &[
     "train.beta2",
     "train.epsilon",
     "train.clip_norm",
+    "train.initial_loss_scale",
+    "train.min_loss_scale",
     "data.held_out",
     "run.timeout_seconds",
 ];
@@ -62,6 +66,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.recompute", &["none", "selective", "full"]),
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
+    ("train.precision", &["fp32", "bf16", "fp16"]),
     ("data.visible", &["past", "document"]),
 ];
 
@@ -315,6 +320,22 @@ fn train(values: &Values) -> bool {
         && below_one("train.beta2", 0.95)
         && num(values, "train.epsilon", 1e-8) > 0.0
         && num(values, "train.clip_norm", 1.0) >= 0.0
+        && loss_scaling(values)
+}
+
+/// Powers of two that fall from the first to the least, in fp16 and nowhere else.
+fn loss_scaling(values: &Values) -> bool {
+    let names = ["initial_loss_scale", "loss_scale_window", "loss_scale_hysteresis", "min_loss_scale"];
+    if values.get("train.precision").and_then(toml::Value::as_str) != Some("fp16") {
+        return names.iter().all(|name| !values.contains_key(&format!("train.{name}")));
+    }
+    let (first, least) = (num(values, "train.initial_loss_scale", 65536.0), num(values, "train.min_loss_scale", 1.0));
+    let is_power = |scale: f64| (0..=32).any(|exponent| scale == 2f64.powi(exponent));
+    is_power(first)
+        && is_power(least)
+        && least <= first
+        && int(values, "train.loss_scale_window", 1000) > 0
+        && int(values, "train.loss_scale_hysteresis", 2) > 0
 }
 
 /// Whole steps lead from the first batch to the full one, and replicas share out each on the way.

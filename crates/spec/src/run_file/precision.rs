@@ -39,10 +39,10 @@ pub fn write(precision: Precision, writer: &mut Writer) {
     match precision {
         Precision::Fp32 | Precision::Bf16 => {}
         Precision::Fp16(LossScaling { initial, window, hysteresis, minimum }) => {
-            writer.number("initial_loss_scale", initial);
+            writer.power_of_two("initial_loss_scale", initial);
             writer.count("loss_scale_window", window);
             writer.count("loss_scale_hysteresis", hysteresis);
-            writer.number("min_loss_scale", minimum);
+            writer.power_of_two("min_loss_scale", minimum);
         }
     }
 }

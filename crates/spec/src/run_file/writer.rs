@@ -30,6 +30,11 @@ impl Writer {
         self.bare(key, &format!("{value:?}"));
     }
 
+    /// A power of two, to the last digit, so that it is one in 64 bits, too.
+    pub fn power_of_two(&mut self, key: &str, value: f32) {
+        self.bare(key, &format!("{value:.1}"));
+    }
+
     /// `true` or `false`.
     pub fn yes_no(&mut self, key: &str, value: bool) {
         self.bare(key, &value.to_string());
