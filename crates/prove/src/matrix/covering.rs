@@ -90,9 +90,11 @@ mod tests {
 
     #[test]
     fn three_binary_columns_need_all_rows_and_four_need_eight() {
-        let binary = |row: u32| std::array::from_fn(|column| row >> column & 1);
-        assert_eq!(three_wise::<u32, 3>(&(0..8).map(binary).collect::<Vec<_>>()).len(), 8);
-        assert_eq!(three_wise::<u32, 4>(&(0..16).map(binary).collect::<Vec<_>>()).len(), 8);
+        fn binary<const N: usize>(row: u32) -> [u32; N] {
+            std::array::from_fn(|column| row >> column & 1)
+        }
+        assert_eq!(three_wise(&(0..8).map(binary::<3>).collect::<Vec<_>>()).len(), 8);
+        assert_eq!(three_wise(&(0..16).map(binary::<4>).collect::<Vec<_>>()).len(), 8);
     }
 
     /// No fewer rows than the three widest columns have triples, and not half as many again.
