@@ -319,7 +319,7 @@ pub fn training(format: Format) -> TrainSpec {
 }
 
 /// A factor with which gradients of the first step overflow in fp16, and some halvings later do not.
-const FIRST_FACTOR: f32 = 4_194_304.0;
+const FIRST_FACTOR: f32 = 2_097_152.0;
 
 #[cfg(test)]
 mod tests {

@@ -41,7 +41,7 @@ fn oracles_learn_and_those_in_fp16_skip_steps() {
                 Format::Fp32 | Format::Bf16 => assert_eq!(fates, []),
                 Format::Fp16 => {
                     assert_eq!(fates.first(), Some(&StepFate::Skipped), "{fates:?}");
-                    assert_eq!(fates.last(), Some(&StepFate::Updated), "{fates:?}");
+                    assert!(fates.ends_with(&[StepFate::Updated; 2]), "{fates:?}");
                 }
             }
         }
