@@ -153,3 +153,21 @@ impl Communicator for MeasuringGroup {
         self.inner.receive(stream, from, tag, x)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::Cell;
+    use crate::models::proof_text;
+    use crate::runner::outcome_of;
+
+    #[test]
+    fn an_arena_that_is_not_used_to_its_end_is_found() {
+        let setup = Cell::all()[0].oracle().layout().setup().unwrap_or_else(|error| panic!("{error}"));
+        let engine = MeasuringEngine::new(&setup);
+        let planned = setup.plan(0).arena_bytes();
+        assert_eq!(engine.faults(&setup), [format!("rank 0 plans {planned} bytes, asks for 0 and uses 0")]);
+        assert!(outcome_of(&setup, &engine, &proof_text()).is_ok());
+        assert_eq!(engine.faults(&setup), [""; 0]);
+    }
+}
