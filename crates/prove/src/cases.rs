@@ -142,7 +142,7 @@ impl Form {
     }
 
     /// Replicas of a sharding group of `dp` replicas, if they are not all.
-    fn shard_group(&self, dp: usize) -> Option<usize> {
+    pub fn shard_group(&self, dp: usize) -> Option<usize> {
         match self.groups {
             Groups::One => None,
             Groups::Several => mesh::divisors(dp).into_iter().rev().find(|divisor| *divisor < dp),
@@ -150,7 +150,7 @@ impl Form {
     }
 
     /// The plainest form that sums gradients of `dp` replicas in the same order.
-    fn reference(&self, dp: usize) -> Form {
+    pub fn reference(&self, dp: usize) -> Form {
         let layout = |form: &Form| Parallelism {
             zero: form.zero,
             shard_group: form.shard_group(dp),
@@ -239,26 +239,32 @@ impl Manner {
 
 impl fmt::Display for Manner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let schedule = match self.schedule {
-            ScheduleKind::GPipe => "GPipe".to_string(),
-            ScheduleKind::OneForwardOneBackward => "1F1B".to_string(),
-            ScheduleKind::Interleaved { stages_per_rank } => format!("interleaved x{stages_per_rank}"),
-            ScheduleKind::ZeroBubbleH1 => "ZB-H1".to_string(),
-            ScheduleKind::ZeroBubbleH2 => "ZB-H2".to_string(),
-            ScheduleKind::ZeroBubbleV => "ZB-V".to_string(),
-            ScheduleKind::ZeroBubbleAuto { memory_percent } => format!("ZB-auto {memory_percent} %"),
-        };
-        write!(f, "{} {schedule} ", self.form)?;
-        match self.recompute {
-            Recompute::None => f.write_str("kept"),
-            Recompute::Selective => f.write_str("core recomputed"),
-            Recompute::FULL => f.write_str("recomputed"),
-            Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Whole }) => {
-                write!(f, "every {every} recomputed")
-            }
-            Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Sharded }) => {
-                write!(f, "every {every} recomputed from shards")
-            }
+        write!(f, "{} {} {}", self.form, schedule_name(self.schedule), recompute_name(self.recompute))
+    }
+}
+
+/// The schedule as its authors write it.
+pub fn schedule_name(schedule: ScheduleKind) -> String {
+    match schedule {
+        ScheduleKind::GPipe => "GPipe".to_string(),
+        ScheduleKind::OneForwardOneBackward => "1F1B".to_string(),
+        ScheduleKind::Interleaved { stages_per_rank } => format!("interleaved x{stages_per_rank}"),
+        ScheduleKind::ZeroBubbleH1 => "ZB-H1".to_string(),
+        ScheduleKind::ZeroBubbleH2 => "ZB-H2".to_string(),
+        ScheduleKind::ZeroBubbleV => "ZB-V".to_string(),
+        ScheduleKind::ZeroBubbleAuto { memory_percent } => format!("ZB-auto {memory_percent} %"),
+    }
+}
+
+/// What is computed again, from what.
+pub fn recompute_name(recompute: Recompute) -> String {
+    match recompute {
+        Recompute::None => "kept".to_string(),
+        Recompute::Selective => "core recomputed".to_string(),
+        Recompute::FULL => "recomputed".to_string(),
+        Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Whole }) => format!("every {every} recomputed"),
+        Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Sharded }) => {
+            format!("every {every} recomputed from shards")
         }
     }
 }

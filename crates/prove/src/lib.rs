@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arena_use;
 pub mod cases;
 pub mod class;
 pub mod difference;
@@ -9,12 +10,14 @@ pub mod distance;
 pub mod fingerprints;
 pub mod golden;
 pub mod intercepted;
+pub mod matrix;
 pub mod models;
 pub mod observed;
 pub mod poison;
 pub mod promise;
 pub mod rank_slots;
 pub mod replicas;
+pub mod results;
 pub mod runner;
 pub mod survey;
 pub mod text;

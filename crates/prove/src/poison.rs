@@ -62,6 +62,11 @@ fn overlap(a: Extent, b: Extent) -> bool {
     a.offset_bytes < b.offset_bytes + b.len_bytes && b.offset_bytes < a.offset_bytes + a.len_bytes
 }
 
+/// Whether these bytes are nothing but poison.
+pub fn is_poison(bytes: &[u8]) -> bool {
+    bytes.chunks(4).all(|word| word == POISON.to_le_bytes())
+}
+
 fn fill(device: &dyn Device, extent: Extent) -> Result<(), DeviceError> {
     let words = extent.len_bytes / 4;
     let place = Tensor::new(extent.offset_bytes, 1, words, Dtype::I32);

@@ -39,6 +39,23 @@ impl Bounds {
     }
 }
 
+impl Bounds {
+    /// What of `distance` is not within the bounds, one sentence each.
+    pub fn exceeded(&self, distance: &Distance) -> Vec<String> {
+        let Distance { gradient: (gradient, g), weight: (weight, w), loss, .. } = distance;
+        let parts = [
+            (format!("the first gradient of {g}"), *gradient, self.gradient),
+            ("a loss".to_string(), *loss, self.loss),
+            (format!("the last {w}"), *weight, self.weight),
+        ];
+        // A distance that is no number is not within the bound either.
+        let beyond = parts.into_iter().filter(|(_, distance, bound)| distance.is_nan() || distance > bound);
+        let said =
+            |(what, distance, bound)| format!("{what} is {distance:.2e} from one rank's, and {bound:.0e} is the bound");
+        beyond.map(said).collect()
+    }
+}
+
 /// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves little.
 pub const LEAST_FALL: f64 = 0.2;
 
@@ -94,18 +111,7 @@ impl Verdict {
         if self.class == EqualityClass::SameOrder && !self.distance.same_bits {
             faults.push("its bits are not those of one rank".to_string());
         }
-        let Bounds { gradient, loss, weight } = Bounds::PROMISE;
-        let Distance { gradient: (gradient_distance, g), weight: (weight_distance, w), .. } = &self.distance;
-        for (what, distance, bound) in [
-            (format!("the first gradient of {g}"), *gradient_distance, gradient),
-            ("a loss".to_string(), self.distance.loss, loss),
-            (format!("the last {w}"), *weight_distance, weight),
-        ] {
-            // A distance that is no number is not within the bound either.
-            if distance.is_nan() || distance > bound {
-                faults.push(format!("{what} is {distance:.2e} from one rank's, and {bound:.0e} is the bound"));
-            }
-        }
+        faults.extend(Bounds::PROMISE.exceeded(&self.distance));
         if self.fall.is_nan() || self.fall < LEAST_FALL {
             faults.push(format!(
                 "its loss falls by {:.1} %, and {} % is the least",

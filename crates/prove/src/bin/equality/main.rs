@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod results;
 mod summary;
 mod table;
 
@@ -14,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use prove::cases::{Case, Family};
+use prove::results::{Results, Row};
 use prove::survey::{self, Finding, Order};
-use results::Results;
 
 const USAGE: &str = "usage: equality [--results FILE] [--write FILE] [--golden FILE]
 
@@ -69,15 +68,13 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     eprintln!("{num_cases} cases to run, {} known", results.len());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     survey::survey(&orders, workers, &|case, finding| {
-        announce(&case.to_string(), &finding);
-        results.keep(&case.to_string(), finding);
+        keep(&results, &case.to_string(), finding);
     });
     for family in Family::all().into_iter().filter(|family| family.microbatch_size == 1) {
-        let name = results::microbatch_name(family);
+        let name = table::microbatch_name(family);
         if !results.holds(&name) {
             for (_, finding) in survey::microbatch_sizes(&[family]) {
-                announce(&name, &finding);
-                results.keep(&name, finding);
+                keep(&results, &name, finding);
             }
         }
     }
@@ -89,14 +86,15 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
-fn announce(name: &str, finding: &Finding) {
-    let faults = match finding {
-        Ok(verdict) => verdict.faults(),
-        Err(error) => vec![error.clone()],
-    };
+/// Says what was found, and keeps it if the case ran.
+fn keep(results: &Results, name: &str, finding: Finding) {
+    let faults = finding.as_ref().map_or_else(|error| vec![error.clone()], prove::Verdict::faults);
     match faults.is_empty() {
         true => eprintln!("{name}: as promised"),
         false => eprintln!("{name}: {}", faults.join("; ")),
+    }
+    if let Ok(verdict) = finding {
+        results.keep(name, Row::of(verdict, &faults));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::results::Row;
+use prove::results::Row;
 
 /// Counts and largest distances; reads as the columns of a table behind the first.
 #[derive(Clone, Debug, Default)]

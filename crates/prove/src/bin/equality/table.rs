@@ -5,10 +5,15 @@ use std::fmt::Write as _;
 
 use prove::cases::{Case, Family};
 use prove::class::EqualityClass;
+use prove::results::Row;
 use prove::verdict::{Bounds, LEAST_FALL};
 
-use crate::results::{Row, microbatch_name};
 use crate::summary::Summary;
+
+/// The name under which a family's two microbatch sizes are compared.
+pub fn microbatch_name(family: Family) -> String {
+    format!("{family} against 2")
+}
 
 /// The page, and every broken promise with the name of its case.
 pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {

@@ -6,10 +6,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use prove::cases::Family;
-use prove::survey::Finding;
+use crate::verdict::Verdict;
 
-/// What the table needs of a verdict.
+/// What a table needs of a verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Whether it has the bits of the run whose sums have the same order.
@@ -32,12 +31,26 @@ pub struct Row {
     pub faults: String,
 }
 
-/// The name under which a family's two microbatch sizes are compared.
-pub fn microbatch_name(family: Family) -> String {
-    format!("{family} against 2")
+impl Row {
+    /// What `verdict` measured; `faults` are the broken parts of the promise that it is held to.
+    pub fn of(verdict: Verdict, faults: &[String]) -> Row {
+        let distance = verdict.distance;
+        Row {
+            same_bits: verdict.same_bits,
+            oracle_bits: distance.same_bits,
+            loss: distance.loss,
+            gradient: distance.gradient.0,
+            gradient_of: distance.gradient.1,
+            weight: distance.weight.0,
+            weight_of: distance.weight.1,
+            fall: verdict.fall,
+            faults: faults.join("; "),
+        }
+    }
 }
 
 /// The file and what it holds.
+#[derive(Debug)]
 pub struct Results {
     path: PathBuf,
     file: Mutex<File>,
@@ -46,6 +59,9 @@ pub struct Results {
 
 impl Results {
     /// Opens or creates the file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, in words.
     pub fn open(path: &Path) -> Result<Results, String> {
         let said = |error: std::io::Error| format!("{}: {error}", path.display());
         let known = if path.exists() { std::fs::read_to_string(path).map_err(said)? } else { String::new() };
@@ -60,26 +76,13 @@ impl Results {
     }
 
     /// How many cases have run.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Keeps a verdict. A case that did not run is not kept, so that the next run tries it again.
-    pub fn keep(&self, name: &str, finding: Finding) {
-        let Ok(verdict) = finding else { return };
-        let faults = verdict.faults().join("; ");
-        let distance = verdict.distance;
-        let row = Row {
-            same_bits: verdict.same_bits,
-            oracle_bits: distance.same_bits,
-            loss: distance.loss,
-            gradient: distance.gradient.0,
-            gradient_of: distance.gradient.1,
-            weight: distance.weight.0,
-            weight_of: distance.weight.1,
-            fall: verdict.fall,
-            faults,
-        };
+    /// Keeps a row. What did not run is not kept, so that the next run tries it again.
+    pub fn keep(&self, name: &str, row: Row) {
         let line = line(name, &row);
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.write_all(line.as_bytes()) {

@@ -1,0 +1,82 @@
+//! `cargo run --release -p prove --bin matrix -- [--results FILE] [--write FILE]`
+//!
+//! Runs every cell of the support matrix and prints the page. Results are kept in a file, line by line, and cells that it holds are not run
+//! again: a run that was stopped goes on where it was. Delete the file after a change of numerics. Ends with a failure if a cell
+//! breaks the promise of its class.
+
+#![forbid(unsafe_code)]
+
+mod page;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use prove::matrix::Cell;
+use prove::matrix::proof::prove_all;
+use prove::results::Results;
+
+const USAGE: &str = "usage: matrix [--results FILE] [--write FILE]
+
+  --results FILE  where results are kept while the cells run (default target/matrix.txt)
+  --write FILE    where the page goes besides the screen";
+
+/// What the command line says.
+struct Arguments {
+    results: PathBuf,
+    write: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn parse() -> Result<Arguments, String> {
+        let mut arguments = Arguments { results: "target/matrix.txt".into(), write: None };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let file = words.next().map(PathBuf::from).ok_or(USAGE)?;
+            match word.as_str() {
+                "--results" => arguments.results = file,
+                "--write" => arguments.write = Some(file),
+                _ => return Err(USAGE.into()),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().and_then(|arguments| run(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    let results = Results::open(&arguments.results)?;
+    let cells = Cell::all();
+    let is_open = |cell: &&Cell| cell.refusals().is_empty() && !results.holds(&cell.to_string());
+    let open: Vec<Cell> = cells.iter().filter(is_open).copied().collect();
+    eprintln!("{} cells to run, {} known", open.len(), results.len());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    prove_all(&mixed(&open), workers, &|cell, finding| match finding {
+        Ok(row) => {
+            let said = if row.faults.is_empty() { "as promised" } else { &row.faults };
+            eprintln!("{cell}: {said}");
+            results.keep(&cell.to_string(), row);
+        }
+        Err(error) => eprintln!("{error}"),
+    });
+    let (text, faults) = page::page(&cells, &results.all());
+    println!("{text}");
+    if let Some(path) = &arguments.write {
+        std::fs::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+}
+
+/// The same cells in such an order that the first few already show every form and schedule.
+fn mixed(cells: &[Cell]) -> Vec<Cell> {
+    const STRIDE: usize = 41;
+    (0..STRIDE).flat_map(|start| cells.iter().skip(start).step_by(STRIDE)).copied().collect()
+}

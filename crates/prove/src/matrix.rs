@@ -1,0 +1,375 @@
+//! What is combined with what: every ZeRO form with every schedule, with every way to share matrices, recomputation and precision.
+//!
+//! Degrees, and whether the token table is tied, are drawn per cell. The model is as small as can be, so that thousands of cells are
+//! few minutes.
+
+pub mod covering;
+pub mod proof;
+
+use std::fmt;
+
+use philox::philox4x32_10;
+use spec::unit::Tied;
+use spec::{
+    CheckpointInputs, Checkpoints, Format, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec,
+    Parallelism, Precision, Problem, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel,
+    TokenizerSpec, TrainSpec, ZeroStage, check,
+};
+
+use crate::cases::{Degrees, Form, Groups, MAX_RANKS, Manner, recompute_name, schedule_name};
+use crate::models::{Style, proof_model, proof_training};
+use crate::runner::Layout;
+
+/// Another seed draws other degrees.
+const SEED: u32 = 11;
+
+/// Stages of each rank where the schedule is read from a file.
+const GIVEN_STAGES: usize = 2;
+
+/// Where the order of passes comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// It is generated.
+    Generated(ScheduleKind),
+    /// It is read from a file: two neighbouring stages on each rank, as no generated schedule has them, all forwards first, gradients of
+    /// weights last.
+    Given,
+}
+
+impl Order {
+    /// All generated schedules, and a file.
+    pub fn all() -> Vec<Order> {
+        Manner::SCHEDULES.into_iter().map(Order::Generated).chain([Order::Given]).collect()
+    }
+
+    /// As a run file resolves it for `pp` ranks.
+    fn spec(self, pp: usize, num_microbatches: usize) -> ScheduleSpec {
+        match self {
+            Order::Generated(kind) => kind.into(),
+            Order::Given => {
+                let lines: Vec<String> = (0..pp).map(|rank| given_line(rank, num_microbatches)).collect();
+                ScheduleSpec::Given(GivenSchedule { path: "schedule.txt".into(), text: lines.join("\n") })
+            }
+        }
+    }
+}
+
+/// The cells of one rank: stages ascend in the forward pass and descend in the backward pass.
+fn given_line(rank: usize, num_microbatches: usize) -> String {
+    let stages = rank * GIVEN_STAGES..(rank + 1) * GIVEN_STAGES;
+    let pass = |stage: usize, kind: char| (0..num_microbatches).map(move |number| format!("{stage}{kind}{number}"));
+    let forwards = stages.clone().flat_map(|stage| pass(stage, 'F'));
+    let inputs = stages.clone().rev().flat_map(|stage| pass(stage, 'I'));
+    let weights = stages.rev().flat_map(|stage| pass(stage, 'W'));
+    forwards.chain(inputs).chain(weights).collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Generated(kind) => f.write_str(&schedule_name(*kind)),
+            Order::Given => f.write_str("a given file"),
+        }
+    }
+}
+
+/// What tensor-parallel ranks share out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sharing {
+    /// Nothing: each is alone.
+    Nothing,
+    /// Matrices.
+    Matrices,
+    /// Matrices, and between them tokens.
+    Tokens,
+}
+
+impl Sharing {
+    /// All.
+    pub const ALL: [Sharing; 3] = [Sharing::Nothing, Sharing::Matrices, Sharing::Tokens];
+
+    fn tp(self) -> usize {
+        match self {
+            Sharing::Nothing => 1,
+            Sharing::Matrices | Sharing::Tokens => 2,
+        }
+    }
+
+    fn sequence_parallel(self) -> SequenceParallel {
+        match self {
+            Sharing::Nothing | Sharing::Matrices => SequenceParallel::Off,
+            Sharing::Tokens => SequenceParallel::On,
+        }
+    }
+
+    /// What can be computed again: a rank that is alone has nobody to share inputs out with, and ranks that share out tokens
+    /// have no whole inputs.
+    pub fn recomputes(self) -> Vec<Recompute> {
+        let full = |every, inputs| Recompute::Full(Checkpoints { every, inputs });
+        let (whole, sharded) = (CheckpointInputs::Whole, CheckpointInputs::Sharded);
+        let mut recomputes = vec![Recompute::None, Recompute::Selective];
+        recomputes.extend(match self {
+            Sharing::Nothing => vec![full(1, whole), full(2, whole)],
+            Sharing::Matrices => vec![full(1, whole), full(2, whole), full(1, sharded)],
+            Sharing::Tokens => vec![full(1, sharded), full(2, sharded)],
+        });
+        recomputes
+    }
+}
+
+impl fmt::Display for Sharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sharing::Nothing => "tp 1",
+            Sharing::Matrices => "tp 2",
+            Sharing::Tokens => "tp 2 + sp",
+        })
+    }
+}
+
+/// All formats in which parameters and activations are stored.
+pub const FORMATS: [Format; 3] = [Format::Fp32, Format::Bf16, Format::Fp16];
+
+/// The format as a run file writes it.
+pub fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Fp32 => "fp32",
+        Format::Bf16 => "bf16",
+        Format::Fp16 => "fp16",
+    }
+}
+
+/// Every stage, once without and once with sharding groups where they change something, gradients summed once a step and per microbatch.
+pub fn forms() -> Vec<Form> {
+    let one = |zero| Form { zero, groups: Groups::One };
+    let several = |zero| Form { zero, groups: Groups::Several };
+    let three = |reduce, reshard| ZeroStage::Three { reduce, gathering: Gathering { prefetch: 1, reshard } };
+    let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
+    vec![
+        one(ZeroStage::Off),
+        one(ZeroStage::One),
+        one(ZeroStage::Two { reduce: step }),
+        one(ZeroStage::Two { reduce: microbatch }),
+        one(three(step, Reshard::AfterUse)),
+        one(three(step, Reshard::AfterBackward)),
+        several(ZeroStage::One),
+        several(three(microbatch, Reshard::AfterUse)),
+    ]
+}
+
+/// One combination.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// What is sharded over data parallelism.
+    pub form: Form,
+    /// The order of passes.
+    pub order: Order,
+    /// What tensor-parallel ranks share out.
+    pub sharing: Sharing,
+    /// What is computed again.
+    pub recompute: Recompute,
+    /// How parameters and activations are stored.
+    pub format: Format,
+    /// Whether the head reads the token table; drawn.
+    pub tied: Tied,
+    /// How many ranks do what; drawn.
+    pub degrees: Degrees,
+}
+
+impl Cell {
+    /// The whole product.
+    pub fn all() -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for form in forms() {
+            for order in Order::all() {
+                for sharing in Sharing::ALL {
+                    for recompute in sharing.recomputes() {
+                        for format in FORMATS {
+                            let [first, second, ..] = philox4x32_10([cells.len() as u32, 0, 0, 0], [SEED, 0]);
+                            let tied = if first.is_multiple_of(2) { Tied::Yes } else { Tied::No };
+                            let candidates = degrees(form, order, sharing);
+                            let degrees = candidates[second as usize % candidates.len()];
+                            cells.push(Cell { form, order, sharing, recompute, format, tied, degrees });
+                        }
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    /// The factors with their values as text: form, order, sharing, recomputation, format and tying.
+    pub fn values(&self) -> [String; 6] {
+        let tied = match self.tied {
+            Tied::Yes => "tied",
+            Tied::No => "untied",
+        };
+        [
+            self.form.to_string(),
+            self.order.to_string(),
+            self.sharing.to_string(),
+            recompute_name(self.recompute),
+            format_name(self.format).to_string(),
+            tied.to_string(),
+        ]
+    }
+
+    /// One stage in the plainest manner that sums in the same order; the cell has its bits.
+    pub fn reference(&self) -> Cell {
+        Cell {
+            form: self.form.reference(self.degrees.dp),
+            order: Order::Generated(ScheduleKind::GPipe),
+            recompute: Recompute::None,
+            degrees: Degrees { pp: 1, ..self.degrees },
+            ..*self
+        }
+    }
+
+    /// One rank in the plain manner, in the same precision.
+    pub fn oracle(&self) -> Cell {
+        Cell { form: Form::WHOLE, sharing: Sharing::Nothing, degrees: Degrees::ONE, ..self.reference() }
+    }
+
+    /// What runs.
+    pub fn layout(&self) -> Layout {
+        let Degrees { dp, tp, pp } = self.degrees;
+        let train = training(self.format);
+        let parallelism = Parallelism {
+            dp,
+            tp,
+            pp,
+            sequence_parallel: self.sharing.sequence_parallel(),
+            zero: self.form.zero,
+            shard_group: self.form.shard_group(dp),
+            schedule: self.order.spec(pp, train.global_batch / dp),
+            microbatch_size: 1,
+            recompute: self.recompute,
+            stage_layers: None,
+        };
+        Layout { model: model(self.tied), parallelism, train }
+    }
+
+    /// The rules that the product says the cell breaks; none for a legal one.
+    pub fn refusals(&self) -> Vec<Problem> {
+        let Layout { model, parallelism, train } = self.layout();
+        let mut config = RunConfig { model, parallelism, train, ..RunConfig::quick_start() };
+        config.data.tokenizer = TokenizerSpec::Bytes;
+        config.run.ranks = self.degrees.world_size();
+        check(&config).err().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.values().join(", "), self.degrees)
+    }
+}
+
+/// Degrees that suit: several sharding groups of several replicas, microbatches in whole groups, at most [`MAX_RANKS`] ranks.
+fn degrees(form: Form, order: Order, sharing: Sharing) -> Vec<Degrees> {
+    let replicas: &[usize] = match form.groups {
+        Groups::One => &[2, 3],
+        Groups::Several => &[4],
+    };
+    let mut all = Vec::new();
+    for &dp in replicas {
+        for pp in 2..=4 {
+            let degrees = Degrees { dp, tp: sharing.tp(), pp };
+            let group = match order {
+                Order::Generated(kind) => kind.microbatch_group(pp),
+                Order::Given => 1,
+            };
+            let num_microbatches = training(Format::Fp32).global_batch / dp;
+            if degrees.world_size() <= MAX_RANKS && num_microbatches.is_multiple_of(group) {
+                all.push(degrees);
+            }
+        }
+    }
+    all
+}
+
+/// Six layers of four heads, 16 wide: two stages on each of four ranks. GPT-2 where the table is tied, Llama with two key and value heads where
+/// not. Initial weights are as wide relative to the hidden dim as those of [`proof_model`].
+pub fn model(tied: Tied) -> ModelSpec {
+    let (style, num_kv_heads) = match tied {
+        Tied::Yes => (Style::Gpt2, 4),
+        Tied::No => (Style::Llama, 2),
+    };
+    let proof = proof_model(style, num_kv_heads, tied == Tied::Yes);
+    ModelSpec { num_layers: 6, hidden: 16, num_heads: 4, ffn_hidden: 32, init_std: 0.07, ..proof }
+}
+
+/// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is skipped, at least.
+pub fn training(format: Format) -> TrainSpec {
+    let precision = match format {
+        Format::Fp32 => Precision::Fp32,
+        Format::Bf16 => Precision::Bf16,
+        Format::Fp16 => Precision::Fp16(LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 }),
+    };
+    TrainSpec {
+        steps: 4,
+        global_batch: 24,
+        sequence_length: 4,
+        warmup_steps: 1,
+        learning_rate: 1e-2,
+        min_learning_rate: 1e-3,
+        precision,
+        ..proof_training()
+    }
+}
+
+/// A factor with which gradients of the first step overflow in fp16, and some halvings later do not.
+const FIRST_FACTOR: f32 = 2_097_152.0;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_product_is_whole_and_legal() {
+        let cells = Cell::all();
+        assert_eq!(cells.len(), 8 * 9 * (4 + 5 + 4) * 3);
+        let names: BTreeSet<String> = cells.iter().map(ToString::to_string).collect();
+        assert_eq!(names.len(), cells.len(), "names of cells");
+        for cell in &cells {
+            assert_eq!(cell.refusals(), [], "{cell}");
+            assert!(cell.degrees.world_size() <= MAX_RANKS, "{cell}");
+        }
+    }
+
+    #[test]
+    fn every_form_meets_every_order_tied_and_untied_and_in_several_degrees() {
+        let cells = Cell::all();
+        for form in forms() {
+            for order in Order::all() {
+                let of = || cells.iter().filter(|cell| cell.form == form && cell.order == order);
+                assert_eq!(of().map(|cell| cell.tied == Tied::Yes).collect::<BTreeSet<_>>().len(), 2, "{form} {order}");
+                let drawn = of().map(|cell| cell.degrees).collect::<BTreeSet<_>>().len();
+                assert!(drawn >= 3, "{form} {order}: {drawn} degrees");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_rank_cannot_share_out_is_refused() {
+        let cells = Cell::all();
+        let sharing = |cell: &&Cell| cell.sharing == Sharing::Tokens && cell.recompute == Recompute::None;
+        let cell = cells.iter().find(sharing).copied().unwrap_or(cells[0]);
+        let said: Vec<String> =
+            Cell { recompute: Recompute::FULL, ..cell }.refusals().iter().map(ToString::to_string).collect();
+        let expected = "parallelism.recompute_inputs = \"whole\" is more than parallelism.sequence_parallel = true leaves a rank: \
+                        its own tokens; \"sharded\" would do";
+        assert_eq!(said, [expected]);
+    }
+
+    #[test]
+    fn a_given_file_puts_neighbouring_stages_on_a_rank() {
+        let ScheduleSpec::Given(given) = Order::Given.spec(2, 2) else { panic!("not given") };
+        assert_eq!(
+            given.text,
+            "0F0 0F1 1F0 1F1 1I0 1I1 0I0 0I1 1W0 1W1 0W0 0W1\n2F0 2F1 3F0 3F1 3I0 3I1 2I0 2I1 3W0 3W1 2W0 2W1"
+        );
+    }
+}
