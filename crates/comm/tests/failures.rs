@@ -173,12 +173,12 @@ fn a_loan_to_a_rank_that_leaves_unread_is_an_error() {
     let results = run(2, |transport| {
         let channel = channel(&transport);
         if transport.rank() == Rank(1) {
-            let mut go = [0.0];
+            let mut go = [0.0_f32];
             channel.receive(0, 1, &mut go).unwrap();
             return None;
         }
         let send = channel.post_loan(1, 0, Arc::new(vec![0u8; 8])).unwrap();
-        channel.post_send(1, 1, &[1.0]).unwrap();
+        channel.post_send(1, 1, &[1.0_f32]).unwrap();
         Some(channel.wait(send).unwrap_err())
     });
     let error = results[0].as_ref().unwrap();
