@@ -33,7 +33,7 @@ fn draw<T>(mut things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
     drawn
 }
 
-/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and three cases of each.
+/// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and two cases of each.
 fn sample() -> Vec<Order> {
     let mut sample = Vec::new();
     for (index, family) in families().into_iter().enumerate() {
@@ -49,7 +49,7 @@ fn sample() -> Vec<Order> {
             draw(large, 1, 3 * index).into_iter().chain(draw(others, 1, 3 * index + 1)).enumerate()
         {
             let (large, others): (Vec<Case>, Vec<Case>) = order.cases.iter().partition(|case| is_large(case));
-            let few = 3_usize.saturating_sub(large.len());
+            let few = 2_usize.saturating_sub(large.len());
             order.cases = large.into_iter().chain(draw(others, few, 100 + 3 * index + place as u32)).collect();
             sample.push(order);
         }
