@@ -4,7 +4,7 @@ use spec::Unit;
 use spec::unit::UnitKind;
 
 use crate::link::{Event, Wait};
-use crate::{Instr, StepGraph};
+use crate::{Instr, PassKind, StepGraph};
 
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,15 @@ pub struct PassTimes {
 }
 
 impl PassTimes {
+    fn of(&self, kind: PassKind) -> u64 {
+        match kind {
+            PassKind::Forward => self.forward,
+            PassKind::Recompute => self.recompute,
+            PassKind::BackwardInput => self.backward_input,
+            PassKind::BackwardWeight => self.backward_weight,
+        }
+    }
+
     /// All passes of a microbatch together.
     pub fn sum(&self) -> u64 {
         self.forward + self.recompute + self.backward_input + self.backward_weight
@@ -52,24 +61,7 @@ impl UnitTimes {
     /// Time of an instruction on the queue that computes. Transfers have a queue of their own; reductions, norm and optimizer come after
     /// the pipeline and are not timed.
     fn compute(&self, instr: Instr) -> Option<u64> {
-        match instr {
-            Instr::Forward { unit, .. } => Some(self.of(unit).forward),
-            Instr::Recompute { unit, .. } => Some(self.of(unit).recompute),
-            Instr::BackwardInput { unit, .. } => Some(self.of(unit).backward_input),
-            Instr::BackwardWeight { unit, .. } => Some(self.of(unit).backward_weight),
-            Instr::Load { .. }
-            | Instr::SendAct { .. }
-            | Instr::RecvAct { .. }
-            | Instr::SendGrad { .. }
-            | Instr::RecvGrad { .. }
-            | Instr::GatherParams { .. }
-            | Instr::FreeParams { .. }
-            | Instr::ReduceGrads { .. }
-            | Instr::SumTied
-            | Instr::GradNorm
-            | Instr::OptimizerStep { .. }
-            | Instr::Save { .. } => None,
-        }
+        instr.pass().map(|pass| self.of(pass.unit).of(pass.kind))
     }
 }
 

@@ -55,14 +55,36 @@ pub enum Instr {
     Save { unit: Unit },
 }
 
+/// What a unit computes in a [`Pass`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the instructions of the same names say it")]
+pub enum PassKind {
+    Forward,
+    Recompute,
+    BackwardInput,
+    BackwardWeight,
+}
+
+/// One computation of one unit on one microbatch: what [`Instr::pass`] finds in an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pass {
+    /// What is computed.
+    pub kind: PassKind,
+    /// By which unit.
+    pub unit: Unit,
+    /// On which microbatch.
+    pub microbatch: Microbatch,
+}
+
 impl Instr {
-    /// The unit that computes in this instruction, and for which microbatch.
-    pub fn computes(self) -> Option<(Unit, Microbatch)> {
+    /// What a unit computes in this instruction, if one does.
+    pub fn pass(self) -> Option<Pass> {
+        let pass = |kind, unit, microbatch| Some(Pass { kind, unit, microbatch });
         match self {
-            Instr::Forward { unit, microbatch }
-            | Instr::Recompute { unit, microbatch }
-            | Instr::BackwardInput { unit, microbatch }
-            | Instr::BackwardWeight { unit, microbatch } => Some((unit, microbatch)),
+            Instr::Forward { unit, microbatch } => pass(PassKind::Forward, unit, microbatch),
+            Instr::Recompute { unit, microbatch } => pass(PassKind::Recompute, unit, microbatch),
+            Instr::BackwardInput { unit, microbatch } => pass(PassKind::BackwardInput, unit, microbatch),
+            Instr::BackwardWeight { unit, microbatch } => pass(PassKind::BackwardWeight, unit, microbatch),
             Instr::Load { .. }
             | Instr::SendAct { .. }
             | Instr::RecvAct { .. }

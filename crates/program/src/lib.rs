@@ -28,7 +28,7 @@ pub mod violation;
 pub use clock::{Bubble, PassTimes, StepTimes, UnitTimes};
 pub use effects::{Effects, Partner, Stream};
 pub use footprint::{Footprint, Footprints};
-pub use instr::{Instr, Purpose};
+pub use instr::{Instr, Pass, PassKind, Purpose};
 pub use link::{Event, StepGraph, Wait, link};
 pub use memory::{Category, Extent, MemoryPlan, PlannedLife, RankPlan, plan_memory};
 pub use passes::{CompileError, CompileInput, compile, save_instrs};

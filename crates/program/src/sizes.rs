@@ -119,24 +119,7 @@ impl Sizes {
 
     /// Temporary bytes of an instruction.
     pub fn scratch_bytes(&self, instr: Instr) -> usize {
-        match instr {
-            Instr::Forward { unit, .. }
-            | Instr::Recompute { unit, .. }
-            | Instr::BackwardInput { unit, .. }
-            | Instr::BackwardWeight { unit, .. } => self.footprint(unit).scratch_bytes,
-            Instr::Load { .. }
-            | Instr::SendAct { .. }
-            | Instr::RecvAct { .. }
-            | Instr::SendGrad { .. }
-            | Instr::RecvGrad { .. }
-            | Instr::GatherParams { .. }
-            | Instr::FreeParams { .. }
-            | Instr::ReduceGrads { .. }
-            | Instr::SumTied
-            | Instr::GradNorm
-            | Instr::OptimizerStep { .. }
-            | Instr::Save { .. } => 0,
-        }
+        instr.pass().map_or(0, |pass| self.footprint(pass.unit).scratch_bytes)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use device::{Dtype, Tensor};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
-use program::{Program, RankPlan};
+use program::{Pass, Program, RankPlan};
 use spec::Unit;
 
 use crate::setup::Setup;
@@ -64,7 +64,7 @@ impl Bindings {
 
     fn add_program(&mut self, setup: &Setup, program: &Program, plan: &RankPlan) -> Result<(), BindError> {
         for (at, instr) in program.instrs.iter().enumerate() {
-            let Some((by, _)) = instr.computes() else { continue };
+            let Some(Pass { unit: by, .. }) = instr.pass() else { continue };
             for side in [Side::Parameters, Side::Gradients] {
                 if let Some(offsets) = offsets(program, plan, by, side, at) {
                     self.add(setup, by, side, offsets)?;

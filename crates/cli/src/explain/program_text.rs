@@ -1,7 +1,7 @@
 //! A rank's program in words: folded to what a person reads, or every instruction with its effects.
 
 use mesh::Rank;
-use program::Instr;
+use program::{Instr, PassKind};
 use spec::{Microbatch, Unit};
 use train::Setup;
 
@@ -48,26 +48,12 @@ const BACKWARD: &str = "backward";
 impl Line {
     /// Whether the line stands for `instr` too: a backward pass of weights directly behind that of the input.
     fn includes(&self, instr: Instr) -> bool {
-        match instr {
-            Instr::BackwardWeight { unit, microbatch } => {
-                self.verb == BACKWARD && self.microbatch == Some(microbatch) && self.units.last() == Some(&unit)
-            }
-            Instr::Load { .. }
-            | Instr::Forward { .. }
-            | Instr::Recompute { .. }
-            | Instr::BackwardInput { .. }
-            | Instr::SendAct { .. }
-            | Instr::RecvAct { .. }
-            | Instr::SendGrad { .. }
-            | Instr::RecvGrad { .. }
-            | Instr::GatherParams { .. }
-            | Instr::FreeParams { .. }
-            | Instr::ReduceGrads { .. }
-            | Instr::SumTied
-            | Instr::GradNorm
-            | Instr::OptimizerStep { .. }
-            | Instr::Save { .. } => false,
-        }
+        instr.pass().is_some_and(|pass| {
+            pass.kind == PassKind::BackwardWeight
+                && self.verb == BACKWARD
+                && self.microbatch == Some(pass.microbatch)
+                && self.units.last() == Some(&pass.unit)
+        })
     }
 
     /// `instr` in words, in a run of `dp` replicas.

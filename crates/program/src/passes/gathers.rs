@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use spec::{Microbatch, Reshard, Unit, ZeroStage};
 
-use crate::{Instr, Place, Value};
+use crate::{Instr, Pass, Place, Value};
 
 /// Where parameters are sharded, gathers them `prefetch` uses ahead of each use and frees them behind it, or, where they are
 /// kept for the backward pass, behind that. What is wanted again in the meantime stays.
@@ -53,7 +53,9 @@ struct Use {
 fn uses(instrs: &[Instr], place: &Place) -> Vec<Use> {
     let mut uses: Vec<Use> = vec![];
     for (index, instr) in instrs.iter().enumerate() {
-        let (Some((by, microbatch)), true) = (instr.computes(), reads_parameters(*instr, place)) else { continue };
+        let (Some(Pass { unit: by, microbatch, .. }), true) = (instr.pass(), reads_parameters(*instr, place)) else {
+            continue;
+        };
         match uses.last_mut() {
             Some(last) if last.by == by => {
                 last.end = index;

@@ -5,18 +5,14 @@ use std::collections::BTreeMap;
 use spec::{LayerRecompute, Microbatch, Unit};
 
 use super::on_rank;
-use crate::{Instr, Place, Program, Purpose, Rule, Violation};
+use crate::{Instr, Pass, PassKind, Place, Program, Purpose, Rule, Violation};
 
+/// What a rank does for a microbatch, apart from transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Load,
-    Forward,
-    Recompute,
-    BackwardInput,
-    BackwardWeight,
+enum Work {
+    Load(Microbatch),
+    Pass(Pass),
 }
-
-type Work = (Kind, Unit, Microbatch);
 
 pub(super) fn work(program: &Program) -> Vec<Violation> {
     let mut counts: BTreeMap<Work, (usize, usize)> = BTreeMap::new();
@@ -28,56 +24,36 @@ pub(super) fn work(program: &Program) -> Vec<Violation> {
     }
     let wrong = counts.into_iter().filter(|(_, (expected, found))| expected != found);
     wrong
-        .map(|((kind, unit, microbatch), (expected, found))| {
-            let what = match kind {
-                Kind::Load => format!("load {microbatch}"),
-                Kind::Forward | Kind::Recompute | Kind::BackwardInput | Kind::BackwardWeight => {
-                    format!("{kind:?} of {unit}, {microbatch}")
-                }
+        .map(|(work, (expected, found))| {
+            let what = match work {
+                Work::Load(microbatch) => format!("load {microbatch}"),
+                Work::Pass(Pass { kind, unit, microbatch }) => format!("{kind:?} of {unit}, {microbatch}"),
             };
             on_rank(program, Rule::Work, &format!("{what} is there {found} times, it should be {expected} times"))
         })
         .collect()
 }
 
-/// Loading is no unit's work; it stands under the embedding.
 fn work_of(instr: Instr) -> Option<Work> {
-    match instr {
-        Instr::Load { microbatch } => Some((Kind::Load, Unit::Embedding, microbatch)),
-        Instr::Forward { unit, microbatch } => Some((Kind::Forward, unit, microbatch)),
-        Instr::Recompute { unit, microbatch } => Some((Kind::Recompute, unit, microbatch)),
-        Instr::BackwardInput { unit, microbatch } => Some((Kind::BackwardInput, unit, microbatch)),
-        Instr::BackwardWeight { unit, microbatch } => Some((Kind::BackwardWeight, unit, microbatch)),
-        Instr::SendAct { .. }
-        | Instr::RecvAct { .. }
-        | Instr::SendGrad { .. }
-        | Instr::RecvGrad { .. }
-        | Instr::GatherParams { .. }
-        | Instr::FreeParams { .. }
-        | Instr::ReduceGrads { .. }
-        | Instr::SumTied
-        | Instr::GradNorm
-        | Instr::OptimizerStep { .. }
-        | Instr::Save { .. } => None,
-    }
+    if let Instr::Load { microbatch } = instr { Some(Work::Load(microbatch)) } else { instr.pass().map(Work::Pass) }
 }
 
 fn expected(place: &Place) -> impl Iterator<Item = Work> + '_ {
-    let loads = place.microbatches().map(|microbatch| (Kind::Load, Unit::Embedding, microbatch));
-    let of_units = place.computing_units().flat_map(move |unit| {
-        place
-            .microbatches()
-            .flat_map(move |microbatch| kinds(place, unit).iter().map(move |kind| (*kind, unit, microbatch)))
+    let passes = place.computing_units().flat_map(move |unit| {
+        let of_kind = move |kind| move |microbatch| Work::Pass(Pass { kind, unit, microbatch });
+        kinds(place, unit).iter().flat_map(move |kind| place.microbatches().map(of_kind(*kind)))
     });
-    loads.chain(of_units)
+    place.microbatches().map(Work::Load).chain(passes)
 }
 
-fn kinds(place: &Place, unit: Unit) -> &'static [Kind] {
+fn kinds(place: &Place, unit: Unit) -> &'static [PassKind] {
     match (place.purpose, place.recomputes(unit)) {
-        (Purpose::Evaluate | Purpose::Generate, _) => &[Kind::Forward],
+        (Purpose::Evaluate | Purpose::Generate, _) => &[PassKind::Forward],
         (Purpose::Train, LayerRecompute::Core | LayerRecompute::Everything(_)) => {
-            &[Kind::Forward, Kind::Recompute, Kind::BackwardInput, Kind::BackwardWeight]
+            &[PassKind::Forward, PassKind::Recompute, PassKind::BackwardInput, PassKind::BackwardWeight]
         }
-        (Purpose::Train, LayerRecompute::Nothing) => &[Kind::Forward, Kind::BackwardInput, Kind::BackwardWeight],
+        (Purpose::Train, LayerRecompute::Nothing) => {
+            &[PassKind::Forward, PassKind::BackwardInput, PassKind::BackwardWeight]
+        }
     }
 }

@@ -56,22 +56,18 @@ fn sources(reader: &mut Reader) -> Vec<SourceSpec> {
 
 /// A table with a path and, if it likes, a weight; or the path alone.
 fn source(value: &Value) -> Option<SourceSpec> {
-    match value {
-        Value::Text(path) => Some(SourceSpec { path: path.into(), weight: 1.0 }),
-        Value::Table(entries) => {
-            let mut source = SourceSpec { path: "".into(), weight: 1.0 };
-            for (key, value) in entries {
-                match (key.as_str(), value) {
-                    ("path", Value::Text(path)) => source.path = path.into(),
-                    ("weight", Value::Integer(weight)) => source.weight = *weight as f32,
-                    ("weight", Value::Float(weight)) => source.weight = *weight as f32,
-                    _ => return None,
-                }
-            }
-            (!source.path.as_os_str().is_empty()).then_some(source)
-        }
-        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::List(_) | Value::Other(_) => None,
+    if let Some(path) = value.text() {
+        return Some(SourceSpec { path: path.into(), weight: 1.0 });
     }
+    let mut source = SourceSpec { path: "".into(), weight: 1.0 };
+    for (key, value) in value.table()? {
+        match key.as_str() {
+            "path" => source.path = value.text()?.into(),
+            "weight" => source.weight = value.number()?,
+            _ => return None,
+        }
+    }
+    (!source.path.as_os_str().is_empty()).then_some(source)
 }
 
 /// Writes the section; without sources the embedded corpus is meant.

@@ -14,14 +14,13 @@ pub fn read(reader: &mut Reader) -> Vec<ParameterGroup> {
 
 /// A table with names and, if it likes, either number.
 fn group(value: &Value) -> Option<ParameterGroup> {
-    let Value::Table(entries) = value else { return None };
     let mut parameters = None;
     let mut group = ParameterGroup { parameters: vec![], learning_rate_scale: 1.0, weight_decay: None };
-    for (key, value) in entries {
+    for (key, value) in value.table()? {
         match key.as_str() {
             "parameters" => parameters = Some(names(value)?),
-            "learning_rate_scale" => group.learning_rate_scale = number(value)?,
-            "weight_decay" => group.weight_decay = Some(number(value)?),
+            "learning_rate_scale" => group.learning_rate_scale = value.number()?,
+            "weight_decay" => group.weight_decay = Some(value.number()?),
             _ => return None,
         }
     }
@@ -29,32 +28,7 @@ fn group(value: &Value) -> Option<ParameterGroup> {
 }
 
 fn names(value: &Value) -> Option<Vec<String>> {
-    let text = |value: &Value| match value {
-        Value::Text(text) => Some(text.clone()),
-        Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::List(_)
-        | Value::Table(_)
-        | Value::Other(_) => None,
-    };
-    match value {
-        Value::List(values) => values.iter().map(text).collect(),
-        Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::Text(_)
-        | Value::Table(_)
-        | Value::Other(_) => None,
-    }
-}
-
-fn number(value: &Value) -> Option<f32> {
-    match value {
-        Value::Integer(number) => Some(*number as f32),
-        Value::Float(number) => Some(*number as f32).filter(|number| number.is_finite()),
-        Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Table(_) | Value::Other(_) => None,
-    }
+    value.list()?.iter().map(|name| name.text().map(str::to_string)).collect()
 }
 
 /// Writes the groups, where there are any.

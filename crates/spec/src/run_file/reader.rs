@@ -83,65 +83,27 @@ impl Reader {
 
     /// A whole number of 64 bits, or `None` if the key is absent.
     pub fn optional_long_count(&mut self, key: &str) -> Option<u64> {
-        self.take(key, "a whole number from 0 to 18446744073709551615", |value| match value {
-            Value::Integer(number) => u64::try_from(*number).ok(),
-            Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Text(_)
-            | Value::List(_)
-            | Value::Table(_)
-            | Value::Other(_) => None,
-        })
+        self.take(key, "a whole number from 0 to 18446744073709551615", |value| u64::try_from(value.integer()?).ok())
     }
 
     /// A finite number, whole or not.
     pub fn number(&mut self, key: &str, default: f32) -> f32 {
-        let number = self.take(key, "a number", |value| match value {
-            Value::Integer(number) => Some(*number as f32),
-            Value::Float(number) => Some(*number as f32).filter(|number| number.is_finite()),
-            Value::Boolean(_) | Value::Text(_) | Value::List(_) | Value::Table(_) | Value::Other(_) => None,
-        });
-        number.unwrap_or(default)
+        self.take(key, "a number", Value::number).unwrap_or(default)
     }
 
     /// `true` or `false`.
     pub fn yes_no(&mut self, key: &str, default: bool) -> bool {
-        let value = self.take(key, "true or false", |value| match value {
-            Value::Boolean(value) => Some(*value),
-            Value::Integer(_)
-            | Value::Float(_)
-            | Value::Text(_)
-            | Value::List(_)
-            | Value::Table(_)
-            | Value::Other(_) => None,
-        });
-        value.unwrap_or(default)
+        self.take(key, "true or false", Value::boolean).unwrap_or(default)
     }
 
     /// A string, or `None` if the key is absent.
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
-        self.take(key, "a string", |value| match value {
-            Value::Text(text) => Some(text.clone()),
-            Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::List(_)
-            | Value::Table(_)
-            | Value::Other(_) => None,
-        })
+        self.take(key, "a string", |value| value.text().map(str::to_string))
     }
 
     /// A string that `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
     pub fn text_as<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&str) -> Option<T>) -> Option<T> {
-        self.take(key, wanted, |value| match value {
-            Value::Text(text) => convert(text),
-            Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::List(_)
-            | Value::Table(_)
-            | Value::Other(_) => None,
-        })
+        self.take(key, wanted, |value| convert(value.text()?))
     }
 
     /// A table that `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
@@ -151,28 +113,12 @@ impl Reader {
         wanted: &str,
         convert: impl Fn(&[(String, Value)]) -> Option<T>,
     ) -> Option<T> {
-        self.take(key, wanted, |value| match value {
-            Value::Table(entries) => convert(entries),
-            Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Text(_)
-            | Value::List(_)
-            | Value::Other(_) => None,
-        })
+        self.take(key, wanted, |value| convert(value.table()?))
     }
 
     /// A list whose every item `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
     pub fn list_of<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
-        self.take(key, wanted, |value| match value {
-            Value::List(values) => values.iter().map(&convert).collect(),
-            Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Text(_)
-            | Value::Table(_)
-            | Value::Other(_) => None,
-        })
+        self.take(key, wanted, |value| value.list()?.iter().map(&convert).collect())
     }
 
     /// Where `key` was written.
@@ -183,10 +129,8 @@ impl Reader {
     /// One of the names in `choices`; a number stands for its own digits.
     pub fn choice<T: Copy>(&mut self, key: &str, choices: &Choices<T>, default: T) -> T {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        let written = |value: &Value| match value {
-            Value::Text(text) => Some(text.clone()),
-            Value::Integer(number) => Some(number.to_string()),
-            Value::Float(_) | Value::Boolean(_) | Value::List(_) | Value::Table(_) | Value::Other(_) => None,
+        let written = |value: &Value| {
+            value.text().map(str::to_string).or_else(|| value.integer().map(|number| number.to_string()))
         };
         let found = |value: &Value| {
             let text = written(value)?;
@@ -211,17 +155,9 @@ impl Reader {
     }
 }
 
-fn count(value: &Value) -> Option<usize> {
-    match value {
-        Value::Integer(number) if (0..=MAX_COUNT).contains(number) => usize::try_from(*number).ok(),
-        Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::Text(_)
-        | Value::List(_)
-        | Value::Table(_)
-        | Value::Other(_) => None,
-    }
+/// A whole number below 2^31.
+pub fn count(value: &Value) -> Option<usize> {
+    value.integer().filter(|number| (0..=MAX_COUNT).contains(number)).and_then(|number| usize::try_from(number).ok())
 }
 
 /// `"a"`, `"a" or "b"`, `one of "a", "b" and "c"`; digits without quotes.

@@ -32,6 +32,41 @@ pub enum Value {
     Other(&'static str),
 }
 
+/// Each as its type, or `None` for a value of another.
+impl Value {
+    /// A whole number.
+    pub fn integer(&self) -> Option<i128> {
+        if let Value::Integer(number) = self { Some(*number) } else { None }
+    }
+
+    /// A finite number, whole or not.
+    pub fn number(&self) -> Option<f32> {
+        let whole = self.integer().map(|number| number as f32);
+        let float = if let Value::Float(number) = self { Some(*number as f32) } else { None };
+        whole.or(float.filter(|number| number.is_finite()))
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(&self) -> Option<bool> {
+        if let Value::Boolean(value) = self { Some(*value) } else { None }
+    }
+
+    /// A string.
+    pub fn text(&self) -> Option<&str> {
+        if let Value::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// The items of a list.
+    pub fn list(&self) -> Option<&[Value]> {
+        if let Value::List(values) = self { Some(values) } else { None }
+    }
+
+    /// The entries of a table.
+    pub fn table(&self) -> Option<&[(String, Value)]> {
+        if let Value::Table(entries) = self { Some(entries) } else { None }
+    }
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

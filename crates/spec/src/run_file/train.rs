@@ -2,7 +2,7 @@
 
 use super::groups;
 use super::precision;
-use super::reader::{Choices, Reader, name_of};
+use super::reader::{Choices, Reader, count, name_of};
 use super::source::Value;
 use super::writer::Writer;
 use crate::batch::{BatchGrowth, BatchRamp};
@@ -47,25 +47,18 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
     }
 }
 
-/// A table with all three numbers, and what grows where that is said.
+/// A table with all three counts, and what grows where that is said.
 fn ramp(entries: &[(String, Value)]) -> Option<BatchRamp> {
-    let number = |name: &str| match entries.iter().find(|(key, _)| key == name)? {
-        (_, Value::Integer(number)) => u32::try_from(*number).ok().filter(|number| *number <= i32::MAX as u32),
-        _ => None,
+    let given = |name: &str| entries.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+    let of = |name: &str| given(name).and_then(count);
+    let grows = match given("grows") {
+        Some(value) => GROWTHS.iter().find(|(name, _)| Some(*name) == value.text())?.1,
+        None => BatchGrowth::Microbatches,
     };
-    let [start, increment, sequences] = [number("start")?, number("increment")?, number("sequences")?];
-    let grows = match entries.iter().find(|(key, _)| key == "grows") {
-        Some((_, Value::Text(text))) => Some(GROWTHS.iter().find(|(name, _)| name == text)?.1),
-        Some(_) => return None,
-        None => None,
-    };
-    let ramp = BatchRamp {
-        start: start as usize,
-        increment: increment as usize,
-        sequences: u64::from(sequences),
-        grows: grows.unwrap_or(BatchGrowth::Microbatches),
-    };
-    (entries.len() == if grows.is_some() { 4 } else { 3 }).then_some(ramp)
+    let ramp =
+        BatchRamp { start: of("start")?, increment: of("increment")?, sequences: of("sequences")? as u64, grows };
+    let known = 3 + usize::from(given("grows").is_some());
+    (entries.len() == known).then_some(ramp)
 }
 
 /// The table, as short as it can be.
