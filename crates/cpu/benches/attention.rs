@@ -81,7 +81,8 @@ fn main() {
                 if filter.as_ref().is_some_and(|filter| !name.contains(filter)) {
                     continue;
                 }
-                let attention = Attention { shape, visible: &causal, scale: 1.0 / (head_dim as f32).sqrt(), dropout };
+                let attention =
+                    Attention { shape, visible: &causal, scale: 1.0 / (head_dim as f32).sqrt(), alibi: None, dropout };
                 let speeds = measure(&attention, instruction_set).map(|(seconds, multiply_adds)| {
                     let gflops = 2.0 * multiply_adds as f64 / seconds / 1e9;
                     format!("{gflops:6.1} ({:2.0} %)", 100.0 * gflops / peak)

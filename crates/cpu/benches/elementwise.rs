@@ -108,7 +108,10 @@ fn dropout_and_rotary() {
     for dropout in [None, Some(key)] {
         report(if dropout.is_some() { "dropout add" } else { "bias and residual add" }, 3.0, |set| {
             let (x, residual) = (Source::Apart(dense(&x)), Some(Source::Apart(dense(&residual))));
-            run(set, DropoutAdd { x, bias: Some(&bias), residual, dropout, out: dense_mut(&mut out) });
+            run(
+                set,
+                DropoutAdd { x, bias: Some(&bias), residual, residual_scale: 1.0, dropout, out: dense_mut(&mut out) },
+            );
         });
     }
     let positions: Vec<i32> = (0..ROWS as i32).collect();

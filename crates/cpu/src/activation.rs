@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GeluTanh` | `x/2 (1 + tanh(u)) = x sigmoid(2u)`, `u = sqrt(2/pi) (x + 0.044715 x^3)` (Hendrycks, Gimpel, arXiv 1606.08415) |
 //! | `GeluErf` | `x P(x)`, `P` the normal distribution |
+//! | `GeluSigmoid` | `x sigmoid(1.702 x)` (Hendrycks, Gimpel, arXiv 1606.08415) |
 //! | `Relu` | `max(x, 0)`, slope 0 at 0 |
 //! | `SwiGlu`, `GeGlu` | `silu(gate) up`, `gelu_erf(gate) up` (Shazeer, arXiv 2002.05202) |
 //!
@@ -47,6 +48,7 @@ trait Curve {
 
 struct GeluTanh;
 struct GeluErf;
+struct GeluSigmoid;
 struct Silu;
 struct Relu;
 
@@ -71,6 +73,16 @@ impl Curve for GeluErf {
     fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
         let (cumulative, density) = normal(x);
         (x * cumulative, x.mul_add(density, cumulative))
+    }
+}
+
+impl Curve for GeluSigmoid {
+    #[inline(always)]
+    fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
+        let scaled = x * L::splat(1.702);
+        let (sigmoid, complement) = sigmoid_and_complement(scaled);
+        // As x nears minus infinity the sigmoid is zero before the product with x overflows.
+        (x * sigmoid, (scaled * sigmoid).mul_add(complement, sigmoid))
     }
 }
 
@@ -162,6 +174,7 @@ impl<E: Stored> Kernel for ActivationForward<'_, E> {
             match self.activation {
                 Activation::GeluTanh => plain::<GeluTanh, L>(x, y),
                 Activation::GeluErf => plain::<GeluErf, L>(x, y),
+                Activation::GeluSigmoid => plain::<GeluSigmoid, L>(x, y),
                 Activation::Relu => plain::<Relu, L>(x, y),
                 Activation::SwiGlu => gated::<Silu, L>(x, y),
                 Activation::GeGlu => gated::<GeluErf, L>(x, y),
@@ -181,6 +194,7 @@ impl<E: Stored> Kernel for ActivationBackward<'_, E> {
             match self.activation {
                 Activation::GeluTanh => plain_backward::<GeluTanh, L, E>(x, dy, dx, y),
                 Activation::GeluErf => plain_backward::<GeluErf, L, E>(x, dy, dx, y),
+                Activation::GeluSigmoid => plain_backward::<GeluSigmoid, L, E>(x, dy, dx, y),
                 Activation::Relu => plain_backward::<Relu, L, E>(x, dy, dx, y),
                 Activation::SwiGlu => gated_backward::<Silu, L, E>(x, dy, dx, y),
                 Activation::GeGlu => gated_backward::<GeluErf, L, E>(x, dy, dx, y),

@@ -48,7 +48,7 @@ impl<E: Stored> Source<&[E]> {
     }
 }
 
-/// `out[T,C] = residual[T,C] + dropout(x[T,C] + bias[C])`, assigned. `x` or `residual` (not both) may lie in `out`.
+/// `out[T,C] = residual_scale * residual[T,C] + dropout(x[T,C] + bias[C])`, assigned; the last two operations round once. `x` or `residual` (not both) may lie in `out`.
 pub struct DropoutAdd<'a, E = f32> {
     /// What is dropped, `[T,C]`.
     pub x: Source<MatRef<'a, E>>,
@@ -56,6 +56,8 @@ pub struct DropoutAdd<'a, E = f32> {
     pub bias: Option<&'a [E]>,
     /// `[T,C]`, added after.
     pub residual: Option<Source<MatRef<'a, E>>>,
+    /// What it is multiplied by.
+    pub residual_scale: f32,
     /// The mask; without it everything is kept as it is.
     pub dropout: Option<DropoutKey>,
     /// `[T,C]`
@@ -118,6 +120,7 @@ struct Operands<'a, E> {
     x: Source<&'a [E]>,
     bias: Option<&'a [E]>,
     residual: Option<Source<&'a [E]>>,
+    residual_scale: f32,
 }
 
 impl<E: Stored> Operands<'_, E> {
@@ -127,10 +130,11 @@ impl<E: Stored> Operands<'_, E> {
             x: self.x.columns(columns),
             bias: self.bias.map(|bias| &bias[columns.clone()]),
             residual: self.residual.map(|residual| residual.columns(columns)),
+            ..self
         }
     }
 
-    /// `out = residual + (x + bias) * factors`
+    /// `out = residual_scale * residual + (x + bias) * factors`
     #[inline(always)]
     fn combine<L: Lanes>(self, factors: Option<&[f32]>, out: &mut [E]) {
         for_each_block(
@@ -145,7 +149,7 @@ impl<E: Stored> Operands<'_, E> {
                     value = value * block.load(factors);
                 }
                 if let Some(residual) = self.residual {
-                    value = residual.load::<L>(block, out) + value;
+                    value = residual.load::<L>(block, out).mul_add(L::splat(self.residual_scale), value);
                 }
                 block.store(out, value);
             },
@@ -174,6 +178,7 @@ impl<E: Stored> Kernel for DropoutAdd<'_, E> {
                 x: self.x.row(row),
                 bias: self.bias,
                 residual: self.residual.map(|residual| residual.row(row)),
+                residual_scale: self.residual_scale,
             };
             let out = self.out.row_mut(row);
             match &self.dropout {
@@ -189,7 +194,7 @@ impl<E: Stored> Kernel for DropoutBackward<'_, E> {
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
         for row in 0..self.dx.rows() {
-            let operands = Operands { x: self.dy.row(row), bias: None, residual: None };
+            let operands = Operands { x: self.dy.row(row), bias: None, residual: None, residual_scale: 1.0 };
             operands.combine_masked::<L>(&self.dropout, row, self.dx.row_mut(row));
         }
     }

@@ -96,12 +96,12 @@ impl CpuDevice {
                 let (cos, sin) = (self.matrix(cos)?, self.matrix(sin)?);
                 self.run(Rotary { x, head_dim, positions, cos, sin, pairing, direction });
             }),
-            Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp } => stored!(E of q => {
+            Op::Attention { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp } => stored!(E of q => {
                 let visible = bytemuck::cast_slice(self.ints(visible)?);
                 let (q, k, v) = (self.matrix::<E>(q)?, self.matrix(k)?, self.matrix(v)?);
                 let (out, log_sum_exp) = (self.matrix_mut(out)?, self.reals_mut(log_sum_exp)?);
                 let tensors = attention::Forward { q, k, v, out, log_sum_exp };
-                let attention = Attention { shape, visible, scale, dropout };
+                let attention = Attention { shape, visible, scale, alibi, dropout };
                 let mut buffers = self.attention.borrow_mut();
                 attention_forward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
             }),
@@ -112,6 +112,7 @@ impl CpuDevice {
                 v,
                 visible,
                 scale,
+                alibi,
                 dropout,
                 out,
                 log_sum_exp,
@@ -134,7 +135,7 @@ impl CpuDevice {
                     dv: self.matrix_mut(dv)?,
                     key_sums: self.matrix_mut(key_sums)?,
                 };
-                let attention = Attention { shape, visible, scale, dropout };
+                let attention = Attention { shape, visible, scale, alibi, dropout };
                 let mut buffers = self.attention.borrow_mut();
                 attention_backward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
             }),
@@ -145,10 +146,10 @@ impl CpuDevice {
                 let (x, dy) = (self.matrix::<E>(x)?, self.matrix(dy)?);
                 self.run(ActivationBackward { activation, x, dy, dx: self.matrix_mut(dx)?, y: self.matrix_mut(y)? });
             }),
-            Op::DropoutAdd { x, bias, residual, dropout, out } => stored!(E of out => {
+            Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out } => stored!(E of out => {
                 let (x, bias) = (self.source::<E>(x, out)?, self.optional_reals(bias)?);
                 let residual = residual.map(|tensor| self.source(tensor, out)).transpose()?;
-                self.run(DropoutAdd { x, bias, residual, dropout, out: self.matrix_mut(out)? });
+                self.run(DropoutAdd { x, bias, residual, residual_scale, dropout, out: self.matrix_mut(out)? });
             }),
             Op::DropoutBackward { dy, dropout, dx } => stored!(E of dx => {
                 self.run(DropoutBackward { dy: self.source::<E>(dy, dx)?, dropout, dx: self.matrix_mut(dx)? });

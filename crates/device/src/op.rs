@@ -65,6 +65,32 @@ pub struct AttentionShape {
     pub head_dim: usize,
 }
 
+/// The heads of a linear bias of scores (ALiBi, Press et al. 2022, arXiv 2108.12409).
+///
+/// A visible key gets `slope` times its distance from the last one that its query sees, which is no more than 0. Before the softmax that is
+/// the bias `slope * key` of the paper, up to a constant of each query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alibi {
+    /// Global index of the operation's head 0.
+    pub first_head: usize,
+    /// Heads of the model.
+    pub num_heads: usize,
+}
+
+impl Alibi {
+    /// The slope of the operation's head `head`. With `n` the largest power of two among the heads, the first `n` fall geometrically from
+    /// `2^(-8/n)` to `2^-8`; the others are every second one of the series for `2 n`, from its first on.
+    pub fn slope(self, head: usize) -> f32 {
+        let head = self.first_head + head;
+        let power_of_two = 1 << self.num_heads.ilog2();
+        let (number, series) = match head < power_of_two {
+            true => (head + 1, power_of_two),
+            false => (2 * (head - power_of_two) + 1, 2 * power_of_two),
+        };
+        (-8.0 * number as f64 / series as f64).exp2() as f32
+    }
+}
+
 /// Tensors of a norm's backward pass with respect to its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormBackward {
@@ -111,7 +137,8 @@ pub enum Op {
         direction: Direction,
     },
     /// `out[T,H*d]`, `log_sum_exp[T,H]` of softmax attention of `q[T,H*d]` on `k,v[T,K*d]` of the same sequence, or of `k,v` with
-    /// more rows, equally many per sequence; `visible[T,2]` is the interval `[first, last)` of keys that a query sees. Never writes `S x S`.
+    /// more rows, equally many per sequence; `visible[T,2]` is the interval `[first, last)` of keys that a query sees; `alibi` biases
+    /// scores. Never writes `S x S`.
     /// Stored: `q`, `k`, `v`, `out`.
     Attention {
         shape: AttentionShape,
@@ -120,6 +147,7 @@ pub enum Op {
         v: Tensor,
         visible: Tensor,
         scale: f32,
+        alibi: Option<Alibi>,
         dropout: Option<DropoutKey>,
         out: Tensor,
         log_sum_exp: Tensor,
@@ -133,6 +161,7 @@ pub enum Op {
         v: Tensor,
         visible: Tensor,
         scale: f32,
+        alibi: Option<Alibi>,
         dropout: Option<DropoutKey>,
         out: Tensor,
         log_sum_exp: Tensor,
@@ -146,8 +175,15 @@ pub enum Op {
     Activation { activation: Activation, x: Tensor, y: Tensor },
     /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept. Stored: all.
     ActivationBackward { activation: Activation, x: Tensor, dy: Tensor, dx: Tensor, y: Tensor },
-    /// `out[T,D] = residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`. Stored: all.
-    DropoutAdd { x: Tensor, bias: Option<Tensor>, residual: Option<Tensor>, dropout: Option<DropoutKey>, out: Tensor },
+    /// `out[T,D] = residual_scale * residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`. Stored: all tensors.
+    DropoutAdd {
+        x: Tensor,
+        bias: Option<Tensor>,
+        residual: Option<Tensor>,
+        residual_scale: f32,
+        dropout: Option<DropoutKey>,
+        out: Tensor,
+    },
     /// `dx = mask * dy / (1 - p)`. Stored: all.
     DropoutBackward { dy: Tensor, dropout: DropoutKey, dx: Tensor },
     /// `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks. Stored: `table`, `out`.

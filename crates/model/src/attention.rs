@@ -3,7 +3,7 @@
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
 //! residual to the summed output without bias; the layer adds bias, dropout and the residual stream.
 
-use device::{AttentionShape, DeviceError, Direction, Frame, NormBackward, Op, Tensor, Write};
+use device::{Alibi, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op, Tensor, Write};
 use spec::{Norm, NormKind, Position};
 
 use crate::binding::{AttentionParams, QkNormParams};
@@ -166,6 +166,7 @@ impl Attention<'_> {
             v,
             visible: self.batch.visible,
             scale: self.scale(),
+            alibi: self.alibi(),
             dropout: context.attention_dropout(self.dropout_site(), self.first_head()),
             out: saved.out,
             log_sum_exp: saved.log_sum_exp,
@@ -235,6 +236,7 @@ impl Attention<'_> {
             v,
             visible: self.batch.visible,
             scale: self.scale(),
+            alibi: self.alibi(),
             dropout: context.attention_dropout(self.dropout_site(), self.first_head()),
             out: saved.out,
             log_sum_exp: saved.log_sum_exp,
@@ -270,6 +272,13 @@ impl Attention<'_> {
 
     fn scale(&self) -> f32 {
         (1.0 / (self.context.model.head_dim as f64).sqrt()) as f32
+    }
+
+    fn alibi(&self) -> Option<Alibi> {
+        match self.context.model.position {
+            Position::Alibi => Some(Alibi { first_head: self.first_head(), num_heads: self.context.model.num_heads }),
+            Position::Learned { .. } | Position::Rotary { .. } => None,
+        }
     }
 
     fn first_head(&self) -> usize {

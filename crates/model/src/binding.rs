@@ -226,8 +226,10 @@ impl LayerParams {
 pub struct EmbeddingParams {
     /// Token table, rows of this rank: `[V / tp, D]`.
     pub table: Tensor,
-    /// Learned positions `[context, D]`, if the model has them.
+    /// Learned positions `[offset + context, D]`, if the model has them.
     pub positions: Option<Tensor>,
+    /// At the embedding's end, if the model has one there.
+    pub norm: Option<NormParams>,
 }
 
 impl EmbeddingParams {
@@ -239,8 +241,12 @@ impl EmbeddingParams {
         let table = bind_table(table.0, table.1)?;
         let mut binder = Binder::new(Unit::Embedding, embedding.0, embedding.1)?;
         let positions = binder.optional("embedding.position.weight");
+        let norm = match binder.is_declared("embedding.norm.weight") {
+            true => Some(binder.norm("embedding.norm")?),
+            false => None,
+        };
         binder.finish()?;
-        Ok(EmbeddingParams { table, positions })
+        Ok(EmbeddingParams { table, positions, norm })
     }
 }
 

@@ -29,7 +29,7 @@ impl Constants {
     /// Lays out the tables of `model` at the start of one frame and the step's sums at the start of another.
     pub fn place(tables: &Frame, sums: &Frame, model: &ModelSpec) -> Constants {
         let rotary = match model.position {
-            Position::Learned => None,
+            Position::Learned { .. } | Position::Alibi => None,
             Position::Rotary { rotary_dims, .. } => {
                 let table = || tables.floats(model.context, rotary_dims / 2);
                 Some(RotaryTables { cos: table(), sin: table() })
@@ -52,7 +52,7 @@ impl Constants {
             (Some(tables), Position::Rotary { base, .. }) => {
                 device.submit(stream, &Op::RotaryTable { cos: tables.cos, sin: tables.sin, base })
             }
-            (Some(_) | None, Position::Learned) | (None, Position::Rotary { .. }) => Ok(()),
+            (Some(_) | None, Position::Learned { .. } | Position::Alibi) | (None, Position::Rotary { .. }) => Ok(()),
         }
     }
 }

@@ -1,21 +1,44 @@
-//! The input of the model: rows of the token table, learned positions, dropout.
+//! The input of the model: rows of the token table, learned positions, a norm, dropout.
 
 use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
+use spec::Position;
 
 use crate::binding::EmbeddingParams;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::linear::clear;
+use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, enter, leave};
+use crate::saved::SavedFrames;
 
 /// Where the embedding's gradients go.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddingGradients<'a> {
-    /// Accumulators of the table and of the positions.
+    /// Accumulators of the table, the positions and the norm.
     pub params: &'a EmbeddingParams,
     /// Assign on a step's first microbatch, then accumulate.
     pub write: Write,
     /// Factor of the table's gradient: below 1 shrinks it, which keeps training stable (GLM-130B, Zeng et al. 2022). Positions have theirs whole.
     pub table_scale: f32,
+}
+
+/// What the backward passes of an embedding with a norm read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct NormInput {
+    /// `[R, D]`: the norm's input.
+    sum: Tensor,
+    /// `[R, 2]`.
+    stats: Tensor,
+    /// `[1, D]`: a copy of the norm's weight, as the backward pass of the input is handed no parameters.
+    weight: Tensor,
+}
+
+/// What the backward pass of the input leaves for that of the weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pending {
+    /// `[R, D]`: gradient in front of the dropout. Without dropout that is the gradient of the output, which is read again.
+    dropped: Option<Tensor>,
+    /// `[R, D]`: gradient of the norm's input. Without a norm it is the one in front of the dropout.
+    sum: Option<Tensor>,
 }
 
 /// The embedding on one microbatch.
@@ -28,12 +51,33 @@ pub struct Embedding<'a> {
 }
 
 impl Embedding<'_> {
-    /// `output[R, D]` assigned: `dropout(table[token] + positions[position])`. Nothing is kept for the backward passes.
+    /// `output[R, D]` assigned: `dropout(norm(table[token] + positions[position]))`, as far as the model has them; leaves in `frames` what
+    /// the backward passes of a norm read.
     ///
     /// # Errors
     /// The device's and the communicator's.
-    pub fn forward(&self, params: &EmbeddingParams, output: Residual) -> Result<(), DeviceError> {
+    pub fn forward(&self, params: &EmbeddingParams, output: Residual, frames: SavedFrames) -> Result<(), DeviceError> {
         let (context, out) = (self.context, output.tensor());
+        match (&params.norm, self.place_norm_input(frames)) {
+            (Some(norm), Some(saved)) => {
+                self.add_up(params, saved.sum)?;
+                context.submit(Op::Copy { from: norm.weight, to: saved.weight })?;
+                norm.forward(context, Residual::new(saved.sum), out, saved.stats)?;
+            }
+            (Some(_) | None, _) => self.add_up(params, out)?,
+        }
+        match self.dropout() {
+            None => Ok(()),
+            dropout => {
+                let (residual, residual_scale) = (None, 1.0);
+                context.submit(Op::DropoutAdd { x: out, bias: None, residual, residual_scale, dropout, out })
+            }
+        }
+    }
+
+    /// `out[R, D]` assigned: the sum of both tables' rows.
+    fn add_up(&self, params: &EmbeddingParams, out: Tensor) -> Result<(), DeviceError> {
+        let context = self.context;
         context.scratch.scoped(|| {
             let sum = Partial::place(context, out);
             context.submit(Op::EmbeddingLookup {
@@ -46,31 +90,35 @@ impl Embedding<'_> {
             // Each token's row is on one rank, the others have zeros.
             leave(context, Partial::new(sum))?.kept_at(context, out)
         })?;
-        if let Some(table) = params.positions {
-            let tokens = self.positions();
-            context.submit(Op::EmbeddingLookup { tokens, table, first_row: 0, out, write: Write::Accumulate })?;
-        }
-        match self.dropout() {
-            None => Ok(()),
-            dropout => context.submit(Op::DropoutAdd { x: out, bias: None, residual: None, dropout, out }),
-        }
+        let Some(table) = params.positions else { return Ok(()) };
+        let (tokens, table) = (self.positions(), self.rows_of_positions(table));
+        context.submit(Op::EmbeddingLookup { tokens, table, first_row: 0, out, write: Write::Accumulate })
     }
 
-    /// Leaves in `pending` the gradient in front of the dropout; nothing without dropout. Tokens have no gradient.
+    /// Leaves in `pending` the gradients in front of the dropout and of the norm; nothing without them. Tokens have no gradient.
     ///
     /// # Errors
     /// The device's.
-    pub fn backward_input(&self, output_gradient: Residual, pending: &Frame) -> Result<(), DeviceError> {
-        match (self.dropout(), self.place_pending(pending)) {
-            (Some(dropout), Some(dx)) => {
-                self.context.submit(Op::DropoutBackward { dy: output_gradient.tensor(), dropout, dx })
-            }
-            (Some(_) | None, _) => Ok(()),
+    pub fn backward_input(
+        &self,
+        output_gradient: Residual,
+        frames: SavedFrames,
+        pending: &Frame,
+    ) -> Result<(), DeviceError> {
+        let pending = self.place_pending(pending);
+        if let (Some(dropout), Some(dx)) = (self.dropout(), pending.dropped) {
+            self.context.submit(Op::DropoutBackward { dy: output_gradient.tensor(), dropout, dx })?;
         }
+        if let (Some(saved), Some(dx)) = (self.place_norm_input(frames), pending.sum) {
+            let norm = NormParams { weight: saved.weight, bias: None };
+            let dy = pending.dropped.map_or(output_gradient, Residual::new);
+            norm.backward_input(self.context, Residual::new(saved.sum), saved.stats, dy, dx, Write::Assign)?;
+        }
+        Ok(())
     }
 
-    /// Gradients of this rank's rows of the table, scaled, and of the positions of this rank's tokens: on a step's first microbatch assigned, then
-    /// accumulated.
+    /// Gradients of this rank's rows of the table, scaled, of the positions of this rank's tokens, and of the norm: on a step's first microbatch
+    /// assigned, then accumulated.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -78,10 +126,16 @@ impl Embedding<'_> {
         &self,
         gradients: &EmbeddingGradients,
         output_gradient: Residual,
+        frames: SavedFrames,
         pending: &Frame,
     ) -> Result<(), DeviceError> {
-        let (context, dy) = (self.context, self.place_pending(pending).map_or(output_gradient, Residual::new));
+        let (context, pending) = (self.context, self.place_pending(pending));
         let EmbeddingGradients { params, write, table_scale } = *gradients;
+        let dy = pending.dropped.map_or(output_gradient, Residual::new);
+        if let (Some(norm), Some(saved)) = (&params.norm, self.place_norm_input(frames)) {
+            norm.backward_weight(context, Residual::new(saved.sum), saved.stats, dy, write)?;
+        }
+        let dy = pending.sum.map_or(dy, Residual::new);
         // A row of the table is needed by tokens of any rank.
         context.scratch.scoped(|| {
             let dy = enter(context, dy)?.tensor();
@@ -91,7 +145,7 @@ impl Embedding<'_> {
         })?;
         let Some(dtable) = params.positions else { return Ok(()) };
         clear(context, dtable, write)?;
-        let (tokens, dy) = (self.positions(), dy.tensor());
+        let (tokens, dy, dtable) = (self.positions(), dy.tensor(), self.rows_of_positions(dtable));
         context.submit(Op::EmbeddingBackward { tokens, dy, scale: 1.0, first_row: 0, dtable })
     }
 
@@ -100,8 +154,29 @@ impl Embedding<'_> {
         self.batch.positions.elements(self.context.residual_rows())
     }
 
-    fn place_pending(&self, frame: &Frame) -> Option<Tensor> {
-        self.dropout().map(|_| self.context.residual(frame))
+    /// The rows `[context, D]` of the table of positions that tokens read.
+    fn rows_of_positions(&self, table: Tensor) -> Tensor {
+        match self.context.model.position {
+            Position::Learned { offset } => table.rows_of(offset..table.rows),
+            Position::Rotary { .. } | Position::Alibi => table,
+        }
+    }
+
+    fn place_norm_input(&self, frames: SavedFrames) -> Option<NormInput> {
+        let SavedFrames { until_input, until_weight, .. } = frames;
+        let (context, rows) = (self.context, self.context.residual_rows().len());
+        context.model.embedding_norm.then(|| NormInput {
+            sum: context.residual(until_weight),
+            stats: until_weight.floats(rows, 2),
+            weight: context.activation(until_input, 1, context.model.hidden),
+        })
+    }
+
+    fn place_pending(&self, frame: &Frame) -> Pending {
+        Pending {
+            dropped: self.dropout().map(|_| self.context.residual(frame)),
+            sum: self.context.model.embedding_norm.then(|| self.context.residual(frame)),
+        }
     }
 
     fn dropout(&self) -> Option<DropoutKey> {

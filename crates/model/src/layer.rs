@@ -1,20 +1,21 @@
-//! One transformer layer: norm, attention, residual, norm, feed-forward, residual (GPT-2 and Llama styles).
+//! One transformer layer: two blocks, attention and feed-forward, each behind a norm, and the residual stream beside them.
 //!
 //! ```text
-//! n1 = norm(x)    r = x + dropout(attention(n1) + bias)
-//! n2 = norm(r)    y = r + dropout(feed_forward(n2) + bias)
+//! sequential   r = x + A(n1(x))             y = r + F(n2(r))
+//! parallel     r = x + A(n1(x))             y = r + F(n2(x))
+//! DeepNorm     r = alpha n1(x) + A(n1(x))   y = alpha n2(r) + F(n2(r))
 //! ```
-//! The blocks map a normed residual to a summed one and know nothing of each other, so other compositions (parallel
-//! residual, norms behind the blocks) are other bodies of the functions in this file.
+//! `A` and `F` are the blocks with bias and dropout. They map a normed residual to a summed one and know nothing of each other.
 
 use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
+use spec::Blocks;
 
 use crate::attention::{Attention, AttentionPending, AttentionSaved};
 use crate::binding::LayerParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::feed_forward::{FeedForward, FeedForwardPending, FeedForwardSaved};
-use crate::norm::NormSaved;
+use crate::norm::{NormParams, NormSaved};
 use crate::placement::Residual;
 use crate::saved::SavedFrames;
 
@@ -34,8 +35,8 @@ pub struct Layer<'a> {
 pub struct LayerSaved {
     attention_norm: NormSaved,
     attention: AttentionSaved,
-    /// `r[R, D]`: the residual stream between the blocks.
-    middle: Tensor,
+    /// `r[R, D]`: the residual stream between the blocks, where the second norm reads it.
+    middle: Option<Tensor>,
     feed_forward_norm: NormSaved,
     feed_forward: FeedForwardSaved,
 }
@@ -46,8 +47,9 @@ pub struct LayerPending {
     /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's output, which is read again.
     feed_forward_output: Option<Tensor>,
     feed_forward: FeedForwardPending,
-    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`.
-    attention_output: Tensor,
+    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`; of parallel blocks, that of the
+    /// layer's output.
+    attention_output: Option<Tensor>,
     attention: AttentionPending,
 }
 
@@ -64,14 +66,18 @@ impl LayerSaved {
         LayerSaved {
             attention_norm: NormSaved::place(frames.until_weight, context),
             attention: AttentionSaved::place(frames, context),
-            middle: context.residual(frames.until_weight),
+            middle: match context.model.blocks {
+                Blocks::Sequential | Blocks::DeepNorm { .. } => Some(context.residual(frames.until_weight)),
+                Blocks::Parallel => None,
+            },
             feed_forward_norm: NormSaved::place(frames.until_weight, context),
             feed_forward: FeedForwardSaved::place(frames, context),
         }
     }
 
-    fn middle(&self) -> Residual {
-        Residual::new(self.middle)
+    /// What the second norm reads.
+    fn second_input(&self, input: Residual) -> Residual {
+        self.middle.map_or(input, Residual::new)
     }
 }
 
@@ -117,9 +123,13 @@ impl Layer<'_> {
         let saved = LayerSaved::place(frames, self.context);
         self.fill(params, input, &saved, cache)?;
         self.context.scratch.scoped(|| {
-            let block = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
-            let block = Block { sum: block, bias: params.feed_forward.down.bias, dropout: self.feed_forward_dropout() };
-            self.add(saved.middle(), block, output)
+            let middle = match saved.middle {
+                Some(middle) => Residual::new(middle),
+                None => self.add_attention(params, input, &saved, self.context.residual(self.context.scratch))?,
+            };
+            let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
+            let block = Block { sum, bias: params.feed_forward.down.bias, dropout: self.feed_forward_dropout() };
+            self.add(middle, saved.feed_forward_norm.y, block, output)
         })
     }
 
@@ -157,30 +167,60 @@ impl Layer<'_> {
         let (context, dx) = (self.context, input_gradient.tensor());
         let (saved, pending) = (LayerSaved::place(frames, context), self.place_pending(pending));
         let dy = self.drop_gradient(output_gradient, pending.feed_forward_output, self.feed_forward_dropout())?;
-        let normed =
+        let feed_forward =
             self.feed_forward().backward_input(&params.feed_forward, &saved.feed_forward, dy, &pending.feed_forward)?;
-        // The gradient of r: the input's gradient is r's plus what comes through the attention block. Where the
-        // backward pass of the weights reads r's gradient itself, it has a place of its own.
-        let middle = if self.attention_dropout().is_some() { dx } else { pending.attention_output };
-        context.submit(Op::Copy { from: output_gradient.tensor(), to: middle })?;
-        let stats = saved.feed_forward_norm.stats;
-        let middle = params.feed_forward_norm.backward_input(
-            context,
-            saved.middle(),
-            stats,
-            normed,
-            middle,
-            Write::Accumulate,
-        )?;
+        let second = (&params.feed_forward_norm, saved.second_input(input), saved.feed_forward_norm.stats);
+        let middle = match context.model.blocks {
+            // The gradient of r: the input's gradient is r's plus what comes through the attention block. Where the
+            // backward pass of the weights reads r's gradient itself, it has a place of its own.
+            Blocks::Sequential | Blocks::DeepNorm { .. } => {
+                let is_read_again = self.attention_dropout().is_none();
+                let place = pending.attention_output.filter(|_| is_read_again).unwrap_or(dx);
+                self.around_block(second, feed_forward, output_gradient, place)?
+            }
+            Blocks::Parallel => output_gradient,
+        };
 
-        let dy = self.drop_gradient(middle, Some(pending.attention_output), self.attention_dropout())?;
-        let normed = self.attention().backward_input(&params.attention, &saved.attention, dy, &pending.attention)?;
-        if middle.tensor() != dx {
-            context.submit(Op::Copy { from: middle.tensor(), to: dx })?;
+        let dy = self.drop_gradient(middle, pending.attention_output, self.attention_dropout())?;
+        let attention = self.attention().backward_input(&params.attention, &saved.attention, dy, &pending.attention)?;
+        let first = (&params.attention_norm, input, saved.attention_norm.stats);
+        self.around_block(first, attention, middle, dx)?;
+        match context.model.blocks {
+            Blocks::Sequential | Blocks::DeepNorm { .. } => Ok(()),
+            Blocks::Parallel => {
+                let (norm, x, stats) = second;
+                norm.backward_input(context, x, stats, feed_forward, dx, Write::Accumulate).map(|_| ())
+            }
         }
-        let stats = saved.attention_norm.stats;
-        params.attention_norm.backward_input(context, input, stats, normed, dx, Write::Accumulate)?;
-        Ok(())
+    }
+
+    /// Gradient, assigned to `to[R, D]`, of what a block's norm reads: through the block, whose gradient of the normed residual is `block`,
+    /// and beside it, where the stream has the gradient `dy`, which may lie at `to`. The gradient of the norm's output ends in `block`.
+    fn around_block(
+        &self,
+        (norm, x, stats): (&NormParams, Residual, Tensor),
+        block: Residual,
+        dy: Residual,
+        to: Tensor,
+    ) -> Result<Residual, DeviceError> {
+        match self.context.model.blocks {
+            Blocks::Sequential | Blocks::Parallel => {
+                dy.kept_at(self.context, to)?;
+                norm.backward_input(self.context, x, stats, block, to, Write::Accumulate)
+            }
+            Blocks::DeepNorm { alpha } => {
+                let (x_gradient, residual) = (block.tensor(), Some(dy.tensor()));
+                self.context.submit(Op::DropoutAdd {
+                    x: x_gradient,
+                    bias: None,
+                    residual,
+                    residual_scale: alpha,
+                    dropout: None,
+                    out: x_gradient,
+                })?;
+                norm.backward_input(self.context, x, stats, block, to, Write::Assign)
+            }
+        }
     }
 
     /// Gradients of all parameters of the layer: on a step's first microbatch assigned, then accumulated.
@@ -202,10 +242,10 @@ impl Layer<'_> {
         let dy = pending.feed_forward_output.map_or(output_gradient, Residual::new);
         self.feed_forward().backward_weight(&gradients.feed_forward, &pending.feed_forward, normed, dy, write)?;
         let (stats, dy) = (saved.feed_forward_norm.stats, pending.feed_forward.input());
-        gradients.feed_forward_norm.backward_weight(context, saved.middle(), stats, dy, write)?;
+        gradients.feed_forward_norm.backward_weight(context, saved.second_input(input), stats, dy, write)?;
 
         let normed = Residual::new(saved.attention_norm.y);
-        let dy = Residual::new(pending.attention_output);
+        let dy = pending.attention_output.map_or(output_gradient, Residual::new);
         let tensors = (&saved.attention, &pending.attention);
         self.attention().backward_weight(&gradients.attention, tensors, normed, dy, write)?;
         let (stats, dy) = (saved.attention_norm.stats, pending.attention.input());
@@ -223,22 +263,39 @@ impl Layer<'_> {
         let NormSaved { y, stats } = saved.attention_norm;
         let normed = params.attention_norm.forward(self.context, input, y, stats)?;
         self.attention().fill(&params.attention, normed, &saved.attention, cache)?;
-        self.context.scratch.scoped(|| {
-            let block = self.attention().project(&params.attention, &saved.attention, saved.middle)?;
-            let block = Block { sum: block, bias: params.attention.output.bias, dropout: self.attention_dropout() };
-            self.add(input, block, saved.middle())
-        })?;
+        if let Some(middle) = saved.middle {
+            self.context.scratch.scoped(|| self.add_attention(params, input, saved, middle))?;
+        }
 
         let NormSaved { y, stats } = saved.feed_forward_norm;
-        let normed = params.feed_forward_norm.forward(self.context, saved.middle(), y, stats)?;
+        let normed = params.feed_forward_norm.forward(self.context, saved.second_input(input), y, stats)?;
         self.feed_forward().fill(&params.feed_forward, normed, &saved.feed_forward)
     }
 
-    /// `out = residual + dropout(sum + bias)`.
-    fn add(&self, residual: Residual, block: Block, out: Residual) -> Result<(), DeviceError> {
+    /// `r[R, D]`, assigned to `middle`, from what the attention block left.
+    fn add_attention(
+        &self,
+        params: &LayerParams,
+        input: Residual,
+        saved: &LayerSaved,
+        middle: Tensor,
+    ) -> Result<Residual, DeviceError> {
+        let (sum, out) =
+            (self.attention().project(&params.attention, &saved.attention, middle)?, Residual::new(middle));
+        let block = Block { sum, bias: params.attention.output.bias, dropout: self.attention_dropout() };
+        self.add(input, saved.attention_norm.y, block, out)?;
+        Ok(out)
+    }
+
+    /// `out = stream + dropout(sum + bias)`, where the stream is `residual` or, scaled, what its norm made of it.
+    fn add(&self, residual: Residual, normed: Tensor, block: Block, out: Residual) -> Result<(), DeviceError> {
         let Block { sum, bias, dropout } = block;
-        let (x, residual, out) = (sum.tensor(), Some(residual.tensor()), out.tensor());
-        self.context.submit(Op::DropoutAdd { x, bias, residual, dropout, out })
+        let (stream, residual_scale) = match self.context.model.blocks {
+            Blocks::Sequential | Blocks::Parallel => (residual.tensor(), 1.0),
+            Blocks::DeepNorm { alpha } => (normed, alpha),
+        };
+        let (x, residual, out) = (sum.tensor(), Some(stream), out.tensor());
+        self.context.submit(Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out })
     }
 
     /// The gradient in front of a dropout: masked into `to`, or `dy` itself where nothing is dropped.
@@ -258,7 +315,10 @@ impl Layer<'_> {
         LayerPending {
             feed_forward_output: self.feed_forward_dropout().map(|_| place()),
             feed_forward: FeedForwardPending::place(frame, self.context),
-            attention_output: place(),
+            attention_output: match self.context.model.blocks {
+                Blocks::Sequential | Blocks::DeepNorm { .. } => Some(place()),
+                Blocks::Parallel => self.attention_dropout().map(|_| place()),
+            },
             attention: AttentionPending::place(frame, self.context),
         }
     }

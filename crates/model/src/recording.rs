@@ -279,14 +279,15 @@ impl<'a> Recorder<'a> {
         };
         let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
         let embedding = Embedding { context: &context, batch: &batch };
+        let frames = SavedFrames::new(&self.until_input, &self.until_weight);
         match phase {
-            Phase::Forward => embedding.forward(&params, self.activation())?,
+            Phase::Forward => embedding.forward(&params, self.activation(), frames)?,
             Phase::BackwardInput if self.is_training() => {
-                embedding.backward_input(self.activation(), &self.pending)?;
+                embedding.backward_input(self.activation(), frames, &self.pending)?;
             }
             Phase::BackwardWeight if self.is_training() => {
                 let gradients = EmbeddingGradients { params: &gradients, write: self.case.write, table_scale: 1.0 };
-                embedding.backward_weight(&gradients, self.activation(), &self.pending)?;
+                embedding.backward_weight(&gradients, self.activation(), frames, &self.pending)?;
             }
             Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => {}
         }

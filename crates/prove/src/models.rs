@@ -3,8 +3,8 @@
 use std::fmt;
 
 use spec::{
-    Activation, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Precision, Recompute,
-    ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
+    Activation, Biases, Blocks, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position,
+    Precision, Recompute, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -34,10 +34,10 @@ impl fmt::Display for Style {
 /// derivation of the bounds assumes (`docs/numerics.md`).
 pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> ModelSpec {
     let (norm, position, activation, biases) = match style {
-        Style::Gpt2 => (NormKind::Layer, Position::Learned, Activation::GeluTanh, true),
+        Style::Gpt2 => (NormKind::Layer, Position::Learned { offset: 0 }, Activation::GeluTanh, Biases::All),
         Style::Llama => {
             let rotary = Position::Rotary { base: 10_000.0, rotary_dims: 4, pairing: Pairing::Half };
-            (NormKind::Rms, rotary, Activation::SwiGlu, false)
+            (NormKind::Rms, rotary, Activation::SwiGlu, Biases::Off)
         }
     };
     ModelSpec {
@@ -52,12 +52,15 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         norm: Norm { kind: norm, epsilon: 1e-5 },
         position,
         activation,
+        blocks: Blocks::Sequential,
         biases,
+        embedding_norm: false,
         tied_embeddings,
         qk_norm: false,
         dropout: 0.1,
         attention_dropout: 0.1,
         init_std: 0.04,
+        output_init_std: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whether a case keeps the promise.
 
-use spec::{Format, ModelSpec, Position};
+use spec::{Format, ModelSpec};
 
 use crate::class::EqualityClass;
 use crate::distance::{Distance, Outcome};
@@ -61,7 +61,7 @@ pub const LEAST_FALL: f64 = 0.2;
 
 /// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero without rotary positions.
 pub fn is_noise(model: &ModelSpec, name: &str) -> bool {
-    model.position == Position::Learned && name.ends_with("attention.key.bias")
+    !model.position.is_rotary() && name.ends_with("attention.key.bias")
 }
 
 /// The share of the first loss by which the loss fell.

@@ -1,4 +1,4 @@
-//! A model described by data: sizes, norm, position, activation, biases, tying, dropout.
+//! A model described by data: sizes, norms, position, activation, how blocks join, biases, tying, dropout.
 
 use crate::unit::Tied;
 
@@ -26,8 +26,11 @@ pub enum NormKind {
 /// How a token learns its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Position {
-    /// A learned table `[context, D]` added to the token embedding.
-    Learned,
+    /// A learned table `[offset + context, D]` added to the token embedding: token at position `p` reads row `offset + p`.
+    Learned {
+        /// Rows before the first position's, which no token reads; 2 in OPT, else 0.
+        offset: usize,
+    },
     /// Rotation of the first `rotary_dims` of each query and key head (RoPE).
     Rotary {
         /// Angle of pair `i` is `position * base^(-2 i / rotary_dims)`.
@@ -37,6 +40,18 @@ pub enum Position {
         /// Which dims form a pair.
         pairing: Pairing,
     },
+    /// Scores fall linearly with the distance of a key, at a slope of each head's own (ALiBi, Press et al. 2022, arXiv 2108.12409).
+    Alibi,
+}
+
+impl Position {
+    /// Whether keys are rotated. Where they are not, a bias of all keys shifts all scores of a query alike and has no gradient.
+    pub fn is_rotary(self) -> bool {
+        match self {
+            Position::Rotary { .. } => true,
+            Position::Learned { .. } | Position::Alibi => false,
+        }
+    }
 }
 
 /// Which dims of a head are rotated together.
@@ -55,6 +70,8 @@ pub enum Activation {
     GeluTanh,
     /// GELU with the error function.
     GeluErf,
+    /// `x sigmoid(1.702 x)`: the quick form of GELU, CodeGeeX's FastGELU.
+    GeluSigmoid,
     /// `max(x, 0)`.
     Relu,
     /// `silu(gate) * up`.
@@ -67,10 +84,36 @@ impl Activation {
     /// 2 for gated activations, whose first linear map makes a gate beside each value; else 1.
     pub fn inputs_per_output(self) -> usize {
         match self {
-            Activation::GeluTanh | Activation::GeluErf | Activation::Relu => 1,
+            Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => 1,
             Activation::SwiGlu | Activation::GeGlu => 2,
         }
     }
+}
+
+/// How the two blocks of a layer, attention `A` and feed-forward `F`, join the residual stream `x`; `n1` and `n2` are norms of their own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Blocks {
+    /// `r = x + A(n1(x))`, `y = r + F(n2(r))`: GPT-2, Llama.
+    Sequential,
+    /// `y = x + A(n1(x)) + F(n2(x))`: GPT-NeoX.
+    Parallel,
+    /// `u = n1(x)`, `r = alpha u + A(u)`, `v = n2(r)`, `y = alpha v + F(v)`: GLM-130B. It is DeepNorm (Wang et al. 2022, arXiv 2203.00555),
+    /// whose norms stand behind the blocks, with each norm counted to the block that follows it.
+    DeepNorm {
+        /// Weight of the stream beside a block.
+        alpha: f32,
+    },
+}
+
+/// Which linear maps have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Biases {
+    /// All: query, key, value, attention output, up (and gate), down.
+    All,
+    /// Query, key and value: Qwen 2.
+    QueryKeyValue,
+    /// None.
+    Off,
 }
 
 /// Keys of a sequence and heads that dropout of attention probabilities tells apart: both are parts of one counter.
@@ -103,8 +146,12 @@ pub struct ModelSpec {
     pub position: Position,
     /// Feed-forward activation.
     pub activation: Activation,
-    /// Whether linear maps have biases (query, key, value, attention output, up, down).
-    pub biases: bool,
+    /// How the blocks of a layer join the residual stream.
+    pub blocks: Blocks,
+    /// Which linear maps have biases.
+    pub biases: Biases,
+    /// Whether the embedding ends in a norm, before its dropout: BLOOM.
+    pub embedding_norm: bool,
     /// Whether the head reads the token table.
     pub tied_embeddings: bool,
     /// Whether queries and keys are normalised per head (RMS norm with one weight of `head_dim`).
@@ -113,8 +160,10 @@ pub struct ModelSpec {
     pub dropout: f32,
     /// Dropout of attention probabilities.
     pub attention_dropout: f32,
-    /// Standard deviation of initial weights; maps back into the residual stream use `init_std / sqrt(2 L)`.
+    /// Standard deviation of initial weights.
     pub init_std: f32,
+    /// That of maps back into the residual stream; `None` is `init_std / sqrt(2 L)`, with which its variance does not grow with depth.
+    pub output_init_std: Option<f32>,
 }
 
 impl ModelSpec {

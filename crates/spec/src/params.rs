@@ -2,7 +2,7 @@
 
 use mesh::{Axis, AxisSet};
 
-use crate::model::{ModelSpec, NormKind, Position};
+use crate::model::{Biases, ModelSpec, NormKind, Position};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
 
@@ -168,18 +168,22 @@ fn table(model: &ModelSpec) -> ParamSpec {
 }
 
 fn embedding(model: &ModelSpec) -> Vec<ParamSpec> {
-    match model.position {
-        Position::Rotary { .. } => vec![],
-        Position::Learned => vec![ParamSpec {
+    let mut list = match model.position {
+        Position::Rotary { .. } | Position::Alibi => vec![],
+        Position::Learned { offset } => vec![ParamSpec {
             name: "embedding.position.weight".into(),
-            shape: vec![model.context, model.hidden],
+            shape: vec![offset + model.context, model.hidden],
             sharding: Sharding::Replicated,
             unit: Unit::Embedding,
             applied_to: AppliedTo::Residual,
             init: Init::Normal { std: model.init_std },
             decay: true,
         }],
+    };
+    if model.embedding_norm {
+        list.extend(norm(model, Unit::Embedding, "embedding.norm"));
     }
+    list
 }
 
 fn head(model: &ModelSpec) -> Vec<ParamSpec> {
@@ -217,19 +221,35 @@ fn layer_params(model: &ModelSpec, layer: u32) -> Vec<ParamSpec> {
     list
 }
 
-/// Standard deviation of maps back into the residual stream, so that its variance does not grow with depth.
+/// Standard deviation of maps back into the residual stream.
 fn residual_std(model: &ModelSpec) -> f32 {
-    (f64::from(model.init_std) / (2.0 * model.num_layers.max(1) as f64).sqrt()) as f32
+    let shrunk = || (f64::from(model.init_std) / (2.0 * model.num_layers.max(1) as f64).sqrt()) as f32;
+    model.output_init_std.unwrap_or_else(shrunk)
 }
 
-/// `W[outputs, inputs]` and, where the model has biases, `b[outputs]`.
+/// Whether a linear map has a bias.
+#[derive(Clone, Copy, PartialEq)]
+enum Bias {
+    On,
+    Off,
+}
+
+/// Of the maps into heads, and of all others.
+fn biases(model: &ModelSpec) -> (Bias, Bias) {
+    match model.biases {
+        Biases::All => (Bias::On, Bias::On),
+        Biases::QueryKeyValue => (Bias::On, Bias::Off),
+        Biases::Off => (Bias::Off, Bias::Off),
+    }
+}
+
+/// `W[outputs, inputs]` and, with a bias, `b[outputs]`.
 fn linear(
     model: &ModelSpec,
     unit: Unit,
     name: &str,
     shape: [usize; 2],
-    direction: Direction,
-    inside: AppliedTo,
+    (direction, inside, bias): (Direction, AppliedTo, Bias),
 ) -> Vec<ParamSpec> {
     let (sharding, std, bias_sharding, bias_applied_to) = match direction {
         Direction::Column => (Sharding::Split { dim: 0 }, model.init_std, Sharding::Split { dim: 0 }, inside),
@@ -245,7 +265,7 @@ fn linear(
         init: Init::Normal { std },
         decay: true,
     }];
-    if model.biases {
+    if bias == Bias::On {
         list.push(ParamSpec {
             name: format!("{name}.bias"),
             shape: vec![shape[0]],
@@ -270,13 +290,16 @@ enum Direction {
 
 fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     let (hidden, query, key) = (model.hidden, model.query_width(), model.key_width());
+    let (into_heads, others) = biases(model);
     let column = |part: &str, outputs| {
-        linear(model, unit, &format!("{name}.{part}"), [outputs, hidden], Direction::Column, AppliedTo::Heads)
+        let kind = (Direction::Column, AppliedTo::Heads, into_heads);
+        linear(model, unit, &format!("{name}.{part}"), [outputs, hidden], kind)
     };
     let mut list = column("query", query);
     list.extend(column("key", key));
     list.extend(column("value", key));
-    list.extend(linear(model, unit, &format!("{name}.output"), [hidden, query], Direction::Row, AppliedTo::Heads));
+    let kind = (Direction::Row, AppliedTo::Heads, others);
+    list.extend(linear(model, unit, &format!("{name}.output"), [hidden, query], kind));
     if model.qk_norm {
         // One weight for all heads, applied to heads that differ between ranks: its gradient is summed over tp.
         list.extend(["query_norm", "key_norm"].map(|part| ParamSpec {
@@ -294,11 +317,14 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
 
 fn feed_forward(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     let (hidden, ffn) = (model.hidden, model.ffn_hidden);
+    let (_, bias) = biases(model);
     let column = |part: &str| {
-        linear(model, unit, &format!("{name}.{part}"), [ffn, hidden], Direction::Column, AppliedTo::Hidden)
+        let kind = (Direction::Column, AppliedTo::Hidden, bias);
+        linear(model, unit, &format!("{name}.{part}"), [ffn, hidden], kind)
     };
     let mut list = if model.activation.inputs_per_output() == 2 { column("gate") } else { vec![] };
     list.extend(column("up"));
-    list.extend(linear(model, unit, &format!("{name}.down"), [hidden, ffn], Direction::Row, AppliedTo::Hidden));
+    let kind = (Direction::Row, AppliedTo::Hidden, bias);
+    list.extend(linear(model, unit, &format!("{name}.down"), [hidden, ffn], kind));
     list
 }

@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Unit {
     /// The token-embedding table `W[V/tp, D]`.
     Table,
-    /// The rest of the input: learned positions, if the model has them.
+    /// The rest of the input: learned positions and a norm, if the model has them.
     Embedding,
     /// One transformer layer, counted from 0 over the whole model.
     Layer(u32),

@@ -246,6 +246,18 @@ fn the_model_fits_together() {
             "model.init_std = 0.0 is no standard deviation that makes weights differ; 0.02 would do",
         ),
         (
+            &["model.output_init_std=0"],
+            "model.output_init_std = 0.0 is no standard deviation that makes weights differ; leave it out, or more than 0 would do",
+        ),
+        (
+            &["model.position_offset=8388609"],
+            "model.position_offset = 8388609 is more rows than any table leaves out; at most 8388608 would do",
+        ),
+        (
+            &["model.blocks=deepnorm", "model.deepnorm_alpha=0"],
+            "model.deepnorm_alpha = 0.0 does not keep the residual stream; more than 0 would do",
+        ),
+        (
             &["model.dropout=1", "model.attention_dropout=0"],
             "model.dropout = 1.0 is not a probability below 1; 0 or more and less than 1 would do",
         ),

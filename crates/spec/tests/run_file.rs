@@ -44,8 +44,11 @@ context = 128
 norm = "layer"
 norm_epsilon = 1e-5
 position = "learned"
+position_offset = 0
 activation = "gelu_tanh"
+blocks = "sequential"
 biases = true
+embedding_norm = false
 tied_embeddings = true
 qk_norm = false
 dropout = 0.0
@@ -294,16 +297,16 @@ fn overrides_that_name_nothing_are_refused() {
     assert_eq!(refused("", &["modle.norm=rms"]), "--set modle.norm=rms: [modle] is no section; did you mean [model]?");
     assert_eq!(
         refused("", &["model.zebra=1"]),
-        "--set model.zebra=1: `model.zebra` is no key; [model] has activation, attention_dropout, biases, context, dropout, \
-         ffn_hidden, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, position, qk_norm, \
-         rotary_base, rotary_fraction, rotary_pairing, tied_embeddings, vocabulary"
+        "--set model.zebra=1: `model.zebra` is no key; [model] has activation, attention_dropout, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, \
+         ffn_hidden, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, position, \
+         position_offset, qk_norm, rotary_base, rotary_fraction, rotary_pairing, tied_embeddings, vocabulary"
     );
 }
 
 #[test]
 fn values_of_a_wrong_kind_are_refused() {
     for (text, expected) in [
-        ("model.biases=1", "model.biases = 1 is not true or false"),
+        ("model.biases=1", "model.biases = 1 is not one of true, false and \"qkv\""),
         ("model.norm=layr", "model.norm = \"layr\" is not \"layer\" or \"rms\""),
         ("model.num_layers=-1", "model.num_layers = -1 is not a whole number from 0 to 2147483647"),
         ("model.num_layers=2.0", "model.num_layers = 2.0 is not a whole number from 0 to 2147483647"),
@@ -342,6 +345,45 @@ fn rotary_keys_need_rotary_positions() {
         refused("[model]\nposition = \"rotary\"\nrotary_fraction = 1.5\n", &[]),
         "run.toml:3:1: model.rotary_fraction = 1.5 is not a share of the head's dims; more than 0 and at most 1 would be"
     );
+}
+
+#[test]
+fn keys_of_positions_and_blocks_need_their_kind() {
+    for (set, expected) in [
+        (
+            ["model.position=alibi", "model.rotary_base=1e4"],
+            "--set model.rotary_base=1e4: model.rotary_base means nothing where model.position = \"alibi\"; \
+             write model.position = \"rotary\", or leave it out",
+        ),
+        (
+            ["model.position=alibi", "model.position_offset=2"],
+            "--set model.position_offset=2: model.position_offset means nothing where model.position = \"alibi\"; \
+             write model.position = \"learned\", or leave it out",
+        ),
+        (
+            ["model.blocks=parallel", "model.deepnorm_alpha=2"],
+            "--set model.deepnorm_alpha=2: model.deepnorm_alpha means nothing where model.blocks = \"parallel\"; \
+             write model.blocks = \"deepnorm\", or leave it out",
+        ),
+    ] {
+        assert_eq!(refused("", &set), expected);
+    }
+}
+
+#[test]
+fn every_kind_of_model_survives_its_file() {
+    for overrides in [
+        vec!["model.position_offset=2", "model.activation=relu", "model.output_init_std=0.001"],
+        vec!["model.position=alibi", "model.embedding_norm=true"],
+        vec!["model.position=rotary", "model.rotary_fraction=0.25", "model.blocks=parallel"],
+        vec!["model.position=rotary", "model.blocks=deepnorm", "model.deepnorm_alpha=11.832159"],
+        vec!["model.activation=gelu_sigmoid", "model.biases=qkv"],
+        vec!["model.biases=false"],
+    ] {
+        let config = load("", &overrides).expect("legal");
+        assert_ne!(config.model, RunConfig::quick_start().model, "{overrides:?}");
+        assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config, "{overrides:?}");
+    }
 }
 
 #[test]

@@ -67,9 +67,14 @@ fn the_page_has_every_key_and_no_other() {
 
 #[test]
 fn defaults_are_those_of_the_code() {
-    // Keys of rotary positions, of sharding, full recomputation and loss scaling are written only where they have a meaning.
-    let mut defaults =
-        values(&["model.position=rotary", "parallelism.zero=3", "parallelism.recompute=full", "train.precision=fp16"]);
+    // Keys of rotary positions, DeepNorm, sharding, full recomputation and loss scaling are written only where they have a meaning.
+    let mut defaults = values(&[
+        "model.position=rotary",
+        "model.blocks=deepnorm",
+        "parallelism.zero=3",
+        "parallelism.recompute=full",
+        "train.precision=fp16",
+    ]);
     defaults.extend(values(&[]));
     for row in rows() {
         match defaults.get(&row.key) {

@@ -79,7 +79,8 @@ impl Rank<'_> {
             Unit::Table => Ok(()),
             Unit::Embedding => {
                 let params = self.embedding(Side::Parameters);
-                Embedding { context, batch }.forward(params, activations.output(unit, microbatch))
+                let saved = activations.saved(unit, microbatch, LayerRecompute::Nothing);
+                Embedding { context, batch }.forward(params, activations.output(unit, microbatch), saved.frames())
             }
             Unit::Layer(number) => {
                 let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
@@ -181,8 +182,9 @@ impl Rank<'_> {
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Embedding => {
-                let pending = activations.pending(unit, microbatch);
-                Embedding { context, batch }.backward_input(activations.output_grad(unit, microbatch), &pending)
+                let saved = activations.saved(unit, microbatch, LayerRecompute::Nothing);
+                let (dy, pending) = (activations.output_grad(unit, microbatch), activations.pending(unit, microbatch));
+                Embedding { context, batch }.backward_input(dy, saved.frames(), &pending)
             }
             Unit::Layer(number) => {
                 let recompute = self.program.place.recomputes(unit);
@@ -218,7 +220,8 @@ impl Rank<'_> {
                     table_scale: self.setup.train.embedding_gradient_scale,
                 };
                 let pending = activations.pending(unit, microbatch);
-                Embedding { context, batch }.backward_weight(&gradients, output_grad, &pending)
+                let saved = activations.saved_until_weight(unit, microbatch, LayerRecompute::Nothing);
+                Embedding { context, batch }.backward_weight(&gradients, output_grad, saved.frames(), &pending)
             }
             Unit::Layer(number) => {
                 let recompute = self.program.place.recomputes(unit);

@@ -18,6 +18,7 @@ const COUNTS: &[&str] = &[
     "model.ffn_hidden",
     "model.vocabulary",
     "model.context",
+    "model.position_offset",
     "parallelism.dp",
     "parallelism.tp",
     "parallelism.pp",
@@ -42,6 +43,8 @@ const NUMBERS: &[&str] = &[
     "model.dropout",
     "model.attention_dropout",
     "model.init_std",
+    "model.output_init_std",
+    "model.deepnorm_alpha",
     "train.learning_rate",
     "train.min_learning_rate",
     "train.weight_decay",
@@ -55,12 +58,14 @@ const NUMBERS: &[&str] = &[
     "data.held_out",
     "run.timeout_seconds",
 ];
-const TRUTHS: &[&str] = &["model.biases", "model.tied_embeddings", "model.qk_norm", "parallelism.sequence_parallel"];
+const TRUTHS: &[&str] =
+    &["model.embedding_norm", "model.tied_embeddings", "model.qk_norm", "parallelism.sequence_parallel"];
 const CHOICES: &[(&str, &[&str])] = &[
     ("model.norm", &["layer", "rms"]),
-    ("model.position", &["learned", "rotary"]),
+    ("model.position", &["learned", "rotary", "alibi"]),
+    ("model.blocks", &["sequential", "parallel", "deepnorm"]),
     ("model.rotary_pairing", &["half", "interleaved"]),
-    ("model.activation", &["gelu_tanh", "gelu_erf", "relu", "swiglu", "geglu"]),
+    ("model.activation", &["gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu"]),
     ("parallelism.reduce", &["step", "microbatch"]),
     ("parallelism.reshard", &["after-use", "after-backward"]),
     ("parallelism.schedule", &["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "zb-auto"]),
@@ -107,6 +112,7 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
         return value.as_str().is_some_and(|text| choices.contains(&text));
     }
     match key {
+        "model.biases" => value.as_bool().is_some() || value.as_str() == Some("qkv"),
         "parallelism.zero" => integer.is_some_and(|stage| (0..=3).contains(&stage)),
         "parallelism.stage_layers" => {
             value.as_array().is_some_and(|layers| layers.iter().all(|layer| layer.as_integer().is_some()))
@@ -205,20 +211,39 @@ fn model(values: &Values) -> bool {
         && divides(kv_heads, heads)
         && vocabulary >= tokens(values)
         && rotary(values, head_dim)
+        && offset(values)
+        && deepnorm(values)
         && num(values, "model.norm_epsilon", 1e-5) > 0.0
         && share("model.dropout", 0.0)
         && share("model.attention_dropout", dropout)
         && num(values, "model.init_std", 0.02) > 0.0
+        && num(values, "model.output_init_std", 0.02) > 0.0
 }
 
 fn rotary(values: &Values, head_dim: i128) -> bool {
     let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing"];
-    if text(values, "model.position", "learned") == "learned" {
+    if text(values, "model.position", "learned") != "rotary" {
         return !keys.iter().any(|key| values.contains_key(*key));
     }
     let fraction = num(values, "model.rotary_fraction", 1.0);
     let dims = (f64::from(fraction as f32) * head_dim as f64).round() as i128;
     num(values, "model.rotary_base", 1e4) > 1.0 && fraction > 0.0 && fraction <= 1.0 && dims > 0 && dims % 2 == 0
+}
+
+fn offset(values: &Values) -> bool {
+    match values.contains_key("model.position_offset") {
+        true => {
+            text(values, "model.position", "learned") == "learned" && int(values, "model.position_offset", 0) <= 1 << 23
+        }
+        false => true,
+    }
+}
+
+fn deepnorm(values: &Values) -> bool {
+    match text(values, "model.blocks", "sequential") {
+        "deepnorm" => num(values, "model.deepnorm_alpha", 1.0) > 0.0,
+        _ => !values.contains_key("model.deepnorm_alpha"),
+    }
 }
 
 /// dp, tp and pp; `None` where the ranks leave no degree.
@@ -400,7 +425,13 @@ fn parameters(values: &Values) -> Vec<String> {
     }
     for map in maps {
         parts.push(format!("{map}.weight"));
-        if is("model.biases", true) {
+        let is_input_of_heads = ["query", "key", "value"].iter().any(|part| map.ends_with(part));
+        let has_bias = match values.get("model.biases") {
+            Some(Value::Boolean(all)) => *all,
+            Some(_) => is_input_of_heads,
+            None => true,
+        };
+        if has_bias {
             parts.push(format!("{map}.bias"));
         }
     }
@@ -416,6 +447,12 @@ fn parameters(values: &Values) -> Vec<String> {
     }
     if text(values, "model.norm", "layer") == "layer" {
         names.push("head.norm.bias".into());
+    }
+    if is("model.embedding_norm", false) {
+        names.push("embedding.norm.weight".into());
+        if text(values, "model.norm", "layer") == "layer" {
+            names.push("embedding.norm.bias".into());
+        }
     }
     if !is("model.tied_embeddings", true) {
         names.push("head.output.weight".into());

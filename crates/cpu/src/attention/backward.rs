@@ -181,6 +181,7 @@ impl Pass<'_> {
             log_sum_exp: &rows.log_sum_exp,
             delta: &rows.delta,
             scale: self.attention.scale,
+            slope: self.attention.slope(head),
             dropout: self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head)),
         };
         lanes::run(self.instruction_set, kernel);

@@ -84,6 +84,7 @@ impl Pass<'_> {
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();
         let dropout = self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head));
+        let slope = self.attention.slope(head);
         let Blocks { query, accumulator, scores, .. } = &mut *self.blocks;
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
         let rows = &mut query.as_chunks_mut().0[..head_dim];
@@ -109,7 +110,7 @@ impl Pass<'_> {
 
             let rows = &mut scores.as_chunks_mut().0[..keys];
             let running = &mut running;
-            lanes::run(self.instruction_set, SoftmaxTile { block, tile: &tile, scores: rows, running, dropout });
+            lanes::run(self.instruction_set, SoftmaxTile { block, tile: &tile, scores: rows, running, slope, dropout });
             if write == Write::Accumulate {
                 let rows = &mut accumulator.as_chunks_mut().0[..head_dim];
                 lanes::run(self.instruction_set, ScaleQueries { rows, factors: &running.decay });

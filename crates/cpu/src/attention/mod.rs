@@ -1,7 +1,7 @@
 //! Softmax attention that never writes the S x S matrix of scores to memory, and its gradient.
 //!
 //! A query sees one interval of keys of its own sequence. For a query q with scores `s[k] = scale q . k` over its visible
-//! keys, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`.
+//! keys, to which ALiBi adds `slope (k - last visible key)`, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`.
 //! Gradients, with `delta = dout . out` (equal to `sum p[k] z[k] (dout . v[k])`):
 //! `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk += scale ds[k] q`, `dv += p[k] z[k] dout`.
 //! After T. Dao et al., "FlashAttention" (2022) and T. Dao, "FlashAttention-2" (2023).
@@ -30,7 +30,7 @@ mod widened;
 
 pub use backward::{Backward, attention_backward};
 pub use buffers::AttentionBuffers;
-pub use device::{AttentionShape, DropoutKey};
+pub use device::{Alibi, AttentionShape, DropoutKey};
 pub use forward::{Forward, attention_forward};
 pub use widened::Operand;
 
@@ -58,6 +58,8 @@ pub struct Attention<'a> {
     pub visible: &'a [[i32; 2]],
     /// Factor of the scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// Biases of the scores.
+    pub alibi: Option<Alibi>,
     /// Dropout of the probabilities: whether (query token, head, key) is kept is a pure function of this key.
     /// `first_channel` is the global index of head 0.
     pub dropout: Option<DropoutKey>,
@@ -67,6 +69,11 @@ impl Attention<'_> {
     /// Tokens of the call.
     fn tokens(&self) -> usize {
         self.shape.sequences * self.shape.sequence_length
+    }
+
+    /// The slope of the local head's bias.
+    fn slope(&self, head: usize) -> Option<f32> {
+        self.alibi.map(|alibi| alibi.slope(head))
     }
 
     /// Query heads that share one key and value head.

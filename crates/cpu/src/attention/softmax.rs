@@ -35,18 +35,28 @@ fn lanes_mut(row: &mut [f32; QUERIES], group: usize) -> &mut [f32; LANES] {
     &mut row.as_chunks_mut().0[group]
 }
 
-/// What the tile's lanes are allowed to see.
+/// What the tile's lanes are allowed to see, and how much of it.
 struct Mask<L> {
     first: L,
     last: L,
     all: bool,
+    slope: Option<L>,
 }
 
 impl<L: Lanes> Mask<L> {
     #[inline(always)]
-    fn new(block: &QueryBlock, tile: &KeyTile, group: usize) -> Self {
+    fn new(block: &QueryBlock, tile: &KeyTile, group: usize, slope: Option<f32>) -> Self {
         let (first, last) = (lanes(&block.first, group), lanes(&block.last, group));
-        Self { first: L::load(first), last: L::load(last), all: block.sees_all(tile) }
+        Self { first: L::load(first), last: L::load(last), all: block.sees_all(tile), slope: slope.map(L::splat) }
+    }
+
+    /// `score` of `key` with ALiBi's bias, which is 0 at the last key that the query sees.
+    #[inline(always)]
+    fn biased(&self, key: usize, score: L) -> L {
+        match self.slope {
+            None => score,
+            Some(slope) => (L::splat((key + 1) as f32) - self.last).mul_add(slope, score),
+        }
     }
 
     /// `value` where the query sees `key`, else `hidden`.
@@ -68,6 +78,8 @@ pub(super) struct SoftmaxTile<'a> {
     /// `[keys, QUERIES]`
     pub scores: &'a mut [[f32; QUERIES]],
     pub running: &'a mut Running,
+    /// Of ALiBi's bias.
+    pub slope: Option<f32>,
     pub dropout: Option<HeadDropout>,
 }
 
@@ -78,13 +90,14 @@ impl Kernel for SoftmaxTile<'_> {
     fn run<L: Lanes>(self) {
         let first_key = self.tile.keys.start;
         for group in 0..self.block.width() / LANES {
-            let mask = Mask::<L>::new(self.block, self.tile, group);
+            let mask = Mask::<L>::new(self.block, self.tile, group, self.slope);
             let old = L::load(lanes(&self.running.max, group));
             let mut max = old;
             for (row, scores) in self.scores.iter_mut().enumerate() {
                 let scores = lanes_mut(scores, group);
-                let score = mask.apply(first_key + row, L::load(scores), f32::NEG_INFINITY);
-                if !mask.all {
+                let key = first_key + row;
+                let score = mask.apply(key, mask.biased(key, L::load(scores)), f32::NEG_INFINITY);
+                if !mask.all || self.slope.is_some() {
                     score.store(scores);
                 }
                 max = max.max(score);
@@ -191,6 +204,8 @@ pub(super) struct SoftmaxTileBackward<'a> {
     pub log_sum_exp: &'a [f32; QUERIES],
     pub delta: &'a [f32; QUERIES],
     pub scale: f32,
+    /// Of ALiBi's bias.
+    pub slope: Option<f32>,
     pub dropout: Option<HeadDropout>,
 }
 
@@ -202,7 +217,7 @@ impl Kernel for SoftmaxTileBackward<'_> {
         let first_key = self.tile.keys.start;
         let scale = L::splat(self.scale);
         for group in 0..self.block.width() / LANES {
-            let mask = Mask::<L>::new(self.block, self.tile, group);
+            let mask = Mask::<L>::new(self.block, self.tile, group, self.slope);
             let log_sum_exp = L::load(lanes(self.log_sum_exp, group));
             let delta = L::load(lanes(self.delta, group));
             let token = self.block.token + group * LANES;
@@ -212,8 +227,9 @@ impl Kernel for SoftmaxTileBackward<'_> {
                     self.dropout.map(|dropout| (dropout.keep(token, first_key + four * KEYS_PER_BLOCK), dropout.scale));
                 for (row, (scores, d_scores)) in scores.iter_mut().zip(d_scores).enumerate() {
                     let (scores, d_scores) = (lanes_mut(scores, group), lanes_mut(d_scores, group));
-                    let probability = math::exp(L::load(scores) - log_sum_exp);
-                    let probability = mask.apply(first_key + four * KEYS_PER_BLOCK + row, probability, 0.0);
+                    let key = first_key + four * KEYS_PER_BLOCK + row;
+                    let probability = math::exp(mask.biased(key, L::load(scores)) - log_sum_exp);
+                    let probability = mask.apply(key, probability, 0.0);
                     let (mut kept, mut gradient) = (probability, L::load(d_scores));
                     if let Some((keep, keep_scale)) = &keep {
                         let factor = L::load(&keep[row]) * L::splat(*keep_scale);

@@ -3,7 +3,8 @@
 mod reference;
 
 use cpu::attention::{
-    Attention, AttentionBuffers, AttentionShape, Backward, DropoutKey, Forward, attention_backward, attention_forward,
+    Alibi, Attention, AttentionBuffers, AttentionShape, Backward, DropoutKey, Forward, attention_backward,
+    attention_forward,
 };
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
@@ -60,9 +61,11 @@ fn intervals(visible: Visible, shape: &AttentionShape) -> Vec<[i32; 2]> {
 }
 
 /// One attention with fused queries, keys and values in memory.
+#[derive(Clone)]
 struct Case {
     shape: AttentionShape,
     visible: Vec<[i32; 2]>,
+    alibi: Option<Alibi>,
     dropout: Option<DropoutKey>,
     fused: Vec<f32>,
     dout: Vec<f32>,
@@ -92,12 +95,19 @@ impl Case {
         let mut case = Self {
             shape,
             visible: intervals(visible, &shape),
+            alibi: None,
             dropout: dropout.then_some(key),
             fused: Vec::new(),
             dout: random.values(tokens * shape.heads * shape.head_dim),
         };
         case.fused = random.values(tokens * case.row());
         case
+    }
+
+    /// The same, and the same with biases of scores, as if three heads of other ranks came before.
+    fn with_and_without_biases(self) -> [Self; 2] {
+        let alibi = Some(Alibi { first_head: 3, num_heads: 3 + self.shape.heads });
+        [self.clone(), Self { alibi, ..self }]
     }
 
     fn tokens(&self) -> usize {
@@ -116,7 +126,7 @@ impl Case {
 
     fn attention(&self) -> Attention<'_> {
         let scale = 1.0 / (self.shape.head_dim as f32).sqrt();
-        Attention { shape: self.shape, visible: &self.visible, scale, dropout: self.dropout }
+        Attention { shape: self.shape, visible: &self.visible, scale, alibi: self.alibi, dropout: self.dropout }
     }
 
     fn qkv(&self) -> [MatRef<'_>; 3] {
@@ -185,6 +195,7 @@ impl Case {
                 ..self.shape
             },
             visible: self.visible[tokens.clone()].to_vec(),
+            alibi: self.alibi.map(|alibi| Alibi { first_head: alibi.first_head + heads.start, ..alibi }),
             dropout: self.dropout,
             fused: Vec::new(),
             dout: Vec::new(),
@@ -230,9 +241,8 @@ fn assert_same(a: &Outputs, b: &Outputs, name: &str) {
 #[test]
 fn reference_gradients_are_central_differences() {
     let random = &mut Random(1);
-    for visible in ALL_VISIBLE {
-        for dropout in [false, true] {
-            let case = Case::new(shape(2, 13, 4, 2, 3), visible, dropout, random);
+    for (visible, dropout) in ALL_VISIBLE.into_iter().flat_map(|visible| [(visible, false), (visible, true)]) {
+        for case in Case::new(shape(2, 13, 4, 2, 3), visible, dropout, random).with_and_without_biases() {
             let attention = case.attention();
             let operands = case.operands();
             let results = compute(&attention, &operands);
@@ -274,11 +284,10 @@ fn within_bounds_of_the_reference_and_equal_on_all_instruction_sets() {
         shape(1, 97, 2, 2, 64),
         shape(1, 150, 2, 1, 96),
     ];
-    for shape in shapes {
-        for visible in ALL_VISIBLE {
-            let dropout = shape.sequence_length % 2 == 1 || visible == Visible::Causal;
-            let case = Case::new(shape, visible, dropout, random);
-            let name = format!("{shape:?} {visible:?} dropout {dropout}");
+    for (shape, visible) in shapes.into_iter().flat_map(|shape| ALL_VISIBLE.map(|visible| (shape, visible))) {
+        let dropout = shape.sequence_length % 2 == 1 || visible == Visible::Causal;
+        for case in Case::new(shape, visible, dropout, random).with_and_without_biases() {
+            let name = format!("{shape:?} {visible:?} dropout {dropout} {:?}", case.alibi);
             let outputs = case.run(InstructionSet::Scalar);
             let exact = compute(&case.attention(), &case.operands());
             let shares = [
@@ -299,8 +308,10 @@ fn within_bounds_of_the_reference_and_equal_on_all_instruction_sets() {
 #[test]
 fn sequences_and_heads_do_not_depend_on_what_else_is_in_the_call() {
     let random = &mut Random(3);
-    for visible in ALL_VISIBLE {
-        let case = Case::new(shape(3, 75, 4, 2, 12), visible, true, random);
+    let cases = |visible| Case::new(shape(3, 75, 4, 2, 12), visible, true, random).with_and_without_biases();
+    for (visible, case) in
+        ALL_VISIBLE.into_iter().flat_map(|visible| [visible; 2]).zip(ALL_VISIBLE.into_iter().flat_map(cases))
+    {
         let instruction_set = InstructionSet::detect();
         let whole = case.run(instruction_set);
         let (q_cols, kv_cols) = case.widths();

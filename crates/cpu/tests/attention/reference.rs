@@ -105,7 +105,13 @@ fn query(attention: &Attention<'_>, operands: &Operands, token: usize, head: usi
         let (score, size) = dot(&operands.q[q_at..q_at + d], &operands.k[k_at..k_at + d]);
         // The scaled query is rounded, then a chain of d.
         score_error = score_error.max((d + 1) as f64 * U * scale * size);
-        keys.push((k_at, score * scale, keep_factor(attention, token, head, position as usize)));
+        let mut score = score * scale;
+        if let Some(alibi) = attention.alibi {
+            // The distance is exact, and its product with the slope is rounded once with the sum.
+            score += f64::from(alibi.slope(head)) * f64::from(position + 1 - last.min(length as i32));
+            score_error = score_error.max((d + 1) as f64 * U * scale * size + U * score.abs());
+        }
+        keys.push((k_at, score, keep_factor(attention, token, head, position as usize)));
     }
     let max = keys.iter().map(|(_, score, _)| *score).fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = keys.iter().map(|(_, score, _)| (score - max).exp()).sum();

@@ -5,8 +5,14 @@ use spec::Activation;
 
 use crate::support::*;
 
-const ALL: [Activation; 5] =
-    [Activation::GeluTanh, Activation::GeluErf, Activation::Relu, Activation::SwiGlu, Activation::GeGlu];
+const ALL: [Activation; 6] = [
+    Activation::GeluTanh,
+    Activation::GeluErf,
+    Activation::GeluSigmoid,
+    Activation::Relu,
+    Activation::SwiGlu,
+    Activation::GeGlu,
+];
 
 fn normal_cumulative(x: f64) -> f64 {
     // Abramowitz and Stegun 26.2.10 (series) and 26.2.14 (continued fraction of the tail).
@@ -40,6 +46,10 @@ fn curve(activation: Activation, x: f64) -> (f64, f64) {
             (0.5 * x * (1.0 + tanh), 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope)
         }
         Activation::GeluErf | Activation::GeGlu => (x * normal_cumulative(x), normal_cumulative(x) + x * density(x)),
+        Activation::GeluSigmoid => {
+            let sigmoid = 1.0 / (1.0 + (-1.702 * x).exp());
+            (x * sigmoid, sigmoid + 1.702 * x * sigmoid * (1.0 - sigmoid))
+        }
         Activation::Relu => (x.max(0.0), if x > 0.0 { 1.0 } else { 0.0 }),
         Activation::SwiGlu => {
             let sigmoid = 1.0 / (1.0 + (-x).exp());

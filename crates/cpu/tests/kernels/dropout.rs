@@ -32,6 +32,7 @@ fn values_follow_the_contract() {
                     x: Source::Apart(MatRef::dense(&x, rows, cols)),
                     bias: Some(&bias),
                     residual: Some(Source::Apart(MatRef::dense(&residual, rows, cols))),
+                    residual_scale: 1.0,
                     dropout,
                     out: MatMut::dense(&mut out, rows, cols),
                 };
@@ -60,7 +61,7 @@ fn operands_may_lie_in_the_output() {
     let apart = |data| Source::Apart(MatRef::dense(data, rows, cols));
     let add = |x, residual, out: &mut Vec<f32>| {
         let out = MatMut::dense(out, rows, cols);
-        run(set, DropoutAdd { x, bias: None, residual, dropout: Some(key(0.3)), out });
+        run(set, DropoutAdd { x, bias: None, residual, residual_scale: 1.0, dropout: Some(key(0.3)), out });
     };
     let mut expected = vec![0.0; rows * cols];
     add(apart(&x), Some(apart(&residual)), &mut expected);

@@ -38,7 +38,7 @@ fn attention_and_its_gradients_are_rounded_once() {
             let ([q, k, v], [dq, dk, dv]) = (split(fused), split(gradients));
             let (out, log_sum_exp) = (machine.stored(tokens, width), machine.single(tokens, shape.heads));
             let (visible, scale) = (visible(machine, &shape), 0.3);
-            machine.submit(Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp });
+            machine.submit(Op::Attention { shape, q, k, v, visible, scale, alibi: None, dropout, out, log_sum_exp });
             // The backward passes read what the forward passes stored: the same numbers, which only the narrow one rounds.
             let (given, dout) = (machine.stored(tokens, width), machine.stored(tokens, width));
             let key_sums = machine.single(2 * shape.sequence_length, shape.head_dim);
@@ -49,6 +49,7 @@ fn attention_and_its_gradients_are_rounded_once() {
                 v,
                 visible,
                 scale,
+                alibi: None,
                 dropout,
                 out: given,
                 log_sum_exp,

@@ -32,9 +32,14 @@ fn norms_are_rounded_once() {
 #[test]
 fn activations_are_rounded_once() {
     let (rows, cols) = SHAPE;
-    for activation in
-        [Activation::GeluTanh, Activation::GeluErf, Activation::Relu, Activation::SwiGlu, Activation::GeGlu]
-    {
+    for activation in [
+        Activation::GeluTanh,
+        Activation::GeluErf,
+        Activation::GeluSigmoid,
+        Activation::Relu,
+        Activation::SwiGlu,
+        Activation::GeGlu,
+    ] {
         assert_rounded_once(&format!("{activation:?}"), |machine| {
             let width = cols * activation.inputs_per_output();
             let [x, dx] = [0; 2].map(|_| machine.stored(rows, width));
@@ -54,8 +59,8 @@ fn dropout_is_rounded_once() {
         assert_rounded_once(&format!("{dropout:?}"), |machine| {
             let [x, residual, out, in_place, dx] = [0; 5].map(|_| machine.stored(rows, cols));
             let (bias, residual) = (Some(machine.stored(1, cols)), Some(residual));
-            machine.submit(Op::DropoutAdd { x, bias, residual, dropout, out });
-            machine.submit(Op::DropoutAdd { x: in_place, bias, residual, dropout, out: in_place });
+            machine.submit(Op::DropoutAdd { x, bias, residual, residual_scale: 1.0, dropout, out });
+            machine.submit(Op::DropoutAdd { x: in_place, bias, residual, residual_scale: 1.0, dropout, out: in_place });
             machine.submit(Op::DropoutBackward { dy: x, dropout: key, dx });
             vec![out, in_place, dx]
         });

@@ -22,7 +22,7 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
     let (out, log_sum_exp) = (machine.empty(q.rows, q.cols), machine.empty(q.rows, shape.heads));
     let [dq, dk, dv] = [q, k, v].map(|like| machine.empty(like.rows, like.cols));
     let (scale, dropout) = (scale(&shape), None);
-    machine.submit(Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp });
+    machine.submit(Op::Attention { shape, q, k, v, visible, scale, alibi: None, dropout, out, log_sum_exp });
     let key_sums = machine.empty(2 * shape.sequence_length, shape.head_dim);
     machine.submit(Op::AttentionBackward {
         shape,
@@ -31,6 +31,7 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
         v,
         visible,
         scale,
+        alibi: None,
         dropout,
         out,
         log_sum_exp,
@@ -56,7 +57,8 @@ fn attention_and_its_gradients() {
         let visible: &[[i32; 2]] = bytemuck::cast_slice(&intervals);
         let operands =
             Operands { q: case.widened("q"), k: case.widened("k"), v: case.widened("v"), dout: case.widened("dy") };
-        let reference = compute(&Attention { shape, visible, scale: scale(&shape), dropout: None }, &operands);
+        let reference =
+            compute(&Attention { shape, visible, scale: scale(&shape), alibi: None, dropout: None }, &operands);
         let expected = [
             ("y", reference.out),
             ("log_sum_exp", reference.log_sum_exp),

@@ -71,7 +71,9 @@ fn every_parameter_is_bound_once() {
                 (layout(&model, Unit::Table, tp), layout(&model, Unit::Embedding, tp), layout(&model, Unit::Head, tp));
             let bound = EmbeddingParams::bind((&table.0, table.1), (&embedding.0, embedding.1)).unwrap();
             assert_conserved(&what(Unit::Table), &table.0, table.1, &[bound.table]);
-            assert_conserved(&what(Unit::Embedding), &embedding.0, embedding.1, bound.positions.as_slice());
+            let norm = bound.norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]);
+            let of_embedding: Vec<Tensor> = norm.chain([bound.positions]).flatten().collect();
+            assert_conserved(&what(Unit::Embedding), &embedding.0, embedding.1, &of_embedding);
             let tied_table = match model.tied() {
                 Tied::Yes => Some((&table.0, table.1)),
                 Tied::No => None,

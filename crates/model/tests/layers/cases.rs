@@ -1,7 +1,7 @@
 //! Small models of every style.
 
 use model::MicrobatchShape;
-use spec::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
+use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
 
 /// Two sequences of six tokens.
 pub const SHAPE: MicrobatchShape = MicrobatchShape { sequences: 2, sequence_length: 6 };
@@ -19,14 +19,17 @@ pub fn gpt2() -> ModelSpec {
         vocabulary: 13,
         context: 8,
         norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
-        position: Position::Learned,
+        position: Position::Learned { offset: 0 },
         activation: Activation::GeluTanh,
-        biases: true,
+        blocks: Blocks::Sequential,
+        biases: Biases::All,
+        embedding_norm: false,
         tied_embeddings: true,
         qk_norm: false,
         dropout: 0.0,
         attention_dropout: 0.0,
         init_std: 0.4,
+        output_init_std: None,
     }
 }
 
@@ -37,10 +40,27 @@ pub fn llama() -> ModelSpec {
         norm: Norm { kind: NormKind::Rms, epsilon: 1e-5 },
         position: Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half },
         activation: Activation::SwiGlu,
-        biases: false,
+        biases: Biases::Off,
         tied_embeddings: false,
         ..gpt2()
     }
+}
+
+/// A norm behind the embedding, ALiBi.
+fn bloom() -> ModelSpec {
+    ModelSpec { position: Position::Alibi, embedding_norm: true, ..gpt2() }
+}
+
+/// Blocks side by side, a part of each head rotated, a head of its own.
+fn neox() -> ModelSpec {
+    let position = Position::Rotary { base: 100.0, rotary_dims: 2, pairing: Pairing::Half };
+    ModelSpec { position, blocks: Blocks::Parallel, tied_embeddings: false, ..gpt2() }
+}
+
+/// Norms that the stream passes through, gated GELU.
+fn glm() -> ModelSpec {
+    let position = Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half };
+    ModelSpec { position, blocks: Blocks::DeepNorm { alpha: 2.0 }, activation: Activation::GeGlu, ..gpt2() }
 }
 
 /// All cases, by name.
@@ -60,7 +80,22 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ),
         (
             "partly rotated, biases, gated erf",
-            ModelSpec { position: partly_rotated, activation: Activation::GeGlu, biases: true, ..llama() },
+            ModelSpec { position: partly_rotated, activation: Activation::GeGlu, biases: Biases::All, ..llama() },
+        ),
+        (
+            "offset of positions, ReLU",
+            ModelSpec { position: Position::Learned { offset: 2 }, activation: Activation::Relu, ..gpt2() },
+        ),
+        ("bloom", bloom()),
+        ("bloom with dropout", dropped(bloom())),
+        ("norm of learned positions", dropped(ModelSpec { embedding_norm: true, tied_embeddings: false, ..gpt2() })),
+        ("neox", neox()),
+        ("neox with dropout", dropped(neox())),
+        ("glm", glm()),
+        ("glm with dropout", dropped(glm())),
+        (
+            "quick GELU, biases of queries, keys and values",
+            ModelSpec { activation: Activation::GeluSigmoid, biases: Biases::QueryKeyValue, ..llama() },
         ),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
     ]

@@ -344,7 +344,11 @@ impl<'a> Running<'a> {
         let rank = self.rank;
         let params = rank.embedding_params(rank.params[&Unit::Table], rank.params[&Unit::Embedding]);
         let embedding = Embedding { context, batch: &rank.batch };
-        embedding.forward(&params, Residual::new(rank.activations[0])).unwrap();
+        let frames = self.frames(0);
+        embedding.forward(&params, Residual::new(rank.activations[0]), frames.saved()).unwrap();
+        if forward == Forward::Nothing {
+            self.poison_saved(0);
+        }
         for number in 0..rank.model.num_layers as u32 {
             let params = rank.layer_params(number, rank.params[&Unit::Layer(number)]);
             let layer = Layer { context, batch: &rank.batch, number };
@@ -435,7 +439,9 @@ impl<'a> Running<'a> {
             self.device.poison(rank.scratch.clone());
         }
         let embedding = Embedding { context, batch: &rank.batch };
-        embedding.backward_input(Residual::new(rank.activation_gradients[0]), &self.pending(0)).unwrap();
+        let (gradient, frames) = (Residual::new(rank.activation_gradients[0]), self.frames(0));
+        embedding.backward_input(gradient, frames.saved(), &self.pending(0)).unwrap();
+        self.device.poison(rank.saved[0].kept[0].clone());
     }
 
     fn backward_weight(&self, context: &Context, write: Write) {
@@ -454,7 +460,7 @@ impl<'a> Running<'a> {
         let embedding = Embedding { context, batch: &rank.batch };
         let gradient = Residual::new(rank.activation_gradients[0]);
         let gradients = EmbeddingGradients { params: &gradients, write, table_scale: 1.0 };
-        embedding.backward_weight(&gradients, gradient, &self.pending(0)).unwrap();
+        embedding.backward_weight(&gradients, gradient, self.frames(0).saved(), &self.pending(0)).unwrap();
     }
 
     fn frames(&self, index: usize) -> UnitFrames {

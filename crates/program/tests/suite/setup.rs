@@ -4,7 +4,7 @@ use program::{
     CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
     UnitWork, compile, link, split_stages,
 };
-use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
+use spec::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position};
 use spec::{
     CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
     ScheduleKind, SequenceParallel, ZeroStage,
@@ -102,16 +102,19 @@ impl Setup {
             context: 32,
             norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
             position: match self.learned_positions {
-                true => Position::Learned,
+                true => Position::Learned { offset: 0 },
                 false => Position::Rotary { base: 10_000.0, rotary_dims: 16, pairing: spec::model::Pairing::Half },
             },
             activation: Activation::GeluTanh,
-            biases: true,
+            blocks: Blocks::Sequential,
+            biases: Biases::All,
+            embedding_norm: false,
             tied_embeddings: self.tied,
             qk_norm: true,
             dropout: 0.1,
             attention_dropout: 0.0,
             init_std: 0.02,
+            output_init_std: None,
         }
     }
 

@@ -4,14 +4,14 @@ use device::Op;
 use prove::intercepted::drop_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{AppliedTo, Init, ModelSpec, ParamSpec, Sharding, Unit, UnitLayout};
+use spec::{AppliedTo, Biases, Init, ModelSpec, ParamSpec, Sharding, Unit, UnitLayout};
 use train::{RankEngine, Setup};
 
 use crate::rig::*;
 
 /// Layer norms and biases; or rotary positions, gates and norms per head.
 fn model(style: Style) -> ModelSpec {
-    ModelSpec { qk_norm: style == Style::Llama, biases: true, ..still_model(style, false) }
+    ModelSpec { qk_norm: style == Style::Llama, biases: Biases::All, ..still_model(style, false) }
 }
 
 /// The parameters with an element whose gradient is zero. Of an untied token table, only rows of tokens that occur

@@ -5,7 +5,7 @@ use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Labels, Layout, Outcome, ProofText, Replicas, Watch, WrappedEngine, outcome_watched};
-use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Position, Reshard, TrainSpec, ZeroStage};
+use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, TrainSpec, ZeroStage};
 use train::{JobIndex, RankEngine, Setup, TensorSource, TokenSource};
 
 /// Largest relative Frobenius distance of a step-1 gradient between layouts that sum in other orders.
@@ -131,7 +131,7 @@ impl<'a> Case<'a> {
 
 /// Whether a tensor's exact gradient is zero: a key bias shifts all scores of a query alike, unless keys are rotated.
 pub fn has_no_gradient(model: &ModelSpec, name: &str) -> bool {
-    model.position == Position::Learned && name.ends_with("key.bias")
+    !model.position.is_rotary() && name.ends_with("key.bias")
 }
 
 /// Whether two runs are as near as layouts with other orders of sums must be.

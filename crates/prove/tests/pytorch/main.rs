@@ -45,7 +45,7 @@ fn run(layout: &Layout, vectors: &Vectors) -> Result<Outcome, ProofError> {
 
 fn distance(vectors: &Vectors, layout: &Layout) -> Distance {
     let ours = run(layout, vectors).unwrap_or_else(|error| panic!("{}: {error}", vectors.name));
-    let is_free = |name: &str| layout.model.position == Position::Learned && name.ends_with("key.bias");
+    let is_free = |name: &str| !layout.model.position.is_rotary() && name.ends_with("key.bias");
     Distance::between(&vectors.outcome, &ours, is_free)
 }
 
@@ -103,7 +103,9 @@ const CHANGES_OF_ALL: [Change; 7] = [
 const CHANGES_OF_GPT2: [Change; 1] = [("form of GELU", |layout| {
     layout.model.activation = match layout.model.activation {
         Activation::GeluTanh => Activation::GeluErf,
-        Activation::GeluErf | Activation::Relu | Activation::SwiGlu | Activation::GeGlu => Activation::GeluTanh,
+        Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu | Activation::SwiGlu | Activation::GeGlu => {
+            Activation::GeluTanh
+        }
     }
 })];
 
@@ -111,7 +113,11 @@ const CHANGES_OF_LLAMA: [Change; 4] = [
     ("gated activation", |layout| {
         layout.model.activation = match layout.model.activation {
             Activation::SwiGlu => Activation::GeGlu,
-            Activation::GeGlu | Activation::GeluTanh | Activation::GeluErf | Activation::Relu => Activation::SwiGlu,
+            Activation::GeGlu
+            | Activation::GeluTanh
+            | Activation::GeluErf
+            | Activation::GeluSigmoid
+            | Activation::Relu => Activation::SwiGlu,
         }
     }),
     ("base of angles", |layout| rotary(layout, |base, _, _| *base *= 1.01)),
@@ -127,7 +133,7 @@ const CHANGES_OF_LLAMA: [Change; 4] = [
 fn what_is_computed_otherwise_is_found() {
     for vectors in all() {
         let of_style: &[Change] = match vectors.model.position {
-            Position::Learned => &CHANGES_OF_GPT2,
+            Position::Learned { .. } | Position::Alibi => &CHANGES_OF_GPT2,
             Position::Rotary { .. } => &CHANGES_OF_LLAMA,
         };
         for (what, change) in CHANGES_OF_ALL.iter().chain(of_style) {

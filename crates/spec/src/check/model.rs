@@ -1,7 +1,7 @@
 //! Rules of `[model]`, and of the text that it reads.
 
 use super::{Rules, nearest_of};
-use crate::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Position};
+use crate::model::{Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Position};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
 
@@ -25,6 +25,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         dropout_coordinates(config, rules);
     }
     rotary(model, rules);
+    position_offset(model, rules);
     numbers(model, rules);
     paths(config, rules);
 }
@@ -154,6 +155,15 @@ fn even_shares(rotary_dims: usize, head_dim: usize) -> String {
     }
 }
 
+fn position_offset(model: &ModelSpec, rules: &mut Rules) {
+    let Position::Learned { offset } = model.position else { return };
+    if offset > MAX_CONTEXT {
+        let rule = "is more rows than any table leaves out";
+        let remedy = format!("at most {MAX_CONTEXT} would do");
+        rules.report(Problem::of_value("model.position_offset", offset, rule, remedy));
+    }
+}
+
 fn numbers(model: &ModelSpec, rules: &mut Rules) {
     let epsilon = model.norm.epsilon;
     rules.number("model.norm_epsilon", epsilon, epsilon > 0.0, "does not keep a norm from dividing by 0", "1e-5 would");
@@ -170,6 +180,14 @@ fn numbers(model: &ModelSpec, rules: &mut Rules) {
         "is no standard deviation that makes weights differ",
         "0.02 would do",
     );
+    if let Some(std) = model.output_init_std {
+        let rule = "is no standard deviation that makes weights differ";
+        rules.number("model.output_init_std", std, std > 0.0, rule, "leave it out, or more than 0 would do");
+    }
+    if let Blocks::DeepNorm { alpha } = model.blocks {
+        let rule = "does not keep the residual stream";
+        rules.number("model.deepnorm_alpha", alpha, alpha > 0.0, rule, "more than 0 would do");
+    }
 }
 
 fn paths(config: &RunConfig, rules: &mut Rules) {

@@ -1,4 +1,4 @@
-//! Option names of Megatron-LM, and one of DeepSpeed that it has no word for, so that its users are told the key that they look for.
+//! Option names of Megatron-LM, and a few of DeepSpeed and its Megatron that it has no word for, so that its users are told the key that they look for.
 
 /// `(name there, key here, what to know beside the name)`.
 const ALIASES: &[(&str, &str, &str)] = &[
@@ -36,13 +36,15 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("vocab_size", "model.vocabulary", ""),
     ("normalization", "model.norm", "\"layer\" or \"rms\""),
     ("layernorm_epsilon", "model.norm_epsilon", ""),
-    ("position_embedding_type", "model.position", "\"learned\" or \"rotary\""),
+    ("position_embedding_type", "model.position", "\"learned\", \"rotary\" or \"alibi\""),
     ("use_rotary_position_embeddings", "model.position", "write \"rotary\""),
     ("rotary_percent", "model.rotary_fraction", ""),
     ("rotary_interleaved", "model.rotary_pairing", "write \"interleaved\""),
     ("swiglu", "model.activation", "write \"swiglu\""),
     ("disable_bias_linear", "model.biases", "write false"),
     ("add_bias_linear", "model.biases", ""),
+    ("add_qkv_bias", "model.biases", "write \"qkv\""),
+    ("embed_layernorm", "model.embedding_norm", ""),
     ("untie_embeddings_and_output_weights", "model.tied_embeddings", "write false"),
     ("qk_layernorm", "model.qk_norm", ""),
     ("hidden_dropout", "model.dropout", ""),

@@ -2,7 +2,7 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
+use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
 use crate::problem::Problem;
 
 const NORMS: &Choices<NormKind> = &[("layer", NormKind::Layer), ("rms", NormKind::Rms)];
@@ -10,18 +10,33 @@ const PAIRINGS: &Choices<Pairing> = &[("half", Pairing::Half), ("interleaved", P
 const ACTIVATIONS: &Choices<Activation> = &[
     ("gelu_tanh", Activation::GeluTanh),
     ("gelu_erf", Activation::GeluErf),
+    ("gelu_sigmoid", Activation::GeluSigmoid),
     ("relu", Activation::Relu),
     ("swiglu", Activation::SwiGlu),
     ("geglu", Activation::GeGlu),
 ];
 
+const BIASES: &Choices<Biases> = &[("true", Biases::All), ("false", Biases::Off), ("qkv", Biases::QueryKeyValue)];
+
 #[derive(Clone, Copy, PartialEq)]
 enum PositionKind {
     Learned,
     Rotary,
+    Alibi,
 }
 
-const POSITIONS: &Choices<PositionKind> = &[("learned", PositionKind::Learned), ("rotary", PositionKind::Rotary)];
+const POSITIONS: &Choices<PositionKind> =
+    &[("learned", PositionKind::Learned), ("rotary", PositionKind::Rotary), ("alibi", PositionKind::Alibi)];
+
+#[derive(Clone, Copy, PartialEq)]
+enum BlocksKind {
+    Sequential,
+    Parallel,
+    DeepNorm,
+}
+
+const BLOCKS: &Choices<BlocksKind> =
+    &[("sequential", BlocksKind::Sequential), ("parallel", BlocksKind::Parallel), ("deepnorm", BlocksKind::DeepNorm)];
 
 /// Reads the section; `tokens` is the number of different tokens in the data, the default of the vocabulary.
 pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
@@ -34,8 +49,9 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
     };
     let position = position(reader, head_dim);
     let dropout = reader.number("model.dropout", 0.0);
+    let num_layers = reader.count("model.num_layers", 6);
     ModelSpec {
-        num_layers: reader.count("model.num_layers", 6),
+        num_layers,
         hidden,
         num_heads,
         num_kv_heads: reader.count("model.num_kv_heads", num_heads),
@@ -46,12 +62,39 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         norm,
         position,
         activation: reader.choice("model.activation", ACTIVATIONS, Activation::GeluTanh),
-        biases: reader.yes_no("model.biases", true),
+        blocks: blocks(reader, num_layers),
+        biases: reader.choice("model.biases", BIASES, Biases::All),
+        embedding_norm: reader.yes_no("model.embedding_norm", false),
         tied_embeddings: reader.yes_no("model.tied_embeddings", true),
         qk_norm: reader.yes_no("model.qk_norm", false),
         dropout,
         attention_dropout: reader.number("model.attention_dropout", dropout),
         init_std: reader.number("model.init_std", 0.02),
+        output_init_std: reader.optional_number("model.output_init_std"),
+    }
+}
+
+/// DeepNorm's weight of the stream is by default that of its paper for a decoder: the square root of twice the layers.
+fn blocks(reader: &mut Reader, num_layers: usize) -> Blocks {
+    let kind = reader.choice("model.blocks", BLOCKS, BlocksKind::Sequential);
+    let alpha = reader.number("model.deepnorm_alpha", (2.0 * num_layers as f64).sqrt() as f32);
+    if kind != BlocksKind::DeepNorm {
+        only_with(reader, &["model.deepnorm_alpha"], ("model.blocks", name_of(BLOCKS, kind)), "deepnorm");
+    }
+    match kind {
+        BlocksKind::Sequential => Blocks::Sequential,
+        BlocksKind::Parallel => Blocks::Parallel,
+        BlocksKind::DeepNorm => Blocks::DeepNorm { alpha },
+    }
+}
+
+/// Reports those of `keys` that are set although `key` has another value than the one that gives them a meaning.
+fn only_with(reader: &mut Reader, keys: &[&str], (key, value): (&str, &str), needed: &str) {
+    for set in keys {
+        if reader.is_set(set) {
+            let remedy = format!("write {key} = {needed:?}, or leave it out");
+            reader.report(Problem::of_key(set, format!("means nothing where {key} = {value:?}"), remedy));
+        }
     }
 }
 
@@ -80,16 +123,18 @@ fn position(reader: &mut Reader, head_dim: usize) -> Position {
     let base = reader.number("model.rotary_base", 10_000.0);
     let fraction = reader.number("model.rotary_fraction", 1.0);
     let pairing = reader.choice("model.rotary_pairing", PAIRINGS, Pairing::Half);
+    let offset = reader.count("model.position_offset", 0);
+    let written = ("model.position", name_of(POSITIONS, kind));
+    if kind != PositionKind::Rotary {
+        let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing"];
+        only_with(reader, &keys, written, "rotary");
+    }
+    if kind != PositionKind::Learned {
+        only_with(reader, &["model.position_offset"], written, "learned");
+    }
     match kind {
-        PositionKind::Learned => {
-            for key in ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing"] {
-                if reader.is_set(key) {
-                    let remedy = "write model.position = \"rotary\", or leave it out";
-                    reader.report(Problem::of_key(key, "means nothing where model.position = \"learned\"", remedy));
-                }
-            }
-            Position::Learned
-        }
+        PositionKind::Learned => Position::Learned { offset },
+        PositionKind::Alibi => Position::Alibi,
         PositionKind::Rotary => {
             if !(fraction > 0.0 && fraction <= 1.0) {
                 // One verdict is enough: whole pairs are not asked for as well.
@@ -122,7 +167,11 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     writer.text("norm", name_of(NORMS, model.norm.kind));
     writer.number("norm_epsilon", model.norm.epsilon);
     match model.position {
-        Position::Learned => writer.text("position", name_of(POSITIONS, PositionKind::Learned)),
+        Position::Learned { offset } => {
+            writer.text("position", name_of(POSITIONS, PositionKind::Learned));
+            writer.count("position_offset", offset);
+        }
+        Position::Alibi => writer.text("position", name_of(POSITIONS, PositionKind::Alibi)),
         Position::Rotary { base, rotary_dims, pairing } => {
             writer.text("position", name_of(POSITIONS, PositionKind::Rotary));
             writer.number("rotary_base", base);
@@ -131,10 +180,25 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
         }
     }
     writer.text("activation", name_of(ACTIVATIONS, model.activation));
-    writer.yes_no("biases", model.biases);
+    match model.blocks {
+        Blocks::Sequential => writer.text("blocks", name_of(BLOCKS, BlocksKind::Sequential)),
+        Blocks::Parallel => writer.text("blocks", name_of(BLOCKS, BlocksKind::Parallel)),
+        Blocks::DeepNorm { alpha } => {
+            writer.text("blocks", name_of(BLOCKS, BlocksKind::DeepNorm));
+            writer.number("deepnorm_alpha", alpha);
+        }
+    }
+    match model.biases {
+        Biases::All | Biases::Off => writer.bare("biases", name_of(BIASES, model.biases)),
+        Biases::QueryKeyValue => writer.text("biases", name_of(BIASES, model.biases)),
+    }
+    writer.yes_no("embedding_norm", model.embedding_norm);
     writer.yes_no("tied_embeddings", model.tied_embeddings);
     writer.yes_no("qk_norm", model.qk_norm);
     writer.number("dropout", model.dropout);
     writer.number("attention_dropout", model.attention_dropout);
     writer.number("init_std", model.init_std);
+    if let Some(std) = model.output_init_std {
+        writer.number("output_init_std", std);
+    }
 }

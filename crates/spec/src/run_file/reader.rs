@@ -86,9 +86,14 @@ impl Reader {
         self.take(key, "a whole number from 0 to 18446744073709551615", |value| u64::try_from(value.integer()?).ok())
     }
 
+    /// A finite number, whole or not, or `None` if the key is absent.
+    pub fn optional_number(&mut self, key: &str) -> Option<f32> {
+        self.take(key, "a number", Value::number)
+    }
+
     /// A finite number, whole or not.
     pub fn number(&mut self, key: &str, default: f32) -> f32 {
-        self.take(key, "a number", Value::number).unwrap_or(default)
+        self.optional_number(key).unwrap_or(default)
     }
 
     /// `true` or `false`.
@@ -126,11 +131,13 @@ impl Reader {
         Some(&self.entries.get(key)?.place)
     }
 
-    /// One of the names in `choices`; a number stands for its own digits.
+    /// One of the names in `choices`; a number stands for its own digits, `true` and `false` for themselves.
     pub fn choice<T: Copy>(&mut self, key: &str, choices: &Choices<T>, default: T) -> T {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         let written = |value: &Value| {
-            value.text().map(str::to_string).or_else(|| value.integer().map(|number| number.to_string()))
+            let digits = || value.integer().map(|number| number.to_string());
+            let truth = || value.boolean().map(|truth| truth.to_string());
+            value.text().map(str::to_string).or_else(digits).or_else(truth)
         };
         let found = |value: &Value| {
             let text = written(value)?;
@@ -160,12 +167,11 @@ pub fn count(value: &Value) -> Option<usize> {
     value.integer().filter(|number| (0..=MAX_COUNT).contains(number)).and_then(|number| usize::try_from(number).ok())
 }
 
-/// `"a"`, `"a" or "b"`, `one of "a", "b" and "c"`; digits without quotes.
+/// `"a"`, `"a" or "b"`, `one of "a", "b" and "c"`; digits and truths without quotes.
 fn one_of(names: &[&str]) -> String {
-    let quoted: Vec<String> = names
-        .iter()
-        .map(|name| if name.bytes().all(|byte| byte.is_ascii_digit()) { name.to_string() } else { format!("{name:?}") })
-        .collect();
+    let is_bare = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit()) || ["true", "false"].contains(&name);
+    let quoted: Vec<String> =
+        names.iter().map(|name| if is_bare(name) { name.to_string() } else { format!("{name:?}") }).collect();
     match quoted.as_slice() {
         [] => String::new(),
         [one] => one.clone(),

@@ -77,6 +77,10 @@ fn scalar(activation: Activation, x: f64) -> (f64, f64) {
             let below = 0.5 * (1.0 + error_function(x * FRAC_1_SQRT_2));
             (x * below, below + x * (-0.5 * x * x).exp() / (2.0 * PI).sqrt())
         }
+        Activation::GeluSigmoid => {
+            let sigmoid = 1.0 / (1.0 + (-1.702 * x).exp());
+            (x * sigmoid, sigmoid * (1.0 + 1.702 * x * (1.0 - sigmoid)))
+        }
         Activation::Relu => (x.max(0.0), f64::from(x > 0.0)),
         Activation::SwiGlu => {
             let sigmoid = 1.0 / (1.0 + (-x).exp());

@@ -1,6 +1,6 @@
 //! Rotation and softmax attention, with the whole matrix of probabilities.
 
-use device::{AttentionShape, Direction, DropoutKey, Op, Tensor};
+use device::{Alibi, AttentionShape, Direction, DropoutKey, Op, Tensor};
 use spec::Pairing;
 
 use super::Memory;
@@ -40,8 +40,8 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 }
             }
         }
-        Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp } => {
-            let softmax = Softmax { shape, q, k, visible, scale: f64::from(scale), dropout };
+        Op::Attention { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp } => {
+            let softmax = Softmax { shape, q, k, visible, scale: f64::from(scale), alibi, dropout };
             for (row, head) in softmax.queries() {
                 let (probabilities, log_sum) = softmax.probabilities(memory, row, head);
                 memory.set(log_sum_exp, row, head, log_sum);
@@ -59,12 +59,28 @@ pub fn run(memory: &mut Memory, op: &Op) {
 }
 
 fn backward(memory: &mut Memory, op: &Op) {
-    let Op::AttentionBackward { shape, q, k, v, visible, scale, dropout, dout, dq, dk, dv, log_sum_exp, out, .. } = *op
+    let Op::AttentionBackward {
+        shape,
+        q,
+        k,
+        v,
+        visible,
+        scale,
+        alibi,
+        dropout,
+        dout,
+        dq,
+        dk,
+        dv,
+        log_sum_exp,
+        out,
+        ..
+    } = *op
     else {
         unreachable!("{op:?}")
     };
     assert!(memory.values(log_sum_exp).iter().chain(&memory.values(out)).all(|value| value.is_finite()));
-    let softmax = Softmax { shape, q, k, visible, scale: f64::from(scale), dropout };
+    let softmax = Softmax { shape, q, k, visible, scale: f64::from(scale), alibi, dropout };
     for gradient in [dq, dk, dv] {
         memory.assign(gradient, &vec![0.0; gradient.len()]);
     }
@@ -100,7 +116,17 @@ struct Softmax {
     k: Tensor,
     visible: Tensor,
     scale: f64,
+    alibi: Option<Alibi>,
     dropout: Option<DropoutKey>,
+}
+
+/// The paper's list of slopes, by its own recursion.
+fn slope(head: usize, heads: usize) -> f64 {
+    if heads.is_power_of_two() {
+        return 2.0_f64.powf(-8.0 * (head + 1) as f64 / heads as f64);
+    }
+    let power_of_two = heads.next_power_of_two() / 2;
+    if head < power_of_two { slope(head, power_of_two) } else { slope(2 * (head - power_of_two), 2 * power_of_two) }
 }
 
 struct Probability {
@@ -134,7 +160,8 @@ impl Softmax {
                     memory.get(self.q, row, head * self.shape.head_dim + dim)
                         * memory.get(self.k, sequence_start + key, self.kv(head, dim))
                 };
-                (0..self.shape.head_dim).map(product).sum::<f64>() * self.scale
+                let slope = self.alibi.map_or(0.0, |alibi| slope(alibi.first_head + head, alibi.num_heads));
+                (0..self.shape.head_dim).map(product).sum::<f64>() * self.scale + slope * *key as f64
             })
             .collect();
         let log_sum = scores.iter().map(|score| score.exp()).sum::<f64>().ln();

@@ -26,12 +26,13 @@ pub fn keep_factor(dropout: &DropoutKey, row: usize, channel: usize, key: usize)
 
 pub fn run(memory: &mut Memory, op: &Op) {
     match *op {
-        Op::DropoutAdd { x, bias, residual, dropout, out } => {
+        Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out } => {
             for row in 0..x.rows {
                 for col in 0..x.cols {
                     let biased = memory.get(x, row, col) + bias.map_or(0.0, |bias| memory.get(bias, 0, col));
                     let kept = biased * dropout.map_or(1.0, |dropout| keep_factor(&dropout, row, col, 0));
-                    let sum = kept + residual.map_or(0.0, |residual| memory.get(residual, row, col));
+                    let scale = f64::from(residual_scale);
+                    let sum = kept + residual.map_or(0.0, |residual| scale * memory.get(residual, row, col));
                     memory.set(out, row, col, sum);
                 }
             }
