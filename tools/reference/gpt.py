@@ -1,4 +1,4 @@
-"""Makes the vectors of crates/prove/tests/pytorch: small GPTs trained for ten steps by PyTorch in double precision.
+"""Makes the vectors of crates/prove/tests/pytorch: small GPTs trained for ten or twenty steps by PyTorch in double precision.
 
     pip install torch numpy
     python tools/reference/gpt.py
@@ -47,6 +47,8 @@ def initial_weights(model: dict) -> Params:
     draw("embedding.token.weight", VOCABULARY, hidden)
     if model["position"] == "learned":
         draw("embedding.position.weight", model["context"], hidden)
+    if model.get("embedding_norm"):
+        norm("embedding.norm")
     for layer in range(model["num_layers"]):
         attention, feed_forward = f"layers.{layer}.attention", f"layers.{layer}.ffn"
         norm(f"{attention}_norm")
@@ -131,8 +133,20 @@ def attention(x: torch.Tensor, params: Params, name: str, model: dict, batch: Pa
         query, key = (rotate(y, batch["positions"], model) for y in (query, key))
     place = torch.arange(length)
     mask = (place <= place[:, None]) & (place >= batch["first_visible"][..., None])
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None], enable_gqa=True)
+    bias = torch.zeros(mask[:, None].shape, dtype=x.dtype).masked_fill(~mask[:, None], -math.inf)
+    if model["position"] == "alibi":
+        slopes = torch.tensor(alibi_slopes(model["num_heads"]), dtype=x.dtype)
+        bias = bias + slopes[:, None, None] * place
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=True)
     return linear(out.transpose(1, 2).reshape(sequences, length, -1), params, f"{name}.output")
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """As in the code of the paper: a geometric series, and for other numbers than powers of two every second one of a longer series."""
+    if heads & (heads - 1) == 0:
+        return [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
+    below = 2 ** math.floor(math.log2(heads))
+    return alibi_slopes(below) + alibi_slopes(2 * below)[0::2][: heads - below]
 
 
 def feed_forward(x: torch.Tensor, params: Params, name: str, model: dict) -> torch.Tensor:
@@ -142,6 +156,10 @@ def feed_forward(x: torch.Tensor, params: Params, name: str, model: dict) -> tor
             y = F.gelu(up, approximate="tanh")
         case "gelu_erf":
             y = F.gelu(up)
+        case "gelu_sigmoid":
+            y = up * torch.sigmoid(1.702 * up)
+        case "relu":
+            y = F.relu(up)
         case "swiglu":
             y = F.silu(linear(x, params, f"{name}.gate")) * up
         case "geglu":
@@ -149,15 +167,33 @@ def feed_forward(x: torch.Tensor, params: Params, name: str, model: dict) -> tor
     return linear(y, params, f"{name}.down")
 
 
+def layer_output(x: torch.Tensor, params: Params, name: str, model: dict, batch: Params) -> torch.Tensor:
+    attend = lambda y: attention(y, params, f"{name}.attention", model, batch)
+    feed = lambda y: feed_forward(y, params, f"{name}.ffn", model)
+    first, second = (lambda y, part=part: norm(y, params, f"{name}.{part}_norm", model) for part in ("attention", "ffn"))
+    match model.get("blocks", "sequential"):
+        case "sequential":
+            x = x + attend(first(x))
+            return x + feed(second(x))
+        case "parallel":
+            return x + attend(first(x)) + feed(second(x))
+        case "deepnorm":
+            # GLM-130B: the stream goes through the norms, and is weighted beside the blocks.
+            alpha = single(model["deepnorm_alpha"])
+            u = first(x)
+            v = second(alpha * u + attend(u))
+            return alpha * v + feed(v)
+
+
 def loss(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Mean cross-entropy over the labels of the whole batch that count."""
     x = F.embedding(batch["tokens"], params["embedding.token.weight"])
     if model["position"] == "learned":
         x = x + F.embedding(batch["positions"], params["embedding.position.weight"])
+    if model.get("embedding_norm"):
+        x = norm(x, params, "embedding.norm", model)
     for layer in range(model["num_layers"]):
-        name = f"layers.{layer}"
-        x = x + attention(norm(x, params, f"{name}.attention_norm", model), params, f"{name}.attention", model, batch)
-        x = x + feed_forward(norm(x, params, f"{name}.ffn_norm", model), params, f"{name}.ffn", model)
+        x = layer_output(x, params, f"layers.{layer}", model, batch)
     x = norm(x, params, "head.norm", model)
     output = "embedding.token.weight" if model["tied_embeddings"] else "head.output.weight"
     logits = F.linear(x, params[output])

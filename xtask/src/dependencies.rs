@@ -13,7 +13,8 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("cpu", &["philox", "spec", "device"]),
     ("model", &["spec", "device", "comm", "program"]),
     ("data", &["philox", "spec"]),
-    ("checkpoint", &["spec", "mesh"]),
+    ("checkpoint", &["spec", "mesh", "device"]),
+    ("interchange", &["spec", "mesh", "checkpoint"]),
     ("train", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),
     ("prove", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "train"]),
     (
@@ -29,6 +30,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "model",
             "data",
             "checkpoint",
+            "interchange",
             "train",
             "prove",
         ],

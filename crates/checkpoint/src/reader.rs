@@ -1,22 +1,24 @@
-//! Boxes of tensors from a safetensors file. Only what is asked for is read.
+//! Boxes of tensors from a safetensors file, in single precision or narrow. Only what is asked for is read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use mesh::{Region, copy_runs};
+use device::{Bf16, Element, F16};
+use mesh::{CopyRun, Region, copy_runs};
 use safetensors::tensor::{Dtype, Metadata};
 
 use crate::error::FileError;
 
-/// Bytes of an element.
-const ELEMENT_BYTES: usize = 4;
 /// A header longer than this is a file of something else.
 const MAX_HEADER_BYTES: u64 = 100 << 20;
 /// Elements that are read at once.
 const CHUNK_LEN: usize = 1 << 20;
+/// Elements that are read for nothing rather than left out by a read of their own: about what the system reads at once anyway.
+const NEAR_LEN: usize = 1 << 10;
 
 /// An open file of tensors.
 #[derive(Debug)]
@@ -24,19 +26,58 @@ pub struct TensorReader {
     path: PathBuf,
     file: Mutex<File>,
     tensors: BTreeMap<String, Stored>,
+    read_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Stored {
     shape: Vec<usize>,
     start_bytes: u64,
+    number: Number,
+}
+
+/// How a number is written.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl Number {
+    fn of(dtype: Dtype) -> Option<Number> {
+        [(Dtype::F32, Number::F32), (Dtype::BF16, Number::Bf16), (Dtype::F16, Number::F16)]
+            .into_iter()
+            .find_map(|(known, number)| (known == dtype).then_some(number))
+    }
+
+    fn size_bytes(self) -> usize {
+        match self {
+            Number::F32 => 4,
+            Number::Bf16 | Number::F16 => 2,
+        }
+    }
+
+    /// Assigns the numbers in `bytes`, which are as many as `values`; widening is exact.
+    fn widen(self, bytes: &[u8], values: &mut [f32]) {
+        fn each<const N: usize>(bytes: &[u8], values: &mut [f32], read: impl Fn([u8; N]) -> f32) {
+            for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
+                *value = read(*bytes);
+            }
+        }
+        match self {
+            Number::F32 => each(bytes, values, f32::from_le_bytes),
+            Number::Bf16 => each(bytes, values, |bytes| Bf16(u16::from_le_bytes(bytes)).widen()),
+            Number::F16 => each(bytes, values, |bytes| F16(u16::from_le_bytes(bytes)).widen()),
+        }
+    }
 }
 
 impl TensorReader {
     /// Opens the file and reads its header.
     ///
     /// # Errors
-    /// A file that is not there, is cut short, or holds something else than 4-byte floats.
+    /// A file that is not there, is cut short, or holds something else than floats of 4 or 2 bytes.
     pub fn open(path: &Path) -> Result<TensorReader, FileError> {
         let unreadable = |reason| FileError::Read { path: path.to_path_buf(), reason };
         let malformed = |reason: String| FileError::Format { path: path.to_path_buf(), reason };
@@ -60,14 +101,20 @@ impl TensorReader {
         }
         let mut tensors = BTreeMap::new();
         for (name, info) in metadata.tensors() {
-            if info.dtype != Dtype::F32 {
+            let Some(number) = Number::of(info.dtype) else {
                 let dtype = format!("{:?}", info.dtype);
                 return Err(FileError::Dtype { path: path.to_path_buf(), tensor: name, dtype });
-            }
+            };
             let start_bytes = data_start_bytes + info.data_offsets.0 as u64;
-            tensors.insert(name, Stored { shape: info.shape.clone(), start_bytes });
+            tensors.insert(name, Stored { shape: info.shape.clone(), start_bytes, number });
         }
-        Ok(TensorReader { path: path.to_path_buf(), file: Mutex::new(file), tensors })
+        let read_bytes = AtomicU64::new(data_start_bytes);
+        Ok(TensorReader { path: path.to_path_buf(), file: Mutex::new(file), tensors, read_bytes })
+    }
+
+    /// Bytes that were read of the file so far, its header among them.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
     }
 
     /// The names of all tensors, in order.
@@ -92,33 +139,34 @@ impl TensorReader {
         let whole = Region::whole(&stored.shape);
         assert!(whole.contains(region) && values.len() == region.len(), "box {region:?} of {name} {:?}", stored.shape);
         let runs = copy_runs(&whole, region);
-        // A piece of many columns is read alone; of narrow ones, as many as fit together with what lies between them.
+        // Pieces far apart are read alone; near ones, as many as fit together with what lies between them.
         let mut buffer = Vec::new();
         let mut rest = runs.as_slice();
         while let Some(first) = rest.first() {
-            let count = rest.iter().take_while(|run| run.source + run.len <= first.source + CHUNK_LEN).count().max(1);
+            let fits = |end: usize| end <= first.source + CHUNK_LEN;
+            let is_near = |pair: &[CopyRun]| pair[1].source - (pair[0].source + pair[0].len) <= NEAR_LEN;
+            let count =
+                1 + rest.windows(2).take_while(|pair| is_near(pair) && fits(pair[1].source + pair[1].len)).count();
             let (together, behind) = rest.split_at(count);
             let end = together.last().map_or(first.source, |run| run.source + run.len);
-            buffer.resize(end - first.source, 0.0f32);
-            self.read(stored.start_bytes + (first.source * ELEMENT_BYTES) as u64, &mut buffer)?;
+            let element_bytes = stored.number.size_bytes();
+            buffer.resize((end - first.source) * element_bytes, 0u8);
+            self.read(stored.start_bytes + (first.source * element_bytes) as u64, &mut buffer)?;
             for run in together {
-                let source = run.source - first.source;
-                values[run.target..run.target + run.len].copy_from_slice(&buffer[source..source + run.len]);
+                let source = (run.source - first.source) * element_bytes..;
+                stored.number.widen(&buffer[source], &mut values[run.target..run.target + run.len]);
             }
             rest = behind;
         }
         Ok(())
     }
 
-    fn read(&self, start_bytes: u64, values: &mut [f32]) -> Result<(), FileError> {
+    fn read(&self, start_bytes: u64, bytes: &mut [u8]) -> Result<(), FileError> {
         // The position is set before each read, so a thread that panicked between the two left nothing behind.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
         let read = file.seek(SeekFrom::Start(start_bytes)).and_then(|_| file.read_exact(bytes));
         read.map_err(|reason| FileError::Read { path: self.path.clone(), reason })?;
-        if cfg!(target_endian = "big") {
-            values.iter_mut().for_each(|value| *value = f32::from_bits(value.to_bits().swap_bytes()));
-        }
+        self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 }

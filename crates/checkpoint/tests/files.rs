@@ -157,3 +157,43 @@ fn files_of_something_else_are_refused() {
     assert_eq!(cut, format!("its header describes {} bytes, the file has {}", whole.len(), whole.len() - 4));
     assert!(matches!(TensorReader::open(&folder.0.join("none")), Err(FileError::Read { .. })));
 }
+
+/// A tensor-parallel rank with a quarter of the columns reads a quarter of the bytes, and the header.
+#[test]
+fn a_box_costs_its_own_bytes() {
+    let folder = Folder::new("bytes");
+    let path = folder.0.join("weights.safetensors");
+    let shape = vec![6, 8192];
+    let writer =
+        TensorWriter::create(&path, &[TensorEntry { name: "wide".into(), shape: shape.clone() }]).expect("a file");
+    let values: Vec<f32> = (0..6 * 8192).map(|value| value as f32).collect();
+    writer.put("wide", &Region::whole(&shape), &values);
+    writer.finish().expect("whole");
+    let reader = TensorReader::open(&path).expect("a file");
+    let header = reader.read_bytes();
+    assert_eq!(header + 6 * 8192 * 4, fs::metadata(&path).expect("a file").len());
+    let mut part = vec![0.0; 6 * 2048];
+    reader.get("wide", &region(&[0, 2048], &[6, 2048]), &mut part).expect("read");
+    assert_eq!((part[0], part[2048]), (2048.0, 8192.0 + 2048.0));
+    assert_eq!(reader.read_bytes(), header + 6 * 2048 * 4);
+}
+
+/// The same numbers, as they are stored in 16 bits: 1, -2, 65504 and the smallest half above 0.
+#[test]
+fn narrow_numbers_are_widened() {
+    let folder = Folder::new("narrow");
+    for (dtype, bits, expected) in [
+        ("F16", [0x3c00u16, 0xc000, 0x7bff, 0x0001], [1.0, -2.0, 65504.0, 2.0f32.powi(-24)]),
+        ("BF16", [0x3f80, 0xc000, 0x7f7f, 0x0001], [1.0, -2.0, 3.389_531_4e38, f32::from_bits(1 << 16)]),
+    ] {
+        let path = folder.0.join("narrow.safetensors");
+        let header = format!("{{\"x\":{{\"dtype\":\"{dtype}\",\"shape\":[4],\"data_offsets\":[0,8]}}}}");
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header.as_bytes());
+        bits.iter().for_each(|bits| bytes.extend(bits.to_le_bytes()));
+        fs::write(&path, bytes).expect("written");
+        let mut values = [0.0; 4];
+        TensorReader::open(&path).expect("a file").get("x", &region(&[0], &[4]), &mut values).expect("read");
+        assert_eq!(values, expected, "{dtype}");
+    }
+}

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::hugging_face_arguments::{ExportArguments, ImportArguments};
 use crate::inference_arguments::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
+use crate::verdict::Planned;
 
 /// What the command's exit says.
 pub const EXIT_CODES: &str = "Exit codes:
@@ -61,6 +63,15 @@ pub enum Command {
     /// Compute logits, loss and gradients of given sequences, for other programs to compare with
     #[command(after_help = format!("{FORWARD_FORMAT}\n\n{EXIT_CODES}"))]
     Forward(ForwardArguments),
+    /// Make a run's folder of a folder of the Hugging Face library
+    #[command(after_help = EXIT_CODES)]
+    Import(ImportArguments),
+    /// Make a folder of the Hugging Face library of a run's folder
+    #[command(after_help = EXIT_CODES)]
+    Export(ExportArguments),
+    /// List the runs that are part of the program: published models with their layouts and recipes, and small twins of them
+    #[command(after_help = EXIT_CODES)]
+    Presets,
     /// Turn text into tokens once, for many runs
     #[command(subcommand)]
     Data(crate::data_command::DataCommand),
@@ -75,7 +86,7 @@ pub enum Command {
 /// Which run is meant.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Run file: TOML with the sections [model], [parallelism], [train], [data] and [run]; every key has a default
+    /// Run file: TOML with the sections [model], [parallelism], [train], [data] and [run]; every key has a default. Or preset:NAME
     #[arg(value_name = "RUN.toml")]
     pub file: Option<PathBuf>,
     /// Set a key of the run file, e.g. --set parallelism.dp=4; may be given many times, the last one wins
@@ -106,6 +117,9 @@ pub struct CheckArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
+    /// Plan every batch on the way to the full one, too; without, only the full batch of a run whose batch grows
+    #[arg(long, conflicts_with = "other")]
+    pub ramp: bool,
     /// A second run file: say which promise the two layouts make each other
     #[arg(value_name = "OTHER.toml")]
     pub other: Option<PathBuf>,
@@ -163,6 +177,11 @@ pub enum Format {
 }
 
 impl CheckArguments {
+    /// [`CheckArguments::ramp`] as a type.
+    pub fn planned(&self) -> Planned {
+        if self.ramp { Planned::EveryBatch } else { Planned::FullBatch }
+    }
+
     /// [`CheckArguments::json`] as a type.
     pub fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Text }

@@ -19,7 +19,9 @@ use crate::verdict::Verdict;
 /// All that is wrong with a run; as JSON it is printed as well.
 pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     let outcome = match &arguments.other {
-        None => input::judged(&arguments.run).and_then(|verdict| one(&verdict, arguments.format())),
+        None => {
+            input::judged(&arguments.run, arguments.planned()).and_then(|verdict| one(&verdict, arguments.format()))
+        }
         Some(other) => comparison::comparison(&arguments.run, other).and_then(|comparison| match arguments.format() {
             Format::Text => Ok(comparison.to_string()),
             Format::Json => check_json::of_comparison(&comparison),

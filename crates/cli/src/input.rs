@@ -8,15 +8,16 @@ use spec::{DataSpec, Files, Place, RunConfig};
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::machine_memory::memory_limit;
-use crate::verdict::{self, Verdict};
+use crate::presets;
+use crate::verdict::{self, Planned, Verdict};
 
 /// The run that the arguments mean, planned and found to fit.
 ///
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run.
-pub fn judged(arguments: &RunArguments) -> Result<Verdict, Failure> {
+pub fn judged(arguments: &RunArguments, planned: Planned) -> Result<Verdict, Failure> {
     let (config, places) = placed(arguments.file.as_deref(), arguments)?;
-    verdict::judge(config, &places, memory_limit()).map_err(Failure::Run)
+    verdict::judge(config, &places, memory_limit(), planned).map_err(Failure::Run)
 }
 
 /// The run that the arguments mean.
@@ -36,6 +37,9 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
         None => (String::new(), String::new()),
         Some(path) => {
             let name = path.display().to_string();
+            if let Some(preset) = presets::named(path)? {
+                return run_of(&name, preset.text, arguments);
+            }
             if path.is_dir() {
                 return Err(Failure::Input(format!(
                     "{name} is a folder; {name}/run.toml would do if it is that of a run"
@@ -46,13 +50,17 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
             (name, text)
         }
     };
+    run_of(&name, &text, arguments)
+}
+
+fn run_of(name: &str, text: &str, arguments: &RunArguments) -> Result<(RunConfig, BTreeMap<String, Place>), Failure> {
     let mut overrides = arguments.overrides.clone();
     if let Some(path) = &arguments.data {
         // Quoted as JSON quotes, which TOML reads.
         let quoted = serde_json::Value::from(path.to_string_lossy());
         overrides.push(format!("data.path={quoted}"));
     }
-    RunConfig::load_with(&name, &text, &overrides, &Disk).map_err(Failure::Run)
+    RunConfig::load_with(name, text, &overrides, &Disk).map_err(Failure::Run)
 }
 
 /// Files as they are named, from the folder that the command was started in.

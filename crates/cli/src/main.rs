@@ -18,6 +18,8 @@ mod failure;
 mod figures;
 mod forward;
 mod generate;
+mod hugging_face;
+mod hugging_face_arguments;
 mod inference_arguments;
 mod input;
 mod interrupt;
@@ -27,6 +29,7 @@ mod memory_need;
 mod memory_table;
 mod output;
 mod pair;
+mod presets;
 mod progress;
 mod prove_command;
 mod rates;
@@ -67,6 +70,9 @@ fn main() -> ExitCode {
         Command::Eval(arguments) => eval::eval(arguments),
         Command::Generate(arguments) => generate::generate(arguments),
         Command::Forward(arguments) => forward::forward(arguments),
+        Command::Import(arguments) => hugging_face::import(arguments),
+        Command::Export(arguments) => hugging_face::write(arguments),
+        Command::Presets => presets::presets(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

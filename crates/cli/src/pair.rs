@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::machine_memory::memory_limit;
 use crate::text::Text;
-use crate::verdict::{self, Verdict};
+use crate::verdict::{self, Planned, Verdict};
 
 /// Two layouts and what both learn from.
 pub struct Pair {
@@ -40,8 +40,8 @@ impl Pair {
         let text = Text::read(&first)?;
         let steps = arguments.steps.min(first.train.steps);
         let limit = memory_limit();
-        let first = verdict::judge(first, &first_places, limit).map_err(Failure::Run)?;
-        let second = verdict::judge(second, &second_places, limit).map_err(Failure::Run)?;
+        let first = verdict::judge(first, &first_places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
+        let second = verdict::judge(second, &second_places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         Ok(Pair { names, verdicts: [first, second], text, steps })
     }
 }

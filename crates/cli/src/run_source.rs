@@ -1,15 +1,18 @@
-//! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights.
+//! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a folder of the Hugging Face library.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use checkpoint::TensorReader;
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
-use spec::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
-use train::{Setup, ThreadEngine};
+use interchange::HuggingFaceFolder;
+use mesh::Region;
+use spec::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
+use train::{Setup, SourceError, TensorSource, ThreadEngine};
 
 use crate::deadline::timeouts;
 use crate::failure::Failure;
+use crate::hugging_face;
 use crate::input::Disk;
 
 /// A run to read from.
@@ -19,7 +22,27 @@ pub struct RunSource {
     /// Its run file with other defaults and overrides: one rank unless those say otherwise.
     pub config: RunConfig,
     /// Its weights.
-    pub weights: TensorReader,
+    pub weights: Weights,
+}
+
+/// Weights on disk.
+#[derive(Debug)]
+pub enum Weights {
+    /// Those that a run ended with.
+    File(TensorReader),
+    /// Those of another program.
+    HuggingFace(HuggingFaceFolder),
+}
+
+impl TensorSource for Weights {
+    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
+        match self {
+            Weights::File(file) => TensorSource::get(file, param, region, values),
+            Weights::HuggingFace(folder) => folder
+                .get(param, region, values)
+                .map_err(|error| SourceError::Read { name: param.name.clone(), cause: error.to_string() }),
+        }
+    }
 }
 
 impl RunSource {
@@ -29,12 +52,16 @@ impl RunSource {
     /// # Errors
     /// A folder that is none of a run, and all that is wrong with the run.
     pub fn open(folder: &Path, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<RunSource, Failure> {
-        let file = folder.join("run.toml");
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(&file).map_err(|error| {
-            let hint = "--from takes the folder that `pleach train` wrote (run.folder)";
-            Failure::Input(format!("{name} cannot be read: {error}; {hint}"))
-        })?;
+        let (name, text, other_weights) = match hugging_face::is_folder(folder) {
+            true => {
+                let (text, weights) = hugging_face::open(folder)?;
+                (format!("the run of {}", folder.display()), text, Some(weights))
+            }
+            false => {
+                let (name, text) = run_file(folder)?;
+                (name, text, None)
+            }
+        };
         let text = on_one_rank(&text, changes).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
         let (mut config, _) = RunConfig::load_with(&name, &text, overrides, &Disk).map_err(Failure::Run)?;
         let tokenizer = folder.join(TOKENIZER_FILE);
@@ -42,12 +69,10 @@ impl RunSource {
             // Nothing is trained again, and other text is read as the run read its own.
             config.data.tokenizer = TokenizerSpec::File(tokenizer);
         }
-        let weights = TensorReader::open(&folder.join(WEIGHTS))
-            .map_err(|error| Failure::Input(format!("{error}; a run writes its weights when it ends")))?;
-        fits(&config.model, &weights).map_err(|reason| {
-            let why = "--set has changed the model, or a later run in this folder has not ended";
-            Failure::Input(format!("{}: {reason} of {name}; {why}", folder.join(WEIGHTS).display()))
-        })?;
+        let weights = match other_weights {
+            Some(weights) => weights,
+            None => Weights::File(weights_of(folder, &config.model, &name)?),
+        };
         Ok(RunSource { folder: folder.to_path_buf(), config, weights })
     }
 
@@ -71,6 +96,28 @@ impl RunSource {
 
 /// The file of a run's weights.
 const WEIGHTS: &str = "weights.safetensors";
+
+/// The run file of `folder`: its name and its text.
+fn run_file(folder: &Path) -> Result<(String, String), Failure> {
+    let file = folder.join("run.toml");
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(&file).map_err(|error| {
+        let hint = "--from takes the folder that `pleach train` wrote (run.folder), or one with config.json and model.safetensors";
+        Failure::Input(format!("{name} cannot be read: {error}; {hint}"))
+    })?;
+    Ok((name, text))
+}
+
+/// The weights that the run of `name` ended with.
+fn weights_of(folder: &Path, model: &ModelSpec, name: &str) -> Result<TensorReader, Failure> {
+    let weights = TensorReader::open(&folder.join(WEIGHTS))
+        .map_err(|error| Failure::Input(format!("{error}; a run writes its weights when it ends")))?;
+    fits(model, &weights).map_err(|reason| {
+        let why = "--set has changed the model, or a later run in this folder has not ended";
+        Failure::Input(format!("{}: {reason} of {name}; {why}", folder.join(WEIGHTS).display()))
+    })?;
+    Ok(weights)
+}
 
 /// Whether `weights` are those of `model`, to the last name and size.
 fn fits(model: &ModelSpec, weights: &TensorReader) -> Result<(), String> {

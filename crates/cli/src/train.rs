@@ -15,7 +15,7 @@ use crate::progress::{Progress, Screen};
 use crate::rates::{Capacity, Meter};
 use crate::run_folder::RunFolder;
 use crate::text::Text;
-use crate::verdict::Verdict;
+use crate::verdict::{Planned, Verdict};
 use crate::watchdog::{GRACE, watch};
 use crate::{generate, input, memory};
 
@@ -24,7 +24,7 @@ use crate::{generate, input, memory};
 /// # Errors
 /// Input that cannot be used, the failure of a rank, or an interrupt.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
-    let verdict = input::judged(&arguments.run)?;
+    let verdict = input::judged(&arguments.run, Planned::EveryBatch)?;
     let config = &verdict.config;
     let text = Text::read(config)?;
     let folder = RunFolder::create(&config.run.folder)?;

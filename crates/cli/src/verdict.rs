@@ -19,6 +19,15 @@ pub struct Verdict {
     pub room: Room,
 }
 
+/// Which steps of a run are planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planned {
+    /// Those of every batch that a growing one goes through.
+    EveryBatch,
+    /// Those of the full batch. It takes the most memory of all.
+    FullBatch,
+}
+
 /// Plans `config`, which obeys every rule of `spec::check`, and holds its memory against what there is.
 ///
 /// # Errors
@@ -27,8 +36,13 @@ pub fn judge(
     config: RunConfig,
     places: &BTreeMap<String, Place>,
     limit: Option<MemoryLimit>,
+    planned: Planned,
 ) -> Result<Verdict, Vec<Problem>> {
-    let (model, parallelism, train) = (config.model.clone(), config.parallelism.clone(), config.train.clone());
+    let (model, parallelism) = (config.model.clone(), config.parallelism.clone());
+    let train = match planned {
+        Planned::EveryBatch => config.train.clone(),
+        Planned::FullBatch => TrainSpec { batch_ramp: None, ..config.train.clone() },
+    };
     let setup = plan(model, parallelism, train)
         .map_err(|error| vec![Problem::of_key("[parallelism]", format!("cannot be planned: {error}"), "")])?;
     let room = Room::new(&config, limit);

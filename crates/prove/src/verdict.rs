@@ -59,9 +59,9 @@ impl Bounds {
 /// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves little.
 pub const LEAST_FALL: f64 = 0.2;
 
-/// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero without rotary positions.
+/// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero in dims that are not rotated.
 pub fn is_noise(model: &ModelSpec, name: &str) -> bool {
-    !model.position.is_rotary() && name.ends_with("attention.key.bias")
+    model.has_idle_key_biases() && name.ends_with("attention.key.bias")
 }
 
 /// The share of the first loss by which the loss fell.

@@ -44,16 +44,6 @@ pub enum Position {
     Alibi,
 }
 
-impl Position {
-    /// Whether keys are rotated. Where they are not, a bias of all keys shifts all scores of a query alike and has no gradient.
-    pub fn is_rotary(self) -> bool {
-        match self {
-            Position::Rotary { .. } => true,
-            Position::Learned { .. } | Position::Alibi => false,
-        }
-    }
-}
-
 /// Which dims of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
@@ -170,6 +160,16 @@ impl ModelSpec {
     /// [`ModelSpec::tied_embeddings`] as a type.
     pub fn tied(&self) -> Tied {
         if self.tied_embeddings { Tied::Yes } else { Tied::No }
+    }
+
+    /// Whether the exact gradient of key biases, or of some, is zero: where keys are neither normed nor rotated in all dims, a bias of all keys shifts
+    /// all scores of a query alike.
+    pub fn has_idle_key_biases(&self) -> bool {
+        let is_rotated = match self.position {
+            Position::Rotary { rotary_dims, .. } => rotary_dims == self.head_dim,
+            Position::Learned { .. } | Position::Alibi => false,
+        };
+        !self.qk_norm && !is_rotated
     }
 
     /// Columns of the query part of the fused projection: `num_heads * head_dim`.

@@ -7,7 +7,7 @@ use safetensors::{Dtype, SafeTensors};
 use spec::{ModelSpec, RunConfig, TrainSpec};
 use train::{SequenceBuffers, TensorMap, TokenSource};
 
-/// One model and ten steps.
+/// One model and ten steps or twenty.
 pub struct Vectors {
     pub name: &'static str,
     pub model: ModelSpec,
@@ -49,8 +49,8 @@ macro_rules! open {
 }
 
 /// Every style.
-pub fn all() -> [Vectors; 4] {
-    [open!("gpt2_tied"), open!("gpt2_untied"), open!("llama_untied"), open!("llama_tied")]
+pub fn all() -> [Vectors; 6] {
+    [open!("gpt2_tied"), open!("gpt2_untied"), open!("llama_untied"), open!("llama_tied"), open!("neox"), open!("glm")]
 }
 
 fn open(name: &'static str, run_file: &str, bytes: &[u8]) -> Vectors {

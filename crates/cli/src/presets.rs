@@ -1,0 +1,145 @@
+//! Run files that are part of the program: `preset:NAME` in place of a file, and `pleach presets`, which lists them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use spec::{RunConfig, unique_parameters};
+
+use crate::failure::Failure;
+use crate::figures::{bytes, grouped};
+use crate::output::print;
+
+/// What stands before the name of a preset where a run file could stand.
+const PREFIX: &str = "preset:";
+
+macro_rules! presets {
+    ($($name:literal),*) => { [$(Preset { name: $name, text: include_str!(concat!("../presets/", $name, ".toml")) }),*] };
+}
+
+/// Runs of six published models, and each one's shape at a few hundred thousand parameters.
+const PRESETS: [Preset; 10] = presets![
+    "gpt-neox-20b",
+    "gpt-neox-20b-tiny",
+    "glm-130b",
+    "glm-130b-tiny",
+    "opt-175b",
+    "opt-175b-tiny",
+    "bloom-176b",
+    "bloom-176b-tiny",
+    "mt-nlg-530b",
+    "mt-nlg-530b-tiny"
+];
+
+/// A run file with a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// The run file.
+    pub text: &'static str,
+}
+
+/// The preset that `file` names; `None` where it names a file.
+///
+/// # Errors
+/// A preset that there is not.
+pub fn named(file: &Path) -> Result<Option<Preset>, Failure> {
+    let Some(name) = file.to_str().and_then(|file| file.strip_prefix(PREFIX)) else { return Ok(None) };
+    match PRESETS.into_iter().find(|preset| preset.name == name) {
+        Some(preset) => Ok(Some(preset)),
+        None => {
+            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+            Err(Failure::Input(format!("there is no preset {name:?}; there are {}", names.join(", "))))
+        }
+    }
+}
+
+/// Prints what there is.
+///
+/// # Errors
+/// Output that cannot be written, or a preset that is no legal run.
+pub fn presets() -> Result<(), Failure> {
+    let mut text = format!("{:<19} {:>15}  {:<26} {:>5}  memory\n", "name", "parameters", "layout", "ranks");
+    for preset in PRESETS {
+        let config = RunConfig::load(preset.name, preset.text, &[]).map_err(Failure::Run)?;
+        let parallelism = &config.parallelism;
+        let layout = format!("dp {} x tp {} x pp {}", parallelism.dp, parallelism.tp, parallelism.pp);
+        let memory =
+            config.run.rank_memory_bytes.map_or("this machine's".into(), |there| format!("{} each", bytes(there)));
+        let parameters = grouped(unique_parameters(&config.model));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:<19} {parameters:>15}  {layout:<26} {:>5}  {memory}", preset.name, config.run.ranks);
+    }
+    print(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(name: &str) -> RunConfig {
+        let preset = named(Path::new(&format!("preset:{name}"))).expect("known").expect("a preset");
+        RunConfig::load(name, preset.text, &[]).unwrap_or_else(|problems| panic!("{problems:?}"))
+    }
+
+    /// Counts as published, or as they follow from published sizes, each parameter once.
+    #[test]
+    fn models_have_the_published_numbers_of_parameters() {
+        for (name, parameters) in [
+            ("gpt-neox-20b", 20_554_567_680),
+            ("glm-130b", 128_697_794_560),
+            ("opt-175b", 174_604_468_224),
+            ("bloom-176b", 176_247_271_424),
+            ("mt-nlg-530b", 529_600_819_200),
+        ] {
+            assert_eq!(unique_parameters(&load(name).model), parameters, "{name}");
+        }
+    }
+
+    /// Accelerators, and how sequences of a step are shared out: microbatch size x microbatches x dp.
+    #[test]
+    fn layouts_are_the_published_ones() {
+        for (name, ranks, batch) in [
+            ("gpt-neox-20b", 96, [4, 32, 12]),
+            ("glm-130b", 768, [1, 176, 24]),
+            ("opt-175b", 992, [8, 1, 124]),
+            ("bloom-176b", 384, [2, 128, 8]),
+            ("mt-nlg-530b", 2240, [1, 240, 8]),
+        ] {
+            let RunConfig { parallelism, train, run, .. } = load(name);
+            let [size, number, dp] = batch;
+            assert_eq!((run.ranks, parallelism.microbatch_size, parallelism.dp), (ranks, size, dp), "{name}");
+            assert_eq!(parallelism.num_microbatches(train.global_batch), number, "{name}");
+        }
+    }
+
+    /// A twin has its model's kind of everything, and is small.
+    #[test]
+    fn twins_have_the_shape_of_their_models() {
+        for preset in PRESETS.iter().filter(|preset| !preset.name.ends_with("-tiny")) {
+            let (full, tiny) = (load(preset.name), load(&format!("{}-tiny", preset.name)));
+            let kinds = |config: &RunConfig| {
+                let model = &config.model;
+                let kind = std::mem::discriminant(&model.position);
+                let blocks = std::mem::discriminant(&model.blocks);
+                (kind, blocks, model.activation, model.biases, model.embedding_norm, model.tied_embeddings)
+            };
+            assert_eq!(kinds(&full), kinds(&tiny), "{}", preset.name);
+            let manner = |config: &RunConfig| {
+                let RunConfig { parallelism, train, .. } = config;
+                let precision = std::mem::discriminant(&train.precision);
+                (parallelism.zero, parallelism.recompute, precision, train.batch_ramp.is_some(), train.schedule)
+            };
+            assert_eq!(manner(&full), manner(&tiny), "{}", preset.name);
+            assert!((100_000..500_000).contains(&unique_parameters(&tiny.model)), "{}", preset.name);
+            assert_eq!(tiny.parallelism.pp > 1, full.parallelism.pp > 1, "{}", preset.name);
+        }
+    }
+
+    #[test]
+    fn a_preset_that_there_is_not_is_named_with_those_that_there_are() {
+        let said = named(Path::new("preset:bloom")).expect_err("there is none").to_string();
+        assert!(said.starts_with("there is no preset \"bloom\"; there are gpt-neox-20b, "), "{said}");
+        assert!(named(Path::new("bloom.toml")).expect("a file").is_none());
+    }
+}

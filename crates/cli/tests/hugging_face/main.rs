@@ -1,0 +1,154 @@
+//! Folders of the Hugging Face library, made by `tools/reference/hugging_face.py`: what the library computes from them in double precision,
+//! pleach computes in single precision under every layout, and what it writes is what it read.
+//!
+//! Bounds, relative Frobenius distances: logits 1e-5, the loss 1e-5, each gradient 1e-4 where its norm is at least 1e-6 of the norm of all
+//! gradients, else 1e-4 x 1e-6 of that. Two layers have sums of at most 31 terms, of which `docs/numerics.md` expects 1e-6 and less.
+//!
+//! Classes differ in what they join in one tensor, so a wrong order of queries, keys and values, a matrix that lies the other way, a norm
+//! or a bias that is not read show in the logits; norms and biases in the folders are not at their defaults.
+
+mod outside;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use checkpoint::TensorReader;
+use interchange::HuggingFaceFolder;
+use mesh::Region;
+use spec::{ParamSpec, Unit, params};
+
+const CLASSES: [&str; 7] = ["gpt_neox", "bloom", "opt", "gpt2", "llama", "qwen2", "qwen3"];
+
+/// Degrees (tp, pp).
+const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 1), (1, 2), (2, 2)];
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hugging_face")
+}
+
+fn pleach(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
+}
+
+fn succeeds(arguments: &[&str]) {
+    let output = pleach(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A folder that goes when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pleach-hugging-face-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn whole(file: &TensorReader, name: &str) -> Vec<f32> {
+    let shape = file.shape(name).unwrap_or_else(|| panic!("no {name}"));
+    let mut values = vec![0.0; shape.iter().product()];
+    file.get(name, &Region::whole(shape), &mut values).expect("read");
+    values
+}
+
+fn norm(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|value| value * value).sum::<f64>().sqrt()
+}
+
+fn norm_of(values: &[f32]) -> f64 {
+    norm(values.iter().map(|value| f64::from(*value)))
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    norm(a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)))
+}
+
+fn parameters(folder: &HuggingFaceFolder) -> Vec<ParamSpec> {
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(folder.model.num_layers));
+    units.flat_map(|unit| params(&folder.model, unit)).collect()
+}
+
+/// The library's gradients by our names: they have the names and forms of its weights.
+fn gradients(class: &str, folder: &Folder) -> Vec<(String, Vec<f32>)> {
+    let (from, to) = (fixtures().join(class), folder.0.join(format!("{class}-gradients")));
+    fs::create_dir_all(&to).expect("a folder");
+    fs::copy(from.join("config.json"), to.join("config.json")).expect("copied");
+    fs::copy(from.join("gradients.safetensors"), to.join("model.safetensors")).expect("copied");
+    let gradients = HuggingFaceFolder::open(&to).unwrap_or_else(|error| panic!("{error}"));
+    let values = |param: ParamSpec| {
+        let mut values = vec![0.0; param.len()];
+        gradients.get(&param, &Region::whole(&param.shape), &mut values).expect("read");
+        (param.name, values)
+    };
+    parameters(&gradients).into_iter().map(values).collect()
+}
+
+#[test]
+fn what_the_library_computes_is_computed_under_every_layout() {
+    let folder = Folder::new("forward");
+    for class in CLASSES {
+        let from = fixtures().join(class).display().to_string();
+        let expected = TensorReader::open(&fixtures().join(class).join("expected.safetensors")).expect("a file");
+        let gradients = gradients(class, &folder);
+        let all = norm(gradients.iter().map(|(_, values)| norm_of(values)));
+        for (tp, pp) in LAYOUTS {
+            let (tokens, out) = (fixtures().join("tokens.json").display().to_string(), folder.at("out.safetensors"));
+            let sets = [format!("parallelism.tp={tp}"), format!("parallelism.pp={pp}")];
+            let mut arguments = vec!["forward", "--from", &from, "--tokens", &tokens, "--out", &out, "--grads"];
+            sets.iter().for_each(|set| arguments.extend(["--set", set]));
+            succeeds(&arguments);
+            let results = TensorReader::open(Path::new(&out)).expect("a file");
+            let what = format!("{class}, tp {tp}, pp {pp}");
+            for name in ["logits", "loss"] {
+                let (ours, theirs) = (whole(&results, name), whole(&expected, name));
+                let far = distance(&ours, &theirs) / norm_of(&theirs);
+                assert!(far <= 1e-5, "{what}: {name} is {far:.1e} away");
+            }
+            let mut farthest = (0.0, String::new());
+            for (name, theirs) in &gradients {
+                let far = distance(&whole(&results, &format!("grad.{name}")), theirs) / norm_of(theirs).max(1e-6 * all);
+                assert!(far <= 1e-4, "{what}: the gradient of {name} is {far:.1e} away");
+                if far > farthest.0 {
+                    farthest = (far, name.clone());
+                }
+            }
+            println!("{what}: the farthest gradient is {:.1e} away ({})", farthest.0, farthest.1);
+        }
+    }
+}
+
+#[test]
+fn what_is_imported_is_exported_to_the_last_bit() {
+    let folder = Folder::new("round-trip");
+    for class in CLASSES {
+        let from = fixtures().join(class);
+        let (run, out) = (folder.at(&format!("{class}-run")), folder.at(class));
+        succeeds(&["import", &from.display().to_string(), "--out", &run]);
+        succeeds(&["export", &run, "--out", &out]);
+        let (before, after) = (HuggingFaceFolder::open(&from), HuggingFaceFolder::open(Path::new(&out)));
+        let (before, after) = (before.expect("a folder"), after.expect("a folder"));
+        assert_eq!((before.family, &before.model), (after.family, &after.model), "{class}");
+        for param in parameters(&before) {
+            let [mut a, mut b] = [vec![0.0; param.len()], vec![1.0; param.len()]];
+            before.get(&param, &Region::whole(&param.shape), &mut a).expect("read");
+            after.get(&param, &Region::whole(&param.shape), &mut b).expect("read");
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&a), bits(&b), "{class}: {}", param.name);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Folders that cannot be used, and what is said about them.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{Folder, fixtures, pleach};
+
+/// What is said about the folder of `class` with `key` of its configuration changed.
+fn refused(class: &str, key: &str, value: Value) -> String {
+    let (from, folder) = (fixtures().join(class), Folder::new(&format!("{class}-{key}")));
+    for entry in fs::read_dir(&from).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        fs::copy(&path, folder.0.join(path.file_name().expect("a name"))).expect("copied");
+    }
+    let config = folder.0.join("config.json");
+    let mut map: Value = serde_json::from_str(&fs::read_to_string(&config).expect("text")).expect("JSON");
+    map[key] = value;
+    fs::write(&config, map.to_string()).expect("written");
+    let from = folder.0.display().to_string();
+    let output = pleach(&["import", &from, "--out", &folder.at("run")]);
+    assert_eq!(output.status.code(), Some(2), "{class}, {key}");
+    assert!(!folder.0.join("run").exists(), "{class}, {key}: nothing is made of it");
+    let said = String::from_utf8(output.stderr).expect("text");
+    said.trim_end().replace(&format!("{from}/"), "").replace(&from, "FOLDER")
+}
+
+#[test]
+fn tensors_that_are_missing_left_over_or_of_another_shape_are_named() {
+    assert_eq!(
+        refused("gpt2", "n_layer", 3.into()),
+        "FOLDER: there is no tensor transformer.h.2.attn.c_attn.weight, which layers.2.attention.query.weight is read from"
+    );
+    assert_eq!(
+        refused("gpt2", "n_layer", 1.into()),
+        "FOLDER: there is a tensor transformer.h.1.attn.c_attn.bias, which the model of config.json does not have"
+    );
+    assert_eq!(
+        refused("opt", "max_position_embeddings", 11.into()),
+        "FOLDER: tensor model.decoder.embed_positions.weight is [14, 12], and [13, 12] by config.json"
+    );
+    assert_eq!(
+        refused("llama", "tie_word_embeddings", "yes".into()),
+        "config.json: tie_word_embeddings = \"yes\" is not true or false"
+    );
+}
+
+#[test]
+fn models_that_are_not_built_here_are_refused_by_name() {
+    let cases = [
+        (
+            "opt",
+            "do_layer_norm_before",
+            Value::from(false),
+            "false is a model that pleach does not have; true would be one",
+        ),
+        (
+            "bloom",
+            "apply_residual_connection_post_layernorm",
+            true.into(),
+            "true is a model that pleach does not have; false would be one",
+        ),
+        ("llama", "hidden_act", "gelu".into(), "\"gelu\" is a model that pleach does not have; \"silu\" would be one"),
+        ("llama", "rope_scaling", 2.into(), "2 is a model that pleach does not have; null would be one"),
+        ("llama", "hidden_size", Value::Null, "null says no size; a whole number would"),
+        (
+            "gpt_neox",
+            "hidden_act",
+            "swish".into(),
+            "\"swish\" is not among gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, quick_gelu, relu",
+        ),
+        (
+            "gpt2",
+            "architectures",
+            vec!["T5"].into(),
+            "[\"T5\"] is not read; GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
+             Qwen2ForCausalLM, Qwen3ForCausalLM would be",
+        ),
+    ];
+    for (class, key, value, rule) in cases {
+        assert_eq!(refused(class, key, value), format!("config.json: {key} = {rule}"));
+    }
+}
+
+#[test]
+fn a_model_that_no_class_has_is_not_exported() {
+    let folder = Folder::new("no-class");
+    let run = folder.at("run");
+    let sets = ["model.num_layers=1", "model.hidden=16", "model.ffn_hidden=16", "model.num_heads=2", "model.context=8"];
+    let others =
+        ["model.position=alibi", "data.tokenizer=bytes", "train.steps=1", "train.global_batch=2", "run.ranks=1"];
+    let folder_key = format!("run.folder={run:?}");
+    let mut arguments = vec!["train", "--quiet", "--set", &folder_key, "--set", "train.warmup_steps=0"];
+    sets.iter().chain(&others).for_each(|set| arguments.extend(["--set", set]));
+    crate::succeeds(&arguments);
+    let output = pleach(&["export", &run, "--out", &folder.at("out")]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(
+        said.starts_with("no Hugging Face class has this model: its norms, positions, activation, blocks"),
+        "{said}"
+    );
+}

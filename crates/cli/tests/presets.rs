@@ -1,0 +1,75 @@
+//! Runs that are part of the program: published layouts are planned and fit their accelerators, and each small twin keeps under its layout
+//! the promise that it makes its own run on one rank.
+
+use std::fs;
+use std::process::{Command, Output};
+
+const NAMES: [&str; 5] = ["gpt-neox-20b", "glm-130b", "opt-175b", "bloom-176b", "mt-nlg-530b"];
+
+fn pleach(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
+}
+
+fn prints(arguments: &[&str]) -> String {
+    let output = pleach(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn published_layouts_are_planned_and_fit() {
+    for (name, ranks) in NAMES.into_iter().zip([
+        "96 = dp 12 x tp 2 x pp 4",
+        "768 = dp 24 x tp 4 x pp 8",
+        "992 = dp 124 x tp 8 x pp 1",
+        "384 = dp 8 x tp 4 x pp 12",
+        "2240 = dp 8 x tp 8 x pp 35",
+    ]) {
+        let said = prints(&["check", &format!("preset:{name}")]);
+        assert!(said.contains(&format!("ranks   {ranks}\n")), "{said}");
+        println!("{name}\n{said}");
+    }
+}
+
+/// The other measured sizes of the largest; its growing batch is one of dp 8.
+#[test]
+fn the_largest_is_planned_at_every_measured_size() {
+    for dp in [10, 12] {
+        let set = format!("parallelism.dp={dp}");
+        let refused = pleach(&["check", "preset:mt-nlg-530b", "--set", &set]);
+        assert_eq!(refused.status.code(), Some(2), "dp {dp} does not divide the ramp");
+        let no_ramp = "train.batch_ramp={ start = 1920, increment = 1920, sequences = 0 }";
+        let said = prints(&["check", "preset:mt-nlg-530b", "--set", &set, "--set", no_ramp]);
+        assert!(said.contains(&format!("= dp {dp} x tp 8 x pp 35")), "{said}");
+    }
+}
+
+#[test]
+fn twins_keep_their_promise_to_one_rank() {
+    let folder = std::env::temp_dir().join(format!("pleach-presets-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    for name in NAMES {
+        let twin = format!("{}/presets/{name}-tiny.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = fs::read_to_string(&twin).expect("the preset");
+        let (before, rest) = text.split_once("[parallelism]").expect("a section");
+        let (_, after) = rest.split_once("[train]").expect("a section");
+        let one = folder.join(format!("{name}.toml"));
+        let layout = "[parallelism]\ndp = 1\ntp = 1\npp = 1\nzero = 0\nmicrobatch_size = 1";
+        fs::write(&one, format!("{before}{layout}\n\n[train]{after}")).expect("written");
+        let said = prints(&["prove", &format!("preset:{name}-tiny"), &one.display().to_string(), "--steps", "2"]);
+        println!("{name}\n{said}");
+    }
+    let _ = fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn the_list_names_every_preset() {
+    let said = prints(&["presets"]);
+    let names: Vec<&str> = said.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    let expected: Vec<String> = NAMES.iter().flat_map(|name| [name.to_string(), format!("{name}-tiny")]).collect();
+    assert_eq!(names, expected);
+    assert!(
+        said.contains("bloom-176b          176,247,271,424  dp 8 x tp 4 x pp 12          384  85.9 GB each"),
+        "{said}"
+    );
+}

@@ -1,0 +1,44 @@
+//! `BloomForCausalLM`. The library limits no sequence of it; `seq_length` is what it was trained with.
+
+use serde_json::{Map, Value};
+use spec::{ModelSpec, Position};
+
+use super::{layer_norm, model, number, object};
+use crate::error::InterchangeError;
+use crate::fields::Fields;
+
+pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+    fields.only("apply_residual_connection_post_layernorm", false)?;
+    let hidden = fields.count_of(["hidden_size", "n_embed"])?;
+    let sizes = [
+        fields.count_of(["n_layer", "num_hidden_layers"])?,
+        hidden,
+        fields.count_of(["n_head", "num_attention_heads"])?,
+        4 * hidden,
+        fields.count("vocab_size")?,
+        fields.count_or("seq_length", 2048)?,
+    ];
+    let norm = layer_norm(fields.number_or("layer_norm_epsilon", 1e-5)?);
+    Ok(ModelSpec {
+        embedding_norm: true,
+        tied_embeddings: fields.truth_or("tie_word_embeddings", true)?,
+        dropout: fields.number_or("hidden_dropout", 0.0)?,
+        attention_dropout: fields.number_or("attention_dropout", 0.0)?,
+        init_std: fields.number_or("initializer_range", 0.02)?,
+        ..model(sizes, norm, Position::Alibi)
+    })
+}
+
+pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
+    object([
+        ("hidden_size", model.hidden.into()),
+        ("n_head", model.num_heads.into()),
+        ("n_layer", model.num_layers.into()),
+        ("vocab_size", model.vocabulary.into()),
+        ("seq_length", model.context.into()),
+        ("layer_norm_epsilon", number(model.norm.epsilon)),
+        ("apply_residual_connection_post_layernorm", false.into()),
+        ("hidden_dropout", number(model.dropout)),
+        ("attention_dropout", number(model.attention_dropout)),
+    ])
+}

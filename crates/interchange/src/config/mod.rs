@@ -1,0 +1,157 @@
+//! From `config.json` to a model and back, family by family.
+
+mod bloom;
+mod gpt2;
+mod gpt_neox;
+mod llama;
+mod opt;
+
+use serde_json::{Map, Value};
+use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
+
+use crate::error::InterchangeError;
+use crate::family::Family;
+use crate::fields::Fields;
+
+/// The family of a configuration.
+///
+/// # Errors
+/// A class that is none of those that are read.
+pub fn family(fields: &Fields) -> Result<Family, InterchangeError> {
+    let known: Vec<&str> = Family::ALL.iter().map(|family| family.class()).collect();
+    let named = fields.map.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);
+    let model_type = fields.text_or("model_type", "")?;
+    let found = match named {
+        Some(class) => Family::ALL.into_iter().find(|family| family.class() == class),
+        None => Family::ALL.into_iter().find(|family| family.model_type() == model_type),
+    };
+    let key = if named.is_some() { "architectures" } else { "model_type" };
+    found.ok_or_else(|| fields.refused(key, format!("is not read; {} would be", known.join(", "))))
+}
+
+/// The model that a configuration of `family` describes.
+///
+/// # Errors
+/// A value that means something that is not built here, or a size that is not there.
+pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+    match family {
+        Family::GptNeoX => gpt_neox::read(fields),
+        Family::Bloom => bloom::read(fields),
+        Family::Opt => opt::read(fields),
+        Family::Gpt2 => gpt2::read(fields),
+        Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::read(family, fields),
+    }
+}
+
+/// The configuration of `family` that comes nearest to `model`: reading it gives the same model if the family has it.
+pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
+    let mut map = match family {
+        Family::GptNeoX => gpt_neox::write(model),
+        Family::Bloom => bloom::write(model),
+        Family::Opt => opt::write(model),
+        Family::Gpt2 => gpt2::write(model),
+        Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::write(family, model),
+    };
+    map.insert("architectures".into(), vec![family.class()].into());
+    map.insert("model_type".into(), family.model_type().into());
+    map.insert("tie_word_embeddings".into(), model.tied_embeddings.into());
+    map.insert("initializer_range".into(), number(model.init_std));
+    map.insert("torch_dtype".into(), "float32".into());
+    map
+}
+
+/// Sizes, norm and positions of a model; the rest as most families have it.
+fn model(
+    [num_layers, hidden, num_heads, ffn_hidden, vocabulary, context]: [usize; 6],
+    norm: Norm,
+    position: Position,
+) -> ModelSpec {
+    ModelSpec {
+        num_layers,
+        hidden,
+        num_heads,
+        num_kv_heads: num_heads,
+        head_dim: hidden / num_heads.max(1),
+        ffn_hidden,
+        vocabulary,
+        context,
+        norm,
+        position,
+        activation: Activation::GeluTanh,
+        blocks: Blocks::Sequential,
+        biases: Biases::All,
+        embedding_norm: false,
+        tied_embeddings: true,
+        qk_norm: false,
+        dropout: 0.0,
+        attention_dropout: 0.0,
+        init_std: 0.02,
+        output_init_std: None,
+    }
+}
+
+fn layer_norm(epsilon: f32) -> Norm {
+    Norm { kind: NormKind::Layer, epsilon }
+}
+
+/// Base and share of rotated dims, from `rope_parameters` or, in files before it, from `base_key` and `share_key`.
+fn rotary(
+    fields: &Fields,
+    (base_key, base): (&str, f32),
+    (share_key, share): (&str, f32),
+    head_dim: usize,
+) -> Result<Position, InterchangeError> {
+    fields.absent("rope_scaling")?;
+    let (base, share) = match fields.object("rope_parameters") {
+        None => (fields.number_or(base_key, base)?, fields.number_or(share_key, share)?),
+        Some(rope) => {
+            rope.only("rope_type", "default")?;
+            (rope.number_or("rope_theta", base)?, rope.number_or("partial_rotary_factor", share)?)
+        }
+    };
+    // The library rounds down; the share is in single precision here.
+    let rotary_dims = (f64::from(share) * head_dim as f64 * (1.0 + f64::from(f32::EPSILON))) as usize;
+    Ok(Position::Rotary { base, rotary_dims, pairing: Pairing::Half })
+}
+
+/// The base and the share of rotated dims of a model with rotary positions.
+fn turned(model: &ModelSpec) -> (f32, f32) {
+    match model.position {
+        Position::Rotary { base, rotary_dims, .. } => (base, (rotary_dims as f64 / model.head_dim as f64) as f32),
+        Position::Learned { .. } | Position::Alibi => (0.0, 0.0),
+    }
+}
+
+/// The library's names of functions, the one that is written first.
+const ACTIVATIONS: [(&str, Activation); 6] = [
+    ("gelu", Activation::GeluErf),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("quick_gelu", Activation::GeluSigmoid),
+    ("relu", Activation::Relu),
+];
+
+fn activation(fields: &Fields, key: &str, default: &str) -> Result<Activation, InterchangeError> {
+    let name = fields.text_or(key, "")?;
+    let name = if name.is_empty() { default } else { name };
+    let known = ACTIVATIONS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, activation)| *activation).ok_or_else(|| {
+        let names: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+        fields.refused(key, format!("is not among {}", names.join(", ")))
+    })
+}
+
+fn activation_name(activation: Activation) -> &'static str {
+    ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("silu", |(name, _)| name)
+}
+
+/// A number with the fewest digits that give the same 32 bits again.
+fn number(value: f32) -> Value {
+    format!("{value:?}").parse::<f64>().unwrap_or(f64::from(value)).into()
+}
+
+/// An object of `entries`.
+fn object<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
+    entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
+}

@@ -1,0 +1,55 @@
+//! `OPTForCausalLM`, all sizes but that of 350 million, whose norms stand behind the blocks. Its position table begins with two rows that no
+//! token reads.
+
+use serde_json::{Map, Value};
+use spec::{ModelSpec, Position};
+
+use super::{activation, activation_name, layer_norm, model, number, object};
+use crate::error::InterchangeError;
+use crate::fields::Fields;
+
+/// Of the class; no configuration changes them.
+const OFFSET: usize = 2;
+const EPSILON: f32 = 1e-5;
+
+pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+    fields.only("do_layer_norm_before", true)?;
+    fields.only("enable_bias", true)?;
+    fields.only("layer_norm_elementwise_affine", true)?;
+    fields.only("_remove_final_layer_norm", false)?;
+    let hidden = fields.count("hidden_size")?;
+    fields.only("word_embed_proj_dim", hidden)?;
+    let sizes = [
+        fields.count("num_hidden_layers")?,
+        hidden,
+        fields.count("num_attention_heads")?,
+        fields.count("ffn_dim")?,
+        fields.count("vocab_size")?,
+        fields.count_or("max_position_embeddings", 2048)?,
+    ];
+    Ok(ModelSpec {
+        activation: activation(fields, "activation_function", "relu")?,
+        tied_embeddings: fields.truth_or("tie_word_embeddings", true)?,
+        dropout: fields.number_or("dropout", 0.1)?,
+        attention_dropout: fields.number_or("attention_dropout", 0.0)?,
+        init_std: fields.number_or("init_std", 0.02)?,
+        ..model(sizes, layer_norm(EPSILON), Position::Learned { offset: OFFSET })
+    })
+}
+
+pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
+    object([
+        ("hidden_size", model.hidden.into()),
+        ("word_embed_proj_dim", model.hidden.into()),
+        ("num_attention_heads", model.num_heads.into()),
+        ("num_hidden_layers", model.num_layers.into()),
+        ("ffn_dim", model.ffn_hidden.into()),
+        ("vocab_size", model.vocabulary.into()),
+        ("max_position_embeddings", model.context.into()),
+        ("activation_function", activation_name(model.activation).into()),
+        ("do_layer_norm_before", true.into()),
+        ("init_std", number(model.init_std)),
+        ("dropout", number(model.dropout)),
+        ("attention_dropout", number(model.attention_dropout)),
+    ])
+}

@@ -1,0 +1,85 @@
+//! Why a folder of another program cannot be used.
+
+use std::path::PathBuf;
+
+use checkpoint::FileError;
+
+/// What is wrong with a folder, or with a model that is to become one.
+#[derive(Debug, thiserror::Error)]
+pub enum InterchangeError {
+    /// A file of text cannot be read.
+    #[error("{} cannot be read: {reason}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: std::io::Error,
+    },
+    /// A file of text cannot be written.
+    #[error("{} cannot be written: {reason}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: std::io::Error,
+    },
+    /// A file of JSON is none, or lacks what it is for.
+    #[error("{}: {reason}", .path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A value of the configuration that means something that is not built here.
+    #[error("{}: {key} = {value} {rule}", .path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it, and what would do.
+        rule: String,
+    },
+    /// The folder lacks a tensor.
+    #[error("{}: there is no tensor {tensor}, which {parameter} is read from", .folder.display())]
+    Missing {
+        /// The folder.
+        folder: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The parameter.
+        parameter: String,
+    },
+    /// The folder has a tensor that the model does not read.
+    #[error("{}: there is a tensor {tensor}, which the model of config.json does not have", .folder.display())]
+    Extra {
+        /// The folder.
+        folder: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A tensor has another shape than the configuration says.
+    #[error("{}: tensor {tensor} is {found:?}, and {expected:?} by config.json", .folder.display())]
+    Shape {
+        /// The folder.
+        folder: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape that the model has.
+        expected: Vec<usize>,
+    },
+    /// A file of tensors cannot be used.
+    #[error(transparent)]
+    Tensors(#[from] FileError),
+    /// No class of the library has this model.
+    #[error("no Hugging Face class has this model: {reason}")]
+    NoFamily {
+        /// Which came nearest, and what it lacks.
+        reason: String,
+    },
+}

@@ -1,0 +1,88 @@
+//! Weights as a folder of the Hugging Face library.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use checkpoint::{TensorEntry, TensorWriter};
+use mesh::Region;
+use spec::{ModelSpec, ParamSpec, Unit, params};
+
+use crate::config;
+use crate::error::InterchangeError;
+use crate::family::Family;
+use crate::fields::Fields;
+use crate::folder::{CONFIG, TENSORS};
+use crate::names::place;
+use crate::place::{Orientation, Place, row_chunks, transposed};
+
+/// Elements that are held at once, or one row where that is wider.
+const CHUNK_LEN: usize = 1 << 22;
+
+/// The family that has `model`.
+///
+/// # Errors
+/// None has.
+pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
+    // Initial values are nothing that a trained model has.
+    let model = ModelSpec { output_init_std: None, ..model.clone() };
+    let reads_back = |family: &Family| {
+        let map = config::write(*family, &model);
+        let fields = Fields { path: Path::new(CONFIG), map: &map };
+        config::read(*family, &fields).is_ok_and(|read| read == model)
+    };
+    Family::ALL.into_iter().find(reads_back).ok_or_else(|| {
+        let classes: Vec<&str> = Family::ALL.iter().map(|family| family.class()).collect();
+        let reason = format!(
+            "its norms, positions, activation, blocks, biases and dropouts together are those of none of {}",
+            classes.join(", ")
+        );
+        InterchangeError::NoFamily { reason }
+    })
+}
+
+/// Writes `config.json` and `model.safetensors`, in single precision, into `folder`, which is there. `read` gives boxes of parameters.
+///
+/// # Errors
+/// A model that no class has, files that cannot be written, and what `read` says.
+pub fn export<E: From<InterchangeError>>(
+    model: &ModelSpec,
+    folder: &Path,
+    mut read: impl FnMut(&ParamSpec, &Region, &mut [f32]) -> Result<(), E>,
+) -> Result<Family, E> {
+    let family = family_of(model)?;
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    let mut placed: Vec<(ParamSpec, Place)> = vec![];
+    for param in units.flat_map(|unit| params(model, unit)) {
+        let nameless = || InterchangeError::NoFamily { reason: format!("{} has no {}", family.class(), param.name) };
+        let place = place(family, model, &param).ok_or_else(nameless)?;
+        placed.push((param, place));
+    }
+    let shapes: BTreeMap<String, Vec<usize>> =
+        placed.iter().map(|(_, place)| (family.full_name(&place.tensor), place.shape.clone())).collect();
+    let entries: Vec<TensorEntry> = shapes.into_iter().map(|(name, shape)| TensorEntry { name, shape }).collect();
+    let writer = TensorWriter::create(&folder.join(TENSORS), &entries).map_err(InterchangeError::from)?;
+    let mut values = vec![];
+    for (param, place) in &placed {
+        for region in row_chunks(&param.shape, CHUNK_LEN) {
+            values.resize(region.len(), 0.0);
+            read(param, &region, &mut values)?;
+            put(&writer, &family.full_name(&place.tensor), place, &region, &values);
+        }
+    }
+    writer.finish().map_err(InterchangeError::from)?;
+    let file = folder.join(CONFIG);
+    let text = format!("{:#}\n", serde_json::Value::Object(config::write(family, model)));
+    std::fs::write(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })?;
+    Ok(family)
+}
+
+fn put(writer: &TensorWriter, tensor: &str, place: &Place, region: &Region, values: &[f32]) {
+    let cols: usize = region.extent[1..].iter().product();
+    for run in place.runs(region) {
+        let values = &values[run.offset * cols..(run.offset + run.len) * cols];
+        match (place.orientation, region.ndim()) {
+            (Orientation::InputsFirst, 2) => writer.put(tensor, &run.stored, &transposed(values, run.len, cols)),
+            (Orientation::InputsFirst | Orientation::OutputsFirst, _) => writer.put(tensor, &run.stored, values),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The classes of the Hugging Face library whose folders are read and written.
+
+/// A class of models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// `GPTNeoXForCausalLM`
+    GptNeoX,
+    /// `BloomForCausalLM`
+    Bloom,
+    /// `OPTForCausalLM`
+    Opt,
+    /// `GPT2LMHeadModel`
+    Gpt2,
+    /// `LlamaForCausalLM`
+    Llama,
+    /// `Qwen2ForCausalLM`
+    Qwen2,
+    /// `Qwen3ForCausalLM`
+    Qwen3,
+}
+
+/// Matrices that stand beside the model's own tensors and so do not have their prefix.
+const OUTPUTS: [&str; 2] = ["lm_head.weight", "embed_out.weight"];
+
+/// What old files hold beside weights: masks, and frequencies of rotations.
+const BUFFERS: [&str; 5] =
+    [".attention.bias", ".attn.bias", ".attention.masked_bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Family; 7] =
+        [Family::GptNeoX, Family::Bloom, Family::Opt, Family::Gpt2, Family::Llama, Family::Qwen2, Family::Qwen3];
+
+    /// Name of the class: `architectures` in `config.json`.
+    pub fn class(self) -> &'static str {
+        match self {
+            Family::GptNeoX => "GPTNeoXForCausalLM",
+            Family::Bloom => "BloomForCausalLM",
+            Family::Opt => "OPTForCausalLM",
+            Family::Gpt2 => "GPT2LMHeadModel",
+            Family::Llama => "LlamaForCausalLM",
+            Family::Qwen2 => "Qwen2ForCausalLM",
+            Family::Qwen3 => "Qwen3ForCausalLM",
+        }
+    }
+
+    /// `model_type` in `config.json`.
+    pub fn model_type(self) -> &'static str {
+        match self {
+            Family::GptNeoX => "gpt_neox",
+            Family::Bloom => "bloom",
+            Family::Opt => "opt",
+            Family::Gpt2 => "gpt2",
+            Family::Llama => "llama",
+            Family::Qwen2 => "qwen2",
+            Family::Qwen3 => "qwen3",
+        }
+    }
+
+    /// What names of tensors begin with, in whole and as some files have it.
+    fn prefixes(self) -> [&'static str; 2] {
+        match self {
+            Family::GptNeoX => ["gpt_neox.", ""],
+            Family::Bloom | Family::Gpt2 => ["transformer.", ""],
+            Family::Opt => ["model.decoder.", "decoder."],
+            Family::Llama | Family::Qwen2 | Family::Qwen3 => ["model.", ""],
+        }
+    }
+
+    /// A tensor's name in whole.
+    pub fn full_name(self, tensor: &str) -> String {
+        if OUTPUTS.contains(&tensor) { tensor.into() } else { format!("{}{tensor}", self.prefixes()[0]) }
+    }
+
+    /// A tensor's name without what it begins with.
+    pub fn short_name(self, tensor: &str) -> &str {
+        self.prefixes().into_iter().find_map(|prefix| tensor.strip_prefix(prefix)).unwrap_or(tensor)
+    }
+
+    /// Whether a tensor that the model does not read is none of its weights: a buffer, or the output matrix where that is the token table.
+    pub fn is_beside_weights(self, tensor: &str) -> bool {
+        OUTPUTS.contains(&tensor) || BUFFERS.iter().any(|buffer| tensor.ends_with(buffer))
+    }
+}

@@ -1,0 +1,123 @@
+//! Values of a `config.json`, and what is said about those that cannot be used.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::InterchangeError;
+
+/// The values of a file, or of an object in it. An absent value and `null` are the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a> {
+    /// The file, for messages.
+    pub path: &'a Path,
+    /// The values.
+    pub map: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    fn find(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The value of `key` breaks `rule`.
+    pub fn refused(&self, key: &str, rule: impl Into<String>) -> InterchangeError {
+        let value = self.find(key).map_or("null".into(), ToString::to_string);
+        InterchangeError::Config { path: self.path.into(), key: key.into(), value, rule: rule.into() }
+    }
+
+    fn or_default<T>(
+        &self,
+        key: &str,
+        wanted: &str,
+        default: T,
+        convert: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<T, InterchangeError> {
+        match self.find(key) {
+            None => Ok(default),
+            Some(value) => convert(value).ok_or_else(|| self.refused(key, format!("is not {wanted}"))),
+        }
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// It is absent, or something else.
+    pub fn count(&self, key: &str) -> Result<usize, InterchangeError> {
+        match self.find(key) {
+            None => Err(self.refused(key, "says no size; a whole number would")),
+            Some(_) => self.count_or(key, 0),
+        }
+    }
+
+    /// A whole number, or `default`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn count_or(&self, key: &str, default: usize) -> Result<usize, InterchangeError> {
+        self.or_default(key, "a whole number", default, |value| usize::try_from(value.as_u64()?).ok())
+    }
+
+    /// The whole number under the first of `keys` that is there.
+    ///
+    /// # Errors
+    /// None is, or it is something else.
+    pub fn count_of(&self, keys: [&str; 2]) -> Result<usize, InterchangeError> {
+        let key = keys.into_iter().find(|key| self.find(key).is_some()).unwrap_or(keys[0]);
+        self.count(key)
+    }
+
+    /// A number, or `default`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn number_or(&self, key: &str, default: f32) -> Result<f32, InterchangeError> {
+        self.or_default(key, "a number", default, |value| value.as_f64().map(|number| number as f32))
+    }
+
+    /// True or false, or `default`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn truth_or(&self, key: &str, default: bool) -> Result<bool, InterchangeError> {
+        self.or_default(key, "true or false", default, Value::as_bool)
+    }
+
+    /// A string, or `default`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn text_or(&self, key: &str, default: &'a str) -> Result<&'a str, InterchangeError> {
+        self.or_default(key, "a string", default, Value::as_str)
+    }
+
+    /// The object under `key`, if there is one.
+    pub fn object(&self, key: &str) -> Option<Fields<'a>> {
+        let map = self.find(key)?.as_object()?;
+        Some(Fields { path: self.path, map })
+    }
+
+    /// Refuses every value of `key` but `only`, which an absent one means.
+    ///
+    /// # Errors
+    /// It has another value.
+    pub fn only(&self, key: &str, only: impl Into<Value>) -> Result<(), InterchangeError> {
+        let only = only.into();
+        match self.find(key) {
+            None => Ok(()),
+            Some(value) if *value == only => Ok(()),
+            Some(_) => Err(self.refused(key, format!("is a model that pleach does not have; {only} would be one"))),
+        }
+    }
+
+    /// Refuses any value of `key`.
+    ///
+    /// # Errors
+    /// It has one.
+    pub fn absent(&self, key: &str) -> Result<(), InterchangeError> {
+        match self.find(key) {
+            None => Ok(()),
+            Some(_) => Err(self.refused(key, "is a model that pleach does not have; null would be one")),
+        }
+    }
+}

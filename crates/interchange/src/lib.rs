@@ -1,0 +1,21 @@
+//! Models as other programs keep them: folders in the format of the Hugging Face library.
+//!
+//! Such a folder has a `config.json`, from which a [`spec::ModelSpec`] follows, and tensors in one safetensors file or in several with an index.
+//! Their names and forms are data ([`names`]): a parameter is a part of a tensor, some of its rows, transposed or not. So a rank reads its
+//! own elements and no others, whatever the layout, and the same table serves the way back.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod error;
+pub mod export;
+pub mod family;
+pub mod fields;
+pub mod folder;
+pub mod names;
+pub mod place;
+
+pub use error::InterchangeError;
+pub use export::export;
+pub use family::Family;
+pub use folder::HuggingFaceFolder;

@@ -1,0 +1,115 @@
+//! Where the rows of a parameter lie in the tensor that holds it.
+
+use mesh::Region;
+
+/// A part of a stored tensor that is one parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the stored tensor, without the prefix that some files leave out.
+    pub tensor: String,
+    /// Shape of the stored tensor.
+    pub shape: Vec<usize>,
+    /// Which of its rows.
+    pub rows: Rows,
+    /// Which way it lies.
+    pub orientation: Orientation,
+}
+
+/// Row `r` of the parameter is row `r / block * stride + first + r % block` of the stored tensor, transposed where it lies so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Rows that lie together.
+    pub block: usize,
+    /// From the first row of one block to that of the next.
+    pub stride: usize,
+    /// The first row of the first block.
+    pub first: usize,
+}
+
+/// Which way a matrix is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Orientation {
+    /// `[outputs, inputs]`, as parameters are.
+    OutputsFirst,
+    /// `[inputs, outputs]`: GPT-2's `Conv1D`.
+    InputsFirst,
+}
+
+/// A run of a parameter's rows that lie together, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First row of the run within the region that was asked for.
+    pub offset: usize,
+    /// Rows.
+    pub len: usize,
+    /// The box of the stored tensor; transposed where that lies so.
+    pub stored: Region,
+}
+
+impl Place {
+    /// The boxes of the stored tensor that `region` of the parameter consists of, in the order of its rows.
+    pub fn runs(&self, region: &Region) -> Vec<Run> {
+        let Rows { block, stride, first } = self.rows;
+        let (start, end) = (region.start[0], region.start[0] + region.extent[0]);
+        let mut runs = vec![];
+        let mut row = start;
+        while row < end {
+            let len = (block - row % block).min(end - row);
+            let mut stored = region.clone();
+            (stored.start[0], stored.extent[0]) = (row / block * stride + first + row % block, len);
+            if self.orientation == Orientation::InputsFirst {
+                stored.start.reverse();
+                stored.extent.reverse();
+            }
+            runs.push(Run { offset: row - start, len, stored });
+            row += len;
+        }
+        runs
+    }
+}
+
+/// Boxes of whole rows that cover a tensor of `shape`, each of at most `chunk_len` elements, or of one row where that has more.
+pub fn row_chunks(shape: &[usize], chunk_len: usize) -> impl Iterator<Item = Region> + '_ {
+    let cols: usize = shape[1..].iter().product();
+    let rows = (chunk_len / cols.max(1)).max(1);
+    (0..shape[0]).step_by(rows).map(move |start| {
+        let mut region = Region::whole(shape);
+        (region.start[0], region.extent[0]) = (start, rows.min(shape[0] - start));
+        region
+    })
+}
+
+/// `values` of a matrix `[rows, cols]`, row-major, as `[cols, rows]`.
+pub fn transposed(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+    (0..cols).flat_map(|col| (0..rows).map(move |row| values[row * cols + col])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(rows: Rows, orientation: Orientation) -> Place {
+        Place { tensor: "t".into(), shape: vec![], rows, orientation }
+    }
+
+    fn region(start: [usize; 2], extent: [usize; 2]) -> Region {
+        Region { start: start.to_vec(), extent: extent.to_vec() }
+    }
+
+    #[test]
+    fn rows_of_heads_lie_between_those_of_others() {
+        // Keys of heads of width 4 in rows of query | key | value.
+        let place = place(Rows { block: 4, stride: 12, first: 4 }, Orientation::OutputsFirst);
+        let runs = place.runs(&region([2, 5], [7, 3]));
+        let expected = [(0, 2, [6, 5], [2, 3]), (2, 4, [16, 5], [4, 3]), (6, 1, [28, 5], [1, 3])];
+        let expected = expected.map(|(offset, len, start, extent)| Run { offset, len, stored: region(start, extent) });
+        assert_eq!(runs, expected);
+    }
+
+    #[test]
+    fn transposed_rows_are_columns() {
+        let place = place(Rows { block: 6, stride: 6, first: 12 }, Orientation::InputsFirst);
+        assert_eq!(place.runs(&region([1, 0], [3, 8])), [Run { offset: 0, len: 3, stored: region([0, 13], [8, 3]) }]);
+        assert_eq!(transposed(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+    }
+}

@@ -1,0 +1,121 @@
+"""Makes the folders of crates/cli/tests/hugging_face: small models of every class that pleach reads, as the library writes them.
+
+    pip install torch transformers numpy
+    python tools/reference/hugging_face.py
+    python tools/reference/hugging_face.py EXPORTED
+
+Every weight is random, norms and biases too, and short enough for 16 bits; most classes store them so. Kept are, beside
+the library's own `config.json` and tensors, the logits, the loss and the gradient of every weight in double precision, rounded once. With
+EXPORTED, a folder of folders that `pleach export` made of them, those are loaded and their logits compared.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+import transformers
+
+from tensors import save
+
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/cli/tests/hugging_face"
+VOCABULARY, LENGTH, SEQUENCES = 31, 10, 3
+COMMON = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
+NO_DROPOUT = {"attention_dropout": 0.0}
+
+
+def rope(theta: float, share: float = 1.0) -> dict:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": share}}
+
+
+def configurations() -> dict[str, transformers.PretrainedConfig]:
+    llama = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20} | COMMON | NO_DROPOUT
+    return {
+        "gpt_neox": transformers.GPTNeoXConfig(
+            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=12,
+            hidden_act="gelu_fast", hidden_dropout=0.0, **COMMON, **NO_DROPOUT, **rope(10_000.0, 0.25),
+        ),
+        "bloom": transformers.BloomConfig(
+            hidden_size=12, n_layer=2, n_head=6, hidden_dropout=0.0, seq_length=12, **COMMON, **NO_DROPOUT
+        ),
+        "opt": transformers.OPTConfig(
+            hidden_size=12, num_hidden_layers=2, num_attention_heads=4, ffn_dim=28, max_position_embeddings=12,
+            word_embed_proj_dim=12, dropout=0.0, **(COMMON | {"pad_token_id": 1}), **NO_DROPOUT,
+        ),
+        "gpt2": transformers.GPT2Config(
+            n_embd=12, n_layer=2, n_head=2, n_positions=12, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **COMMON
+        ),
+        "llama": transformers.LlamaConfig(
+            num_key_value_heads=2, max_position_embeddings=12, tie_word_embeddings=False, **llama, **rope(500_000.0)
+        ),
+        "qwen2": transformers.Qwen2Config(
+            num_key_value_heads=2, max_position_embeddings=12, tie_word_embeddings=True, **llama, **rope(1e6)
+        ),
+        "qwen3": transformers.Qwen3Config(
+            num_key_value_heads=2, head_dim=6, max_position_embeddings=12, tie_word_embeddings=False, **llama, **rope(1e6)
+        ),
+    }
+
+
+def randomize(model: torch.nn.Module) -> None:
+    """Every weight at random, none at its default; rows that no token reads stay as they are."""
+    for name, param in model.named_parameters():
+        is_norm = "norm" in name or "ln_" in name
+        mean, std = (1.0, 0.1) if is_norm and name.endswith("weight") else (0.0, 0.15)
+        param.data = (torch.randn(param.shape) * std + mean).bfloat16().double()
+
+
+def inputs() -> dict[str, list]:
+    tokens = torch.randint(2, VOCABULARY, (SEQUENCES, LENGTH + 1))
+    labels = tokens[:, 1:].clone()
+    labels[0, 7:] = -100
+    labels[2, :3] = -100
+    return {"input_ids": tokens[:, :-1].tolist(), "labels": labels.tolist()}
+
+
+def outputs(model: torch.nn.Module, data: dict[str, list]) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = model(input_ids=torch.tensor(data["input_ids"]), use_cache=False).logits
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), torch.tensor(data["labels"]).flatten(), ignore_index=-100
+    )
+    return logits, loss
+
+
+def make() -> None:
+    torch.manual_seed(20_220_411)
+    data = inputs()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "tokens.json").write_text(json.dumps(data) + "\n")
+    for name, config in configurations().items():
+        config._attn_implementation = "eager"
+        model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
+        randomize(model)
+        model.tie_weights()
+        folder = FOLDER / name
+        shutil.rmtree(folder, ignore_errors=True)
+        logits, loss = outputs(model, data)
+        loss.backward()
+        gradients = {key: param.grad.float() for key, param in model.named_parameters()}
+        stored = torch.float32 if name in ("gpt_neox", "llama") else torch.bfloat16
+        # One in several files with an index.
+        model.to(stored).save_pretrained(folder, **({"max_shard_size": "6KB"} if name == "gpt_neox" else {}))
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        save(folder / "gradients.safetensors", gradients)
+        save(folder / "expected.safetensors", {"logits": logits.detach().float(), "loss": loss.detach().float().reshape(1)})
+        print(name, f"loss {loss.item():.4f}", sum(file.stat().st_size for file in folder.iterdir()), "bytes")
+
+
+def compare(exported: pathlib.Path) -> None:
+    data = json.loads((FOLDER / "tokens.json").read_text())
+    for folder in sorted(exported.iterdir()):
+        models = [
+            transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64).eval()
+            for path in (folder, FOLDER / folder.name)
+        ]
+        ours, theirs = (outputs(model, data)[0] for model in models)
+        print(folder.name, "logits differ by", (ours - theirs).abs().max().item())
+
+
+if __name__ == "__main__":
+    compare(pathlib.Path(sys.argv[1])) if sys.argv[1:] else make()
