@@ -1,11 +1,11 @@
 use cpu::column_sum::ColumnSum;
-use cpu::fixed_point::{COUNT_WORD, NOT_FINITE_WORD, to_f64};
+use cpu::fixed_point::to_f64;
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::run;
 use cpu::loss_sum::loss_sum;
 use cpu::squared_sum::SquaredSum;
 use cpu::view::MatRef;
-use device::{IGNORED_LABEL, SUM_WORDS};
+use device::{COUNT_WORD, IGNORED_LABEL, NOT_FINITE_WORD, SUM_WORDS};
 
 use crate::support::*;
 

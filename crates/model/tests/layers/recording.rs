@@ -5,7 +5,7 @@ use device::{Dtype, Write};
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
 use spec::unit::UnitKind;
-use spec::{Activation, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel};
+use spec::{Activation, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums};
 
 use crate::cases;
 
@@ -34,6 +34,7 @@ fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
         tp,
         shape: SHAPE,
         stored: Dtype::F32,
+        sums: Sums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Everything(CheckpointInputs::Whole),
         purpose: Purpose::Train,

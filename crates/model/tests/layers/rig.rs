@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Op, Stream, Tensor, Write};
 use model::{
-    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, Head, HeadGradients,
-    HeadParams, Layer, LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel, checkpoint,
-    footprints, initialize,
+    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, GradientSums, Head,
+    HeadGradients, HeadParams, Layer, LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel,
+    checkpoint, footprints, initialize,
 };
 use program::{Footprints, Purpose};
 use spec::unit::Tied;
-use spec::{CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Unit, UnitLayout};
+use spec::{CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sums, Unit, UnitLayout};
 
 use crate::reference::{ReferenceCommunicator, ReferenceDevice, uniform};
 use crate::tracer::{Sections, Tracer};
@@ -79,10 +79,19 @@ pub const MICROBATCHES: u64 = 2;
 
 impl Rank {
     pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, manner: Manner) -> Rank {
-        let (Manner { sequence_parallel, recompute }, stored) = (manner, Dtype::F32);
-        let (purpose, write) = (Purpose::Train, Write::Accumulate);
-        let footprints =
-            footprints(&RecordCase { model, tp, shape, stored, sequence_parallel, recompute, purpose, write }).unwrap();
+        let Manner { sequence_parallel, recompute } = manner;
+        let footprints = footprints(&RecordCase {
+            model,
+            tp,
+            shape,
+            stored: Dtype::F32,
+            sums: Sums::Single,
+            sequence_parallel,
+            recompute,
+            purpose: Purpose::Train,
+            write: Write::Accumulate,
+        })
+        .unwrap();
         let arena = Frame::measuring();
         let mut sections: Sections = vec![];
         let mut section = |name: String, bytes: usize| {
@@ -278,6 +287,7 @@ impl<'a> Running<'a> {
             sequence_parallel: rank.manner.sequence_parallel,
             dropout: Some(dropout),
             stored: Dtype::F32,
+            gradient_sums: GradientSums::Single,
             constants: rank.constants,
             scratch: &scratch,
         });
