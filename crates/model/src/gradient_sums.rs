@@ -7,11 +7,12 @@ use spec::Sums;
 
 use crate::Context;
 
-/// What a whole number of an exact sum counts, for the gradient of the mean loss: 2^-50. The largest sum is then 4096 (`docs/numerics.md`, "Exact sums").
+/// What a whole number of an exact sum counts, for the gradient of the mean loss: 2^-50 (`docs/numerics.md`, "Exact sums").
 const EXACT_UNIT: f32 = 1.0 / (1u64 << 50) as f32;
 
-/// The terms of one element are together at most so many units. A tied table has two uses, so its sum is at most twice that.
-const EXACT_RANGE: f32 = (1u64 << 62) as f32;
+/// The terms of one element are together less than so many units, so a gradient is less than 2048. A tied table has two uses and twice the
+/// range, which leaves 64 bits another factor of two for rounding.
+const EXACT_RANGE: f32 = (1u64 << 61) as f32;
 
 /// What accumulators of gradients hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,9 +68,9 @@ impl Terms {
         (0..self.rows).step_by(self.of_one).map(move |first| first..self.rows.min(first + self.of_one))
     }
 
-    /// From where on a term of `rows` rows is refused, in units: the terms of a step of `tokens` tokens share the range by their rows.
+    /// From where on a term of `rows` rows is refused, in units: the terms of a step of `tokens` tokens share out the range by their rows.
     fn limit(self, rows: usize, tokens: usize) -> f32 {
-        EXACT_RANGE / (tokens.div_ceil(rows) * self.per_row).next_power_of_two() as f32
+        EXACT_RANGE * (rows as f32 / tokens as f32) / self.per_row as f32
     }
 }
 

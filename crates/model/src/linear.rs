@@ -118,9 +118,19 @@ fn gradient_of_weight(
     write: Write,
 ) -> Result<(), DeviceError> {
     sum_terms(context, Terms::of_sequences(context, x.rows), [accumulator], write, |rows, [out], write| {
-        let (a, b) = (dy.rows_of(rows.clone()), x.rows_of(rows));
-        context.submit(Op::MatMul { orientation: Orientation::Tn, a, b, bias: None, out, write })
+        term_of_weight(context, out, x.rows_of(rows.clone()), dy.rows_of(rows), write)
     })
+}
+
+/// `out[O/tp, I]` = or += `dy^T x` in single precision: the gradient of a weight as far as the rows of `x` and `dy` make it.
+pub(crate) fn term_of_weight(
+    context: &Context,
+    out: Tensor,
+    x: Tensor,
+    dy: Tensor,
+    write: Write,
+) -> Result<(), DeviceError> {
+    context.submit(Op::MatMul { orientation: Orientation::Tn, a: dy, b: x, bias: None, out, write })
 }
 
 fn gradient_of_bias(

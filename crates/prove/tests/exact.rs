@@ -180,10 +180,9 @@ fn a_term_beyond_the_range_ends_a_single_run_on_all_ranks() {
         let parallelism = Parallelism { zero, ..plain_layout(dp + 1, tp + 1, pp + 1, 1) };
         let train = training(Precision::Fp32, Sums::Exact);
         let layout = Layout { model: model(Style::Llama), parallelism, train };
-        match too_large(&layout, (dp, tp, pp)).unwrap_err() {
-            ProofError::Train(TrainError::NotFinite { step: 2, .. }) => {}
-            other => panic!("dp {dp} tp {tp} pp {pp}: {other}"),
-        }
+        let error = too_large(&layout, (dp, tp, pp)).unwrap_err();
+        let is_found = matches!(error, ProofError::Train(TrainError::NotFinite { step: 2, .. }));
+        assert!(is_found, "dp {dp} tp {tp} pp {pp}: {error}");
     }
 }
 
