@@ -77,21 +77,16 @@ pub const SCALE: f32 = 0.0625;
 /// Microbatches of a step.
 pub const MICROBATCHES: u64 = 2;
 
+fn footprints_in(manner: Manner, model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape) -> Footprints {
+    let Manner { sequence_parallel, recompute } = manner;
+    let (stored, sums, purpose, write) = (Dtype::F32, Sums::Single, Purpose::Train, Write::Accumulate);
+    footprints(&RecordCase { model, tp, shape, stored, sums, sequence_parallel, recompute, purpose, write }).unwrap()
+}
+
 impl Rank {
     pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, manner: Manner) -> Rank {
-        let Manner { sequence_parallel, recompute } = manner;
-        let footprints = footprints(&RecordCase {
-            model,
-            tp,
-            shape,
-            stored: Dtype::F32,
-            sums: Sums::Single,
-            sequence_parallel,
-            recompute,
-            purpose: Purpose::Train,
-            write: Write::Accumulate,
-        })
-        .unwrap();
+        let sequence_parallel = manner.sequence_parallel;
+        let footprints = footprints_in(manner, model, tp, shape);
         let arena = Frame::measuring();
         let mut sections: Sections = vec![];
         let mut section = |name: String, bytes: usize| {
