@@ -13,8 +13,8 @@ use prove::watch::Nobody;
 use prove::weights_hash::weights_hash;
 use prove::{EqualityClass, Labels, Layout, Outcome, ProofError, ProofText, WrappedEngine, outcome_watched};
 use spec::{
-    Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Recompute, Reshard,
-    ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    BatchGrowth, BatchRamp, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec, Parallelism,
+    Precision, Recompute, Reshard, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 use train::{RankEngine, StepFate, TrainError};
 
@@ -98,6 +98,19 @@ fn grouping_sequences_differently_changes_no_bit() {
         assert_one_hash(&model(style), &groupings(2, SequenceParallel::Off), &train);
         assert_one_hash(&model(style), &groupings(2, SequenceParallel::On), &train);
     }
+}
+
+/// The batch grows from four sequences to eight: in more microbatches, or in larger ones. The unit is the same in every step.
+#[test]
+fn batches_that_grow_in_one_way_or_the_other_have_the_same_bits() {
+    let of = |grows, dp, microbatch_size| {
+        let batch_ramp = Some(BatchRamp { start: 4, increment: 2, sequences: 10, grows });
+        let train = TrainSpec { batch_ramp, ..training(Precision::Fp32, Sums::Exact) };
+        hash(&model(Style::Llama), &plain_layout(dp, 1, 1, microbatch_size), &train)
+    };
+    let (number, size) = (BatchGrowth::Microbatches, BatchGrowth::MicrobatchSize);
+    let hashes = [of(number, 1, 1), of(number, 2, 1), of(size, 1, 8), of(size, 2, 4)];
+    assert_eq!(BTreeSet::from(hashes).len(), 1, "{hashes:x?}");
 }
 
 /// Narrow numbers are rounded before a sum and after an update, which no grouping changes.

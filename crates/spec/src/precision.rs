@@ -53,7 +53,7 @@ pub enum Precision {
 }
 
 /// In which numbers gradients of parameters are summed: over sequences, microbatches and ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sums {
     /// In single precision, in an order that follows from the layout.
     Single,
