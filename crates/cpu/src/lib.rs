@@ -2,6 +2,9 @@
 
 mod aligned;
 mod execute;
+mod parts;
+mod pool;
+mod worker;
 
 pub mod accumulate;
 pub mod activation;

@@ -13,18 +13,25 @@ use crate::engine::{Engine, Groups, RankEngine};
 pub struct ThreadEngine {
     mesh: Mesh,
     ends: Vec<Arc<dyn Transport>>,
+    threads_per_rank: usize,
 }
 
 impl ThreadEngine {
     /// An engine for the ranks of `mesh`, every wait with the deadline of `timeouts`.
     pub fn new(mesh: Mesh, timeouts: Timeouts) -> ThreadEngine {
         let ends = ThreadTransport::world(mesh.world_size(), timeouts);
-        ThreadEngine { mesh, ends: ends.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect() }
+        let ends = ends.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect();
+        ThreadEngine { mesh, ends, threads_per_rank: 1 }
+    }
+
+    /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device.
+    pub fn with_threads_per_rank(self, threads_per_rank: usize) -> ThreadEngine {
+        ThreadEngine { threads_per_rank, ..self }
     }
 
     /// The same engine over wrapped transports: for counting and for faults in tests.
     pub fn wrapped(self, wrap: impl Fn(Arc<dyn Transport>) -> Arc<dyn Transport>) -> ThreadEngine {
-        ThreadEngine { mesh: self.mesh, ends: self.ends.into_iter().map(wrap).collect() }
+        ThreadEngine { ends: self.ends.into_iter().map(wrap).collect(), ..self }
     }
 
     /// The groups of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have devices of their own.
@@ -56,7 +63,8 @@ impl Engine for ThreadEngine {
     fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes)?);
         let groups = self.groups(rank, &arena);
-        Ok(RankEngine { device: Box::new(CpuDevice::new(arena)), groups })
+        let device = CpuDevice::new(arena).with_threads(self.threads_per_rank)?;
+        Ok(RankEngine { device: Box::new(device), groups })
     }
 
     fn abort(&self, rank: Rank, description: &str) {
