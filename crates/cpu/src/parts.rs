@@ -183,6 +183,10 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
             Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss }
         }
+        Op::AddRounded { x, rounding, into, write, refusals } => {
+            let [x, into] = cells([x, into], share)?;
+            Op::AddRounded { x, rounding, into, write, refusals }
+        }
         Op::Accumulate { x, into } => {
             let [x, into] = cells([x, into], share)?;
             Op::Accumulate { x, into }
@@ -214,7 +218,10 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let [param, grad, first_moment, second_moment] = [param, grad, first_moment, second_moment].map(part);
             Op::AdamW { param, copy: copy.map(part), grad, first_moment, second_moment, coefficient, update }
         }
-        Op::RotaryTable { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } => return share.whole(op),
+        // Sums shrink towards the first; words of one sum; a table that is filled once.
+        Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => {
+            return share.whole(op);
+        }
     })
 }
 

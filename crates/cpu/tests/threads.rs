@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cpu::CpuDevice;
 use device::{
     AdamWUpdate, Arena, AttentionShape, Bf16, Device, DeviceError, Direction, DropoutKey, Dtype, Element, F16, Frame,
-    NormBackward, Op, Orientation, SUM_WORDS, Stream, Tensor, Write,
+    NormBackward, Op, Orientation, Rounding, SUM_WORDS, Stream, Tensor, Write,
 };
 use spec::layout::SHARD_BLOCK;
 use spec::{Activation, Norm, NormKind, Pairing};
@@ -197,6 +197,15 @@ fn updates(on: &Operands) {
     let (copy, coefficient) = (Some(on.of_type(1, len, Dtype::Bf16)), on.single(1, 4));
     let sums = on.of_type(1, SUM_WORDS, Dtype::I64);
     on.submit(Op::Accumulate { x: grad, into: second_moment });
+    let (rounding, exact) = (Rounding { unit: 1.0 / 1024.0, limit: 0.9 }, on.of_type(1, len, Dtype::I64));
+    for write in [Write::Assign, Write::Accumulate] {
+        on.submit(Op::AddRounded { x: grad, rounding, into: exact, write, refusals: sums });
+    }
+    let double = on.of_type(1, len, Dtype::I64);
+    on.submit(Op::Copy { from: exact, to: double });
+    on.submit(Op::Accumulate { x: exact, into: double });
+    on.submit(Op::Fill { out: exact, value: 3.0 });
+    on.submit(Op::RoundedToSingle { sums: double, unit: rounding.unit });
     on.submit(Op::SquaredSum { x: grad, first_element: SHARD_BLOCK / 3, loss_scale: 4.0, sums });
     let update =
         AdamWUpdate { learning_rate: 1e-2, weight_decay: 0.1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, update: 3 };
