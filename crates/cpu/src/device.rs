@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use device::{Arena, Device, DeviceError, Op, Stream, Tensor};
 
+use crate::affinity::stay_on;
 use crate::instruction_set::InstructionSet;
 use crate::meter::Meter;
 use crate::parts;
@@ -33,14 +34,19 @@ impl CpuDevice {
     }
 
     /// The same device with `threads` threads: the rank's own and those of a pool, which ends with the device. With one thread there is no pool.
+    /// Of `cores` the calling thread and those of the pool take one each, in order, and stay there; where none is left, threads run anywhere.
     ///
     /// # Errors
     /// [`DeviceError::Threads`] where the system starts no more.
-    pub fn with_threads(mut self, threads: usize) -> Result<CpuDevice, DeviceError> {
+    pub fn with_threads(mut self, threads: usize, cores: &[usize]) -> Result<CpuDevice, DeviceError> {
         let workers: Vec<Worker> = (1..threads).map(|_| self.own.sibling()).collect();
         self.meters.truncate(1);
         self.meters.extend(workers.iter().map(|worker| Arc::clone(&worker.meter)));
-        self.pool = if workers.is_empty() { None } else { Some(Pool::start(workers)?) };
+        if let Some(core) = cores.first() {
+            stay_on(*core);
+        }
+        self.pool =
+            if workers.is_empty() { None } else { Some(Pool::start(workers, cores.get(1..).unwrap_or_default())?) };
         Ok(self)
     }
 

@@ -9,6 +9,7 @@ mod worker;
 pub mod accumulate;
 pub mod activation;
 pub mod adamw;
+pub mod affinity;
 pub mod attention;
 pub mod clip_coefficient;
 pub mod column_sum;

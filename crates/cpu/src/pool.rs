@@ -11,6 +11,7 @@ use std::thread::{Builder, JoinHandle};
 
 use device::{DeviceError, Op};
 
+use crate::affinity::stay_on;
 use crate::parts::{self, Share};
 use crate::worker::Worker;
 
@@ -52,14 +53,19 @@ enum Failure {
 }
 
 impl Pool {
-    /// A thread for each of `workers`.
-    pub(crate) fn start(workers: Vec<Worker>) -> Result<Pool, DeviceError> {
+    /// A thread for each of `workers`, on the core of the same index, if there is one.
+    pub(crate) fn start(workers: Vec<Worker>, cores: &[usize]) -> Result<Pool, DeviceError> {
         let (count, shared) = (workers.len(), Arc::new(Shared::default()));
         let mut pool = Pool { shared, threads: Vec::with_capacity(count) };
         let rank = std::thread::current().name().unwrap_or("rank").to_string();
         for (index, worker) in workers.into_iter().enumerate() {
             let shared = Arc::clone(&pool.shared);
-            let thread = Builder::new().name(format!("{rank}.{}", index + 1)).spawn(move || shared.serve(&worker));
+            let core = cores.get(index).copied();
+            let serve = move || {
+                core.into_iter().for_each(stay_on);
+                shared.serve(&worker);
+            };
+            let thread = Builder::new().name(format!("{rank}.{}", index + 1)).spawn(serve);
             pool.threads.push(thread.map_err(|cause| DeviceError::Threads { threads: count, cause })?);
         }
         Ok(pool)

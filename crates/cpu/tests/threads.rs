@@ -32,7 +32,7 @@ struct Operands {
 
 impl Operands {
     fn new(threads: usize, stored: Dtype) -> Operands {
-        let device = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).unwrap())).with_threads(threads).unwrap();
+        let device = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).unwrap())).with_threads(threads, &[]).unwrap();
         Operands { device, frame: Frame::new(0, ARENA_BYTES), stored }
     }
 

@@ -8,11 +8,12 @@ use std::io::{BufRead, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use comm::Timeouts;
 use device::{Cost, Op};
 use prove::intercepted::intercept_ops;
 use prove::{Labels, ProofText, WrappedEngine, thread_engine};
 use spec::{RunConfig, flops_per_token};
-use train::{Observer, Ports, Setup, StepReport, Wish};
+use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare");
 const RUNS: [&str; 3] = ["gpt_12m.toml", "gpt2_124m_short.toml", "gpt2_124m.toml"];
@@ -86,7 +87,9 @@ fn text(setup: &Setup) -> ProofText {
 fn run_paced(setup: &Setup, threads: usize) {
     say(&format!("{{\"before_bytes\": {}}}", status_bytes("VmRSS:")));
     if Paced.wait() == Wish::Continue {
-        let engine = thread_engine(setup).with_threads_per_rank(threads);
+        // Ranks wait for each other while the other side has its turn.
+        let patient = Timeouts { wait: Duration::from_secs(86_400) };
+        let engine = ThreadEngine::new(setup.mesh, patient).with_threads_per_rank(threads);
         train::run(setup, &engine, Ports::new(&text(setup), &Paced)).expect("a run");
     }
     say(&format!("{{\"peak_bytes\": {}}}", status_bytes("VmHWM:")));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use comm::{AbortCause, ChannelId, GroupChannels, HostCommunicator, ThreadTransport, Timeouts, Transport};
 use cpu::CpuDevice;
+use cpu::affinity::allowed_cores;
 use device::{Arena, DeviceError};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
 
@@ -14,6 +15,8 @@ pub struct ThreadEngine {
     mesh: Mesh,
     ends: Vec<Arc<dyn Transport>>,
     threads_per_rank: usize,
+    /// One for each thread of each rank, or none.
+    cores: Vec<usize>,
 }
 
 impl ThreadEngine {
@@ -21,12 +24,16 @@ impl ThreadEngine {
     pub fn new(mesh: Mesh, timeouts: Timeouts) -> ThreadEngine {
         let ends = ThreadTransport::world(mesh.world_size(), timeouts);
         let ends = ends.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect();
-        ThreadEngine { mesh, ends, threads_per_rank: 1 }
+        ThreadEngine { mesh, ends, threads_per_rank: 1, cores: vec![] }
     }
 
-    /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device.
+    /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device. Where the calling
+    /// thread may use exactly as many cores as that makes threads, each thread stays on one; where there are more, another process may
+    /// have the others, and where there are fewer, threads take turns.
     pub fn with_threads_per_rank(self, threads_per_rank: usize) -> ThreadEngine {
-        ThreadEngine { threads_per_rank, ..self }
+        let allowed = allowed_cores();
+        let is_one_each = threads_per_rank > 1 && allowed.len() == threads_per_rank * self.mesh.world_size();
+        ThreadEngine { threads_per_rank, cores: if is_one_each { allowed } else { vec![] }, ..self }
     }
 
     /// The same engine over wrapped transports: for counting and for faults in tests.
@@ -63,7 +70,8 @@ impl Engine for ThreadEngine {
     fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes)?);
         let groups = self.groups(rank, &arena);
-        let device = CpuDevice::new(arena).with_threads(self.threads_per_rank)?;
+        let cores = self.cores.chunks(self.threads_per_rank).nth(rank.0).unwrap_or_default();
+        let device = CpuDevice::new(arena).with_threads(self.threads_per_rank, cores)?;
         Ok(RankEngine { device: Box::new(device), groups })
     }
 
