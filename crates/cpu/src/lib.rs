@@ -2,10 +2,14 @@
 
 mod aligned;
 mod execute;
+mod parts;
+mod pool;
+mod worker;
 
 pub mod accumulate;
 pub mod activation;
 pub mod adamw;
+pub mod affinity;
 pub mod attention;
 pub mod clip_coefficient;
 pub mod column_sum;

@@ -226,7 +226,7 @@ impl Attention<'_> {
         let (context, shape) = (self.context, attention_shape(self.context));
         let dout = context.activation(context.scratch, saved.out.rows, saved.out.cols);
         context.scratch.scoped(|| params.output.backward_input(context, enter(context, dy)?, dout))?;
-        let key_sums = context.scratch.floats(2 * shape.sequence_length, shape.head_dim);
+        let key_sums = context.scratch.floats(2 * context.shape.tokens() * shape.kv_heads, shape.head_dim);
         let Qkv { q, k, v } = saved.query_key_value(&shape);
         context.submit(Op::AttentionBackward {
             shape,
