@@ -10,7 +10,7 @@ use mesh::Region;
 use spec::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{Setup, SourceError, TensorSource, ThreadEngine};
 
-use crate::deadline::timeouts;
+use crate::engine::engine;
 use crate::failure::Failure;
 use crate::hugging_face;
 use crate::input::Disk;
@@ -88,9 +88,9 @@ impl RunSource {
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
     }
 
-    /// Threads for the ranks of `setup`.
+    /// Fresh ranks for `setup`.
     pub fn engine(&self, setup: &Setup) -> ThreadEngine {
-        ThreadEngine::new(setup.mesh, timeouts(&self.config))
+        engine(&self.config, setup)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The input of the model: rows of the token table, learned positions, a norm, dropout.
 
+use std::ops::Range;
+
 use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
 use spec::Position;
 
 use crate::binding::EmbeddingParams;
 use crate::context::{Batch, Context, DropoutSite};
-use crate::linear::clear;
+use crate::gradient_sums::{Terms, clear, sum_terms};
 use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, enter, leave};
 use crate::saved::SavedFrames;
@@ -39,6 +41,19 @@ struct Pending {
     dropped: Option<Tensor>,
     /// `[R, D]`: gradient of the norm's input. Without a norm it is the one in front of the dropout.
     sum: Option<Tensor>,
+}
+
+/// Which rows of a table get which gradients.
+struct Rows {
+    /// Row numbers `[1, R]` of the whole table.
+    tokens: Tensor,
+    /// `[R, D]`.
+    dy: Tensor,
+    scale: f32,
+    /// Global index of the table's first row.
+    first_row: usize,
+    /// The rows of the tensor that holds the table's part which belong to it; no token reads those before.
+    held: Range<usize>,
 }
 
 /// The embedding on one microbatch.
@@ -91,7 +106,7 @@ impl Embedding<'_> {
             leave(context, Partial::new(sum))?.kept_at(context, out)
         })?;
         let Some(table) = params.positions else { return Ok(()) };
-        let (tokens, table) = (self.positions(), self.rows_of_positions(table));
+        let (tokens, table) = (self.positions(), table.rows_of(self.rows_of_positions(table)));
         context.submit(Op::EmbeddingLookup { tokens, table, first_row: 0, out, write: Write::Accumulate })
     }
 
@@ -139,14 +154,35 @@ impl Embedding<'_> {
         // A row of the table is needed by tokens of any rank.
         context.scratch.scoped(|| {
             let dy = enter(context, dy)?.tensor();
-            clear(context, params.table, write)?;
-            let (tokens, first_row) = (self.batch.tokens, self.first_row(params));
-            context.submit(Op::EmbeddingBackward { tokens, dy, scale: table_scale, first_row, dtable: params.table })
+            let rows = Rows {
+                tokens: self.batch.tokens,
+                dy,
+                scale: table_scale,
+                first_row: self.first_row(params),
+                held: 0..params.table.rows,
+            };
+            self.sum_rows(params.table, rows, Terms::of_sequences(context), write)
         })?;
-        let Some(dtable) = params.positions else { return Ok(()) };
-        clear(context, dtable, write)?;
-        let (tokens, dy, dtable) = (self.positions(), dy.tensor(), self.rows_of_positions(dtable));
-        context.submit(Op::EmbeddingBackward { tokens, dy, scale: 1.0, first_row: 0, dtable })
+        let Some(positions) = params.positions else { return Ok(()) };
+        let rows = Rows {
+            tokens: self.positions(),
+            dy: dy.tensor(),
+            scale: 1.0,
+            first_row: 0,
+            held: self.rows_of_positions(positions),
+        };
+        self.sum_rows(positions, rows, Terms::of_residual(context), write)
+    }
+
+    /// The table's gradient assigned or accumulated.
+    fn sum_rows(&self, table: Tensor, of: Rows, terms: Terms, write: Write) -> Result<(), DeviceError> {
+        let Rows { tokens, dy, scale, first_row, held } = of;
+        sum_terms(self.context, terms, [table], write, |rows, [dtable], write| {
+            clear(self.context, dtable, write)?;
+            let (tokens, dy) = (tokens.elements(rows.clone()), dy.rows_of(rows));
+            let dtable = dtable.rows_of(held.clone());
+            self.context.submit(Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable })
+        })
     }
 
     /// Positions of the tokens that this rank holds.
@@ -154,11 +190,11 @@ impl Embedding<'_> {
         self.batch.positions.elements(self.context.residual_rows())
     }
 
-    /// The rows `[context, D]` of the table of positions that tokens read.
-    fn rows_of_positions(&self, table: Tensor) -> Tensor {
+    /// The rows of the table of positions that tokens read.
+    fn rows_of_positions(&self, table: Tensor) -> Range<usize> {
         match self.context.model.position {
-            Position::Learned { offset } => table.rows_of(offset..table.rows),
-            Position::Rotary { .. } | Position::Alibi => table,
+            Position::Learned { offset } => offset..table.rows,
+            Position::Rotary { .. } | Position::Alibi => 0..table.rows,
         }
     }
 
