@@ -96,7 +96,9 @@ def make() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         logits, loss = outputs(model, data)
         loss.backward()
-        gradients = {key: param.grad.float() for key, param in model.named_parameters()}
+        # The library writes one matrix under another name than it has in memory.
+        written = {"lm_head.weight": "embed_out.weight"} if name == "gpt_neox" else {}
+        gradients = {written.get(key, key): param.grad.float() for key, param in model.named_parameters()}
         stored = torch.float32 if name in ("gpt_neox", "llama") else torch.bfloat16
         # One in several files with an index.
         model.to(stored).save_pretrained(folder, **({"max_shard_size": "6KB"} if name == "gpt_neox" else {}))

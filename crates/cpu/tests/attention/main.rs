@@ -397,3 +397,14 @@ fn large_scores_stay_finite() {
     exact.dk.assert_holds(&outputs.dk, "dk");
     exact.dv.assert_holds(&outputs.dv, "dv");
 }
+
+/// Those of BLOOM-176B, whose 112 heads are no power of two: 64 of a series of 64, then 48 of one of 128; ranks take theirs by global number.
+#[test]
+fn slopes_of_any_number_of_heads() {
+    let slope = |first_head: usize, head: usize| Alibi { first_head, num_heads: 112 }.slope(head);
+    for (head, expected) in [(0, 0.917_004), (63, 0.003_906_25), (64, 0.957_603), (65, 0.878_126), (111, 0.016_317)] {
+        assert!((slope(0, head) - expected).abs() < 1e-6, "head {head}: {}", slope(0, head));
+        assert_eq!(slope(head, 0), slope(0, head));
+    }
+    assert_eq!(Alibi { first_head: 0, num_heads: 8 }.slope(7), 2.0f32.powi(-8));
+}
