@@ -6,6 +6,7 @@ mod execute;
 pub mod accumulate;
 pub mod activation;
 pub mod adamw;
+pub mod arena_reader;
 pub mod attention;
 pub mod clip_coefficient;
 pub mod column_sum;
@@ -29,4 +30,5 @@ pub mod rotary;
 pub mod squared_sum;
 pub mod view;
 
+pub use crate::arena_reader::ArenaReader;
 pub use crate::device::CpuDevice;

@@ -18,6 +18,7 @@ pub mod promise;
 pub mod rank_slots;
 pub mod replicas;
 pub mod results;
+pub mod resumed;
 pub mod runner;
 pub mod survey;
 pub mod text;

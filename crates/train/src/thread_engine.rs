@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use comm::{AbortCause, ChannelId, GroupChannels, HostCommunicator, ThreadTransport, Timeouts, Transport};
-use cpu::CpuDevice;
+use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, DeviceError};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
 
@@ -56,7 +56,8 @@ impl Engine for ThreadEngine {
     fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes)?);
         let groups = self.groups(rank, &arena);
-        Ok(RankEngine { device: Box::new(CpuDevice::new(arena)), groups })
+        let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
+        Ok(RankEngine { device: Box::new(CpuDevice::new(arena)), memory, groups })
     }
 
     fn abort(&self, rank: Rank, description: &str) {
