@@ -26,7 +26,8 @@ pub struct CheckpointWriter {
 struct Progress {
     /// Files that are still awaited.
     awaited: usize,
-    manifest: Manifest,
+    /// Those that are there, by their names.
+    written: BTreeMap<String, (Written, Vec<PieceEntry>)>,
     failure: Option<CheckpointError>,
     is_committed: bool,
 }
@@ -50,10 +51,8 @@ impl CheckpointWriter {
         state: RunState,
         num_files: usize,
     ) -> CheckpointWriter {
-        let build = env!("CARGO_PKG_VERSION").to_string();
-        let manifest =
-            Manifest { format: FORMAT, build, state: state.clone(), files: vec![], tensors: BTreeMap::new() };
-        let progress = Progress { awaited: num_files, manifest, failure: None, is_committed: false };
+        let (written, failure) = (BTreeMap::new(), None);
+        let progress = Progress { awaited: num_files, written, failure, is_committed: false };
         let writer = CheckpointWriter { folder: folder.into(), storage, state, progress: Mutex::new(progress) };
         let partial = writer.partial();
         if let Err(reason) = writer.storage.create_folder(&partial) {
@@ -86,7 +85,9 @@ impl CheckpointWriter {
         let written = file.and_then(PieceFile::finish);
         let mut progress = self.lock();
         match written {
-            Ok(written) => progress.add(&written, entries),
+            Ok(written) => {
+                progress.written.insert(written.file.name.clone(), (written, entries.to_vec()));
+            }
             Err(error) => progress.failure = progress.failure.take().or(Some(error)),
         }
         progress.awaited = progress.awaited.saturating_sub(1);
@@ -101,7 +102,8 @@ impl CheckpointWriter {
     }
 
     fn commit(&self, progress: &mut Progress) -> Result<Committed, CheckpointError> {
-        if let Some((tensor, missing, len)) = progress.manifest.incomplete() {
+        let manifest = self.manifest(&progress.written);
+        if let Some((tensor, missing, len)) = manifest.incomplete() {
             return Err(CheckpointError::Incomplete { tensor: tensor.into(), missing, len });
         }
         let (partial, path) = (self.partial(), self.folder.join(folder_name(self.state.steps)));
@@ -109,16 +111,28 @@ impl CheckpointWriter {
             return Err(CheckpointError::Exists { path });
         }
         let storage = &*self.storage;
-        let text = progress.manifest.to_bytes().map_err(std::io::Error::from);
-        let manifest = partial.join(MANIFEST);
-        tried(&manifest, text.and_then(|text| write_new(storage, &manifest, &text)))?;
+        let (file, text) = (partial.join(MANIFEST), manifest.to_bytes().map_err(std::io::Error::from));
+        tried(&file, text.and_then(|text| write_new(storage, &file, &text)))?;
         tried(&partial, storage.sync_folder(&partial))?;
         tried(&path, storage.rename(&partial, &path))?;
         progress.is_committed = true;
         tried(&path, storage.sync_folder(&self.folder))?;
         self.point_to(&path)?;
-        let data_bytes = progress.manifest.data_bytes();
-        Ok(Committed { path, steps: self.state.steps, data_bytes })
+        Ok(Committed { path, steps: self.state.steps, data_bytes: manifest.data_bytes() })
+    }
+
+    /// What the files hold, in the order of their names.
+    fn manifest(&self, written: &BTreeMap<String, (Written, Vec<PieceEntry>)>) -> Manifest {
+        let (build, state) = (env!("CARGO_PKG_VERSION").to_string(), self.state.clone());
+        let mut manifest = Manifest { format: FORMAT, build, state, files: vec![], tensors: BTreeMap::new() };
+        for (number, (written, entries)) in written.values().enumerate() {
+            manifest.files.push(written.file.clone());
+            for (entry, piece) in written.records(entries, number) {
+                let new = || TensorRecord { dtype: "F32".into(), shape: entry.shape.clone(), pieces: vec![] };
+                manifest.tensors.entry(entry.tensor.clone()).or_insert_with(new).pieces.push(piece);
+            }
+        }
+        manifest
     }
 
     /// Makes `latest` name the checkpoint at `path`.
@@ -144,17 +158,6 @@ impl CheckpointWriter {
     fn lock(&self) -> MutexGuard<'_, Progress> {
         // A thread that panicked while it held the lock has not delivered its file, so nothing is committed.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Progress {
-    fn add(&mut self, written: &Written, entries: &[PieceEntry]) {
-        let number = self.manifest.files.len();
-        self.manifest.files.push(written.file.clone());
-        for (entry, piece) in written.records(entries, number) {
-            let new = || TensorRecord { dtype: "F32".into(), shape: entry.shape.clone(), pieces: vec![] };
-            self.manifest.tensors.entry(entry.tensor.clone()).or_insert_with(new).pieces.push(piece);
-        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn try_lock(file: &File) -> io::Result<Lock> {
 /// two processes could each hold a lock of that name.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
-    _file: File,
+    file: File,
 }
 
 impl FolderLock {
@@ -53,6 +53,13 @@ impl FolderLock {
         }
         let holder = format!("process {}\n", std::process::id());
         file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(failed)?;
-        Ok(FolderLock { _file: file })
+        Ok(FolderLock { file })
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // A process that is just being started from this one may still have the file open. If this fails, the lock ends with that.
+        let _ = self.file.unlock();
     }
 }

@@ -1,5 +1,6 @@
 //! The folder of a run's checkpoints: which are committed, who may write there, and which are kept.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,8 +77,9 @@ pub struct Store {
     folder: PathBuf,
     storage: Arc<dyn Storage>,
     retention: Retention,
-    /// From the first rank that begins to the last one that is done: in between, no rank need have it.
-    current: Mutex<Option<Arc<CheckpointWriter>>>,
+    /// Those in the making, by steps, from the first rank that begins to the last one that is done: a rank may begin the next one before another has
+    /// begun this one.
+    current: Mutex<BTreeMap<u32, Arc<CheckpointWriter>>>,
     _lock: FolderLock,
 }
 
@@ -107,14 +109,11 @@ impl Store {
 
     /// The checkpoint of `state` in the making, which has one file for each of `num_files` ranks. All ranks get the same one.
     pub fn writer(&self, state: &RunState, num_files: usize) -> Arc<CheckpointWriter> {
-        let mut current = self.current();
-        if let Some(writer) = current.as_ref().filter(|writer| writer.steps() == state.steps) {
-            return Arc::clone(writer);
-        }
-        let storage = Arc::clone(&self.storage);
-        let writer = Arc::new(CheckpointWriter::begin(&self.folder, storage, state.clone(), num_files));
-        *current = Some(Arc::clone(&writer));
-        writer
+        let begin = || {
+            let storage = Arc::clone(&self.storage);
+            Arc::new(CheckpointWriter::begin(&self.folder, storage, state.clone(), num_files))
+        };
+        Arc::clone(self.current().entry(state.steps).or_insert_with(begin))
     }
 
     /// Takes a rank's file of `writer`, or why there is none. The last of all ranks commits, removes what is given up, and learns what became of
@@ -126,12 +125,12 @@ impl Store {
         entries: &[PieceEntry],
     ) -> Option<Finished> {
         let outcome = writer.finish(file, entries)?;
-        *self.current() = None;
+        self.current().remove(&writer.steps());
         let not_retired = outcome.as_ref().ok().and_then(|_| self.retire().err());
         Some(Finished { outcome, not_retired })
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Arc<CheckpointWriter>>> {
+    fn current(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<CheckpointWriter>>> {
         // Whoever panicked while it held the lock had nothing to change but the whole.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }

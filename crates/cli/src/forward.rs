@@ -3,7 +3,7 @@
 use checkpoint::{TensorEntry, TensorWriter};
 use mesh::Region;
 use spec::{ModelSpec, ParamSpec, Unit, params};
-use train::{LogitsSink, Observer, Ports, Setup, StepReport, TensorSink, Wish, run, run_forward};
+use train::{LogitsSink, Observer, Ports, Setup, Start, StepReport, TensorSink, Wish, run, run_forward};
 
 use crate::failure::Failure;
 use crate::inference_arguments::ForwardArguments;

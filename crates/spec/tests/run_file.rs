@@ -4,7 +4,7 @@ use std::path::Path;
 
 use spec::{
     Activation, BatchGrowth, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction,
-    NormKind, Pairing, ParameterGroup, Position, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec,
+    NormKind, Pairing, ParameterGroup, Position, Recompute, Reshard, RunConfig, RunSpec, ScheduleKind, ScheduleSpec,
     SequenceParallel, ZeroStage, check, unique_parameters,
 };
 
@@ -88,6 +88,11 @@ held_out = 0.1
 folder = "runs/latest"
 ranks = 8
 evaluate_every = 0
+save_every = 0
+keep_newest = 2
+keep_every = 0
+keep_best = 1
+grace_seconds = 30.0
 timeout_seconds = 60.0
 "#;
     assert_eq!(resolved, expected);
@@ -144,6 +149,11 @@ path = "a \"quoted\" folder"
 tokenizer = "bpe:300"
 [run]
 evaluate_every = 50
+save_every = 40
+keep_newest = 3
+keep_every = 400
+keep_best = 0
+grace_seconds = 90
 timeout_seconds = 2.5
 "#;
     let config = load(text, &["model.num_layers=5", "train.learning_rate=1e-3"]).expect("legal");
@@ -172,6 +182,8 @@ timeout_seconds = 2.5
     assert_eq!(config.train.groups, groups);
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));
+    let RunSpec { save_every, keep_newest, keep_every, keep_best, grace_seconds, .. } = config.run;
+    assert_eq!((save_every, keep_newest, keep_every, keep_best, grace_seconds), (40, 3, 400, 0, 90.0));
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
 }
 

@@ -176,11 +176,4 @@ fn paths(config: &RunConfig, rules: &mut Rules) {
     if config.data.sources.iter().any(|source| source.path.as_os_str().is_empty()) {
         rules.report(Problem::of_value("data.path", "\"\"", "names no file", "leave it out for the embedded corpus"));
     }
-    if config.run.folder.as_os_str().is_empty() {
-        rules.report(Problem::of_value("run.folder", "\"\"", "names no folder", "\"runs/latest\" would do"));
-    }
-    let seconds = config.run.timeout_seconds;
-    // A day is longer than any step; the bound keeps the deadline representable.
-    let holds = seconds > 0.0 && seconds <= 86_400.0;
-    rules.number("run.timeout_seconds", seconds, holds, "is no time to wait", "more than 0 and at most 86400 would do");
 }
