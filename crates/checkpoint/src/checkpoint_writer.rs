@@ -66,26 +66,30 @@ impl CheckpointWriter {
         self.state.steps
     }
 
-    /// The file of rank `rank`, for `entries`.
+    /// The file of rank `rank`, for `entries`; a rank without any has none.
     ///
     /// # Errors
     /// A disk that refuses.
-    pub fn file(&self, rank: usize, entries: &[PieceEntry]) -> Result<PieceFile, CheckpointError> {
+    pub fn file(&self, rank: usize, entries: &[PieceEntry]) -> Result<Option<PieceFile>, CheckpointError> {
+        if entries.is_empty() {
+            return Ok(None);
+        }
         let path = self.partial().join(format!("rank-{rank:05}.safetensors"));
-        PieceFile::create(path.clone(), entries, |len_bytes| self.storage.create(&path, len_bytes))
+        PieceFile::create(path.clone(), entries, |len_bytes| self.storage.create(&path, len_bytes)).map(Some)
     }
 
     /// Takes a rank's file, with the entries that it was made for, or why there is none. The last of all ranks learns what became of the
     /// checkpoint; the others are told nothing.
     pub(crate) fn finish(
         &self,
-        file: Result<PieceFile, CheckpointError>,
+        file: Result<Option<PieceFile>, CheckpointError>,
         entries: &[PieceEntry],
     ) -> Option<Result<Committed, CheckpointError>> {
-        let written = file.and_then(PieceFile::finish);
+        let written = file.and_then(|file| file.map(PieceFile::finish).transpose());
         let mut progress = self.lock();
         match written {
-            Ok(written) => {
+            Ok(None) => {}
+            Ok(Some(written)) => {
                 progress.written.insert(written.file.name.clone(), (written, entries.to_vec()));
             }
             Err(error) => progress.failure = progress.failure.take().or(Some(error)),

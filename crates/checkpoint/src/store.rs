@@ -121,7 +121,7 @@ impl Store {
     pub fn finish(
         &self,
         writer: &CheckpointWriter,
-        file: Result<PieceFile, CheckpointError>,
+        file: Result<Option<PieceFile>, CheckpointError>,
         entries: &[PieceEntry],
     ) -> Option<Finished> {
         let outcome = writer.finish(file, entries)?;

@@ -97,6 +97,12 @@ impl CpuDevice {
         unsafe { self.arena.ints(tensor) }
     }
 
+    /// Dense sums to read.
+    pub(crate) fn longs(&self, tensor: Tensor) -> Result<&[i64], DeviceError> {
+        // SAFETY: as in `reals`.
+        unsafe { self.arena.longs(tensor) }
+    }
+
     /// Dense sums to read and write.
     #[expect(clippy::mut_from_ref, reason = "the arena is shared memory; see the top of this file")]
     pub(crate) fn longs_mut(&self, tensor: Tensor) -> Result<&mut [i64], DeviceError> {

@@ -1,8 +1,8 @@
 //! From an operation to its kernel: the one match over `Op` of this device.
 
-use device::{Bf16, DeviceError, Dtype, Element, F16, Op, Orientation, Tensor};
+use device::{Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, Orientation, Tensor};
 
-use crate::accumulate::Accumulate;
+use crate::accumulate::{Accumulate, add_integers};
 use crate::activation::{ActivationBackward, ActivationForward};
 use crate::adamw::AdamW;
 use crate::attention::{self, Attention, attention_backward, attention_forward};
@@ -20,6 +20,7 @@ use crate::lanes::{Kernel, Stored, run};
 use crate::loss_sum::loss_sum;
 use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use crate::rotary::{Rotary, RotaryTable};
+use crate::rounded_sum::{AddRounded, RoundedToSingle};
 use crate::squared_sum::SquaredSum;
 use crate::view::MatRef;
 
@@ -181,8 +182,18 @@ impl CpuDevice {
                     loss: self.reals_mut(loss)?,
                 });
             }
+            Op::AddRounded { x, rounding, into, write, refusals } => {
+                let kernel = AddRounded { x: self.reals(x)?, rounding, into: self.longs_mut(into)?, write };
+                self.longs_mut(refusals)?[NOT_FINITE_WORD] += run(self.instruction_set, kernel);
+            }
+            Op::RoundedToSingle { sums, unit } => self.run(RoundedToSingle { sums: self.longs_mut(sums)?, unit }),
+            Op::Accumulate { x, into } if into.dtype == Dtype::I64 => {
+                add_integers(self.longs(x)?, self.longs_mut(into)?)
+            }
             Op::Accumulate { x, into } => self.run(Accumulate { x: self.matrix(x)?, into: self.matrix_mut(into)? }),
+            Op::Fill { out, value } if out.dtype == Dtype::I64 => self.longs_mut(out)?.fill(value as i64),
             Op::Fill { out, value } => stored!(E of out => fill(self.matrix_mut::<E>(out)?, value)),
+            Op::Copy { from, to } if from.dtype == Dtype::I64 => self.longs_mut(to)?.copy_from_slice(self.longs(from)?),
             Op::Copy { from, to } => stored!(F of from => stored!(T of to => {
                 self.run(Copy { from: self.matrix::<F>(from)?, to: self.matrix_mut::<T>(to)? });
             })),

@@ -27,6 +27,7 @@ pub mod meter;
 pub mod norm;
 pub mod peak;
 pub mod rotary;
+pub mod rounded_sum;
 pub mod squared_sum;
 pub mod view;
 

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::link::{Event, StepGraph};
 use crate::lives::{End, Life, lives};
-use crate::placement::{self, Item};
+use crate::placement::{self, Effort, Item};
 use crate::sizes::aligned;
 use crate::{Sizes, Value};
 
@@ -104,13 +104,18 @@ pub struct MemoryPlan {
 
 /// Plans the arenas of all ranks of a step.
 pub fn plan_memory(graph: &StepGraph, sizes: &Sizes) -> MemoryPlan {
-    MemoryPlan { ranks: (0..graph.programs().len()).map(|rank| plan_rank(graph, sizes, rank)).collect() }
+    let num_ranks = graph.programs().len();
+    let effort = EFFORT.part(num_ranks);
+    MemoryPlan { ranks: (0..num_ranks).map(|rank| plan_rank(graph, sizes, rank, effort)).collect() }
 }
 
 /// An arena this part larger than what is alive in it is good enough: one per cent.
 const SLACK: usize = 100;
 
-fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
+/// What all ranks together may take: some hundredths of a second.
+const EFFORT: Effort = Effort(6_000_000);
+
+fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize, effort: Effort) -> RankPlan {
     let program = &graph.programs()[rank];
     let mut end_bytes = 0;
     let mut take = |len_bytes| {
@@ -131,7 +136,7 @@ fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
         .map(|life| Item { start: life.start, end: life.end, size_bytes: aligned(life.extent.len_bytes) })
         .collect();
     let live_bytes = end_bytes + placement::largest_live_bytes(&items);
-    let placement = placement::place(&items, live_bytes / SLACK);
+    let placement = placement::place(&items, live_bytes / SLACK, effort);
     for (life, offset) in lives.iter_mut().zip(&placement.offsets) {
         life.extent.offset_bytes = end_bytes + offset;
     }

@@ -31,6 +31,9 @@ pub enum ProofError {
     /// It was not saved, or cannot be read again.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// A trial could not be set up.
+    #[error("a trial could not be set up: {0}")]
+    Trial(std::io::Error),
     /// A tensor was delivered in part or twice.
     #[error("{name} has {len} elements, but {received} were delivered")]
     Delivery {

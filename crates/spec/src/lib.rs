@@ -30,7 +30,7 @@ pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, ModelSpec, Norm, NormKind, Pairing, Position};
 pub use parallelism::{CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, SequenceParallel};
 pub use params::{AppliedTo, Init, ParamSpec, Sharding, gradient_axes, params, unique_parameters};
-pub use precision::{Format, LossScaling, Masters, Precision};
+pub use precision::{Format, LossScaling, Masters, Precision, Sums};
 pub use problem::{Place, Problem};
 pub use run_file::{Files, RunConfig, key_of_option, known_keys};
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};

@@ -81,6 +81,12 @@ impl SequenceParallel {
             SequenceParallel::On => tp,
         }
     }
+
+    /// The longest pieces of a sequence of `sequence_length` tokens that no cut of the stream between `tp` ranks divides, however many
+    /// sequences a microbatch has: `B` of them are cut after every `B sequence_length / tp` tokens.
+    pub fn undivided_tokens(self, sequence_length: usize, tp: usize) -> usize {
+        sequence_length / mesh::greatest_common_divisor(sequence_length, self.runs(tp)).max(1)
+    }
 }
 
 /// How a run is spread over ranks.

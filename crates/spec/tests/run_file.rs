@@ -77,6 +77,7 @@ epsilon = 1e-8
 clip_norm = 1.0
 embedding_gradient_scale = 1.0
 precision = "fp32"
+sums = "single"
 seed = 0
 
 [data]
@@ -149,11 +150,6 @@ path = "a \"quoted\" folder"
 tokenizer = "bpe:300"
 [run]
 evaluate_every = 50
-save_every = 40
-keep_newest = 3
-keep_every = 400
-keep_best = 0
-grace_seconds = 90
 timeout_seconds = 2.5
 "#;
     let config = load(text, &["model.num_layers=5", "train.learning_rate=1e-3"]).expect("legal");
@@ -182,6 +178,13 @@ timeout_seconds = 2.5
     assert_eq!(config.train.groups, groups);
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));
+    assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+}
+
+#[test]
+fn what_is_saved_and_kept_is_read_and_survives_writing() {
+    let text = "[run]\nsave_every = 40\nkeep_newest = 3\nkeep_every = 400\nkeep_best = 0\ngrace_seconds = 90\n";
+    let config = load(text, &[]).expect("legal");
     let RunSpec { save_every, keep_newest, keep_every, keep_best, grace_seconds, .. } = config.run;
     assert_eq!((save_every, keep_newest, keep_every, keep_best, grace_seconds), (40, 3, 400, 0, 90.0));
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);

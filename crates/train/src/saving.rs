@@ -208,7 +208,7 @@ impl Saver<'_> {
                 }
                 Job::Save(unit) => {
                     if let Some((_, file)) = &mut current
-                        && let Ok(open) = file
+                        && let Ok(Some(open)) = file
                         && let Err(error) = self.save(unit, open)
                     {
                         *file = Err(error);

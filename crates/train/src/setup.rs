@@ -13,8 +13,7 @@ use program::{
 };
 use spec::unit::UnitKind;
 use spec::{
-    Checkpoints, Microbatches, ModelSpec, Parallelism, Precision, Recompute, SequenceParallel, TrainSpec, Unit,
-    UnitLayout, params,
+    Checkpoints, Microbatches, ModelSpec, Parallelism, Recompute, SequenceParallel, TrainSpec, Unit, UnitLayout, params,
 };
 use thiserror::Error;
 
@@ -217,8 +216,8 @@ impl Setup {
         }
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
         let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
-        let (precision, recompute) = (train.precision, parallelism.recompute);
-        let case = job.record_case(&model, &parallelism, precision);
+        let recompute = parallelism.recompute;
+        let case = job.record_case(&model, &parallelism, &train);
         let times = unit_times(&case)?;
         let on_average = shared_out(times, recompute);
         let costs = cell_costs(&case, recompute, &on_average)?;
@@ -235,11 +234,11 @@ impl Setup {
                 Ok(forward_only(&schedule.placement, parallelism.pp, job.num_microbatches))
             }
         };
-        let prepare = |job: &Job| prepare(&model, &parallelism, precision, (&stages, &schedule_of(job)?), state, job);
+        let prepare = |job: &Job| prepare(&model, &parallelism, &train, (&stages, &schedule_of(job)?), state, job);
         let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
-        let cache_room = CacheRoom { sequences: 0, capacity: 0, stored: precision.stored().into() };
+        let cache_room = CacheRoom { sequences: 0, capacity: 0, stored: train.precision.stored().into() };
         Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, schedule, times, jobs, programs })
     }
 
@@ -344,11 +343,12 @@ impl Job {
         &self,
         model: &'a ModelSpec,
         parallelism: &Parallelism,
-        precision: Precision,
+        train: &TrainSpec,
     ) -> RecordCase<'a> {
         RecordCase {
             model,
-            stored: precision.stored().into(),
+            stored: train.precision.stored().into(),
+            sums: train.sums,
             tp: TensorParallel { size: parallelism.tp, position: 0 },
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(parallelism),
@@ -378,23 +378,24 @@ const MICROBATCHES_PER_STAGE: usize = 8;
 fn prepare(
     model: &ModelSpec,
     parallelism: &Parallelism,
-    precision: Precision,
+    train: &TrainSpec,
     (stages, schedule): (&StageSplit, &Schedule),
     state: State,
     job: &Job,
 ) -> Result<Verified, SetupError> {
-    let footprints = model::footprints(&job.record_case(model, parallelism, precision))?;
+    let footprints = model::footprints(&job.record_case(model, parallelism, train))?;
     let input = CompileInput {
         model,
         parallelism,
         stages,
         schedule,
-        masters: precision.masters(),
+        masters: train.precision.masters(),
+        sums: train.sums,
         purpose: job.purpose,
         num_microbatches: job.num_microbatches,
     };
     let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
-    let sizes = Sizes::new(model, parallelism, footprints, precision.stored(), state);
+    let sizes = Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state);
     // A schedule that was written down may leave the order, and with it the class of runs that have the same bits.
     let demands = Demands { capacity_bytes: None, order: schedule.contribution_order() };
     verify(graph, &sizes, demands).map_err(SetupError::Refused)

@@ -4,7 +4,7 @@
 mod boxes;
 mod commits;
 mod damage;
-mod faulty_disk;
 mod kills;
 mod manifests;
+mod older;
 mod rig;

@@ -121,13 +121,13 @@ pub fn put(
     rank: usize,
     steps: u32,
     entries: &[PieceEntry],
-) -> Result<PieceFile, CheckpointError> {
-    let mut file = writer.file(rank, entries)?;
+) -> Result<Option<PieceFile>, CheckpointError> {
+    let Some(mut file) = writer.file(rank, entries)? else { return Ok(None) };
     for (index, entry) in entries.iter().enumerate() {
         let mut bytes: Vec<u8> = values(entry, steps).iter().flat_map(|value| value.to_ne_bytes()).collect();
         bytes.chunks_mut(BLOCK_BYTES).try_for_each(|block| file.put(index, block))?;
     }
-    Ok(file)
+    Ok(Some(file))
 }
 
 /// Whether `checkpoint` has every element of the state after its steps.

@@ -108,6 +108,7 @@ const CHANGES: &[(&str, &[&str])] = &[
             "[{ parameter = \"head\" }]",
         ],
     ),
+    ("train.sums", &["\"single\"", "\"exact\"", "\"double\"", "true"]),
     ("train.seed", &["0", "17", "-1", "18446744073709551615"]),
     ("data.path", &["\"text.txt\"", "\"\"", "3"]),
     (

@@ -73,6 +73,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
     ("train.precision", &["fp32", "bf16", "fp16"]),
+    ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
 ];
 

@@ -15,3 +15,4 @@ mod schedules;
 mod setup;
 mod sharding;
 mod stages;
+mod sums;

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod overlap;
-mod pairs;
 mod position;
 mod reading;
 mod rig;

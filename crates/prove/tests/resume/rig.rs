@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use prove::matrix::{model, training};
+use prove::matrix::{Numbers, model, training};
 use prove::models::{plain_layout, proof_text};
 use prove::resumed::{Stretch, outcome_of_parts};
 use prove::{Layout, Outcome};
 use spec::unit::Tied;
-use spec::{Format, Parallelism};
+use spec::{Format, Parallelism, Sums};
 
 /// A folder of a test, removed with it.
 pub struct Folder(pub PathBuf);
@@ -31,7 +31,7 @@ impl Drop for Folder {
 
 /// The smallest model, under `parallelism`: four steps.
 pub fn layout(tied: Tied, format: Format, parallelism: Parallelism) -> Layout {
-    Layout { model: model(tied), parallelism, train: training(format) }
+    Layout { model: model(tied), parallelism, train: training(Numbers { format, sums: Sums::Single }) }
 }
 
 pub fn plain(dp: usize, tp: usize, pp: usize) -> Layout {

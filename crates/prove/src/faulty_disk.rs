@@ -11,29 +11,31 @@ use checkpoint::{Disk, NewFile, Storage};
 /// What happens when the bytes are used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The process dies in the middle of a write: the rest is not done, by anyone.
-    Kill,
+    /// The process dies in the middle of a write, as `kill -9` ends it.
+    Abort,
+    /// The same without an end of this process: nothing is done any more, by anyone.
+    Dead,
     /// Writes fail; names can still be changed and removed.
     Full,
 }
 
-/// Wraps a disk.
+/// Wraps a disk. Steps that write no data count as a byte.
 #[derive(Clone)]
 pub struct FaultyDisk {
     fault: Fault,
     left: Arc<AtomicU64>,
 }
 
-/// What a step that writes no data counts as.
-const STEP_BYTES: u64 = 1;
-
 impl FaultyDisk {
+    /// More bytes than any test takes.
+    pub const PLENTY: u64 = 1 << 50;
+
     /// A disk with so many bytes.
     pub fn new(fault: Fault, bytes: u64) -> FaultyDisk {
         FaultyDisk { fault, left: Arc::new(AtomicU64::new(bytes)) }
     }
 
-    /// So many bytes more, as when someone makes room.
+    /// From now on it has so many bytes, as when someone makes room.
     pub fn set_left(&self, bytes: u64) {
         self.left.store(bytes, Ordering::Relaxed);
     }
@@ -43,7 +45,7 @@ impl FaultyDisk {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes`, or what is left of them.
+    /// Takes `bytes`, or what is left of them; says how many.
     fn take(&self, bytes: u64) -> u64 {
         let take = |left: u64| Some(left - bytes.min(left));
         let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
@@ -51,21 +53,16 @@ impl FaultyDisk {
     }
 
     fn step(&self) -> io::Result<()> {
-        match (self.fault, self.take(STEP_BYTES)) {
-            (Fault::Kill, 0) => self.end(),
-            (Fault::Kill | Fault::Full, _) => Ok(()),
+        match (self.fault, self.take(1)) {
+            (Fault::Abort | Fault::Dead, 0) => self.end(),
+            (Fault::Abort | Fault::Dead | Fault::Full, _) => Ok(()),
         }
     }
 
     fn end(&self) -> io::Result<()> {
         match self.fault {
-            Fault::Kill => {
-                if std::env::var_os(super::kills::CHILD).is_some() {
-                    // As kill -9 does it: nothing is cleaned up.
-                    std::process::abort();
-                }
-                Err(io::Error::other("the process is dead"))
-            }
+            Fault::Abort => std::process::abort(),
+            Fault::Dead => Err(io::Error::other("the process is dead")),
             Fault::Full => Err(io::ErrorKind::StorageFull.into()),
         }
     }
