@@ -15,7 +15,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("data", &["philox", "spec"]),
     ("checkpoint", &["spec", "mesh"]),
     ("train", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),
-    ("prove", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "train"]),
+    ("prove", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint", "train"]),
     (
         "cli",
         &[

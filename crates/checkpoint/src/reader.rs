@@ -10,9 +10,8 @@ use mesh::{Region, copy_runs};
 use safetensors::tensor::{Dtype, Metadata};
 
 use crate::error::FileError;
+use crate::header::ELEMENT_BYTES;
 
-/// Bytes of an element.
-const ELEMENT_BYTES: usize = 4;
 /// A header longer than this is a file of something else.
 const MAX_HEADER_BYTES: u64 = 100 << 20;
 /// Elements that are read at once.

@@ -10,15 +10,15 @@ use crate::inference_arguments::{EvalArguments, FORWARD_FORMAT, ForwardArguments
 pub const EXIT_CODES: &str = "Exit codes:
   0    done
   1    the work failed
-  2    the input cannot be used: arguments, run file or text
-  130  interrupted (Ctrl-C)";
+  2    the input cannot be used: arguments, run file, text or checkpoint
+  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + the signal's number)";
 
 /// As [`EXIT_CODES`], where the work is to hold a promise.
 const PROVE_EXIT_CODES: &str = "Exit codes:
   0    the promise holds
   1    it does not, or a run failed
   2    the input cannot be used: arguments, run files or text
-  130  interrupted (Ctrl-C)";
+  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + the signal's number)";
 
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
@@ -64,6 +64,9 @@ pub enum Command {
     /// Turn text into tokens once, for many runs
     #[command(subcommand)]
     Data(crate::data_command::DataCommand),
+    /// Show what a checkpoint holds, compare it with its hashes or with another one
+    #[command(after_help = EXIT_CODES)]
+    Inspect(InspectArguments),
     /// Say what this machine has, what of it pleach uses, and what is missing for what
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArguments),
@@ -92,6 +95,9 @@ pub struct TrainArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
+    /// Go on with the run in this folder, from its newest checkpoint that is sound; --set changes its run file, also its layout
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
+    pub resume: Option<PathBuf>,
     /// Print one JSON object per step instead of a line of text
     #[arg(long)]
     pub json: bool,
@@ -186,6 +192,20 @@ pub struct ExplainArguments {
     /// Print every instruction of the rank's step, with what it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// A checkpoint, or the folder of a run, whose newest is meant
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: PathBuf,
+    /// Read all of it and compare every byte with its hash
+    #[arg(long)]
+    pub verify: bool,
+    /// Compare its values with those of this checkpoint, whatever their layouts
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with = "verify")]
+    pub diff: Option<PathBuf>,
 }
 
 /// Arguments of `doctor`.

@@ -5,6 +5,7 @@
 mod arguments;
 mod check;
 mod check_json;
+mod checkpoint_path;
 mod comparison;
 mod completions;
 mod cpu_time;
@@ -18,8 +19,10 @@ mod failure;
 mod figures;
 mod forward;
 mod generate;
+mod grace;
 mod inference_arguments;
 mod input;
+mod inspect;
 mod interrupt;
 mod machine_memory;
 mod memory;
@@ -30,6 +33,7 @@ mod pair;
 mod progress;
 mod prove_command;
 mod rates;
+mod resume;
 mod run_folder;
 mod run_source;
 mod sequences;
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Command::Data(arguments) => data_command::run(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Eval(arguments) => eval::eval(arguments),
         Command::Generate(arguments) => generate::generate(arguments),
         Command::Forward(arguments) => forward::forward(arguments),

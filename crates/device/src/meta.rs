@@ -1,9 +1,9 @@
 //! A device that computes nothing and records what it is asked.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Cost, Device, DeviceError, Op, Stream, Tensor};
+use crate::{Cost, Device, DeviceError, MemoryReader, Op, Stream, Tensor};
 
 /// What was asked of a [`MetaDevice`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,5 +68,12 @@ impl Device for MetaDevice {
         self.record().touch(from);
         to.fill(0);
         Ok(())
+    }
+}
+
+/// What would be read; nothing is there.
+impl MemoryReader for Arc<MetaDevice> {
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        Device::read(&**self, from, to)
     }
 }

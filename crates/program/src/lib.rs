@@ -31,7 +31,7 @@ pub use footprint::{Footprint, Footprints};
 pub use instr::{Instr, Pass, PassKind, Purpose};
 pub use link::{Event, StepGraph, Wait, link};
 pub use memory::{Category, Extent, MemoryPlan, PlannedLife, RankPlan, plan_memory};
-pub use passes::{CompileError, CompileInput, compile, save_instrs};
+pub use passes::{CompileError, CompileInput, compile, save_instrs, saved_units};
 pub use place::{Place, State};
 pub use program::Program;
 pub use program_set::{ProgramSet, ProgramSetError};

@@ -98,6 +98,7 @@ impl Engine for MetaEngine {
         let MetaRank { device, groups } = &self.ranks[rank.0];
         Ok(RankEngine {
             device: Box::new(Arc::clone(device)),
+            memory: Box::new(Arc::clone(device)),
             groups: Groups {
                 tensor: Box::new(Arc::clone(&groups.tensor)),
                 data: Box::new(Arc::clone(&groups.data)),
