@@ -5,6 +5,8 @@
 mod arguments;
 mod check;
 mod check_json;
+mod cluster_arguments;
+mod cluster_profile;
 mod comparison;
 mod completions;
 mod cpu_time;
@@ -33,6 +35,7 @@ mod rates;
 mod run_folder;
 mod run_source;
 mod sequences;
+mod simulate;
 mod text;
 mod train;
 mod unknown_option;
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Data(arguments) => data_command::run(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Simulate(arguments) => simulate::simulate(arguments),
         Command::Eval(arguments) => eval::eval(arguments),
         Command::Generate(arguments) => generate::generate(arguments),
         Command::Forward(arguments) => forward::forward(arguments),

@@ -30,6 +30,7 @@ pub mod setup;
 pub mod sink;
 pub mod source;
 pub mod state;
+pub mod step_order;
 pub mod tensor_file;
 pub mod thread_engine;
 
@@ -47,5 +48,6 @@ pub use sampling::Sampling;
 pub use setup::{Job, JobIndex, Setup, SetupError};
 pub use sink::{TensorMap, TensorSink};
 pub use source::{SourceError, TensorSource};
+pub use step_order::StepOrder;
 pub use tensor_file::weights_writer;
 pub use thread_engine::ThreadEngine;

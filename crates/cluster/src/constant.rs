@@ -1,0 +1,98 @@
+//! The constants of a profile that are fitted to measured runs, by name.
+
+use std::fmt;
+
+use crate::Cluster;
+
+/// A constant that no data sheet prints. Each has a meaning and a range outside of which it would have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Constant {
+    /// `compute.matrix_efficiency`
+    MatrixEfficiency,
+    /// `compute.tile_ramp_columns`
+    TileRampColumns,
+    /// `compute.memory_efficiency`
+    MemoryEfficiency,
+    /// `compute.kernel_gap_us`
+    KernelGap,
+    /// `compute.issue_us`
+    Issue,
+    /// `compute.contention`
+    Contention,
+    /// `node.link.efficiency`
+    LinkEfficiency,
+    /// `node.link.latency_us`
+    LinkLatency,
+    /// `network.efficiency`
+    NetworkEfficiency,
+    /// `network.latency_us`
+    NetworkLatency,
+}
+
+impl Constant {
+    /// All of them.
+    pub const ALL: [Constant; 10] = [
+        Constant::MatrixEfficiency,
+        Constant::TileRampColumns,
+        Constant::MemoryEfficiency,
+        Constant::KernelGap,
+        Constant::Issue,
+        Constant::Contention,
+        Constant::LinkEfficiency,
+        Constant::LinkLatency,
+        Constant::NetworkEfficiency,
+        Constant::NetworkLatency,
+    ];
+
+    /// The key in a profile.
+    pub fn key(self) -> &'static str {
+        match self {
+            Constant::MatrixEfficiency => "compute.matrix_efficiency",
+            Constant::TileRampColumns => "compute.tile_ramp_columns",
+            Constant::MemoryEfficiency => "compute.memory_efficiency",
+            Constant::KernelGap => "compute.kernel_gap_us",
+            Constant::Issue => "compute.issue_us",
+            Constant::Contention => "compute.contention",
+            Constant::LinkEfficiency => "node.link.efficiency",
+            Constant::LinkLatency => "node.link.latency_us",
+            Constant::NetworkEfficiency => "network.efficiency",
+            Constant::NetworkLatency => "network.latency_us",
+        }
+    }
+
+    /// The values that it can have.
+    pub fn range(self) -> (f64, f64) {
+        match self {
+            Constant::MatrixEfficiency | Constant::MemoryEfficiency | Constant::NetworkEfficiency => (0.3, 1.0),
+            Constant::LinkEfficiency => (0.2, 1.0),
+            Constant::TileRampColumns => (0.0, 1024.0),
+            Constant::KernelGap => (0.0, 20.0),
+            Constant::Issue => (0.0, 60.0),
+            Constant::Contention => (0.0, 1.0),
+            Constant::LinkLatency => (0.1, 40.0),
+            Constant::NetworkLatency => (0.5, 100.0),
+        }
+    }
+
+    /// Its place in a profile.
+    pub fn of(self, cluster: &mut Cluster) -> &mut f64 {
+        match self {
+            Constant::MatrixEfficiency => &mut cluster.compute.matrix_efficiency,
+            Constant::TileRampColumns => &mut cluster.compute.tile_ramp_columns,
+            Constant::MemoryEfficiency => &mut cluster.compute.memory_efficiency,
+            Constant::KernelGap => &mut cluster.compute.kernel_gap_us,
+            Constant::Issue => &mut cluster.compute.issue_us,
+            Constant::Contention => &mut cluster.compute.contention,
+            Constant::LinkEfficiency => &mut cluster.node.link.efficiency,
+            Constant::LinkLatency => &mut cluster.node.link.latency_us,
+            Constant::NetworkEfficiency => &mut cluster.network.efficiency,
+            Constant::NetworkLatency => &mut cluster.network.latency_us,
+        }
+    }
+}
+
+impl fmt::Display for Constant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key())
+    }
+}

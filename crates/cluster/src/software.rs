@@ -1,0 +1,109 @@
+//! What public trainers keep, fuse and overlap otherwise than pleach: `[software]` of a profile.
+
+use serde::{Deserialize, Serialize};
+
+/// The differences that change time or memory by more than a per cent. It describes a trainer, never a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Software {
+    /// Which trainer, with its version.
+    pub name: String,
+    /// How attention is computed.
+    pub attention: AttentionKernels,
+    /// How the head computes logits and loss.
+    pub head: HeadKernels,
+    /// What recomputing a whole layer runs.
+    pub recomputed_layers: RecomputedLayers,
+    /// How a microbatch's gradient of the weights joins the sum.
+    pub gradient_sums: GradientSums,
+    /// Where gathers and reductions over data parallelism wait for their turn.
+    pub reductions: StreamQueue,
+    /// The same of sends between pipeline stages.
+    pub transfers: StreamQueue,
+    /// What tensor-parallel ranks send to the next stage.
+    pub pipeline_tensors: PipelineTensors,
+    /// Bytes of the state of one parameter.
+    pub state_bytes_per_parameter: StateBytesPerParameter,
+    /// Bytes that one parameter's update moves.
+    pub update_bytes_per_parameter: f64,
+    /// Saved per layer and token beyond what pleach saves, in bytes per channel of the residual stream, of which tensor parallelism keeps all.
+    pub saved_bytes_per_channel: f64,
+    /// Bytes that the kernels of the loss move per logit, forward and backward, where the head computes all logits at once.
+    pub logit_bytes_moved: f64,
+    /// Copies of the logits in single precision that are alive at once.
+    pub logits_copies: f64,
+    /// Context, libraries, communicators and what the allocator cannot use, in units of 10^9 bytes.
+    pub overhead_gb: f64,
+}
+
+/// Bytes of one parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateBytesPerParameter {
+    /// As layers read it.
+    pub parameter: f64,
+    /// The sum of its gradients.
+    pub gradient: f64,
+    /// Master weight and moments.
+    pub optimizer: f64,
+}
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionKernels {
+    /// In one kernel that stores no scores.
+    Fused,
+    /// Two batched products with stored scores, and kernels for softmax and dropout between them.
+    Unfused,
+}
+
+/// How the head computes logits and loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeadKernels {
+    /// By chunks of tokens, forward and backward at once.
+    Chunks,
+    /// Logits of all tokens at once.
+    Whole,
+}
+
+/// What recomputing a whole layer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecomputedLayers {
+    /// What the backward pass reads; not the last product and its sum over tensor parallelism.
+    WhatIsRead,
+    /// The forward pass once more.
+    WholeForward,
+}
+
+/// How a microbatch's gradient of the weights joins the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GradientSums {
+    /// The product adds to it.
+    InTheProduct,
+    /// A kernel of its own adds it.
+    Separate,
+}
+
+/// What tensor-parallel ranks send to the next stage, where each of them has the whole residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PipelineTensors {
+    /// All of it.
+    Whole,
+    /// Equal parts, which the receivers gather (Narayanan et al. 2021, section 4.1).
+    Scattered,
+}
+
+/// Whether a stream runs beside what computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamQueue {
+    /// What computes waits for it.
+    InLine,
+    /// It runs beside.
+    Beside,
+}

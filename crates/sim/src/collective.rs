@@ -1,0 +1,81 @@
+//! How long collectives take on a hierarchy of links.
+
+use cluster::Cluster;
+use comm::Operation;
+use mesh::{AxisSet, Mesh, Rank};
+
+/// Where the members of a group are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupShape {
+    /// Members.
+    pub size: usize,
+    /// Members on one node, at most.
+    pub per_node: usize,
+    /// Nodes that have members.
+    pub nodes: usize,
+    /// Accelerators of a node that communicate at the same time: all that have a rank, for all ranks do the same.
+    pub beside: usize,
+}
+
+impl GroupShape {
+    /// The group of rank 0 along `axes`, ranks filling nodes of `node` accelerators one after the other.
+    pub fn new(mesh: &Mesh, axes: AxisSet, node: usize) -> GroupShape {
+        let group = mesh.group(Rank(0), axes);
+        let mut nodes: Vec<(usize, usize)> = vec![];
+        for member in group.members() {
+            match nodes.last_mut() {
+                Some((number, members)) if *number == member.0 / node => *members += 1,
+                Some(_) | None => nodes.push((member.0 / node, 1)),
+            }
+        }
+        GroupShape {
+            size: group.size(),
+            per_node: nodes.iter().map(|(_, members)| *members).max().unwrap_or(1),
+            nodes: nodes.len(),
+            beside: node.min(mesh.world_size()),
+        }
+    }
+
+    /// Two ranks of the mesh.
+    pub fn pair(mesh: &Mesh, one: usize, other: usize, node: usize) -> GroupShape {
+        let nodes = if one / node == other / node { 1 } else { 2 };
+        GroupShape { size: 2, per_node: 3 - nodes, nodes, beside: node.min(mesh.world_size()) }
+    }
+}
+
+/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together.
+///
+/// Within a node every member sends to its neighbour over its own link. Between nodes the members of a node each take their slice of the argument
+/// over their share of the node's network cards, which all accelerators of the node use at the same time; both stages run in step, so the slower
+/// one counts. A ring of `n` has `n - 1` steps (an all-reduce twice as many); between nodes a tree of `log2 n` levels is taken where that is
+/// less, as NCCL does.
+pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
+    let GroupShape { size, per_node, nodes, beside } = group;
+    if size <= 1 {
+        return 0.0;
+    }
+    let rounds = match operation {
+        Operation::AllReduce => 2.0,
+        Operation::ReduceScatter | Operation::AllGather => 1.0,
+        Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
+            return point_to_point_ns(cluster, group, bytes);
+        }
+    };
+    let part = |members: usize| (members - 1) as f64 / members as f64;
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let inside = part(per_node) * bytes * link.ns_per_byte();
+    let share = network.ns_per_byte() * beside as f64;
+    let between = part(nodes) * bytes / per_node as f64 * share;
+    let steps_inside = (per_node - 1) as f64 * link.latency_us;
+    let ring = (nodes - 1) as f64;
+    let steps_between = ring.min(2.0 * (nodes as f64).log2()) * network.latency_us;
+    rounds * (inside.max(between) + 1000.0 * (steps_inside + steps_between))
+}
+
+/// Nanoseconds of a message from one member to another.
+fn point_to_point_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    match group.nodes {
+        0 | 1 => bytes * cluster.node.link.ns_per_byte() + 1000.0 * cluster.node.link.latency_us,
+        _ => bytes * cluster.network.ns_per_byte() * group.beside as f64 + 1000.0 * cluster.network.latency_us,
+    }
+}
