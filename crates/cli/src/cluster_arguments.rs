@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
-use crate::arguments::{Format, RunArguments};
+use crate::arguments::{EXIT_CODES, Format, RunArguments};
 
 /// Which cluster is meant.
 #[derive(Debug, Args)]
@@ -15,6 +15,21 @@ pub struct ClusterArguments {
     /// Take the run for one of the trainer that [software] of the profile describes, not for pleach's
     #[arg(long)]
     pub software: bool,
+}
+
+/// Whose run is predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Pleach's.
+    Pleach,
+    /// One of the trainer that the profile describes.
+    Software,
+}
+
+impl From<bool> for Asked {
+    fn from(software: bool) -> Asked {
+        if software { Asked::Software } else { Asked::Pleach }
+    }
 }
 
 /// Arguments of `simulate`.
@@ -42,4 +57,70 @@ impl SimulateArguments {
     pub fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Text }
     }
+}
+
+/// Which rows of which table are meant.
+#[derive(Debug, Args)]
+pub struct RowsArguments {
+    /// Only these rows, e.g. --rows "model = gpt and pp > 1 or every 10 from 0"; comparisons are = != < <= > >=
+    #[arg(long, value_name = "EXPR")]
+    pub rows: Option<String>,
+}
+
+/// Arguments of `validate`.
+#[derive(Debug, Args)]
+pub struct ValidateArguments {
+    /// Table of measured runs: comma-separated, one run per row
+    #[arg(value_name = "RUNS.csv")]
+    pub table: PathBuf,
+    /// Which cluster they ran on.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+    /// Which rows are meant.
+    #[command(flatten)]
+    pub rows: RowsArguments,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Write the prediction of every row into this file
+    #[arg(long, value_name = "FILE.csv")]
+    pub predictions: Option<PathBuf>,
+}
+
+impl ValidateArguments {
+    /// [`ValidateArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
+}
+
+/// What is done with profiles.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Fit the constants of a profile to runs that were measured
+    #[command(after_help = EXIT_CODES)]
+    Fit(FitArguments),
+}
+
+/// Arguments of `cluster fit`.
+#[derive(Debug, Args)]
+pub struct FitArguments {
+    /// Table of measured runs: comma-separated, one run per row
+    #[arg(long, value_name = "RUNS.csv")]
+    pub table: PathBuf,
+    /// The profile to start from: the name of one that is part of the program, or a file
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub base: String,
+    /// Where the fitted profile is written
+    #[arg(long, value_name = "FILE.toml")]
+    pub out: PathBuf,
+    /// Which rows are meant.
+    #[command(flatten)]
+    pub rows: RowsArguments,
+    /// Fit only these constants, e.g. --constants compute.matrix_efficiency,network.efficiency
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub constants: Vec<String>,
+    /// Take the runs for those of the trainer that [software] of the profile describes, not for pleach's
+    #[arg(long)]
+    pub software: bool,
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cluster::{Cluster, Software, named, names};
 
-use crate::cluster_arguments::ClusterArguments;
+use crate::cluster_arguments::Asked;
 use crate::failure::Failure;
 
 /// The profile of this name, or in this file.
@@ -31,13 +31,12 @@ pub fn profile(name: &str) -> Result<Cluster, Failure> {
 ///
 /// # Errors
 /// A profile without `[software]`.
-pub fn software<'a>(arguments: &ClusterArguments, cluster: &'a Cluster) -> Result<Option<&'a Software>, Failure> {
-    match (arguments.software, &cluster.software) {
-        (false, _) => Ok(None),
-        (true, Some(software)) => Ok(Some(software)),
-        (true, None) => Err(Failure::Input(format!(
-            "--software: the profile {} has no [software]; leave the option out, or add the section",
-            arguments.cluster
+pub fn software<'a>(asked: Asked, name: &str, cluster: &'a Cluster) -> Result<Option<&'a Software>, Failure> {
+    match (asked, &cluster.software) {
+        (Asked::Pleach, _) => Ok(None),
+        (Asked::Software, Some(software)) => Ok(Some(software)),
+        (Asked::Software, None) => Err(Failure::Input(format!(
+            "--software: the profile {name} has no [software]; leave the option out, or add the section"
         ))),
     }
 }

@@ -6,6 +6,7 @@ mod arguments;
 mod check;
 mod check_json;
 mod cluster_arguments;
+mod cluster_command;
 mod cluster_profile;
 mod comparison;
 mod completions;
@@ -39,6 +40,7 @@ mod simulate;
 mod text;
 mod train;
 mod unknown_option;
+mod validate;
 mod verdict;
 mod watchdog;
 
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
         Command::Simulate(arguments) => simulate::simulate(arguments),
+        Command::Validate(arguments) => validate::validate(arguments),
+        Command::Cluster(command) => cluster_command::run(command),
         Command::Eval(arguments) => eval::eval(arguments),
         Command::Generate(arguments) => generate::generate(arguments),
         Command::Forward(arguments) => forward::forward(arguments),

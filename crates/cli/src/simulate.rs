@@ -33,7 +33,7 @@ const CONVENTION: &str =
 pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let config = input::load(&arguments.run)?;
     let cluster = profile(&arguments.cluster.cluster)?;
-    let software = software(&arguments.cluster, &cluster)?;
+    let software = software(arguments.cluster.software.into(), &arguments.cluster.cluster, &cluster)?;
     let RunConfig { model, parallelism, train, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let step = PreparedStep::new(model, parallelism, train, software).map_err(refused)?;

@@ -16,7 +16,7 @@ pub struct Software {
     pub recomputed_layers: RecomputedLayers,
     /// How a microbatch's gradient of the weights joins the sum.
     pub gradient_sums: GradientSums,
-    /// Where gathers and reductions over data parallelism wait for their turn.
+    /// Where reductions over data parallelism wait for their turn; gathers too, where they are not put off.
     pub reductions: StreamQueue,
     /// The same of sends between pipeline stages.
     pub transfers: StreamQueue,
@@ -106,4 +106,6 @@ pub enum StreamQueue {
     InLine,
     /// It runs beside.
     Beside,
+    /// What can be put off until the last microbatch has ended is.
+    Last,
 }

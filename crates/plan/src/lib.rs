@@ -2,6 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+mod filter;
+mod fit;
+mod measured_run;
 mod prediction;
+mod table;
+mod validate;
 
+pub use filter::{Filter, FilterError};
+pub use fit::fit;
+pub use measured_run::MeasuredRun;
 pub use prediction::{Prediction, PreparedStep};
+pub use table::{Row, Table, TableError};
+pub use validate::{Errors, PreparedRun, Ranking, Report, Scored};

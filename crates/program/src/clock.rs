@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use spec::Unit;
 use spec::unit::UnitKind;
+use spec::{GradientReduction, Unit};
 
 use crate::link::{Event, Wait};
 use crate::{Instr, PassKind, Place, StepGraph, Stream, Value};
@@ -77,6 +77,9 @@ pub enum Queue {
     Compute,
     /// In a line of their own.
     Own,
+    /// In line with what computes, behind the last pass of the step; only of reductions that are taken once a step. Where there are others,
+    /// as [`Queue::Compute`].
+    Last,
 }
 
 impl UnitTimes {
@@ -183,6 +186,15 @@ struct Lines {
     reduce: u64,
     /// When values are there that the queue of reductions makes.
     made: HashMap<Value, u64>,
+    /// Reductions that are put off, and what each takes.
+    put_off: Vec<(usize, u64)>,
+}
+
+impl Lines {
+    /// When what computes and what was put off is done.
+    fn all_done(&self) -> u64 {
+        self.compute + self.put_off.iter().map(|(_, duration)| duration).sum::<u64>()
+    }
 }
 
 struct Clock<'a> {
@@ -200,8 +212,13 @@ impl Clock<'_> {
         let program = &self.graph.programs()[rank];
         let Some(instr) = program.instrs.get(event.index) else { return false };
         let duration = self.durations.of(&program.place, *instr);
-        let queue = self.queue(*instr);
+        let queue = self.queue(event);
         let reached = self.reached(event);
+        if queue == Queue::Last {
+            self.ranks[rank].push((reached, reached));
+            self.lines[rank].put_off.push((event.index, duration));
+            return true;
+        }
         let (start, end) = match self.graph.wait(event) {
             Wait::Send(send) => match self.ranks[send.rank].get(send.index) {
                 Some((_, arrival)) => (reached, reached.max(*arrival)),
@@ -218,9 +235,12 @@ impl Clock<'_> {
             Wait::Nothing => (reached, reached + self.contended(rank, *instr, reached, duration)),
         };
         self.ranks[rank].push((start, end));
+        if awaits_reductions(*instr) {
+            self.catch_up(rank);
+        }
         let lines = &mut self.lines[rank];
         match (queue, instr.stream()) {
-            (Queue::Compute, _) => lines.compute = end,
+            (Queue::Compute | Queue::Last, _) => lines.compute = end,
             (Queue::Own, Stream::Transfer) => lines.transfer = end,
             (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io) => {
                 lines.reduce = end;
@@ -233,9 +253,25 @@ impl Clock<'_> {
         true
     }
 
-    fn queue(&self, instr: Instr) -> Queue {
+    /// Gives the reductions that were put off their times, one after the other behind the last pass.
+    fn catch_up(&mut self, rank: usize) {
+        let lines = &mut self.lines[rank];
+        let mut now = lines.compute;
+        for (index, duration) in std::mem::take(&mut lines.put_off) {
+            self.ranks[rank][index] = (now, now + duration);
+            now += duration;
+        }
+    }
+
+    fn queue(&self, event: Event) -> Queue {
+        let instr = self.graph.instr(event);
         match instr.stream() {
             Stream::Compute | Stream::Io => Queue::Compute,
+            Stream::Reduce if self.queues.reduce == Queue::Last => {
+                let once = self.graph.programs()[event.rank].place.zero.reduction() == GradientReduction::Step;
+                let is_reduction = matches!(instr, Instr::ReduceGrads { .. });
+                if once && is_reduction { Queue::Last } else { Queue::Compute }
+            }
             Stream::Reduce => self.queues.reduce,
             // A receive holds up what follows it in any case.
             Stream::Transfer if matches!(instr, Instr::RecvAct { .. } | Instr::RecvGrad { .. }) => Queue::Compute,
@@ -249,8 +285,9 @@ impl Clock<'_> {
             return *start;
         }
         let (instr, lines) = (self.graph.instr(event), &self.lines[event.rank]);
-        let own = match (self.queue(instr), instr.stream()) {
-            (Queue::Compute, _) => 0,
+        let own = match (self.queue(event), instr.stream()) {
+            (Queue::Compute | Queue::Last, _) if awaits_reductions(instr) => lines.all_done(),
+            (Queue::Compute | Queue::Last, _) => 0,
             (Queue::Own, Stream::Transfer) => lines.transfer,
             (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io) => lines.reduce,
         };
@@ -273,6 +310,11 @@ impl Clock<'_> {
         let done_beside = (beside * 1000 / slow).min(duration);
         duration - done_beside + done_beside * slow / 1000
     }
+}
+
+/// Whether an instruction reads gradients that were reduced.
+fn awaits_reductions(instr: Instr) -> bool {
+    matches!(instr, Instr::SumTied | Instr::GradNorm)
 }
 
 fn bubble(graph: &StepGraph, ranks: &[Vec<(u64, u64)>]) -> Bubble {

@@ -288,6 +288,7 @@ impl Pricing<'_> {
         let queue = |of: Option<StreamQueue>| match of.unwrap_or(streams) {
             StreamQueue::InLine => Queue::Compute,
             StreamQueue::Beside => Queue::Own,
+            StreamQueue::Last => Queue::Last,
         };
         Queues {
             reduce: queue(self.software.map(|software| software.reductions)),

@@ -77,7 +77,10 @@ impl Spent {
         let mut now = 0;
         let program = &graph.programs()[busiest];
         let queues = costs.queues();
-        for (instr, (start, end)) in program.instrs.iter().zip(&times.ranks[busiest]) {
+        // Reductions may be put off, so time does not follow the order of the program everywhere.
+        let mut placed: Vec<(&Instr, &(u64, u64))> = program.instrs.iter().zip(&times.ranks[busiest]).collect();
+        placed.sort_by_key(|(_, (start, _))| *start);
+        for (instr, (start, end)) in placed {
             let beside = match instr.stream() {
                 Stream::Compute | Stream::Io => false,
                 Stream::Reduce => queues.reduce == Queue::Own,
