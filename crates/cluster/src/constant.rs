@@ -21,17 +21,21 @@ pub enum Constant {
     Contention,
     /// `node.link.efficiency`
     LinkEfficiency,
+    /// `node.link.start_us`
+    LinkStart,
     /// `node.link.latency_us`
     LinkLatency,
     /// `network.efficiency`
     NetworkEfficiency,
+    /// `network.start_us`
+    NetworkStart,
     /// `network.latency_us`
     NetworkLatency,
 }
 
 impl Constant {
     /// All of them.
-    pub const ALL: [Constant; 10] = [
+    pub const ALL: [Constant; 12] = [
         Constant::MatrixEfficiency,
         Constant::TileRampColumns,
         Constant::MemoryEfficiency,
@@ -39,8 +43,10 @@ impl Constant {
         Constant::Issue,
         Constant::Contention,
         Constant::LinkEfficiency,
+        Constant::LinkStart,
         Constant::LinkLatency,
         Constant::NetworkEfficiency,
+        Constant::NetworkStart,
         Constant::NetworkLatency,
     ];
 
@@ -54,8 +60,10 @@ impl Constant {
             Constant::Issue => "compute.issue_us",
             Constant::Contention => "compute.contention",
             Constant::LinkEfficiency => "node.link.efficiency",
+            Constant::LinkStart => "node.link.start_us",
             Constant::LinkLatency => "node.link.latency_us",
             Constant::NetworkEfficiency => "network.efficiency",
+            Constant::NetworkStart => "network.start_us",
             Constant::NetworkLatency => "network.latency_us",
         }
     }
@@ -63,12 +71,14 @@ impl Constant {
     /// The values that it can have.
     pub fn range(self) -> (f64, f64) {
         match self {
-            Constant::MatrixEfficiency | Constant::MemoryEfficiency | Constant::NetworkEfficiency => (0.3, 1.0),
+            Constant::MatrixEfficiency | Constant::MemoryEfficiency => (0.4, 0.9),
+            Constant::NetworkEfficiency => (0.2, 1.0),
             Constant::LinkEfficiency => (0.2, 1.0),
-            Constant::TileRampColumns => (0.0, 1024.0),
-            Constant::KernelGap => (0.0, 20.0),
-            Constant::Issue => (0.0, 60.0),
+            Constant::TileRampColumns => (0.0, 512.0),
+            Constant::KernelGap => (0.0, 5.0),
+            Constant::Issue => (1.0, 20.0),
             Constant::Contention => (0.0, 1.0),
+            Constant::LinkStart | Constant::NetworkStart => (1.0, 200.0),
             Constant::LinkLatency => (0.1, 40.0),
             Constant::NetworkLatency => (0.5, 100.0),
         }
@@ -84,8 +94,10 @@ impl Constant {
             Constant::Issue => &mut cluster.compute.issue_us,
             Constant::Contention => &mut cluster.compute.contention,
             Constant::LinkEfficiency => &mut cluster.node.link.efficiency,
+            Constant::LinkStart => &mut cluster.node.link.start_us,
             Constant::LinkLatency => &mut cluster.node.link.latency_us,
             Constant::NetworkEfficiency => &mut cluster.network.efficiency,
+            Constant::NetworkStart => &mut cluster.network.start_us,
             Constant::NetworkLatency => &mut cluster.network.latency_us,
         }
     }

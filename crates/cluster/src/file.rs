@@ -67,6 +67,8 @@ impl Cluster {
             ("compute.kernel_gap_us", compute.kernel_gap_us),
             ("compute.issue_us", compute.issue_us),
             ("compute.contention", compute.contention),
+            ("node.link.start_us", node.link.start_us),
+            ("network.start_us", network.start_us),
             ("node.link.latency_us", node.link.latency_us),
             ("network.latency_us", network.latency_us),
         ];

@@ -63,7 +63,7 @@ pub struct Compute {
     pub memory_efficiency: f64,
     /// From the end of a kernel to the start of the next.
     pub kernel_gap_us: f64,
-    /// What the host needs to issue a kernel: the least time between two, however short they are.
+    /// What the host needs to issue an operation: the least time between two, however short they are.
     pub issue_us: f64,
     /// Share by which computing takes longer while collectives run beside it.
     pub contention: f64,
@@ -79,7 +79,8 @@ pub struct Node {
     pub link: Link,
 }
 
-/// A link in one direction: a message of `n` bytes takes `latency + n / (bandwidth x efficiency)`.
+/// A link in one direction: a collective of `s` steps, in which a member sends `n` bytes together, takes
+/// `start + s x latency + n / (bandwidth x efficiency)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
@@ -87,7 +88,9 @@ pub struct Link {
     pub gb_per_s: f64,
     /// Share of it that large messages reach.
     pub efficiency: f64,
-    /// Time of one step of a collective that moves nothing.
+    /// Until a collective runs on all of its members.
+    pub start_us: f64,
+    /// Time of one of its steps that moves nothing.
     pub latency_us: f64,
 }
 

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Software {
     /// Which trainer, with its version.
     pub name: String,
+    /// Operations that the host issues for each kernel of pleach: views, casts, allocations and nodes of the backward graph among them.
+    pub operations_per_kernel: f64,
     /// How attention is computed.
     pub attention: AttentionKernels,
     /// How the head computes logits and loss.

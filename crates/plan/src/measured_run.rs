@@ -129,7 +129,7 @@ fn even_stages(model: &ModelSpec, parallelism: &Parallelism) -> Option<Vec<usize
     model.num_layers.is_multiple_of(stages).then(|| vec![model.num_layers / stages; stages])
 }
 
-/// Vocabularies are padded to a multiple of this times tp (Megatron-LM's default).
+/// Vocabularies that tensor parallelism shares out are padded to a multiple of this times tp (Megatron-LM's default).
 const VOCABULARY_MULTIPLE: usize = 128;
 
 fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
@@ -138,7 +138,8 @@ fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         return Err(row.refused("heads", format!("no divisor of hidden = {hidden}")));
     }
     let ffn_hidden = row.count("ffn")?.unwrap_or(4 * hidden);
-    let vocabulary = row.count("vocab")?.unwrap_or(51200).next_multiple_of(VOCABULARY_MULTIPLE * tp);
+    let vocabulary = row.count("vocab")?.unwrap_or(51200);
+    let vocabulary = if tp == 1 { vocabulary } else { vocabulary.next_multiple_of(VOCABULARY_MULTIPLE * tp) };
     let gated = ffn_hidden != 4 * hidden;
     let unfused = row.text("flash_attn") != Some("yes") && !gated;
     Ok(ModelSpec {

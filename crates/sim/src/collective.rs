@@ -69,13 +69,15 @@ pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation,
     let steps_inside = (per_node - 1) as f64 * link.latency_us;
     let ring = (nodes - 1) as f64;
     let steps_between = ring.min(2.0 * (nodes as f64).log2()) * network.latency_us;
-    rounds * (inside.max(between) + 1000.0 * (steps_inside + steps_between))
+    let start = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
+    rounds * (inside.max(between) + 1000.0 * (steps_inside + steps_between)) + 1000.0 * start
 }
 
 /// Nanoseconds of a message from one member to another.
 fn point_to_point_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
-    match group.nodes {
-        0 | 1 => bytes * cluster.node.link.ns_per_byte() + 1000.0 * cluster.node.link.latency_us,
-        _ => bytes * cluster.network.ns_per_byte() * group.beside as f64 + 1000.0 * cluster.network.latency_us,
-    }
+    let (link, share) = match group.nodes {
+        0 | 1 => (&cluster.node.link, 1.0),
+        _ => (&cluster.network, group.beside as f64),
+    };
+    bytes * link.ns_per_byte() * share + 1000.0 * (link.start_us + link.latency_us)
 }

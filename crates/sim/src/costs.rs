@@ -11,7 +11,7 @@ use spec::{
 };
 
 use crate::collective::{GroupShape, collective_ns};
-use crate::price::{memory_ns, pass_ns};
+use crate::price::{busy_ns, memory_ns};
 use crate::recorded::{PassWork, RecordedUnits, UnitWork};
 
 /// What is spread how: all of a run that its costs depend on.
@@ -167,7 +167,12 @@ impl Pricing<'_> {
             calls.iter().map(|call| self.collective(Axis::Tp.into(), call.operation, call.bytes as f64)).sum()
         };
         let collectives_ns = sum(&work.collectives);
-        let whole_ns = pass_ns(self.cluster, &work.kernels).round() as u64 + collectives_ns;
+        let operations = self.software.map_or(1.0, |software| software.operations_per_kernel);
+        let issued = (work.kernels.len() + work.collectives.len()) as f64 * operations;
+        let issue_ns = (issued * 1000.0 * self.cluster.compute.issue_us).round() as u64;
+        let busy_ns = busy_ns(self.cluster, &work.kernels).round() as u64 + collectives_ns;
+        // The host runs ahead of the accelerator, so whichever is slower counts.
+        let whole_ns = busy_ns.max(issue_ns);
         let width_bytes = self.shape.precision.stored().size_bytes();
         let peak = crate::price::peak_flops_per_ns(&self.cluster.accelerator, width_bytes);
         PassCost { whole_ns, collectives_ns, at_peak_ns: (work.flops / peak).round() as u64 }
@@ -208,8 +213,15 @@ impl Pricing<'_> {
         memory_ns(self.cluster, bytes).round() as u64
     }
 
-    /// Over data parallelism: whole, or within sharding groups and then over groups.
+    /// Over data parallelism: whole, or within sharding groups and then over groups. What is put off to the end of the step is reduced together,
+    /// so that a unit pays for its bytes alone.
     fn reduction_ns(&self, bytes: f64) -> u64 {
+        let put_off = self.software.is_some_and(|software| software.reductions == StreamQueue::Last);
+        let units_together = if put_off { (self.shape.model.num_layers + 2) as f64 } else { 1.0 };
+        (self.reduction_of_ns(bytes * units_together) as f64 / units_together).round() as u64
+    }
+
+    fn reduction_of_ns(&self, bytes: f64) -> u64 {
         match self.shape.parallelism.zero {
             ZeroStage::Off => self.collective(AxisSet::DATA, Operation::AllReduce, bytes),
             ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {

@@ -23,7 +23,7 @@ pub use chrome::chrome_trace;
 pub use collective::{GroupShape, collective_ns};
 pub use costs::{PassCost, StepCosts, StepShape};
 pub use kernel::{AttentionPass, Kernel, Product};
-pub use price::{kernel_ns, pass_ns, peak_flops_per_ns};
+pub use price::{busy_ns, kernel_ns, peak_flops_per_ns};
 pub use recorded::{PassWork, RecordedUnits, UnitWork};
 pub use spent::{Loss, Spent};
 pub use svg::svg;

@@ -29,11 +29,10 @@ pub fn kernel_ns(cluster: &Cluster, kernel: &Kernel) -> f64 {
     }
 }
 
-/// Nanoseconds of kernels that follow each other: what the accelerator needs, or the host that issues them.
-pub fn pass_ns(cluster: &Cluster, kernels: &[Kernel]) -> f64 {
+/// Nanoseconds of kernels that follow each other, and of what is `between` them on the accelerator.
+pub fn busy_ns(cluster: &Cluster, kernels: &[Kernel]) -> f64 {
     let gap_ns = 1000.0 * cluster.compute.kernel_gap_us;
-    let busy: f64 = kernels.iter().map(|kernel| kernel_ns(cluster, kernel) + gap_ns).sum();
-    busy.max(kernels.len() as f64 * 1000.0 * cluster.compute.issue_us)
+    kernels.iter().map(|kernel| kernel_ns(cluster, kernel) + gap_ns).sum()
 }
 
 /// Nanoseconds of moving so many bytes.

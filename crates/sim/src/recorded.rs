@@ -1,6 +1,8 @@
 //! The passes of every unit kind as an accelerator runs them: recorded once, priced for any profile.
 
-use cluster::{RecomputedLayers, Software};
+use std::collections::BTreeMap;
+
+use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
 use device::Op;
 use model::{Phase, RecordCase, RecordError, record_unit};
@@ -85,9 +87,10 @@ impl RecordedUnits {
 fn unit_work(case: &RecordCase, kind: UnitKind, software: Option<&Software>) -> Result<UnitWork, RecordError> {
     let pass = |phase| -> Result<PassWork, RecordError> {
         let unit = record_unit(case, kind, phase)?;
+        let at_once = kind == UnitKind::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
         Ok(PassWork {
             kernels: kernels(&unit.record.submitted, software),
-            collectives: unit.collectives,
+            collectives: if at_once { without_chunks(unit.collectives) } else { unit.collectives },
             flops: flops(&unit.record.submitted),
         })
     };
@@ -103,6 +106,15 @@ fn unit_work(case: &RecordCase, kind: UnitKind, software: Option<&Software>) -> 
         backward_input: pass(Phase::BackwardInput)?,
         backward_weight: pass(Phase::BackwardWeight)?,
     })
+}
+
+/// Collectives of chunks of tokens as one each over all tokens.
+fn without_chunks(calls: Vec<CollectiveCall>) -> Vec<CollectiveCall> {
+    let mut sums: BTreeMap<CollectiveCall, usize> = BTreeMap::new();
+    for call in calls {
+        *sums.entry(call).or_default() += 1;
+    }
+    sums.into_iter().map(|(call, number)| CollectiveCall { bytes: call.bytes * number, ..call }).collect()
 }
 
 fn flops(ops: &[Op]) -> f64 {
