@@ -18,7 +18,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("checkpoint", &["spec", "mesh"]),
     ("train", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),
     ("prove", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "train"]),
-    ("plan", &["mesh", "spec", "cluster", "program", "model", "sim", "train"]),
+    ("plan", &["mesh", "spec", "cluster", "device", "program", "model", "sim", "train"]),
     (
         "cli",
         &[

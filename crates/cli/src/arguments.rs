@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::cluster_arguments::{ClusterCommand, SimulateArguments, ValidateArguments};
+use crate::cluster_arguments::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
 use crate::inference_arguments::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
 
 /// What the command's exit says.
@@ -56,6 +56,9 @@ pub enum Command {
     /// Say what a step of a run takes on a cluster, where its time goes and how much memory it needs; nothing runs
     #[command(after_help = EXIT_CODES)]
     Simulate(SimulateArguments),
+    /// Find the fastest layouts of a run on a cluster
+    #[command(after_help = EXIT_CODES)]
+    Plan(PlanArguments),
     /// Predict every row of a table of measured runs, and say how far the predictions are
     #[command(after_help = EXIT_CODES)]
     Validate(ValidateArguments),

@@ -12,24 +12,9 @@ pub struct ClusterArguments {
     /// A profile: the name of one that is part of the program, or a file
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub cluster: String,
-    /// Take the run for one of the trainer that [software] of the profile describes, not for pleach's
-    #[arg(long)]
-    pub software: bool,
-}
-
-/// Whose run is predicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Pleach's.
-    Pleach,
-    /// One of the trainer that the profile describes.
-    Software,
-}
-
-impl From<bool> for Asked {
-    fn from(software: bool) -> Asked {
-        if software { Asked::Software } else { Asked::Pleach }
-    }
+    /// Take the run for one of another trainer: one that is part of the program, a file, or, without a value, [software] of the profile
+    #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub software: Option<String>,
 }
 
 /// Arguments of `simulate`.
@@ -54,6 +39,42 @@ pub struct SimulateArguments {
 
 impl SimulateArguments {
     /// [`SimulateArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArguments {
+    /// Which run is meant; its layout does not count.
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// Which cluster is meant.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+    /// Accelerators of the cluster that the run gets
+    #[arg(long, value_name = "COUNT")]
+    pub gpus: usize,
+    /// How many layouts are shown
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    pub top: u8,
+    /// Keep a key of the layout, e.g. --fix tp=8; may be given many times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub fix: Vec<String>,
+    /// Units of 10^9 bytes that a rank may use, instead of all that its accelerator has
+    #[arg(long, value_name = "GB")]
+    pub max_memory: Option<f64>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Write the run with the best layout into this file
+    #[arg(long, value_name = "RUN.toml")]
+    pub write: Option<PathBuf>,
+}
+
+impl PlanArguments {
+    /// [`PlanArguments::json`] as a type.
     pub fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Text }
     }
@@ -120,7 +141,7 @@ pub struct FitArguments {
     /// Fit only these constants, e.g. --constants compute.matrix_efficiency,network.efficiency
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub constants: Vec<String>,
-    /// Take the runs for those of the trainer that [software] of the profile describes, not for pleach's
-    #[arg(long)]
-    pub software: bool,
+    /// Take the runs for those of another trainer: one that is part of the program, a file, or, without a value, [software] of the profile
+    #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub software: Option<String>,
 }

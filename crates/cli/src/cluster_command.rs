@@ -22,8 +22,8 @@ pub fn run(command: &ClusterCommand) -> Result<(), Failure> {
 /// Fits constants and writes the profile.
 fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let base = profile(&arguments.base)?;
-    let software = software(arguments.software.into(), &arguments.base, &base)?;
-    let runs = runs(&arguments.table, &arguments.rows, software)?;
+    let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
+    let runs = runs(&arguments.table, &arguments.rows, software.as_ref())?;
     let constants = chosen(&arguments.constants)?;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let mean = |cluster: &cluster::Cluster| -> Result<f64, Failure> {

@@ -30,6 +30,7 @@ mod memory_need;
 mod memory_table;
 mod output;
 mod pair;
+mod plan_command;
 mod progress;
 mod prove_command;
 mod rates;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
         Command::Simulate(arguments) => simulate::simulate(arguments),
+        Command::Plan(arguments) => plan_command::plan(arguments),
         Command::Validate(arguments) => validate::validate(arguments),
         Command::Cluster(command) => cluster_command::run(command),
         Command::Eval(arguments) => eval::eval(arguments),

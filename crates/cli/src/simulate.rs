@@ -33,10 +33,11 @@ const CONVENTION: &str =
 pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let config = input::load(&arguments.run)?;
     let cluster = profile(&arguments.cluster.cluster)?;
-    let software = software(arguments.cluster.software.into(), &arguments.cluster.cluster, &cluster)?;
+    let asked = arguments.cluster.software.as_deref();
+    let software = software(asked, &arguments.cluster.cluster, &cluster)?;
     let RunConfig { model, parallelism, train, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
-    let step = PreparedStep::new(model, parallelism, train, software).map_err(refused)?;
+    let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?;
     let prediction = step.on(&cluster).map_err(refused)?;
     let trace = Trace::simulated(&step.graph, &prediction.times);
     if let Some(path) = &arguments.svg {
@@ -186,7 +187,7 @@ fn capitalised(sentence: &str) -> String {
 }
 
 /// `1.23 s`, `45.6 ms`, `7.89 µs`.
-fn seconds(ns: u64) -> String {
+pub fn seconds(ns: u64) -> String {
     let (value, unit) = match ns {
         ..1_000_000 => (ns as f64 / 1e3, "µs"),
         1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),

@@ -20,8 +20,9 @@ use crate::output::print;
 /// A table or profile that cannot be used.
 pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     let cluster = profile(&arguments.cluster.cluster)?;
-    let software = software(arguments.cluster.software.into(), &arguments.cluster.cluster, &cluster)?;
-    let runs = runs(&arguments.table, &arguments.rows, software)?;
+    let asked = arguments.cluster.software.as_deref();
+    let software = software(asked, &arguments.cluster.cluster, &cluster)?;
+    let runs = runs(&arguments.table, &arguments.rows, software.as_ref())?;
     let scored = runs.iter().map(|run| run.on(&cluster).map_err(|error| Failure::Work(error.to_string())));
     let scored: Vec<Scored> = scored.collect::<Result<_, _>>()?;
     if let Some(path) = &arguments.predictions {

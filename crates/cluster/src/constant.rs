@@ -73,14 +73,14 @@ impl Constant {
         match self {
             Constant::MatrixEfficiency | Constant::MemoryEfficiency => (0.4, 0.9),
             Constant::NetworkEfficiency => (0.2, 1.0),
-            Constant::LinkEfficiency => (0.2, 1.0),
+            Constant::LinkEfficiency => (0.2, 0.9),
             Constant::TileRampColumns => (0.0, 512.0),
             Constant::KernelGap => (0.0, 5.0),
             Constant::Issue => (1.0, 20.0),
             Constant::Contention => (0.0, 1.0),
-            Constant::LinkStart | Constant::NetworkStart => (1.0, 200.0),
-            Constant::LinkLatency => (0.1, 40.0),
-            Constant::NetworkLatency => (0.5, 100.0),
+            Constant::LinkStart | Constant::NetworkStart => (5.0, 100.0),
+            Constant::LinkLatency => (1.0, 20.0),
+            Constant::NetworkLatency => (2.0, 50.0),
         }
     }
 

@@ -77,8 +77,7 @@ impl Cluster {
         all(&shares, |value| value > 0.0 && value <= 1.0, "is no share: it has to be above 0 and at most 1")?;
         all(&not_negative, |value| value >= 0.0 && value.is_finite(), "is below 0; 0 would leave it out")?;
         let sections = ["accelerator", "compute", "node", "network"];
-        let with_software = self.software.iter().map(|_| "software");
-        match sections.into_iter().chain(with_software).find(|section| !self.sources.contains_key(*section)) {
+        match sections.into_iter().find(|section| !self.sources.contains_key(*section)) {
             Some(section) => Err(ProfileError::NoSource(section)),
             None => Ok(()),
         }

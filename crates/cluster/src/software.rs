@@ -1,6 +1,8 @@
-//! What public trainers keep, fuse and overlap otherwise than pleach: `[software]` of a profile.
+//! What public trainers keep, fuse and overlap otherwise than pleach: `[software]` of a profile, or a file of its own.
 
 use serde::{Deserialize, Serialize};
+
+use crate::ProfileError;
 
 /// The differences that change time or memory by more than a per cent. It describes a trainer, never a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -8,10 +10,16 @@ use serde::{Deserialize, Serialize};
 pub struct Software {
     /// Which trainer, with its version.
     pub name: String,
+    /// Where what follows is from.
+    pub source: String,
     /// Operations that the host issues for each kernel of pleach: views, casts, allocations and nodes of the backward graph among them.
     pub operations_per_kernel: f64,
     /// How attention is computed.
     pub attention: AttentionKernels,
+    /// Bytes that the kernels between the two products of unfused attention move per score, forward, without dropout.
+    pub score_bytes_forward: f64,
+    /// The same backward.
+    pub score_bytes_backward: f64,
     /// How the head computes logits and loss.
     pub head: HeadKernels,
     /// What recomputing a whole layer runs.
@@ -24,8 +32,11 @@ pub struct Software {
     pub transfers: StreamQueue,
     /// What tensor-parallel ranks send to the next stage.
     pub pipeline_tensors: PipelineTensors,
-    /// Bytes of the state of one parameter.
-    pub state_bytes_per_parameter: StateBytesPerParameter,
+    /// What one gather of sharded parameters brings.
+    pub gathers: Gathers,
+    /// Gathers of a layer's sharded parameters per microbatch where the layer is computed again; pleach keeps them from there to the backward
+    /// pass, so that there are two.
+    pub gathers_of_recomputed_layers: f64,
     /// Bytes that one parameter's update moves.
     pub update_bytes_per_parameter: f64,
     /// Saved per layer and token beyond what pleach saves, in bytes per channel of the residual stream, of which tensor parallelism keeps all.
@@ -36,6 +47,8 @@ pub struct Software {
     pub logits_copies: f64,
     /// Context, libraries, communicators and what the allocator cannot use, in units of 10^9 bytes.
     pub overhead_gb: f64,
+    /// Bytes of the state of one parameter.
+    pub state_bytes_per_parameter: StateBytesPerParameter,
 }
 
 /// Bytes of one parameter.
@@ -86,7 +99,7 @@ pub enum RecomputedLayers {
 pub enum GradientSums {
     /// The product adds to it.
     InTheProduct,
-    /// A kernel of its own adds it.
+    /// A kernel of its own adds what the product left.
     Separate,
 }
 
@@ -100,6 +113,16 @@ pub enum PipelineTensors {
     Scattered,
 }
 
+/// What one gather of sharded parameters brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gathers {
+    /// A unit's flat buffer.
+    PerUnit,
+    /// One tensor.
+    PerTensor,
+}
+
 /// Whether a stream runs beside what computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -110,4 +133,32 @@ pub enum StreamQueue {
     Beside,
     /// What can be put off until the last microbatch has ended is.
     Last,
+}
+
+const NAMED: &[(&str, &str)] = &[
+    ("megatron-2021", include_str!("../software/megatron-2021.toml")),
+    ("megatron-2022", include_str!("../software/megatron-2022.toml")),
+    ("deepspeed-2022", include_str!("../software/deepspeed-2022.toml")),
+    ("largescale-2022", include_str!("../software/largescale-2022.toml")),
+    ("deepspeed-bf16-2022", include_str!("../software/deepspeed-bf16-2022.toml")),
+];
+
+impl Software {
+    /// The names of the trainers that are part of the program.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMED.iter().map(|(name, _)| *name)
+    }
+
+    /// The trainer of this name, as text; `None` for a name that is none of [`Software::names`].
+    pub fn named(name: &str) -> Option<&'static str> {
+        NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+    }
+
+    /// Reads what would be `[software]` of a profile.
+    ///
+    /// # Errors
+    /// No TOML, a key too few or too many.
+    pub fn from_toml(text: &str) -> Result<Software, ProfileError> {
+        toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string().trim_end().to_string()))
+    }
 }

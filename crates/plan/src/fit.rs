@@ -12,7 +12,7 @@ const ENOUGH: f64 = 1e-4;
 /// Step of a difference quotient, as a share of the constant.
 const STEP: f64 = 0.02;
 /// Errors beyond this share count no more than it, so that rows that no constant explains do not bend those that explain the rest.
-const CAP: f64 = 0.25;
+const CAP: f64 = 0.12;
 
 /// The profile whose `constants` predict the runs best: least squares of `ln(predicted / measured)` by Levenberg's and Marquardt's steps, each
 /// constant within its range. Runs without a time do not count.

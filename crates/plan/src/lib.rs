@@ -2,10 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 mod filter;
 mod fit;
 mod measured_run;
 mod prediction;
+pub mod search;
 mod table;
 mod validate;
 

@@ -47,30 +47,28 @@ impl GroupShape {
 ///
 /// Within a node every member sends to its neighbour over its own link. Between nodes the members of a node each take their slice of the argument
 /// over their share of the node's network cards, which all accelerators of the node use at the same time; both stages run in step, so the slower
-/// one counts. A ring of `n` has `n - 1` steps (an all-reduce twice as many); between nodes a tree of `log2 n` levels is taken where that is
-/// less, as NCCL does.
+/// one counts. A ring of `n` has `n - 1` steps (an all-reduce twice as many), one of which goes from node to node on each node. For an
+/// all-reduce a tree of `log2` of the nodes is taken where that is less, as NCCL does; gathers and scatters have no tree.
 pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
     let GroupShape { size, per_node, nodes, beside } = group;
     if size <= 1 {
         return 0.0;
     }
-    let rounds = match operation {
-        Operation::AllReduce => 2.0,
-        Operation::ReduceScatter | Operation::AllGather => 1.0,
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let ring_us = (size - nodes) as f64 * link.latency_us + (nodes - 1) as f64 * network.latency_us;
+    let tree_us = 2.0 * (nodes as f64).log2() * network.latency_us + (per_node - 1) as f64 * link.latency_us;
+    let (rounds, steps_us) = match operation {
+        Operation::AllReduce => (2.0, if nodes > 1 { ring_us.min(tree_us) } else { ring_us }),
+        Operation::ReduceScatter | Operation::AllGather => (1.0, ring_us),
         Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
             return point_to_point_ns(cluster, group, bytes);
         }
     };
     let part = |members: usize| (members - 1) as f64 / members as f64;
-    let (link, network) = (&cluster.node.link, &cluster.network);
     let inside = part(per_node) * bytes * link.ns_per_byte();
-    let share = network.ns_per_byte() * beside as f64;
-    let between = part(nodes) * bytes / per_node as f64 * share;
-    let steps_inside = (per_node - 1) as f64 * link.latency_us;
-    let ring = (nodes - 1) as f64;
-    let steps_between = ring.min(2.0 * (nodes as f64).log2()) * network.latency_us;
-    let start = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
-    rounds * (inside.max(between) + 1000.0 * (steps_inside + steps_between)) + 1000.0 * start
+    let between = part(nodes) * bytes / per_node as f64 * network.ns_per_byte() * beside as f64;
+    let start_us = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
+    rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * start_us
 }
 
 /// Nanoseconds of a message from one member to another.

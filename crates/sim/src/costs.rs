@@ -1,13 +1,14 @@
 //! What every instruction of a step takes on a cluster.
 
-use cluster::{Cluster, PipelineTensors, Software, StreamQueue};
+use cluster::{Cluster, Gathers, PipelineTensors, Software, StreamQueue};
 use comm::{CollectiveCall, Operation};
 use device::{Frame, Op};
 use mesh::{Axis, AxisSet, Mesh, MeshError};
 use program::{Durations, Instr, Partner, Pass, PassKind, Place, Queue, Queues};
 use spec::unit::UnitKind;
 use spec::{
-    Kept, ModelSpec, Parallelism, Precision, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage, gradient_axes,
+    Kept, ModelSpec, Parallelism, Precision, Recompute, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
+    gradient_axes,
 };
 
 use crate::collective::{GroupShape, collective_ns};
@@ -203,10 +204,27 @@ impl Pricing<'_> {
         let updated = elements * share(StateKind::Optimizer);
         StateCost {
             reduce_ns: over_tensor + self.reduction_ns(elements * self.gradient_bytes()),
-            gather_ns: self.collective(Axis::DpInner.into(), Operation::AllGather, elements * stored),
+            gather_ns: self.gather_ns(&layout, elements * stored),
             update_ns: self.memory_ns(updated * self.update_bytes()),
             norm_ns: self.memory_ns(updated * self.gradient_bytes()),
         }
+    }
+
+    /// In one piece, or tensor by tensor.
+    fn gather_ns(&self, layout: &UnitLayout, bytes: f64) -> u64 {
+        let tensors = match self.software.map(|software| software.gathers) {
+            None | Some(Gathers::PerUnit) => 1,
+            Some(Gathers::PerTensor) => layout.segments.len().max(1),
+        };
+        let one = self.collective(Axis::DpInner.into(), Operation::AllGather, bytes / tensors as f64);
+        let is_computed_again = matches!(self.shape.parallelism.recompute, Recompute::Full(_));
+        let again = match (self.software, self.shape.parallelism.zero) {
+            (Some(software), ZeroStage::Three { .. }) if is_computed_again => {
+                software.gathers_of_recomputed_layers / 2.0
+            }
+            (Some(_) | None, _) => 1.0,
+        };
+        (tensors as f64 * one as f64 * again).round() as u64
     }
 
     fn memory_ns(&self, bytes: f64) -> u64 {

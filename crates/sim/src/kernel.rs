@@ -104,23 +104,23 @@ pub(crate) fn kernels(ops: &[Op], software: Option<&Software>) -> Vec<Kernel> {
 }
 
 fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
-    let unfused = software.is_some_and(|software| software.attention == AttentionKernels::Unfused);
-    let separate = software.is_some_and(|software| software.gradient_sums == GradientSums::Separate);
+    let unfused = software.filter(|software| software.attention == AttentionKernels::Unfused);
+    let separate = software.and_then(separate_gradient_bytes);
     match *op {
-        Op::MatMul { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate, .. } if separate => {
+        Op::MatMul { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate, .. } if separate.is_some() => {
             let product = Product::of_op(Orientation::Tn, a, b, out, Write::Assign);
             let product = Product { out_bytes: product.width_bytes, ..product };
-            // The new gradient and the sum are read, the sum is written.
-            vec![Kernel::Product(product), Kernel::Memory { bytes: (3 * out.len() * product.width_bytes) as f64 }]
+            let added = separate.map(|bytes| added(out.len(), product.width_bytes, bytes));
+            std::iter::once(Kernel::Product(product)).chain(added).collect()
         }
         Op::MatMul { orientation, a, b, out, write, .. } => {
             vec![Kernel::Product(Product::of_op(orientation, a, b, out, write))]
         }
-        Op::Attention { shape, q, dropout, .. } if unfused => {
-            unfused_forward(&shape, q.dtype.size_bytes(), dropout.is_some())
+        Op::Attention { shape, q, dropout, .. } if let Some(software) = unfused => {
+            unfused_forward(&scores(&shape, q.dtype.size_bytes(), dropout.is_some()), software)
         }
-        Op::AttentionBackward { shape, q, dropout, .. } if unfused => {
-            unfused_backward(&shape, q.dtype.size_bytes(), dropout.is_some())
+        Op::AttentionBackward { shape, q, dropout, .. } if let Some(software) = unfused => {
+            unfused_backward(&scores(&shape, q.dtype.size_bytes(), dropout.is_some()), software)
         }
         Op::Attention { .. } => {
             vec![Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass: AttentionPass::Forward }]
@@ -129,8 +129,11 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
             vec![Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass: AttentionPass::Backward }]
         }
         // A dense gradient of the table is cleared, written where tokens are, and added to the sum.
-        Op::EmbeddingBackward { dy, dtable, .. } if separate => {
-            vec![Kernel::Memory { bytes: (4 * dtable.len() * dy.dtype.size_bytes() + 3 * dy.size_bytes()) as f64 }]
+        Op::EmbeddingBackward { dy, dtable, .. } if separate.is_some() => {
+            let width_bytes = dy.dtype.size_bytes();
+            let made = Kernel::Memory { bytes: (dtable.len() * width_bytes + 3 * dy.size_bytes()) as f64 };
+            let added = separate.map(|bytes| added(dtable.len(), width_bytes, bytes));
+            std::iter::once(made).chain(added).collect()
         }
         // Only rows of tokens that occur are read and written.
         Op::EmbeddingBackward { dy, dtable, .. } => {
@@ -162,6 +165,19 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     }
 }
 
+/// Bytes of a gradient's number in the sum, where a kernel of its own adds to it.
+fn separate_gradient_bytes(software: &Software) -> Option<f64> {
+    match software.gradient_sums {
+        GradientSums::InTheProduct => None,
+        GradientSums::Separate => Some(software.state_bytes_per_parameter.gradient),
+    }
+}
+
+/// The kernel that adds a new gradient to the sum: it reads both and writes one.
+fn added(elements: usize, width_bytes: usize, sum_bytes: f64) -> Kernel {
+    Kernel::Memory { bytes: elements as f64 * (width_bytes as f64 + 2.0 * sum_bytes) }
+}
+
 /// Sizes of attention with stored scores.
 struct Scores {
     batch: usize,
@@ -185,10 +201,14 @@ impl Scores {
         })
     }
 
-    /// A kernel that moves so many scores and, for dropout, so many bytes of its mask for each.
-    fn pass(&self, scores: usize, mask_bytes: usize) -> Kernel {
-        let bytes = self.batch * self.tokens * self.tokens * (scores * self.width_bytes + mask_bytes);
-        Kernel::Memory { bytes: bytes as f64 }
+    /// Kernels that move so many bytes per score.
+    fn pass(&self, bytes: f64) -> Kernel {
+        Kernel::Memory { bytes: (self.batch * self.tokens * self.tokens) as f64 * bytes }
+    }
+
+    /// Dropout reads and writes scores, and writes or reads its mask.
+    fn dropout(&self) -> Option<Kernel> {
+        self.kept.then(|| self.pass((2 * self.width_bytes + 1) as f64))
     }
 
     /// A kernel that brings heads and tokens into another order.
@@ -203,22 +223,21 @@ fn scores(shape: &AttentionShape, width_bytes: usize, kept: bool) -> Scores {
 }
 
 /// Scores, their softmax, dropout, the weighted sum of values, all full and not causal, and heads back to columns.
-fn unfused_forward(shape: &AttentionShape, width_bytes: usize, has_dropout: bool) -> Vec<Kernel> {
-    let all = scores(shape, width_bytes, has_dropout);
+fn unfused_forward(all: &Scores, software: &Software) -> Vec<Kernel> {
     let (s, d) = (all.tokens, all.head_dim);
-    let mut kernels = vec![all.product(s, s, d), all.pass(2, 0)];
-    kernels.extend(all.kept.then(|| all.pass(2, 1)));
+    let mut kernels = vec![all.product(s, s, d), all.pass(software.score_bytes_forward)];
+    kernels.extend(all.dropout());
     kernels.extend([all.product(s, d, s), all.reorder(1)]);
     kernels
 }
 
-/// The same backwards: two products of each forward one, gradient of dropout and softmax, and three tensors back to columns.
-fn unfused_backward(shape: &AttentionShape, width_bytes: usize, has_dropout: bool) -> Vec<Kernel> {
-    let all = scores(shape, width_bytes, has_dropout);
+/// The same backwards: two products of each forward one, gradient of dropout and softmax, and four tensors between heads and columns.
+fn unfused_backward(all: &Scores, software: &Software) -> Vec<Kernel> {
     let (s, d) = (all.tokens, all.head_dim);
     let mut kernels = vec![all.product(s, s, d), all.product(s, d, s)];
-    kernels.extend(all.kept.then(|| all.pass(2, 1)));
-    kernels.extend([all.pass(3, 0), all.product(s, d, s), all.product(s, d, s), all.reorder(4)]);
+    kernels.extend(all.dropout());
+    let softmax = all.pass(software.score_bytes_backward);
+    kernels.extend([softmax, all.product(s, d, s), all.product(s, d, s), all.reorder(4)]);
     kernels
 }
 
@@ -249,9 +268,8 @@ fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
     for (orientation, product) in products {
         let product = Product { out_bytes: product.width_bytes, ..product };
         kernels.push(Kernel::Product(product));
-        if orientation == Orientation::Tn && software.gradient_sums == GradientSums::Separate {
-            kernels.push(Kernel::Memory { bytes: (3 * product.m * product.n * product.width_bytes) as f64 });
-        }
+        let sum_bytes = separate_gradient_bytes(software).filter(|_| orientation == Orientation::Tn);
+        kernels.extend(sum_bytes.map(|bytes| added(product.m * product.n, product.width_bytes, bytes)));
     }
     kernels.push(Kernel::Memory { bytes: logits as f64 * software.logit_bytes_moved });
     kernels
