@@ -122,3 +122,41 @@ fn a_table_is_validated_and_a_profile_fitted_to_it() {
     assert_eq!(stderr(&refused), format!("{table}: no row is meant; leave --rows out to take all\n"));
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+#[test]
+fn layouts_are_planned_and_the_best_is_written() {
+    let folder = folder("plan");
+    let file = folder.join("best.toml").display().to_string();
+    let small = ["--set", "train.global_batch=4", "--set", "model.num_layers=2", "--cluster=a100-80g-dgx"];
+    let plan = |arguments: &[&str]| pleach(&[&["plan"], &small[..], arguments].concat());
+    let output = plan(&["--gpus=4", "--top=2", "--fix", "tp=2", "--write", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.starts_with("1. ") && text.contains("\n2. ") && text.contains(" x tp 2 x pp "), "{text}");
+    assert!(text.contains("the next spends ") || text.contains("the next has more"), "{text}");
+    for line in
+        ["refused by a rule", "excluded by the memory floor", "excluded by the bound on time", "simulated, of which"]
+    {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let checked = pleach(&["check", &file]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    assert!(stdout(&checked).contains("x tp 2 x pp "), "{}", stdout(&checked));
+
+    let refused = |arguments: &[&str]| {
+        let output = plan(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        stderr(&output)
+    };
+    assert_eq!(refused(&["--gpus=0"]), "--gpus 0: a run needs at least one accelerator\n");
+    assert!(refused(&["--gpus=4", "--fix", "ep=2"]).starts_with("--fix ep=2 fixes nothing; write KEY=VALUE with dp, "));
+    let nowhere = refused(&["--gpus=2", "--max-memory=0.001"]);
+    assert!(
+        nowhere.starts_with("the run fits nowhere on 2 accelerators of 1.00 MB: ") && nowhere.contains(" would do"),
+        "{nowhere}"
+    );
+    assert!(
+        refused(&["--gpus=7", "--fix", "tp=7"]).starts_with("no layout on 7 accelerators obeys the rules of a run (")
+    );
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

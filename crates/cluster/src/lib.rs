@@ -18,6 +18,5 @@ pub use file::ProfileError;
 pub use named::{named, names};
 pub use profile::{Accelerator, Cluster, Compute, Link, Node};
 pub use software::{
-    AttentionKernels, Gathers, GradientSums, HeadKernels, PipelineTensors, RecomputedLayers, Software,
-    StateBytesPerParameter, StreamQueue,
+    AttentionKernels, Gathers, GradientSums, HeadKernels, PipelineTensors, RecomputedLayers, Software, StreamQueue,
 };

@@ -1,10 +1,10 @@
-//! What public trainers keep, fuse and overlap otherwise than pleach: `[software]` of a profile, or a file of its own.
+//! What public trainers run, fuse and overlap otherwise than pleach: `[software]` of a profile, or a file of its own.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ProfileError;
 
-/// The differences that change time or memory by more than a per cent. It describes a trainer, never a model.
+/// The differences that change times by more than a per cent. It describes a trainer, never a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Software {
@@ -26,6 +26,8 @@ pub struct Software {
     pub recomputed_layers: RecomputedLayers,
     /// How a microbatch's gradient of the weights joins the sum.
     pub gradient_sums: GradientSums,
+    /// Bytes of a number of that sum.
+    pub gradient_bytes: f64,
     /// Where reductions over data parallelism wait for their turn; gathers too, where they are not put off.
     pub reductions: StreamQueue,
     /// The same of sends between pipeline stages.
@@ -39,28 +41,8 @@ pub struct Software {
     pub gathers_of_recomputed_layers: f64,
     /// Bytes that one parameter's update moves.
     pub update_bytes_per_parameter: f64,
-    /// Saved per layer and token beyond what pleach saves, in bytes per channel of the residual stream, of which tensor parallelism keeps all.
-    pub saved_bytes_per_channel: f64,
     /// Bytes that the kernels of the loss move per logit, forward and backward, where the head computes all logits at once.
     pub logit_bytes_moved: f64,
-    /// Copies of the logits in single precision that are alive at once.
-    pub logits_copies: f64,
-    /// Context, libraries, communicators and what the allocator cannot use, in units of 10^9 bytes.
-    pub overhead_gb: f64,
-    /// Bytes of the state of one parameter.
-    pub state_bytes_per_parameter: StateBytesPerParameter,
-}
-
-/// Bytes of one parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StateBytesPerParameter {
-    /// As layers read it.
-    pub parameter: f64,
-    /// The sum of its gradients.
-    pub gradient: f64,
-    /// Master weight and moments.
-    pub optimizer: f64,
 }
 
 /// How attention is computed.

@@ -175,3 +175,39 @@ impl Check {
         Ok(Outcome { check: *self, constants, calibrated_rows, scored })
     }
 }
+
+/// The rows of Korthikanti et al., table 4, of which the first is the baseline of the others.
+pub const LAYERS: Runs = runs!("korthikanti_table4.csv", ALL, "a100-80g-dgx", "megatron-2022");
+
+/// What a layer takes in one row of [`LAYERS`], as a share of what it takes in the first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerTime {
+    /// The row.
+    pub name: String,
+    /// Measured.
+    pub measured: f64,
+    /// Predicted.
+    pub predicted: f64,
+}
+
+/// All rows behind the first.
+///
+/// # Errors
+/// See [`AccuracyError`].
+pub fn layer_times() -> Result<Vec<LayerTime>, AccuracyError> {
+    let cluster = LAYERS.cluster()?;
+    let table = Table::read(LAYERS.file, LAYERS.text)?;
+    let measured = table.rows.iter().map(|row| -> Result<f64, AccuracyError> {
+        Ok(row.number("fwd_ms")?.unwrap_or(f64::NAN) + row.number("bwd_ms")?.unwrap_or(f64::NAN))
+    });
+    let measured: Vec<f64> = measured.collect::<Result<_, _>>()?;
+    let predicted = LAYERS.prepared()?.into_iter().map(|run| Ok((run.run.name, run.step.layer_ns(&cluster)? as f64)));
+    let predicted: Vec<(String, f64)> = predicted.collect::<Result<_, SetupError>>()?;
+    let both = measured.iter().zip(&predicted).skip(1);
+    let share = |(milliseconds, (name, ns)): (&f64, &(String, f64))| LayerTime {
+        name: name.clone(),
+        measured: milliseconds / measured[0],
+        predicted: ns / predicted[0].1,
+    };
+    Ok(both.map(share).collect())
+}

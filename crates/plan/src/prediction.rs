@@ -61,16 +61,28 @@ impl PreparedStep {
     /// # Errors
     /// Degrees that make no mesh.
     pub fn on(&self, cluster: &Cluster) -> Result<Prediction, SetupError> {
+        let costs = self.costs(cluster)?;
+        let times = StepTimes::new(&self.graph, &costs);
+        let spent = Spent::new(&self.graph, &costs, &times);
+        Ok(Prediction { times, costs, spent })
+    }
+
+    /// Nanoseconds of all passes of one layer and microbatch on a cluster.
+    ///
+    /// # Errors
+    /// Degrees that make no mesh.
+    pub fn layer_ns(&self, cluster: &Cluster) -> Result<u64, SetupError> {
+        Ok(self.costs(cluster)?.microbatch_ns(std::iter::once(Unit::Layer(0))))
+    }
+
+    fn costs(&self, cluster: &Cluster) -> Result<StepCosts, SetupError> {
         let shape = StepShape {
             model: &self.model,
             parallelism: &self.parallelism,
             precision: self.train.precision,
             output_bytes: self.sizes.footprints.layer.output_bytes,
         };
-        let costs = StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?;
-        let times = StepTimes::new(&self.graph, &costs);
-        let spent = Spent::new(&self.graph, &costs, &times);
-        Ok(Prediction { times, costs, spent })
+        Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)
     }
 
     /// Floating-point operations of the model on one rank's share of a step: matrix products and causal attention of forward and backward passes;

@@ -20,6 +20,9 @@ impl Numbers {
     }
 }
 
+/// How many random clusters are searched; 1,000 have been.
+const CASES: u64 = 50;
+
 /// A small model on a cluster whose every number is drawn.
 fn case(number: u64) -> (RunConfig, Cluster, usize) {
     let mut numbers = Numbers(number);
@@ -65,7 +68,7 @@ fn everything(config: &RunConfig, cluster: &Cluster, accelerators: usize) -> Vec
 
 #[test]
 fn the_best_three_are_those_of_simulating_everything() {
-    for number in 0..3 {
+    for number in 0..CASES {
         let (config, cluster, accelerators) = case(number);
         let all = everything(&config, &cluster, accelerators);
         let mut memories: Vec<usize> = all.iter().map(|(_, _, memory)| *memory).collect();

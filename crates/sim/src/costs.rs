@@ -180,7 +180,7 @@ impl Pricing<'_> {
     }
 
     fn gradient_bytes(&self) -> f64 {
-        self.software.map_or(4.0, |software| software.state_bytes_per_parameter.gradient)
+        self.software.map_or(4.0, |software| software.gradient_bytes)
     }
 
     fn state(&self, unit: Unit) -> StateCost {

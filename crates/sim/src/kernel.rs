@@ -169,7 +169,7 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
 fn separate_gradient_bytes(software: &Software) -> Option<f64> {
     match software.gradient_sums {
         GradientSums::InTheProduct => None,
-        GradientSums::Separate => Some(software.state_bytes_per_parameter.gradient),
+        GradientSums::Separate => Some(software.gradient_bytes),
     }
 }
 

@@ -118,9 +118,14 @@ impl RankTrace {
             let microbatch = timed.instr.microbatch().map(|microbatch| microbatch.0);
             let block = Block { kind, microbatch, start_ns: timed.start_ns, end_ns: timed.end_ns };
             match blocks.last_mut() {
-                Some(last) if last.microbatch == microbatch && joined(last.kind, kind).is_some() => {
-                    last.kind = joined(last.kind, kind).unwrap_or(kind);
-                    last.end_ns = last.end_ns.max(block.end_ns);
+                // Across a wait nothing is joined: the gap is what a drawing is looked at for.
+                Some(last) if last.microbatch == microbatch && block.start_ns <= last.end_ns => {
+                    match joined(last.kind, kind) {
+                        Some(together) => {
+                            (last.kind, last.end_ns) = (together, last.end_ns.max(block.end_ns));
+                        }
+                        None => blocks.push(block),
+                    }
                 }
                 Some(_) | None => blocks.push(block),
             }
@@ -139,14 +144,13 @@ fn kind_of(instr: Instr) -> Option<BlockKind> {
         });
     }
     match instr {
-        Instr::SendAct { .. }
-        | Instr::SendGrad { .. }
-        | Instr::GatherParams { .. }
-        | Instr::ReduceGrads { .. }
-        | Instr::SumTied => Some(BlockKind::Communication),
+        Instr::SendAct { .. } | Instr::SendGrad { .. } | Instr::GatherParams { .. } | Instr::ReduceGrads { .. } => {
+            Some(BlockKind::Communication)
+        }
         Instr::OptimizerStep { .. } => Some(BlockKind::Optimizer),
-        // The norm mostly waits, as receives do.
-        Instr::GradNorm
+        // These mostly wait, as receives do.
+        Instr::SumTied
+        | Instr::GradNorm
         | Instr::RecvAct { .. }
         | Instr::RecvGrad { .. }
         | Instr::Load { .. }
@@ -170,5 +174,35 @@ fn joined(one: BlockKind, next: BlockKind) -> Option<BlockKind> {
         (BackwardWeight, BackwardWeight) => Some(BackwardWeight),
         (Backward | BackwardInput | BackwardWeight, Backward | BackwardInput | BackwardWeight) => Some(Backward),
         (Forward | Communication | Optimizer | Backward | BackwardInput | BackwardWeight, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use program::Instr;
+    use spec::{Microbatch, Unit};
+
+    use super::*;
+
+    #[test]
+    fn neighbours_are_joined_and_waits_are_not() {
+        let (unit, microbatch) = (Unit::Layer(0), Microbatch(3));
+        let timed = |instr, start_ns, end_ns| TimedInstr { instr, start_ns, end_ns };
+        let instrs = vec![
+            timed(Instr::Forward { unit, microbatch }, 0, 5),
+            timed(Instr::Forward { unit: Unit::Layer(1), microbatch }, 5, 9),
+            timed(Instr::Recompute { unit, microbatch }, 9, 12),
+            timed(Instr::RecvGrad { unit, microbatch }, 12, 20),
+            timed(Instr::BackwardInput { unit, microbatch }, 20, 23),
+            timed(Instr::BackwardWeight { unit, microbatch }, 23, 26),
+        ];
+        let blocks = RankTrace { name: "pp 0".into(), instrs }.blocks();
+        let found: Vec<(BlockKind, u64, u64)> =
+            blocks.iter().map(|block| (block.kind, block.start_ns, block.end_ns)).collect();
+        assert_eq!(
+            found,
+            [(BlockKind::Forward, 0, 9), (BlockKind::Backward, 9, 12), (BlockKind::Backward, 20, 26)],
+            "the wait for the gradient stays visible"
+        );
     }
 }

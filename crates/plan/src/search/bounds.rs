@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cluster::{Cluster, Software};
 use device::Write;
 use model::{MicrobatchShape, RecordCase, TensorParallel, footprints};
-use program::{Footprints, PassKind, Purpose, StageSplit, UnitWork, split_stages};
+use program::{Cell, CellCosts, CellKind, Footprints, PassKind, Purpose, Schedule, StageSplit, UnitWork, split_stages};
 use sim::{RecordedUnits, StepCosts, StepShape};
 use spec::unit::UnitKind;
 use spec::{
@@ -24,6 +24,8 @@ pub struct Bounds<'a> {
     software: Option<&'a Software>,
     passes: BTreeMap<Key, Passes>,
     splits: BTreeMap<(Key, usize), Option<StageSplit>>,
+    /// By schedule: passes that each rank holds at once.
+    held: BTreeMap<(usize, usize, String), Vec<usize>>,
     /// By tp: elements of table, embedding, one layer and head on one rank.
     elements: BTreeMap<usize, [f64; 4]>,
 }
@@ -51,8 +53,8 @@ struct Passes {
 impl<'a> Bounds<'a> {
     /// For layouts of one run on one cluster.
     pub fn new(config: &'a RunConfig, cluster: &'a Cluster, software: Option<&'a Software>) -> Bounds<'a> {
-        let (passes, splits, elements) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Bounds { config, cluster, software, passes, splits, elements }
+        let (passes, splits, held, elements) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Bounds { config, cluster, software, passes, splits, held, elements }
     }
 
     /// The floor of a layout; nothing where its layers make no stages.
@@ -79,7 +81,12 @@ impl<'a> Bounds<'a> {
             let units = [Unit::Table, Unit::Embedding, Unit::Layer(0), Unit::Head];
             units.map(|unit| UnitLayout::new(params(&self.config.model, unit), parallelism.tp, 1).len as f64)
         });
-        let shape = Shape { config: self.config, parallelism, passes, split: &split };
+        let kind = kind(parallelism);
+        let pp = parallelism.pp;
+        // What a rank holds at most, it holds long before so many microbatches have passed.
+        let few = parallelism.num_microbatches(self.config.train.global_batch).min(FEW_PER_RANK * pp);
+        let held = self.held.entry((pp, few, format!("{kind:?}"))).or_insert_with(|| passes_held(kind, pp, few));
+        let shape = Shape { config: self.config, parallelism, passes, split: &split, held };
         let (least_ns, memory_bytes) = (shape.least_ns(), shape.memory_bytes(elements));
         Ok(Some(Floor { least_ns, memory_bytes, split }))
     }
@@ -129,12 +136,42 @@ fn key(parallelism: &Parallelism) -> Key {
     (parallelism.tp, parallelism.microbatch_size, parallelism.sequence_parallel, recompute)
 }
 
+/// Microbatches per pipeline rank after which a schedule only repeats itself.
+const FEW_PER_RANK: usize = 4;
+
+fn kind(parallelism: &Parallelism) -> ScheduleKind {
+    match &parallelism.schedule {
+        ScheduleSpec::Generated(kind) => *kind,
+        ScheduleSpec::Given(_) => ScheduleKind::OneForwardOneBackward,
+    }
+}
+
+/// Passes of microbatches through its stages that each rank has run forward and not yet backward, at most: counted in the schedule. What passes cost
+/// moves nothing but backward passes of the weights, which are not counted.
+fn passes_held(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> Vec<usize> {
+    let schedule = Schedule::generate(kind, pp, num_microbatches, &CellCosts::EVEN);
+    let most = |cells: &Vec<Cell>| {
+        let (mut held, mut most) = (0usize, 0);
+        for cell in cells {
+            match cell.kind {
+                CellKind::F => held += 1,
+                CellKind::B | CellKind::I => held -= 1,
+                CellKind::W => {}
+            }
+            most = most.max(held);
+        }
+        most
+    };
+    schedule.ranks.iter().map(most).collect()
+}
+
 /// One layout with what is known of it.
 struct Shape<'a> {
     config: &'a RunConfig,
     parallelism: &'a Parallelism,
     passes: &'a Passes,
     split: &'a StageSplit,
+    held: &'a [usize],
 }
 
 const FORWARD: usize = 0;
@@ -152,15 +189,8 @@ enum Backward {
 }
 
 impl Shape<'_> {
-    fn kind(&self) -> ScheduleKind {
-        match &self.parallelism.schedule {
-            ScheduleSpec::Generated(kind) => *kind,
-            ScheduleSpec::Given(_) => ScheduleKind::OneForwardOneBackward,
-        }
-    }
-
     fn backward(&self) -> Backward {
-        match self.kind() {
+        match kind(self.parallelism) {
             ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward | ScheduleKind::Interleaved { .. } => {
                 Backward::Full
             }
@@ -182,7 +212,7 @@ impl Shape<'_> {
     /// The stages of a pipeline rank, ascending.
     fn stages_of(&self, rank: usize) -> Vec<usize> {
         let pp = self.parallelism.pp;
-        match self.kind() {
+        match kind(self.parallelism) {
             ScheduleKind::ZeroBubbleV => vec![rank, 2 * pp - 1 - rank],
             ScheduleKind::GPipe
             | ScheduleKind::OneForwardOneBackward
@@ -221,25 +251,13 @@ impl Shape<'_> {
         least
     }
 
-    /// Passes of a microbatch through one of its stages that a rank has begun before its first backward pass, at least.
-    fn passes_held(&self, rank: usize) -> usize {
-        let (pp, m) = (self.parallelism.pp, self.num_microbatches() as usize);
-        match self.kind() {
-            ScheduleKind::OneForwardOneBackward | ScheduleKind::ZeroBubbleH1 => m.min(pp - rank),
-            ScheduleKind::GPipe => m,
-            ScheduleKind::Interleaved { .. }
-            | ScheduleKind::ZeroBubbleH2
-            | ScheduleKind::ZeroBubbleV
-            | ScheduleKind::ZeroBubbleAuto { .. } => 1,
-        }
-    }
-
-    /// State, and what the forward passes before the first backward pass keep; of the hungriest rank.
+    /// State, and what the passes keep that are held at once; of the hungriest rank.
     fn memory_bytes(&self, [table, embedding, layer, head]: [f64; 4]) -> f64 {
         let footprint = &self.passes.footprints.layer;
         let saved = footprint.saved_until_input_bytes + footprint.saved_until_weight_bytes;
         let kept_bytes = match self.passes.kept.of_layer(0) {
-            LayerRecompute::Nothing | LayerRecompute::Core => saved,
+            // Its input is kept as well, as the output of the layer before.
+            LayerRecompute::Nothing | LayerRecompute::Core => saved + footprint.output_bytes,
             LayerRecompute::Everything(_) if footprint.checkpoint_bytes > 0 => footprint.checkpoint_bytes,
             LayerRecompute::Everything(_) => footprint.output_bytes,
         } as f64;
@@ -253,7 +271,7 @@ impl Shape<'_> {
             let tied = if is_last && self.config.model.tied_embeddings && !stages.contains(&0) { table } else { 0.0 };
             let last = if is_last { head + tied } else { 0.0 };
             let elements = layers as f64 * layer + first + last;
-            let activations = (self.passes_held(rank) * least) as f64 * kept_bytes;
+            let activations = (self.held[rank] * least) as f64 * kept_bytes;
             // A shard of the gradients lives from the first reduction on, when activations may be gone.
             let reduced = elements * self.reduced_bytes();
             elements * self.state_bytes() + activations.max(reduced)

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use plan::accuracy::{CHECKS, Outcome};
+use plan::accuracy::{AccuracyError, CHECKS, LAYERS, LayerTime, Outcome, layer_times};
 use plan::{Errors, Ranking};
 
 const INTRODUCTION: &str = "# Accuracy\n\n\
@@ -26,9 +26,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let outcomes: Result<Vec<Outcome>, _> = CHECKS.iter().map(|check| check.run()).collect();
-    let text = match outcomes {
-        Ok(outcomes) => page(&outcomes),
+    let text = match page() {
+        Ok(text) => text,
         Err(error) => {
             eprintln!("{error}");
             return ExitCode::FAILURE;
@@ -46,10 +45,23 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn page(outcomes: &[Outcome]) -> String {
+fn page() -> Result<String, AccuracyError> {
     let mut text = String::from(INTRODUCTION);
-    for outcome in outcomes {
-        text += &section(outcome);
+    for check in &CHECKS {
+        text += &section(&check.run()?);
+    }
+    Ok(text + &layers(&layer_times()?))
+}
+
+/// Recomputation and sequence parallelism in one layer.
+fn layers(times: &[LayerTime]) -> String {
+    let mut text = format!(
+        "\n## One layer\n\nForward and backward of one layer of the 22B model, as shares of the layer without either (`{}`, profile `{}` as it is):\n\n\
+         | layer | measured | predicted |\n|---|---|---|\n",
+        LAYERS.file, LAYERS.profile
+    );
+    for LayerTime { name, measured, predicted } in times {
+        text += &format!("| {name} | {:.1} % | {:.1} % |\n", 100.0 * measured, 100.0 * predicted);
     }
     text
 }
