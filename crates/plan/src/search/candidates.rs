@@ -60,10 +60,13 @@ impl Candidates {
         let mut candidates = Candidates::default();
         for tp in mesh::divisors(accelerators) {
             for pp in mesh::divisors(accelerators / tp) {
-                let dp = accelerators / tp / pp;
+                let degrees = Degrees { dp: accelerators / tp / pp, tp, pp };
+                // Where no schedule and no microbatch could make these degrees legal, no combination is asked about one by one.
+                let plain = degrees.plain(ScheduleKind::OneForwardOneBackward, SequenceParallel::Off, 1);
+                let verdict = if is_legal(config, &plain) { Verdict::Open } else { Verdict::Refused };
                 for schedule in schedules(pp) {
                     for sequence_parallel in sequence_parallel(tp) {
-                        candidates.of_degrees(config, fixed, (dp, tp, pp), schedule, sequence_parallel);
+                        candidates.of_degrees(config, fixed, degrees, schedule, sequence_parallel, verdict);
                     }
                 }
             }
@@ -75,32 +78,58 @@ impl Candidates {
         &mut self,
         config: &RunConfig,
         fixed: &BTreeMap<String, String>,
-        (dp, tp, pp): (usize, usize, usize),
+        degrees: Degrees,
         schedule: ScheduleKind,
         sequence_parallel: SequenceParallel,
+        verdict: Verdict,
     ) {
-        let per_replica = config.train.global_batch / dp.max(1);
+        let per_replica = config.train.global_batch / degrees.dp;
         let sizes = mesh::divisors(per_replica.max(1)).into_iter().filter(|size| *size <= LARGEST_MICROBATCH);
         for microbatch_size in sizes {
-            let one = Parallelism {
-                dp,
-                tp,
-                pp,
-                sequence_parallel,
-                zero: ZeroStage::Off,
-                shard_group: None,
-                schedule: schedule.into(),
-                microbatch_size,
-                recompute: Recompute::None,
-                stage_layers: None,
-            };
+            let one = degrees.plain(schedule, sequence_parallel, microbatch_size);
             let all = variants(&one).into_iter().filter(|variant| agrees(variant, fixed));
             let all: Vec<Parallelism> = all.collect();
             // No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands for all.
-            match all.first().is_some_and(|first| is_legal(config, first)) {
+            let is_legal = || all.first().is_some_and(|first| is_legal(config, first));
+            match verdict == Verdict::Open && is_legal() {
                 true => self.legal.extend(all),
                 false => self.refused += all.len(),
             }
+        }
+    }
+}
+
+/// What is known of degrees before anything else is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Some run may have them.
+    Open,
+    /// None may: 1F1B on microbatches of one sequence asks for least.
+    Refused,
+}
+
+#[derive(Clone, Copy)]
+struct Degrees {
+    dp: usize,
+    tp: usize,
+    pp: usize,
+}
+
+impl Degrees {
+    /// Without ZeRO and recomputation.
+    fn plain(self, schedule: ScheduleKind, sequence_parallel: SequenceParallel, microbatch_size: usize) -> Parallelism {
+        let Degrees { dp, tp, pp } = self;
+        Parallelism {
+            dp,
+            tp,
+            pp,
+            sequence_parallel,
+            zero: ZeroStage::Off,
+            shard_group: None,
+            schedule: schedule.into(),
+            microbatch_size,
+            recompute: Recompute::None,
+            stage_layers: None,
         }
     }
 }
