@@ -133,7 +133,7 @@ pub struct PairArguments {
     /// Run file of the first layout
     #[arg(value_name = "A.toml")]
     pub first: PathBuf,
-    /// Run file of the second, which differs in [parallelism] and [run] only
+    /// Run file of the second, which differs in [parallelism], [run] and train.sums only
     #[arg(value_name = "B.toml")]
     pub second: PathBuf,
     /// Do only so many steps: those that both runs begin with
@@ -142,6 +142,9 @@ pub struct PairArguments {
     /// Set a key of both run files; may be given many times, the last one wins
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
+    /// Sum gradients exactly in both, as train.sums = "exact" does: layouts that group sequences differently then have the same bits
+    #[arg(long)]
+    pub exact: bool,
     /// Train on this text instead of that of the run files
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
@@ -153,9 +156,11 @@ pub struct PairArguments {
 impl PairArguments {
     /// The two runs.
     pub fn runs(&self) -> [RunArguments; 2] {
+        let exact = self.exact.then(|| "train.sums=exact".to_string());
+        let overrides: Vec<String> = self.overrides.iter().cloned().chain(exact).collect();
         [&self.first, &self.second].map(|file| RunArguments {
             file: Some(file.clone()),
-            overrides: self.overrides.clone(),
+            overrides: overrides.clone(),
             data: self.data.clone(),
         })
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use prove::EqualityClass;
-use spec::{RunConfig, TrainSpec};
+use spec::{RunConfig, Sums, TrainSpec};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -45,12 +45,13 @@ pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, 
 pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Comparison {
     let differences = differences(first, second);
     let [first_train, second_train] =
-        [first, second].map(|config| TrainSpec { batch_ramp: None, ..config.train.clone() });
+        [first, second].map(|config| TrainSpec { batch_ramp: None, sums: Sums::Single, ..config.train.clone() });
     let same_run = (&first.model, &first_train, &first.data) == (&second.model, &second_train, &second.data);
     let of_ramps = EqualityClass::of_ramps(first.train.batch_ramp, second.train.batch_ramp);
     let class = of_ramps
         .filter(|_| same_run)
-        .map(|of_ramps| of_ramps.max(EqualityClass::of(&first.parallelism, &second.parallelism)));
+        .map(|of_ramps| of_ramps.max(EqualityClass::of(&first.parallelism, &second.parallelism)))
+        .map(|class| class.in_sums([first.train.sums, second.train.sums]));
     Comparison { names, class, differences }
 }
 
@@ -87,6 +88,9 @@ pub fn promise(class: EqualityClass) -> &'static str {
     match class {
         EqualityClass::SameOrder => {
             "every sum has the same terms in the same order: losses, norms and weights have the same bits"
+        }
+        EqualityClass::AnyOrder => {
+            "sums over sequences are grouped differently, but they are exact: losses, norms and weights have the same bits"
         }
         EqualityClass::OtherOrder => {
             "sums over sequences are grouped differently: losses and weights agree within the bound of docs/numerics.md"
@@ -138,6 +142,9 @@ mod tests {
              parallelism.zero  1 | 0\n"
         );
         assert!(compared(&[], &["parallelism.dp=4"]).starts_with("a.toml and b.toml: other order\n"));
+        let exact = "train.sums=exact";
+        assert!(compared(&[exact], &[exact, "parallelism.dp=4"]).starts_with("a.toml and b.toml: any order\n"));
+        assert!(compared(&[], &[exact]).starts_with("a.toml and b.toml: other order\n"));
         assert!(compared(&["parallelism.tp=1"], &["parallelism.dp=4"]).starts_with("a.toml and b.toml: other sums\n"));
         let grown = |more| format!("train.batch_ramp={{ start = 8, increment = 8, sequences = 50{more} }}");
         assert_eq!(

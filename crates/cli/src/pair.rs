@@ -1,10 +1,11 @@
 //! Two layouts of one run, ready to run on the same text.
 
+use prove::EqualityClass;
 use train::ThreadEngine;
 
 use crate::arguments::PairArguments;
 use crate::comparison::{Difference, compare};
-use crate::deadline::timeouts;
+use crate::engine;
 use crate::failure::Failure;
 use crate::input;
 use crate::machine_memory::memory_limit;
@@ -15,6 +16,8 @@ use crate::verdict::{self, Verdict};
 pub struct Pair {
     /// Names of the two run files.
     pub names: [String; 2],
+    /// What they promise each other.
+    pub class: EqualityClass,
     /// The two runs, equal but for their layouts.
     pub verdicts: [Verdict; 2],
     /// The text of both.
@@ -34,21 +37,21 @@ impl Pair {
         let (first, first_places) = input::placed(first.file.as_deref(), &first)?;
         let (second, second_places) = input::placed(second.file.as_deref(), &second)?;
         let comparison = compare(names.clone(), &first, &second);
-        if comparison.class.is_none() {
+        let Some(class) = comparison.class else {
             return Err(Failure::Input(refusal(&names, &comparison.differences)));
-        }
+        };
         let text = Text::read(&first)?;
         let steps = arguments.steps.min(first.train.steps);
         let limit = memory_limit();
         let first = verdict::judge(first, &first_places, limit).map_err(Failure::Run)?;
         let second = verdict::judge(second, &second_places, limit).map_err(Failure::Run)?;
-        Ok(Pair { names, verdicts: [first, second], text, steps })
+        Ok(Pair { names, class, verdicts: [first, second], text, steps })
     }
 }
 
 /// Fresh ranks for a run of `verdict`.
 pub fn engine(verdict: &Verdict) -> ThreadEngine {
-    ThreadEngine::new(verdict.setup.mesh, timeouts(&verdict.config))
+    engine::engine(&verdict.config, &verdict.setup)
 }
 
 /// That two runs are not one, by the keys that say so.
@@ -62,7 +65,7 @@ fn refusal([first, second]: &[String; 2], differences: &[Difference]) -> String 
 }
 
 fn is_of_layout(key: &str) -> bool {
-    key.starts_with("parallelism.")
+    key.starts_with("parallelism.") || key == "train.sums"
 }
 
 #[cfg(test)]
@@ -74,6 +77,7 @@ mod tests {
         let difference = |key: &str, values: [&str; 2]| Difference { key: key.into(), values: values.map(Into::into) };
         let differences = [
             difference("parallelism.dp", ["1", "2"]),
+            difference("train.sums", ["\"single\"", "\"exact\""]),
             difference("train.steps", ["240", "5"]),
             difference("data.path", ["", "\"t\""]),
         ];

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use prove::class::Promised;
 use prove::verdict::is_noise;
-use prove::{Distance, EqualityClass, Outcome, Promise, outcome_of_first, weights_hash};
+use prove::{Distance, Outcome, Promise, outcome_of_first, weights_hash};
 use serde_json::json;
 
 use crate::arguments::{Format, PairArguments};
@@ -53,7 +54,7 @@ impl Proof {
         let [a, b] = &pair.verdicts;
         let (model, train) = (&a.config.model, &a.config.train);
         let (first, second) = (outcome(a)?, outcome(b)?);
-        let promise = Promise::of([&a.config.parallelism, &b.config.parallelism], train, pair.steps);
+        let promise = Promise::of(pair.class, train, pair.steps);
         let distance = Distance::between(&first, &second, |name| is_noise(model, name));
         Ok(Proof {
             names: pair.names.clone(),
@@ -91,11 +92,10 @@ impl fmt::Display for Proof {
         if distance.same_bits {
             return write!(f, "same bits, weights xxh3 {:016x}", self.weights[0]);
         }
-        let told = |bound: Option<f64>| match (promise.class, bound) {
-            // Bits are promised, not distances.
-            (EqualityClass::SameOrder, _) => String::new(),
-            (EqualityClass::OtherOrder | EqualityClass::OtherSums, Some(bound)) => format!(" (at most {bound:.0e})"),
-            (EqualityClass::OtherOrder | EqualityClass::OtherSums, None) => " (no bound)".into(),
+        let told = |bound: Option<f64>| match (promise.class.promises(), bound) {
+            (Promised::Bits, _) => String::new(),
+            (Promised::Bounds, Some(bound)) => format!(" (at most {bound:.0e})"),
+            (Promised::Bounds, None) => " (no bound)".into(),
         };
         let [gradient, loss, weight] = [Some(promise.gradient), promise.loss, promise.weight].map(told);
         write!(
@@ -117,6 +117,8 @@ fn figure(distance: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use prove::EqualityClass;
+
     use super::*;
 
     fn proof(class: EqualityClass, same_bits: bool, weight: Option<f64>, faults: &[&str]) -> String {

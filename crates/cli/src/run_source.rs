@@ -8,7 +8,7 @@ use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use spec::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{Setup, ThreadEngine};
 
-use crate::deadline::timeouts;
+use crate::engine::engine;
 use crate::failure::Failure;
 use crate::input::Disk;
 
@@ -63,9 +63,9 @@ impl RunSource {
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
     }
 
-    /// Threads for the ranks of `setup`.
+    /// Fresh ranks for `setup`.
     pub fn engine(&self, setup: &Setup) -> ThreadEngine {
-        ThreadEngine::new(setup.mesh, timeouts(&self.config))
+        engine(&self.config, setup)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::mpsc::channel;
 
 use spec::unique_parameters;
-use train::{Ending, Engine, EvaluationReport, Observer, Ports, TensorSink, ThreadEngine};
+use train::{Ending, Engine, EvaluationReport, Observer, Ports, TensorSink};
 
 use crate::arguments::TrainArguments;
 use crate::check::{describe, memory_line};
-use crate::deadline::timeouts;
+use crate::engine::{engine, threads};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::tell;
@@ -40,7 +40,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     if tells_more {
         tell(&format!("{}{}{}\n", describe(config), memory_line(&verdict), text.description()));
     }
-    let meter = Meter::start(config, Capacity::measure(config.run.ranks));
+    let meter = Meter::start(config, Capacity::measure(threads(config)));
     let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics);
     let ending = launch(&verdict, &text, &progress, &weights);
     // Whatever one of the files came to, the other is finished.
@@ -120,7 +120,7 @@ fn launch(
     weights: &dyn TensorSink,
 ) -> Result<Ending, Failure> {
     let setup = &verdict.setup;
-    let engine = ThreadEngine::new(setup.mesh, timeouts(&verdict.config));
+    let engine = engine(&verdict.config, setup);
     let ports =
         Ports { weights: Some(weights), evaluation: text.evaluation(), ..Ports::new(text.training(), observer) };
     std::thread::scope(|scope| {

@@ -72,6 +72,21 @@ fn layouts_of_the_same_order_have_the_same_bits() {
 }
 
 #[test]
+fn replicas_with_exact_sums_have_the_bits_of_one() {
+    let Files { names: files, .. } = &Files::new("exact", &[ONE, REPLICAS]);
+    let proved = |exact: &[&str]| {
+        let output = pleach(&[&["prove", &files[0], &files[1], "--json"], exact].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let value: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        (value["class"].clone(), value["same_bits"].clone())
+    };
+    assert_eq!(proved(&[]), ("other order".into(), false.into()));
+    assert_eq!(proved(&["--exact"]), ("any order".into(), true.into()));
+    let compared = pleach(&["diff", &files[0], &files[1], "--exact"]);
+    assert!(stdout(&compared).contains("no difference"), "{}{}", stdout(&compared), stderr(&compared));
+}
+
+#[test]
 fn layouts_of_another_order_are_within_the_bounds() {
     let Files { names: files, .. } = &Files::new("other", &[ONE, REPLICAS, HALVES]);
     for (other, class) in [(1, "other order"), (2, "other sums")] {

@@ -97,6 +97,14 @@ impl GroupCommunicator {
         collectives::reduce_scatter::<Sum<E>>(&self.next_call(), data)
     }
 
+    /// As [`GroupCommunicator::reduce_scatter`], for sums modulo 2^64.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn reduce_scatter_integers(&self, data: &mut [i64]) -> Result<(), CommError> {
+        collectives::reduce_scatter::<WrappingSum>(&self.next_call(), data)
+    }
+
     /// Fills the other members' slices of `data`, cut into `size` equal slices. The size must divide
     /// the length.
     ///

@@ -118,9 +118,15 @@ impl device::Communicator for HostCommunicator {
             Dtype::F32 => self.sum_to_slices::<f32>(x),
             Dtype::Bf16 => self.sum_to_slices::<Bf16>(x),
             Dtype::F16 => self.sum_to_slices::<F16>(x),
-            Dtype::I32 | Dtype::I64 => {
-                Err(DeviceError::Shape { op: "reduce_scatter", what: format!("{x:?} holds no real numbers") })
+            Dtype::I64 => {
+                // SAFETY: as in `sum`.
+                let data = unsafe { self.arena.longs_mut(x) }?;
+                self.collectives.reduce_scatter_integers(data).map_err(failed)
             }
+            Dtype::I32 => Err(DeviceError::Shape {
+                op: "reduce_scatter",
+                what: format!("{x:?} holds neither real numbers nor I64"),
+            }),
         }
     }
 

@@ -74,6 +74,27 @@ fn all_reduce_of_integers_wraps() {
 }
 
 #[test]
+fn reduce_scatter_of_integers_wraps_in_the_own_slice() {
+    for (ranks, slice_len) in [(1, 5), (2, 3), (3, 2049), (5, 1801)] {
+        let value = |rank: usize, i: usize| i64::MAX / 2 - (rank * 31 + i) as i64;
+        let len = ranks * slice_len;
+        let results = run(ranks, |transport| {
+            let communicator = communicator(&transport);
+            let position = communicator.position();
+            let mut data: Vec<i64> = (0..len).map(|i| value(position, i)).collect();
+            communicator.reduce_scatter_integers(&mut data).unwrap();
+            data
+        });
+        let sum = |i| (0..ranks).fold(0i64, |sum, rank| sum.wrapping_add(value(rank, i)));
+        for (position, got) in results.into_iter().enumerate() {
+            let own = even_split(len, ranks, position);
+            let expected = |i| if own.contains(&i) { sum(i) } else { value(position, i) };
+            assert_eq!(got, (0..len).map(expected).collect::<Vec<_>>(), "{ranks} ranks, slices of {slice_len}");
+        }
+    }
+}
+
+#[test]
 fn reduce_scatter_leaves_the_sum_in_the_own_slice_and_the_rest_alone() {
     for ranks in 1..=9 {
         for slice_len in [0, 1, 5, 1024, 4099] {

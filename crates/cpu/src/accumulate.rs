@@ -22,6 +22,14 @@ impl Kernel for Accumulate<'_> {
     }
 }
 
+/// `into += x` for whole numbers, modulo 2^64 as between ranks.
+pub fn add_integers(x: &[i64], into: &mut [i64]) {
+    assert_eq!(x.len(), into.len(), "as many terms as sums");
+    for (sum, term) in into.iter_mut().zip(x) {
+        *sum = sum.wrapping_add(*term);
+    }
+}
+
 /// `into += x` for one row.
 #[inline(always)]
 pub(crate) fn add_row<L: Lanes>(x: &[impl Stored], into: &mut [impl Stored]) {

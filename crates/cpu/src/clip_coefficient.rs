@@ -1,6 +1,8 @@
 //! From a step's integer sums to the factor of all gradients.
 
-use crate::fixed_point::{COUNT_WORD, to_f64};
+use device::COUNT_WORD;
+
+use crate::fixed_point::to_f64;
 
 /// What a step's sums say, computed in f64 and rounded once.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,8 +1,8 @@
 //! From an operation to its kernel: the one match over `Op` of this device.
 
-use device::{Bf16, DeviceError, Dtype, Element, F16, Op, Orientation, Tensor};
+use device::{Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, Orientation, SUM_WORDS, Tensor};
 
-use crate::accumulate::Accumulate;
+use crate::accumulate::{Accumulate, add_integers};
 use crate::activation::{ActivationBackward, ActivationForward};
 use crate::adamw::AdamW;
 use crate::attention::{self, Attention, attention_backward, attention_forward};
@@ -10,7 +10,6 @@ use crate::clip_coefficient::{Factors, clip_coefficient};
 use crate::column_sum::ColumnSum;
 use crate::copy::Copy;
 use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
-use crate::device::{CpuDevice, not_real};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
@@ -20,8 +19,10 @@ use crate::lanes::{Kernel, Stored, run};
 use crate::loss_sum::loss_sum;
 use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use crate::rotary::{Rotary, RotaryTable};
+use crate::rounded_sum::{AddRounded, RoundedToSingle};
 use crate::squared_sum::SquaredSum;
 use crate::view::MatRef;
+use crate::worker::{Worker, not_real};
 
 /// `stored!(E of tensor => ..)`: the expression with `E` as the type of real numbers that the tensor holds.
 macro_rules! stored {
@@ -44,7 +45,7 @@ macro_rules! stored {
     };
 }
 
-impl CpuDevice {
+impl Worker {
     /// Runs `op` to its end. One exhaustive match: what an operation means on this device is read here, line by line.
     pub(crate) fn execute(&self, op: &Op) -> Result<(), DeviceError> {
         match *op {
@@ -99,7 +100,7 @@ impl CpuDevice {
             Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp } => stored!(E of q => {
                 let visible = bytemuck::cast_slice(self.ints(visible)?);
                 let (q, k, v) = (self.matrix::<E>(q)?, self.matrix(k)?, self.matrix(v)?);
-                let (out, log_sum_exp) = (self.matrix_mut(out)?, self.reals_mut(log_sum_exp)?);
+                let (out, log_sum_exp) = (self.matrix_mut(out)?, self.matrix_mut(log_sum_exp)?);
                 let tensors = attention::Forward { q, k, v, out, log_sum_exp };
                 let attention = Attention { shape, visible, scale, dropout };
                 let mut buffers = self.attention.borrow_mut();
@@ -127,7 +128,7 @@ impl CpuDevice {
                     k: self.matrix(k)?,
                     v: self.matrix(v)?,
                     out: self.matrix(out)?,
-                    log_sum_exp: self.reals(log_sum_exp)?,
+                    log_sum_exp: self.matrix(log_sum_exp)?,
                     dout: self.matrix(dout)?,
                     dq: self.matrix_mut(dq)?,
                     dk: self.matrix_mut(dk)?,
@@ -181,8 +182,20 @@ impl CpuDevice {
                     loss: self.reals_mut(loss)?,
                 });
             }
+            Op::AddRounded { x, rounding, into, write, refusals } => {
+                let kernel = AddRounded { x: self.reals(x)?, rounding, into: self.longs_mut(into)?, write };
+                let mut words = [0; SUM_WORDS];
+                words[NOT_FINITE_WORD] = run(self.instruction_set, kernel);
+                self.add_to_sum(refusals, &words)?;
+            }
+            Op::RoundedToSingle { sums, unit } => self.run(RoundedToSingle { sums: self.longs_mut(sums)?, unit }),
+            Op::Accumulate { x, into } if into.dtype == Dtype::I64 => {
+                add_integers(self.longs(x)?, self.longs_mut(into)?)
+            }
             Op::Accumulate { x, into } => self.run(Accumulate { x: self.matrix(x)?, into: self.matrix_mut(into)? }),
+            Op::Fill { out, value } if out.dtype == Dtype::I64 => self.longs_mut(out)?.fill(value as i64),
             Op::Fill { out, value } => stored!(E of out => fill(self.matrix_mut::<E>(out)?, value)),
+            Op::Copy { from, to } if from.dtype == Dtype::I64 => self.longs_mut(to)?.copy_from_slice(self.longs(from)?),
             Op::Copy { from, to } => stored!(F of from => stored!(T of to => {
                 self.run(Copy { from: self.matrix::<F>(from)?, to: self.matrix_mut::<T>(to)? });
             })),
@@ -193,7 +206,9 @@ impl CpuDevice {
                 });
             }
             Op::SquaredSum { x, first_element, loss_scale, sums } => {
-                self.run(SquaredSum { x: self.reals(x)?, first_element, loss_scale, sums: self.longs_mut(sums)? });
+                let mut words = [0; SUM_WORDS];
+                self.run(SquaredSum { x: self.reals(x)?, first_element, loss_scale, sums: &mut words });
+                self.add_to_sum(sums, &words)?;
             }
             Op::LossSum { loss, labels, sequences, sums } => {
                 loss_sum(self.reals(loss)?, self.ints(labels)?, sequences, self.longs_mut(sums)?);

@@ -5,10 +5,10 @@
 //! and across ranks, without carries, and those of a negative value are negative: each value adds less than 2^32 to a limb,
 //! so 2^31 values fit. Any order and any grouping gives the same words.
 
-use device::SUM_WORDS;
+use device::{NOT_FINITE_WORD, SUM_WORDS};
 
 /// Limbs of the integer.
-const LIMBS: usize = 6;
+const LIMBS: usize = NOT_FINITE_WORD;
 /// Bits of a limb.
 const LIMB_BITS: i32 = 32;
 /// Bits of the fraction: the unit is 2^-80, about 8e-25.
@@ -18,10 +18,6 @@ const FRACTION_BITS: i32 = 80;
 const LIMIT_BITS: i32 = 100;
 /// Bits of a significand.
 const SIGNIFICAND_BITS: i32 = f64::MANTISSA_DIGITS as i32;
-/// The word that counts values that were not finite or too large.
-pub const NOT_FINITE_WORD: usize = LIMBS;
-/// The word for a count of the caller's.
-pub const COUNT_WORD: usize = device::COUNT_WORD;
 
 const _: () = assert!((LIMIT_BITS + FRACTION_BITS - SIGNIFICAND_BITS) / LIMB_BITS + 2 < LIMBS as i32);
 

@@ -2,10 +2,14 @@
 
 mod aligned;
 mod execute;
+mod parts;
+mod pool;
+mod worker;
 
 pub mod accumulate;
 pub mod activation;
 pub mod adamw;
+pub mod affinity;
 pub mod attention;
 pub mod clip_coefficient;
 pub mod column_sum;
@@ -26,6 +30,7 @@ pub mod meter;
 pub mod norm;
 pub mod peak;
 pub mod rotary;
+pub mod rounded_sum;
 pub mod squared_sum;
 pub mod view;
 

@@ -1,6 +1,6 @@
 //! The loss of a step, per sequence, as integers: the same bits whatever the layout.
 
-use device::{IGNORED_LABEL, SUM_WORDS};
+use device::{COUNT_WORD, IGNORED_LABEL, SUM_WORDS};
 
 use crate::fixed_point;
 
@@ -21,6 +21,6 @@ pub fn loss_sum(loss: &[f32], labels: &[i32], sequences: usize, sums: &mut [i64]
         let sum = valid.map(|(&loss, _)| f64::from(loss)).sum();
         fixed_point::add(sums, sum);
         let count = labels.iter().filter(|&&label| label != IGNORED_LABEL).count();
-        sums[fixed_point::COUNT_WORD] += count as i64;
+        sums[COUNT_WORD] += count as i64;
     }
 }

@@ -86,6 +86,8 @@ impl Op {
             | Op::RowMax { .. }
             | Op::SumExp { .. }
             | Op::CrossEntropy { .. }
+            | Op::AddRounded { .. }
+            | Op::RoundedToSingle { .. }
             | Op::Accumulate { .. }
             | Op::Fill { .. }
             | Op::Copy { .. }
@@ -145,6 +147,10 @@ impl Op {
                 [Some(logits), Some(max), Some(sums), Some(labels)],
                 [Some(loss), gradient_scale.map(|_| logits)],
             ),
+            Op::AddRounded { x, into, write, refusals, .. } => {
+                Operands::new([Some(x), Some(refusals), out_if_accumulated(into, write)], [Some(into), Some(refusals)])
+            }
+            Op::RoundedToSingle { sums, .. } => Operands::new([Some(sums)], [Some(sums)]),
             Op::Accumulate { x, into } => Operands::new([Some(x), Some(into)], [Some(into)]),
             Op::Fill { out, .. } => Operands::new([], [Some(out)]),
             Op::Copy { from, to } => Operands::new([Some(from)], [Some(to)]),

@@ -24,7 +24,7 @@ pub use error::DeviceError;
 pub use frame::Frame;
 pub use meta::{MetaDevice, Record};
 pub use op::{
-    AdamWUpdate, AttentionShape, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NormBackward, Op, Orientation,
-    SUM_WORDS, Write,
+    AdamWUpdate, AttentionShape, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NOT_FINITE_WORD, NormBackward, Op,
+    Orientation, Rounding, SUM_WORDS, Write,
 };
 pub use tensor::{Dtype, Tensor};

@@ -65,6 +65,15 @@ pub struct AttentionShape {
     pub head_dim: usize,
 }
 
+/// How real numbers become whole ones, whose sums do not depend on the order of their terms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rounding {
+    /// What one counts: a power of two.
+    pub unit: f32,
+    /// Numbers of this magnitude and more, and those that are no numbers, are refused.
+    pub limit: f32,
+}
+
 /// Tensors of a norm's backward pass with respect to its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormBackward {
@@ -124,8 +133,8 @@ pub enum Op {
         out: Tensor,
         log_sum_exp: Tensor,
     },
-    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again. In `key_sums[2*S,d]` the gradients of one head's
-    /// keys and values are summed before they are stored. Stored: all but `visible`, `log_sum_exp` and `key_sums`.
+    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again. In `key_sums[2*T*K,d]` the gradients of each
+    /// head's keys and values are summed before they are stored: `2 S` rows per sequence and head. Stored: all but `visible`, `log_sum_exp` and `key_sums`.
     AttentionBackward {
         shape: AttentionShape,
         q: Tensor,
@@ -170,11 +179,16 @@ pub enum Op {
         gradient_scale: Option<f32>,
         loss: Tensor,
     },
-    /// `into += x`.
+    /// `into` (I64, dense) = or += `x` (F32, dense) in units of `rounding`, each element rounded once, to the nearest whole number, ties to even.
+    /// A refused one counts as zero, and one is added to the word [`NOT_FINITE_WORD`] of `refusals` (I64 limbs) for each.
+    AddRounded { x: Tensor, rounding: Rounding, into: Tensor, write: Write, refusals: Tensor },
+    /// `sums` (I64, dense) become `unit * sums` in F32, each rounded once, at the start of their place: the other half of it is free.
+    RoundedToSingle { sums: Tensor, unit: f32 },
+    /// `into += x`, real numbers or I64.
     Accumulate { x: Tensor, into: Tensor },
-    /// `out = value` in every element. Stored: `out`.
+    /// `out = value` in every element. Stored or I64: `out`.
     Fill { out: Tensor, value: f32 },
-    /// `to = from`, row by row. Stored: `from`; `to`. Types that differ are converted.
+    /// `to = from`, row by row. Stored: `from`; `to`. Types that differ are converted. Or both are I64.
     Copy { from: Tensor, to: Tensor },
     /// Normal(0, std) for the part of a parameter that starts at global `(first_row, first_col)` of `[_, global_cols]`:
     /// element values depend on (seed, parameter, global element) only. Stored: `out`.
@@ -244,6 +258,9 @@ pub struct AdamWUpdate {
 /// I64 words of a fixed-point sum: limbs of 32 bits that ranks add without carries, and a count of values that were not finite.
 pub const SUM_WORDS: usize = 8;
 
+/// The word of a sum that counts values that were not finite or too large.
+pub const NOT_FINITE_WORD: usize = SUM_WORDS - 2;
+
 /// The word of a sum that counts what the summing operation says: valid labels, votes.
 pub const COUNT_WORD: usize = SUM_WORDS - 1;
 
@@ -272,6 +289,8 @@ impl Op {
             Op::RowMax { .. } => "row_max",
             Op::SumExp { .. } => "sum_exp",
             Op::CrossEntropy { .. } => "cross_entropy",
+            Op::AddRounded { .. } => "add_rounded",
+            Op::RoundedToSingle { .. } => "rounded_to_single",
             Op::Accumulate { .. } => "accumulate",
             Op::Fill { .. } => "fill",
             Op::Copy { .. } => "copy",

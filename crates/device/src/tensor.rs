@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use spec::Format;
+use spec::{Format, Sums};
 
 /// Element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ pub enum Dtype {
     F16,
     /// Token ids, labels, positions and mask intervals.
     I32,
-    /// Integer sums of the norm and the loss.
+    /// Integer sums: of the norm, of the loss, of gradients.
     I64,
 }
 
@@ -37,6 +37,15 @@ impl From<Format> for Dtype {
             Format::Fp32 => Dtype::F32,
             Format::Bf16 => Dtype::Bf16,
             Format::Fp16 => Dtype::F16,
+        }
+    }
+}
+
+impl From<Sums> for Dtype {
+    fn from(sums: Sums) -> Dtype {
+        match sums {
+            Sums::Single => Dtype::F32,
+            Sums::Exact => Dtype::I64,
         }
     }
 }

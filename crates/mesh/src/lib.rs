@@ -27,4 +27,4 @@ pub use coord::Coord;
 pub use grid::{Mesh, MeshError};
 pub use group::{Group, Rank};
 pub use region::{CopyRun, Region, copy_runs};
-pub use split::{alternatives, divisors, even_split};
+pub use split::{alternatives, divisors, even_split, greatest_common_divisor};

@@ -15,6 +15,11 @@ pub fn even_split(total: usize, parts: usize, index: usize) -> Range<usize> {
     start..start + len
 }
 
+/// The largest number that divides both; the other one where one of them is zero.
+pub fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
 /// The divisors of `number` in ascending order; none of zero.
 pub fn divisors(number: usize) -> Vec<usize> {
     let mut small = Vec::new();
@@ -57,6 +62,15 @@ mod tests {
             let expected: Vec<usize> = (1..=number).filter(|d| number.is_multiple_of(*d)).collect();
             assert_eq!(divisors(number), expected, "divisors of {number}");
         }
+    }
+
+    #[test]
+    fn the_greatest_common_divisor_is_the_last_common_one() {
+        for (a, b) in (1..40).flat_map(|a| (1..40).map(move |b| (a, b))) {
+            let expected = divisors(a).into_iter().rfind(|divisor| divisors(b).contains(divisor));
+            assert_eq!(Some(greatest_common_divisor(a, b)), expected, "of {a} and {b}");
+        }
+        assert_eq!((greatest_common_divisor(0, 6), greatest_common_divisor(6, 0)), (6, 6));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, St
 use spec::{ModelSpec, SequenceParallel};
 
 use crate::constants::Constants;
+use crate::gradient_sums::GradientSums;
 
 /// Sequences and tokens of one microbatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +78,8 @@ pub struct Context<'a> {
     pub dropout: Option<DropoutRun>,
     /// What activations and their gradients are stored as; parameters have the type of their own tensors.
     pub stored: Dtype,
+    /// What accumulators of gradients hold.
+    pub gradient_sums: GradientSums,
     /// Rotary tables and the step's sums.
     pub constants: Constants,
     /// Temporary memory: empty before and after each function of a unit.

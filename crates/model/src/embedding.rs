@@ -4,7 +4,7 @@ use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
 
 use crate::binding::EmbeddingParams;
 use crate::context::{Batch, Context, DropoutSite};
-use crate::linear::clear;
+use crate::gradient_sums::{Terms, clear, sum_terms};
 use crate::placement::{Partial, Residual, enter, leave};
 
 /// Where the embedding's gradients go.
@@ -16,6 +16,17 @@ pub struct EmbeddingGradients<'a> {
     pub write: Write,
     /// Factor of the table's gradient: below 1 shrinks it, which keeps training stable (GLM-130B, Zeng et al. 2022). Positions have theirs whole.
     pub table_scale: f32,
+}
+
+/// Which rows of a table get which gradients.
+struct Rows {
+    /// Row numbers `[1, R]` of the whole table.
+    tokens: Tensor,
+    /// `[R, D]`.
+    dy: Tensor,
+    scale: f32,
+    /// Global index of the table's first row.
+    first_row: usize,
 }
 
 /// The embedding on one microbatch.
@@ -85,14 +96,22 @@ impl Embedding<'_> {
         // A row of the table is needed by tokens of any rank.
         context.scratch.scoped(|| {
             let dy = enter(context, dy)?.tensor();
-            clear(context, params.table, write)?;
-            let (tokens, first_row) = (self.batch.tokens, self.first_row(params));
-            context.submit(Op::EmbeddingBackward { tokens, dy, scale: table_scale, first_row, dtable: params.table })
+            let rows = Rows { tokens: self.batch.tokens, dy, scale: table_scale, first_row: self.first_row(params) };
+            self.sum_rows(params.table, rows, Terms::of_sequences(context), write)
         })?;
-        let Some(dtable) = params.positions else { return Ok(()) };
-        clear(context, dtable, write)?;
-        let (tokens, dy) = (self.positions(), dy.tensor());
-        context.submit(Op::EmbeddingBackward { tokens, dy, scale: 1.0, first_row: 0, dtable })
+        let Some(positions) = params.positions else { return Ok(()) };
+        let rows = Rows { tokens: self.positions(), dy: dy.tensor(), scale: 1.0, first_row: 0 };
+        self.sum_rows(positions, rows, Terms::of_residual(context), write)
+    }
+
+    /// The table's gradient assigned or accumulated.
+    fn sum_rows(&self, table: Tensor, of: Rows, terms: Terms, write: Write) -> Result<(), DeviceError> {
+        let Rows { tokens, dy, scale, first_row } = of;
+        sum_terms(self.context, terms, [table], write, |rows, [dtable], write| {
+            clear(self.context, dtable, write)?;
+            let (tokens, dy) = (tokens.elements(rows.clone()), dy.rows_of(rows));
+            self.context.submit(Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable })
+        })
     }
 
     /// Positions of the tokens that this rank holds.

@@ -11,6 +11,8 @@ use spec::ModelSpec;
 
 use crate::binding::HeadParams;
 use crate::context::{Batch, Context, MicrobatchShape};
+use crate::gradient_sums::{Terms, sum_terms};
+use crate::linear::term_of_weight;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
 
 /// Tokens whose logits are in memory at once. Chunks start anew with each sequence, so neither a row's result nor the order
@@ -39,11 +41,10 @@ pub struct HeadGradients<'a> {
     pub scale: f32,
 }
 
-/// Chunks of rows of a microbatch.
-fn chunks(shape: MicrobatchShape) -> impl Iterator<Item = Range<usize>> {
-    (0..shape.sequences).flat_map(move |sequence| {
-        let start = sequence * shape.sequence_length;
-        let end = start + shape.sequence_length;
+/// Chunks of `rows`, which are whole sequences.
+fn chunks(rows: Range<usize>, sequence_length: usize) -> impl Iterator<Item = Range<usize>> {
+    rows.step_by(sequence_length).flat_map(move |start| {
+        let end = start + sequence_length;
         (start..end).step_by(CHUNK_TOKENS).map(move |first| first..end.min(first + CHUNK_TOKENS))
     })
 }
@@ -60,17 +61,20 @@ impl Head<'_> {
             let normed = enter(context, normed)?;
             let loss = context.scratch.floats(1, tokens);
             let gradient = context.activation(context.scratch, tokens, context.model.hidden);
-            let mut write = gradients.write;
-            for rows in chunks(context.shape) {
-                context.scratch.scoped(|| {
-                    let x = normed.rows_of(rows.clone());
-                    let logits = self.chunk_logits(params, x)?;
-                    self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
-                    params.output.backward_input(context, logits, gradient.rows_of(rows))?;
-                    gradients.params.output.backward_weight(context, x, logits, write)
-                })?;
-                write = Write::Accumulate;
-            }
+            let (terms, weight) = (Terms::of_sequences(context), gradients.params.output.weight);
+            sum_terms(context, terms, [weight], gradients.write, |rows, [weight], mut write| {
+                for rows in chunks(rows, context.shape.sequence_length) {
+                    context.scratch.scoped(|| {
+                        let x = normed.rows_of(rows.clone());
+                        let logits = self.chunk_logits(params, x)?;
+                        self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
+                        params.output.backward_input(context, logits, gradient.rows_of(rows))?;
+                        term_of_weight(context, weight, x.tensor(), logits.tensor(), write)
+                    })?;
+                    write = Write::Accumulate;
+                }
+                Ok(())
+            })?;
             let dy = leave(context, Partial::new(gradient))?;
             params.norm.backward_input(context, input, stats, dy, gradients.input.tensor(), Write::Assign)?;
             gradients.params.norm.backward_weight(context, input, stats, dy, gradients.write)?;
@@ -88,7 +92,7 @@ impl Head<'_> {
             let (normed, _) = self.norm(params, input)?;
             let normed = enter(context, normed)?;
             let loss = context.scratch.floats(1, context.shape.tokens());
-            for rows in chunks(context.shape) {
+            for rows in chunks(0..context.shape.tokens(), context.shape.sequence_length) {
                 context.scratch.scoped(|| {
                     let logits = self.chunk_logits(params, normed.rows_of(rows.clone()))?;
                     self.cross_entropy(logits, rows, loss, None)

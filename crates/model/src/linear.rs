@@ -3,6 +3,7 @@
 use device::{DeviceError, Op, Orientation, Tensor, Write};
 
 use crate::Context;
+use crate::gradient_sums::{Terms, clear, sum_terms};
 use crate::placement::{Partial, Residual, Sharded, Whole};
 
 /// `W[O/tp, I]` and `b[O/tp]`: outputs are split. Several matrices with the same input may lie in one, row under row.
@@ -54,8 +55,9 @@ impl ColumnParallel {
     /// # Errors
     /// The device's.
     pub fn backward_weight(&self, context: &Context, x: Whole, dy: Sharded, write: Write) -> Result<(), DeviceError> {
-        gradient_of_weight(context, self.weight, x.tensor(), dy.tensor(), write)?;
-        gradient_of_bias(context, self.bias, dy.tensor(), write)
+        let (x, dy) = (x.tensor(), dy.tensor());
+        gradient_of_weight(context, self.weight, x, dy, write)?;
+        gradient_of_bias(context, Terms::of_sequences(context), self.bias, dy, write)
     }
 }
 
@@ -99,15 +101,7 @@ impl RowParallel {
     /// # Errors
     /// The device's.
     pub fn backward_bias(&self, context: &Context, dy: Residual, write: Write) -> Result<(), DeviceError> {
-        gradient_of_bias(context, self.bias, dy.tensor(), write)
-    }
-}
-
-/// Zeros an accumulator that operations can only add to, where a step's first microbatch assigns.
-pub(crate) fn clear(context: &Context, accumulator: Tensor, write: Write) -> Result<(), DeviceError> {
-    match write {
-        Write::Assign => context.submit(Op::Fill { out: accumulator, value: 0.0 }),
-        Write::Accumulate => Ok(()),
+        gradient_of_bias(context, Terms::of_residual(context), self.bias, dy.tensor(), write)
     }
 }
 
@@ -123,16 +117,32 @@ fn gradient_of_weight(
     dy: Tensor,
     write: Write,
 ) -> Result<(), DeviceError> {
-    context.submit(Op::MatMul { orientation: Orientation::Tn, a: dy, b: x, bias: None, out: accumulator, write })
+    sum_terms(context, Terms::of_sequences(context), [accumulator], write, |rows, [out], write| {
+        term_of_weight(context, out, x.rows_of(rows.clone()), dy.rows_of(rows), write)
+    })
+}
+
+/// `out[O/tp, I]` = or += `dy^T x` in single precision: the gradient of a weight as far as the rows of `x` and `dy` make it.
+pub(crate) fn term_of_weight(
+    context: &Context,
+    out: Tensor,
+    x: Tensor,
+    dy: Tensor,
+    write: Write,
+) -> Result<(), DeviceError> {
+    context.submit(Op::MatMul { orientation: Orientation::Tn, a: dy, b: x, bias: None, out, write })
 }
 
 fn gradient_of_bias(
     context: &Context,
+    terms: Terms,
     accumulator: Option<Tensor>,
     dy: Tensor,
     write: Write,
 ) -> Result<(), DeviceError> {
     let Some(accumulator) = accumulator else { return Ok(()) };
-    clear(context, accumulator, write)?;
-    context.submit(Op::ColumnSum { x: dy, out: accumulator })
+    sum_terms(context, terms, [accumulator], write, |rows, [out], write| {
+        clear(context, out, write)?;
+        context.submit(Op::ColumnSum { x: dy.rows_of(rows), out })
+    })
 }

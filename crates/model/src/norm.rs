@@ -1,9 +1,11 @@
 //! Norms over the residual stream: parameters and, in the same type, their gradient accumulators.
 
+use std::ops::Range;
+
 use device::{DeviceError, Frame, NormBackward, Op, Tensor, Write};
 
 use crate::Context;
-use crate::linear::clear;
+use crate::gradient_sums::{Terms, clear, sum_terms};
 use crate::placement::Residual;
 
 /// `weight[D]` and, for layer norm, `bias[D]`; equal on all ranks of the tensor-parallel group.
@@ -72,11 +74,19 @@ impl NormParams {
         dy: Residual,
         write: Write,
     ) -> Result<(), DeviceError> {
-        clear(context, self.weight, write)?;
-        if let Some(bias) = self.bias {
-            clear(context, bias, write)?;
+        let (norm, x, dy, terms) = (context.model.norm, x.tensor(), dy.tensor(), Terms::of_residual(context));
+        let of_rows = |rows: Range<usize>, dweight, dbias: Option<Tensor>, write| {
+            std::iter::once(dweight).chain(dbias).try_for_each(|out| clear(context, out, write))?;
+            let (x, stats, dy) = (x.rows_of(rows.clone()), stats.rows_of(rows.clone()), dy.rows_of(rows));
+            context.submit(Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias })
+        };
+        match self.bias {
+            None => sum_terms(context, terms, [self.weight], write, |rows, [weight], write| {
+                of_rows(rows, weight, None, write)
+            }),
+            Some(bias) => sum_terms(context, terms, [self.weight, bias], write, |rows, [weight, bias], write| {
+                of_rows(rows, weight, Some(bias), write)
+            }),
         }
-        let (norm, x, dy) = (context.model.norm, x.tensor(), dy.tensor());
-        context.submit(Op::NormBackwardWeight { norm, x, stats, dy, dweight: self.weight, dbias: self.bias })
     }
 }

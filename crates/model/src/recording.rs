@@ -7,7 +7,7 @@ use comm::{CollectiveCall, MetaCommunicator, Operation};
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use program::{Footprint, Footprints, Purpose};
 use spec::unit::{Tied, UnitKind};
-use spec::{CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Unit, UnitLayout};
+use spec::{CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums, Unit, UnitLayout};
 use thiserror::Error;
 
 use crate::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
@@ -16,6 +16,7 @@ use crate::checkpoint;
 use crate::constants::Constants;
 use crate::context::{Batch, Context, DropoutRun, MicrobatchShape};
 use crate::embedding::{Embedding, EmbeddingGradients};
+use crate::gradient_sums::GradientSums;
 use crate::head::{Head, HeadGradients};
 use crate::initialize::TensorParallel;
 use crate::layer::Layer;
@@ -44,6 +45,8 @@ pub struct RecordCase<'a> {
     pub shape: MicrobatchShape,
     /// What parameters and activations are stored as.
     pub stored: Dtype,
+    /// In which numbers gradients are summed.
+    pub sums: Sums,
     /// Whether the group shares out the tokens of the residual stream.
     pub sequence_parallel: SequenceParallel,
     /// What of a layer is computed again; nothing, where the purpose is not training.
@@ -231,6 +234,7 @@ impl<'a> Recorder<'a> {
             sequence_parallel: self.case.sequence_parallel,
             dropout,
             stored: self.case.stored,
+            gradient_sums: GradientSums::new(self.case.sums, self.case.shape.tokens(), 1.0),
             constants: Constants::place(&self.other, &self.other, self.case.model),
             scratch: &self.scratch,
         }
@@ -255,7 +259,7 @@ impl<'a> Recorder<'a> {
         Residual::new(self.context().residual(&self.other))
     }
 
-    /// The flat buffer of a unit: of parameters, or in single precision of gradients.
+    /// The flat buffer of a unit: of parameters or of gradients.
     fn layout(&self, unit: Unit, dtype: Dtype) -> (UnitLayout, device::Tensor) {
         let layout = UnitLayout::new(spec::params(self.case.model, unit), self.case.tp.size, 1);
         let flat = self.other.tensor(1, layout.padded_len(), dtype);
@@ -280,7 +284,7 @@ impl<'a> Recorder<'a> {
                 (self.layout(Unit::Table, dtype), self.layout(Unit::Embedding, dtype));
             EmbeddingParams::bind((&table, table_flat), (&layout, flat))
         };
-        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
+        let (params, gradients) = (bound(self.case.stored)?, bound(self.case.sums.into())?);
         let embedding = Embedding { context: &context, batch: &batch };
         match phase {
             Phase::Forward => embedding.forward(&params, self.activation())?,
@@ -302,7 +306,7 @@ impl<'a> Recorder<'a> {
             let (layout, flat) = self.layout(Unit::Layer(0), dtype);
             LayerParams::bind(0, &layout, flat)
         };
-        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
+        let (params, gradients) = (bound(self.case.stored)?, bound(self.case.sums.into())?);
         let layer = Layer { context: &context, batch: &batch, number: 0 };
         let (input, output, saved) = (self.activation(), self.activation(), self.saved());
         match phase {
@@ -353,7 +357,7 @@ impl<'a> Recorder<'a> {
             };
             HeadParams::bind((&layout, flat), tied_table)
         };
-        let (params, gradients) = (bound(self.case.stored)?, bound(Dtype::F32)?);
+        let (params, gradients) = (bound(self.case.stored)?, bound(self.case.sums.into())?);
         let (head, input) = (Head { context: &context, batch: &batch }, self.activation());
         match self.case.purpose {
             Purpose::Train => {

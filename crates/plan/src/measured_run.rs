@@ -4,8 +4,8 @@ use cluster::{AttentionKernels, Software};
 use spec::CheckpointInputs;
 use spec::{
     Activation, Checkpoints, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec, Norm,
-    NormKind, Pairing, Parallelism, Position, Precision, Recompute, Reshard, ScheduleKind, SequenceParallel, TrainSpec,
-    ZeroStage,
+    NormKind, Pairing, Parallelism, Position, Precision, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums,
+    TrainSpec, ZeroStage,
 };
 
 use crate::table::{Row, TableError};
@@ -191,6 +191,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         embedding_gradient_scale: 1.0,
         groups: vec![],
         precision,
+        sums: Sums::Single,
         seed: 0,
     })
 }

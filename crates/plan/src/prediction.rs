@@ -51,7 +51,7 @@ impl PreparedStep {
         software: Option<&Software>,
     ) -> Result<PreparedStep, SetupError> {
         let (job, graph, sizes) = StepOrder::new(model, parallelism, train)?.training_step()?;
-        let units = RecordedUnits::new(&job.record_case(model, parallelism, train.precision), software)?;
+        let units = RecordedUnits::new(&job.record_case(model, parallelism, train), software)?;
         let (model, parallelism, train) = (model.clone(), parallelism.clone(), train.clone());
         Ok(PreparedStep { model, parallelism, train, software: software.cloned(), graph, sizes, units })
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use mesh::AxisSet;
-use spec::{CheckpointInputs, GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, StateKind, Unit};
+use spec::{CheckpointInputs, GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, StateKind, Sums, Unit};
 
 use crate::{Instr, Place, Purpose, Value, Values};
 
@@ -67,7 +67,7 @@ pub struct Effects {
 pub enum Gradients {
     /// None.
     Unread,
-    /// All that count in the norm.
+    /// All that count in the norm; exact sums become numbers in single precision at the same place.
     All,
 }
 
@@ -323,6 +323,14 @@ impl At<'_> {
         Values::of(self.parameter_units().map(|unit| self.place.contribution(unit, by)))
     }
 
+    /// Where an exact sum counts the terms that it refuses.
+    fn refusals(&self) -> Option<Value> {
+        match self.place.sums {
+            Sums::Single => None,
+            Sums::Exact => Some(Value::Sums),
+        }
+    }
+
     fn forward(&self) -> Effects {
         let inputs = Values::of([self.batch(), Value::Constants]).with_some(self.input());
         let reads = self.with_params(inputs).with_some(self.cache());
@@ -427,7 +435,7 @@ impl At<'_> {
             Unit::Table | Unit::Head => Effects::NONE,
             Unit::Embedding | Unit::Layer(_) => Effects {
                 reads: used_up.with(self.batch()),
-                accumulates: self.accumulators(),
+                accumulates: self.accumulators().with_some(self.refusals()),
                 frees: used_up,
                 ..Effects::NONE
             },

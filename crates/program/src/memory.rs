@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::link::{Event, StepGraph};
 use crate::lives::{End, Life, lives};
-use crate::placement::{self, Item};
+use crate::placement::{self, Effort, Item};
 use crate::sizes::aligned;
 use crate::{Sizes, Value};
 
@@ -105,7 +105,9 @@ pub struct MemoryPlan {
 
 /// Plans the arenas of all ranks of a step.
 pub fn plan_memory(graph: &StepGraph, sizes: &Sizes) -> MemoryPlan {
-    MemoryPlan { ranks: (0..graph.programs().len()).map(|rank| plan_rank(graph, sizes, rank)).collect() }
+    let num_ranks = graph.programs().len();
+    let effort = EFFORT.part(num_ranks);
+    MemoryPlan { ranks: (0..num_ranks).map(|rank| plan_rank(graph, sizes, rank, effort)).collect() }
 }
 
 /// Bytes by category at the moment at which most are alive, for every pipeline rank: what a plan needs at least. Nothing is placed for
@@ -119,11 +121,14 @@ pub fn live_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<Vec<(Category, usize
 /// An arena this part larger than what is alive in it is good enough: one per cent.
 const SLACK: usize = 100;
 
-fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
+/// What all ranks together may take: some hundredths of a second.
+const EFFORT: Effort = Effort(6_000_000);
+
+fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize, effort: Effort) -> RankPlan {
     let mut plan = unplaced(graph, sizes, rank);
     let items = items(&plan.lives);
     let base_bytes = plan.live_bytes - placement::largest_live_bytes(&items);
-    let placement = placement::place(&items, plan.live_bytes / SLACK);
+    let placement = placement::place(&items, plan.live_bytes / SLACK, effort);
     for (life, offset) in plan.lives.iter_mut().zip(&placement.offsets) {
         life.extent.offset_bytes = base_bytes + offset;
     }

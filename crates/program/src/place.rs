@@ -2,7 +2,9 @@
 
 use mesh::AxisSet;
 use spec::unit::{Tied, UnitKind};
-use spec::{Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Unit, ZeroStage};
+use spec::{
+    Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Sums, Unit, ZeroStage,
+};
 
 use crate::{Purpose, Value};
 
@@ -27,6 +29,8 @@ pub struct Place {
     pub zero: ZeroStage,
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
+    /// In which numbers gradients are summed.
+    pub sums: Sums,
     /// Microbatches of a step.
     pub num_microbatches: usize,
     /// By unit kind: the union of the axes over which its parameters' gradients are summed; none if it has no parameters.

@@ -4,14 +4,12 @@
 mod colours;
 mod in_order;
 mod in_time;
-mod moved;
 mod promoted;
 
 use std::cmp::Reverse;
 
 use colours::by_colour;
 use in_time::{Fit, in_time};
-use moved::moved;
 use promoted::promoted;
 
 /// A value to place: it lives in instructions `start..end`.
@@ -67,16 +65,42 @@ pub fn largest_live_bytes(items: &[Item]) -> usize {
     }) as usize
 }
 
+/// How much may be tried: times that an item that is being placed is compared with one that lives at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort(pub usize);
+
+impl Effort {
+    /// What one of `parts` equal parts of a problem may take.
+    pub fn part(self, parts: usize) -> Effort {
+        Effort(self.0 / parts.max(1))
+    }
+
+    /// How often `items` can be placed in some order.
+    fn rounds(self, items: &[Item]) -> usize {
+        self.0 / (items.len() + meetings(items)).max(1)
+    }
+}
+
+/// Pairs of items that are alive together.
+fn meetings(items: &[Item]) -> usize {
+    let mut deaths: Vec<usize> = items.iter().map(|item| item.end).collect();
+    deaths.sort_unstable();
+    let born: usize = (0..items.len()).sum();
+    let dead_before = items.iter().map(|item| deaths.partition_point(|death| *death <= item.start));
+    born - dead_before.sum::<usize>()
+}
+
 /// Places items with the best of several heuristics; stops at the first that needs at most `slack_bytes` more than
-/// [`largest_live_bytes`].
-pub fn place(items: &[Item], slack_bytes: usize) -> Placement {
+/// [`largest_live_bytes`]. `effort` bounds those that place items again and again.
+pub fn place(items: &[Item], slack_bytes: usize, effort: Effort) -> Placement {
     let enough = largest_live_bytes(items) + slack_bytes;
     let in_time = [Fit::First, Fit::Best].into_iter().map(|fit| Some(in_time(items, fit)));
     let by_colour = std::iter::once_with(|| by_colour(items, enough));
-    let in_order = ORDERS.into_iter().map(|order| Some(promoted(items, sorted(items, order), enough)));
-    let by_moves = ORDERS.into_iter().take(3).map(|order| Some(moved(items, sorted(items, order), enough)));
+    let rounds = effort.rounds(items);
+    let in_order = ORDERS.into_iter().take(rounds);
+    let in_order = in_order.map(|order| Some(promoted(items, sorted(items, order), enough, rounds / ORDERS.len())));
     let mut best = Placement { offsets: vec![0; items.len()], height_bytes: usize::MAX };
-    for placement in in_time.chain(by_colour).chain(in_order).chain(by_moves).flatten() {
+    for placement in in_time.chain(by_colour).chain(in_order).flatten() {
         if placement.height_bytes < best.height_bytes {
             best = placement;
         }

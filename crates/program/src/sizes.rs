@@ -1,7 +1,7 @@
 //! Bytes of values on one rank.
 
 use spec::unit::UnitKind;
-use spec::{Format, Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
+use spec::{Format, Kept, ModelSpec, Parallelism, StateKind, Sums, Unit, UnitLayout};
 
 use crate::{Footprint, Footprints, Instr, State, Value};
 
@@ -41,15 +41,16 @@ pub struct StateBytes {
 }
 
 impl Sizes {
-    /// Sizes of a run whose parameters are `stored`; gradients, master weights and moments are in single precision.
+    /// Sizes of a run whose parameters are `stored` and whose gradients are `sums`; master weights and moments are in single precision.
     pub fn new(
         model: &ModelSpec,
         parallelism: &Parallelism,
         footprints: Footprints,
         stored: Format,
+        sums: Sums,
         state: State,
     ) -> Sizes {
-        let (number, single) = (stored.size_bytes(), Format::Fp32.size_bytes());
+        let (number, sum, single) = (stored.size_bytes(), sums.size_bytes(), Format::Fp32.size_bytes());
         let bytes = |unit| {
             let layout = UnitLayout::new(spec::params(model, unit), parallelism.tp, parallelism.dp);
             let kept = |state| match parallelism.zero.keeps(state) {
@@ -58,9 +59,9 @@ impl Sizes {
             };
             StateBytes {
                 gathered: layout.padded_len() * number,
-                unreduced: layout.padded_len() * single,
+                unreduced: layout.padded_len() * sum,
                 params: kept(StateKind::Parameters) * number,
-                accumulator: kept(StateKind::Gradients) * single,
+                accumulator: kept(StateKind::Gradients) * sum,
                 moment: kept(StateKind::Optimizer) * single,
             }
         };

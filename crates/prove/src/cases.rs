@@ -5,10 +5,10 @@ use std::fmt;
 use spec::unit::Tied;
 use spec::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard,
-    RunConfig, ScheduleKind, SequenceParallel, TokenizerSpec, ZeroStage, check,
+    RunConfig, ScheduleKind, SequenceParallel, Sums, TokenizerSpec, TrainSpec, ZeroStage, check,
 };
 
-use crate::class::gradient_order;
+use crate::class::{EqualityClass, gradient_order};
 use crate::models::{Style, proof_model, proof_training};
 use crate::runner::Layout;
 
@@ -280,6 +280,8 @@ pub struct Case {
     pub sequence_parallel: SequenceParallel,
     /// In which manner.
     pub manner: Manner,
+    /// How gradients are summed.
+    pub sums: Sums,
 }
 
 impl Case {
@@ -298,7 +300,7 @@ impl Case {
                 let mut manners = turns.map(|&(schedule, recompute)| Manner { form, schedule, recompute });
                 let suiting = manners.find(|manner| manner.suits(&family, *degrees));
                 let manner = suiting.unwrap_or(Manner { form, ..Manner::PLAIN });
-                cases.push(Case { family, degrees: *degrees, sequence_parallel: SequenceParallel::Off, manner });
+                cases.push(Case { degrees: *degrees, manner, ..Case::oracle(family) });
             }
         }
         cases
@@ -310,17 +312,50 @@ impl Case {
         of_several.map(|case| Case { sequence_parallel: SequenceParallel::On, ..case }).collect()
     }
 
+    /// The cases of [`Case::all`] in two families of microbatches of two sequences, between which style, heads and tying differ, with exact sums.
+    pub fn all_exact() -> Vec<Case> {
+        let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 12, tied: Tied::Yes, microbatch_size: 2 };
+        let llama = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 2 };
+        let of_two = Case::all().into_iter().filter(|case| [gpt2, llama].contains(&case.family));
+        of_two.map(|case| Case { sums: Sums::Exact, ..case }).collect()
+    }
+
     /// What every case of the same `dp`, `tp` and sequence parallelism that sums gradients in the same order has the bits of: one
-    /// stage, in the plainest such manner.
+    /// stage, in the plainest such manner. Where sums are exact, their order does not matter: one replica in microbatches of one sequence.
     pub fn reference(&self) -> Case {
-        let form = self.manner.form.reference(self.degrees.dp);
-        Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner { form, ..Manner::PLAIN }, ..*self }
+        let plain = Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner::PLAIN, ..*self };
+        match self.sums {
+            Sums::Single => {
+                let form = self.manner.form.reference(self.degrees.dp);
+                Case { manner: Manner { form, ..Manner::PLAIN }, ..plain }
+            }
+            Sums::Exact => Case {
+                degrees: Degrees { dp: 1, ..plain.degrees },
+                family: Family { microbatch_size: 1, ..self.family },
+                ..plain
+            },
+        }
+    }
+
+    /// One rank in the plain manner, that sums gradients as this case does: what it is compared with.
+    pub fn of_one_rank(&self) -> Case {
+        Case { sums: self.sums, ..Case::oracle(self.reference().family) }
+    }
+
+    /// What the case promises [`Case::of_one_rank`].
+    pub fn class(&self) -> EqualityClass {
+        EqualityClass::of(&self.of_one_rank().parallelism(), &self.parallelism()).in_sums([self.sums; 2])
     }
 
     /// One rank in the plain manner.
     pub fn oracle(family: Family) -> Case {
-        let sequence_parallel = SequenceParallel::Off;
-        Case { family, degrees: Degrees::ONE, sequence_parallel, manner: Manner::PLAIN }
+        Case {
+            family,
+            degrees: Degrees::ONE,
+            sequence_parallel: SequenceParallel::Off,
+            manner: Manner::PLAIN,
+            sums: Sums::Single,
+        }
     }
 
     /// The layout in the words of a run file.
@@ -360,15 +395,14 @@ impl Case {
 
     /// What runs.
     pub fn layout(&self) -> Layout {
-        Layout { model: self.family.model(), parallelism: self.parallelism(), train: proof_training() }
+        let train = TrainSpec { sums: self.sums, ..proof_training() };
+        Layout { model: self.family.model(), parallelism: self.parallelism(), train }
     }
 
     /// The case as a run file would resolve it.
     pub fn config(&self) -> RunConfig {
-        let mut config = RunConfig::quick_start();
-        config.model = self.family.model();
-        config.parallelism = self.parallelism();
-        config.train = proof_training();
+        let Layout { model, parallelism, train } = self.layout();
+        let mut config = RunConfig { model, parallelism, train, ..RunConfig::quick_start() };
         config.data.tokenizer = TokenizerSpec::Bytes;
         config.run.ranks = self.degrees.world_size();
         config
@@ -398,7 +432,11 @@ impl fmt::Display for Case {
             SequenceParallel::Off => "",
             SequenceParallel::On => ", sequence parallel",
         };
-        write!(f, "{}, {}{tokens}, {}", self.family, self.degrees, self.manner)
+        let sums = match self.sums {
+            Sums::Single => "",
+            Sums::Exact => ", exact sums",
+        };
+        write!(f, "{}, {}{tokens}, {}{sums}", self.family, self.degrees, self.manner)
     }
 }
 
@@ -427,6 +465,18 @@ mod tests {
                 (_, _) => 64,
             };
             assert_eq!(legal, expected, "legal cases of {family}");
+        }
+    }
+
+    #[test]
+    fn exact_cases_have_the_bits_of_one_replica() {
+        let cases = Case::all_exact();
+        assert_eq!(cases.iter().filter(|case| case.divides()).count(), 77 + 64);
+        for case in cases {
+            let reference = case.reference();
+            assert_eq!((reference.degrees.dp, reference.family.microbatch_size), (1, 1), "{case}");
+            let expected = if case.degrees.tp == 1 { EqualityClass::AnyOrder } else { EqualityClass::OtherSums };
+            assert_eq!(case.class(), expected, "{case}");
         }
     }
 

@@ -3,15 +3,19 @@
 use std::fmt;
 
 use program::{ContributionOrder, Schedule};
-use spec::{BatchRamp, GradientReduction, Parallelism, ScheduleSpec};
+use spec::{BatchRamp, GradientReduction, Parallelism, ScheduleSpec, Sums};
 
 /// The promise for two layouts of one run, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EqualityClass {
     /// Every sum has the same terms in the same order: bit-identical losses, norms and weights.
     SameOrder,
+    /// Sums over sequences are grouped differently, as in the next class, but they are exact in both runs, so that their order is of no matter:
+    /// bit-identical as well.
+    AnyOrder,
     /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups or the time of
-    /// reduction differ, or a schedule that was written down adds microbatches in another order.
+    /// reduction differ, a schedule that was written down adds microbatches in another order, or one of the two rounds sequences' contributions to
+    /// exact sums.
     OtherOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
     /// positions) where sequence parallelism does.
@@ -19,7 +23,7 @@ pub enum EqualityClass {
 }
 
 impl EqualityClass {
-    /// The class of changing `a` into `b`, other things equal.
+    /// The class of changing `a` into `b`, other things equal, where gradients are summed in single precision.
     pub fn of(a: &Parallelism, b: &Parallelism) -> EqualityClass {
         let shares_tokens = |layout: &Parallelism| layout.sequence_parallel.runs(layout.tp) > 1;
         if a.tp != b.tp || shares_tokens(a) != shares_tokens(b) {
@@ -44,6 +48,32 @@ impl EqualityClass {
             (Some(_) | None, _) => None,
         }
     }
+
+    /// What becomes of this class where two runs sum gradients in these numbers.
+    pub fn in_sums(self, sums: [Sums; 2]) -> EqualityClass {
+        match (sums, self) {
+            ([Sums::Exact, Sums::Exact], EqualityClass::OtherOrder) => EqualityClass::AnyOrder,
+            ([Sums::Single, Sums::Single] | [Sums::Exact, Sums::Exact], class) => class,
+            ([Sums::Single, Sums::Exact] | [Sums::Exact, Sums::Single], class) => class.max(EqualityClass::OtherOrder),
+        }
+    }
+
+    /// What is promised.
+    pub fn promises(self) -> Promised {
+        match self {
+            EqualityClass::SameOrder | EqualityClass::AnyOrder => Promised::Bits,
+            EqualityClass::OtherOrder | EqualityClass::OtherSums => Promised::Bounds,
+        }
+    }
+}
+
+/// How near two runs of a class are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promised {
+    /// They have the same bits.
+    Bits,
+    /// Their distances have bounds.
+    Bounds,
 }
 
 /// Whether two schedules add microbatches to gradients in the same order: all that are generated do, in ascending order.
@@ -75,6 +105,7 @@ impl fmt::Display for EqualityClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             EqualityClass::SameOrder => "same order",
+            EqualityClass::AnyOrder => "any order",
             EqualityClass::OtherOrder => "other order",
             EqualityClass::OtherSums => "other sums",
         })
@@ -97,6 +128,20 @@ mod tests {
         assert_eq!(EqualityClass::of_ramps(Some(ramp), Some(larger)), Some(EqualityClass::OtherOrder));
         assert_eq!(EqualityClass::of_ramps(Some(ramp), Some(later)), None);
         assert_eq!(EqualityClass::of_ramps(None, Some(ramp)), None);
+    }
+
+    #[test]
+    fn exact_sums_in_any_order_have_the_same_bits_but_not_those_of_single_ones() {
+        let (single, exact) = (Sums::Single, Sums::Exact);
+        let of =
+            |class: EqualityClass| [[single, single], [exact, exact], [single, exact]].map(|sums| class.in_sums(sums));
+        let [same, any, order, sums] =
+            [EqualityClass::SameOrder, EqualityClass::AnyOrder, EqualityClass::OtherOrder, EqualityClass::OtherSums];
+        assert_eq!(of(same), [same, same, order]);
+        assert_eq!(of(order), [order, any, order]);
+        assert_eq!(of(sums), [sums, sums, sums]);
+        assert_eq!([same, any].map(EqualityClass::promises), [Promised::Bits; 2]);
+        assert_eq!([order, sums].map(EqualityClass::promises), [Promised::Bounds; 2]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is combined with what: every ZeRO form with every schedule, with every way to share matrices, recomputation and precision.
+//! What is combined with what: every ZeRO form with every schedule, with every way to share matrices, recomputation and numbers.
 //!
 //! Degrees, and whether the token table is tied, are drawn per cell. The model is as small as can be, so that thousands of cells are
 //! few minutes.
@@ -12,7 +12,7 @@ use philox::philox4x32_10;
 use spec::unit::Tied;
 use spec::{
     CheckpointInputs, Checkpoints, Format, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec,
-    Parallelism, Precision, Problem, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel,
+    Parallelism, Precision, Problem, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, Sums,
     TokenizerSpec, TrainSpec, ZeroStage, check,
 };
 
@@ -127,15 +127,36 @@ impl fmt::Display for Sharing {
     }
 }
 
-/// All formats in which parameters and activations are stored.
-pub const FORMATS: [Format; 3] = [Format::Fp32, Format::Bf16, Format::Fp16];
+/// In which numbers parameters and activations are stored, and gradients summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// What parameters and activations are stored as.
+    pub format: Format,
+    /// How gradients are summed.
+    pub sums: Sums,
+}
 
-/// The format as a run file writes it.
-pub fn format_name(format: Format) -> &'static str {
-    match format {
-        Format::Fp32 => "fp32",
-        Format::Bf16 => "bf16",
-        Format::Fp16 => "fp16",
+impl Numbers {
+    /// Every format, and exact sums in the widest: a narrow one rounds before the sum and after the update, which no layout changes.
+    pub const ALL: [Numbers; 4] = [
+        Numbers { format: Format::Fp32, sums: Sums::Single },
+        Numbers { format: Format::Bf16, sums: Sums::Single },
+        Numbers { format: Format::Fp16, sums: Sums::Single },
+        Numbers { format: Format::Fp32, sums: Sums::Exact },
+    ];
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.format {
+            Format::Fp32 => "fp32",
+            Format::Bf16 => "bf16",
+            Format::Fp16 => "fp16",
+        })?;
+        match self.sums {
+            Sums::Single => Ok(()),
+            Sums::Exact => f.write_str(" exact"),
+        }
     }
 }
 
@@ -168,37 +189,55 @@ pub struct Cell {
     pub sharing: Sharing,
     /// What is computed again.
     pub recompute: Recompute,
-    /// How parameters and activations are stored.
-    pub format: Format,
+    /// How parameters and activations are stored, and gradients summed.
+    pub numbers: Numbers,
     /// Whether the head reads the token table; drawn.
     pub tied: Tied,
     /// How many ranks do what; drawn.
     pub degrees: Degrees,
+    /// Sequences of a microbatch.
+    pub microbatch_size: usize,
 }
 
 impl Cell {
-    /// The whole product.
+    /// The whole product. Cells that differ in their sums only are drawn alike.
     pub fn all() -> Vec<Cell> {
+        let (exact, single): (Vec<_>, Vec<_>) =
+            Numbers::ALL.into_iter().partition(|numbers| numbers.sums == Sums::Exact);
         let mut cells = Vec::new();
         for form in forms() {
             for order in Order::all() {
                 for sharing in Sharing::ALL {
                     for recompute in sharing.recomputes() {
-                        for format in FORMATS {
+                        for &numbers in &single {
                             let [first, second, ..] = philox4x32_10([cells.len() as u32, 0, 0, 0], [SEED, 0]);
                             let tied = if first.is_multiple_of(2) { Tied::Yes } else { Tied::No };
                             let candidates = degrees(form, order, sharing);
                             let degrees = candidates[second as usize % candidates.len()];
-                            cells.push(Cell { form, order, sharing, recompute, format, tied, degrees });
+                            cells.push(Cell {
+                                form,
+                                order,
+                                sharing,
+                                recompute,
+                                numbers,
+                                tied,
+                                degrees,
+                                microbatch_size: 1,
+                            });
                         }
                     }
                 }
             }
         }
+        for numbers in exact {
+            let alike = |cell: &&Cell| cell.numbers == Numbers { sums: Sums::Single, ..numbers };
+            let drawn: Vec<Cell> = cells.iter().filter(alike).map(|cell| Cell { numbers, ..*cell }).collect();
+            cells.extend(drawn);
+        }
         cells
     }
 
-    /// The factors with their values as text: form, order, sharing, recomputation, format and tying.
+    /// The factors with their values as text: form, order, sharing, recomputation, numbers and tying.
     pub fn values(&self) -> [String; 6] {
         let tied = match self.tied {
             Tied::Yes => "tied",
@@ -209,23 +248,30 @@ impl Cell {
             self.order.to_string(),
             self.sharing.to_string(),
             recompute_name(self.recompute),
-            format_name(self.format).to_string(),
+            self.numbers.to_string(),
             tied.to_string(),
         ]
     }
 
-    /// One stage in the plainest manner that sums in the same order; the cell has its bits.
+    /// One stage in the plainest manner whose bits the cell has: that sums in the same order, or, where sums are exact, on one
+    /// replica in larger microbatches.
     pub fn reference(&self) -> Cell {
-        Cell {
-            form: self.form.reference(self.degrees.dp),
+        let plain = Cell {
             order: Order::Generated(ScheduleKind::GPipe),
             recompute: Recompute::None,
             degrees: Degrees { pp: 1, ..self.degrees },
             ..*self
+        };
+        match self.numbers.sums {
+            Sums::Single => Cell { form: self.form.reference(self.degrees.dp), ..plain },
+            Sums::Exact => {
+                let degrees = Degrees { dp: 1, ..plain.degrees };
+                Cell { form: Form::WHOLE, degrees, microbatch_size: LARGER_MICROBATCH, ..plain }
+            }
         }
     }
 
-    /// One rank in the plain manner, in the same precision.
+    /// One rank in the plain manner, in the same numbers.
     pub fn oracle(&self) -> Cell {
         Cell { form: Form::WHOLE, sharing: Sharing::Nothing, degrees: Degrees::ONE, ..self.reference() }
     }
@@ -233,7 +279,7 @@ impl Cell {
     /// What runs.
     pub fn layout(&self) -> Layout {
         let Degrees { dp, tp, pp } = self.degrees;
-        let train = training(self.format);
+        let train = training(self.numbers);
         let parallelism = Parallelism {
             dp,
             tp,
@@ -241,8 +287,8 @@ impl Cell {
             sequence_parallel: self.sharing.sequence_parallel(),
             zero: self.form.zero,
             shard_group: self.form.shard_group(dp),
-            schedule: self.order.spec(pp, train.global_batch / dp),
-            microbatch_size: 1,
+            schedule: self.order.spec(pp, train.global_batch / (dp * self.microbatch_size)),
+            microbatch_size: self.microbatch_size,
             recompute: self.recompute,
             stage_layers: None,
         };
@@ -261,7 +307,11 @@ impl Cell {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.values().join(", "), self.degrees)
+        write!(f, "{}, {}", self.values().join(", "), self.degrees)?;
+        match self.microbatch_size {
+            1 => Ok(()),
+            size => write!(f, ", microbatches of {size}"),
+        }
     }
 }
 
@@ -279,7 +329,7 @@ fn degrees(form: Form, order: Order, sharing: Sharing) -> Vec<Degrees> {
                 Order::Generated(kind) => kind.microbatch_group(pp),
                 Order::Given => 1,
             };
-            let num_microbatches = training(Format::Fp32).global_batch / dp;
+            let num_microbatches = GLOBAL_BATCH / dp;
             if degrees.world_size() <= MAX_RANKS && num_microbatches.is_multiple_of(group) {
                 all.push(degrees);
             }
@@ -300,23 +350,30 @@ pub fn model(tied: Tied) -> ModelSpec {
 }
 
 /// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is skipped, at least.
-pub fn training(format: Format) -> TrainSpec {
-    let precision = match format {
+pub fn training(numbers: Numbers) -> TrainSpec {
+    let precision = match numbers.format {
         Format::Fp32 => Precision::Fp32,
         Format::Bf16 => Precision::Bf16,
         Format::Fp16 => Precision::Fp16(LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 }),
     };
     TrainSpec {
         steps: 4,
-        global_batch: 24,
+        global_batch: GLOBAL_BATCH,
         sequence_length: 4,
         warmup_steps: 1,
         learning_rate: 1e-2,
         min_learning_rate: 1e-3,
         precision,
+        sums: numbers.sums,
         ..proof_training()
     }
 }
+
+/// Sequences of a step.
+const GLOBAL_BATCH: usize = 24;
+
+/// Sequences of a microbatch in references of exact sums.
+const LARGER_MICROBATCH: usize = 2;
 
 /// A factor with which gradients of the first step overflow in fp16, and some halvings later do not.
 const FIRST_FACTOR: f32 = 2_097_152.0;
@@ -330,7 +387,7 @@ mod tests {
     #[test]
     fn the_product_is_whole_and_legal() {
         let cells = Cell::all();
-        assert_eq!(cells.len(), 8 * 9 * (4 + 5 + 4) * 3);
+        assert_eq!(cells.len(), 8 * 9 * (4 + 5 + 4) * 4);
         let names: BTreeSet<String> = cells.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), cells.len(), "names of cells");
         for cell in &cells {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use spec::{
     Activation, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Precision, Recompute,
-    ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
+    ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -87,6 +87,7 @@ pub fn proof_training() -> TrainSpec {
         embedding_gradient_scale: 1.0,
         groups: vec![],
         precision: Precision::Fp32,
+        sums: Sums::Single,
         seed: 1234,
     }
 }

@@ -1,8 +1,8 @@
 //! What two layouts of one run promise each other, and whether their outcomes keep it.
 
-use spec::{Format, Parallelism, TrainSpec};
+use spec::{Format, TrainSpec};
 
-use crate::class::EqualityClass;
+use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::verdict::Bounds;
 
@@ -27,9 +27,8 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// What `layouts` promise each other after `steps` steps of `train`.
-    pub fn of(layouts: [&Parallelism; 2], train: &TrainSpec, steps: u32) -> Promise {
-        let class = EqualityClass::of(layouts[0], layouts[1]);
+    /// What two runs of `class` promise each other after `steps` steps of `train`.
+    pub fn of(class: EqualityClass, train: &TrainSpec, steps: u32) -> Promise {
         let Bounds { gradient, loss, weight } = Bounds::of(class, train.precision.stored());
         let is_short = steps <= BOUNDED_STEPS;
         let holds_for_epsilon = match train.precision.stored() {
@@ -50,9 +49,9 @@ impl Promise {
         if distance.same_bits {
             return vec![];
         }
-        match self.class {
-            EqualityClass::SameOrder => return vec!["the bits differ".into()],
-            EqualityClass::OtherOrder | EqualityClass::OtherSums => {}
+        match self.class.promises() {
+            Promised::Bits => return vec!["the bits differ".into()],
+            Promised::Bounds => {}
         }
         let mut faults: Vec<String> = fate_of_one(outcomes).into_iter().collect();
         let Distance { gradient: (gradient, of_gradient), weight: (weight, of_weight), loss, .. } = distance;
@@ -84,23 +83,20 @@ mod tests {
     use train::{LossScalingReport, StepFate};
 
     use super::*;
-    use crate::models::{plain_layout, proof_training};
-
-    fn promise(tp: usize, train: &TrainSpec, steps: u32) -> Promise {
-        Promise::of([&plain_layout(2, 1, 1, 1), &plain_layout(1, tp, 1, 1)], train, steps)
-    }
+    use crate::models::proof_training;
 
     #[test]
     fn a_bound_is_promised_where_one_is_derived() {
         let train = proof_training();
-        let within = promise(1, &train, BOUNDED_STEPS);
+        let within = Promise::of(EqualityClass::OtherOrder, &train, BOUNDED_STEPS);
         assert_eq!((within.class, within.loss, within.weight), (EqualityClass::OtherOrder, Some(1e-5), Some(1e-4)));
-        let long = promise(1, &train, BOUNDED_STEPS + 1);
+        let long = Promise::of(EqualityClass::OtherOrder, &train, BOUNDED_STEPS + 1);
         assert_eq!((long.gradient, long.loss, long.weight), (1e-6, None, None));
         let small = TrainSpec { epsilon: 1e-8, ..train.clone() };
-        assert_eq!((promise(2, &small, 3).loss, promise(2, &small, 3).weight), (Some(1e-5), None));
+        let of_small = Promise::of(EqualityClass::OtherSums, &small, 3);
+        assert_eq!((of_small.loss, of_small.weight), (Some(1e-5), None));
         let narrow = TrainSpec { precision: Precision::Bf16, ..small };
-        assert!(promise(2, &narrow, 3).weight.is_some());
+        assert!(Promise::of(EqualityClass::OtherSums, &narrow, 3).weight.is_some());
     }
 
     #[test]
@@ -115,11 +111,13 @@ mod tests {
         };
         let train = proof_training();
         let faults = |class: EqualityClass, distance: &Distance| {
-            Promise { class, ..promise(2, &train, 3) }.faults([&outcome, &outcome], distance)
+            Promise::of(class, &train, 3).faults([&outcome, &outcome], distance)
         };
         assert_eq!(faults(EqualityClass::SameOrder, &distance), [""; 0]);
         distance.same_bits = false;
-        assert_eq!(faults(EqualityClass::SameOrder, &distance), ["the bits differ"]);
+        for class in [EqualityClass::SameOrder, EqualityClass::AnyOrder] {
+            assert_eq!(faults(class, &distance), ["the bits differ"]);
+        }
         assert_eq!(
             faults(EqualityClass::OtherSums, &distance),
             [

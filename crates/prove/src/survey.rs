@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use spec::Sums;
+
 use crate::cases::{Case, Degrees, Family};
 use crate::class::EqualityClass;
 use crate::distance::Outcome;
@@ -28,8 +30,8 @@ pub fn orders(cases: impl IntoIterator<Item = Case>) -> Vec<Order> {
     let mut orders: BTreeMap<_, Order> = BTreeMap::new();
     for case in cases {
         let reference = case.reference();
-        let Degrees { dp, tp, .. } = case.degrees;
-        let key = (case.family, dp, tp, case.sequence_parallel, reference.manner.form);
+        let Degrees { dp, tp, .. } = reference.degrees;
+        let key = (reference.family, dp, tp, case.sequence_parallel, reference.manner.form, case.sums);
         let order = orders.entry(key).or_insert_with(|| Order { reference, cases: Vec::new() });
         order.cases.push(case);
     }
@@ -44,7 +46,7 @@ pub fn survey(orders: &[Order], workers: usize, tell: &(dyn Fn(&Case, Finding) +
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(order) = orders.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    survey_order(order, oracles.of(order.reference.family), tell);
+                    survey_order(order, oracles.of(&order.reference), tell);
                 }
             });
         }
@@ -53,31 +55,36 @@ pub fn survey(orders: &[Order], workers: usize, tell: &(dyn Fn(&Case, Finding) +
 
 fn survey_order(order: &Order, oracle: &Result<Outcome, String>, tell: &(dyn Fn(&Case, Finding) + Sync)) {
     let model = order.reference.family.model();
-    let is_oracle = order.reference == Case::oracle(order.reference.family);
+    let is_oracle = order.reference == order.reference.of_one_rank();
     let reference = if is_oracle { oracle.clone() } else { outcome(&order.reference) };
     for case in &order.cases {
         let finding = || -> Finding {
             let (reference, oracle) =
                 (reference.as_ref().map_err(String::clone)?, oracle.as_ref().map_err(String::clone)?);
             let outcome = outcome(case)?;
-            let class = EqualityClass::of(&Case::oracle(case.family).parallelism(), &case.parallelism());
-            Ok(Verdict::of(class, &model, &outcome, (reference, oracle)))
+            Ok(Verdict::of(case.class(), &model, &outcome, (reference, oracle)))
         };
         tell(case, finding());
     }
 }
 
-/// One rank per family, run when first asked for.
+/// One rank per family and way to sum, run when first asked for.
 #[derive(Default)]
 pub struct Oracles {
-    outcomes: [OnceLock<Result<Outcome, String>>; 16],
+    single: [OnceLock<Result<Outcome, String>>; 16],
+    exact: [OnceLock<Result<Outcome, String>>; 16],
 }
 
 impl Oracles {
-    /// What one rank of `family` learns.
-    pub fn of(&self, family: Family) -> &Result<Outcome, String> {
-        let index = Family::all().iter().position(|other| *other == family).unwrap_or_default();
-        self.outcomes[index].get_or_init(|| outcome(&Case::oracle(family)))
+    /// What one rank learns that `case` is compared with.
+    pub fn of(&self, case: &Case) -> &Result<Outcome, String> {
+        let oracle = case.of_one_rank();
+        let index = Family::all().iter().position(|other| *other == oracle.family).unwrap_or_default();
+        let outcomes = match oracle.sums {
+            Sums::Single => &self.single,
+            Sums::Exact => &self.exact,
+        };
+        outcomes[index].get_or_init(|| outcome(&oracle))
     }
 }
 

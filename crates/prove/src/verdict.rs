@@ -2,7 +2,7 @@
 
 use spec::{Format, ModelSpec, Position};
 
-use crate::class::EqualityClass;
+use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 
 /// How far sums in another order may be apart; derived in `docs/numerics.md`.
@@ -32,9 +32,10 @@ impl Bounds {
         match (stored, class) {
             (Format::Fp32, _) => Bounds::PROMISE,
             (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) => narrow,
-            (Format::Bf16 | Format::Fp16, EqualityClass::SameOrder | EqualityClass::OtherOrder) => {
-                Bounds { gradient: Bounds::PROMISE.gradient, ..narrow }
-            }
+            (
+                Format::Bf16 | Format::Fp16,
+                EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder,
+            ) => Bounds { gradient: Bounds::PROMISE.gradient, ..narrow },
         }
     }
 }
@@ -108,7 +109,7 @@ impl Verdict {
         if !self.same_bits {
             faults.push("its bits are not those of one stage in the plain manner".to_string());
         }
-        if self.class == EqualityClass::SameOrder && !self.distance.same_bits {
+        if self.class.promises() == Promised::Bits && !self.distance.same_bits {
             faults.push("its bits are not those of one rank".to_string());
         }
         faults.extend(Bounds::PROMISE.exceeded(&self.distance));
@@ -141,7 +142,9 @@ mod tests {
     #[test]
     fn each_part_of_the_promise_is_held() {
         assert_eq!(verdict(EqualityClass::OtherSums).faults(), [""; 0]);
-        assert_eq!(verdict(EqualityClass::SameOrder).faults(), ["its bits are not those of one rank"]);
+        for class in [EqualityClass::SameOrder, EqualityClass::AnyOrder] {
+            assert_eq!(verdict(class).faults(), ["its bits are not those of one rank"]);
+        }
         let mut far = verdict(EqualityClass::OtherOrder);
         far.same_bits = false;
         far.distance.gradient.0 = 1.1e-6;

@@ -16,7 +16,7 @@ const LARGEST_RATIO: f64 = 1.02;
 
 /// The same where a rank runs several stages in turns or the two parts of a backward apart: values of several sizes then live and die
 /// in an order of their own each, and placing them leaves larger gaps.
-const LARGEST_RATIO_IN_TURNS: f64 = 1.06;
+const LARGEST_RATIO_IN_TURNS: f64 = 1.04;
 
 fn allowed(schedule: &ScheduleSpec) -> f64 {
     match schedule {

@@ -100,6 +100,24 @@ fn sharding_does_not_change_what_is_learned() {
     assert_kept(&orders);
 }
 
+/// With exact sums replicas, accumulation, microbatches and the time of reduction have the bits of one rank, and of one replica where ranks share
+/// matrices: a case of each.
+fn exact_sample() -> Vec<Order> {
+    let case = |tp: usize, style: Style| {
+        let is_suitable = |case: &Case| {
+            let has_tp = case.degrees.tp == tp && case.family.style == style;
+            has_tp && case.degrees.dp > 1 && case.degrees.world_size() <= 4 && case.divides()
+        };
+        draw(Case::all_exact().into_iter().filter(is_suitable).collect(), 1, 400 + tp as u32)
+    };
+    survey::orders([case(1, Style::Gpt2), case(2, Style::Llama)].concat())
+}
+
+#[test]
+fn exact_sums_have_the_bits_of_one_replica() {
+    assert_kept(&exact_sample());
+}
+
 /// Every case of `orders` keeps the promise.
 fn assert_kept(orders: &[Order]) {
     let said = Mutex::new(Vec::new());

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use prove::matrix::covering::three_wise;
 use prove::matrix::proof::{Known, prove_all};
-use prove::matrix::{Cell, FORMATS};
+use prove::matrix::{Cell, Numbers};
 use spec::Format;
 use train::StepFate;
 
@@ -30,14 +30,14 @@ fn every_three_factors_combine() {
 #[test]
 fn oracles_learn_and_those_in_fp16_skip_steps() {
     let (known, cells) = (Known::default(), Cell::all());
-    for format in FORMATS {
+    for numbers in Numbers::ALL {
         for tied in [spec::unit::Tied::Yes, spec::unit::Tied::No] {
-            let cell = cells.iter().find(|cell| cell.format == format && cell.tied == tied).unwrap();
+            let cell = cells.iter().find(|cell| cell.numbers == numbers && cell.tied == tied).unwrap();
             let oracle = known.outcome(&cell.oracle()).unwrap();
             println!("{}: {:?} {:?}", cell.oracle(), oracle.losses, oracle.scaling);
-            assert!(oracle.losses.last() < oracle.losses.first(), "{format:?}: {:?}", oracle.losses);
+            assert!(oracle.losses.last() < oracle.losses.first(), "{numbers}: {:?}", oracle.losses);
             let fates: Vec<StepFate> = oracle.scaling.iter().flatten().map(|scaling| scaling.fate).collect();
-            match format {
+            match numbers.format {
                 Format::Fp32 | Format::Bf16 => assert_eq!(fates, []),
                 Format::Fp16 => {
                     assert_eq!(fates.first(), Some(&StepFate::Skipped), "{fates:?}");

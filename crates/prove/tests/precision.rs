@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
+use prove::class::Promised;
 use prove::intercepted::intercept_ops;
 use prove::models::{Style, plain_layout, proof_model, proof_text, proof_training};
 use prove::verdict::is_noise;
@@ -158,11 +159,9 @@ fn an_overflow_on_one_rank_is_one_everywhere() {
             let layout = at(Parallelism { zero, ..parallelism.clone() });
             let other = outcome_overflowing(&layout, place, STEPS);
             let what = format!("overflow at {place:?}, {zero:?}");
-            match EqualityClass::of(&one, &layout.parallelism) {
-                EqualityClass::SameOrder => assert_same_bits(&what, &oracle, &other),
-                EqualityClass::OtherOrder | EqualityClass::OtherSums => {
-                    assert_near(&what, &layout, &one, (&oracle, &other));
-                }
+            match EqualityClass::of(&one, &layout.parallelism).promises() {
+                Promised::Bits => assert_same_bits(&what, &oracle, &other),
+                Promised::Bounds => assert_near(&what, &layout, &one, (&oracle, &other)),
             }
         }
     }

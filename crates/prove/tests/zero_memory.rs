@@ -2,13 +2,16 @@
 //!
 //! With P parameters on a tensor- and pipeline-parallel rank and d replicas in a sharding group, a rank keeps 4 bytes for each
 //! parameter, 4 for its gradient and 8 for its moments: 16 P; with ZeRO-1 8 P + 8 P / d; with ZeRO-2 4 P + 12 P / d; with ZeRO-3 16 P / d.
+//! An exact sum of gradients takes 8 bytes in place of 4.
 //! That the arena is what operations touch is held by `conservation`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use program::{Category, RankPlan, Value};
 use prove::models::{Style, plain_layout, proof_model, proof_training};
-use spec::{Gathering, GradientReduction, Kept, ModelSpec, Parallelism, Reshard, StateKind, TrainSpec, ZeroStage};
+use spec::{
+    Gathering, GradientReduction, Kept, ModelSpec, Parallelism, Reshard, StateKind, Sums, TrainSpec, ZeroStage,
+};
 use train::Setup;
 
 /// Larger differences are explained.
@@ -20,8 +23,8 @@ fn model(tied: bool) -> ModelSpec {
     ModelSpec { num_layers: 8, hidden: 132, head_dim: 11, ffn_hidden: 528, context: 64, ..small }
 }
 
-fn train() -> TrainSpec {
-    TrainSpec { global_batch: 24, sequence_length: 64, ..proof_training() }
+fn train(sums: Sums) -> TrainSpec {
+    TrainSpec { global_batch: 24, sequence_length: 64, sums, ..proof_training() }
 }
 
 fn three(reduce: GradientReduction, prefetch: usize, reshard: Reshard) -> ZeroStage {
@@ -41,12 +44,12 @@ fn stages() -> [(&'static str, ZeroStage); 6] {
 }
 
 /// Bytes of state by the formula.
-fn formula(zero: ZeroStage, parameters: usize, group: usize) -> f64 {
+fn formula(zero: ZeroStage, sums: Sums, parameters: usize, group: usize) -> f64 {
     let kept = |state, bytes: usize| match zero.keeps(state) {
         Kept::Whole => (bytes * parameters) as f64,
         Kept::Shard => (bytes * parameters) as f64 / group as f64,
     };
-    kept(StateKind::Parameters, 4) + kept(StateKind::Gradients, 4) + kept(StateKind::Optimizer, 8)
+    kept(StateKind::Parameters, 4) + kept(StateKind::Gradients, sums.size_bytes()) + kept(StateKind::Optimizer, 8)
 }
 
 /// Bytes of parameters, sums of gradients and moments in a plan.
@@ -60,17 +63,17 @@ fn kept(plan: &RankPlan) -> usize {
 /// What the formula leaves out: units are padded to whole blocks for every replica, and a tied table whose uses share a rank
 /// has a gradient for each.
 fn left_out(setup: &Setup, stage: usize) -> (f64, f64) {
-    let (zero, group) = (setup.parallelism.zero, setup.parallelism.shard_group());
+    let (zero, sums, group) = (setup.parallelism.zero, setup.train.sums, setup.parallelism.shard_group());
     let place = &setup.program(stage).place;
     let padding: usize =
         place.parameter_units().map(|unit| setup.layouts[&unit].padded_len() - setup.layouts[&unit].len).sum();
     let second: usize = place.accumulators().count() - place.parameter_units().count();
-    let table = setup.layouts[&spec::Unit::Table].padded_len() * second;
+    let table = setup.layouts[&spec::Unit::Table].padded_len() * second * sums.size_bytes();
     let table_bytes = match zero.keeps(StateKind::Gradients) {
-        Kept::Whole => 4.0 * table as f64,
-        Kept::Shard => 4.0 * table as f64 / group as f64,
+        Kept::Whole => table as f64,
+        Kept::Shard => table as f64 / group as f64,
     };
-    (formula(zero, padding, group), table_bytes)
+    (formula(zero, sums, padding, group), table_bytes)
 }
 
 /// The most bytes of a category that are alive at once.
@@ -97,26 +100,33 @@ fn layouts() -> Vec<(&'static str, bool, Parallelism)> {
 #[test]
 fn each_stage_keeps_what_its_formula_says() {
     println!("{:28} {:18} {:>12} {:>12} {:>7}", "rank 0 of", "ZeRO", "formula", "planned", "more");
-    for (name, tied, plain) in layouts() {
-        for (stage_name, zero) in stages() {
-            let setup = Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train()).unwrap();
-            for stage in 0..plain.pp {
-                let place = &setup.program(stage).place;
-                let parameters = place.parameter_units().map(|unit| setup.layouts[&unit].len).sum();
-                let group = setup.parallelism.shard_group();
-                let (expected, planned) = (formula(zero, parameters, group), kept(setup.plan(stage)) as f64);
-                let (padding, second_table) = left_out(&setup, stage);
-                assert_eq!(planned, expected + padding + second_table, "{name}, {stage_name}, stage {stage}");
-                let share = planned / expected - 1.0;
-                let mut line =
-                    format!("{name:28} {stage_name:18} {expected:12.0} {planned:12.0} {:6.2}%", 100.0 * share);
-                if share > LARGEST_SHARE {
-                    line += &format!(": {padding:.0} of padding, {second_table:.0} of the table's second gradient");
+    // Only sums are larger, so replicas show it.
+    let replicas = layouts().into_iter().filter(|(_, _, plain)| plain.dp == 4).collect();
+    for (sums, layouts) in [(Sums::Single, layouts()), (Sums::Exact, replicas)] {
+        for (name, tied, plain) in layouts {
+            for (stage_name, zero) in stages() {
+                let setup = Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(sums)).unwrap();
+                for stage in 0..plain.pp {
+                    println!("{}", kept_line(&format!("{name:28} {stage_name:18}"), &setup, stage));
                 }
-                println!("{line}");
             }
         }
     }
+}
+
+/// Asserts that the plan of a rank of `stage` keeps what the formula says, and explains what is more.
+fn kept_line(name: &str, setup: &Setup, stage: usize) -> String {
+    let (zero, sums, group) = (setup.parallelism.zero, setup.train.sums, setup.parallelism.shard_group());
+    let parameters = setup.program(stage).place.parameter_units().map(|unit| setup.layouts[&unit].len).sum();
+    let (expected, planned) = (formula(zero, sums, parameters, group), kept(setup.plan(stage)) as f64);
+    let (padding, second_table) = left_out(setup, stage);
+    assert_eq!(planned, expected + padding + second_table, "{name}, {sums:?}, stage {stage}");
+    let share = planned / expected - 1.0;
+    let mut line = format!("{name} {expected:12.0} {planned:12.0} {:6.2}%", 100.0 * share);
+    if share > LARGEST_SHARE {
+        line += &format!(": {padding:.0} of padding, {second_table:.0} of the table's second gradient");
+    }
+    line
 }
 
 /// What is whole for a while on top: with ZeRO-2 gradients, all of the stage's between the first and the last microbatch, or
@@ -125,7 +135,7 @@ fn each_stage_keeps_what_its_formula_says() {
 fn little_more_is_whole_at_once_than_what_computes() {
     for (name, tied, plain) in layouts() {
         for (stage_name, zero) in stages() {
-            let setup = Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train()).unwrap();
+            let setup = Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(Sums::Single)).unwrap();
             for stage in 0..plain.pp {
                 let (plan, place) = (setup.plan(stage), &setup.program(stage).place);
                 let whole = |unit| 4 * setup.layouts[&unit].padded_len();
@@ -155,7 +165,7 @@ fn little_more_is_whole_at_once_than_what_computes() {
 #[test]
 fn each_stage_makes_the_arena_smaller() {
     for (name, tied, plain) in layouts() {
-        let setup = |zero| Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train()).unwrap();
+        let setup = |zero| Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(Sums::Single)).unwrap();
         let off = setup(ZeroStage::Off);
         let mut arenas = vec![];
         for (stage_name, zero) in stages() {

@@ -161,6 +161,8 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         | Op::SquaredSum { .. }
         | Op::LossSum { .. }
         | Op::ClipCoefficient { .. }
+        | Op::AddRounded { .. }
+        | Op::RoundedToSingle { .. }
         | Op::AdamW { .. } => vec![Kernel::Memory { bytes: op.cost().moved_bytes as f64 }],
     }
 }

@@ -57,7 +57,8 @@ const IDLE: &str = "#eeeeee";
 fn colours(kind: BlockKind) -> [&'static str; 2] {
     match kind {
         BlockKind::Forward => ["#0072b2", "#2a8cc4"],
-        BlockKind::Backward | BlockKind::BackwardInput => ["#e69f00", "#edb53d"],
+        BlockKind::Backward => ["#d55e00", "#e07b2f"],
+        BlockKind::BackwardInput => ["#e69f00", "#edb53d"],
         BlockKind::BackwardWeight => ["#f0e442", "#f5ec7e"],
         BlockKind::Communication => ["#a0468c", "#a0468c"],
         BlockKind::Optimizer => ["#333333", "#333333"],

@@ -2,7 +2,7 @@
 
 use crate::batch::{BatchRamp, BatchSizes};
 use crate::groups::ParameterGroup;
-use crate::precision::Precision;
+use crate::precision::{Precision, Sums};
 
 /// Shape of the learning rate after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct TrainSpec {
     pub groups: Vec<ParameterGroup>,
     /// In which numbers parameters and activations are stored.
     pub precision: Precision,
+    /// In which numbers gradients are summed.
+    pub sums: Sums,
     /// Seed of initial weights, dropout and data order.
     pub seed: u64,
 }

@@ -77,6 +77,7 @@ epsilon = 1e-8
 clip_norm = 1.0
 embedding_gradient_scale = 1.0
 precision = "fp32"
+sums = "single"
 seed = 0
 
 [data]
@@ -87,6 +88,7 @@ held_out = 0.1
 [run]
 folder = "runs/latest"
 ranks = 8
+threads_per_rank = 1
 evaluate_every = 0
 timeout_seconds = 60.0
 "#;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use device::{Dtype, Tensor};
+use device::Tensor;
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use program::{Pass, Program, RankPlan};
 use spec::Unit;
@@ -77,7 +77,7 @@ impl Bindings {
     fn add(&mut self, setup: &Setup, by: Unit, side: Side, offsets: Offsets) -> Result<(), BindError> {
         let dtype = match side {
             Side::Parameters => setup.stored(),
-            Side::Gradients => Dtype::F32,
+            Side::Gradients => setup.train.sums.into(),
         };
         let kinds = by.reads_parameters_of(setup.model.tied());
         let flat = |unit: Unit| {

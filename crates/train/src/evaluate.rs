@@ -120,7 +120,6 @@ pub(crate) fn evaluate<'a>(
     let mut total = [0i64; SUM_WORDS];
     for pass in 0..tokens.passes() {
         rank.begin_step(pass)?;
-        reduce::zero_sums(&*rank.device, rank.constants.norm_sums)?;
         progress.run_program(rank, |_, _, _| Ok(Flow::GoOn))?;
         let mut sums = [0i64; SUM_WORDS];
         rank.device.read(rank.constants.loss_sums, bytemuck::cast_slice_mut(&mut sums))?;

@@ -6,7 +6,7 @@ use device::{Device, DeviceError, Dtype, Frame, Op, Stream, Write};
 use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
-use model::{Constants, Context, DropoutRun, MicrobatchShape};
+use model::{Constants, Context, DropoutRun, GradientSums, MicrobatchShape};
 use program::{Program, Purpose, RankPlan, State, Value};
 use spec::{SequenceParallel, StateKind, Unit};
 
@@ -148,7 +148,8 @@ impl<'a> Rank<'a> {
         self.step = step;
         self.contributed.clear();
         self.reduced.clear();
-        reduce::zero_sums(&*self.device, self.constants.loss_sums)
+        let sums = [self.constants.loss_sums, self.constants.norm_sums];
+        sums.into_iter().try_for_each(|sums| reduce::zero_sums(&*self.device, sums))
     }
 
     /// Places of what lives within a step.
@@ -179,9 +180,15 @@ impl<'a> Rank<'a> {
                 Purpose::Evaluate | Purpose::Generate => None,
             },
             stored: self.setup.stored(),
+            gradient_sums: self.gradient_sums(),
             constants: self.constants,
             scratch: &self.scratch,
         }
+    }
+
+    /// What accumulators of gradients hold in this step.
+    pub fn gradient_sums(&self) -> GradientSums {
+        GradientSums::new(self.setup.train.sums, self.nominal_tokens() as usize, self.loss_scale.factor())
     }
 
     /// Tokens of the program that runs, if every label were valid.
@@ -214,14 +221,18 @@ impl<'a> Rank<'a> {
     /// # Panics
     /// It is not there: a fault of the program, which the verifier excludes.
     pub fn gradient_sum(&self, unit: Unit, by: Unit) -> Held {
-        let elements = self.units[&unit].summed.clone();
-        let value = self.program.place.sum(unit, by);
-        Held { tensor: memory::numbers_at(self.plan, value, self.at, elements.len(), Dtype::F32), elements }
+        self.summed(unit, by, self.setup.train.sums.into())
     }
 
-    /// The gradient of `unit` after reduction (after the tied sum, for a table), where the run trains.
+    /// The gradient of `unit` in single precision, which [`reduce::norm`] leaves, where the run trains.
     pub fn gradient(&self, unit: Unit) -> Option<Held> {
-        self.units[&unit].makers.first().map(|by| self.gradient_sum(unit, *by))
+        self.units[&unit].makers.first().map(|by| self.summed(unit, *by, Dtype::F32))
+    }
+
+    fn summed(&self, unit: Unit, by: Unit, dtype: Dtype) -> Held {
+        let elements = self.units[&unit].summed.clone();
+        let value = self.program.place.sum(unit, by);
+        Held { tensor: memory::numbers_at(self.plan, value, self.at, elements.len(), dtype), elements }
     }
 
     /// What the embedding reads, or adds to, in the instruction that runs.

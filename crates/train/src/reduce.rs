@@ -1,7 +1,8 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
-use device::{COUNT_WORD, Device, DeviceError, Dtype, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
+use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
 use mesh::Axis;
+use model::GradientSums;
 use program::Purpose;
 use spec::{Kept, Sharding, StateKind, Unit, ZeroStage, gradient_axes};
 
@@ -19,7 +20,7 @@ use crate::rank::Rank;
 pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
     let (contribution, len) = (rank.program.place.contribution(unit, by), state.layout.padded_len());
-    let made = memory::numbers_at(rank.plan, contribution, rank.at, len, Dtype::F32);
+    let made = memory::numbers_at(rank.plan, contribution, rank.at, len, rank.setup.train.sums.into());
     if rank.tensor.size > 1 {
         for segment in &state.layout.segments {
             if gradient_axes(&segment.param, &rank.setup.parallelism).contains(Axis::Tp) {
@@ -84,7 +85,10 @@ pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
 pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
     let (device, constants) = (&*rank.device, rank.constants);
     match rank.program.place.purpose {
-        Purpose::Train => sum_squares(rank)?,
+        Purpose::Train => {
+            sums_to_single(rank)?;
+            sum_squares(rank)?;
+        }
         Purpose::Evaluate | Purpose::Generate => {}
     }
     if rank.tensor.position != 0 {
@@ -102,6 +106,16 @@ pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
         out: constants.coefficient,
     };
     device.submit(Stream::Reduce, &op)
+}
+
+/// What the norm and the optimizer read: exact sums are final now, and each is rounded once.
+fn sums_to_single(rank: &Rank) -> Result<(), DeviceError> {
+    let unit = match rank.gradient_sums() {
+        GradientSums::Single => return Ok(()),
+        GradientSums::Exact { unit, .. } => unit,
+    };
+    let mut sums = rank.units.values().filter_map(|state| Some(rank.gradient_sum(state.unit, *state.makers.first()?)));
+    sums.try_for_each(|sums| rank.device.submit(Stream::Reduce, &Op::RoundedToSingle { sums: sums.tensor, unit }))
 }
 
 /// Adds the squares of this rank's gradients to its sums.
@@ -149,12 +163,12 @@ pub struct StepOutcome {
 /// # Errors
 /// The device's.
 pub fn vote(rank: &Rank, wish: Wish) -> Result<(), DeviceError> {
-    let mut words = [0i64; SUM_WORDS];
-    words[COUNT_WORD] = match wish {
-        Wish::Continue => 0,
+    let vote = match wish {
+        Wish::Continue => 0i64,
         Wish::Stop => 1,
     };
-    rank.device.write(rank.constants.norm_sums, bytemuck::cast_slice(&words))
+    let votes = rank.constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
+    rank.device.write(votes, bytemuck::bytes_of(&vote))
 }
 
 /// Reads what [`norm`] computed.

@@ -9,7 +9,7 @@ use program::{
     CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
     UnitTimes, Verified, Violation,
 };
-use spec::{Microbatches, ModelSpec, Parallelism, Precision, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
+use spec::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
 use thiserror::Error;
 
 use crate::step_order::StepOrder;
@@ -321,11 +321,12 @@ impl Job {
         &self,
         model: &'a ModelSpec,
         parallelism: &Parallelism,
-        precision: Precision,
+        train: &TrainSpec,
     ) -> RecordCase<'a> {
         RecordCase {
             model,
-            stored: precision.stored().into(),
+            stored: train.precision.stored().into(),
+            sums: train.sums,
             tp: TensorParallel { size: parallelism.tp, position: 0 },
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(parallelism),

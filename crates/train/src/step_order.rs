@@ -7,7 +7,7 @@ use program::{
     UnitWork, Verified, compile, link, split_stages, verify,
 };
 use spec::unit::UnitKind;
-use spec::{Checkpoints, ModelSpec, Parallelism, Precision, Recompute, TrainSpec};
+use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, TrainSpec};
 
 use crate::setup::{Job, SetupError};
 
@@ -39,7 +39,7 @@ impl<'a> StepOrder<'a> {
         let recompute = parallelism.recompute;
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
         let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
-        let case = job.record_case(model, parallelism, train.precision);
+        let case = job.record_case(model, parallelism, train);
         let times = unit_times(&case)?;
         let on_average = shared_out(times, recompute);
         let costs = cell_costs(&case, recompute, &on_average)?;
@@ -81,20 +81,20 @@ impl<'a> StepOrder<'a> {
     }
 
     fn linked(&self, state: State, job: &Job, schedule: &Schedule) -> Result<(StepGraph, Sizes), SetupError> {
-        let StepOrder { model, parallelism, .. } = *self;
-        let precision: Precision = self.train.precision;
-        let footprints = model::footprints(&job.record_case(model, parallelism, precision))?;
+        let StepOrder { model, parallelism, train, .. } = *self;
+        let footprints = model::footprints(&job.record_case(model, parallelism, train))?;
         let input = CompileInput {
             model,
             parallelism,
             stages: &self.stages,
             schedule,
-            masters: precision.masters(),
+            masters: train.precision.masters(),
+            sums: train.sums,
             purpose: job.purpose,
             num_microbatches: job.num_microbatches,
         };
         let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
-        Ok((graph, Sizes::new(model, parallelism, footprints, precision.stored(), state)))
+        Ok((graph, Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state)))
     }
 }
 

@@ -108,6 +108,7 @@ const CHANGES: &[(&str, &[&str])] = &[
             "[{ parameter = \"head\" }]",
         ],
     ),
+    ("train.sums", &["\"single\"", "\"exact\"", "\"double\"", "true"]),
     ("train.seed", &["0", "17", "-1", "18446744073709551615"]),
     ("data.path", &["\"text.txt\"", "\"\"", "3"]),
     (
@@ -119,6 +120,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("data.held_out", &["0", "0.2", "1", "-0.5"]),
     ("run.folder", &["\"out\"", "\"\""]),
     ("run.ranks", &["1", "2", "4", "8", "12", "7", "0"]),
+    ("run.threads_per_rank", &["1", "2", "0", "1025", "1.5"]),
     ("run.timeout_seconds", &["1", "0.5", "0", "100000"]),
     ("run.rank_memory_bytes", &["1000", "1000000000000000", "-5", "\"80 GB\""]),
     // What is no key.
@@ -283,6 +285,8 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("data.held_out", "1")],
     &[("run.folder", "\"\"")],
     &[("run.timeout_seconds", "0")],
+    &[("run.threads_per_rank", "0")],
+    &[("run.threads_per_rank", "2000")],
     &[("run.rank_memory_bytes", "5000000")],
     &[("model.hidden", "1048576"), ("model.num_heads", "2048"), ("model.num_layers", "1000")],
     &[("parallelism.microbatch_size", "1048576"), ("train.global_batch", "2097152")],

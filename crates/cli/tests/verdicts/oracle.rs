@@ -34,6 +34,7 @@ const COUNTS: &[&str] = &[
     "train.loss_scale_window",
     "train.loss_scale_hysteresis",
     "run.ranks",
+    "run.threads_per_rank",
 ];
 const NUMBERS: &[&str] = &[
     "model.norm_epsilon",
@@ -68,6 +69,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
     ("train.precision", &["fp32", "bf16", "fp16"]),
+    ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
 ];
 
@@ -478,6 +480,7 @@ fn data_and_run(values: &Values) -> bool {
         && !text(values, "run.folder", "out").is_empty()
         && timeout > 0.0
         && timeout <= 86_400.0
+        && (1..=1024).contains(&int(values, "run.threads_per_rank", 1))
         // Files have much or nearly nothing: less than the parameters of one rank.
         && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40
 }

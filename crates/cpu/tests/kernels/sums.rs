@@ -1,11 +1,14 @@
+use std::fmt::Debug;
+
 use cpu::column_sum::ColumnSum;
-use cpu::fixed_point::{COUNT_WORD, NOT_FINITE_WORD, to_f64};
+use cpu::fixed_point::to_f64;
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::run;
 use cpu::loss_sum::loss_sum;
+use cpu::rounded_sum::{AddRounded, RoundedToSingle};
 use cpu::squared_sum::SquaredSum;
 use cpu::view::MatRef;
-use device::{IGNORED_LABEL, SUM_WORDS};
+use device::{COUNT_WORD, IGNORED_LABEL, NOT_FINITE_WORD, Rounding, SUM_WORDS, Write};
 
 use crate::support::*;
 
@@ -29,17 +32,21 @@ fn columns_are_summed_in_groups_of_rows() {
     }
 }
 
+/// What `kernel` leaves, which is the same on every instruction set.
+fn equal_on_all_sets<T: PartialEq + Debug>(kernel: impl Fn(InstructionSet) -> T) -> T {
+    let expected = kernel(InstructionSet::Scalar);
+    for set in InstructionSet::available() {
+        assert_eq!(kernel(set), expected, "{set:?}");
+    }
+    expected
+}
+
 fn squares(x: &[f32], first_element: usize) -> [i64; SUM_WORDS] {
-    let on = |set| {
+    equal_on_all_sets(|set| {
         let mut sums = [0; SUM_WORDS];
         run(set, SquaredSum { x, first_element, loss_scale: 1.0, sums: &mut sums });
         sums
-    };
-    let expected = on(InstructionSet::Scalar);
-    for set in InstructionSet::available() {
-        assert_eq!(on(set), expected, "{set:?}");
-    }
-    expected
+    })
 }
 
 #[test]
@@ -89,4 +96,65 @@ fn losses_are_summed_per_sequence() {
     loss_sum(&loss[..10], &labels[..10], 1, &mut parts);
     loss_sum(&loss[10..40], &labels[10..40], 3, &mut parts);
     assert_eq!(parts, whole);
+}
+
+const UNIT: f32 = 1.0 / (1u64 << 50) as f32;
+
+/// `into` after `x` is added to it or assigned, and how many elements were refused.
+fn added(x: &[f32], limit: f32, write: Write, into: &[i64]) -> (Vec<i64>, i64) {
+    let rounding = Rounding { unit: UNIT, limit };
+    equal_on_all_sets(|set| {
+        let mut into = into.to_vec();
+        let refused = run(set, AddRounded { x, rounding, into: &mut into, write });
+        (into, refused)
+    })
+}
+
+fn single(sums: &[i64]) -> Vec<f32> {
+    let numbers = equal_on_all_sets(|set| {
+        let mut sums = sums.to_vec();
+        run(set, RoundedToSingle { sums: &mut sums, unit: UNIT });
+        sums
+    });
+    bytemuck::cast_slice(&numbers)[..sums.len()].to_vec()
+}
+
+#[test]
+fn terms_are_rounded_once_to_the_nearest_even_unit() {
+    let halves = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49, -0.51, 0.0, -0.0].map(|units| units * UNIT);
+    assert_eq!(added(&halves, 1.0, Write::Assign, &[77; 10]), (vec![0, 2, 2, 0, -2, -2, 0, -1, 0, 0], 0));
+    for len in [0, 1, 7, 16, 1000] {
+        let (x, before) = (random("x", len, 3.0), (0..len as i64).map(|sum| sum << 40).collect::<Vec<_>>());
+        let expected = |start: &dyn Fn(usize) -> i64| {
+            let whole = |x: f32| (f64::from(x) * 2f64.powi(50)).round_ties_even() as i64;
+            (x.iter().enumerate().map(|(index, x)| start(index) + whole(*x)).collect(), 0)
+        };
+        assert_eq!(added(&x, 2048.0, Write::Assign, &before), expected(&|_| 0));
+        assert_eq!(added(&x, 2048.0, Write::Accumulate, &before), expected(&|index| before[index]));
+    }
+}
+
+#[test]
+fn terms_beyond_the_limit_are_counted_and_left_out() {
+    let x = [1.0, f32::NAN, f32::INFINITY, -f32::INFINITY, 2.0, -2.0, f32::MAX, -1.999, 2048.0, f32::MIN_POSITIVE];
+    let one = 1i64 << 50;
+    let kept = (f64::from(-1.999f32) * 2f64.powi(50)) as i64;
+    let (sums, refused) = added(&x, 2.0, Write::Accumulate, &[1; 10]);
+    assert_eq!(sums, [one + 1, 1, 1, 1, 1, 1, 1, kept + 1, 1, 1]);
+    assert_eq!(refused, 7);
+}
+
+#[test]
+fn sums_become_the_nearest_single_numbers_in_their_own_place() {
+    for len in [0, 1, 2, 7, 1000] {
+        let x = random("x", len, 3.0);
+        let (sums, _) = added(&x, 2048.0, Write::Assign, &vec![0; len]);
+        // A single number of more than 2^-26 is a whole number of units.
+        let expected: Vec<f32> = x.iter().map(|x| if x.abs() > 2f32.powi(-26) { *x } else { 0.0 }).collect();
+        let found: Vec<f32> = single(&sums).iter().map(|x| if x.abs() > 2f32.powi(-26) { *x } else { 0.0 }).collect();
+        assert_eq!(found, expected);
+    }
+    let large = (1i64 << 62) + (1 << 38);
+    assert_eq!(single(&[large, large + 1, -large]), [4096.0, 4096.0005, -4096.0]);
+    assert_eq!(single(&[i64::MAX, 1, 0]), [8192.0, UNIT, 0.0]);
 }

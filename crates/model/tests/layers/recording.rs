@@ -5,7 +5,7 @@ use device::{Dtype, Write};
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
 use spec::unit::UnitKind;
-use spec::{Activation, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel};
+use spec::{Activation, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums};
 
 use crate::cases;
 
@@ -34,6 +34,7 @@ fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
         tp,
         shape: SHAPE,
         stored: Dtype::F32,
+        sums: Sums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Everything(CheckpointInputs::Whole),
         purpose: Purpose::Train,
@@ -94,9 +95,9 @@ fn footprints_are_the_sums_of_the_tensors() {
         ]),
         // Gradients of: the feed-forward output; activated, hidden, norm; the attention output; projection, normed heads, norm.
         pending_bytes: bytes(&[residual, tokens * ffn, 2 * tokens * ffn, residual, residual, qkv, qk, residual]),
-        // One column block of the feed-forward; or of the heads, beside the sums of one head's keys and values.
+        // One column block of the feed-forward; or of the heads, beside the sums of all heads' keys and values.
         scratch_bytes: bytes(&[tokens * ffn])
-            .max(bytes(&[tokens * heads * head_dim, 2 * cases::SHAPE.sequence_length * head_dim])),
+            .max(bytes(&[tokens * heads * head_dim, 2 * tokens * kv_heads * head_dim])),
         ..Footprint::default()
     };
     assert_eq!(actual.layer, layer);
@@ -321,6 +322,26 @@ fn evaluation_and_generation_need_no_more_than_training() {
     assert_eq!(evaluate.layer.pending_bytes, 0);
     assert_eq!(evaluate.layer.scratch_bytes, train.layer.scratch_bytes);
     assert_eq!(generate.head.output_bytes, bytes(&[2 * SHAPE.tokens() * 500]));
+}
+
+/// A term of an exact sum is whole in single precision before it is rounded: the largest matrix of a unit, besides what a rank gathers or
+/// makes for it. Each of the two sequences is a term of each of a layer's twelve tensors.
+#[test]
+fn exact_sums_round_each_sequence_once() {
+    let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
+    let of = |sums| footprints(&RecordCase { sums, ..case(&model, tp) }).unwrap();
+    let (single, exact) = (of(Sums::Single), of(Sums::Exact));
+    let table = bytes(&[500 * model.hidden]);
+    assert_eq!(exact.embedding.scratch_bytes, table);
+    assert_eq!(exact.head.scratch_bytes, single.head.scratch_bytes + table);
+    assert_eq!(Footprint { scratch_bytes: 0, ..single.layer }, Footprint { scratch_bytes: 0, ..exact.layer });
+    let rounded = |kind, phase| {
+        let case = RecordCase { sums: Sums::Exact, ..case(&model, tp) };
+        record_unit(&case, kind, phase).unwrap().record.operations["add_rounded"].0
+    };
+    assert_eq!(rounded(UnitKind::Layer, Phase::BackwardWeight), 12 * SHAPE.sequences as u64);
+    assert_eq!(rounded(UnitKind::Embedding, Phase::BackwardWeight), 2 * SHAPE.sequences as u64);
+    assert_eq!(rounded(UnitKind::Head, Phase::Forward), 3 * SHAPE.sequences as u64);
 }
 
 /// What is narrow takes half the bytes. Statistics of norms (4 numbers a token) and log-sum-exps (one a head) stay single: for wide

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Op, Stream, Tensor, Write};
 use model::{
-    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, Head, HeadGradients,
-    HeadParams, Layer, LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel, checkpoint,
-    footprints, initialize,
+    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, GradientSums, Head,
+    HeadGradients, HeadParams, Layer, LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel,
+    checkpoint, footprints, initialize,
 };
 use program::{Footprints, Purpose};
 use spec::unit::Tied;
-use spec::{CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Unit, UnitLayout};
+use spec::{CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sums, Unit, UnitLayout};
 
 use crate::reference::{ReferenceCommunicator, ReferenceDevice, uniform};
 use crate::tracer::{Sections, Tracer};
@@ -77,12 +77,16 @@ pub const SCALE: f32 = 0.0625;
 /// Microbatches of a step.
 pub const MICROBATCHES: u64 = 2;
 
+fn footprints_in(manner: Manner, model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape) -> Footprints {
+    let Manner { sequence_parallel, recompute } = manner;
+    let (stored, sums, purpose, write) = (Dtype::F32, Sums::Single, Purpose::Train, Write::Accumulate);
+    footprints(&RecordCase { model, tp, shape, stored, sums, sequence_parallel, recompute, purpose, write }).unwrap()
+}
+
 impl Rank {
     pub fn new(model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape, manner: Manner) -> Rank {
-        let (Manner { sequence_parallel, recompute }, stored) = (manner, Dtype::F32);
-        let (purpose, write) = (Purpose::Train, Write::Accumulate);
-        let footprints =
-            footprints(&RecordCase { model, tp, shape, stored, sequence_parallel, recompute, purpose, write }).unwrap();
+        let sequence_parallel = manner.sequence_parallel;
+        let footprints = footprints_in(manner, model, tp, shape);
         let arena = Frame::measuring();
         let mut sections: Sections = vec![];
         let mut section = |name: String, bytes: usize| {
@@ -278,6 +282,7 @@ impl<'a> Running<'a> {
             sequence_parallel: rank.manner.sequence_parallel,
             dropout: Some(dropout),
             stored: Dtype::F32,
+            gradient_sums: GradientSums::Single,
             constants: rank.constants,
             scratch: &scratch,
         });

@@ -102,6 +102,7 @@ impl<'a> Bounds<'a> {
                 sequence_length: self.config.train.sequence_length,
             },
             stored: precision.stored().into(),
+            sums: self.config.train.sums,
             sequence_parallel: parallelism.sequence_parallel,
             recompute: kept.of_layer(0),
             purpose: Purpose::Train,

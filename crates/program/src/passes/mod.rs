@@ -8,7 +8,7 @@ mod tail;
 mod transfers;
 mod units;
 
-use spec::{Masters, ModelSpec, Parallelism, Recompute};
+use spec::{Masters, ModelSpec, Parallelism, Recompute, Sums};
 
 pub use save::save_instrs;
 
@@ -28,6 +28,8 @@ pub struct CompileInput<'a> {
     pub schedule: &'a Schedule,
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
+    /// In which numbers gradients are summed.
+    pub sums: Sums,
     /// What the programs are for.
     pub purpose: Purpose,
     /// Microbatches of a step.
@@ -136,6 +138,7 @@ fn place(input: &CompileInput, pp: usize) -> Place {
         },
         zero: input.parallelism.zero,
         masters: input.masters,
+        sums: input.sums,
         num_microbatches: input.num_microbatches,
         gradient_axes: GradientAxes::new(input.model, input.parallelism),
     }

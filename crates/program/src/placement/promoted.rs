@@ -4,16 +4,14 @@
 use super::in_order::in_order;
 use super::{Item, Placement};
 
-/// Placements of this many items are tried in all.
-const MAX_PLACED: usize = 100_000;
 /// No more rounds than this: the first few bring most.
-const MAX_ROUNDS: usize = 64;
+const MAX_ROUNDS: usize = 16;
 
-/// The best of several rounds that begin with `order`; ends at the first that needs at most `enough` bytes.
-pub(super) fn promoted(items: &[Item], mut order: Vec<usize>, enough: usize) -> Placement {
+/// The best of several rounds that begin with `order`, at least one; ends at the first that needs at most `enough` bytes.
+pub(super) fn promoted(items: &[Item], mut order: Vec<usize>, enough: usize, rounds: usize) -> Placement {
     let mut best = in_order(items, &order);
     let mut last = best.clone();
-    for _ in 1..(MAX_PLACED / items.len().max(1)).min(MAX_ROUNDS) {
+    for _ in 1..rounds.min(MAX_ROUNDS) {
         if best.height_bytes <= enough {
             break;
         }
@@ -39,6 +37,6 @@ mod tests {
         let order: Vec<usize> = (0..items.len()).collect();
         assert_eq!(in_order(&items, &order).height_bytes, 11);
         let enough = crate::placement::largest_live_bytes(&items);
-        assert_eq!((promoted(&items, order, enough).height_bytes, enough), (8, 8));
+        assert_eq!((promoted(&items, order, enough, 2).height_bytes, enough), (8, 8));
     }
 }

@@ -16,3 +16,4 @@ mod schedules;
 mod setup;
 mod sharding;
 mod stages;
+mod sums;

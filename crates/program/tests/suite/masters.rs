@@ -1,7 +1,7 @@
 //! Weights of their own for the optimizer, beside the parameters that layers read.
 
 use program::{ContributionOrder, Demands, Instr, Sizes, State, Value, link, verify};
-use spec::{Format, Masters, Unit, ZeroStage};
+use spec::{Format, Masters, Sums, Unit, ZeroStage};
 
 use crate::setup::{Setup, footprints};
 
@@ -9,7 +9,10 @@ fn setup_apart(zero: ZeroStage) -> (Vec<program::Program>, Sizes) {
     let setup = Setup { zero, ..Setup::default() };
     let mut programs = setup.programs();
     programs.iter_mut().for_each(|program| program.place.masters = Masters::Apart);
-    (programs, Sizes::new(&setup.model(), &setup.parallelism(), footprints(), Format::Bf16, State::Training))
+    (
+        programs,
+        Sizes::new(&setup.model(), &setup.parallelism(), footprints(), Format::Bf16, Sums::Single, State::Training),
+    )
 }
 
 #[test]

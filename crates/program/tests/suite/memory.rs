@@ -1,6 +1,6 @@
 //! Plans are small, and everything has its place.
 
-use program::placement::{Item, largest_live_bytes, place};
+use program::placement::{Effort, Item, largest_live_bytes, place};
 use program::{
     Category, ContributionOrder, Demands, Footprint, Footprints, ProgramSet, Purpose, Sizes, State, Value, Verified,
     link, plan_memory, verify,
@@ -185,7 +185,7 @@ proptest! {
     #[test]
     fn items_that_meet_are_disjoint(items in items()) {
         // Without slack all heuristics are tried and any of them may win.
-        let placement = place(&items, 0);
+        let placement = place(&items, 0, Effort(1_000_000));
         prop_assert!(placement.height_bytes >= largest_live_bytes(&items));
         let placed = || items.iter().zip(&placement.offsets).filter(|(item, _)| item.size_bytes > 0);
         for (index, (a, start_a)) in placed().enumerate() {

@@ -277,6 +277,7 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             stages: &stages,
             schedule: &schedule.parse().unwrap(),
             masters: spec::Masters::Parameters,
+            sums: spec::Sums::Single,
             purpose: Purpose::Train,
             num_microbatches,
         };

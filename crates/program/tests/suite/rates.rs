@@ -126,6 +126,7 @@ impl Row {
             stages: &stages,
             schedule: &Schedule::generate(kind, self.pp, self.num_microbatches, &costs),
             masters: spec::Masters::Parameters,
+            sums: spec::Sums::Single,
             purpose: Purpose::Train,
             num_microbatches: self.num_microbatches,
         });

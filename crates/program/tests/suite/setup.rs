@@ -7,7 +7,7 @@ use program::{
 use spec::model::{Activation, ModelSpec, Norm, NormKind, Position};
 use spec::{
     CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
-    ScheduleKind, SequenceParallel, ZeroStage,
+    ScheduleKind, SequenceParallel, Sums, ZeroStage,
 };
 
 /// Every second layer.
@@ -146,6 +146,7 @@ impl Setup {
             stages: &stages,
             schedule,
             masters: Masters::Parameters,
+            sums: Sums::Single,
             purpose: self.purpose,
             num_microbatches: self.num_microbatches,
         })
@@ -161,7 +162,7 @@ impl Setup {
     }
 
     pub fn sizes(&self) -> Sizes {
-        Sizes::new(&self.model(), &self.parallelism(), footprints(), Format::Fp32, State::Training)
+        Sizes::new(&self.model(), &self.parallelism(), footprints(), Format::Fp32, Sums::Single, State::Training)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::arena_use::MeasuringEngine;
-use crate::class::EqualityClass;
+use crate::class::{EqualityClass, Promised};
 use crate::distance::Outcome;
 use crate::matrix::{Cell, model};
 use crate::models::proof_text;
@@ -40,16 +40,20 @@ fn prove(cell: &Cell, known: &Known) -> Finding {
     if !verdict.same_bits {
         faults.push("its bits are not those of one stage in the plain manner".to_string());
     }
+    if class.promises() == Promised::Bits && !verdict.distance.same_bits {
+        faults.push("its bits are not those of one rank".to_string());
+    }
     if oracle.scaling != outcome.scaling {
         faults.push("it does not skip the steps that one rank skips, or scales losses otherwise".to_string());
     }
-    faults.extend(Bounds::of(class, cell.format).exceeded(&verdict.distance));
+    faults.extend(Bounds::of(class, cell.numbers.format).exceeded(&verdict.distance));
     Ok(Row::of(verdict, &faults))
 }
 
 /// What a cell promises its oracle.
 pub fn class(cell: &Cell) -> EqualityClass {
-    EqualityClass::of(&cell.oracle().layout().parallelism, &cell.layout().parallelism)
+    let class = EqualityClass::of(&cell.oracle().layout().parallelism, &cell.layout().parallelism);
+    class.in_sums([cell.numbers.sums; 2])
 }
 
 /// What a cell learns in memory whose contents must not matter, and what is wrong with its arenas.

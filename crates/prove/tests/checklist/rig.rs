@@ -112,10 +112,16 @@ impl<'a> Case<'a> {
         let setup = self.setup();
         let mut programs = setup.verified().programs().to_vec();
         edit(&mut programs);
-        let case = setup.job_of(JobIndex::MAIN).record_case(&setup.model, &setup.parallelism, setup.train.precision);
+        let case = setup.job_of(JobIndex::MAIN).record_case(&setup.model, &setup.parallelism, &setup.train);
         let footprints = model::footprints(&case).expect("recorded");
-        let sizes =
-            Sizes::new(&setup.model, &setup.parallelism, footprints, setup.train.precision.stored(), State::Training);
+        let sizes = Sizes::new(
+            &setup.model,
+            &setup.parallelism,
+            footprints,
+            setup.train.precision.stored(),
+            setup.train.sums,
+            State::Training,
+        );
         let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
         let violations = link(programs).and_then(|graph| verify(graph, &sizes, demands)).err().unwrap_or_default();
         verdict(violations.iter().map(ToString::to_string))

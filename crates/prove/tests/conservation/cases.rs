@@ -4,7 +4,7 @@ use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
 use spec::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision,
-    Recompute, Reshard, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
+    Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 use train::Setup;
 
@@ -16,11 +16,13 @@ pub struct Case {
     pub model: ModelSpec,
     pub parallelism: Parallelism,
     pub precision: Precision,
+    pub sums: Sums,
 }
 
 impl Case {
     pub fn setup(&self) -> Setup {
-        let train = TrainSpec { steps: STEPS, global_batch: 12, precision: self.precision, ..proof_training() };
+        let (precision, sums) = (self.precision, self.sums);
+        let train = TrainSpec { steps: STEPS, global_batch: 12, precision, sums, ..proof_training() };
         Setup::new(self.model.clone(), self.parallelism.clone(), train).unwrap()
     }
 
@@ -34,7 +36,9 @@ impl Case {
 pub fn cases() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
-    let case = |name, model, parallelism| Case { name, model, parallelism, precision: Precision::Fp32 };
+    let case =
+        |name, model, parallelism| Case { name, model, parallelism, precision: Precision::Fp32, sums: Sums::Single };
+    let exact = |case: Case| Case { sums: Sums::Exact, ..case };
     let narrow = |precision, case: Case| Case { precision, ..case };
     let fp16 = Precision::Fp16(LossScaling::USUAL);
     let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };
@@ -99,6 +103,10 @@ pub fn cases() -> Vec<Case> {
         case("dp 2 x tp 2 x pp 2, ZeRO 1, sequence parallel, some recomputed", gpt2(true), {
             some_sharded(shared(zero(plain_layout(2, 2, 2, 2))))
         }),
+        exact(case("one rank, exact", llama(false), plain_layout(1, 1, 1, 2))),
+        exact(case("dp 2 x tp 2 x pp 2, ZeRO 2 per microbatch, sequence parallel, exact", gpt2(true), {
+            two(microbatch, shared(plain_layout(2, 2, 2, 2)))
+        })),
         case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
     ]
 }

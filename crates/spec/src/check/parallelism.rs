@@ -45,7 +45,7 @@ fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
     if split.contains(&0) {
         return;
     }
-    let divisors = mesh::divisors(split.into_iter().fold(0, greatest_common_divisor));
+    let divisors = mesh::divisors(split.into_iter().fold(0, mesh::greatest_common_divisor));
     let choice = nearest_of(&divisors, tp, 8);
     let mut refuse = |rule: String, remedy: String| rules.report(Problem::of_value("parallelism.tp", tp, rule, remedy));
     if tp > model.num_kv_heads && model.num_kv_heads < model.num_heads {
@@ -78,10 +78,10 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
     }
     let model = &config.model;
     let split = [model.num_heads, model.num_kv_heads, model.ffn_hidden, tokens];
-    let degrees = mesh::divisors(split.into_iter().fold(0, greatest_common_divisor));
+    let degrees = mesh::divisors(split.into_iter().fold(0, mesh::greatest_common_divisor));
     let mut remedy = format!("{} would", nearest_of(&degrees, *tp, 4));
     // Microbatches that have a multiple of tp tokens and still make the batch.
-    let grain = tp / greatest_common_divisor(*tp, train.sequence_length);
+    let grain = tp / mesh::greatest_common_divisor(*tp, train.sequence_length);
     let of_batch = train.global_batch.checked_div(*dp).unwrap_or(0);
     let sizes: Vec<usize> = match of_batch {
         0 => vec![],
@@ -110,10 +110,6 @@ fn recomputation(config: &RunConfig, rules: &mut Rules) {
         }
         (CheckpointInputs::Whole, SequenceParallel::Off) | (CheckpointInputs::Sharded, _) => {}
     }
-}
-
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {

@@ -9,6 +9,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
     RunSpec {
         folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
+        threads_per_rank: reader.count("run.threads_per_rank", 1),
         // Counts are below 2^31 wherever they are read.
         evaluate_every: reader.count("run.evaluate_every", 0) as u32,
         timeout_seconds: reader.number("run.timeout_seconds", 60.0),
@@ -21,6 +22,7 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
     writer.count("ranks", run.ranks);
+    writer.count("threads_per_rank", run.threads_per_rank);
     writer.count("evaluate_every", run.evaluate_every);
     writer.number("timeout_seconds", run.timeout_seconds);
     if let Some(bytes) = run.rank_memory_bytes {

@@ -6,6 +6,7 @@ use super::reader::{Choices, Reader, count, name_of};
 use super::source::Value;
 use super::writer::Writer;
 use crate::batch::{BatchGrowth, BatchRamp};
+use crate::precision::Sums;
 use crate::training::{LearningRateSchedule, TrainSpec};
 
 const SCHEDULES: &Choices<LearningRateSchedule> = &[
@@ -16,6 +17,8 @@ const SCHEDULES: &Choices<LearningRateSchedule> = &[
 
 const GROWTHS: &Choices<BatchGrowth> =
     &[("microbatches", BatchGrowth::Microbatches), ("microbatch_size", BatchGrowth::MicrobatchSize)];
+
+const SUMS: &Choices<Sums> = &[("single", Sums::Single), ("exact", Sums::Exact)];
 
 /// Reads the section; `context` is the default of the sequence length.
 pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
@@ -43,6 +46,7 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         embedding_gradient_scale: reader.number("train.embedding_gradient_scale", 1.0),
         groups: groups::read(reader),
         precision: precision::read(reader),
+        sums: reader.choice("train.sums", SUMS, Sums::Single),
         seed: reader.seed("train.seed", 0),
     }
 }
@@ -102,5 +106,6 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.number("embedding_gradient_scale", train.embedding_gradient_scale);
     groups::write(&train.groups, writer);
     precision::write(train.precision, writer);
+    writer.text("sums", name_of(SUMS, train.sums));
     writer.count("seed", train.seed);
 }

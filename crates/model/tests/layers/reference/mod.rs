@@ -115,6 +115,9 @@ impl Device for ReferenceDevice {
             Op::RowMax { .. } | Op::SumExp { .. } | Op::CrossEntropy { .. } | Op::LossSum { .. } => {
                 loss::run(memory, op)
             }
+            Op::AddRounded { .. } | Op::RoundedToSingle { .. } => {
+                return Err(DeviceError::Shape { op: op.name(), what: "rounds, and this device does not".into() });
+            }
             Op::SquaredSum { .. } | Op::ClipCoefficient { .. } | Op::AdamW { .. } => {
                 return Err(DeviceError::Shape { op: op.name(), what: "is no operation of a layer".into() });
             }

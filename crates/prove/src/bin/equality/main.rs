@@ -62,7 +62,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let results = Results::open(&arguments.results)?;
-    let open = Case::all().into_iter().filter(|case| case.divides() && !results.holds(&case.to_string()));
+    let cases = Case::all().into_iter().chain(Case::all_exact());
+    let open = cases.filter(|case| case.divides() && !results.holds(&case.to_string()));
     let orders = interleaved(survey::orders(open));
     let num_cases: usize = orders.iter().map(|order| order.cases.len()).sum();
     eprintln!("{num_cases} cases to run, {} known", results.len());

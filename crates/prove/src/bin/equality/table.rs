@@ -21,6 +21,9 @@ pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
     let (legal, refused): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.divides());
     let measured: Vec<(&Case, &Row)> =
         legal.iter().filter_map(|case| Some((*case, rows.get(&case.to_string())?))).collect();
+    let legal_exact: Vec<Case> = Case::all_exact().into_iter().filter(Case::divides).collect();
+    let exact: Vec<(&Case, &Row)> =
+        legal_exact.iter().filter_map(|case| Some((case, rows.get(&case.to_string())?))).collect();
     let mut faults: Vec<String> = rows
         .iter()
         .filter(|(_, row)| !row.faults.is_empty())
@@ -29,9 +32,14 @@ pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
     if measured.len() < legal.len() {
         faults.push(format!("{} of {} legal cases have no result", legal.len() - measured.len(), legal.len()));
     }
+    if exact.len() < legal_exact.len() {
+        let missing = legal_exact.len() - exact.len();
+        faults.push(format!("{missing} of {} legal cases with exact sums have no result", legal_exact.len()));
+    }
     let page = [
         introduction(&measured, legal.len(), &faults),
         by_class(&measured, rows),
+        with_exact_sums(&exact),
         by_degrees(&measured),
         by_family(&measured, &legal),
         refusals(&refused),
@@ -73,19 +81,34 @@ fn head(title: &str, first: &str) -> String {
 }
 
 fn by_class(measured: &[(&Case, &Row)], rows: &BTreeMap<String, Row>) -> String {
-    let class = |case: &Case| EqualityClass::of(&Case::oracle(case.family).parallelism(), &case.parallelism());
     let mut text = head("By class", "class");
     for (of, name) in [
         (EqualityClass::SameOrder, "same order: pp, schedule, ZeRO, recomputation"),
         (EqualityClass::OtherOrder, "other order: dp, ZeRO per microbatch or in groups as well"),
         (EqualityClass::OtherSums, "other sums: tp as well"),
     ] {
-        let summary: Summary = measured.iter().filter(|(case, _)| class(case) == of).map(|(_, row)| *row).collect();
+        let summary: Summary = measured.iter().filter(|(case, _)| case.class() == of).map(|(_, row)| *row).collect();
         let _ = writeln!(text, "| {name} {summary}");
     }
     let ones = Family::all().into_iter().filter(|family| family.microbatch_size == 1);
     let summary: Summary = ones.filter_map(|family| rows.get(&microbatch_name(family))).collect();
     let _ = writeln!(text, "| other order: one rank, microbatch 2 against 1 {}", summary.without_reference());
+    text
+}
+
+fn with_exact_sums(measured: &[(&Case, &Row)]) -> String {
+    let mut text = head("With exact sums", "class");
+    for (of, name) in [
+        (EqualityClass::AnyOrder, "any order: dp, microbatch 2 against 1, ZeRO per microbatch or in groups"),
+        (EqualityClass::OtherSums, "other sums: tp as well"),
+    ] {
+        let summary: Summary = measured.iter().filter(|(case, _)| case.class() == of).map(|(_, row)| *row).collect();
+        let _ = writeln!(text, "| {name} {summary}");
+    }
+    text.push_str(
+        "\nEvery layout again, in two of the families with microbatches of 2. *Same bits* counts those with the bits of one replica in microbatches of 1\n\
+         with the same tp, on one stage with GPipe.\n",
+    );
     text
 }
 

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use prove::class::EqualityClass;
+use prove::class::{EqualityClass, Promised};
 use prove::matrix::proof::class;
-use prove::matrix::{Cell, FORMATS, Order, Sharing, format_name, forms};
+use prove::matrix::{Cell, Numbers, Order, Sharing, forms};
 use prove::results::Row;
 use prove::verdict::Bounds;
-use spec::Format;
 use spec::unit::Tied;
 
 /// The page, and every cell that is refused no reason for, has no result, or breaks the promise.
@@ -70,12 +69,13 @@ fn introduction(shown: &[Shown]) -> String {
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     format!(
         "# Support matrix\n\n\
-         Every ZeRO form with every schedule, every way to share matrices, every recomputation and every precision: {} cells, each a run of\n\
+         Every ZeRO form with every schedule, every way to share matrices, every recomputation and all numbers: {} cells, each a run of\n\
          {least} to {most} ranks. {kept} keep their promise, {refused} are refused. Made by\n\n\
          ```text\ncargo run --release -p prove --bin matrix -- --write docs/support-matrix.md\n```\n\n\
          A cell keeps its promise if\n\n\
          - losses, norms, first gradients and last weights are the bits of its reference: the same dp, tp, sequence parallelism and precision on one\n  \
-         stage with GPipe, without recomputation and, unless gradients are summed per microbatch or in groups, without ZeRO;\n\
+         stage with GPipe, without recomputation and, unless gradients are summed per microbatch or in groups, without ZeRO. Where sums are exact, the \
+         reference is\n  one replica in microbatches of two sequences, whatever dp, the ZeRO form and the time of reduction are;\n\
          - they are within the bounds that [numerics.md](numerics.md) derives for its precision of one rank's, on which every cell of a precision\n  \
          is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
          - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
@@ -87,21 +87,21 @@ fn introduction(shown: &[Shown]) -> String {
 }
 
 fn matrix(shown: &[Shown]) -> String {
-    let columns: Vec<(Sharing, Format)> =
-        Sharing::ALL.into_iter().flat_map(|sharing| FORMATS.map(|format| (sharing, format))).collect();
+    let columns: Vec<(Sharing, Numbers)> =
+        Sharing::ALL.into_iter().flat_map(|sharing| Numbers::ALL.map(|numbers| (sharing, numbers))).collect();
     let mut text = "## The matrix\n\nEach place counts the forms of recomputation that keep the promise.\n\n\
                     | ZeRO form | schedule |"
         .to_string();
-    for (sharing, format) in &columns {
-        let _ = write!(text, " {sharing}, {} |", format_name(*format));
+    for (sharing, numbers) in &columns {
+        let _ = write!(text, " {sharing}, {numbers} |");
     }
     let _ = write!(text, "\n|---|---|{}", "---|".repeat(columns.len()));
     for form in forms() {
         for order in Order::all() {
             let _ = write!(text, "\n| {form} | {order} |");
-            for (sharing, format) in &columns {
+            for (sharing, numbers) in &columns {
                 let of = |cell: &Cell| {
-                    cell.form == form && cell.order == order && cell.sharing == *sharing && cell.format == *format
+                    cell.form == form && cell.order == order && cell.sharing == *sharing && cell.numbers == *numbers
                 };
                 let here: Vec<&Shown> = shown.iter().filter(|shown| of(shown.cell)).collect();
                 let _ = write!(text, " {} |", place(&here));
@@ -155,19 +155,29 @@ fn by_class(shown: &[Shown]) -> String {
                     | class | precision | cells | same bits | first gradient | bound | loss | bound | last weights | bound |\n\
                     |---|---|---|---|---|---|---|---|---|---|\n"
         .to_string();
-    for (of, name) in
-        [(EqualityClass::OtherOrder, "other order: dp"), (EqualityClass::OtherSums, "other sums: tp as well")]
-    {
-        for format in FORMATS {
-            let is_of = |shown: &&Shown| class(shown.cell) == of && shown.cell.format == format;
+    for (of, name) in [
+        (EqualityClass::AnyOrder, "any order: dp, microbatch size"),
+        (EqualityClass::OtherOrder, "other order: dp"),
+        (EqualityClass::OtherSums, "other sums: tp as well"),
+    ] {
+        for numbers in Numbers::ALL {
+            let is_of = |shown: &&Shown| class(shown.cell) == of && shown.cell.numbers == numbers;
             let rows: Vec<&Row> = shown.iter().filter(is_of).filter_map(Shown::row).collect();
+            if rows.is_empty() {
+                continue;
+            }
             let same_bits = rows.iter().filter(|row| row.same_bits).count();
             let largest = |part: fn(&Row) -> f64| rows.iter().map(|row| part(row)).fold(0.0, f64::max);
-            let Bounds { gradient, loss, weight } = Bounds::of(of, format);
+            let bounds = Bounds::of(of, numbers.format);
+            let bound = |bound: f64| match of.promises() {
+                Promised::Bits => "same bits".to_string(),
+                Promised::Bounds => format!("{bound:.1e}"),
+            };
+            let [gradient, loss, weight] = [bounds.gradient, bounds.loss, bounds.weight].map(bound);
             let _ = writeln!(
                 text,
-                "| {name} | {} | {} | {same_bits} | {:.1e} | {gradient:.1e} | {:.1e} | {loss:.1e} | {:.1e} | {weight:.1e} |",
-                format_name(format),
+                "| {name} | {} | {} | {same_bits} | {:.1e} | {gradient} | {:.1e} | {loss} | {:.1e} | {weight} |",
+                numbers,
                 rows.len(),
                 largest(|row| row.gradient),
                 largest(|row| row.loss),

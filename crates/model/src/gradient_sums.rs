@@ -1,0 +1,117 @@
+//! How contributions of sequences to a gradient become a sum: in single precision, or exactly.
+
+use std::ops::Range;
+
+use device::{DeviceError, Op, Rounding, Tensor, Write};
+use spec::Sums;
+
+use crate::Context;
+
+/// What a whole number of an exact sum counts, for the gradient of the mean loss: 2^-50 (`docs/numerics.md`, "Exact sums").
+const EXACT_UNIT: f32 = 1.0 / (1u64 << 50) as f32;
+
+/// The terms of one element are together less than so many units, so a gradient is less than 2048. A tied table has two uses and twice the
+/// range, which leaves 64 bits another factor of two for rounding.
+const EXACT_RANGE: f32 = (1u64 << 61) as f32;
+
+/// What accumulators of gradients hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GradientSums {
+    /// Numbers in single precision, to which an operation adds all rows of a microbatch in its own order.
+    Single,
+    /// Whole numbers, to which each term is added once it is rounded.
+    Exact {
+        /// What one counts.
+        unit: f32,
+        /// Tokens of a step.
+        tokens: usize,
+    },
+}
+
+impl GradientSums {
+    /// Sums of a step of `tokens` tokens, whose gradients are those of the mean loss times `loss_scale`, a power of two.
+    pub fn new(sums: Sums, tokens: usize, loss_scale: f32) -> GradientSums {
+        match sums {
+            Sums::Single => GradientSums::Single,
+            Sums::Exact => GradientSums::Exact { unit: EXACT_UNIT * loss_scale, tokens },
+        }
+    }
+}
+
+/// How the rows from which a gradient is computed make its terms, which must not depend on how many sequences a microbatch has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Rows that this rank has.
+    rows: usize,
+    /// Rows of one term, a divisor.
+    of_one: usize,
+    /// Terms of one element that the same rows make, over all ranks.
+    per_row: usize,
+}
+
+impl Terms {
+    /// All rows of the microbatch: each sequence makes a term.
+    pub(crate) fn of_sequences(context: &Context) -> Terms {
+        Terms { rows: context.shape.tokens(), of_one: context.shape.sequence_length, per_row: 1 }
+    }
+
+    /// This rank's rows of the residual stream. Where the group shares them out, each piece of a sequence makes a term that is on one
+    /// rank whatever the size of a microbatch.
+    pub(crate) fn of_residual(context: &Context) -> Terms {
+        let of_one = context.sequence_parallel.undivided_tokens(context.shape.sequence_length, context.tp.size());
+        Terms { rows: context.residual_rows().len(), of_one, per_row: 1 }
+    }
+
+    /// The same, where each of `heads` heads makes a term.
+    pub(crate) fn of_heads(self, heads: usize) -> Terms {
+        Terms { per_row: heads, ..self }
+    }
+
+    fn pieces(self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.rows).step_by(self.of_one).map(move |first| first..first + self.of_one)
+    }
+
+    /// From where on a term is refused, in units: those of a step of `tokens` tokens share out the range by their rows.
+    fn limit(self, tokens: usize) -> f32 {
+        EXACT_RANGE * (self.of_one as f32 / tokens as f32) / self.per_row as f32
+    }
+}
+
+/// Accumulators = or += a gradient. `compute` writes that of a range of rows into tensors of their shapes: as its last argument says, it
+/// assigns or adds to them.
+///
+/// # Errors
+/// Those of `compute` and the device.
+pub(crate) fn sum_terms<const N: usize>(
+    context: &Context,
+    terms: Terms,
+    accumulators: [Tensor; N],
+    write: Write,
+    compute: impl Fn(Range<usize>, [Tensor; N], Write) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    let rounding = match context.gradient_sums {
+        GradientSums::Single => return compute(0..terms.rows, accumulators, write),
+        GradientSums::Exact { unit, tokens } => Rounding { unit, limit: unit * terms.limit(tokens) },
+    };
+    let mut write = write;
+    for rows in terms.pieces() {
+        context.scratch.scoped(|| {
+            let term = accumulators.map(|sum| context.scratch.floats(sum.rows, sum.cols));
+            compute(rows, term, Write::Assign)?;
+            term.into_iter().zip(accumulators).try_for_each(|(x, into)| {
+                let refusals = context.constants.norm_sums;
+                context.submit(Op::AddRounded { x, rounding, into, write, refusals })
+            })
+        })?;
+        write = Write::Accumulate;
+    }
+    Ok(())
+}
+
+/// Zeros an accumulator that operations can only add to, where a step's first microbatch assigns.
+pub(crate) fn clear(context: &Context, accumulator: Tensor, write: Write) -> Result<(), DeviceError> {
+    match write {
+        Write::Assign => context.submit(Op::Fill { out: accumulator, value: 0.0 }),
+        Write::Accumulate => Ok(()),
+    }
+}
