@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cluster_arguments::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
 use crate::inference_arguments::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
 
 /// What the command's exit says.
@@ -52,6 +53,18 @@ pub enum Command {
     /// Show a run's mesh, stages and pipeline, or what one rank does in a step
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
+    /// Say what a step of a run takes on a cluster, where its time goes and how much memory it needs; nothing runs
+    #[command(after_help = EXIT_CODES)]
+    Simulate(SimulateArguments),
+    /// Find the fastest layouts of a run on a cluster
+    #[command(after_help = EXIT_CODES)]
+    Plan(PlanArguments),
+    /// Predict every row of a table of measured runs, and say how far the predictions are
+    #[command(after_help = EXIT_CODES)]
+    Validate(ValidateArguments),
+    /// Make profiles of clusters
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Measure the loss of a run's weights on text that it has not seen
     #[command(after_help = EXIT_CODES)]
     Eval(EvalArguments),

@@ -6,6 +6,9 @@ mod arguments;
 mod check;
 mod check_json;
 mod checkpoint_path;
+mod cluster_arguments;
+mod cluster_command;
+mod cluster_profile;
 mod comparison;
 mod completions;
 mod cpu_time;
@@ -30,6 +33,7 @@ mod memory_need;
 mod memory_table;
 mod output;
 mod pair;
+mod plan_command;
 mod progress;
 mod prove_command;
 mod rates;
@@ -37,9 +41,11 @@ mod resume;
 mod run_folder;
 mod run_source;
 mod sequences;
+mod simulate;
 mod text;
 mod train;
 mod unknown_option;
+mod validate;
 mod verdict;
 mod watchdog;
 
@@ -69,6 +75,10 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Simulate(arguments) => simulate::simulate(arguments),
+        Command::Plan(arguments) => plan_command::plan(arguments),
+        Command::Validate(arguments) => validate::validate(arguments),
+        Command::Cluster(command) => cluster_command::run(command),
         Command::Eval(arguments) => eval::eval(arguments),
         Command::Generate(arguments) => generate::generate(arguments),
         Command::Forward(arguments) => forward::forward(arguments),

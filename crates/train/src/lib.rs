@@ -32,6 +32,7 @@ pub mod sink;
 pub mod source;
 pub mod start;
 pub mod state;
+pub mod step_order;
 pub mod tensor_file;
 pub mod thread_engine;
 
@@ -51,5 +52,6 @@ pub use setup::{Job, JobIndex, Setup, SetupError};
 pub use sink::{TensorMap, TensorSink};
 pub use source::{SourceError, TensorSource};
 pub use start::{PartSource, Start};
+pub use step_order::StepOrder;
 pub use tensor_file::weights_writer;
 pub use thread_engine::ThreadEngine;

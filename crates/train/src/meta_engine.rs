@@ -55,7 +55,7 @@ impl MetaGroups {
 }
 
 /// What one rank was asked since the last look.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankRecord {
     /// Operations, and the arena that they and the groups' calls need.
     pub operations: Record,
