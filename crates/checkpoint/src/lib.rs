@@ -2,14 +2,41 @@
 //!
 //! A [`TensorWriter`] takes boxes of global tensors in any order from any number of threads and leaves a whole file or
 //! none; a [`TensorReader`] gives boxes back. Neither knows a layout: what one layout wrote, every other reads.
+//!
+//! A [`Checkpoint`] is the state of a run between two steps: tensors in pieces, one file per rank that wrote, and a [`Manifest`] that says where
+//! each piece lies. A [`Store`] is the folder of a run's checkpoints; `docs/checkpoint-format.md` describes both.
 
 #![forbid(unsafe_code)]
 
+mod checkpoint;
+mod checkpoint_error;
+mod checkpoint_writer;
+pub mod cover;
+pub mod disk;
 mod error;
+mod hash;
+mod header;
+mod lock;
+pub mod manifest;
 mod partial;
+mod piece_file;
 mod reader;
+mod retention;
+mod state_part;
+mod store;
 mod writer;
 
+pub use checkpoint::Checkpoint;
+pub use checkpoint_error::CheckpointError;
+pub use checkpoint_writer::{CheckpointWriter, Committed};
+pub use disk::{Disk, NewFile, Storage};
 pub use error::FileError;
+pub use hash::{BLOCK_BYTES, Hash};
+pub use header::TensorEntry;
+pub use manifest::{LossScaleState, Manifest, RunState};
+pub use piece_file::{PieceEntry, PieceFile};
 pub use reader::TensorReader;
-pub use writer::{TensorEntry, TensorWriter};
+pub use retention::{Retention, Saved};
+pub use state_part::StatePart;
+pub use store::{Finished, Found, LATEST, Store, committed};
+pub use writer::TensorWriter;

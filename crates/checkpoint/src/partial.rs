@@ -1,10 +1,12 @@
 //! A file that is not whole yet: under another name, with all the room that it will need, and with one writer.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::disk::{reserve, sync_folder_of};
 use crate::error::FileError;
+use crate::lock::{Lock, try_lock};
 
 /// The file `.NAME.partial` beside the file that it will become. Dropped, it is removed; a process that is killed leaves it to the
 /// next writer of that name.
@@ -32,14 +34,9 @@ impl Partial {
         let temporary = path.with_file_name(format!(".{name}.partial"));
         // What another process is writing is not cut off: the lock comes first.
         let file = OpenOptions::new().create(true).write(true).truncate(false).open(&temporary).map_err(failed)?;
-        match file.try_lock() {
-            // It had its name already when the lock was free.
-            Ok(()) if !temporary.exists() => return Err(FileError::Busy { path: path.to_path_buf() }),
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FileError::Busy { path: path.to_path_buf() }),
-            // A file system without locks has one writer at a time if its user has.
-            Err(TryLockError::Error(reason)) if reason.kind() == io::ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(reason)) => return Err(failed(reason)),
+        // If another writer just gave the file its name, the lock is free and the temporary name is gone.
+        if try_lock(&file).map_err(failed)? == Lock::Busy || !temporary.exists() {
+            return Err(FileError::Busy { path: path.to_path_buf() });
         }
         let partial = Partial { file, path: path.to_path_buf(), temporary: Some(temporary) };
         partial.file.set_len(0).and_then(|()| reserve(&partial.file, len_bytes)).map_err(|reason| {
@@ -59,7 +56,7 @@ impl Partial {
             fs::rename(temporary, &self.path)?;
         }
         self.temporary = None;
-        sync_folder(&self.path)
+        sync_folder_of(&self.path)
     }
 }
 
@@ -70,31 +67,4 @@ impl Drop for Partial {
             let _ = fs::remove_file(temporary);
         }
     }
-}
-
-/// Makes the file `len_bytes` long and takes the blocks for it.
-#[cfg(target_os = "linux")]
-fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    use rustix::io::{Errno, retry_on_intr};
-    match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len_bytes)) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(len_bytes),
-        Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Makes the file `len_bytes` long.
-#[cfg(not(target_os = "linux"))]
-fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
-    file.set_len(len_bytes)
-}
-
-/// Makes the new name last, where folders can be synchronised.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }

@@ -9,21 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mesh::{Region, copy_runs};
 
 use crate::error::FileError;
+use crate::header::{ELEMENT_BYTES, TensorEntry, header};
 use crate::partial::Partial;
-
-/// Bytes of an element.
-const ELEMENT_BYTES: usize = 4;
-/// The first tensor starts on a multiple of this.
-const HEADER_ALIGN_BYTES: usize = 64;
-
-/// A tensor to be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorEntry {
-    /// Its name.
-    pub name: String,
-    /// Its shape.
-    pub shape: Vec<usize>,
-}
 
 /// Takes boxes of tensors of 4-byte floats. Until [`TensorWriter::finish`] succeeds, whatever the file's name stood for before stays as it is.
 #[derive(Debug)]
@@ -58,9 +45,16 @@ impl TensorWriter {
     /// # Errors
     /// A folder that cannot be written, a disk without room, another process that writes the same file.
     pub fn create(path: &Path, entries: &[TensorEntry]) -> Result<TensorWriter, FileError> {
-        let (header, slots, len_bytes) = layout(entries);
-        let mut partial = Partial::create(path, len_bytes)?;
-        let begun = partial.file.write_all(&header);
+        let header = header(entries);
+        let mut partial = Partial::create(path, header.len_bytes)?;
+        let slot = |entry: &TensorEntry, start_bytes: &u64| Slot {
+            shape: entry.shape.clone(),
+            start_bytes: *start_bytes,
+            received: 0,
+        };
+        let slots = entries.iter().zip(&header.starts_bytes);
+        let slots = slots.map(|(entry, start_bytes)| (entry.name.clone(), slot(entry, start_bytes))).collect();
+        let begun = partial.file.write_all(&header.bytes);
         begun.map_err(|reason| FileError::Write { path: path.to_path_buf(), reason })?;
         Ok(TensorWriter { path: path.to_path_buf(), state: Mutex::new(State { partial, slots, failure: None }) })
     }
@@ -122,26 +116,4 @@ fn write_floats(file: &mut File, values: &[f32]) -> io::Result<()> {
     }
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     file.write_all(&bytes)
-}
-
-/// The header with its length, the place of every tensor and the length of the file.
-fn layout(entries: &[TensorEntry]) -> (Vec<u8>, BTreeMap<String, Slot>, u64) {
-    let mut header = serde_json::Map::new();
-    let mut slots = BTreeMap::new();
-    let mut end_bytes = 0u64;
-    for TensorEntry { name, shape } in entries {
-        let start_bytes = end_bytes;
-        end_bytes += (shape.iter().product::<usize>() * ELEMENT_BYTES) as u64;
-        let entry = serde_json::json!({ "dtype": "F32", "shape": shape, "data_offsets": [start_bytes, end_bytes] });
-        header.insert(name.clone(), entry);
-        slots.insert(name.clone(), Slot { shape: shape.clone(), start_bytes, received: 0 });
-    }
-    let mut text = serde_json::Value::Object(header).to_string().into_bytes();
-    // The format lets a header end in spaces.
-    text.resize((text.len() + 8).next_multiple_of(HEADER_ALIGN_BYTES) - 8, b' ');
-    let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(text);
-    let data_start_bytes = bytes.len() as u64;
-    slots.values_mut().for_each(|slot| slot.start_bytes += data_start_bytes);
-    (bytes, slots, data_start_bytes + end_bytes)
 }

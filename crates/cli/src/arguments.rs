@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cluster_arguments::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
 use crate::hugging_face_arguments::{ExportArguments, ImportArguments};
 use crate::inference_arguments::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
 use crate::verdict::Planned;
@@ -12,15 +13,15 @@ use crate::verdict::Planned;
 pub const EXIT_CODES: &str = "Exit codes:
   0    done
   1    the work failed
-  2    the input cannot be used: arguments, run file or text
-  130  interrupted (Ctrl-C)";
+  2    the input cannot be used: arguments, run file, text or checkpoint
+  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + the signal's number)";
 
 /// As [`EXIT_CODES`], where the work is to hold a promise.
 const PROVE_EXIT_CODES: &str = "Exit codes:
   0    the promise holds
   1    it does not, or a run failed
   2    the input cannot be used: arguments, run files or text
-  130  interrupted (Ctrl-C)";
+  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + the signal's number)";
 
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
@@ -54,6 +55,18 @@ pub enum Command {
     /// Show a run's mesh, stages and pipeline, or what one rank does in a step
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
+    /// Say what a step of a run takes on a cluster, where its time goes and how much memory it needs; nothing runs
+    #[command(after_help = EXIT_CODES)]
+    Simulate(SimulateArguments),
+    /// Find the fastest layouts of a run on a cluster
+    #[command(after_help = EXIT_CODES)]
+    Plan(PlanArguments),
+    /// Predict every row of a table of measured runs, and say how far the predictions are
+    #[command(after_help = EXIT_CODES)]
+    Validate(ValidateArguments),
+    /// Make profiles of clusters
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Measure the loss of a run's weights on text that it has not seen
     #[command(after_help = EXIT_CODES)]
     Eval(EvalArguments),
@@ -75,6 +88,9 @@ pub enum Command {
     /// Turn text into tokens once, for many runs
     #[command(subcommand)]
     Data(crate::data_command::DataCommand),
+    /// Show what a checkpoint holds, compare it with its hashes or with another one
+    #[command(after_help = EXIT_CODES)]
+    Inspect(InspectArguments),
     /// Say what this machine has, what of it pleach uses, and what is missing for what
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArguments),
@@ -103,6 +119,9 @@ pub struct TrainArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
+    /// Go on with the run in this folder, from its newest checkpoint that is sound; --set changes its run file, also its layout
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
+    pub resume: Option<PathBuf>,
     /// Print one JSON object per step instead of a line of text
     #[arg(long)]
     pub json: bool,
@@ -205,6 +224,20 @@ pub struct ExplainArguments {
     /// Print every instruction of the rank's step, with what it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// A checkpoint, or the folder of a run, whose newest is meant
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: PathBuf,
+    /// Read all of it and compare every byte with its hash
+    #[arg(long)]
+    pub verify: bool,
+    /// Compare its values with those of this checkpoint, whatever their layouts
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with = "verify")]
+    pub diff: Option<PathBuf>,
 }
 
 /// Arguments of `doctor`.

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use spec::Problem;
 
+use crate::interrupt::Signal;
+
 /// A failure with its message.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -16,9 +18,14 @@ pub enum Failure {
     /// The work itself failed.
     #[error("{0}")]
     Work(String),
-    /// Ctrl-C; everything was written.
-    #[error("{0}")]
-    Interrupted(String),
+    /// A signal; everything was written.
+    #[error("{told}")]
+    Interrupted {
+        /// Which.
+        signal: Signal,
+        /// What became of the work.
+        told: String,
+    },
 }
 
 fn lines(problems: &[Problem]) -> String {
@@ -29,12 +36,12 @@ impl Failure {
     /// The exit code of work that failed.
     pub const WORK: u8 = 1;
 
-    /// 2 for the user's input, 130 for an interrupt, 1 for the rest. The command line's parser uses 2 too.
+    /// 2 for the user's input, 128 and its number for a signal, 1 for the rest. The command line's parser uses 2 too.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Input(_) | Failure::Run(_) => ExitCode::from(2),
             Failure::Work(_) => ExitCode::from(Failure::WORK),
-            Failure::Interrupted(_) => ExitCode::from(130),
+            Failure::Interrupted { signal, .. } => ExitCode::from(signal.exit_code()),
         }
     }
 }

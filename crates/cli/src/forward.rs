@@ -3,7 +3,7 @@
 use checkpoint::{TensorEntry, TensorWriter};
 use mesh::Region;
 use spec::{ModelSpec, ParamSpec, Unit, params};
-use train::{LogitsSink, Observer, Ports, Setup, StepReport, TensorSink, Wish, run, run_forward};
+use train::{LogitsSink, Observer, Ports, Setup, Start, StepReport, TensorSink, Wish, run, run_forward};
 
 use crate::failure::Failure;
 use crate::inference_arguments::ForwardArguments;
@@ -85,8 +85,11 @@ fn gradients(source: &RunSource, sequences: &Sequences, results: &Results) -> Re
     let config = &source.config;
     let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
-    let ports =
-        Ports { initial: Some(&source.weights), first_gradients: Some(results), ..Ports::new(sequences, &Silent) };
+    let ports = Ports {
+        start: Start::Weights(&source.weights),
+        first_gradients: Some(results),
+        ..Ports::new(sequences, &Silent)
+    };
     run(&setup, &source.engine(&setup), ports).map_err(|error| Failure::Work(error.to_string()))?;
     Ok(())
 }

@@ -24,9 +24,9 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
     continue_text(&source, request, &interrupt, Box::new(std::io::stdout()))?;
-    match interrupt.is_pressed() {
-        true => Err(Failure::Interrupted("interrupted".into())),
-        false => Ok(()),
+    match interrupt.signal() {
+        Some(signal) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),
+        None => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::hugging_face_arguments::{ExportArguments, ImportArguments};
 use crate::output::tell;
 use crate::run_folder::RunFolder;
-use crate::run_source::{RunSource, Weights};
+use crate::run_source::RunSource;
 
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
@@ -120,13 +120,4 @@ fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// The weights in a folder of the library, and its run.
-///
-/// # Errors
-/// A folder that cannot be used.
-pub fn open(folder: &Path) -> Result<(String, Weights), Failure> {
-    let weights = interchange::HuggingFaceFolder::open(folder)?;
-    Ok((run_file(&weights.model, folder), Weights::HuggingFace(weights)))
 }

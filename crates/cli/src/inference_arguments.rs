@@ -7,7 +7,7 @@ use clap::Args;
 /// Whose weights, on how many ranks.
 #[derive(Debug, Args)]
 pub struct FromArguments {
-    /// Folder that `pleach train` wrote: run.toml, the tokenizer and weights.safetensors; or one of the Hugging Face library
+    /// Folder that `pleach train` wrote: run.toml, the tokenizer and weights.safetensors; or one of its checkpoints, or a folder of the Hugging Face library
     #[arg(long, value_name = "RUN_FOLDER")]
     pub from: PathBuf,
     /// Set a key of the run file; without, the command runs on one rank, --set parallelism.tp=2 makes it two

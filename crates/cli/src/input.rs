@@ -54,13 +54,15 @@ pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfi
 }
 
 fn run_of(name: &str, text: &str, arguments: &RunArguments) -> Result<(RunConfig, BTreeMap<String, Place>), Failure> {
-    let mut overrides = arguments.overrides.clone();
-    if let Some(path) = &arguments.data {
-        // Quoted as JSON quotes, which TOML reads.
-        let quoted = serde_json::Value::from(path.to_string_lossy());
-        overrides.push(format!("data.path={quoted}"));
-    }
-    RunConfig::load_with(name, text, &overrides, &Disk).map_err(Failure::Run)
+    RunConfig::load_with(name, text, &overrides(arguments), &Disk).map_err(Failure::Run)
+}
+
+/// What `--set` and `--data` say, as `section.key=value`.
+pub fn overrides(arguments: &RunArguments) -> Vec<String> {
+    // Quoted as JSON quotes, which TOML reads.
+    let quoted = |path: &Path| serde_json::Value::from(path.to_string_lossy());
+    let data = arguments.data.iter().map(|path| format!("data.path={}", quoted(path)));
+    arguments.overrides.iter().cloned().chain(data).collect()
 }
 
 /// Files as they are named, from the folder that the command was started in.

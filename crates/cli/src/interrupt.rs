@@ -1,19 +1,65 @@
-//! Ctrl-C, and the signal by which schedulers end a process: the first ends the work after the current step, the second ends the
-//! process at once.
+//! Ctrl-C, and the signals by which schedulers announce the end of a process: the first one ends the work after the current step. Ctrl-C
+//! after it ends the process at once; a scheduler that sends two signals means the same end by both.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::failure::Failure;
 
-/// The exit code of an interrupted command: 128 + SIGINT.
-pub const EXIT_CODE: u8 = 130;
+/// A signal that ends work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGINT: Ctrl-C.
+    Interrupt,
+    /// SIGTERM: the end of a job.
+    Terminate,
+    /// SIGUSR1: the warning before it, where Slurm is asked for one.
+    User1,
+}
 
-/// Whether Ctrl-C was pressed.
+impl Signal {
+    const ALL: [Signal; 3] = [Signal::Interrupt, Signal::Terminate, Signal::User1];
+
+    /// Its number, on every system that has it.
+    fn number(self) -> i32 {
+        #[cfg(unix)]
+        return match self {
+            Signal::Interrupt => signal_hook::consts::SIGINT,
+            Signal::Terminate => signal_hook::consts::SIGTERM,
+            Signal::User1 => signal_hook::consts::SIGUSR1,
+        };
+        #[cfg(not(unix))]
+        match self {
+            Signal::Interrupt => 2,
+            Signal::Terminate => 15,
+            Signal::User1 => 10,
+        }
+    }
+
+    /// The exit code of a command that it ended: 128 and its number.
+    pub fn exit_code(self) -> u8 {
+        128 + self.number() as u8
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Signal::Interrupt => "Ctrl-C",
+            Signal::Terminate => "SIGTERM",
+            Signal::User1 => "SIGUSR1",
+        })
+    }
+}
+
+/// Whether one of the signals came, and which.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     pressed: Arc<AtomicBool>,
+    /// The number of the latest signal; 0 before the first.
+    latest: Arc<AtomicUsize>,
 }
 
 impl Interrupt {
@@ -23,61 +69,69 @@ impl Interrupt {
     /// A system that does not let this process handle the signals.
     pub fn listen() -> Result<Interrupt, Failure> {
         let interrupt = Interrupt::default();
-        // In this order: the first signal finds the flag not yet set, so that only the second one ends the process.
-        let listening = end_where(&interrupt.pressed).and_then(|()| set(&interrupt.pressed));
+        // In this order: the first signal finds the flag not yet set, so that only one after it ends the process.
+        let listening = end_where(&interrupt.pressed, &[Signal::Interrupt]).and_then(|()| set(&interrupt));
         listening.map(|()| interrupt).map_err(not_handled)
     }
 
-    /// Whether it was pressed.
-    pub fn is_pressed(&self) -> bool {
-        self.pressed.load(Ordering::Relaxed)
+    /// The signal that came, the latest of several.
+    pub fn signal(&self) -> Option<Signal> {
+        let latest = self.latest.load(Ordering::Relaxed);
+        Signal::ALL.into_iter().find(|signal| signal.number() as usize == latest)
     }
 
-    /// As if it were pressed.
+    /// Whether one came.
+    pub fn is_pressed(&self) -> bool {
+        self.signal().is_some()
+    }
+
+    /// As if Ctrl-C were pressed.
     #[cfg(test)]
     pub fn press(&self) {
-        self.pressed.store(true, Ordering::Relaxed);
+        self.latest.store(Signal::Interrupt.number() as usize, Ordering::Relaxed);
     }
 }
 
-/// From now on an interrupt ends the process at once, with its exit code: for work that leaves nothing half done.
+/// From now on each of the signals ends the process at once, with its exit code: for work that leaves nothing half done.
 ///
 /// # Errors
 /// A system that does not let this process handle the signals.
 pub fn ends_at_once() -> Result<(), Failure> {
-    end_where(&Arc::new(AtomicBool::new(true))).map_err(not_handled)
+    end_where(&Arc::new(AtomicBool::new(true)), &Signal::ALL).map_err(not_handled)
 }
 
 fn not_handled(error: io::Error) -> Failure {
-    Failure::Work(format!("Ctrl-C cannot be handled: {error}"))
+    Failure::Work(format!("signals cannot be handled: {error}"))
 }
 
+/// Each of `signals` ends the process where `pressed` is set.
 #[cfg(unix)]
-const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-
-/// Signals end the process where `pressed` is set.
-#[cfg(unix)]
-fn end_where(pressed: &Arc<AtomicBool>) -> io::Result<()> {
-    let end = |signal| {
-        signal_hook::flag::register_conditional_shutdown(signal, i32::from(EXIT_CODE), Arc::clone(pressed)).map(drop)
+fn end_where(pressed: &Arc<AtomicBool>, signals: &[Signal]) -> io::Result<()> {
+    let end = |signal: &Signal| {
+        let code = i32::from(signal.exit_code());
+        signal_hook::flag::register_conditional_shutdown(signal.number(), code, Arc::clone(pressed)).map(drop)
     };
-    SIGNALS.into_iter().try_for_each(end)
+    signals.iter().try_for_each(end)
 }
 
-/// Signals set `pressed`.
+/// Every signal is noted.
 #[cfg(unix)]
-fn set(pressed: &Arc<AtomicBool>) -> io::Result<()> {
-    SIGNALS.into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::clone(pressed)).map(drop))
+fn set(interrupt: &Interrupt) -> io::Result<()> {
+    Signal::ALL.into_iter().try_for_each(|signal| {
+        let number = signal.number();
+        signal_hook::flag::register_usize(number, Arc::clone(&interrupt.latest), number as usize)?;
+        signal_hook::flag::register(number, Arc::clone(&interrupt.pressed)).map(drop)
+    })
 }
 
 /// Elsewhere Ctrl-C ends the process at once by itself.
 #[cfg(not(unix))]
-fn end_where(_: &Arc<AtomicBool>) -> io::Result<()> {
+fn end_where(_: &Arc<AtomicBool>, _: &[Signal]) -> io::Result<()> {
     Ok(())
 }
 
 /// As [`end_where`].
 #[cfg(not(unix))]
-fn set(_: &Arc<AtomicBool>) -> io::Result<()> {
+fn set(_: &Interrupt) -> io::Result<()> {
     Ok(())
 }

@@ -5,6 +5,10 @@
 mod arguments;
 mod check;
 mod check_json;
+mod checkpoint_path;
+mod cluster_arguments;
+mod cluster_command;
+mod cluster_profile;
 mod comparison;
 mod completions;
 mod cpu_time;
@@ -18,10 +22,12 @@ mod failure;
 mod figures;
 mod forward;
 mod generate;
+mod grace;
 mod hugging_face;
 mod hugging_face_arguments;
 mod inference_arguments;
 mod input;
+mod inspect;
 mod interrupt;
 mod machine_memory;
 mod memory;
@@ -29,16 +35,20 @@ mod memory_need;
 mod memory_table;
 mod output;
 mod pair;
+mod plan_command;
 mod presets;
 mod progress;
 mod prove_command;
 mod rates;
+mod resume;
 mod run_folder;
 mod run_source;
 mod sequences;
+mod simulate;
 mod text;
 mod train;
 mod unknown_option;
+mod validate;
 mod verdict;
 mod watchdog;
 
@@ -67,6 +77,11 @@ fn main() -> ExitCode {
         Command::Data(arguments) => data_command::run(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Simulate(arguments) => simulate::simulate(arguments),
+        Command::Plan(arguments) => plan_command::plan(arguments),
+        Command::Validate(arguments) => validate::validate(arguments),
+        Command::Cluster(command) => cluster_command::run(command),
         Command::Eval(arguments) => eval::eval(arguments),
         Command::Generate(arguments) => generate::generate(arguments),
         Command::Forward(arguments) => forward::forward(arguments),

@@ -5,12 +5,13 @@ use std::io::{BufWriter, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use checkpoint::{Committed, Finished};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use train::{EvaluationReport, LossScalingReport, Observer, StepFate, StepReport, Wish};
+use train::{EvaluationReport, LossScalingReport, Observer, SaveReport, StepFate, StepReport, Wish};
 
 use crate::failure::Failure;
-use crate::figures::grouped;
+use crate::figures::{bytes, grouped};
 use crate::interrupt::Interrupt;
 use crate::output::{read_or_failed, tell};
 use crate::rates::{Meter, Rates};
@@ -29,8 +30,11 @@ pub enum Screen {
 
 impl Screen {
     /// A line on the terminal behind the standard output that changes with every step, or lines of text where that is none.
-    pub fn of_standard_output(steps: u32) -> Screen {
+    ///
+    /// `done` steps of `steps` were done before.
+    pub fn of_standard_output(done: u32, steps: u32) -> Screen {
         let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stdout());
+        bar.set_position(u64::from(done));
         if bar.is_hidden() {
             return Screen::Lines(Box::new(std::io::stdout()));
         }
@@ -105,21 +109,32 @@ struct Outputs {
     failure: Option<Failure>,
     is_interrupt_told: bool,
     evaluation: Option<EvaluationReport>,
+    not_saved: Option<String>,
+}
+
+/// What a run told in the end.
+#[derive(Debug, Default, PartialEq)]
+pub struct Told {
+    /// The last measurement on held-out text.
+    pub evaluation: Option<EvaluationReport>,
+    /// Why there is no checkpoint of the last state that was to be saved.
+    pub not_saved: Option<String>,
 }
 
 impl Progress {
     /// Progress of a run of `steps` steps.
     pub fn new(steps: u32, screen: Screen, meter: Meter, interrupt: Interrupt, metrics: File) -> Progress {
         let metrics = BufWriter::new(metrics);
-        let outputs = Outputs { screen, meter, metrics, failure: None, is_interrupt_told: false, evaluation: None };
+        let (failure, evaluation, not_saved) = (None, None, None);
+        let outputs = Outputs { screen, meter, metrics, failure, is_interrupt_told: false, evaluation, not_saved };
         Progress { steps, interrupt, outputs: Mutex::new(outputs) }
     }
 
-    /// Finishes the metrics, and returns the last measurement on held-out text.
+    /// Finishes the metrics, and returns what was told last.
     ///
     /// # Errors
     /// What could not be written, of metrics or on the standard output.
-    pub fn finish(self) -> Result<Option<EvaluationReport>, Failure> {
+    pub fn finish(self) -> Result<Told, Failure> {
         let mut outputs = self.outputs.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Screen::Live(bar) = &outputs.screen {
             // The last line stays.
@@ -128,7 +143,8 @@ impl Progress {
         if let Err(error) = outputs.metrics.flush() {
             outputs.fail_at(&error);
         }
-        outputs.failure.map_or(Ok(outputs.evaluation), Err)
+        let Outputs { evaluation, not_saved, .. } = outputs;
+        outputs.failure.map_or(Ok(Told { evaluation, not_saved }), Err)
     }
 }
 
@@ -179,6 +195,25 @@ impl Observer for Progress {
             outputs.screen.note("stopping after this step; Ctrl-C again ends at once and writes nothing");
         }
         Wish::Stop
+    }
+
+    fn saved(&self, report: SaveReport) {
+        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let SaveReport { steps, finished: Finished { outcome, not_retired }, wall } = report;
+        match &outcome {
+            // The end of a run is told at the end.
+            Ok(_) if steps == self.steps => {}
+            Ok(Committed { data_bytes, .. }) => {
+                let (size, seconds) = (bytes(*data_bytes), wall.as_secs_f64());
+                outputs.screen.note(&format!("saved after step {steps}: {size} in {seconds:.2} s"));
+            }
+            // A warning is for everyone.
+            Err(error) => tell(&format!("not saved after step {steps}: {error}\n")),
+        }
+        if let Some(error) = not_retired {
+            tell(&format!("checkpoints that are not kept are still there: {error}\n"));
+        }
+        outputs.not_saved = outcome.err().map(|error| error.to_string());
     }
 
     fn evaluation(&self, report: &EvaluationReport) {
@@ -382,7 +417,7 @@ mod tests {
         let (progress, path) = progress(Screen::Quiet, Interrupt::default(), "measured");
         let measured = EvaluationReport { step: 10, loss: 1.5, tokens: 640, wall: Duration::from_millis(500) };
         progress.evaluation(&measured);
-        assert_eq!(progress.finish().expect("written"), Some(measured));
+        assert_eq!(progress.finish().expect("written").evaluation, Some(measured));
         assert_eq!(
             std::fs::read_to_string(&path).expect("metrics"),
             "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5}\n"

@@ -46,6 +46,8 @@ pub struct Meter {
     flops_per_token: f64,
     capacity: Capacity,
     steps: u32,
+    /// Steps that were measured.
+    measured: u32,
     started: Instant,
     /// The end of the step before, with the CPU time until then.
     before: (Instant, Option<Duration>),
@@ -59,6 +61,7 @@ impl Meter {
             flops_per_token: flops_per_token(&config.model, config.train.sequence_length),
             capacity,
             steps: config.train.steps,
+            measured: 0,
             started: now,
             before: (now, cpu_time()),
         }
@@ -70,6 +73,7 @@ impl Meter {
     }
 
     fn step_at(&mut self, report: &StepReport, now: Instant, cpu: Option<Duration>) -> Rates {
+        self.measured += 1;
         let (then, cpu_then) = std::mem::replace(&mut self.before, (now, cpu));
         let wall_seconds = (now - then).as_secs_f64().max(1e-9);
         let idle_share = cpu.zip(cpu_then).map(|(cpu, cpu_then)| {
@@ -80,7 +84,7 @@ impl Meter {
         let tokens_per_second = report.tokens as f64 / report.wall.as_secs_f64().max(1e-9);
         let flops = tokens_per_second * self.flops_per_token;
         let left_steps = f64::from(self.steps.saturating_sub(report.step));
-        let seconds_per_step = (now - self.started).as_secs_f64() / f64::from(report.step.max(1));
+        let seconds_per_step = (now - self.started).as_secs_f64() / f64::from(self.measured);
         Rates {
             tokens_per_second,
             flops,

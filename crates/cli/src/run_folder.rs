@@ -1,30 +1,43 @@
 //! The folder that a run leaves.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use checkpoint::TensorWriter;
+use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed};
 use data::{BYTES_FILE, TOKENIZER_FILE};
-use spec::{ModelSpec, RunConfig};
+use spec::{ModelSpec, RunConfig, RunSpec};
 use train::weights_writer;
 
 use crate::failure::Failure;
 
-/// A folder that is there.
+/// The folder of checkpoints in that of a run.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// The file of a run's weights.
+pub const WEIGHTS: &str = "weights.safetensors";
+const METRICS: &str = "metrics.jsonl";
+const RESUMES: &str = "resumes.jsonl";
+
+/// A folder that is there, and that no other run writes.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Takes checkpoints.
+    pub store: Store,
 }
 
 impl RunFolder {
-    /// Makes the folder, if it is not there.
+    /// Makes the folder, if it is not there, and keeps other runs out of it.
     ///
     /// # Errors
-    /// A folder that cannot be made.
-    pub fn create(path: &Path) -> Result<RunFolder, Failure> {
-        fs::create_dir_all(path).map_err(|error| cannot_write(path, error))?;
-        Ok(RunFolder { path: path.to_path_buf() })
+    /// A folder that cannot be made or written, or in which another run writes.
+    pub fn open(run: &RunSpec) -> Result<RunFolder, Failure> {
+        let RunSpec { keep_newest, keep_every, keep_best, .. } = *run;
+        let retention = Retention { newest: keep_newest, every: keep_every, best: keep_best };
+        let store = Store::open(&run.folder.join(CHECKPOINTS), Arc::new(Disk), retention).map_err(elsewhere)?;
+        Ok(RunFolder { path: run.folder.clone(), store })
     }
 
     /// Where it is.
@@ -32,10 +45,30 @@ impl RunFolder {
         &self.path
     }
 
+    /// Whether a new run may take the place of what is here: it may, unless that is a run that can go on.
+    ///
+    /// # Errors
+    /// A run whose newest checkpoint is not after its last step.
+    pub fn check_done(&self) -> Result<(), Failure> {
+        let sound = |found: &Found| Checkpoint::open(&found.path).ok();
+        let newest = committed(self.store.folder()).map_err(elsewhere)?.iter().find_map(sound);
+        let Some(newest) = newest else { return Ok(()) };
+        let (steps, all) = (newest.state().steps, steps_of(&newest.state().run));
+        if all == Some(steps) {
+            return Ok(());
+        }
+        let of = all.map_or(String::new(), |all| format!(" of {all}"));
+        let (path, checkpoints) = (self.path.display(), self.store.folder().display());
+        Err(Failure::Input(format!(
+            "{path} holds a run that is not done, after step {steps}{of}; `pleach train --resume {path}` goes on with it, \
+             without {checkpoints} it is given up, {OTHER_FOLDER}"
+        )))
+    }
+
     /// What it holds after a run.
     pub fn contents(&self) -> String {
         let tokenizer = [TOKENIZER_FILE, BYTES_FILE].into_iter().find(|name| self.path.join(name).exists());
-        let names = ["run.toml"].into_iter().chain(tokenizer).chain(["metrics.jsonl", "weights.safetensors"]);
+        let names = ["run.toml"].into_iter().chain(tokenizer).chain([METRICS, WEIGHTS, CHECKPOINTS]);
         format!("{}: {}", self.path.display(), names.collect::<Vec<_>>().join(", "))
     }
 
@@ -44,16 +77,24 @@ impl RunFolder {
     /// # Errors
     /// A folder that cannot be written, a disk without room, or another run that writes here.
     pub fn weights(&self, model: &ModelSpec) -> Result<TensorWriter, Failure> {
-        let writer = weights_writer(model, &self.path.join("weights.safetensors"));
-        writer.map_err(|error| Failure::Input(format!("{error}; {OTHER_FOLDER}")))
+        weights_writer(model, &self.path.join(WEIGHTS)).map_err(elsewhere)
     }
 
-    /// The empty file `metrics.jsonl`: one object per step.
+    /// The file `metrics.jsonl`, one object per step, with those of the first `steps` steps that are in it already.
     ///
     /// # Errors
     /// A file that cannot be made.
-    pub fn metrics(&self) -> Result<File, Failure> {
-        let file = self.path.join("metrics.jsonl");
+    pub fn metrics(&self, steps: u32) -> Result<File, Failure> {
+        let file = self.path.join(METRICS);
+        if steps > 0 {
+            let before = fs::read_to_string(&file).unwrap_or_default();
+            // A line that was cut off has no step.
+            let step = |line: &&str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
+            let is_done = |line: &&str| step(line).is_some_and(|step| step <= u64::from(steps));
+            let kept: String = before.lines().filter(is_done).map(|line| format!("{line}\n")).collect();
+            self.replace(METRICS, &kept)?;
+            return OpenOptions::new().append(true).open(&file).map_err(|error| cannot_write(&file, error));
+        }
         File::create(&file).map_err(|error| cannot_write(&file, error))
     }
 
@@ -62,14 +103,58 @@ impl RunFolder {
     /// # Errors
     /// A folder that cannot be written.
     pub fn write_run_file(&self, config: &RunConfig) -> Result<(), Failure> {
-        let (file, partial) = (self.path.join("run.toml"), self.path.join(".run.toml.partial"));
-        let written = fs::write(&partial, config.to_toml()).and_then(|()| fs::rename(&partial, &file));
+        self.replace("run.toml", &config.to_toml())
+    }
+
+    /// Adds a line to `resumes.jsonl`.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn record_resume(&self, record: &serde_json::Value) -> Result<(), Failure> {
+        let file = self.path.join(RESUMES);
+        let opened = OpenOptions::new().create(true).append(true).open(&file);
+        opened.and_then(|mut file| writeln!(file, "{record}")).map_err(|error| cannot_write(&file, error))
+    }
+
+    /// Removes the list of resumes of an earlier run.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn forget_resumes(&self) -> Result<(), Failure> {
+        let file = self.path.join(RESUMES);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(cannot_write(&file, error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Gives the file `name` another content, at once.
+    fn replace(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let (file, partial) = (self.path.join(name), self.path.join(format!(".{name}.partial")));
+        let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &file));
         written.map_err(|error| cannot_write(&file, error))
     }
+}
+
+/// Steps that a resolved run file asks for.
+fn steps_of(run: &str) -> Option<u32> {
+    let table: toml::Table = run.parse().ok()?;
+    table.get("train")?.get("steps")?.as_integer().and_then(|steps| u32::try_from(steps).ok())
 }
 
 const OTHER_FOLDER: &str = "another folder: --set run.folder=...";
 
 fn cannot_write(path: &Path, error: impl fmt::Display) -> Failure {
-    Failure::Input(format!("{} cannot be written: {error}; {OTHER_FOLDER}", path.display()))
+    elsewhere(format!("{} cannot be written: {error}", path.display()))
+}
+
+/// What another folder may help against.
+fn elsewhere(error: impl fmt::Display) -> Failure {
+    Failure::Input(format!("{error}; {OTHER_FOLDER}"))
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Failure {
+        Failure::Input(error.to_string())
+    }
 }

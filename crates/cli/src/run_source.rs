@@ -1,19 +1,23 @@
-//! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a folder of the Hugging Face library.
+//! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a checkpoint, which has its run file
+//! and its weights in it; or a folder of the Hugging Face library.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use checkpoint::TensorReader;
+use checkpoint::manifest::MANIFEST;
+use checkpoint::{Checkpoint, StatePart, TensorReader};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
 use spec::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
-use train::{Setup, SourceError, TensorSource, ThreadEngine};
+use train::{PartSource, Setup, SourceError, TensorSource, ThreadEngine};
 
+use crate::checkpoint_path::run_folder_of;
 use crate::engine::engine;
 use crate::failure::Failure;
 use crate::hugging_face;
 use crate::input::Disk;
+use crate::run_folder::WEIGHTS;
 
 /// A run to read from.
 #[derive(Debug)]
@@ -30,14 +34,54 @@ pub struct RunSource {
 pub enum Weights {
     /// Those that a run ended with.
     File(TensorReader),
+    /// Those between two steps.
+    Checkpoint(Checkpoint),
     /// Those of another program.
     HuggingFace(HuggingFaceFolder),
+}
+
+impl Weights {
+    fn open(folder: &Path) -> Result<Weights, String> {
+        if hugging_face::is_folder(folder) {
+            return HuggingFaceFolder::open(folder).map(Weights::HuggingFace).map_err(|error| error.to_string());
+        }
+        if folder.join(MANIFEST).is_file() {
+            return Checkpoint::open(folder).map(Weights::Checkpoint).map_err(|error| error.to_string());
+        }
+        let file = TensorReader::open(&folder.join(WEIGHTS));
+        file.map(Weights::File).map_err(|error| format!("{error}; a run writes its weights when it ends"))
+    }
+
+    fn path(folder: &Path) -> PathBuf {
+        let is_folder = folder.join(MANIFEST).is_file() || hugging_face::is_folder(folder);
+        if is_folder { folder.to_path_buf() } else { folder.join(WEIGHTS) }
+    }
+
+    /// The shapes of all parameters by name.
+    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        match self {
+            Weights::File(file) => {
+                let shape = |name: &str| Some((name.to_string(), file.shape(name)?.to_vec()));
+                file.names().filter_map(shape).collect()
+            }
+            Weights::Checkpoint(checkpoint) => {
+                let tensors = &checkpoint.manifest().tensors;
+                let moments = [StatePart::FirstMoment, StatePart::SecondMoment].map(|part| part.tensor(""));
+                let is_weight = |name: &&String| !moments.iter().any(|moment| name.starts_with(moment));
+                tensors.keys().filter(is_weight).map(|name| (name.clone(), tensors[name].shape.clone())).collect()
+            }
+            Weights::HuggingFace(folder) => shapes(&folder.model),
+        }
+    }
 }
 
 impl TensorSource for Weights {
     fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
         match self {
             Weights::File(file) => TensorSource::get(file, param, region, values),
+            Weights::Checkpoint(checkpoint) => {
+                PartSource { checkpoint, part: StatePart::Weights }.get(param, region, values)
+            }
             Weights::HuggingFace(folder) => folder
                 .get(param, region, values)
                 .map_err(|error| SourceError::Read { name: param.name.clone(), cause: error.to_string() }),
@@ -52,28 +96,23 @@ impl RunSource {
     /// # Errors
     /// A folder that is none of a run, and all that is wrong with the run.
     pub fn open(folder: &Path, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<RunSource, Failure> {
-        let (name, text, other_weights) = match hugging_face::is_folder(folder) {
-            true => {
-                let (text, weights) = hugging_face::open(folder)?;
-                (format!("the run of {}", folder.display()), text, Some(weights))
-            }
-            false => {
-                let (name, text) = run_file(folder)?;
-                (name, text, None)
-            }
-        };
+        let (name, text) = run_file(folder)?;
+        // The tokenizer of a checkpoint is that of its run.
+        let run = if folder.join(MANIFEST).is_file() { run_folder_of(folder) } else { Some(folder) };
+        let run = run.unwrap_or(folder).to_path_buf();
         let text = on_one_rank(&text, changes).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
         let (mut config, _) = RunConfig::load_with(&name, &text, overrides, &Disk).map_err(Failure::Run)?;
-        let tokenizer = folder.join(TOKENIZER_FILE);
+        let tokenizer = run.join(TOKENIZER_FILE);
         if tokenizer.exists() {
             // Nothing is trained again, and other text is read as the run read its own.
             config.data.tokenizer = TokenizerSpec::File(tokenizer);
         }
-        let weights = match other_weights {
-            Some(weights) => weights,
-            None => Weights::File(weights_of(folder, &config.model, &name)?),
-        };
-        Ok(RunSource { folder: folder.to_path_buf(), config, weights })
+        let weights = Weights::open(folder).map_err(Failure::Input)?;
+        fits(&config.model, &weights.shapes()).map_err(|reason| {
+            let why = "--set has changed the model, or a later run in this folder has not ended";
+            Failure::Input(format!("{}: {reason} of {name}; {why}", Weights::path(folder).display()))
+        })?;
+        Ok(RunSource { folder: run, config, weights })
     }
 
     /// How the run's text became tokens.
@@ -94,44 +133,41 @@ impl RunSource {
     }
 }
 
-/// The file of a run's weights.
-const WEIGHTS: &str = "weights.safetensors";
-
-/// The run file of `folder`: its name and its text.
+/// The run file of what is in `folder`, and its name.
 fn run_file(folder: &Path) -> Result<(String, String), Failure> {
-    let file = folder.join("run.toml");
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(&file).map_err(|error| {
-        let hint = "--from takes the folder that `pleach train` wrote (run.folder), or one with config.json and model.safetensors";
+    if folder.join(MANIFEST).is_file() {
+        let checkpoint = Checkpoint::open(folder)?;
+        return Ok((format!("the run file of {}", folder.display()), checkpoint.state().run.clone()));
+    }
+    if hugging_face::is_folder(folder) {
+        let model = HuggingFaceFolder::open(folder)?.model;
+        return Ok((format!("the run of {}", folder.display()), hugging_face::run_file(&model, folder)));
+    }
+    let name = folder.join("run.toml").display().to_string();
+    let text = std::fs::read_to_string(&name).map_err(|error| {
+        let hint = "--from takes the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors";
         Failure::Input(format!("{name} cannot be read: {error}; {hint}"))
     })?;
     Ok((name, text))
 }
 
-/// The weights that the run of `name` ended with.
-fn weights_of(folder: &Path, model: &ModelSpec, name: &str) -> Result<TensorReader, Failure> {
-    let weights = TensorReader::open(&folder.join(WEIGHTS))
-        .map_err(|error| Failure::Input(format!("{error}; a run writes its weights when it ends")))?;
-    fits(model, &weights).map_err(|reason| {
-        let why = "--set has changed the model, or a later run in this folder has not ended";
-        Failure::Input(format!("{}: {reason} of {name}; {why}", folder.join(WEIGHTS).display()))
-    })?;
-    Ok(weights)
+/// The shapes of all parameters of `model` by name.
+fn shapes(model: &ModelSpec) -> BTreeMap<String, Vec<usize>> {
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    units.flat_map(|unit| params(model, unit)).map(|param| (param.name, param.shape)).collect()
 }
 
 /// Whether `weights` are those of `model`, to the last name and size.
-fn fits(model: &ModelSpec, weights: &TensorReader) -> Result<(), String> {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
-    let shapes: BTreeMap<String, Vec<usize>> =
-        units.flat_map(|unit| params(model, unit)).map(|param| (param.name, param.shape)).collect();
+fn fits(model: &ModelSpec, weights: &BTreeMap<String, Vec<usize>>) -> Result<(), String> {
+    let shapes = shapes(model);
     for (name, shape) in &shapes {
-        match weights.shape(name) {
+        match weights.get(name) {
             None => return Err(format!("there is no {name}, which is in the model")),
             Some(found) if found != shape => return Err(format!("{name} is {found:?}, and {shape:?} in the model")),
             Some(_) => {}
         }
     }
-    match weights.names().find(|name| !shapes.contains_key(*name)) {
+    match weights.keys().find(|name| !shapes.contains_key(*name)) {
         Some(name) => Err(format!("there is {name}, which is not in the model")),
         None => Ok(()),
     }

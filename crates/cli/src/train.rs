@@ -3,16 +3,18 @@
 use std::sync::mpsc::channel;
 
 use spec::unique_parameters;
-use train::{Ending, Engine, EvaluationReport, Observer, Ports, TensorSink};
+use train::{Ending, Engine, EvaluationReport, Observer, Ports, Saving, Start, TensorSink};
 
 use crate::arguments::TrainArguments;
 use crate::check::{describe, memory_line};
 use crate::engine::{engine, threads};
 use crate::failure::Failure;
+use crate::grace::Grace;
 use crate::interrupt::Interrupt;
 use crate::output::tell;
-use crate::progress::{Progress, Screen};
+use crate::progress::{Progress, Screen, Told};
 use crate::rates::{Capacity, Meter};
+use crate::resume::resume;
 use crate::run_folder::RunFolder;
 use crate::text::Text;
 use crate::verdict::{Planned, Verdict};
@@ -22,54 +24,115 @@ use crate::{generate, input, memory};
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
 /// # Errors
-/// Input that cannot be used, the failure of a rank, or an interrupt.
+/// Input that cannot be used, the failure of a rank, or a signal.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
+    if let Some(folder) = &arguments.resume {
+        return resume(arguments, folder);
+    }
     let verdict = input::judged(&arguments.run, Planned::EveryBatch)?;
-    let config = &verdict.config;
-    let text = Text::read(config)?;
-    let folder = RunFolder::create(&config.run.folder)?;
-    // All that the run will write has its place before the first step.
-    let weights = folder.weights(&config.model)?;
-    text.save_tokenizer(&config.run.folder)?;
-    let metrics = folder.metrics()?;
-    folder.write_run_file(config)?;
-    let interrupt = Interrupt::listen()?;
-    let steps = config.train.steps;
-    let screen = screen(arguments, steps);
-    let tells_more = screen.tells_more();
-    if tells_more {
-        tell(&format!("{}{}{}\n", describe(config), memory_line(&verdict), text.description()));
-    }
-    let meter = Meter::start(config, Capacity::measure(threads(config)));
-    let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics);
-    let ending = launch(&verdict, &text, &progress, &weights);
-    // Whatever one of the files came to, the other is finished.
-    let (measured, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
-    let ending = ending?;
-    kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
-    let measured = measured.map_err(|failure| after(failure, ending, steps, &folder))?;
-    if tells_more {
-        tell_end(&verdict, &text, measured.as_ref(), &folder)?;
-    }
-    match ending {
-        Ending::Stopped { steps: done } if interrupt.is_pressed() => Err(Failure::Interrupted(format!(
-            "interrupted after step {done} of {steps}; the weights are those of that step"
-        ))),
-        Ending::Stopped { steps: done } => {
-            tell(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
-            Ok(())
+    let text = Text::read(&verdict.config)?;
+    let folder = RunFolder::open(&verdict.config.run)?;
+    folder.check_done()?;
+    Session { verdict, text, folder }.run(arguments, Start::Seed)
+}
+
+/// A run that is about to start.
+pub struct Session {
+    /// The run.
+    pub verdict: Verdict,
+    /// What it learns from.
+    pub text: Text,
+    /// Where it writes.
+    pub folder: RunFolder,
+}
+
+impl Session {
+    /// Runs from `start` to the end, and leaves in the folder what there is to leave.
+    ///
+    /// # Errors
+    /// As [`train`].
+    pub fn run(&self, arguments: &TrainArguments, start: Start<'_>) -> Result<(), Failure> {
+        let Session { verdict, text, folder } = self;
+        let config = &verdict.config;
+        // All that the run will write has its place before the first step.
+        let weights = folder.weights(&config.model)?;
+        text.save_tokenizer(folder.path())?;
+        let metrics = folder.metrics(start.steps())?;
+        folder.write_run_file(config)?;
+        if start.checkpoint().is_none() {
+            folder.forget_resumes()?;
+            folder.store.clear()?;
         }
-        Ending::Finished => {
-            if tells_more {
-                tell_sample(&verdict, &text, &interrupt);
+        let interrupt = Interrupt::listen()?;
+        let _grace = Grace::begin(config.run.grace_seconds, &interrupt);
+        let steps = config.train.steps;
+        let screen = screen(arguments, start.steps(), steps);
+        let tells_more = screen.tells_more();
+        if tells_more {
+            tell(&format!("{}{}{}\n", describe(config), memory_line(verdict), text.description()));
+        }
+        let meter = Meter::start(config, Capacity::measure(threads(config)));
+        let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics);
+        let ending = self.launch(&progress, &weights, start);
+        // Whatever one of the files came to, the other is finished.
+        let (told, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
+        let ending = ending?;
+        kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
+        let Told { evaluation, not_saved } =
+            told.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
+        if let Some(reason) = not_saved {
+            return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
+        }
+        if tells_more {
+            tell_end(verdict, text, evaluation.as_ref(), folder)?;
+        }
+        match (ending, interrupt.signal()) {
+            (Ending::Stopped { steps: done }, Some(signal)) => Err(Failure::Interrupted {
+                signal,
+                told: format!(
+                    "ended by {signal} after step {done} of {steps}; `pleach train --resume {}` goes on from there",
+                    folder.path().display()
+                ),
+            }),
+            (Ending::Stopped { steps: done }, None) => {
+                tell(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
+                Ok(())
             }
-            Ok(())
+            (Ending::Finished, _) => {
+                if tells_more {
+                    tell_sample(verdict, text, &interrupt);
+                }
+                Ok(())
+            }
         }
+    }
+
+    /// Runs on ranks that are threads of this process. Where the run fails and a rank does not come back, the process ends without it.
+    fn launch(&self, observer: &dyn Observer, weights: &dyn TensorSink, start: Start<'_>) -> Result<Ending, Failure> {
+        let Session { verdict: Verdict { setup, config, .. }, text, folder } = self;
+        let engine = engine(config, setup);
+        let run = config.to_toml();
+        let saving = Some(Saving { store: &folder.store, every: config.run.save_every, run: &run });
+        let (weights, evaluation) = (Some(weights), text.evaluation());
+        let ports = Ports { start, saving, weights, evaluation, ..Ports::new(text.training(), observer) };
+        std::thread::scope(|scope| {
+            let (running, watched) = channel();
+            let failure = || engine.failure().map(|(_, told)| told);
+            scope.spawn(move || {
+                if let Some(told) = watch(&watched, failure, GRACE) {
+                    tell(&format!("{told}\n"));
+                    std::process::exit(Failure::WORK.into());
+                }
+            });
+            let result = train::run(setup, &engine, ports);
+            drop(running);
+            result.map_err(|error| Failure::Work(error.to_string()))
+        })
     }
 }
 
 /// `failure` of what a run tells, with what became of the run.
-fn after(failure: Failure, ending: Ending, steps: u32, folder: &RunFolder) -> Failure {
+fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failure {
     let done = match ending {
         Ending::Stopped { steps: done } => format!("the run was stopped after step {done} of {steps}"),
         Ending::Finished => format!("the run did all of its {steps} steps"),
@@ -104,36 +167,10 @@ fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt) {
     }
 }
 
-fn screen(arguments: &TrainArguments, steps: u32) -> Screen {
+fn screen(arguments: &TrainArguments, done: u32, steps: u32) -> Screen {
     match (arguments.quiet, arguments.json) {
         (true, _) => Screen::Quiet,
         (false, true) => Screen::Json(Box::new(std::io::stdout())),
-        (false, false) => Screen::of_standard_output(steps),
+        (false, false) => Screen::of_standard_output(done, steps),
     }
-}
-
-/// Runs on ranks that are threads of this process. Where the run fails and a rank does not come back, the process ends without it.
-fn launch(
-    verdict: &Verdict,
-    text: &Text,
-    observer: &dyn Observer,
-    weights: &dyn TensorSink,
-) -> Result<Ending, Failure> {
-    let setup = &verdict.setup;
-    let engine = engine(&verdict.config, setup);
-    let ports =
-        Ports { weights: Some(weights), evaluation: text.evaluation(), ..Ports::new(text.training(), observer) };
-    std::thread::scope(|scope| {
-        let (running, watched) = channel();
-        let failure = || engine.failure().map(|(_, told)| told);
-        scope.spawn(move || {
-            if let Some(told) = watch(&watched, failure, GRACE) {
-                tell(&format!("{told}\n"));
-                std::process::exit(Failure::WORK.into());
-            }
-        });
-        let result = train::run(setup, &engine, ports);
-        drop(running);
-        result.map_err(|error| Failure::Work(error.to_string()))
-    })
 }

@@ -262,7 +262,8 @@ fn what_cannot_be_used_is_said() {
     );
     let nowhere = refuses(&["eval", "--from", "no/such/folder"]);
     assert!(nowhere.starts_with("no/such/folder/run.toml cannot be read: "), "{nowhere}");
-    assert!(nowhere.ends_with("; --from takes the folder that `pleach train` wrote (run.folder)\n"), "{nowhere}");
+    let hint = "; --from takes the folder that `pleach train` wrote (run.folder), or one of its checkpoints\n";
+    assert!(nowhere.ends_with(hint), "{nowhere}");
 }
 
 /// The place that a message begins with.

@@ -38,7 +38,7 @@ fn the_first_keeps_what_there_is() {
     child.stderr.take().expect("messages").read_to_string(&mut said).expect("text");
     assert_eq!(child.wait().expect("an end").code(), Some(130), "{said}");
     assert!(said.contains("stopping after this step"), "{said}");
-    assert!(said.contains(&format!("interrupted after step {steps} of 1000000")), "{said}");
+    assert!(said.contains(&format!("ended by Ctrl-C after step {steps} of 1000000")), "{said}");
     let metrics = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("metrics");
     assert_eq!(metrics.lines().count(), steps);
     assert!(folder.join("weights.safetensors").is_file());

@@ -49,7 +49,7 @@ pub use channel::Channel;
 pub use communicator::GroupCommunicator;
 pub use error::{AbortCause, CommError};
 pub use host::{GroupChannels, HostCommunicator};
-pub use meta::MetaCommunicator;
+pub use meta::{CollectiveCall, MetaCommunicator};
 pub use operation::Operation;
 pub use tag::{ChannelId, Tag};
 pub use threads::{RankPanic, ThreadTransport, run_world};

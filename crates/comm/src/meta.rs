@@ -9,6 +9,15 @@ use device::{DeviceError, Reduction, Stream, Tensor};
 use crate::collectives::{Traffic, traffic};
 use crate::operation::Operation;
 
+/// One call of a collective on a recorded group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CollectiveCall {
+    /// What the members do together.
+    pub operation: Operation,
+    /// Bytes of the whole argument, all slices together.
+    pub bytes: usize,
+}
+
 /// Stands for one member of a group of any size; no other member exists.
 ///
 /// What it records are the formulas of [`traffic`], so a run on it sends what a run over a
@@ -18,28 +27,35 @@ pub struct MetaCommunicator {
     size: usize,
     position: usize,
     sent: Mutex<BTreeMap<Operation, Traffic>>,
+    calls: Mutex<Vec<CollectiveCall>>,
     peak_bytes: AtomicUsize,
 }
 
 impl MetaCommunicator {
     /// Member `position` of a group of `size`.
     pub fn new(size: usize, position: usize) -> MetaCommunicator {
-        MetaCommunicator { size, position, sent: Mutex::default(), peak_bytes: AtomicUsize::default() }
+        MetaCommunicator {
+            size,
+            position,
+            sent: Mutex::default(),
+            calls: Mutex::default(),
+            peak_bytes: AtomicUsize::default(),
+        }
     }
 
     /// What was sent since the last call, by operation. Operations that sent nothing are left out.
     pub fn take_sent(&self) -> BTreeMap<Operation, Traffic> {
-        std::mem::take(&mut *self.sent())
+        std::mem::take(&mut *unpoisoned(&self.sent))
+    }
+
+    /// The collectives that were called since the last call of this, in order, whatever was sent for them.
+    pub fn take_calls(&self) -> Vec<CollectiveCall> {
+        std::mem::take(&mut *unpoisoned(&self.calls))
     }
 
     /// First byte behind all tensors of all calls since the last call of this: the arena that they need.
     pub fn take_peak_bytes(&self) -> usize {
         self.peak_bytes.swap(0, Ordering::Relaxed)
-    }
-
-    /// A panic elsewhere leaves sums that are whole.
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<Operation, Traffic>> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn touch(&self, x: Tensor) {
@@ -48,13 +64,19 @@ impl MetaCommunicator {
 
     fn record(&self, operation: Operation, x: Tensor) {
         self.touch(x);
+        unpoisoned(&self.calls).push(CollectiveCall { operation, bytes: x.size_bytes() });
         let sent = traffic(operation, x.len(), x.dtype.size_bytes(), self.size, self.position);
         if sent != Traffic::default() {
-            let mut sums = self.sent();
+            let mut sums = unpoisoned(&self.sent);
             let sum = sums.entry(operation).or_default();
             *sum = *sum + sent;
         }
     }
+}
+
+/// A panic elsewhere leaves a record that is whole.
+fn unpoisoned<T>(record: &Mutex<T>) -> MutexGuard<'_, T> {
+    record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl device::Communicator for MetaCommunicator {

@@ -10,6 +10,7 @@ pub mod accumulate;
 pub mod activation;
 pub mod adamw;
 pub mod affinity;
+pub mod arena_reader;
 pub mod attention;
 pub mod clip_coefficient;
 pub mod column_sum;
@@ -34,4 +35,5 @@ pub mod rounded_sum;
 pub mod squared_sum;
 pub mod view;
 
+pub use crate::arena_reader::ArenaReader;
 pub use crate::device::CpuDevice;

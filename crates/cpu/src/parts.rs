@@ -333,3 +333,39 @@ impl Head {
         Some(DropoutKey { first_channel: key.first_channel + first_head, ..key })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use device::{Dtype, Write};
+
+    use super::*;
+
+    #[test]
+    fn shares_cover_everything_once_and_are_cut_at_grains() {
+        for (len, grain, number) in [(101, 1, 3), (100, 16, 7), (5, 64, 4), (0, 1, 2), (4096, 4096, 2)] {
+            let shares: Vec<_> = (0..number).filter_map(|index| Share { index, number }.of(len, grain)).collect();
+            let borders: Vec<usize> = shares.iter().flat_map(|share| [share.start, share.end]).collect();
+            let inner = borders.get(1..borders.len().max(1) - 1).unwrap_or_default();
+            assert!(inner.iter().all(|border| border % grain == 0), "{shares:?}");
+            assert_eq!(shares.into_iter().flatten().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_product_is_cut_along_its_longer_side_if_that_pays() {
+        let product = |rows: usize, cols: usize| {
+            let [a, b, out] =
+                [(rows, 64), (cols, 64), (rows, cols)].map(|(rows, cols)| Tensor::new(0, rows, cols, Dtype::F32));
+            Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out, write: Write::Assign }
+        };
+        let sizes = |op: Op| -> Vec<(usize, usize)> {
+            let parts = (0..2).filter_map(|index| part(&op, Share { index, number: number(&op, 2) }));
+            parts
+                .flat_map(|part| part.operands().writes().map(|out| (out.rows, out.cols)).collect::<Vec<_>>())
+                .collect()
+        };
+        assert_eq!(sizes(product(301, 200)), [(150, 200), (151, 200)]);
+        assert_eq!(sizes(product(100, 201)), [(100, 128), (100, 73)]);
+        assert!(pays(&product(301, 200)) && !pays(&product(8, 8)));
+    }
+}

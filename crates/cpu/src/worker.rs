@@ -144,7 +144,7 @@ pub(crate) fn not_real(tensor: Tensor) -> DeviceError {
     DeviceError::Shape { op: "matrix", what: format!("{tensor:?} holds no real numbers") }
 }
 
-fn check_len(op: &'static str, tensor: Tensor, host_bytes: usize) -> Result<(), DeviceError> {
+pub(crate) fn check_len(op: &'static str, tensor: Tensor, host_bytes: usize) -> Result<(), DeviceError> {
     if tensor.size_bytes() == host_bytes {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 //! This file and the kernels are where raw memory is touched. The rules that keep it sound:
 //! * one rank's threads compute, at any time parts of one operation that write disjoint places; other ranks only read places that this rank lent for a send or a collective and
 //!   does not write until the transport says that the reading is done;
+//! * a thread of this rank that saves reads state, which no instruction writes until the thread says that it is done;
 //! * the memory plan gives values that are alive together disjoint places, which the verifier has checked.
 
 use std::ptr::NonNull;

@@ -32,6 +32,16 @@ pub trait Device {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError>;
 }
 
+/// Reads a rank's memory while its device works: the [`Stream::Io`] of storage. What it reads is not written meanwhile; whoever
+/// executes instructions waits for that.
+pub trait MemoryReader: Send {
+    /// Copies a dense tensor into host bytes of exactly its size.
+    ///
+    /// # Errors
+    /// A tensor outside of memory, or of another size.
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError>;
+}
+
 /// A device that someone else looks at too: what recorded or counted is read while the rank has its own handle.
 impl<D: Device + ?Sized> Device for Arc<D> {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {

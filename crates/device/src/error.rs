@@ -42,4 +42,12 @@ pub enum DeviceError {
     /// A collective or a transfer failed: a peer died, was late, or ended the run.
     #[error(transparent)]
     Communication(Box<dyn std::error::Error + Send + Sync>),
+    /// State is not handed to storage.
+    #[error("storage does not take the state of {what}: {reason}")]
+    Storage {
+        /// What is to be saved.
+        what: String,
+        /// Why it is not.
+        reason: String,
+    },
 }

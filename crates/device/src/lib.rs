@@ -18,7 +18,7 @@ mod device;
 pub use arena::Arena;
 pub use communicator::{Communicator, Reduction};
 pub use cost::Cost;
-pub use device::{Device, Stream};
+pub use device::{Device, MemoryReader, Stream};
 pub use element::{Bf16, Element, F16};
 pub use error::DeviceError;
 pub use frame::Frame;

@@ -1,15 +1,17 @@
 //! A device that computes nothing and records what it is asked.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Cost, Device, DeviceError, Op, Stream, Tensor};
+use crate::{Cost, Device, DeviceError, MemoryReader, Op, Stream, Tensor};
 
 /// What was asked of a [`MetaDevice`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// Calls and summed costs by operation name.
     pub operations: BTreeMap<&'static str, (u64, Cost)>,
+    /// The operations themselves, in order: their shapes decide what they take on another device.
+    pub submitted: Vec<Op>,
     /// First byte behind all tensors of all operations and copies: the arena that they need.
     pub peak_bytes: usize,
 }
@@ -54,6 +56,7 @@ impl Device for MetaDevice {
         *calls += 1;
         sum.multiply_adds += cost.multiply_adds;
         sum.moved_bytes += cost.moved_bytes;
+        record.submitted.push(*op);
         let operands = op.operands();
         operands.reads().chain(operands.writes()).for_each(|tensor| record.touch(tensor));
         Ok(())
@@ -68,5 +71,12 @@ impl Device for MetaDevice {
         self.record().touch(from);
         to.fill(0);
         Ok(())
+    }
+}
+
+/// What would be read; nothing is there.
+impl MemoryReader for Arc<MetaDevice> {
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        Device::read(&**self, from, to)
     }
 }

@@ -64,6 +64,22 @@ impl Region {
         other.is_empty() || self.intersect(other).as_ref() == Some(other)
     }
 
+    /// The box cut along its first dim into boxes of at most `len` elements, or of one index where that has more; in row-major order of the box. A
+    /// box of a scalar is one.
+    pub fn slabs(&self, len: usize) -> impl Iterator<Item = Region> {
+        let rows = self.extent.first().copied().unwrap_or(1);
+        let row_len = self.extent.iter().skip(1).product::<usize>();
+        let step = (len / row_len.max(1)).max(1);
+        (0..rows).step_by(step).map(move |row| {
+            let mut slab = self.clone();
+            if let (Some(start), Some(extent)) = (slab.start.first_mut(), slab.extent.first_mut()) {
+                *start += row;
+                *extent = step.min(rows - row);
+            }
+            slab
+        })
+    }
+
     /// The offset, in elements, of the first element of `self` in the row-major storage of `outer`.
     ///
     /// # Panics

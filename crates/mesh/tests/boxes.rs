@@ -75,6 +75,18 @@ proptest! {
 }
 
 #[test]
+fn slabs_are_a_box_in_order() {
+    let of = |region: &Region, len| region.slabs(len).collect::<Vec<_>>();
+    let matrix = Region { start: vec![2, 1], extent: vec![5, 4] };
+    let rows = |start, rows| Region { start: vec![start, 1], extent: vec![rows, 4] };
+    assert_eq!(of(&matrix, 9), [rows(2, 2), rows(4, 2), rows(6, 1)]);
+    assert_eq!(of(&matrix, 1), [2, 3, 4, 5, 6].map(|row| rows(row, 1)), "one row at least");
+    assert_eq!(of(&matrix, 100), [matrix]);
+    assert_eq!(of(&Region::whole(&[]), 7), [Region::whole(&[])]);
+    assert_eq!(of(&Region::whole(&[0, 3]), 7), []);
+}
+
+#[test]
 fn a_range_of_a_matrix_is_at_most_three_boxes() {
     let found = boxes(3..17, &[5, 4]);
     let expected = [

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use comm::collectives::Traffic;
-use comm::{MetaCommunicator, Operation};
+use comm::{CollectiveCall, MetaCommunicator, Operation};
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use program::{Footprint, Footprints, Purpose};
 use spec::unit::{Tied, UnitKind};
@@ -82,6 +82,8 @@ pub struct UnitRecord {
     pub record: Record,
     /// What this rank sends to its tensor-parallel group, by collective.
     pub sent: BTreeMap<Operation, Traffic>,
+    /// The collectives of the tensor-parallel group, in order.
+    pub collectives: Vec<CollectiveCall>,
     /// Bytes used of each section.
     pub saved_until_input_bytes: usize,
     /// See [`Footprint`].
@@ -207,6 +209,7 @@ impl<'a> Recorder<'a> {
         UnitRecord {
             record: self.device.take_record(),
             sent: self.communicator.take_sent(),
+            collectives: self.communicator.take_calls(),
             saved_until_input_bytes: self.until_input.peak_bytes(),
             saved_until_weight_bytes: self.until_weight.peak_bytes(),
             core_until_input_bytes: self.core_until_input.peak_bytes(),

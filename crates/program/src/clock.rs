@@ -1,10 +1,12 @@
 //! The event clock: when every instruction of a linked step starts and ends, given what passes and transfers take.
 
-use spec::Unit;
+use std::collections::HashMap;
+
 use spec::unit::UnitKind;
+use spec::{GradientReduction, Unit};
 
 use crate::link::{Event, Wait};
-use crate::{Instr, PassKind, StepGraph};
+use crate::{Instr, PassKind, Place, StepGraph, Stream, Value};
 
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,38 @@ pub struct UnitTimes {
     pub transfer: u64,
 }
 
+/// What instructions take on an engine, and which of its streams run beside the one that computes.
+pub trait Durations {
+    /// Time of an instruction on the rank at `place`: of a send, until what is sent is there; of a receive, nothing.
+    fn of(&self, place: &Place, instr: Instr) -> u64;
+
+    /// The engine's queues.
+    fn queues(&self) -> Queues;
+}
+
+/// Which streams of an engine have a queue of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queues {
+    /// Gathers and reductions.
+    pub reduce: Queue,
+    /// Sends. Receives wait in the program's order.
+    pub transfer: Queue,
+    /// Thousandths by which computing takes longer while a reduction is under way beside it: both use the memory and the multiprocessors.
+    pub contention_per_mille: u64,
+}
+
+/// Where the instructions of a stream wait for their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Queue {
+    /// In line with what computes, which waits until they have ended.
+    Compute,
+    /// In a line of their own.
+    Own,
+    /// In line with what computes, behind the last pass of the step; only of reductions that are taken once a step. Where there are others,
+    /// as [`Queue::Compute`].
+    Last,
+}
+
 impl UnitTimes {
     fn of(&self, unit: Unit) -> PassTimes {
         match unit.kind() {
@@ -57,18 +91,27 @@ impl UnitTimes {
             UnitKind::Head => self.head,
         }
     }
+}
 
-    /// Time of an instruction on the queue that computes. Transfers have a queue of their own; reductions, norm and optimizer come after
-    /// the pipeline and are not timed.
-    fn compute(&self, instr: Instr) -> Option<u64> {
-        instr.pass().map(|pass| self.of(pass.unit).of(pass.kind))
+/// Transfers have a queue of their own; reductions, norm and optimizer, which mostly come after the pipeline, take no time.
+impl Durations for UnitTimes {
+    fn of(&self, _: &Place, instr: Instr) -> u64 {
+        match (instr.pass(), instr) {
+            (Some(pass), _) => UnitTimes::of(self, pass.unit).of(pass.kind),
+            (None, Instr::SendAct { .. } | Instr::SendGrad { .. }) => self.transfer,
+            (None, _) => 0,
+        }
+    }
+
+    fn queues(&self) -> Queues {
+        Queues { reduce: Queue::Compute, transfer: Queue::Own, contention_per_mille: 0 }
     }
 }
 
 /// When the instructions of a step run: the longest path through its graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepTimes {
-    /// Per pipeline rank and instruction: start and end.
+    /// Per pipeline rank and instruction: when it starts to wait or to run, and when it ends.
     pub ranks: Vec<Vec<(u64, u64)>>,
     bubble: Bubble,
 }
@@ -102,12 +145,13 @@ fn idle_share(busy: u64, time: u64) -> f64 {
 }
 
 impl StepTimes {
-    /// Times of a linked step. A rank computes in the order of its program; what it sends goes on a queue of its own, one after the other, and
-    /// arrives when its transfer ends; a receive and a collective wait.
-    pub fn new(graph: &StepGraph, times: &UnitTimes) -> StepTimes {
+    /// Times of a linked step. A rank issues in the order of its program; what has a queue of its own goes there one after the
+    /// other, and what reads its result waits for it; a receive waits for its send, a collective for its members.
+    pub fn new(graph: &StepGraph, durations: &dyn Durations) -> StepTimes {
         let ranks = graph.programs().iter().map(|program| Vec::with_capacity(program.instrs.len())).collect();
+        let lines = vec![Lines::default(); graph.programs().len()];
+        let mut clock = Clock { graph, durations, queues: durations.queues(), ranks, lines };
         let num_ranks = graph.programs().len();
-        let mut clock = Clock { graph, times, ranks, now: vec![0; num_ranks], sending: vec![0; num_ranks] };
         let mut advanced = true;
         while std::mem::take(&mut advanced) {
             for rank in 0..num_ranks {
@@ -116,7 +160,7 @@ impl StepTimes {
                 }
             }
         }
-        let bubble = bubble(graph, times, &clock.ranks);
+        let bubble = bubble(graph, &clock.ranks);
         StepTimes { ranks: clock.ranks, bubble }
     }
 
@@ -124,64 +168,160 @@ impl StepTimes {
     pub fn bubble(&self) -> Bubble {
         self.bubble
     }
+
+    /// When the last instruction ends.
+    pub fn end(&self) -> u64 {
+        self.ranks.iter().flatten().map(|(_, end)| *end).max().unwrap_or(0)
+    }
+}
+
+/// How far a rank's queues are.
+#[derive(Clone, Debug, Default)]
+struct Lines {
+    /// When the rank has ended what it computes.
+    compute: u64,
+    /// When its queue of transfers is empty.
+    transfer: u64,
+    /// When its queue of reductions is empty.
+    reduce: u64,
+    /// When values are there that the queue of reductions makes.
+    made: HashMap<Value, u64>,
+    /// Reductions that are put off, and what each takes.
+    put_off: Vec<(usize, u64)>,
+}
+
+impl Lines {
+    /// When what computes and what was put off is done.
+    fn all_done(&self) -> u64 {
+        self.compute + self.put_off.iter().map(|(_, duration)| duration).sum::<u64>()
+    }
 }
 
 struct Clock<'a> {
     graph: &'a StepGraph,
-    times: &'a UnitTimes,
+    durations: &'a dyn Durations,
+    queues: Queues,
     ranks: Vec<Vec<(u64, u64)>>,
-    /// When each rank has ended what it computes.
-    now: Vec<u64>,
-    /// When each rank's queue of transfers is empty.
-    sending: Vec<u64>,
+    lines: Vec<Lines>,
 }
 
 impl Clock<'_> {
     /// Times the next instruction of a rank; `false` where there is none, or where it waits for one that is not timed.
     fn step(&mut self, rank: usize) -> bool {
         let event = Event { rank, index: self.ranks[rank].len() };
-        let Some(instr) = self.graph.programs()[rank].instrs.get(event.index) else { return false };
-        let now = self.now[rank];
-        let (start, end) = match (self.graph.wait(event), self.graph.receive_of(event)) {
-            (Wait::Send(send), _) => match self.ranks[send.rank].get(send.index) {
-                Some((_, arrival)) => (now, now.max(*arrival)),
+        let program = &self.graph.programs()[rank];
+        let Some(instr) = program.instrs.get(event.index) else { return false };
+        let duration = self.durations.of(&program.place, *instr);
+        let queue = self.queue(event);
+        let reached = self.reached(event);
+        if queue == Queue::Last {
+            self.ranks[rank].push((reached, reached));
+            self.lines[rank].put_off.push((event.index, duration));
+            return true;
+        }
+        let (start, end) = match self.graph.wait(event) {
+            Wait::Send(send) => match self.ranks[send.rank].get(send.index) {
+                Some((_, arrival)) => (reached, reached.max(*arrival)),
                 None => return false,
             },
-            (Wait::Members(members), _) => {
+            Wait::Members(members) => {
                 let is_there = |member: &Event| self.ranks[member.rank].len() >= member.index;
                 if !members.iter().all(is_there) {
                     return false;
                 }
-                let latest = members.iter().map(|member| self.reached(*member)).max().unwrap_or(now);
-                (now, now.max(latest))
+                let all = members.iter().map(|member| self.reached(*member)).max().unwrap_or(reached);
+                (reached, all.max(reached) + duration)
             }
-            (Wait::Nothing, Some(_)) => {
-                let start = now.max(self.sending[rank]);
-                self.sending[rank] = start + self.times.transfer;
-                self.ranks[rank].push((start, start + self.times.transfer));
-                return true;
-            }
-            (Wait::Nothing, None) => (now, now + self.times.compute(*instr).unwrap_or(0)),
+            Wait::Nothing => (reached, reached + self.contended(rank, *instr, reached, duration)),
         };
         self.ranks[rank].push((start, end));
-        self.now[rank] = end;
+        if awaits_reductions(*instr) {
+            self.catch_up(rank);
+        }
+        let lines = &mut self.lines[rank];
+        match (queue, instr.stream()) {
+            (Queue::Compute | Queue::Last, _) => lines.compute = end,
+            (Queue::Own, Stream::Transfer) => lines.transfer = end,
+            (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io) => {
+                lines.reduce = end;
+                let effects = instr.effects(&program.place);
+                for value in effects.assigns.iter().chain(effects.accumulates.iter()) {
+                    lines.made.insert(value, end);
+                }
+            }
+        }
         true
     }
 
-    /// When a rank comes to an instruction of which all before are timed.
-    fn reached(&self, event: Event) -> u64 {
-        match self.ranks[event.rank].get(event.index) {
-            Some((start, _)) => *start,
-            None => self.now[event.rank],
+    /// Gives the reductions that were put off their times, one after the other behind the last pass.
+    fn catch_up(&mut self, rank: usize) {
+        let lines = &mut self.lines[rank];
+        let mut now = lines.compute;
+        for (index, duration) in std::mem::take(&mut lines.put_off) {
+            self.ranks[rank][index] = (now, now + duration);
+            now += duration;
         }
+    }
+
+    fn queue(&self, event: Event) -> Queue {
+        let instr = self.graph.instr(event);
+        match instr.stream() {
+            Stream::Compute | Stream::Io => Queue::Compute,
+            Stream::Reduce if self.queues.reduce == Queue::Last => {
+                let once = self.graph.programs()[event.rank].place.zero.reduction() == GradientReduction::Step;
+                let is_reduction = matches!(instr, Instr::ReduceGrads { .. });
+                if once && is_reduction { Queue::Last } else { Queue::Compute }
+            }
+            Stream::Reduce => self.queues.reduce,
+            // A receive holds up what follows it in any case.
+            Stream::Transfer if matches!(instr, Instr::RecvAct { .. } | Instr::RecvGrad { .. }) => Queue::Compute,
+            Stream::Transfer => self.queues.transfer,
+        }
+    }
+
+    /// When an instruction of which all before are timed is at the head of its queue, with all that it reads.
+    fn reached(&self, event: Event) -> u64 {
+        if let Some((start, _)) = self.ranks[event.rank].get(event.index) {
+            return *start;
+        }
+        let (instr, lines) = (self.graph.instr(event), &self.lines[event.rank]);
+        let own = match (self.queue(event), instr.stream()) {
+            (Queue::Compute | Queue::Last, _) if awaits_reductions(instr) => lines.all_done(),
+            (Queue::Compute | Queue::Last, _) => 0,
+            (Queue::Own, Stream::Transfer) => lines.transfer,
+            (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io) => lines.reduce,
+        };
+        let at_head = lines.compute.max(own);
+        if lines.made.is_empty() || lines.reduce <= at_head {
+            return at_head;
+        }
+        let effects = instr.effects(&self.graph.programs()[event.rank].place);
+        let needed = effects.reads.iter().chain(effects.accumulates.iter());
+        needed.filter_map(|value| lines.made.get(&value)).fold(at_head, |latest, made| latest.max(*made))
+    }
+
+    /// What a pass takes that begins at `start` beside reductions that are under way until the end of their queue.
+    fn contended(&self, rank: usize, instr: Instr, start: u64, duration: u64) -> u64 {
+        let beside = self.lines[rank].reduce.saturating_sub(start);
+        if instr.pass().is_none() || beside == 0 {
+            return duration;
+        }
+        let slow = 1000 + self.queues.contention_per_mille;
+        let done_beside = (beside * 1000 / slow).min(duration);
+        duration - done_beside + done_beside * slow / 1000
     }
 }
 
-fn bubble(graph: &StepGraph, times: &UnitTimes, ranks: &[Vec<(u64, u64)>]) -> Bubble {
+/// Whether an instruction reads gradients that were reduced.
+fn awaits_reductions(instr: Instr) -> bool {
+    matches!(instr, Instr::SumTied | Instr::GradNorm)
+}
+
+fn bubble(graph: &StepGraph, ranks: &[Vec<(u64, u64)>]) -> Bubble {
     let mut bubble = Bubble { busy: 0, span: 0, until_norm: 0 };
     let (mut first, mut last) = (u64::MAX, 0);
     for (program, placed) in graph.programs().iter().zip(ranks) {
-        let timed = program.instrs.iter().zip(placed).filter(|(instr, _)| times.compute(**instr).is_some());
+        let timed = program.instrs.iter().zip(placed).filter(|(instr, _)| instr.pass().is_some());
         let passes: Vec<(u64, u64)> = timed.map(|(_, placed)| *placed).collect();
         let (Some(start), Some(end)) = (passes.first().map(|pass| pass.0), passes.last().map(|pass| pass.1)) else {
             continue;

@@ -46,8 +46,6 @@ pub enum Partner {
 /// Everything that an instruction does, apart from arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effects {
-    /// The queue that it is issued to.
-    pub stream: Stream,
     /// With whom it communicates.
     pub partner: Partner,
     /// Values whose contents it needs.
@@ -75,7 +73,6 @@ pub enum Gradients {
 
 impl Effects {
     const NONE: Effects = Effects {
-        stream: Stream::Compute,
         partner: Partner::Nobody,
         reads: Values::NONE,
         reads_gradients: Gradients::Unread,
@@ -126,6 +123,24 @@ impl fmt::Display for Effects {
 }
 
 impl Instr {
+    /// The queue that the instruction is issued to.
+    pub fn stream(self) -> Stream {
+        match self {
+            Instr::Load { .. }
+            | Instr::Forward { .. }
+            | Instr::Recompute { .. }
+            | Instr::BackwardInput { .. }
+            | Instr::BackwardWeight { .. }
+            | Instr::FreeParams { .. }
+            | Instr::OptimizerStep { .. } => Stream::Compute,
+            Instr::SendAct { .. } | Instr::RecvAct { .. } | Instr::SendGrad { .. } | Instr::RecvGrad { .. } => {
+                Stream::Transfer
+            }
+            Instr::GatherParams { .. } | Instr::ReduceGrads { .. } | Instr::SumTied | Instr::GradNorm => Stream::Reduce,
+            Instr::Save { .. } => Stream::Io,
+        }
+    }
+
     /// What the instruction means on the rank at `place`. Allocates nothing.
     pub fn effects(self, place: &Place) -> Effects {
         match self {
@@ -145,7 +160,6 @@ impl Instr {
                 receive(Value::OutputGrad { unit, microbatch }, from)
             }
             Instr::GatherParams { unit } => Effects {
-                stream: Stream::Reduce,
                 partner: Partner::Peers(Parallelism::shard_axes()),
                 reads: Values::of([Value::Params(unit)]),
                 assigns: Values::of([place.parameters(unit)]),
@@ -172,9 +186,7 @@ impl Instr {
                     ..Effects::NONE
                 }
             }
-            Instr::Save { unit } => {
-                Effects { stream: Stream::Io, reads: optimizer_state(place, unit), ..Effects::NONE }
-            }
+            Instr::Save { unit } => Effects { reads: optimizer_state(place, unit), ..Effects::NONE },
         }
     }
 }
@@ -187,7 +199,6 @@ fn optimizer_state(place: &Place, unit: Unit) -> Values {
 
 fn send(value: Value, to: Option<usize>) -> Effects {
     Effects {
-        stream: Stream::Transfer,
         partner: to.map_or(Partner::Nobody, Partner::To),
         reads: Values::of([value]),
         lends: Some(value),
@@ -196,22 +207,11 @@ fn send(value: Value, to: Option<usize>) -> Effects {
 }
 
 fn receive(value: Value, from: Option<usize>) -> Effects {
-    Effects {
-        stream: Stream::Transfer,
-        partner: from.map_or(Partner::Nobody, Partner::From),
-        assigns: Values::of([value]),
-        ..Effects::NONE
-    }
+    Effects { partner: from.map_or(Partner::Nobody, Partner::From), assigns: Values::of([value]), ..Effects::NONE }
 }
 
 fn in_place(value: Value, partner: Partner) -> Effects {
-    Effects {
-        stream: Stream::Reduce,
-        partner,
-        reads: Values::of([value]),
-        assigns: Values::of([value]),
-        ..Effects::NONE
-    }
+    Effects { partner, reads: Values::of([value]), assigns: Values::of([value]), ..Effects::NONE }
 }
 
 /// In place, or out of what was made since the last reduction into this rank's shard of the sum.
@@ -223,7 +223,7 @@ fn reduce_grads(place: &Place, unit: Unit, by: Unit) -> Effects {
         (Kept::Shard, GradientReduction::Step) => (Values::of([sum]), Values::NONE),
         (Kept::Shard, GradientReduction::Microbatch) => (Values::NONE, Values::of([sum])),
     };
-    Effects { stream: Stream::Reduce, partner, reads: made, assigns, accumulates, frees: made, ..Effects::NONE }
+    Effects { partner, reads: made, assigns, accumulates, frees: made, ..Effects::NONE }
 }
 
 /// Between two ranks, both end with the sum; on one rank, the embedding's accumulator does.

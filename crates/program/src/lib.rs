@@ -25,13 +25,13 @@ pub mod value;
 pub mod verify;
 pub mod violation;
 
-pub use clock::{Bubble, PassTimes, StepTimes, UnitTimes};
+pub use clock::{Bubble, Durations, PassTimes, Queue, Queues, StepTimes, UnitTimes};
 pub use effects::{Effects, Partner, Stream};
 pub use footprint::{Footprint, Footprints};
 pub use instr::{Instr, Pass, PassKind, Purpose};
 pub use link::{Event, StepGraph, Wait, link};
-pub use memory::{Category, Extent, MemoryPlan, PlannedLife, RankPlan, plan_memory};
-pub use passes::{CompileError, CompileInput, compile, save_instrs};
+pub use memory::{Category, Extent, MemoryPlan, PlannedLife, RankPlan, live_memory, plan_memory};
+pub use passes::{CompileError, CompileInput, compile, save_instrs, saved_units};
 pub use place::{Place, State};
 pub use program::Program;
 pub use program_set::{ProgramSet, ProgramSetError};

@@ -4,6 +4,7 @@
 //! share bytes only if every use of one happens before the first write of the other. On a rank that is the order of its program; a
 //! value lent to a receiver lives until the first instruction that happens after the receive.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::link::{Event, StepGraph};
@@ -109,6 +110,14 @@ pub fn plan_memory(graph: &StepGraph, sizes: &Sizes) -> MemoryPlan {
     MemoryPlan { ranks: (0..num_ranks).map(|rank| plan_rank(graph, sizes, rank, effort)).collect() }
 }
 
+/// Bytes by category at the moment at which most are alive, for every pipeline rank: what a plan needs at least. Nothing is placed for
+/// it, which takes most of the time of planning.
+pub fn live_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<Vec<(Category, usize)>> {
+    (0..graph.programs().len())
+        .map(|rank| unplaced(graph, sizes, rank).live_categories().into_iter().collect())
+        .collect()
+}
+
 /// An arena this part larger than what is alive in it is good enough: one per cent.
 const SLACK: usize = 100;
 
@@ -116,6 +125,19 @@ const SLACK: usize = 100;
 const EFFORT: Effort = Effort(6_000_000);
 
 fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize, effort: Effort) -> RankPlan {
+    let mut plan = unplaced(graph, sizes, rank);
+    let items = items(&plan.lives);
+    let base_bytes = plan.live_bytes - placement::largest_live_bytes(&items);
+    let placement = placement::place(&items, plan.live_bytes / SLACK, effort);
+    for (life, offset) in plan.lives.iter_mut().zip(&placement.offsets) {
+        life.extent.offset_bytes = base_bytes + offset;
+    }
+    plan.lives.sort_unstable_by_key(|life| (life.value, life.start));
+    plan
+}
+
+/// State and scratch in their places; lives in order of their program, and in no place yet.
+fn unplaced(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
     let program = &graph.programs()[rank];
     let mut end_bytes = 0;
     let mut take = |len_bytes| {
@@ -129,19 +151,15 @@ fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize, effort: Effort) -> R
     let scratch = take(scratch_bytes);
     state.sort_unstable_by_key(|(value, _)| *value);
 
-    let mut lives: Vec<PlannedLife> =
-        lives(program).0.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
-    let items: Vec<Item> = lives
-        .iter()
-        .map(|life| Item { start: life.start, end: life.end, size_bytes: aligned(life.extent.len_bytes) })
-        .collect();
-    let live_bytes = end_bytes + placement::largest_live_bytes(&items);
-    let placement = placement::place(&items, live_bytes / SLACK, effort);
-    for (life, offset) in lives.iter_mut().zip(&placement.offsets) {
-        life.extent.offset_bytes = end_bytes + offset;
-    }
-    lives.sort_unstable_by_key(|life| (life.value, life.start));
+    let lives: Vec<PlannedLife> = lives(program).0.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
+    let live_bytes = end_bytes + placement::largest_live_bytes(&items(&lives));
     RankPlan { state, lives, scratch, live_bytes }
+}
+
+fn items(lives: &[PlannedLife]) -> Vec<Item> {
+    let item =
+        |life: &PlannedLife| Item { start: life.start, end: life.end, size_bytes: aligned(life.extent.len_bytes) };
+    lives.iter().map(item).collect()
 }
 
 /// A life with its end in the linked order, and not yet with an offset.
@@ -215,7 +233,14 @@ impl RankPlan {
 
     /// Bytes by category at the moment of the peak; they add up to [`RankPlan::arena_bytes`].
     pub fn categories(&self) -> Vec<(Category, usize)> {
-        let mut bytes = std::collections::BTreeMap::new();
+        let mut bytes = self.live_categories();
+        let sum: usize = bytes.values().sum();
+        bytes.insert(Category::Gaps, self.arena_bytes() - sum);
+        bytes.into_iter().collect()
+    }
+
+    fn live_categories(&self) -> BTreeMap<Category, usize> {
+        let mut bytes = BTreeMap::new();
         let mut add = |category, extent: Extent| *bytes.entry(category).or_insert(0) += aligned(extent.len_bytes);
         for (value, extent) in &self.state {
             add(state_category(*value), *extent);
@@ -225,9 +250,7 @@ impl RankPlan {
         for life in self.lives.iter().filter(|life| life.start <= peak && peak < life.end) {
             add(life.category, life.extent);
         }
-        let sum: usize = bytes.values().sum();
-        bytes.insert(Category::Gaps, self.arena_bytes() - sum);
-        bytes.into_iter().collect()
+        bytes
     }
 
     /// The instruction at which most bytes are alive.

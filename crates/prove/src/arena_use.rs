@@ -85,7 +85,7 @@ fn measuring(rank: RankEngine, measured: Arc<Measured>) -> RankEngine {
         tied: group(rank.groups.tied),
         world: group(rank.groups.world),
     };
-    RankEngine { device: Box::new(MeasuringDevice { inner: rank.device, measured }), groups }
+    RankEngine { device: Box::new(MeasuringDevice { inner: rank.device, measured }), groups, ..rank }
 }
 
 struct MeasuringDevice {

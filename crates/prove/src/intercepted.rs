@@ -129,7 +129,7 @@ pub fn intercept_calls(
         tied: wrap(GroupKind::Tied, rank.groups.tied),
         world: wrap(GroupKind::World, rank.groups.world),
     };
-    RankEngine { device: Box::new(SharedDevice(device)), groups }
+    RankEngine { device: Box::new(SharedDevice(device)), memory: rank.memory, groups }
 }
 
 struct InterceptedDevice {

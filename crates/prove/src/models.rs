@@ -3,8 +3,8 @@
 use std::fmt;
 
 use spec::{
-    Activation, Biases, Blocks, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position,
-    Precision, Recompute, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    Activation, BatchOrigin, Biases, Blocks, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism,
+    Position, Precision, Recompute, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -77,6 +77,7 @@ pub fn proof_training() -> TrainSpec {
         steps: 20,
         global_batch: 48,
         batch_ramp: None,
+        batch_origin: BatchOrigin::default(),
         sequence_length: 8,
         learning_rate: 2e-3,
         min_learning_rate: 2e-4,

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use checkpoint::CheckpointError;
 use comm::Timeouts;
 use device::DeviceError;
 use spec::{ModelSpec, Parallelism, TrainSpec};
@@ -10,7 +11,8 @@ use train::rank::Rank;
 use train::setup::SetupError;
 use train::sink::TensorMap;
 use train::{
-    Engine, Observer, Ports, Setup, StepReport, TensorSource, ThreadEngine, TokenSource, TrainError, Wish, run,
+    Engine, Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, TensorSink, TensorSource, ThreadEngine,
+    TokenSource, TrainError, Wish, run,
 };
 
 use crate::distance::{Outcome, Tensors};
@@ -26,6 +28,12 @@ pub enum ProofError {
     /// It failed.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// It was not saved, or cannot be read again.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A trial could not be set up.
+    #[error("a trial could not be set up: {0}")]
+    Trial(std::io::Error),
     /// A tensor was delivered in part or twice.
     #[error("{name} has {len} elements, but {received} were delivered")]
     Delivery {
@@ -110,7 +118,7 @@ pub fn outcome_watched(
     watch: &dyn Watch,
 ) -> Result<Outcome, ProofError> {
     let first = First { steps: setup.train.steps, watch };
-    outcome_of_run(setup, engine, tokens, initial, first)
+    outcome_of_run(setup, engine, tokens, Part { first, ..Part::from(Start::with(initial)) })
 }
 
 /// As [`outcome_of`], of no more than the first `steps` steps: those that the whole run begins with.
@@ -123,7 +131,8 @@ pub fn outcome_of_first(
     engine: &dyn Engine,
     tokens: &dyn TokenSource,
 ) -> Result<Outcome, ProofError> {
-    outcome_of_run(setup, engine, tokens, None, First { steps, watch: &Nobody })
+    let first = First { steps, watch: &Nobody };
+    outcome_of_run(setup, engine, tokens, Part { first, ..Part::from(Start::Seed) })
 }
 
 /// Runs no more than the first `steps` steps, of which `watch` alone keeps something.
@@ -138,31 +147,47 @@ pub fn run_first(
     watch: &dyn Watch,
 ) -> Result<(), ProofError> {
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
-    let log = Log { reports: Mutex::default(), first: First { steps, watch } };
+    let log = Log::of(First { steps, watch });
     run(setup, engine, Ports::new(tokens, &log))?;
     Ok(())
 }
 
 /// How much of a run is done, and who sees it.
 #[derive(Clone, Copy)]
-struct First<'a> {
-    steps: u32,
-    watch: &'a dyn Watch,
+pub(crate) struct First<'a> {
+    pub(crate) steps: u32,
+    pub(crate) watch: &'a dyn Watch,
 }
 
-fn outcome_of_run(
+/// A part of a run: where it begins, how far it goes, and whether it is saved.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) start: Start<'a>,
+    pub(crate) saving: Option<Saving<'a>>,
+    pub(crate) first: First<'a>,
+}
+
+impl<'a> Part<'a> {
+    /// All that follows `start`, not saved.
+    pub(crate) fn from(start: Start<'a>) -> Part<'a> {
+        Part { start, saving: None, first: First { steps: u32::MAX, watch: &Nobody } }
+    }
+}
+
+pub(crate) fn outcome_of_run(
     setup: &Setup,
     engine: &dyn Engine,
     tokens: &dyn TokenSource,
-    initial: Option<&dyn TensorSource>,
-    first: First<'_>,
+    Part { start, saving, first }: Part<'_>,
 ) -> Result<Outcome, ProofError> {
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
-    let log = Log { reports: Mutex::default(), first };
+    let log = Log::of(first);
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
-    let kept =
-        Ports { initial, first_gradients: Some(&gradients), weights: Some(&weights), ..Ports::new(tokens, &log) };
-    run(setup, engine, kept)?;
+    let (first_gradients, kept): (Option<&dyn TensorSink>, _) = (Some(&gradients), Some(&weights as &dyn TensorSink));
+    run(setup, engine, Ports { start, saving, first_gradients, weights: kept, ..Ports::new(tokens, &log) })?;
+    if let Some(error) = log.not_saved.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error.into());
+    }
     let reports = log.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Outcome {
         losses: reports.iter().map(|report| report.loss).collect(),
@@ -186,10 +211,15 @@ fn whole(map: TensorMap) -> Result<Tensors, ProofError> {
 /// Keeps every report, and ends the run after its first steps.
 struct Log<'a> {
     reports: Mutex<Vec<StepReport>>,
+    not_saved: Mutex<Option<CheckpointError>>,
     first: First<'a>,
 }
 
-impl Log<'_> {
+impl<'a> Log<'a> {
+    fn of(first: First<'a>) -> Log<'a> {
+        Log { reports: Mutex::default(), not_saved: Mutex::default(), first }
+    }
+
     fn reports(&self) -> MutexGuard<'_, Vec<StepReport>> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,6 +233,12 @@ impl Observer for Log<'_> {
 
     fn wish(&self) -> Wish {
         if self.reports().len() as u32 + 1 < self.first.steps { Wish::Continue } else { Wish::Stop }
+    }
+
+    fn saved(&self, report: SaveReport) {
+        let failure = report.finished.outcome.err().or(report.finished.not_retired);
+        let mut not_saved = self.not_saved.lock().unwrap_or_else(PoisonError::into_inner);
+        *not_saved = not_saved.take().or(failure);
     }
 
     fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {

@@ -42,6 +42,16 @@ pub struct StepBatch {
     pub sequences: usize,
 }
 
+/// Where a run that goes on from a checkpoint stands in its data: steps from there on take up what follows, also where earlier steps had other
+/// batches. The default is the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchOrigin {
+    /// Steps that are done.
+    pub steps: u32,
+    /// Sequences that they took.
+    pub sequences: u64,
+}
+
 /// The batches of a run: functions of the step alone, never of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSizes {
@@ -49,6 +59,8 @@ pub struct BatchSizes {
     pub global_batch: usize,
     /// How it gets there.
     pub ramp: Option<BatchRamp>,
+    /// Where they begin.
+    pub origin: BatchOrigin,
 }
 
 impl BatchSizes {
@@ -58,9 +70,12 @@ impl BatchSizes {
         self.ramp.into_iter().flat_map(grown).chain([self.global_batch]).collect()
     }
 
-    /// The sequences of `step`, counted from 0.
+    /// The sequences of `step`, counted from 0. Steps before the origin are those of a run without one.
     pub fn at(&self, step: u32) -> StepBatch {
-        let (mut first_sequence, mut steps_left) = (0, u64::from(step));
+        let (mut first_sequence, mut steps_left) = match step.checked_sub(self.origin.steps) {
+            Some(steps) => (self.origin.sequences, u64::from(steps)),
+            None => (0, u64::from(step)),
+        };
         if let Some(ramp) = self.ramp {
             let increments = self.increments(ramp) as u64;
             for count in 0..increments {
@@ -107,7 +122,7 @@ mod tests {
     use super::*;
 
     fn sizes(ramp: Option<BatchRamp>, steps: u32) -> Vec<(u64, usize)> {
-        let batches = BatchSizes { global_batch: 16, ramp };
+        let batches = BatchSizes { global_batch: 16, ramp, origin: BatchOrigin::default() };
         (0..steps).map(|step| batches.at(step)).map(|batch| (batch.first_sequence, batch.sequences)).collect()
     }
 
@@ -116,7 +131,8 @@ mod tests {
         // Three increments, one per 8 sequences: Megatron's `start + increment * floor(consumed / (sequences / increments))`.
         let ramp = BatchRamp { start: 4, increment: 4, sequences: 24, grows: BatchGrowth::Microbatches };
         assert_eq!(sizes(Some(ramp), 6), [(0, 4), (4, 4), (8, 8), (16, 12), (28, 16), (44, 16)]);
-        assert_eq!(BatchSizes { global_batch: 16, ramp: Some(ramp) }.sizes(), [4, 8, 12, 16]);
+        let origin = BatchOrigin::default();
+        assert_eq!(BatchSizes { global_batch: 16, ramp: Some(ramp), origin }.sizes(), [4, 8, 12, 16]);
         assert_eq!(sizes(None, 3), [(0, 16), (16, 16), (32, 16)]);
     }
 
@@ -132,13 +148,31 @@ mod tests {
     fn sequences_follow_one_another() {
         for (start, increment, sequences) in [(1, 1, 100), (2, 7, 1000), (16, 3, 5), (5, 11, 1)] {
             let ramp = BatchRamp { start, increment, sequences, grows: BatchGrowth::Microbatches };
-            let batches = BatchSizes { global_batch: 16, ramp: Some(ramp) };
+            let batches = BatchSizes { global_batch: 16, ramp: Some(ramp), origin: BatchOrigin::default() };
             let mut next = 0;
             for batch in (0..200).map(|step| batches.at(step)) {
                 assert_eq!(batch.first_sequence, next);
                 assert!(batches.sizes().contains(&batch.sequences), "{batch:?}");
                 next += batch.sequences as u64;
             }
+            // From its own position on, wherever that is, a run is the same.
+            for steps in [0, 1, 7, 150] {
+                let origin = BatchOrigin { steps, sequences: batches.at(steps).first_sequence };
+                let resumed = BatchSizes { origin, ..batches };
+                assert!((0..200).all(|step| resumed.at(step) == batches.at(step)), "from step {steps}");
+            }
         }
+    }
+
+    #[test]
+    fn another_batch_takes_up_what_follows() {
+        let origin = BatchOrigin { steps: 3, sequences: 40 };
+        let batches = BatchSizes { global_batch: 16, ramp: None, origin };
+        assert_eq!(batches.at(3), StepBatch { first_sequence: 40, sequences: 16 });
+        assert_eq!(batches.at(5), StepBatch { first_sequence: 72, sequences: 16 });
+        assert_eq!(batches.at(0), StepBatch { first_sequence: 0, sequences: 16 });
+        // A ramp goes by sequences: at 40 of 48 it has grown three times of four.
+        let ramp = BatchRamp { start: 4, increment: 3, sequences: 48, grows: BatchGrowth::Microbatches };
+        assert_eq!(BatchSizes { ramp: Some(ramp), ..batches }.at(3), StepBatch { first_sequence: 40, sequences: 13 });
     }
 }

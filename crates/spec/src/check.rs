@@ -5,6 +5,7 @@ mod data;
 mod groups;
 mod model;
 mod parallelism;
+mod run;
 mod sizes;
 mod train;
 
@@ -22,6 +23,7 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     train::check(config, &mut rules);
     batch_ramp::check(config, &mut rules);
     data::check(config, &mut rules);
+    run::check(config, &mut rules);
     if rules.broken.is_empty() {
         sizes::check(config, &mut rules);
     }

@@ -115,6 +115,16 @@ pub struct RunSpec {
     pub threads_per_rank: usize,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
+    /// Steps from one checkpoint to the next; 0 saves at the end only, whatever ends the run.
+    pub save_every: u32,
+    /// So many of the newest checkpoints are kept,
+    pub keep_newest: usize,
+    /// those of steps that are a multiple of this, for ever (0: none),
+    pub keep_every: u32,
+    /// and so many of those with the least held-out loss.
+    pub keep_best: usize,
+    /// How long a run may take from a signal that stops it to its end.
+    pub grace_seconds: f32,
     /// How long a rank waits for another before it gives up.
     pub timeout_seconds: f32,
     /// Bytes that each rank has for its arena; `None` where all ranks share this machine's memory.

@@ -22,7 +22,7 @@ pub mod training;
 pub mod unit;
 pub mod zero;
 
-pub use batch::{BatchGrowth, BatchRamp, BatchSizes, Microbatches, StepBatch};
+pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
 pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use groups::{ParameterGroup, UpdateRule};

@@ -1,6 +1,6 @@
 //! The optimisation of a run: steps, batch, learning rate, AdamW, clipping.
 
-use crate::batch::{BatchRamp, BatchSizes};
+use crate::batch::{BatchOrigin, BatchRamp, BatchSizes};
 use crate::groups::ParameterGroup;
 use crate::precision::{Precision, Sums};
 
@@ -25,6 +25,8 @@ pub struct TrainSpec {
     pub global_batch: usize,
     /// Smaller batches in the beginning.
     pub batch_ramp: Option<BatchRamp>,
+    /// Where a run that goes on from a checkpoint stands in its data. No run file says it, the checkpoint does.
+    pub batch_origin: BatchOrigin,
     /// Tokens per sequence; at most the model's context.
     pub sequence_length: usize,
     /// Peak learning rate.
@@ -61,7 +63,7 @@ pub struct TrainSpec {
 impl TrainSpec {
     /// The sequences of every step.
     pub fn batches(&self) -> BatchSizes {
-        BatchSizes { global_batch: self.global_batch, ramp: self.batch_ramp }
+        BatchSizes { global_batch: self.global_batch, ramp: self.batch_ramp, origin: self.batch_origin }
     }
 
     /// Learning rate of `step`, counted from 0: linear warm-up that reaches the peak at `warmup_steps`, then the schedule.

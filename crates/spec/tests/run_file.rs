@@ -4,7 +4,7 @@ use std::path::Path;
 
 use spec::{
     Activation, BatchGrowth, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction,
-    NormKind, Pairing, ParameterGroup, Position, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec,
+    NormKind, Pairing, ParameterGroup, Position, Recompute, Reshard, RunConfig, RunSpec, ScheduleKind, ScheduleSpec,
     SequenceParallel, ZeroStage, check, unique_parameters,
 };
 
@@ -93,6 +93,11 @@ folder = "runs/latest"
 ranks = 8
 threads_per_rank = 1
 evaluate_every = 0
+save_every = 0
+keep_newest = 2
+keep_every = 0
+keep_best = 1
+grace_seconds = 30.0
 timeout_seconds = 60.0
 "#;
     assert_eq!(resolved, expected);
@@ -177,6 +182,15 @@ timeout_seconds = 2.5
     assert_eq!(config.train.groups, groups);
     assert_eq!((config.train.clip_norm, config.train.seed), (None, u64::MAX));
     assert_eq!((config.run.ranks, config.run.evaluate_every, config.run.timeout_seconds), (12, 50, 2.5));
+    assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+}
+
+#[test]
+fn what_is_saved_and_kept_is_read_and_survives_writing() {
+    let text = "[run]\nsave_every = 40\nkeep_newest = 3\nkeep_every = 400\nkeep_best = 0\ngrace_seconds = 90\n";
+    let config = load(text, &[]).expect("legal");
+    let RunSpec { save_every, keep_newest, keep_every, keep_best, grace_seconds, .. } = config.run;
+    assert_eq!((save_every, keep_newest, keep_every, keep_best, grace_seconds), (40, 3, 400, 0, 90.0));
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
 }
 

@@ -119,10 +119,8 @@ fn seconds_of_steps(setup: &Setup, threads: usize, breakdown: Option<&Breakdown>
 }
 
 fn note(breakdown: &Breakdown, op: &Op, time: Duration) {
-    let name = match op {
-        Op::MatMul { orientation, .. } => format!("mat_mul {orientation:?}"),
-        other => other.name().into(),
-    };
+    let name =
+        if let Op::MatMul { orientation, .. } = op { format!("mat_mul {orientation:?}") } else { op.name().into() };
     let (cost, mut breakdown) = (op.cost(), held(breakdown));
     let spent = breakdown.entry(name).or_default();
     spent.calls += 1;

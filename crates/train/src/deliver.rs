@@ -10,13 +10,12 @@ use crate::reduce::StepOutcome;
 use crate::sink::TensorSink;
 use crate::state::{Held, UnitState};
 
-/// The weights of `unit`, as far as this rank answers for them.
+/// The weights, as far as this rank answers for them.
 ///
 /// # Errors
 /// The device's.
-pub fn weights(rank: &Rank<'_>, unit: Unit, sink: &dyn TensorSink) -> Result<(), DeviceError> {
-    let state = &rank.units[&unit];
-    deliver(rank, state, state.weights(), 1.0, sink)
+pub fn weights(rank: &Rank<'_>, sink: &dyn TensorSink) -> Result<(), DeviceError> {
+    rank.units.values().try_for_each(|state| deliver(rank, state, state.weights(), 1.0, sink))
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.

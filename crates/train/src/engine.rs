@@ -1,6 +1,6 @@
 //! What a rank runs on: its device and its groups. The executor sees only these traits.
 
-use device::{Communicator, Device, DeviceError};
+use device::{Communicator, Device, DeviceError, MemoryReader};
 use mesh::Rank;
 
 /// The groups that a rank belongs to.
@@ -24,6 +24,8 @@ pub struct Groups {
 pub struct RankEngine {
     /// Executes operations in the rank's arena.
     pub device: Box<dyn Device>,
+    /// Reads the same arena for storage, on a thread of its own.
+    pub memory: Box<dyn MemoryReader>,
     /// Joins tensors with other ranks.
     pub groups: Groups,
 }

@@ -13,6 +13,7 @@ use crate::rank::Rank;
 use crate::reduce;
 use crate::setup::{JobIndex, Setup};
 use crate::source::TensorSource;
+use crate::start::Start;
 
 /// What is measured, and when.
 #[derive(Clone, Copy)]
@@ -57,7 +58,7 @@ pub fn run_evaluation(
 ) -> Result<EvaluationReport, TrainError> {
     launch(setup, engine, setup.mesh.ranks(), |seat| {
         let tokens = HeldOut::new(setup, evaluating_job(setup), evaluation);
-        let mut rank = seat.open(&tokens, initial)?;
+        let mut rank = seat.open(&tokens, Start::with(initial))?;
         Ok(evaluate(&mut rank, &tokens, 0, seat.progress)?)
     })
 }

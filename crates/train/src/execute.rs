@@ -13,7 +13,7 @@ use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
 
 use crate::bindings::Side;
 use crate::rank::Rank;
-use crate::{deliver, gather, memory, optimizer, reduce};
+use crate::{gather, memory, optimizer, reduce};
 
 impl Rank<'_> {
     /// Executes `instr`.
@@ -21,6 +21,10 @@ impl Rank<'_> {
     /// # Errors
     /// The device's and the groups'.
     pub fn execute(&mut self, instr: Instr) -> Result<(), DeviceError> {
+        let effects = instr.effects(&self.program.place);
+        if let Some(saving) = &mut self.saving {
+            saving.wait_for_readers(&effects.assigns)?;
+        }
         match instr {
             Instr::Load { microbatch } => self.load(microbatch),
             Instr::Forward { unit, microbatch } => self.forward(unit, microbatch),
@@ -50,10 +54,7 @@ impl Rank<'_> {
             Instr::SumTied => reduce::tied(self),
             Instr::GradNorm => reduce::norm(self),
             Instr::OptimizerStep { unit } => optimizer::step(self, unit),
-            Instr::Save { unit } => match self.storage {
-                Some(sink) => deliver::weights(self, unit, sink),
-                None => Ok(()),
-            },
+            Instr::Save { unit } => self.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::deliver`].
+//! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::deliver`] and [`crate::saving`].
 
 use device::{DeviceError, Op, Stream, element};
 use thiserror::Error;
@@ -8,8 +8,8 @@ use crate::rank::Rank;
 use crate::source::{SourceError, TensorSource};
 use crate::state::{Held, UnitState};
 
-/// Elements that are read at once: four MiB on the host, however large a unit is.
-const CHUNK_LEN: usize = 1 << 20;
+/// Elements that are read at once: sixteen MiB on the host, however large a unit is. Storage that is read in blocks of one MiB reads few of them twice.
+const CHUNK_LEN: usize = 4 << 20;
 
 /// Why a rank's tensors could not be filled.
 #[derive(Debug, Error)]
@@ -50,6 +50,19 @@ pub fn drawn_weights(rank: &Rank<'_>) -> Result<(), DeviceError> {
     Ok(())
 }
 
+/// The moments of the optimizer that the rank keeps, zeros where it is padding; none where nothing is trained.
+///
+/// # Errors
+/// See [`FetchError`].
+pub fn moments(rank: &Rank<'_>, first: &dyn TensorSource, second: &dyn TensorSource) -> Result<(), FetchError> {
+    for state in rank.units.values().filter(|state| !state.layout.is_empty()) {
+        for (source, held) in [first, second].into_iter().zip(state.held_moments().into_iter().flatten()) {
+            fill(rank, source, state, &held)?;
+        }
+    }
+    Ok(())
+}
+
 /// Everything that holds weights. What is narrow is rounded from the same values as master weights are filled with.
 fn weight_buffers<'a>(rank: &'a Rank<'_>) -> impl Iterator<Item = (&'a UnitState, &'a Held)> {
     let states = rank.units.values().filter(|state| !state.layout.is_empty());
@@ -59,12 +72,13 @@ fn weight_buffers<'a>(rank: &'a Rank<'_>) -> impl Iterator<Item = (&'a UnitState
 fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, held: &Held) -> Result<(), FetchError> {
     rank.device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
     let mut values = Vec::new();
-    for start in held.elements.clone().step_by(CHUNK_LEN) {
-        let chunk = start..held.elements.end.min(start + CHUNK_LEN);
-        for piece in pieces(&state.layout, chunk, rank.tensor, Copies::Every) {
-            values.resize(piece.elements.len(), 0.0f32);
-            source.get(piece.param, &piece.region, &mut values)?;
-            element::write(&*rank.device, held.part(piece.elements), &values)?;
+    for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
+        let mut start = piece.elements.start;
+        for slab in piece.region.slabs(CHUNK_LEN) {
+            values.resize(slab.len(), 0.0f32);
+            source.get(piece.param, &slab, &mut values)?;
+            element::write(&*rank.device, held.part(start..start + slab.len()), &values)?;
+            start += slab.len();
         }
     }
     Ok(())

@@ -12,6 +12,7 @@ use crate::rank::Rank;
 use crate::reduce;
 use crate::setup::{JobIndex, Setup};
 use crate::source::TensorSource;
+use crate::start::Start;
 
 /// Takes logits.
 pub trait LogitsSink: Sync {
@@ -34,7 +35,7 @@ pub fn run_forward(
     launch(setup, engine, setup.mesh.ranks(), |seat| -> Result<_, Stop> {
         let per_pass = HeldOut::new(setup, JobIndex::MAIN, evaluation);
         let measured = HeldOut::new(setup, evaluating_job(setup), evaluation);
-        let mut rank = seat.open(&per_pass, initial)?;
+        let mut rank = seat.open(&per_pass, Start::with(initial))?;
         for pass in 0..per_pass.passes() {
             seat.progress.begin_step(pass + 1);
             rank.begin_step(pass)?;

@@ -18,6 +18,7 @@ use crate::reduce;
 use crate::sampling::Sampling;
 use crate::setup::Setup;
 use crate::source::TensorSource;
+use crate::start::Start;
 
 /// Tokens that a pass computes at once. Matrices are read from memory once per pass, so a few more rows cost one token little and a
 /// prompt gains much.
@@ -66,7 +67,7 @@ fn generate(
     listener: &dyn Listener,
 ) -> Result<(), Stop> {
     let text = Text::new(generation.prompt, seat.setup.model.context);
-    let mut rank = seat.open(&text, initial)?;
+    let mut rank = seat.open(&text, Start::with(initial))?;
     let mut wish = Wish::Continue;
     for position in generation.prompt.len()..generation.prompt.len() + generation.max_tokens {
         seat.progress.begin_step((position - generation.prompt.len()) as u32 + 1);

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::failure::{RankFailure, TrainError, excerpt};
 use crate::rank::Rank;
 use crate::setup::{JobIndex, Setup};
-use crate::source::TensorSource;
+use crate::start::Start;
 
 /// Where a rank is, so that a panic can be told with its step and instruction.
 #[derive(Default)]
@@ -86,14 +86,10 @@ pub(crate) struct Seat<'a> {
 impl<'a> Seat<'a> {
     /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see [`Rank::open`]
     /// and [`agree`].
-    pub(crate) fn open(
-        &self,
-        tokens: &'a dyn TokenSource,
-        initial: Option<&dyn TensorSource>,
-    ) -> Result<Rank<'a>, Stop> {
+    pub(crate) fn open(&self, tokens: &'a dyn TokenSource, start: Start<'_>) -> Result<Rank<'a>, Stop> {
         let coord = self.setup.mesh.coord(self.number);
         let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
-        let rank = Rank::open(self.setup, coord, tokens, initial, self.engine.open(self.number, arena_bytes)?)?;
+        let rank = Rank::open(self.setup, coord, tokens, start, self.engine.open(self.number, arena_bytes)?)?;
         match agree(&rank, self.setup.fingerprint()) {
             Ok(()) => Ok(rank),
             Err(AgreementError::Device(error)) => Err(error.into()),

@@ -4,6 +4,7 @@
 //! the same factor and the same counts without exchanging them. After P. Micikevicius et al., "Mixed precision training" (2017),
 //! section 3.2, with the hysteresis of Megatron-LM.
 
+use checkpoint::{LossScaleState, RunState};
 use spec::{LossScaling, Precision};
 
 /// The factor and its history.
@@ -44,6 +45,27 @@ impl LossScale {
             tolerated: scaling.map_or(0, |scaling| scaling.hysteresis - 1),
             skipped_steps: 0,
         }
+    }
+
+    /// After the steps of `state`, which may have had another precision: steps that were skipped stay skipped, a factor goes on within the limits
+    /// of this run, and where there was none it begins.
+    pub fn resumed(precision: Precision, state: &RunState) -> LossScale {
+        let begun = LossScale { skipped_steps: state.skipped_steps, ..LossScale::new(precision) };
+        match (begun.scaling, state.loss_scale) {
+            (None, _) | (_, None) => begun,
+            (Some(scaling), Some(LossScaleState { factor, finite_steps, tolerated })) => LossScale {
+                factor: factor.clamp(scaling.minimum, LossScaling::LARGEST),
+                finite_steps: finite_steps.min(scaling.window - 1),
+                tolerated: tolerated.min(scaling.hysteresis - 1),
+                ..begun
+            },
+        }
+    }
+
+    /// What [`LossScale::resumed`] needs of the factor; none where the loss is not scaled.
+    pub fn state(&self) -> Option<LossScaleState> {
+        let LossScale { factor, finite_steps, tolerated, .. } = *self;
+        self.is_dynamic().then_some(LossScaleState { factor, finite_steps, tolerated })
     }
 
     /// The factor of the next step's loss; 1 where it is not scaled.
@@ -99,6 +121,21 @@ mod tests {
 
     /// The factor after each of these steps: `.` is finite, `x` overflows.
     fn factors(mut scale: LossScale, steps: &str) -> Vec<f32> {
+        factors_of(&mut scale, steps)
+    }
+
+    fn saved(scale: &LossScale) -> RunState {
+        RunState {
+            steps: 9,
+            sequences: 9,
+            skipped_steps: scale.skipped_steps(),
+            loss_scale: scale.state(),
+            held_out_loss: None,
+            run: String::new(),
+        }
+    }
+
+    fn factors_of(scale: &mut LossScale, steps: &str) -> Vec<f32> {
         let after = |step| {
             let fate = if step == 'x' { scale.after_overflow() } else { scale.after_finite() };
             if fate == StepFate::Hopeless { 0.0 } else { scale.factor() }
@@ -125,6 +162,34 @@ mod tests {
         assert_eq!([scale.after_overflow(), scale.after_overflow()], [StepFate::Skipped, StepFate::Hopeless]);
         assert_eq!((scale.factor(), scale.skipped_steps()), (2.0, 1));
         assert_eq!(LossScale::new(Precision::Bf16).after_overflow(), StepFate::Hopeless);
+    }
+
+    #[test]
+    fn a_resumed_scale_goes_on_wherever_it_stood() {
+        let scaling = LossScaling { initial: 8.0, window: 3, hysteresis: 2, minimum: 1.0 };
+        let steps = "..x.x...x.x..";
+        let whole = factors(scale(scaling), steps);
+        for cut in 0..steps.len() {
+            let mut before = scale(scaling);
+            factors_of(&mut before, &steps[..cut]);
+            let state = saved(&before);
+            let resumed = LossScale::resumed(Precision::Fp16(scaling), &state);
+            assert_eq!(resumed, before);
+            assert_eq!(factors(resumed, &steps[cut..]), whole[cut..], "after {cut} steps");
+        }
+    }
+
+    #[test]
+    fn another_precision_begins_its_factor_and_keeps_the_count_of_updates() {
+        let scaling = LossScaling { initial: 8.0, window: 3, hysteresis: 1, minimum: 4.0 };
+        let mut fp16 = scale(LossScaling { minimum: 1.0, ..scaling });
+        factors_of(&mut fp16, "xx");
+        let bf16 = LossScale::resumed(Precision::Bf16, &saved(&fp16));
+        assert_eq!((bf16.factor(), bf16.skipped_steps()), (1.0, 2));
+        let again = LossScale::resumed(Precision::Fp16(scaling), &saved(&bf16));
+        assert_eq!((again.factor(), again.skipped_steps()), (8.0, 2));
+        // A factor below the new minimum rises to it.
+        assert_eq!(LossScale::resumed(Precision::Fp16(scaling), &saved(&fp16)).factor(), 4.0);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl MetaGroups {
 }
 
 /// What one rank was asked since the last look.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankRecord {
     /// Operations, and the arena that they and the groups' calls need.
     pub operations: Record,
@@ -98,6 +98,7 @@ impl Engine for MetaEngine {
         let MetaRank { device, groups } = &self.ranks[rank.0];
         Ok(RankEngine {
             device: Box::new(Arc::clone(device)),
+            memory: Box::new(Arc::clone(device)),
             groups: Groups {
                 tensor: Box::new(Arc::clone(&groups.tensor)),
                 data: Box::new(Arc::clone(&groups.data)),

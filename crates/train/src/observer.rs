@@ -7,6 +7,7 @@ use device::DeviceError;
 use crate::evaluate::EvaluationReport;
 use crate::loss_scale::StepFate;
 use crate::rank::Rank;
+use crate::saving::SaveReport;
 
 /// One optimizer step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +60,9 @@ pub trait Observer: Sync {
 
     /// Called after each evaluation; by default nothing is done.
     fn evaluation(&self, _report: &EvaluationReport) {}
+
+    /// Called when a checkpoint was committed or has failed, on a thread that saves; by default nothing is done.
+    fn saved(&self, _report: SaveReport) {}
 
     /// Called on every rank after it has executed instruction `rank.at` of step `rank.step`: for looking at a rank's tensors
     /// between instructions. Nothing by default.

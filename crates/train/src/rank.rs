@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use device::{Device, DeviceError, Dtype, Frame, Op, Stream, Write};
+use checkpoint::{RunState, StatePart};
+use device::{Device, DeviceError, Dtype, Frame, MemoryReader, Op, Stream, Write};
 use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
 use model::{Constants, Context, DropoutRun, GradientSums, MicrobatchShape};
-use program::{Program, Purpose, RankPlan, State, Value};
+use program::{Program, Purpose, RankPlan, State, Value, save_instrs};
 use spec::{SequenceParallel, StateKind, Unit};
 
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
@@ -17,9 +18,9 @@ use crate::fetch::{self, FetchError};
 use crate::loss_scale::LossScale;
 use crate::memory::{self, Activations};
 use crate::reduce;
+use crate::saving::SaveStream;
 use crate::setup::{Job, JobIndex, Setup};
-use crate::sink::TensorSink;
-use crate::source::TensorSource;
+use crate::start::{PartSource, Start};
 use crate::state::{Held, ShardPlace, UnitState, update_runs};
 
 /// A rank between instructions.
@@ -56,8 +57,10 @@ pub struct Rank<'a> {
     pub tensor: TensorParallel,
     /// Place in each sequence of the microbatch's first token, where earlier ones are in the cache.
     pub first_cached: usize,
+    /// Reads this rank's memory for storage; the thread that does has taken it.
+    pub memory: Option<Box<dyn MemoryReader>>,
     /// Takes what `Save` instructions hand over.
-    pub storage: Option<&'a dyn TensorSink>,
+    pub saving: Option<SaveStream>,
     /// Step, counted from 0.
     pub step: u32,
     /// Index of the instruction that runs.
@@ -71,16 +74,15 @@ pub struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    /// Binds the tensors of the rank at `coord` and fills tables and parameters: these from `initial`, or else with
-    /// values drawn from the seed.
+    /// Binds the tensors of the rank at `coord`, fills tables, and fills parameters and optimizer state as `start` says.
     ///
     /// # Errors
-    /// Parameters that no layer reads or that `initial` does not have, or a failing device.
+    /// Parameters that no layer reads or that `start` does not have, or a failing device.
     pub fn open(
         setup: &'a Setup,
         coord: Coord,
         source: &'a dyn TokenSource,
-        initial: Option<&dyn TensorSource>,
+        start: Start<'_>,
         engine: RankEngine,
     ) -> Result<Rank<'a>, OpenError> {
         let stage = coord.along(Axis::Pp);
@@ -105,7 +107,8 @@ impl<'a> Rank<'a> {
             host_batch: HostBatch::new(largest),
             tensor,
             first_cached: 0,
-            storage: None,
+            memory: Some(engine.memory),
+            saving: None,
             step: 0,
             at: 0,
             loss_scale: LossScale::new(setup.train.precision),
@@ -115,11 +118,17 @@ impl<'a> Rank<'a> {
         };
         rank.take_up(JobIndex::MAIN, source);
         rank.constants.initialise(&*rank.device, Stream::Compute, &setup.model)?;
-        match initial {
-            Some(initial) => fetch::weights(&rank, initial)?,
-            None => fetch::drawn_weights(&rank)?,
-        }
         rank.clear_moments()?;
+        match start {
+            Start::Seed => fetch::drawn_weights(&rank)?,
+            Start::Weights(weights) => fetch::weights(&rank, weights)?,
+            Start::Checkpoint(checkpoint) => {
+                let part = |part| PartSource { checkpoint, part };
+                fetch::weights(&rank, &part(StatePart::Weights))?;
+                fetch::moments(&rank, &part(StatePart::FirstMoment), &part(StatePart::SecondMoment))?;
+                rank.loss_scale = LossScale::resumed(setup.train.precision, checkpoint.state());
+            }
+        }
         Ok(rank)
     }
 
@@ -138,6 +147,19 @@ impl<'a> Rank<'a> {
         let moments = self.units.values().filter_map(|state| state.moments);
         let mut filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
         filled.try_for_each(|out| self.device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 }))
+    }
+
+    /// Hands `state` and the tensors of this rank to storage, where there is one.
+    ///
+    /// # Errors
+    /// Storage that does not get on with an earlier one.
+    pub fn save(&mut self, state: RunState) -> Result<(), DeviceError> {
+        let Some(saving) = &mut self.saving else { return Ok(()) };
+        saving.begin(state)?;
+        for instr in save_instrs(&self.program.place) {
+            self.execute(instr)?;
+        }
+        self.saving.as_mut().map_or(Ok(()), SaveStream::finish)
     }
 
     /// Makes ready for step `step`: sums are zero, and every accumulator's first contribution will be assigned.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use device::DeviceError;
 use mesh::Rank as RankNumber;
-use program::{Instr, Purpose, save_instrs};
+use program::{Instr, Purpose};
 
 use crate::batch::TokenSource;
 use crate::deliver;
@@ -16,9 +16,10 @@ use crate::loss_scale::StepFate;
 use crate::observer::{LossScalingReport, Observer, StepReport, Wish};
 use crate::rank::Rank;
 use crate::reduce;
+use crate::saving::{SaveStream, Saving};
 use crate::setup::Setup;
 use crate::sink::TensorSink;
-use crate::source::TensorSource;
+use crate::start::Start;
 
 /// What a run reads from and reports to.
 #[derive(Clone, Copy)]
@@ -27,12 +28,14 @@ pub struct Ports<'a> {
     pub tokens: &'a dyn TokenSource,
     /// Hears of every step.
     pub observer: &'a dyn Observer,
-    /// Where the weights come from before the first step; without, they are drawn from the seed.
-    pub initial: Option<&'a dyn TensorSource>,
+    /// Where the run begins.
+    pub start: Start<'a>,
     /// Takes the gradients of the first step that updates weights, of the mean loss, before clipping.
     pub first_gradients: Option<&'a dyn TensorSink>,
     /// Takes the weights after the last step.
     pub weights: Option<&'a dyn TensorSink>,
+    /// Takes the state between steps and after the last one.
+    pub saving: Option<Saving<'a>>,
     /// What is measured between steps, by a setup that has a program for it.
     pub evaluation: Option<Evaluation<'a>>,
 }
@@ -40,7 +43,8 @@ pub struct Ports<'a> {
 impl<'a> Ports<'a> {
     /// A run from drawn weights of which only the reports are kept.
     pub fn new(tokens: &'a dyn TokenSource, observer: &'a dyn Observer) -> Ports<'a> {
-        Ports { tokens, observer, initial: None, first_gradients: None, weights: None, evaluation: None }
+        let start = Start::Seed;
+        Ports { tokens, observer, start, first_gradients: None, weights: None, saving: None, evaluation: None }
     }
 }
 
@@ -77,26 +81,58 @@ pub fn run_ranks(
     if ports.evaluation.is_some() && setup.job(Purpose::Evaluate).is_none() {
         return Err(TrainError::Prepare("the run is to be evaluated, but was set up without a program for it".into()));
     }
+    if let Some(checkpoint) = ports.start.checkpoint() {
+        let (state, steps) = (checkpoint.state(), setup.train.steps);
+        let first_sequence = setup.train.batches().at(state.steps).first_sequence;
+        if state.steps > steps || state.sequences != first_sequence {
+            return Err(TrainError::Prepare(format!(
+                "{} is after {} steps and {} sequences; the run has {steps} steps, and that one begins at sequence {first_sequence}",
+                checkpoint.path().display(),
+                state.steps,
+                state.sequences
+            )));
+        }
+    }
     launch(setup, engine, ranks, |seat| run_rank(seat, ports))
 }
 
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
+    let held_out = ports
+        .evaluation
+        .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_job(seat.setup), evaluation)));
+    std::thread::scope(|scope| {
+        let mut rank = seat.open(ports.tokens, ports.start)?;
+        if let (Some(saving), Some(memory)) = (ports.saving, rank.memory.take()) {
+            let stream = SaveStream::start(scope, &rank, seat.number, memory, (saving, ports.observer));
+            rank.saving = Some(stream);
+        }
+        let ending = run_steps(&mut rank, seat, &ports, held_out.as_ref())?;
+        if let Some(sink) = ports.weights {
+            deliver::weights(&rank, sink)?;
+        }
+        Ok(ending)
+    })
+}
+
+/// The steps that are left, with what is measured and saved between them.
+fn run_steps<'a>(
+    rank: &mut Rank<'a>,
+    seat: Seat<'a>,
+    ports: &Ports<'a>,
+    held_out: Option<&'a (Evaluation<'a>, HeldOut<'a>)>,
+) -> Result<Ending, Stop> {
     let Seat { setup, number, progress, .. } = seat;
-    let held_out =
-        ports.evaluation.map(|evaluation| (evaluation, HeldOut::new(setup, evaluating_job(setup), evaluation)));
-    let mut rank = seat.open(ports.tokens, ports.initial)?;
     let mut wish = Wish::Continue;
-    let mut ending = Ending::Finished;
-    for step in 0..setup.train.steps {
+    for step in ports.start.steps()..setup.train.steps {
         let started = Instant::now();
         progress.begin_step(step + 1);
         rank.take_up(setup.training_job(step), ports.tokens);
         let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
-        let outcome = run_step(&mut rank, step, asked, progress)?;
+        let outcome = run_step(rank, step, asked, progress)?;
         let scaled_by = rank.loss_scale;
-        let fate = fate(&mut rank, &outcome)?;
-        if let (true, Some(sink)) = (is_first_update(&rank, fate), ports.first_gradients) {
-            deliver::gradients(&rank, sink, &outcome)?;
+        let fate = fate(rank, &outcome)?;
+        if let (true, Some(sink)) = (is_first_update(rank, fate), ports.first_gradients) {
+            deliver::gradients(rank, sink, &outcome)?;
         }
         if number.0 == 0 {
             let loss_scaling = scaled_by.is_dynamic().then(|| LossScalingReport {
@@ -108,22 +144,23 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
         }
         let is_last = step + 1 == setup.train.steps;
         // Who wishes to stop does not wait for a measurement.
-        if let Some((evaluation, tokens)) = &held_out
-            && !outcome.stop
-            && (is_last || evaluation.is_due_after(step + 1))
-        {
-            let report = evaluate(&mut rank, tokens, step + 1, progress)?;
+        let is_measured = |evaluation: &Evaluation<'_>| !outcome.stop && (is_last || evaluation.is_due_after(step + 1));
+        let mut held_out_loss = None;
+        if let Some((_, tokens)) = held_out.filter(|(evaluation, _)| is_measured(evaluation)) {
+            let report = evaluate(rank, tokens, step + 1, progress)?;
+            held_out_loss = Some(report.loss);
             if number.0 == 0 {
                 ports.observer.evaluation(&report);
             }
         }
+        if let Some(saving) = ports.saving.filter(|saving| is_last || outcome.stop || saving.is_due_after(step + 1)) {
+            rank.save(saving.state(rank, step + 1, held_out_loss))?;
+        }
         if outcome.stop {
-            ending = Ending::Stopped { steps: step + 1 };
-            break;
+            return Ok(Ending::Stopped { steps: step + 1 });
         }
     }
-    save(&mut rank, ports.weights)?;
-    Ok(ending)
+    Ok(Ending::Finished)
 }
 
 /// Whether the step's sums let it update weights; the same answer on every rank, for the same sums.
@@ -147,15 +184,6 @@ fn fate(rank: &mut Rank<'_>, outcome: &reduce::StepOutcome) -> Result<StepFate, 
 /// Whether the step that has just been done was the first to update weights.
 fn is_first_update(rank: &Rank<'_>, fate: StepFate) -> bool {
     fate == StepFate::Updated && rank.step == rank.loss_scale.skipped_steps()
-}
-
-/// Runs the save program, if anyone takes what is saved.
-fn save<'a>(rank: &mut Rank<'a>, sink: Option<&'a dyn TensorSink>) -> Result<(), DeviceError> {
-    rank.storage = sink;
-    for instr in save_instrs(&rank.program.place) {
-        rank.execute(instr)?;
-    }
-    Ok(())
 }
 
 fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Instant) -> StepReport {

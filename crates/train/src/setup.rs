@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 
 use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
-use model::{CacheRoom, KeyValueCache, MicrobatchShape, Phase, RecordCase, RecordError, TensorParallel, record_unit};
-use program::schedule::{CellTimes, forward_only};
+use model::{CacheRoom, KeyValueCache, MicrobatchShape, RecordCase, RecordError, TensorParallel};
 use program::{
-    CellCosts, CompileError, CompileInput, Demands, PassTimes, Program, ProgramSet, ProgramSetError, Purpose, RankPlan,
-    Schedule, ScheduleError, Sizes, StageError, StageSplit, State, UnitTimes, UnitWork, Verified, Violation, compile,
-    link, split_stages, verify,
+    CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
+    UnitTimes, Verified, Violation,
 };
-use spec::unit::UnitKind;
-use spec::{
-    Checkpoints, Microbatches, ModelSpec, Parallelism, Recompute, SequenceParallel, TrainSpec, Unit, UnitLayout, params,
-};
+use spec::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
 use thiserror::Error;
+
+use crate::step_order::StepOrder;
 
 /// A run that is ready to start: verified programs and planned memory.
 #[derive(Clone, Debug)]
@@ -214,28 +211,9 @@ impl Setup {
         if !dp.is_multiple_of(shard_group) {
             return Err(SetupError::ShardGroup { shard_group, dp });
         }
-        let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
-        let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
-        let recompute = parallelism.recompute;
-        let case = job.record_case(&model, &parallelism, &train);
-        let times = unit_times(&case)?;
-        let on_average = shared_out(times, recompute);
-        let costs = cell_costs(&case, recompute, &on_average)?;
-        let num_microbatches = parallelism.num_microbatches(train.global_batch);
-        let schedule = Schedule::new(&parallelism.schedule, parallelism.pp, num_microbatches, &costs)?;
-        let num_stages = schedule.num_stages();
-        let stages = match &parallelism.stage_layers {
-            Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
-            None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
-        };
-        let schedule_of = |job: &Job| match job.purpose {
-            Purpose::Train => Schedule::new(&parallelism.schedule, parallelism.pp, job.num_microbatches, &costs),
-            Purpose::Evaluate | Purpose::Generate => {
-                Ok(forward_only(&schedule.placement, parallelism.pp, job.num_microbatches))
-            }
-        };
-        let prepare = |job: &Job| prepare(&model, &parallelism, &train, (&stages, &schedule_of(job)?), state, job);
-        let programs = ProgramSet::new(jobs.iter().map(prepare).collect::<Result<_, _>>()?)?;
+        let order = StepOrder::new(&model, &parallelism, &train)?;
+        let programs = ProgramSet::new(jobs.iter().map(|job| order.verified(state, job)).collect::<Result<_, _>>()?)?;
+        let StepOrder { schedule, times, .. } = order;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
         let cache_room = CacheRoom { sequences: 0, capacity: 0, stored: train.precision.stored().into() };
@@ -307,7 +285,7 @@ impl Job {
     }
 
     /// A training step of `global_batch` sequences.
-    fn train(parallelism: &Parallelism, train: &TrainSpec, global_batch: usize) -> Result<Job, SetupError> {
+    pub(crate) fn train(parallelism: &Parallelism, train: &TrainSpec, global_batch: usize) -> Result<Job, SetupError> {
         let Parallelism { dp, microbatch_size, .. } = *parallelism;
         let refused = SetupError::Batch { global_batch, dp, microbatch_size };
         // Smaller batches may be as many microbatches as the full one.
@@ -374,93 +352,10 @@ impl Job {
 /// Microbatches of an evaluation's pass per pipeline stage: a pipeline of `p` stages idles for `p - 1` of `8 p + p - 1` cells.
 const MICROBATCHES_PER_STAGE: usize = 8;
 
-/// Compiles, links, verifies and plans one job.
-fn prepare(
-    model: &ModelSpec,
-    parallelism: &Parallelism,
-    train: &TrainSpec,
-    (stages, schedule): (&StageSplit, &Schedule),
-    state: State,
-    job: &Job,
-) -> Result<Verified, SetupError> {
-    let footprints = model::footprints(&job.record_case(model, parallelism, train))?;
-    let input = CompileInput {
-        model,
-        parallelism,
-        stages,
-        schedule,
-        masters: train.precision.masters(),
-        sums: train.sums,
-        purpose: job.purpose,
-        num_microbatches: job.num_microbatches,
-    };
-    let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
-    let sizes = Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state);
-    // A schedule that was written down may leave the order, and with it the class of runs that have the same bits.
-    let demands = Demands { capacity_bytes: None, order: schedule.contribution_order() };
-    verify(graph, &sizes, demands).map_err(SetupError::Refused)
-}
-
 /// The flat buffers of all units.
 pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, UnitLayout> {
     std::iter::once(Unit::Table)
         .chain(Unit::computing(model.num_layers))
         .map(|unit| (unit, UnitLayout::new(params(model, unit), parallelism.tp, parallelism.dp)))
         .collect()
-}
-
-/// Multiply-adds that a core does in the time in which it moves one byte: 80 G multiply-adds and 20 GB a second.
-const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
-
-/// What the passes of each unit cost in a step: multiply-adds, and moved bytes as the multiply-adds that take as long.
-fn unit_times(case: &RecordCase<'_>) -> Result<UnitTimes, RecordError> {
-    let pass = |kind: UnitKind, phase: Phase| -> Result<u64, RecordError> {
-        let cost = record_unit(case, kind, phase)?.record.total();
-        Ok(cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes)
-    };
-    let unit = |kind: UnitKind| -> Result<PassTimes, RecordError> {
-        Ok(PassTimes {
-            forward: pass(kind, Phase::Forward)?,
-            recompute: pass(kind, Phase::Recompute)?,
-            backward_input: pass(kind, Phase::BackwardInput)?,
-            backward_weight: pass(kind, Phase::BackwardWeight)?,
-        })
-    };
-    let [embedding, layer, head] = [unit(UnitKind::Embedding)?, unit(UnitKind::Layer)?, unit(UnitKind::Head)?];
-    Ok(UnitTimes { embedding, layer, head, transfer: 0 })
-}
-
-/// The same, with each layer's share of computing again where only some layers are.
-fn shared_out(times: UnitTimes, recompute: Recompute) -> UnitTimes {
-    let every = match recompute {
-        Recompute::None | Recompute::Selective => 1,
-        Recompute::Full(Checkpoints { every, .. }) => every.max(1) as u64,
-    };
-    let layer = PassTimes { recompute: times.layer.recompute / every, ..times.layer };
-    UnitTimes { layer, ..times }
-}
-
-/// Work of each unit in a step, for balancing stages.
-fn unit_work(times: &UnitTimes) -> UnitWork {
-    UnitWork { embedding: times.embedding.sum(), layer: times.layer.sum(), head: times.head.sum() }
-}
-
-/// What a schedule may know: time and memory of a layer's passes, for stages are mostly layers.
-fn cell_costs(case: &RecordCase<'_>, recompute: Recompute, times: &UnitTimes) -> Result<CellCosts, RecordError> {
-    let layer = model::footprints(case)?.layer;
-    let saved = match recompute {
-        Recompute::None | Recompute::Selective => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
-        Recompute::Full(_) => 0,
-    };
-    Ok(CellCosts {
-        times: CellTimes {
-            forward: times.layer.forward as usize,
-            backward_input: (times.layer.recompute + times.layer.backward_input) as usize,
-            backward_weight: times.layer.backward_weight as usize,
-            transfer: times.transfer as usize,
-        },
-        held_until_input: layer.output_bytes + saved,
-        // The gradient of the output is as large as the output.
-        held_until_weight: 2 * layer.output_bytes + layer.saved_until_weight_bytes + layer.pending_bytes,
-    })
 }

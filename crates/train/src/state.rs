@@ -58,6 +58,12 @@ impl UnitState {
     pub fn weights(&self) -> &Held {
         self.masters.as_ref().unwrap_or(&self.params)
     }
+
+    /// First and second moment; absent when nothing is trained.
+    pub fn held_moments(&self) -> Option<[Held; 2]> {
+        let held = |tensor| Held { elements: self.updated.clone(), tensor };
+        self.moments.map(|(first, second)| [held(first), held(second)])
+    }
 }
 
 /// The runs of `layout` that are updated by one rule: usually two, what decays and what does not.

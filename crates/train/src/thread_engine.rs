@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use comm::{AbortCause, ChannelId, GroupChannels, HostCommunicator, ThreadTransport, Timeouts, Transport};
-use cpu::CpuDevice;
 use cpu::affinity::allowed_cores;
+use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, DeviceError};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
 
@@ -70,9 +70,10 @@ impl Engine for ThreadEngine {
     fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes)?);
         let groups = self.groups(rank, &arena);
+        let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
         let cores = self.cores.chunks(self.threads_per_rank).nth(rank.0).unwrap_or_default();
         let device = CpuDevice::new(arena).with_threads(self.threads_per_rank, cores)?;
-        Ok(RankEngine { device: Box::new(device), groups })
+        Ok(RankEngine { device: Box::new(device), memory, groups })
     }
 
     fn abort(&self, rank: Rank, description: &str) {

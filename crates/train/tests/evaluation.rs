@@ -7,7 +7,7 @@ use prove::runner::thread_engine;
 use prove::text::{Labels, ProofText};
 use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
 use train::sink::{Assembly, TensorMap};
-use train::{Evaluation, EvaluationReport, Observer, Ports, Setup, StepReport, Wish, run, run_evaluation};
+use train::{Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, Wish, run, run_evaluation};
 
 #[derive(Default)]
 struct Log {
@@ -62,9 +62,10 @@ fn train(parallelism: &Parallelism, every: Option<u32>) -> Trained {
     let ports = Ports {
         tokens: &tokens,
         observer: &log,
-        initial: None,
+        start: Start::Seed,
         first_gradients: None,
         weights: Some(&weights),
+        saving: None,
         evaluation: every.map(|every| held_out(&held_out_text, every)),
     };
     run(&setup, &thread_engine(&setup), ports).expect("a run");

@@ -36,6 +36,10 @@ const COUNTS: &[&str] = &[
     "train.loss_scale_hysteresis",
     "run.ranks",
     "run.threads_per_rank",
+    "run.save_every",
+    "run.keep_newest",
+    "run.keep_every",
+    "run.keep_best",
 ];
 const NUMBERS: &[&str] = &[
     "model.norm_epsilon",
@@ -58,6 +62,7 @@ const NUMBERS: &[&str] = &[
     "train.min_loss_scale",
     "data.held_out",
     "run.timeout_seconds",
+    "run.grace_seconds",
 ];
 const TRUTHS: &[&str] =
     &["model.embedding_norm", "model.tied_embeddings", "model.qk_norm", "parallelism.sequence_parallel"];
@@ -507,7 +512,7 @@ fn data_and_run(values: &Values) -> bool {
             .map_or(1.0, |weight| weight.as_float().or(weight.as_integer().map(|number| number as f64)).unwrap_or(0.0))
     };
     let sources = values.get("data.sources").and_then(Value::as_array);
-    let timeout = num(values, "run.timeout_seconds", 60.0);
+    let is_time = |seconds: f64| seconds > 0.0 && seconds <= 86_400.0;
     let is_one_kind = !values.contains_key("data.path") || sources.is_none();
     is_one_kind
         && !text(values, "data.path", "the embedded text").is_empty()
@@ -515,8 +520,9 @@ fn data_and_run(values: &Values) -> bool {
         && (0.0..1.0).contains(&num(values, "data.held_out", 0.1))
         && tokens(values) >= 256
         && !text(values, "run.folder", "out").is_empty()
-        && timeout > 0.0
-        && timeout <= 86_400.0
+        && is_time(num(values, "run.timeout_seconds", 60.0))
+        && is_time(num(values, "run.grace_seconds", 30.0))
+        && int(values, "run.keep_newest", 2) > 0
         && (1..=1024).contains(&int(values, "run.threads_per_rank", 1))
         // Files have much or nearly nothing: less than the parameters of one rank.
         && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40

@@ -10,7 +10,7 @@ mod units;
 
 use spec::{Masters, ModelSpec, Parallelism, Recompute, Sums};
 
-pub use save::save_instrs;
+pub use save::{save_instrs, saved_units};
 
 use crate::place::GradientAxes;
 use crate::{Place, Program, Purpose, Schedule, StageSplit};

@@ -4,9 +4,12 @@ use spec::Unit;
 
 use crate::{Instr, Place};
 
-/// What a rank runs after a step's program to save: one instruction per unit that it is to save. The copy of a tied table
-/// on the head's rank is left out, for the embedding's rank saves it.
+/// The units whose state a rank saves. The copy of a tied table on the head's rank is left out, for the embedding's rank saves it.
+pub fn saved_units(place: &Place) -> impl Iterator<Item = Unit> + '_ {
+    place.parameter_units().filter(|unit| *unit != Unit::Table || place.computes(Unit::Embedding))
+}
+
+/// What a rank runs after a step's program to save: one instruction per unit of [`saved_units`].
 pub fn save_instrs(place: &Place) -> Vec<Instr> {
-    let units = place.parameter_units().filter(|unit| *unit != Unit::Table || place.computes(Unit::Embedding));
-    units.map(|unit| Instr::Save { unit }).collect()
+    saved_units(place).map(|unit| Instr::Save { unit }).collect()
 }

@@ -8,6 +8,7 @@ mod memory;
 mod mutations;
 mod oracle;
 mod properties;
+mod queues;
 mod random;
 mod rates;
 mod reference;

@@ -9,7 +9,7 @@ use prove::intercepted::{Call, GroupKind, intercept_calls, intercept_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use spec::{Parallelism, Sharding, Unit, ZeroStage};
-use train::{Engine, Observer, Ports, RankEngine, Setup, StepReport, Wish};
+use train::{Engine, Observer, Ports, RankEngine, Setup, Start, StepReport, Wish};
 
 use crate::rig::*;
 
@@ -29,7 +29,7 @@ pub fn norms(case: &Case<'_>) -> Vec<f64> {
     let setup = case.setup();
     let engine: &dyn Engine = &prove::WrappedEngine::new(&setup, case.wrap);
     let log = Norms::default();
-    let ports = Ports { initial: case.initial, ..Ports::new(case.tokens, &log) };
+    let ports = Ports { start: Start::with(case.initial), ..Ports::new(case.tokens, &log) };
     train::run(&setup, engine, ports).expect("a run");
     log.0.into_inner().expect("nobody panicked")
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use comm::{Counting, Counts};
-use cpu::CpuDevice;
+use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, Communicator, Device, DeviceError, Dtype, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank as RankNumber};
 use train::rank::Rank;
@@ -78,12 +78,14 @@ impl Engine for CountingEngine<'_> {
         if self.extra == Extra::AllReduce {
             groups.tensor = Box::new(Twice { group: groups.tensor, is_due: Cell::new(true) });
         }
+        let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
         let cpu = CpuDevice::new(arena);
         let poisoned = self.poisoned(rank);
         cpu.write(poisoned, &vec![POISON; poisoned.size_bytes()])?;
         let is_due = Cell::new(self.extra != Extra::Nothing);
         let published = Arc::clone(&self.multiply_adds[rank.0]);
-        Ok(RankEngine { device: Box::new(Metered { cpu, published, extra: self.extra, is_due }), groups })
+        let device = Box::new(Metered { cpu, published, extra: self.extra, is_due });
+        Ok(RankEngine { device, memory, groups })
     }
 
     fn abort(&self, rank: RankNumber, description: &str) {

@@ -39,12 +39,13 @@ impl Watching {
 
 impl Engine for Watching {
     fn open(&self, rank: RankNumber, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, groups } = self.inner.open(rank, arena_bytes)?;
+        let RankEngine { device, memory, groups } = self.inner.open(rank, arena_bytes)?;
         let touches = &self.touches[rank.0];
         let watch = |group| Box::new(WatchedGroup { group, touches: Arc::clone(touches) });
         let Groups { tensor, data, replicas, pipeline, tied, world } = groups;
         Ok(RankEngine {
             device: Box::new(WatchedDevice { device, touches: Arc::clone(touches) }),
+            memory,
             groups: Groups {
                 tensor: watch(tensor),
                 data: watch(data),

@@ -25,12 +25,12 @@ pub struct FaultyEngine {
 
 impl Engine for FaultyEngine {
     fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, groups } = self.inner.open(rank, arena_bytes)?;
+        let engine = self.inner.open(rank, arena_bytes)?;
         if rank != self.rank {
-            return Ok(RankEngine { device, groups });
+            return Ok(engine);
         }
-        let device = FaultyDevice { inner: device, left: Cell::new(self.nth), fault: self.fault };
-        Ok(RankEngine { device: Box::new(device), groups })
+        let device = FaultyDevice { inner: engine.device, left: Cell::new(self.nth), fault: self.fault };
+        Ok(RankEngine { device: Box::new(device), ..engine })
     }
 
     fn abort(&self, rank: Rank, description: &str) {

@@ -69,8 +69,6 @@ fn vocabulary(config: &RunConfig, rules: &mut Rules) {
 const MAX_CONTEXT: usize = 1 << 23;
 /// Widest row of any matrix: offsets within a matrix then fit 32 bits in every kernel.
 const MAX_WIDTH: usize = 1 << 24;
-/// More threads of a rank are a slip of the pen.
-const MAX_THREADS: usize = 1024;
 
 fn widths(model: &ModelSpec, rules: &mut Rules) {
     let widths = [
@@ -196,16 +194,4 @@ fn paths(config: &RunConfig, rules: &mut Rules) {
     if config.data.sources.iter().any(|source| source.path.as_os_str().is_empty()) {
         rules.report(Problem::of_value("data.path", "\"\"", "names no file", "leave it out for the embedded corpus"));
     }
-    if config.run.folder.as_os_str().is_empty() {
-        rules.report(Problem::of_value("run.folder", "\"\"", "names no folder", "\"runs/latest\" would do"));
-    }
-    let threads = config.run.threads_per_rank;
-    if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
-        let remedy = format!("at most {MAX_THREADS} would do");
-        rules.report(Problem::of_value("run.threads_per_rank", threads, "is more than any machine has cores", remedy));
-    }
-    let seconds = config.run.timeout_seconds;
-    // A day is longer than any step; the bound keeps the deadline representable.
-    let holds = seconds > 0.0 && seconds <= 86_400.0;
-    rules.number("run.timeout_seconds", seconds, holds, "is no time to wait", "more than 0 and at most 86400 would do");
 }

@@ -73,6 +73,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("tokenizer_type", "data.tokenizer", ""),
     ("tokenizer_model", "data.tokenizer", "the path of a tokenizer.json"),
     ("save", "run.folder", ""),
+    ("save_interval", "run.save_every", ""),
+    ("save_retain_interval", "run.keep_every", ""),
     ("eval_interval", "run.evaluate_every", ""),
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];

@@ -1,6 +1,7 @@
 //! The section `[run]`.
 
 use super::reader::Reader;
+use super::train::short_count;
 use super::writer::Writer;
 use crate::data_spec::RunSpec;
 
@@ -10,8 +11,12 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
         threads_per_rank: reader.count("run.threads_per_rank", 1),
-        // Counts are below 2^31 wherever they are read.
-        evaluate_every: reader.count("run.evaluate_every", 0) as u32,
+        evaluate_every: short_count(reader, "run.evaluate_every", 0),
+        save_every: short_count(reader, "run.save_every", 0),
+        keep_newest: reader.count("run.keep_newest", 2),
+        keep_every: short_count(reader, "run.keep_every", 0),
+        keep_best: reader.count("run.keep_best", 1),
+        grace_seconds: reader.number("run.grace_seconds", 30.0),
         timeout_seconds: reader.number("run.timeout_seconds", 60.0),
         rank_memory_bytes: reader.optional_long_count("run.rank_memory_bytes"),
     }
@@ -24,6 +29,11 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.count("ranks", run.ranks);
     writer.count("threads_per_rank", run.threads_per_rank);
     writer.count("evaluate_every", run.evaluate_every);
+    writer.count("save_every", run.save_every);
+    writer.count("keep_newest", run.keep_newest);
+    writer.count("keep_every", run.keep_every);
+    writer.count("keep_best", run.keep_best);
+    writer.number("grace_seconds", run.grace_seconds);
     writer.number("timeout_seconds", run.timeout_seconds);
     if let Some(bytes) = run.rank_memory_bytes {
         writer.count("rank_memory_bytes", bytes);

@@ -5,7 +5,7 @@ use super::precision;
 use super::reader::{Choices, Reader, count, name_of};
 use super::source::Value;
 use super::writer::Writer;
-use crate::batch::{BatchGrowth, BatchRamp};
+use crate::batch::{BatchGrowth, BatchOrigin, BatchRamp};
 use crate::precision::Sums;
 use crate::training::{LearningRateSchedule, TrainSpec};
 
@@ -33,6 +33,7 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
             "a ramp such as { start = 4, increment = 4, sequences = 1000 }",
             ramp,
         ),
+        batch_origin: BatchOrigin::default(),
         sequence_length: reader.count("train.sequence_length", context),
         learning_rate,
         min_learning_rate: reader.number("train.min_learning_rate", a_tenth(learning_rate)),

@@ -1,0 +1,235 @@
+//! A checkpoint to read: boxes of tensors, whatever boxes were saved, every byte compared with its hash.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mesh::{CopyRun, Region};
+
+use crate::checkpoint_error::CheckpointError;
+use crate::cover::cover;
+use crate::disk::read_exact_at;
+use crate::hash::{BLOCK_BYTES, Hash};
+use crate::header::ELEMENT_BYTES;
+use crate::manifest::{FORMAT, FileRecord, MANIFEST, Manifest, ManifestError, PieceRecord, RunState};
+
+/// Elements of a block.
+const BLOCK_LEN: usize = BLOCK_BYTES / ELEMENT_BYTES;
+
+/// A checkpoint whose manifest is sound and whose files have their lengths.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    manifest: Manifest,
+    /// Opened when they are first read.
+    files: Vec<OnceLock<File>>,
+    bytes_read: AtomicU64,
+    damage: OnceLock<String>,
+}
+
+impl Checkpoint {
+    /// Opens the checkpoint in the folder `path`: reads its manifest, and looks whether its files are there.
+    ///
+    /// # Errors
+    /// A manifest that is damaged or of a later format, files that are missing or of another length.
+    pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
+        let file = path.join(MANIFEST);
+        let bytes = fs::read(&file).map_err(|reason| CheckpointError::Read { path: file.clone(), reason })?;
+        let manifest = Manifest::parse(&bytes).map_err(|error| match error {
+            ManifestError::Malformed(reason) => CheckpointError::Manifest { path: file.clone(), reason },
+            ManifestError::Newer(found) => CheckpointError::Newer { path: file.clone(), found, known: FORMAT },
+        })?;
+        for FileRecord { name, bytes: expected, .. } in &manifest.files {
+            let path = path.join(name);
+            match fs::metadata(&path) {
+                Ok(found) if found.len() == *expected => {}
+                Ok(found) => return Err(CheckpointError::Length { path, found: found.len(), expected: *expected }),
+                Err(reason) => return Err(CheckpointError::Read { path, reason }),
+            }
+        }
+        let files = manifest.files.iter().map(|_| OnceLock::new()).collect();
+        let (bytes_read, damage) = (AtomicU64::new(0), OnceLock::new());
+        Ok(Checkpoint { path: path.to_path_buf(), manifest, files, bytes_read, damage })
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is in it.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Where its run stood.
+    pub fn state(&self) -> &RunState {
+        &self.manifest.state
+    }
+
+    /// The shape of tensor `name`, if it has it.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.manifest.tensors.get(name).map(|tensor| tensor.shape.as_slice())
+    }
+
+    /// Bytes that were read from its files with data so far, by all threads.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// The first damage that a read found.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
+    }
+
+    /// Assigns all of `values`, row-major: box `region` of tensor `name`. Of the files only blocks are read that the box touches, each once,
+    /// and all of them are compared with their hashes.
+    ///
+    /// # Errors
+    /// Damage of the checkpoint, or a tensor that it does not have.
+    ///
+    /// # Panics
+    /// When the box has other dims than the tensor, or `values` another length than the box.
+    pub fn get(&self, name: &str, region: &Region, values: &mut [f32]) -> Result<(), CheckpointError> {
+        let read = self.assemble(name, region, values);
+        if let Err(error) = &read
+            && error.is_damage()
+        {
+            // What came first is told.
+            let _ = self.damage.set(error.to_string());
+        }
+        read
+    }
+
+    fn assemble(&self, name: &str, region: &Region, values: &mut [f32]) -> Result<(), CheckpointError> {
+        assert_eq!(values.len(), region.len(), "box {region:?} of {name}");
+        let Some(tensor) = self.manifest.tensors.get(name) else {
+            return Err(CheckpointError::NoTensor { path: self.path.clone(), tensor: name.into() });
+        };
+        let saved: Vec<Region> = tensor.pieces.iter().map(PieceRecord::region).collect();
+        let uncovered =
+            |reason: String| CheckpointError::Uncovered { path: self.path.clone(), tensor: name.into(), reason };
+        for share in cover(&saved, region).map_err(|error| uncovered(error.to_string()))? {
+            let mut blocks = Blocks { checkpoint: self, tensor: name, piece: &tensor.pieces[share.piece], block: None };
+            share.runs.iter().try_for_each(|run| blocks.copy(run, values))?;
+        }
+        Ok(())
+    }
+
+    /// Reads everything and compares it with its hashes: all damage that there is.
+    pub fn verify(&self) -> Vec<CheckpointError> {
+        let mut damage = Vec::new();
+        let mut buffer = vec![0; BLOCK_BYTES];
+        for (file, pieces) in self.manifest.pieces_of_files().into_iter().enumerate() {
+            if let Err(error) = self.file(file) {
+                damage.push(error);
+                continue;
+            }
+            for (tensor, piece) in pieces {
+                let read = |index| {
+                    let (_, len) = piece.block(index);
+                    self.read_block(tensor, piece, index, &mut buffer[..len])
+                };
+                damage.extend((0..piece.xxh3.len()).map(read).filter_map(Result::err));
+            }
+        }
+        damage
+    }
+
+    /// File number `index`, whose header was found sound when it was opened.
+    fn file(&self, index: usize) -> Result<&File, CheckpointError> {
+        if let Some(file) = self.files[index].get() {
+            return Ok(file);
+        }
+        let FileRecord { name, header_bytes, header_xxh3, .. } = &self.manifest.files[index];
+        let path = self.path.join(name);
+        let mut header = vec![0; *header_bytes as usize];
+        let read = File::open(&path).and_then(|file| read_exact_at(&file, &mut header, 0).map(|()| file));
+        let file = read.map_err(|reason| CheckpointError::Read { path: path.clone(), reason })?;
+        self.bytes_read.fetch_add(*header_bytes, Ordering::Relaxed);
+        let found = Hash::of(&header);
+        if found != *header_xxh3 {
+            let (found, expected) = (found.to_string(), header_xxh3.to_string());
+            return Err(CheckpointError::Header { path, len_bytes: *header_bytes, found, expected });
+        }
+        // Another thread may have been faster; its file is as good.
+        Ok(self.files[index].get_or_init(|| file))
+    }
+
+    /// Fills `bytes`, as many as block `index` of `piece` has.
+    fn read_block(
+        &self,
+        tensor: &str,
+        piece: &PieceRecord,
+        index: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), CheckpointError> {
+        let (start_bytes, len) = piece.block(index);
+        let path = || self.path.join(&self.manifest.files[piece.file].name);
+        let read = read_exact_at(self.file(piece.file)?, bytes, start_bytes);
+        read.map_err(|reason| CheckpointError::Read { path: path(), reason })?;
+        self.bytes_read.fetch_add(len as u64, Ordering::Relaxed);
+        let (found, expected) = (Hash::of(bytes), piece.xxh3[index]);
+        if found == expected {
+            return Ok(());
+        }
+        Err(CheckpointError::Block {
+            path: path(),
+            tensor: tensor.into(),
+            start_bytes,
+            end_bytes: start_bytes + len as u64,
+            found: found.to_string(),
+            expected: expected.to_string(),
+        })
+    }
+}
+
+/// The blocks of one piece, for runs in ascending order.
+struct Blocks<'a> {
+    checkpoint: &'a Checkpoint,
+    tensor: &'a str,
+    piece: &'a PieceRecord,
+    /// The block that was read last.
+    block: Option<(usize, Vec<f32>)>,
+}
+
+impl Blocks<'_> {
+    /// Copies what `run` says from the piece to `values`.
+    fn copy(&mut self, run: &CopyRun, values: &mut [f32]) -> Result<(), CheckpointError> {
+        let mut done = 0;
+        while done < run.len {
+            let (index, place) = ((run.source + done) / BLOCK_LEN, (run.source + done) % BLOCK_LEN);
+            let block_len = self.piece.block(index).1 / ELEMENT_BYTES;
+            let len = (block_len - place).min(run.len - done);
+            let target = &mut values[run.target + done..run.target + done + len];
+            if len == block_len {
+                // A whole block goes where it belongs.
+                self.read(index, target)?;
+            } else {
+                target.copy_from_slice(&self.block(index, block_len)?[place..place + len]);
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, index: usize, len: usize) -> Result<&[f32], CheckpointError> {
+        let mut buffer = match self.block.take() {
+            Some((read, buffer)) if read == index => return Ok(&self.block.insert((read, buffer)).1),
+            Some((_, buffer)) => buffer,
+            None => Vec::new(),
+        };
+        buffer.resize(len, 0.0);
+        self.read(index, &mut buffer)?;
+        Ok(&self.block.insert((index, buffer)).1)
+    }
+
+    fn read(&self, index: usize, values: &mut [f32]) -> Result<(), CheckpointError> {
+        self.checkpoint.read_block(self.tensor, self.piece, index, bytemuck::cast_slice_mut(values))?;
+        if cfg!(target_endian = "big") {
+            values.iter_mut().for_each(|value| *value = f32::from_bits(value.to_bits().swap_bytes()));
+        }
+        Ok(())
+    }
+}

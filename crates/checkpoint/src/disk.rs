@@ -1,0 +1,156 @@
+//! What a checkpoint needs of a file system, so that tests can stand between the two: each function is one step that can fail, or be
+//! the last one of a process that is killed.
+
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+/// A place for checkpoints.
+pub trait Storage: Debug + Send + Sync {
+    /// Makes a folder that is not there yet.
+    ///
+    /// # Errors
+    /// What the system says; so do those of all functions here.
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes a file of `len_bytes` that is not there yet, with its room where room can be taken before it is written.
+    ///
+    /// # Errors
+    /// As above.
+    fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>>;
+
+    /// Gives a file or folder another name, at once. A file of that name is replaced.
+    ///
+    /// # Errors
+    /// As above.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Makes the names in a folder last.
+    ///
+    /// # Errors
+    /// As above.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a folder with all that is in it.
+    ///
+    /// # Errors
+    /// As above.
+    fn remove_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// A file in the making.
+pub trait NewFile: Debug + Send + Sync {
+    /// Writes all of `bytes` from `offset_bytes` on.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()>;
+
+    /// Makes what was written last.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file system of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Storage for Disk {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
+        let file = File::create_new(path)?;
+        reserve(&file, len_bytes)?;
+        Ok(Box::new(file))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        // Where folders cannot be opened as files, they cannot be synchronised either.
+        if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+}
+
+impl NewFile for File {
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+        write_all_at(self, bytes, offset_bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+#[cfg(unix)]
+fn write_all_at(file: &File, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset_bytes)
+}
+
+/// Fills `bytes` from `offset_bytes` on.
+#[cfg(unix)]
+pub(crate) fn read_exact_at(file: &File, bytes: &mut [u8], offset_bytes: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset_bytes)
+}
+
+#[cfg(windows)]
+fn write_all_at(file: &File, mut bytes: &[u8], mut offset_bytes: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, offset_bytes)?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = &bytes[written..];
+        offset_bytes += written as u64;
+    }
+    Ok(())
+}
+
+/// As on Unix.
+#[cfg(windows)]
+pub(crate) fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset_bytes: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, offset_bytes)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes = &mut bytes[read..];
+        offset_bytes += read as u64;
+    }
+    Ok(())
+}
+
+/// Makes the file `len_bytes` long and takes the blocks for it.
+#[cfg(target_os = "linux")]
+pub(crate) fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::{Errno, retry_on_intr};
+    match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len_bytes)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(len_bytes),
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the file `len_bytes` long.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
+    file.set_len(len_bytes)
+}
+
+/// Makes the name of the file at `path` last.
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Disk.sync_folder(folder)
+}

@@ -1,0 +1,111 @@
+//! A file of a checkpoint in the making: the pieces that one rank answers for.
+
+use std::path::PathBuf;
+
+use mesh::Region;
+
+use crate::checkpoint_error::CheckpointError;
+use crate::disk::NewFile;
+use crate::hash::{BLOCK_BYTES, Hash};
+use crate::header::{ELEMENT_BYTES, Header, TensorEntry, header};
+use crate::manifest::{FileRecord, PieceRecord};
+
+/// A box of a tensor that is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PieceEntry {
+    /// The tensor's name.
+    pub tensor: String,
+    /// The tensor's shape.
+    pub shape: Vec<usize>,
+    /// The box.
+    pub region: Region,
+}
+
+impl PieceEntry {
+    /// The piece as a tensor of its file: `NAME[first:behind,..]`, of the box's shape.
+    pub(crate) fn tensor_entry(&self) -> TensorEntry {
+        let Region { start, extent } = &self.region;
+        let ranges: Vec<String> =
+            start.iter().zip(extent).map(|(start, extent)| format!("{start}:{}", start + extent)).collect();
+        TensorEntry { name: format!("{}[{}]", self.tensor, ranges.join(",")), shape: extent.clone() }
+    }
+}
+
+/// Takes pieces, block by block, in the order of the file.
+#[derive(Debug)]
+pub struct PieceFile {
+    path: PathBuf,
+    file: Box<dyn NewFile>,
+    record: FileRecord,
+    /// Place of each piece.
+    starts_bytes: Vec<u64>,
+    /// Hashes of each piece's blocks so far.
+    hashes: Vec<Vec<Hash>>,
+}
+
+/// A file that is whole, and the pieces in it, in the order of its entries.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) file: FileRecord,
+    /// Place and hashes of each piece.
+    pub(crate) pieces: Vec<(u64, Vec<Hash>)>,
+}
+
+impl PieceFile {
+    /// Makes the file, which `create` opens with the length that it is given, and writes its header.
+    pub(crate) fn create(
+        path: PathBuf,
+        entries: &[PieceEntry],
+        create: impl FnOnce(u64) -> std::io::Result<Box<dyn NewFile>>,
+    ) -> Result<PieceFile, CheckpointError> {
+        let tensors: Vec<TensorEntry> = entries.iter().map(PieceEntry::tensor_entry).collect();
+        let Header { bytes, starts_bytes, len_bytes } = header(&tensors);
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let (header_bytes, header_xxh3) = (bytes.len() as u64, Hash::of(&bytes));
+        let record = FileRecord { name, bytes: len_bytes, header_bytes, header_xxh3 };
+        let created = create(len_bytes).and_then(|file| file.write_at(&bytes, 0).map(|()| file));
+        let hashes = vec![vec![]; entries.len()];
+        match created {
+            Ok(file) => Ok(PieceFile { path, file, record, starts_bytes, hashes }),
+            Err(reason) => Err(CheckpointError::Write { path, reason }),
+        }
+    }
+
+    /// Takes the next block of piece `index`: [`BLOCK_BYTES`] bytes, the last one of a piece what is left. Elements are floats as this machine has
+    /// them.
+    ///
+    /// # Errors
+    /// A disk that refuses.
+    pub fn put(&mut self, index: usize, block: &mut [u8]) -> Result<(), CheckpointError> {
+        if cfg!(target_endian = "big") {
+            block.as_chunks_mut::<ELEMENT_BYTES>().0.iter_mut().for_each(|element| element.reverse());
+        }
+        let offset_bytes = self.starts_bytes[index] + (self.hashes[index].len() * BLOCK_BYTES) as u64;
+        self.hashes[index].push(Hash::of(block));
+        self.file.write_at(block, offset_bytes).map_err(|reason| self.cannot_write(reason))
+    }
+
+    /// Brings everything to the disk.
+    pub(crate) fn finish(self) -> Result<Written, CheckpointError> {
+        self.file.sync().map_err(|reason| self.cannot_write(reason))?;
+        Ok(Written { file: self.record, pieces: self.starts_bytes.into_iter().zip(self.hashes).collect() })
+    }
+
+    fn cannot_write(&self, reason: std::io::Error) -> CheckpointError {
+        CheckpointError::Write { path: self.path.clone(), reason }
+    }
+}
+
+impl Written {
+    /// The records of the pieces, whose file has the number `file`, by their tensors.
+    pub(crate) fn records<'a>(
+        &'a self,
+        entries: &'a [PieceEntry],
+        file: usize,
+    ) -> impl Iterator<Item = (&'a PieceEntry, PieceRecord)> {
+        entries.iter().zip(&self.pieces).map(move |(entry, (offset, hashes))| {
+            let Region { start, extent } = entry.region.clone();
+            (entry, PieceRecord { start, extent, file, offset: *offset, xxh3: hashes.clone() })
+        })
+    }
+}

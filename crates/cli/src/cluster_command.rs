@@ -1,0 +1,73 @@
+//! `pleach cluster`: profiles that are made, not looked up.
+
+use cluster::Constant;
+use plan::{PreparedRun, Report, Scored, fit};
+
+use crate::cluster_arguments::{ClusterCommand, FitArguments};
+use crate::cluster_profile::{profile, software};
+use crate::failure::Failure;
+use crate::output::print;
+use crate::validate::runs;
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// See the commands.
+pub fn run(command: &ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Fit(arguments) => fit_to_runs(arguments),
+    }
+}
+
+/// Fits constants and writes the profile.
+fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
+    let base = profile(&arguments.base)?;
+    let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
+    let runs = runs(&arguments.table, &arguments.rows, software.as_ref())?;
+    let constants = chosen(&arguments.constants)?;
+    let refused = |error: train::SetupError| Failure::Work(error.to_string());
+    let mean = |cluster: &cluster::Cluster| -> Result<f64, Failure> {
+        let scored: Result<Vec<Scored>, _> = runs.iter().map(|run: &PreparedRun| run.on(cluster)).collect();
+        Ok(Report::new(&scored.map_err(refused)?).errors.mean)
+    };
+    let mut fitted = fit(&base, &constants, &runs).map_err(refused)?;
+    let (before, after) = (mean(&base)?, mean(&fitted)?);
+    let mut text = String::new();
+    let mut start = base.clone();
+    for constant in &constants {
+        let (from, to) = (*constant.of(&mut start), *constant.of(&mut fitted));
+        let (low, high) = constant.range();
+        text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}\n", constant.key());
+    }
+    let which = arguments.rows.rows.as_deref().map(|rows| format!(", rows {rows}")).unwrap_or_default();
+    let source = format!("fitted to {}{which} from {}", arguments.table.display(), arguments.base);
+    for section in ["compute", "node", "network"] {
+        let touched = constants.iter().any(|constant| constant.key().starts_with(section));
+        if touched {
+            fitted.sources.entry(section.into()).and_modify(|told| *told = format!("{told}; {source}"));
+        }
+    }
+    std::fs::write(&arguments.out, fitted.to_toml())
+        .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", arguments.out.display())))?;
+    print(&format!(
+        "{text}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
+        runs.len(),
+        100.0 * before,
+        100.0 * after,
+        arguments.out.display()
+    ))
+}
+
+/// The constants of these keys; all of them without any.
+fn chosen(keys: &[String]) -> Result<Vec<Constant>, Failure> {
+    if keys.is_empty() {
+        return Ok(Constant::ALL.to_vec());
+    }
+    let known = || Constant::ALL.map(Constant::key).join(", ");
+    keys.iter()
+        .map(|key| {
+            let found = Constant::ALL.into_iter().find(|constant| constant.key() == key);
+            found.ok_or_else(|| Failure::Input(format!("--constants {key} is no constant; there are {}", known())))
+        })
+        .collect()
+}

@@ -1,0 +1,201 @@
+//! `pleach simulate`: a step on a cluster that is not there.
+
+use std::path::Path;
+
+use cluster::Cluster;
+use plan::{Prediction, PreparedStep};
+use program::Category;
+use serde::Serialize;
+use sim::{Loss, Trace, lines};
+use spec::RunConfig;
+
+use crate::arguments::Format;
+use crate::check::describe;
+use crate::cluster_arguments::SimulateArguments;
+use crate::cluster_profile::{profile, software};
+use crate::failure::Failure;
+use crate::figures::{bytes, grouped};
+use crate::input;
+use crate::memory_table::aligned;
+use crate::output::print;
+
+/// Columns and rows of the drawing in a terminal.
+const DRAWING: (usize, usize) = (100, 12);
+
+/// What MFU counts.
+const CONVENTION: &str =
+    "matrix products and causal attention, forward and backward; what is computed again does not count";
+
+/// Predicts a step, prints where its time and memory go, and draws it where that was asked for.
+///
+/// # Errors
+/// A run or a profile that cannot be used, or a file that cannot be written.
+pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
+    let config = input::load(&arguments.run)?;
+    let cluster = profile(&arguments.cluster.cluster)?;
+    let asked = arguments.cluster.software.as_deref();
+    let software = software(asked, &arguments.cluster.cluster, &cluster)?;
+    let RunConfig { model, parallelism, train, .. } = &config;
+    let refused = |error: train::SetupError| Failure::Work(error.to_string());
+    let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?;
+    let prediction = step.on(&cluster).map_err(refused)?;
+    let trace = Trace::simulated(&step.graph, &prediction.times);
+    if let Some(path) = &arguments.svg {
+        let title = format!("{} on {}", layout(&config), cluster.about);
+        write(path, &sim::svg(&trace, &title))?;
+    }
+    if let Some(path) = &arguments.trace {
+        write(path, &sim::chrome_trace(&trace).to_string())?;
+    }
+    let told = Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction };
+    match arguments.format() {
+        Format::Text => print(&told.text(&trace)),
+        Format::Json => {
+            let json = serde_json::to_string(&told.json()).map_err(|error| Failure::Work(error.to_string()))?;
+            print(&format!("{json}\n"))
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::Work(format!("{} cannot be written: {error}", path.display())))
+}
+
+/// `dp 8 x tp 4 x pp 12`.
+fn layout(config: &RunConfig) -> String {
+    let parallelism = &config.parallelism;
+    format!("dp {} x tp {} x pp {}", parallelism.dp, parallelism.tp, parallelism.pp)
+}
+
+struct Told<'a> {
+    config: &'a RunConfig,
+    cluster: &'a Cluster,
+    step: &'a PreparedStep,
+    prediction: &'a Prediction,
+}
+
+#[derive(Serialize)]
+struct Json {
+    step_s: f64,
+    tokens_per_s: f64,
+    mfu: f64,
+    mfu_convention: &'static str,
+    bubble: f64,
+    bubble_until_norm: f64,
+    at_peak_s: f64,
+    losses_s: std::collections::BTreeMap<String, f64>,
+    bottleneck: String,
+    memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
+    accelerator_memory_bytes: f64,
+}
+
+impl Told<'_> {
+    fn bottleneck(&self) -> String {
+        let largest: Vec<String> = (self.prediction.spent.largest().iter().take(2))
+            .map(|(loss, ns)| format!("{} for {loss}", seconds(*ns)))
+            .collect();
+        format!("of {}, the largest losses are {}", seconds(self.prediction.step_ns()), largest.join(" and "))
+    }
+
+    fn text(&self, trace: &Trace) -> String {
+        let Told { config, cluster, step, prediction } = self;
+        let (step_ns, bubble) = (prediction.step_ns(), prediction.times.bubble());
+        let mut text = format!(
+            "{}cluster {}: {} of {} on {} nodes\n\n\
+             step    {}, {} tokens a second\n\
+             mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
+             bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\n",
+            describe(config),
+            cluster.about,
+            grouped(config.run.ranks as u64),
+            cluster.accelerator.name,
+            config.run.ranks.div_ceil(cluster.node.accelerators),
+            seconds(step_ns),
+            grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
+            100.0 * step.mfu(cluster, step_ns),
+            cluster.accelerator.half_tflops,
+            100.0 * bubble.rate(),
+            100.0 * bubble.rate_with_norm(),
+        );
+        text += &self.time_table();
+        text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));
+        text += &self.memory_table();
+        let (columns, rows) = DRAWING;
+        let drawing = lines::lines(trace, columns, rows);
+        text + &format!("\none step; {}\n{drawing}", lines::legend(&drawing))
+    }
+
+    fn time_table(&self) -> String {
+        let spent = &self.prediction.spent;
+        let all = self.prediction.step_ns().max(1) as f64;
+        let row = |name: String, ns: u64| vec![name, seconds(ns), format!("{:.1} %", 100.0 * ns as f64 / all)];
+        let mut rows = vec![row("the model at the peak rate".into(), spent.at_peak_ns)];
+        rows.extend(spent.largest().into_iter().filter(|(_, ns)| *ns > 0).map(|(loss, ns)| row(loss.to_string(), ns)));
+        format!("time of the rank that computes longest\n{}", aligned(&rows))
+    }
+
+    fn memory_table(&self) -> String {
+        let memory = self.step.memory();
+        let mut categories: Vec<Category> =
+            memory.iter().flatten().filter(|(_, bytes)| *bytes > 0).map(|(category, _)| *category).collect();
+        categories.sort_unstable();
+        categories.dedup();
+        let mut header = vec!["stage".to_string()];
+        header.extend(categories.iter().map(Category::to_string));
+        header.push("all".into());
+        let rows = memory.iter().enumerate().map(|(stage, parts)| {
+            let of = |category| parts.iter().find(|(own, _)| *own == category).map_or(0, |(_, bytes)| *bytes);
+            let sum: usize = parts.iter().map(|(_, bytes)| bytes).sum();
+            let mut row = vec![stage.to_string()];
+            row.extend(categories.iter().map(|category| bytes(of(*category) as u64)));
+            row.push(bytes(sum as u64));
+            row
+        });
+        let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+        let there = bytes((self.cluster.accelerator.memory_gb * 1e9) as u64);
+        format!("bytes of one rank at its peak, of {there}\n{}", aligned(&rows))
+    }
+
+    fn json(&self) -> Json {
+        let Told { cluster, step, prediction, .. } = self;
+        let step_ns = prediction.step_ns();
+        let named = |parts: Vec<(Category, usize)>| {
+            parts.into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect()
+        };
+        Json {
+            step_s: step_ns as f64 * 1e-9,
+            tokens_per_s: step.tokens() as f64 / (step_ns as f64 * 1e-9),
+            mfu: step.mfu(cluster, step_ns),
+            mfu_convention: CONVENTION,
+            bubble: prediction.times.bubble().rate(),
+            bubble_until_norm: prediction.times.bubble().rate_with_norm(),
+            at_peak_s: prediction.spent.at_peak_ns as f64 * 1e-9,
+            losses_s: Loss::ALL
+                .iter()
+                .map(|loss| (loss.to_string(), prediction.spent.on(*loss) as f64 * 1e-9))
+                .collect(),
+            bottleneck: self.bottleneck(),
+            memory_bytes: step.memory().into_iter().map(named).collect(),
+            accelerator_memory_bytes: cluster.accelerator.memory_gb * 1e9,
+        }
+    }
+}
+
+fn capitalised(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}
+
+/// `1.23 s`, `45.6 ms`, `7.89 µs`.
+pub fn seconds(ns: u64) -> String {
+    let (value, unit) = match ns {
+        ..1_000_000 => (ns as f64 / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
+        1_000_000_000.. => (ns as f64 / 1e9, "s"),
+    };
+    match value {
+        ..9.995 => format!("{value:.2} {unit}"),
+        ..99.95 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
+    }
+}

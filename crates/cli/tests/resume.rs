@@ -1,0 +1,325 @@
+//! `pleach train --resume`, as a child process: what is told, how it exits, and that nothing is lost.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A run of a moment on four ranks, with dropout and shards.
+const TINY: &[&str] = &[
+    "model.num_layers=2",
+    "model.hidden=16",
+    "model.num_heads=2",
+    "model.context=16",
+    "model.dropout=0.1",
+    "data.tokenizer=bytes",
+    "parallelism.dp=2",
+    "parallelism.tp=1",
+    "parallelism.pp=2",
+    "parallelism.microbatch_size=1",
+    "train.global_batch=4",
+    "train.steps=6",
+    "run.save_every=2",
+];
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pleach-resume-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pleach(arguments: &[&str], settings: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(arguments).args(settings.iter().flat_map(|setting| ["--set", setting]));
+    command
+}
+
+fn train(folder: &Path, more: &[&str]) -> Command {
+    let folder = format!("run.folder={}", folder.display());
+    let settings: Vec<&str> = TINY.iter().chain(more).copied().chain([folder.as_str()]).collect();
+    pleach(&["train", "--quiet"], &settings)
+}
+
+fn resume(folder: &Path, more: &[&str]) -> Command {
+    pleach(&["train", "--quiet", "--resume", &folder.display().to_string()], more)
+}
+
+/// Exit code and what was said.
+fn output(command: &mut Command) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = command.output().expect("the command starts");
+    (status.code(), String::from_utf8(stderr).expect("text"))
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let (code, told) = output(command);
+    assert_eq!(code, Some(0), "{told}");
+    told
+}
+
+/// What must be the same bits: the weights, and each step with its loss and norm.
+fn learned(folder: &Path) -> (Vec<u8>, Vec<String>) {
+    let metrics = fs::read_to_string(folder.join("metrics.jsonl")).expect("metrics");
+    let step = |line: &str| line.split(",\"tokens\"").next().unwrap_or_default().to_string();
+    let steps = metrics.lines().filter(|line| !line.contains("held_out")).map(step).collect();
+    (fs::read(folder.join("weights.safetensors")).expect("weights"), steps)
+}
+
+/// The run as it was after the step of its checkpoint `name`: later ones are not there.
+fn killed_after(done: &Path, name: &str, copy: &Path) {
+    fs::create_dir_all(copy.join("checkpoints")).expect("a folder");
+    for file in ["run.toml", "metrics.jsonl", "tokenizer.txt"] {
+        fs::copy(done.join(file), copy.join(file)).expect("copied");
+    }
+    let checkpoint = copy.join("checkpoints").join(name);
+    fs::create_dir(&checkpoint).expect("a folder");
+    for entry in fs::read_dir(done.join("checkpoints").join(name)).expect("a checkpoint") {
+        let path = entry.expect("an entry").path();
+        fs::copy(&path, checkpoint.join(path.file_name().expect("a name"))).expect("copied");
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_the_same_bits() {
+    let folder = Folder::new("bits");
+    let whole = folder.run("whole");
+    succeeds(&mut train(&whole, &[]));
+    let others: [(&str, &[&str]); 4] = [
+        ("same", &[]),
+        ("pp", &["parallelism.pp=1", "parallelism.schedule=gpipe"]),
+        ("zero", &["parallelism.zero=3", "parallelism.schedule=zb-v"]),
+        ("off", &["parallelism.zero=0"]),
+    ];
+    for (name, more) in others {
+        let copy = folder.run(name);
+        killed_after(&whole, "step-00000004", &copy);
+        let told = succeeds(&mut resume(&copy, more));
+        assert_eq!(told, format!("going on after step 4 from {0}/checkpoints/step-00000004\n", copy.display()));
+        assert!(learned(&copy) == learned(&whole), "{name}");
+        let resumes = fs::read_to_string(copy.join("resumes.jsonl")).expect("a record");
+        assert!(resumes.starts_with("{\"after_step\":4,\"build\":"), "{resumes}");
+        assert_eq!(resumes.contains("\"changed\":{}"), more.is_empty(), "{resumes}");
+    }
+    // More steps than there were.
+    succeeds(&mut resume(&whole, &["train.steps=8", "train.learning_rate=0.001"]));
+    let resumes = fs::read_to_string(whole.join("resumes.jsonl")).expect("a record");
+    let changed = "\"changed\":{\"train.learning_rate\":[0.003,0.001],\"train.steps\":[6,8]}";
+    assert!(resumes.contains(changed), "{resumes}");
+    assert_eq!(learned(&whole).1.len(), 8);
+    assert!(fs::read_to_string(whole.join("run.toml")).expect("a file").contains("learning_rate = 0.001\n"));
+}
+
+/// R14: what schedulers send ends the run in time, and the run goes on as if nothing had been.
+#[test]
+fn signals_commit_a_checkpoint() {
+    let folder = Folder::new("signals");
+    for (name, code) in [("INT", 130), ("TERM", 143), ("USR1", 138)] {
+        let run = folder.run(name);
+        let mut command = train(&run, &["train.steps=100000", "run.save_every=0"]);
+        // Lines of steps tell that the run has begun.
+        let arguments: Vec<_> = command.get_args().filter(|argument| *argument != "--quiet").map(Into::into).collect();
+        let arguments: Vec<std::ffi::OsString> = arguments;
+        command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+        let mut child =
+            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("output")).lines();
+        lines.next().expect("a step").expect("text");
+        let kill = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+        assert!(kill.expect("kill").success());
+        let done = 1 + lines.count();
+        let mut told = String::new();
+        child.stderr.take().expect("messages").read_to_string(&mut told).expect("text");
+        assert_eq!(child.wait().expect("an end").code(), Some(code), "{told}");
+        assert!(told.contains(&format!("after step {done} of 100000; `pleach train --resume ")), "{told}");
+        // Three steps more, and the same at once. The learning rate is that of a run of so many steps.
+        let steps = format!("train.steps={}", done + 3);
+        let constant = ["train.schedule=constant", "train.warmup_steps=0", steps.as_str()];
+        succeeds(&mut resume(&run, &constant));
+        assert_eq!(learned(&run).1.len(), done + 3, "{name}");
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_is_the_run_that_was_not() {
+    let folder = Folder::new("stopped");
+    let (whole, stopped) = (folder.run("whole"), folder.run("stopped"));
+    let steps = ["train.steps=400", "run.save_every=0"];
+    succeeds(&mut train(&whole, &steps));
+    let mut child = train(&stopped, &steps).stderr(Stdio::null()).spawn().expect("the command starts");
+    let metrics = stopped.join("metrics.jsonl");
+    while fs::read_to_string(&metrics).unwrap_or_default().lines().count() < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+    // On a machine that is fast enough it may be done before.
+    if child.wait().expect("an end").code() == Some(143) {
+        succeeds(&mut resume(&stopped, &[]));
+    }
+    assert!(learned(&stopped) == learned(&whole));
+}
+
+#[test]
+fn grace_has_an_end() {
+    let folder = Folder::new("grace");
+    // A step of this takes longer than the grace.
+    let slow = ["model.hidden=512", "train.global_batch=512", "run.grace_seconds=0.1"];
+    let mut child = train(&folder.run("slow"), &slow).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let metrics = folder.run("slow").join("metrics.jsonl");
+    while !metrics.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    // It listens soon after; a signal before that is as good, for then nothing has begun.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+    let mut told = String::new();
+    child.stderr.take().expect("messages").read_to_string(&mut told).expect("text");
+    assert_eq!(child.wait().expect("an end").code(), Some(143), "{told}");
+    assert!(told.contains("SIGTERM: the run has not ended within run.grace_seconds = 0.1; "), "{told}");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_set_aside_and_passed_over() {
+    let folder = Folder::new("damage");
+    let (whole, hurt) = (folder.run("whole"), folder.run("hurt"));
+    succeeds(&mut train(&whole, &["run.keep_newest=9"]));
+    for name in ["step-00000002", "step-00000004", "step-00000006"] {
+        let copy = folder.run("copy");
+        killed_after(&whole, name, &copy);
+        fs::create_dir_all(hurt.join("checkpoints")).expect("a folder");
+        fs::rename(copy.join("checkpoints").join(name), hurt.join("checkpoints").join(name)).expect("moved");
+        for file in ["run.toml", "metrics.jsonl", "tokenizer.txt"] {
+            fs::rename(copy.join(file), hurt.join(file)).expect("moved");
+        }
+        fs::remove_dir_all(&copy).expect("removed");
+    }
+    // One bit of the newest one's data, and a manifest that is cut.
+    let file = hurt.join("checkpoints/step-00000006/rank-00000.safetensors");
+    let mut bytes = fs::read(&file).expect("a file");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 16;
+    fs::write(&file, bytes).expect("written");
+    let manifest = hurt.join("checkpoints/step-00000004/manifest.json");
+    let text = fs::read(&manifest).expect("a file");
+    fs::write(&manifest, &text[..text.len() / 2]).expect("written");
+
+    let told = succeeds(&mut resume(&hurt, &[])).replace(&hurt.display().to_string(), "RUN");
+    assert!(told.contains("RUN/checkpoints/step-00000006/rank-00000.safetensors: bytes "), "{told}");
+    assert!(told.contains(", of tensor second_moment."), "{told}");
+    assert!(told.contains("step-00000004/manifest.json is no manifest of a checkpoint: its hash is "), "{told}");
+    let aside = "RUN/checkpoints/step-00000006 is damaged and now called RUN/checkpoints/damaged-step-00000006\n";
+    assert!(told.contains(aside), "{told}");
+    assert!(told.ends_with("going on after step 2 from RUN/checkpoints/step-00000002\n"), "{told}");
+    assert!(learned(&hurt) == learned(&whole));
+
+    let (code, told) = output(&mut pleach(&["inspect", "--verify", &aside_of(&hurt)], &[]));
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("are not those that were written (XXH3 ") && told.lines().count() == 1, "{told}");
+}
+
+fn aside_of(run: &Path) -> String {
+    run.join("checkpoints/damaged-step-00000006").display().to_string()
+}
+
+#[test]
+fn what_cannot_be_resumed_is_said() {
+    let folder = Folder::new("refused");
+    let run = folder.run("run");
+    let refused = |command: &mut Command| {
+        let (code, told) = output(command);
+        assert_eq!(code, Some(2), "{told}");
+        told.replace(&run.display().to_string(), "RUN")
+    };
+    let none = refused(&mut resume(&run, &[]));
+    assert!(none.starts_with("there is no checkpoint in RUN/checkpoints; "), "{none}");
+    succeeds(&mut train(&run, &[]));
+    fs::remove_dir_all(run.join("checkpoints/step-00000006")).expect("removed");
+    let unfinished = refused(&mut train(&run, &[]));
+    let expected = "RUN holds a run that is not done, after step 4 of 6; `pleach train --resume RUN` goes on with it, ";
+    assert!(unfinished.starts_with(expected), "{unfinished}");
+    let fewer = refused(&mut resume(&run, &["train.steps=3"]));
+    assert_eq!(fewer, "train.steps = 3 is less than the 4 steps that are done; 4 or more would do\n");
+    let elsewhere = refused(&mut resume(&run, &["run.folder=other"]));
+    assert!(elsewhere.starts_with("--set run.folder=other: with --resume a run stays in its folder; "), "{elsewhere}");
+    let illegal = refused(&mut resume(&run, &["train.global_batch=3"]));
+    assert!(illegal.starts_with("--set train.global_batch=3: train.global_batch = 3 "), "{illegal}");
+    succeeds(&mut resume(&run, &[]));
+    // It is done now, so another run may take its place.
+    succeeds(&mut train(&run, &["train.steps=2"]));
+    assert!(!run.join("resumes.jsonl").exists() && !run.join("checkpoints/step-00000006").exists());
+}
+
+/// R6 with the limit of a process for a file system's: the weights have room, the checkpoints have none.
+#[test]
+fn a_run_goes_on_where_checkpoints_have_no_room() {
+    let folder = Folder::new("room");
+    let run = folder.run("run");
+    let one = ["parallelism.dp=1", "parallelism.pp=1"];
+    let train = train(&run, &one);
+    let weights_bytes = {
+        let roomy = folder.run("roomy");
+        succeeds(&mut self::train(&roomy, &one));
+        fs::metadata(roomy.join("weights.safetensors")).expect("weights").len()
+    };
+    // The limit counts kibibytes in bash.
+    let limit = weights_bytes.div_ceil(1024) + 8;
+    let script = format!("trap '' XFSZ; ulimit -f {limit}; exec \"$0\" \"$@\"");
+    let mut limited = Command::new("bash");
+    limited.args(["-c", &script]).arg(train.get_program()).args(train.get_args());
+    let (code, told) = output(&mut limited);
+    assert_eq!(code, Some(1), "{told}");
+    for steps in [2, 4, 6] {
+        assert!(told.contains(&format!("not saved after step {steps}: ")), "{told}");
+    }
+    assert!(told.contains("File too large (os error 27); earlier checkpoints are as they were"), "{told}");
+    assert!(told.contains("the last checkpoint is missing: "), "{told}");
+    assert!(told.contains("; the run did all of its 6 steps, and its weights are in "), "{told}");
+    assert_eq!(fs::metadata(run.join("weights.safetensors")).expect("weights").len(), weights_bytes);
+    let names: Vec<_> =
+        fs::read_dir(run.join("checkpoints")).expect("a folder").map(|name| name.unwrap().file_name()).collect();
+    assert_eq!(names, [".lock"], "nothing is left of them");
+}
+
+#[test]
+fn a_checkpoint_is_shown_compared_and_read() {
+    let folder = Folder::new("inspect");
+    let run = folder.run("run");
+    succeeds(&mut train(&run, &[]));
+    let print = |arguments: &[&str]| {
+        let Output { status, stdout, stderr } = pleach(arguments, &[]).output().expect("the command starts");
+        assert_eq!(status.code(), Some(0), "{}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).expect("text").replace(&run.display().to_string(), "RUN")
+    };
+    let path = |name: &str| run.join("checkpoints").join(name).display().to_string();
+    let shown = print(&["inspect", &run.display().to_string()]);
+    let head = "RUN/checkpoints/step-00000006\nstate   after step 6, 24 sequences, 0 steps skipped, held-out loss ";
+    assert!(shown.starts_with(head), "{shown}");
+    assert!(
+        shown.contains("\nfirst_moment.layers.1.ffn.up.weight  F32 [64, 16]\n  [0:64, 0:16]  4,096 bytes at "),
+        "{shown}"
+    );
+    assert!(shown.contains("\n[parallelism]\ndp = 2\n"), "{shown}");
+    let sound = print(&["inspect", "--verify", &path("step-00000004")]);
+    assert!(sound.starts_with("RUN/checkpoints/step-00000004 is sound: all "), "{sound}");
+    let same = print(&["inspect", &run.display().to_string(), "--diff", &path("step-00000006")]);
+    assert_eq!(same, "108 tensors with the same bits\n");
+    let differing = print(&["inspect", &path("step-00000004"), "--diff", &path("step-00000006")]);
+    assert!(differing.starts_with("after step 4 and after step 6\nembedding.position.weight  "), "{differing}");
+    // The last one has the weights that the run ended with.
+    let generated = |from: &str| print(&["generate", "--from", from, "--prompt", "a", "--max-tokens", "9"]);
+    assert_eq!(generated(&path("step-00000006")), generated(&run.display().to_string()));
+    assert_ne!(generated(&path("step-00000004")), generated(&path("step-00000006")));
+}

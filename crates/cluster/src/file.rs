@@ -1,0 +1,92 @@
+//! Profiles from TOML and back, with what is wrong said by key.
+
+use crate::Cluster;
+
+/// Why a text is no profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// It is no TOML, lacks a key or has one too many.
+    #[error("{0}")]
+    Syntax(String),
+    /// A number that nothing in this world has.
+    #[error("{key} = {value} {rule}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What it is.
+        value: String,
+        /// What it has to be.
+        rule: &'static str,
+    },
+    /// Nobody says where the numbers of a section are from.
+    #[error("[sources] has no `{0}`; say in a line where the numbers of [{0}] are from")]
+    NoSource(&'static str),
+}
+
+impl Cluster {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// See [`ProfileError`].
+    pub fn from_toml(text: &str) -> Result<Cluster, ProfileError> {
+        let cluster: Cluster =
+            toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string().trim_end().to_string()))?;
+        cluster.check()?;
+        Ok(cluster)
+    }
+
+    /// The profile as a file; reading it gives the same profile.
+    pub fn to_toml(&self) -> String {
+        // Every field is a number, a string or a table, so there is nothing that TOML cannot hold.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), ProfileError> {
+        let Cluster { accelerator, compute, node, network, .. } = self;
+        let positive = [
+            ("accelerator.memory_gb", accelerator.memory_gb),
+            ("accelerator.memory_gb_per_s", accelerator.memory_gb_per_s),
+            ("accelerator.half_tflops", accelerator.half_tflops),
+            ("accelerator.single_tflops", accelerator.single_tflops),
+            ("accelerator.multiprocessors", f64::from(accelerator.multiprocessors)),
+            ("node.accelerators", node.accelerators as f64),
+            ("node.link.gb_per_s", node.link.gb_per_s),
+            ("network.gb_per_s", network.gb_per_s),
+        ];
+        let shares = [
+            ("compute.matrix_efficiency", compute.matrix_efficiency),
+            ("compute.unaligned_efficiency", compute.unaligned_efficiency),
+            ("compute.attention_efficiency", compute.attention_efficiency),
+            ("compute.attention_backward_efficiency", compute.attention_backward_efficiency),
+            ("compute.memory_efficiency", compute.memory_efficiency),
+            ("node.link.efficiency", node.link.efficiency),
+            ("network.efficiency", network.efficiency),
+        ];
+        let not_negative = [
+            ("compute.tile_ramp_columns", compute.tile_ramp_columns),
+            ("compute.kernel_gap_us", compute.kernel_gap_us),
+            ("compute.issue_us", compute.issue_us),
+            ("compute.contention", compute.contention),
+            ("node.link.start_us", node.link.start_us),
+            ("network.start_us", network.start_us),
+            ("node.link.latency_us", node.link.latency_us),
+            ("network.latency_us", network.latency_us),
+        ];
+        let is_positive = |value: f64| value > 0.0 && value.is_finite();
+        all(&positive, is_positive, "is not above 0; take it from the data sheet")?;
+        all(&shares, |value| value > 0.0 && value <= 1.0, "is no share: it has to be above 0 and at most 1")?;
+        all(&not_negative, |value| value >= 0.0 && value.is_finite(), "is below 0; 0 would leave it out")?;
+        let sections = ["accelerator", "compute", "node", "network"];
+        match sections.into_iter().find(|section| !self.sources.contains_key(*section)) {
+            Some(section) => Err(ProfileError::NoSource(section)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn all(values: &[(&str, f64)], holds: impl Fn(f64) -> bool, rule: &'static str) -> Result<(), ProfileError> {
+    match values.iter().find(|(_, value)| !holds(*value)) {
+        Some((key, value)) => Err(ProfileError::Value { key: (*key).into(), value: value.to_string(), rule }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,22 @@
+//! What a cluster can do, as data: accelerators, nodes, networks, and the software whose runs are predicted.
+//!
+//! A profile is a TOML file. Every number has its unit in its name and its source in the section `[sources]`. The few constants that no data
+//! sheet prints have a physical meaning each ([`Compute`], [`Link`]) and are fitted to measured runs.
+//!
+//! This crate is pure: it reads texts, no files.
+
+#![forbid(unsafe_code)]
+
+mod constant;
+mod file;
+mod named;
+mod profile;
+mod software;
+
+pub use constant::Constant;
+pub use file::ProfileError;
+pub use named::{named, names};
+pub use profile::{Accelerator, Cluster, Compute, Link, Node};
+pub use software::{
+    AttentionKernels, Gathers, GradientSums, HeadKernels, PipelineTensors, RecomputedLayers, Software, StreamQueue,
+};

@@ -1,0 +1,102 @@
+//! The types of a profile.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Software, StreamQueue};
+
+/// A cluster: equal nodes of equal accelerators.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// What it is, in a line.
+    pub about: String,
+    /// One accelerator, as its data sheet has it.
+    pub accelerator: Accelerator,
+    /// How much of that programs get, and what a kernel costs besides.
+    pub compute: Compute,
+    /// The accelerators of one node.
+    pub node: Node,
+    /// From node to node, for all accelerators of a node together.
+    pub network: Link,
+    /// What the trainer of the predicted runs does otherwise than pleach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub software: Option<Software>,
+    /// Where the numbers of each section are from.
+    pub sources: std::collections::BTreeMap<String, String>,
+}
+
+/// The data sheet of an accelerator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accelerator {
+    /// Its name.
+    pub name: String,
+    /// Memory, in units of 10^9 bytes.
+    pub memory_gb: f64,
+    /// Bandwidth of the memory, in 10^9 bytes per second.
+    pub memory_gb_per_s: f64,
+    /// Dense matrix products of 16-bit numbers, in 10^12 floating-point operations per second.
+    pub half_tflops: f64,
+    /// The same of single-precision numbers.
+    pub single_tflops: f64,
+    /// Multiprocessors, each of which works on one tile of a product at a time.
+    pub multiprocessors: u32,
+    /// Whether collectives and sends run beside what computes.
+    pub streams: StreamQueue,
+}
+
+/// Constants of computing that no data sheet prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compute {
+    /// Share of the peak that multiprocessors sustain in the inner loop of the largest tile: what clock, power and instruction issue leave.
+    pub matrix_efficiency: f64,
+    /// Filling and draining a tile's pipeline takes as long as so many columns of its depth.
+    pub tile_ramp_columns: f64,
+    /// Share of the rate of products whose rows are whole cache lines that others reach: those that are whole vectors only.
+    pub unaligned_efficiency: f64,
+    /// Share of the peak that a fused attention kernel sustains, forward.
+    pub attention_efficiency: f64,
+    /// The same of its backward pass.
+    pub attention_backward_efficiency: f64,
+    /// Share of the memory's bandwidth that kernels reach that only move data.
+    pub memory_efficiency: f64,
+    /// From the end of a kernel to the start of the next.
+    pub kernel_gap_us: f64,
+    /// What the host needs to issue an operation: the least time between two, however short they are.
+    pub issue_us: f64,
+    /// Share by which computing takes longer while collectives run beside it.
+    pub contention: f64,
+}
+
+/// Accelerators of a node and what connects them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// How many.
+    pub accelerators: usize,
+    /// From one to the others, one direction, per accelerator.
+    pub link: Link,
+}
+
+/// A link in one direction: a collective of `s` steps, in which a member sends `n` bytes together, takes
+/// `start + s x latency + n / (bandwidth x efficiency)`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Bandwidth in 10^9 bytes per second.
+    pub gb_per_s: f64,
+    /// Share of it that large messages reach.
+    pub efficiency: f64,
+    /// Until a collective runs on all of its members.
+    pub start_us: f64,
+    /// Time of one of its steps that moves nothing.
+    pub latency_us: f64,
+}
+
+impl Link {
+    /// Nanoseconds for one byte of a large message.
+    pub fn ns_per_byte(&self) -> f64 {
+        1.0 / (self.gb_per_s * self.efficiency)
+    }
+}

@@ -1,0 +1,46 @@
+//! Profiles: what is read, written back, and refused.
+#![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
+
+use cluster::{Cluster, Software, named, names};
+
+#[test]
+fn every_named_profile_is_read_and_written_back() {
+    for name in names() {
+        let profile = Cluster::from_toml(named(name).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(Cluster::from_toml(&profile.to_toml()).unwrap(), profile, "{name}");
+    }
+}
+
+#[test]
+fn every_named_trainer_says_where_it_is_from() {
+    for name in Software::names() {
+        let software =
+            Software::from_toml(Software::named(name).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(!software.source.is_empty(), "{name}");
+    }
+    assert!(Software::from_toml("name = \"mine\"").unwrap_err().to_string().contains("missing field `source`"));
+}
+
+#[test]
+fn what_nothing_in_this_world_has_is_refused_with_its_key() {
+    let text = named("a100-80g-dgx").unwrap();
+    let refused = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        Cluster::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused("memory_gb_per_s = 2039.0", "memory_gb_per_s = 0.0"),
+        "accelerator.memory_gb_per_s = 0 is not above 0; take it from the data sheet"
+    );
+    assert_eq!(
+        refused("unaligned_efficiency = 0.78", "unaligned_efficiency = 1.8"),
+        "compute.unaligned_efficiency = 1.8 is no share: it has to be above 0 and at most 1"
+    );
+    assert_eq!(refused("issue_us = ", "issue_us = -"), "compute.issue_us = -8 is below 0; 0 would leave it out");
+    assert!(refused("memory_gb_per_s = 2039.0\n", "").contains("missing field `memory_gb_per_s`"));
+    assert!(refused("[network]\n", "[network]\nspeed = 3\n").contains("unknown field `speed`"));
+    assert_eq!(
+        refused("\nnetwork = \"", "\nnetwerk = \""),
+        "[sources] has no `network`; say in a line where the numbers of [network] are from"
+    );
+}

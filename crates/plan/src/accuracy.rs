@@ -1,0 +1,213 @@
+//! The checks of `docs/accuracy.md`: which rows constants are fitted to, which rows are scored, and what came out.
+
+use cluster::{Cluster, Constant, ProfileError, Software, named};
+use train::SetupError;
+
+use crate::filter::{Filter, FilterError};
+use crate::fit::fit;
+use crate::measured_run::MeasuredRun;
+use crate::table::{Table, TableError};
+use crate::validate::{PreparedRun, Report, Scored};
+
+/// A table of runs that is part of this repository.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs {
+    /// Its file in `crates/plan/tables`.
+    pub file: &'static str,
+    text: &'static str,
+    /// Which rows.
+    pub rows: &'static str,
+    /// The profile of their cluster.
+    pub profile: &'static str,
+    /// Their trainer.
+    pub software: &'static str,
+}
+
+/// All rows of a table.
+const ALL: &str = "layers > 0";
+
+macro_rules! runs {
+    ($file:literal, $rows:expr, $profile:literal, $software:literal) => {
+        Runs {
+            file: $file,
+            text: include_str!(concat!("../tables/", $file)),
+            rows: $rows,
+            profile: $profile,
+            software: $software,
+        }
+    };
+}
+
+/// A fit and what is scored with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is fitted to; nothing, where a check scores with the constants of another.
+    pub calibrated_on: Option<Runs>,
+    /// What is fitted.
+    pub constants: &'static [Constant],
+    /// What is scored.
+    pub scored_on: &'static [Runs],
+}
+
+/// Constants of computing that the tables can tell apart.
+const COMPUTE: [Constant; 3] = [Constant::MatrixEfficiency, Constant::TileRampColumns, Constant::MemoryEfficiency];
+
+/// All checks.
+pub const CHECKS: [Check; 3] = [
+    Check {
+        name: "vTrain single node",
+        calibrated_on: Some(runs!("vtrain_single_node.csv", "every 10 from 0", "a100-vtrain", "deepspeed-2022")),
+        constants: &[
+            Constant::MatrixEfficiency,
+            Constant::TileRampColumns,
+            Constant::MemoryEfficiency,
+            Constant::KernelGap,
+            Constant::Issue,
+            Constant::LinkStart,
+        ],
+        scored_on: &[runs!("vtrain_single_node.csv", "not every 10 from 0", "a100-vtrain", "deepspeed-2022")],
+    },
+    Check {
+        name: "vTrain multi-node",
+        calibrated_on: Some(runs!(
+            "vtrain_multi_node.csv",
+            "layers = 30 or layers = 40",
+            "a100-vtrain",
+            "deepspeed-2022"
+        )),
+        constants: &[
+            Constant::NetworkEfficiency,
+            Constant::NetworkStart,
+            Constant::NetworkLatency,
+            Constant::LinkEfficiency,
+            Constant::LinkStart,
+            Constant::MatrixEfficiency,
+            Constant::MemoryEfficiency,
+            Constant::TileRampColumns,
+        ],
+        scored_on: &[runs!("vtrain_multi_node.csv", "layers = 48 or layers = 96", "a100-vtrain", "deepspeed-2022")],
+    },
+    Check {
+        name: "A100 clusters",
+        calibrated_on: Some(runs!("sc21_table1.csv", ALL, "a100-80g-dgx", "megatron-2021")),
+        constants: &COMPUTE,
+        scored_on: &[
+            runs!("sc21_table1.csv", ALL, "a100-80g-dgx", "megatron-2021"),
+            runs!("korthikanti_table5.csv", ALL, "a100-80g-dgx", "megatron-2022"),
+            runs!("mtnlg.csv", ALL, "a100-80g-dgx", "deepspeed-bf16-2022"),
+            runs!("bloom.csv", ALL, "a100-80g-jean-zay", "deepspeed-bf16-2022"),
+            runs!("glm.csv", ALL, "a100-40g-dgx", "largescale-2022"),
+            runs!("sc21_table2.csv", ALL, "a100-80g-dgx", "megatron-2021"),
+        ],
+    },
+];
+
+/// Why a check cannot be made: a fault of the tables and profiles in this repository.
+#[derive(Debug, thiserror::Error)]
+pub enum AccuracyError {
+    /// Of a table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// Of a choice of rows.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// Of a profile or a trainer.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// Of a run.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}
+
+/// What came out of a check.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The check.
+    pub check: Check,
+    /// Constants after the fit.
+    pub constants: Vec<(Constant, f64)>,
+    /// Rows that they were fitted to.
+    pub calibrated_rows: usize,
+    /// Per table: rows and report.
+    pub scored: Vec<(Runs, Vec<Scored>, Report)>,
+}
+
+impl Runs {
+    fn prepared(&self) -> Result<Vec<PreparedRun>, AccuracyError> {
+        let table = Table::read(self.file, self.text)?;
+        let filter: Filter = self.rows.parse()?;
+        let software = Software::from_toml(Software::named(self.software).unwrap_or_default())?;
+        let rows = table.rows.iter().filter(|row| filter.takes(row));
+        rows.map(|row| Ok(PreparedRun::new(MeasuredRun::new(row)?, Some(&software))?)).collect()
+    }
+
+    fn cluster(&self) -> Result<Cluster, AccuracyError> {
+        Ok(Cluster::from_toml(named(self.profile).unwrap_or_default())?)
+    }
+}
+
+impl Check {
+    /// Fits and scores.
+    ///
+    /// # Errors
+    /// See [`AccuracyError`].
+    pub fn run(&self) -> Result<Outcome, AccuracyError> {
+        let mut constants = vec![];
+        let mut calibrated_rows = 0;
+        if let Some(runs) = &self.calibrated_on {
+            let prepared = runs.prepared()?;
+            calibrated_rows = prepared.len();
+            let mut fitted = fit(&runs.cluster()?, self.constants, &prepared)?;
+            constants = self.constants.iter().map(|constant| (*constant, *constant.of(&mut fitted))).collect();
+        }
+        let scored = self.scored_on.iter().map(|runs| -> Result<_, AccuracyError> {
+            let mut cluster = runs.cluster()?;
+            for (constant, value) in &constants {
+                *constant.of(&mut cluster) = *value;
+            }
+            let scored: Vec<Scored> = runs.prepared()?.iter().map(|run| run.on(&cluster)).collect::<Result<_, _>>()?;
+            let report = Report::new(&scored);
+            Ok((*runs, scored, report))
+        });
+        let scored = scored.collect::<Result<_, _>>()?;
+        Ok(Outcome { check: *self, constants, calibrated_rows, scored })
+    }
+}
+
+/// The rows of Korthikanti et al., table 4, of which the first is the baseline of the others.
+pub const LAYERS: Runs = runs!("korthikanti_table4.csv", ALL, "a100-80g-dgx", "megatron-2022");
+
+/// What a layer takes in one row of [`LAYERS`], as a share of what it takes in the first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerTime {
+    /// The row.
+    pub name: String,
+    /// Measured.
+    pub measured: f64,
+    /// Predicted.
+    pub predicted: f64,
+}
+
+/// All rows behind the first.
+///
+/// # Errors
+/// See [`AccuracyError`].
+pub fn layer_times() -> Result<Vec<LayerTime>, AccuracyError> {
+    let cluster = LAYERS.cluster()?;
+    let table = Table::read(LAYERS.file, LAYERS.text)?;
+    let measured = table.rows.iter().map(|row| -> Result<f64, AccuracyError> {
+        Ok(row.number("fwd_ms")?.unwrap_or(f64::NAN) + row.number("bwd_ms")?.unwrap_or(f64::NAN))
+    });
+    let measured: Vec<f64> = measured.collect::<Result<_, _>>()?;
+    let predicted = LAYERS.prepared()?.into_iter().map(|run| Ok((run.run.name, run.step.layer_ns(&cluster)? as f64)));
+    let predicted: Vec<(String, f64)> = predicted.collect::<Result<_, SetupError>>()?;
+    let both = measured.iter().zip(&predicted).skip(1);
+    let share = |(milliseconds, (name, ns)): (&f64, &(String, f64))| LayerTime {
+        name: name.clone(),
+        measured: milliseconds / measured[0],
+        predicted: ns / predicted[0].1,
+    };
+    Ok(both.map(share).collect())
+}

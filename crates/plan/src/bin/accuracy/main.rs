@@ -1,0 +1,126 @@
+//! Writes `docs/accuracy.md`: fits constants to the calibration rows and scores the others.
+
+use std::process::ExitCode;
+
+use plan::accuracy::{AccuracyError, CHECKS, LAYERS, LayerTime, Outcome, layer_times};
+use plan::{Errors, Ranking};
+
+const INTRODUCTION: &str = "# Accuracy\n\n\
+How far `pleach simulate` is from runs that were measured. This page is written by\n\n\
+```text\ncargo run --release -p plan --bin accuracy -- --write docs/accuracy.md\n```\n\n\
+Each check fits a few constants of a cluster profile to its calibration rows and scores the rows that it names; both are frozen. The tables are \
+in `crates/plan/tables`, with their sources. The runs are those of other trainers: `crates/cluster/software` says what these keep, fuse and wait \
+for, each with its source. No constant belongs to a model. *One constant* is the naive prediction: the model's operations at the peak rate, times \
+the median of what the scored rows of the table take of that.\n\n\
+A cell of a table that is empty stands for: `dp` = `gpus / (tp x pp)`, `vpp` 1, `zero` 0, `micro_batch` 1, `vocab` 51200, `seq` 2048, `ffn` 4 x \
+`hidden`, `kv_heads` = `heads`, `recompute` none, `precision` bf16. Vocabularies are padded to a multiple of 128 x `tp` where `tp` shares them \
+out. Another feed-forward width than 4 x `hidden` is that of a gated activation. Layers are spread evenly over stages where they can be.\n";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let path = match arguments.as_slice() {
+        [] => None,
+        [option, path] if option == "--write" => Some(path),
+        _ => {
+            eprintln!("usage: accuracy [--write FILE]");
+            return ExitCode::from(2);
+        }
+    };
+    let text = match page() {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match path {
+        None => print!("{text}"),
+        Some(path) => {
+            if let Err(error) = std::fs::write(path, text) {
+                eprintln!("{path} cannot be written: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn page() -> Result<String, AccuracyError> {
+    let mut text = String::from(INTRODUCTION);
+    for check in &CHECKS {
+        text += &section(&check.run()?);
+    }
+    Ok(text + &layers(&layer_times()?))
+}
+
+/// Recomputation and sequence parallelism in one layer.
+fn layers(times: &[LayerTime]) -> String {
+    let mut text = format!(
+        "\n## One layer\n\nForward and backward of one layer of the 22B model, as shares of the layer without either (`{}`, profile `{}` as it is):\n\n\
+         | layer | measured | predicted |\n|---|---|---|\n",
+        LAYERS.file, LAYERS.profile
+    );
+    for LayerTime { name, measured, predicted } in times {
+        text += &format!("| {name} | {:.1} % | {:.1} % |\n", 100.0 * measured, 100.0 * predicted);
+    }
+    text
+}
+
+fn section(outcome: &Outcome) -> String {
+    let mut text = format!("\n## {}\n\n", outcome.check.name);
+    if let Some(runs) = outcome.check.calibrated_on {
+        text += &format!(
+            "Fitted to {} rows of `{}` (`{}`), from profile `{}`, trainer `{}`:\n\n| constant | value |\n|---|---|\n",
+            outcome.calibrated_rows, runs.file, runs.rows, runs.profile, runs.software
+        );
+        for (constant, value) in &outcome.constants {
+            text += &format!("| `{constant}` | {value:.3} |\n");
+        }
+    }
+    text +=
+        "\n| scored on | rows | mean | median | p90 | largest | one constant, mean |\n|---|---|---|---|---|---|---|\n";
+    for (runs, _, report) in &outcome.scored {
+        let Errors { rows, mean, median, p90, largest } = report.errors;
+        let [mean, median, p90, largest, baseline] =
+            [mean, median, p90, largest, report.baseline.mean].map(|share| format!("{:.1} %", 100.0 * share));
+        text += &format!(
+            "| `{}` (`{}`), `{}`, `{}` | {rows} | {mean} | {median} | {p90} | {largest} | {baseline} |\n",
+            runs.file, runs.rows, runs.profile, runs.software
+        );
+    }
+    let ranked: Vec<(String, Ranking)> = outcome.scored.iter().flat_map(rankings).collect();
+    if !ranked.is_empty() {
+        text += "\n| order of | rows | Spearman | predicted best is slower by |\n|---|---|---|---|\n";
+        for (name, Ranking { rows, spearman, best_slower_by }) in &ranked {
+            let spearman = spearman.map_or("none".into(), |value| format!("{value:.3}"));
+            text += &format!("| {name} | {rows} | {spearman} | {:.1} % |\n", 100.0 * best_slower_by);
+        }
+    }
+    for (runs, scored, _) in outcome.scored.iter().filter(|(_, scored, _)| scored.len() <= 12) {
+        text += &format!(
+            "\n`{}`:\n\n| model | layout | measured s | predicted s | error |\n|---|---|---|---|---|\n",
+            runs.file
+        );
+        for row in scored {
+            text += &format!(
+                "| {} | {} | {:.2} | {:.2} | {:+.1} % |\n",
+                row.model,
+                row.layout,
+                row.measured_s.unwrap_or_default(),
+                row.predicted_s,
+                100.0 * row.error().unwrap_or_default()
+            );
+        }
+    }
+    text
+}
+
+/// Of tables with many rows of one model: all together, and each model.
+fn rankings(scored: &(plan::accuracy::Runs, Vec<plan::Scored>, plan::Report)) -> Vec<(String, Ranking)> {
+    let (runs, rows, report) = scored;
+    if rows.len() <= 12 {
+        return vec![];
+    }
+    let models = report.models.iter().map(|(model, ranking)| (model.clone(), *ranking));
+    std::iter::once((format!("all of `{}`", runs.file), report.pooled)).chain(models).collect()
+}

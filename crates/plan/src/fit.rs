@@ -1,0 +1,132 @@
+//! Fitting a profile's constants to runs that were measured.
+
+use cluster::{Cluster, Constant};
+use train::SetupError;
+
+use crate::validate::PreparedRun;
+
+/// Rounds of the fit, at most.
+const ROUNDS: usize = 25;
+/// A round that improves the sum of squares by less than this share is the last.
+const ENOUGH: f64 = 1e-4;
+/// Step of a difference quotient, as a share of the constant.
+const STEP: f64 = 0.02;
+/// Errors beyond this share count no more than it, so that rows that no constant explains do not bend those that explain the rest.
+const CAP: f64 = 0.12;
+
+/// The profile whose `constants` predict the runs best: least squares of `ln(predicted / measured)` by Levenberg's and Marquardt's steps, each
+/// constant within its range. Runs without a time do not count.
+///
+/// # Errors
+/// Degrees that make no mesh.
+pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Result<Cluster, SetupError> {
+    let mut best = base.clone();
+    let mut residuals = errors(&best, runs)?;
+    let mut damping = 1e-2;
+    for _ in 0..ROUNDS {
+        let columns = derivatives(&best, constants, runs, &residuals)?;
+        let before = squares(&residuals);
+        let improved = loop {
+            let steps = solve(&columns, &residuals, damping);
+            let mut tried = best.clone();
+            for (constant, step) in constants.iter().zip(&steps) {
+                let (low, high) = constant.range();
+                let value = constant.of(&mut tried);
+                *value = (*value * step.clamp(-0.5, 0.5).exp()).clamp(low, high);
+            }
+            let next = errors(&tried, runs)?;
+            if squares(&next) < before {
+                (best, residuals) = (tried, next);
+                damping = (damping * 0.3).max(1e-6);
+                break true;
+            }
+            damping *= 4.0;
+            if damping > 1e4 {
+                break false;
+            }
+        };
+        if !improved || squares(&residuals) > before * (1.0 - ENOUGH) {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+fn errors(cluster: &Cluster, runs: &[PreparedRun]) -> Result<Vec<f64>, SetupError> {
+    let mut all = vec![];
+    for run in runs {
+        if let Some(measured) = run.run.step_s {
+            let error = (run.on(cluster)?.predicted_s / measured).ln();
+            all.push(CAP * (error / CAP).tanh());
+        }
+    }
+    Ok(all)
+}
+
+fn squares(residuals: &[f64]) -> f64 {
+    residuals.iter().map(|residual| residual * residual).sum()
+}
+
+/// One column per constant: what the errors change by for a change of its logarithm.
+fn derivatives(
+    cluster: &Cluster,
+    constants: &[Constant],
+    runs: &[PreparedRun],
+    residuals: &[f64],
+) -> Result<Vec<Vec<f64>>, SetupError> {
+    let column = |constant: &Constant| -> Result<Vec<f64>, SetupError> {
+        let mut moved = cluster.clone();
+        let (low, high) = constant.range();
+        let value = constant.of(&mut moved);
+        // A share of 1 can only become smaller; a constant of 0 has no logarithm.
+        *value = value.max(low + 1e-3 * (high - low));
+        let step = if *value * (1.0 + STEP) > high { -STEP } else { STEP };
+        *value *= 1.0 + step;
+        let after = errors(&moved, runs)?;
+        Ok(after.iter().zip(residuals).map(|(after, before)| (after - before) / step).collect())
+    };
+    constants.iter().map(column).collect()
+}
+
+/// The steps `x` of least `|columns x + residuals|^2 + damping |diagonal x|^2`.
+fn solve(columns: &[Vec<f64>], residuals: &[f64], damping: f64) -> Vec<f64> {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let n = columns.len();
+    let mut rows: Vec<Vec<f64>> = (0..n)
+        .map(|row| {
+            let mut cells: Vec<f64> = columns.iter().map(|column| dot(&columns[row], column)).collect();
+            cells[row] += damping * cells[row] + 1e-9;
+            cells.push(-dot(&columns[row], residuals));
+            cells
+        })
+        .collect();
+    for pivot in 0..n {
+        let best = (pivot..n).max_by(|a, b| rows[*a][pivot].abs().total_cmp(&rows[*b][pivot].abs())).unwrap_or(pivot);
+        rows.swap(pivot, best);
+        let (above, below) = rows.split_at_mut(pivot + 1);
+        let leading = &above[pivot];
+        for row in below {
+            let factor = row[pivot] / leading[pivot];
+            row.iter_mut().zip(leading).for_each(|(cell, lead)| *cell -= factor * lead);
+        }
+    }
+    let mut x = vec![0.0; n];
+    for row in (0..n).rev() {
+        let known: f64 = (row + 1..n).map(|column| rows[row][column] * x[column]).sum();
+        x[row] = (rows[row][n] - known) / rows[row][row];
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_straight_line_is_solved_exactly() {
+        // residuals + columns x = 0 for x = (2, -1).
+        let columns = [vec![1.0, 0.0, 1.0], vec![0.0, 1.0, 1.0]];
+        let x = solve(&columns, &[-2.0, 1.0, -1.0], 0.0);
+        assert!((x[0] - 2.0).abs() < 1e-6 && (x[1] + 1.0).abs() < 1e-6, "{x:?}");
+    }
+}

@@ -1,0 +1,20 @@
+//! Layouts before the cluster: what a step takes under a layout, how far that is from runs that were measured, and which layout is best.
+
+#![forbid(unsafe_code)]
+
+pub mod accuracy;
+mod filter;
+mod fit;
+mod measured_run;
+mod prediction;
+pub mod search;
+pub mod six_models;
+mod table;
+mod validate;
+
+pub use filter::{Filter, FilterError};
+pub use fit::fit;
+pub use measured_run::MeasuredRun;
+pub use prediction::{Prediction, PreparedStep};
+pub use table::{Row, Table, TableError};
+pub use validate::{Errors, PreparedRun, Ranking, Report, Scored};

@@ -1,0 +1,200 @@
+//! A measured run of a table: what was run, and what was measured.
+
+use cluster::{AttentionKernels, Software};
+use spec::CheckpointInputs;
+use spec::{
+    Activation, Biases, Blocks, Checkpoints, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec, Norm,
+    NormKind, Pairing, Parallelism, Position, Precision, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums,
+    TrainSpec, ZeroStage,
+};
+
+use crate::table::{Row, TableError};
+
+/// One row, as a run that can be simulated.
+#[derive(Clone, Debug)]
+pub struct MeasuredRun {
+    /// Index in the table.
+    pub index: usize,
+    /// The model's name.
+    pub name: String,
+    /// What was trained.
+    pub model: ModelSpec,
+    /// How it was spread.
+    pub parallelism: Parallelism,
+    /// Batch and numbers.
+    pub train: TrainSpec,
+    /// Whether attention was a fused kernel, where the table says so.
+    pub attention: Option<AttentionKernels>,
+    /// Seconds of a step, where it ran.
+    pub step_s: Option<f64>,
+    /// Bytes of the hungriest rank, where they were measured.
+    pub memory_bytes: Option<f64>,
+}
+
+impl MeasuredRun {
+    /// Reads a row. Cells that are empty stand for the defaults of `docs/accuracy.md`.
+    ///
+    /// # Errors
+    /// A cell that cannot be used, or degrees that do not make a run.
+    pub fn new(row: &Row) -> Result<MeasuredRun, TableError> {
+        let parallelism = parallelism(row)?;
+        let model = model(row, parallelism.tp)?;
+        let parallelism = Parallelism { stage_layers: even_stages(&model, &parallelism), ..parallelism };
+        let train = train(row, model.context)?;
+        let per_microbatch = parallelism.dp * parallelism.microbatch_size;
+        if !train.global_batch.is_multiple_of(per_microbatch) {
+            let rule = format!("no multiple of dp {} x micro_batch {}", parallelism.dp, parallelism.microbatch_size);
+            return Err(row.refused("global_batch", rule));
+        }
+        let attention = row.text("flash_attn").map(|word| match word {
+            "no" => AttentionKernels::Unfused,
+            _ => AttentionKernels::Fused,
+        });
+        Ok(MeasuredRun {
+            index: row.index,
+            name: row.text("model").unwrap_or("model").to_string(),
+            model,
+            parallelism,
+            train,
+            attention,
+            step_s: row.number("iter_s")?,
+            memory_bytes: row.number("mem_gb")?.map(|gigabytes| gigabytes * 1e9),
+        })
+    }
+
+    /// The trainer of the run: that of the profile, with the attention that the table names.
+    pub fn software(&self, software: Option<&Software>) -> Option<Software> {
+        let software = software?.clone();
+        Some(Software { attention: self.attention.unwrap_or(software.attention), ..software })
+    }
+
+    /// Accelerators of the run.
+    pub fn accelerators(&self) -> usize {
+        self.parallelism.world_size()
+    }
+}
+
+fn required(row: &Row, column: &str) -> Result<usize, TableError> {
+    row.count(column)?.ok_or_else(|| row.refused(column, "empty; every run has it".into()))
+}
+
+fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
+    let (tp, pp) = (required(row, "tp")?, required(row, "pp")?);
+    let dp = match (row.count("dp")?, row.count("gpus")?) {
+        (Some(dp), _) => dp,
+        (None, Some(gpus)) if gpus.is_multiple_of(tp * pp) => gpus / (tp * pp),
+        (None, Some(_)) => return Err(row.refused("gpus", format!("no multiple of tp {tp} x pp {pp}"))),
+        (None, None) => 1,
+    };
+    let stages_per_rank = row.count("vpp")?.unwrap_or(1);
+    let schedule = match stages_per_rank {
+        1 => ScheduleKind::OneForwardOneBackward,
+        stages_per_rank => ScheduleKind::Interleaved { stages_per_rank },
+    };
+    let sequence_parallel = match row.text("seq_parallel") {
+        Some("yes") => SequenceParallel::On,
+        Some(_) | None => SequenceParallel::Off,
+    };
+    let recompute = match row.text("recompute") {
+        None | Some("none") => Recompute::None,
+        Some("full") => Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Whole }),
+        Some(word) if word.starts_with("selective") => Recompute::Selective,
+        Some(_) => return Err(row.refused("recompute", "none of none, selective and full".into())),
+    };
+    let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+    let zero = match row.text("zero") {
+        None | Some("0") => ZeroStage::Off,
+        Some("1") => ZeroStage::One,
+        Some("2") => ZeroStage::Two { reduce: GradientReduction::Microbatch },
+        Some("3") => ZeroStage::Three { reduce: GradientReduction::Microbatch, gathering },
+        Some(_) => return Err(row.refused("zero", "none of 0, 1, 2 and 3".into())),
+    };
+    Ok(Parallelism {
+        dp,
+        tp,
+        pp,
+        sequence_parallel,
+        zero,
+        shard_group: None,
+        schedule: schedule.into(),
+        microbatch_size: row.count("micro_batch")?.unwrap_or(1),
+        recompute,
+        stage_layers: None,
+    })
+}
+
+/// Megatron's stages have equally many layers, whatever the ends have besides.
+fn even_stages(model: &ModelSpec, parallelism: &Parallelism) -> Option<Vec<usize>> {
+    let stages = parallelism.pp * parallelism.schedule.stages_per_rank().unwrap_or(1);
+    model.num_layers.is_multiple_of(stages).then(|| vec![model.num_layers / stages; stages])
+}
+
+/// Vocabularies that tensor parallelism shares out are padded to a multiple of this times tp (Megatron-LM's default).
+const VOCABULARY_MULTIPLE: usize = 128;
+
+fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
+    let (hidden, num_heads) = (required(row, "hidden")?, required(row, "heads")?);
+    if !hidden.is_multiple_of(num_heads) {
+        return Err(row.refused("heads", format!("no divisor of hidden = {hidden}")));
+    }
+    let ffn_hidden = row.count("ffn")?.unwrap_or(4 * hidden);
+    let vocabulary = row.count("vocab")?.unwrap_or(51200);
+    let vocabulary = if tp == 1 { vocabulary } else { vocabulary.next_multiple_of(VOCABULARY_MULTIPLE * tp) };
+    let gated = ffn_hidden != 4 * hidden;
+    let unfused = row.text("flash_attn") != Some("yes") && !gated;
+    Ok(ModelSpec {
+        num_layers: required(row, "layers")?,
+        hidden,
+        num_heads,
+        num_kv_heads: row.count("kv_heads")?.unwrap_or(num_heads),
+        head_dim: hidden / num_heads,
+        ffn_hidden,
+        vocabulary,
+        context: row.count("seq")?.unwrap_or(2048),
+        norm: Norm { kind: if gated { NormKind::Rms } else { NormKind::Layer }, epsilon: 1e-5 },
+        position: match gated {
+            true => Position::Rotary { base: 1e4, rotary_dims: hidden / num_heads, pairing: Pairing::Half },
+            false => Position::Learned { offset: 0 },
+        },
+        activation: if gated { Activation::SwiGlu } else { Activation::GeluTanh },
+        blocks: Blocks::Sequential,
+        biases: if gated { Biases::Off } else { Biases::All },
+        embedding_norm: false,
+        tied_embeddings: !gated,
+        qk_norm: false,
+        dropout: if unfused { 0.1 } else { 0.0 },
+        attention_dropout: if unfused { 0.1 } else { 0.0 },
+        init_std: 0.02,
+        output_init_std: None,
+    })
+}
+
+fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
+    let precision = match row.text("precision") {
+        Some(word) if word.starts_with("fp16") => Precision::Fp16(LossScaling::USUAL),
+        Some(word) if word.starts_with("fp32") => Precision::Fp32,
+        None => Precision::Bf16,
+        Some(word) if word.starts_with("bf16") => Precision::Bf16,
+        Some(_) => return Err(row.refused("precision", "none of fp16, bf16 and fp32".into())),
+    };
+    Ok(TrainSpec {
+        steps: 1,
+        global_batch: required(row, "global_batch")?,
+        batch_ramp: None,
+        sequence_length,
+        learning_rate: 1e-4,
+        min_learning_rate: 0.0,
+        warmup_steps: 0,
+        schedule: LearningRateSchedule::Constant,
+        weight_decay: 0.1,
+        beta1: 0.9,
+        beta2: 0.95,
+        epsilon: 1e-8,
+        clip_norm: Some(1.0),
+        embedding_gradient_scale: 1.0,
+        groups: vec![],
+        precision,
+        sums: Sums::Single,
+        seed: 0,
+    })
+}

@@ -1,0 +1,118 @@
+//! What one step of a run takes on a cluster, and how much memory.
+
+use cluster::{Cluster, Software};
+use program::{Category, PassKind, Sizes, StepGraph, StepTimes, live_memory};
+use sim::{RecordedUnits, Spent, StepCosts, StepShape};
+use spec::unit::UnitKind;
+use spec::{ModelSpec, Parallelism, TrainSpec, Unit};
+use train::{SetupError, StepOrder};
+
+/// A step of a full batch that can be timed on any profile: linked, and its units recorded.
+#[derive(Clone, Debug)]
+pub struct PreparedStep {
+    model: ModelSpec,
+    parallelism: Parallelism,
+    train: TrainSpec,
+    software: Option<Software>,
+    /// Its linked programs.
+    pub graph: StepGraph,
+    /// Bytes of its values.
+    pub sizes: Sizes,
+    units: RecordedUnits,
+}
+
+/// A step in time.
+#[derive(Clone, Debug)]
+pub struct Prediction {
+    /// When each instruction runs, in nanoseconds.
+    pub times: StepTimes,
+    /// What instructions cost.
+    pub costs: StepCosts,
+    /// Where the busiest rank's time goes.
+    pub spent: Spent,
+}
+
+impl Prediction {
+    /// The step in nanoseconds.
+    pub fn step_ns(&self) -> u64 {
+        self.times.end()
+    }
+}
+
+impl PreparedStep {
+    /// Links the step and records its units; with `software`, as that trainer runs them.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn new(
+        model: &ModelSpec,
+        parallelism: &Parallelism,
+        train: &TrainSpec,
+        software: Option<&Software>,
+    ) -> Result<PreparedStep, SetupError> {
+        let (job, graph, sizes) = StepOrder::new(model, parallelism, train)?.training_step()?;
+        let units = RecordedUnits::new(&job.record_case(model, parallelism, train), software)?;
+        let (model, parallelism, train) = (model.clone(), parallelism.clone(), train.clone());
+        Ok(PreparedStep { model, parallelism, train, software: software.cloned(), graph, sizes, units })
+    }
+
+    /// The step on a cluster.
+    ///
+    /// # Errors
+    /// Degrees that make no mesh.
+    pub fn on(&self, cluster: &Cluster) -> Result<Prediction, SetupError> {
+        let costs = self.costs(cluster)?;
+        let times = StepTimes::new(&self.graph, &costs);
+        let spent = Spent::new(&self.graph, &costs, &times);
+        Ok(Prediction { times, costs, spent })
+    }
+
+    /// Nanoseconds of all passes of one layer and microbatch on a cluster.
+    ///
+    /// # Errors
+    /// Degrees that make no mesh.
+    pub fn layer_ns(&self, cluster: &Cluster) -> Result<u64, SetupError> {
+        Ok(self.costs(cluster)?.microbatch_ns(std::iter::once(Unit::Layer(0))))
+    }
+
+    fn costs(&self, cluster: &Cluster) -> Result<StepCosts, SetupError> {
+        let shape = StepShape {
+            model: &self.model,
+            parallelism: &self.parallelism,
+            precision: self.train.precision,
+            output_bytes: self.sizes.footprints.layer.output_bytes,
+        };
+        Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)
+    }
+
+    /// Floating-point operations of the model on one rank's share of a step: matrix products and causal attention of forward and backward passes;
+    /// what is computed again does not count. Averaged over ranks.
+    pub fn model_flops_per_rank(&self) -> f64 {
+        let of = |kind| {
+            let work = self.units.of(kind);
+            let passes = [PassKind::Forward, PassKind::BackwardInput, PassKind::BackwardWeight];
+            work.map_or(0.0, |work| passes.iter().map(|pass| work.of(*pass).flops).sum())
+        };
+        let units = Unit::computing(self.model.num_layers).map(|unit| of(unit.kind()));
+        let microbatches = self.parallelism.num_microbatches(self.train.global_batch) as f64;
+        let of_replica: f64 = units.sum::<f64>() * microbatches;
+        debug_assert!(of(UnitKind::Table) == 0.0, "a table computes nothing");
+        of_replica / self.parallelism.pp as f64
+    }
+
+    /// Share of the peak of all accelerators that [`PreparedStep::model_flops_per_rank`] makes of a step of `step_ns`.
+    pub fn mfu(&self, cluster: &Cluster, step_ns: u64) -> f64 {
+        let width = self.train.precision.stored().size_bytes();
+        self.model_flops_per_rank() / (sim::peak_flops_per_ns(&cluster.accelerator, width) * step_ns as f64)
+    }
+
+    /// Tokens of a step.
+    pub fn tokens(&self) -> usize {
+        self.train.global_batch * self.train.sequence_length
+    }
+
+    /// Bytes of one rank of each pipeline rank at its peak, by category.
+    pub fn memory(&self) -> Vec<Vec<(Category, usize)>> {
+        live_memory(&self.graph, &self.sizes)
+    }
+}

@@ -1,0 +1,194 @@
+//! The layouts that are tried: every combination of degrees, forms of ZeRO, schedules, microbatch sizes, recomputation and sequence parallelism.
+
+use std::collections::BTreeMap;
+
+use spec::run_file::schedule_name;
+use spec::{
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, Parallelism, Recompute, Reshard, RunConfig,
+    ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
+};
+
+/// Stages per rank of interleaved schedules that are tried.
+const STAGES_PER_RANK: [usize; 5] = [2, 3, 4, 5, 6];
+/// The largest microbatch that is tried.
+const LARGEST_MICROBATCH: usize = 32;
+
+/// Combinations, sorted out by the rules of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    /// Those that a run may have.
+    pub legal: Vec<Parallelism>,
+    /// How many it may not.
+    pub refused: usize,
+}
+
+/// The keys by which a layout can be fixed, with their values as run files write them.
+pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
+    let schedule = match &parallelism.schedule {
+        ScheduleSpec::Generated(kind) => schedule_name(*kind).to_string(),
+        ScheduleSpec::Given(given) => given.path.display().to_string(),
+    };
+    let recompute = match parallelism.recompute {
+        Recompute::None => "none",
+        Recompute::Selective => "selective",
+        Recompute::Full(_) => "full",
+    };
+    let zero = match parallelism.zero {
+        ZeroStage::Off => "0",
+        ZeroStage::One => "1",
+        ZeroStage::Two { .. } => "2",
+        ZeroStage::Three { .. } => "3",
+    };
+    let sequence_parallel = parallelism.sequence_parallel == SequenceParallel::On;
+    let entries = [
+        ("dp", parallelism.dp.to_string()),
+        ("tp", parallelism.tp.to_string()),
+        ("pp", parallelism.pp.to_string()),
+        ("zero", zero.to_string()),
+        ("schedule", schedule),
+        ("stages_per_rank", parallelism.schedule.stages_per_rank().unwrap_or(1).to_string()),
+        ("microbatch_size", parallelism.microbatch_size.to_string()),
+        ("recompute", recompute.to_string()),
+        ("sequence_parallel", sequence_parallel.to_string()),
+    ];
+    entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
+}
+
+impl Candidates {
+    /// All combinations on so many accelerators that agree with `fixed`.
+    pub fn new(config: &RunConfig, accelerators: usize, fixed: &BTreeMap<String, String>) -> Candidates {
+        let mut candidates = Candidates::default();
+        for tp in mesh::divisors(accelerators) {
+            for pp in mesh::divisors(accelerators / tp) {
+                let degrees = Degrees { dp: accelerators / tp / pp, tp, pp };
+                // Where no schedule and no microbatch could make these degrees legal, no combination is asked about one by one.
+                let plain = degrees.plain(ScheduleKind::OneForwardOneBackward, SequenceParallel::Off, 1);
+                let verdict = if is_legal(config, &plain) { Verdict::Open } else { Verdict::Refused };
+                for schedule in schedules(pp) {
+                    for sequence_parallel in sequence_parallel(tp) {
+                        candidates.of_degrees(config, fixed, degrees, schedule, sequence_parallel, verdict);
+                    }
+                }
+            }
+        }
+        candidates
+    }
+
+    fn of_degrees(
+        &mut self,
+        config: &RunConfig,
+        fixed: &BTreeMap<String, String>,
+        degrees: Degrees,
+        schedule: ScheduleKind,
+        sequence_parallel: SequenceParallel,
+        verdict: Verdict,
+    ) {
+        let per_replica = config.train.global_batch / degrees.dp;
+        let sizes = mesh::divisors(per_replica.max(1)).into_iter().filter(|size| *size <= LARGEST_MICROBATCH);
+        for microbatch_size in sizes {
+            let one = degrees.plain(schedule, sequence_parallel, microbatch_size);
+            let all = variants(&one).into_iter().filter(|variant| agrees(variant, fixed));
+            let all: Vec<Parallelism> = all.collect();
+            // No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands for all.
+            let is_legal = || all.first().is_some_and(|first| is_legal(config, first));
+            match verdict == Verdict::Open && is_legal() {
+                true => self.legal.extend(all),
+                false => self.refused += all.len(),
+            }
+        }
+    }
+}
+
+/// What is known of degrees before anything else is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Some run may have them.
+    Open,
+    /// None may: 1F1B on microbatches of one sequence asks for least.
+    Refused,
+}
+
+#[derive(Clone, Copy)]
+struct Degrees {
+    dp: usize,
+    tp: usize,
+    pp: usize,
+}
+
+impl Degrees {
+    /// Without ZeRO and recomputation.
+    fn plain(self, schedule: ScheduleKind, sequence_parallel: SequenceParallel, microbatch_size: usize) -> Parallelism {
+        let Degrees { dp, tp, pp } = self;
+        Parallelism {
+            dp,
+            tp,
+            pp,
+            sequence_parallel,
+            zero: ZeroStage::Off,
+            shard_group: None,
+            schedule: schedule.into(),
+            microbatch_size,
+            recompute: Recompute::None,
+            stage_layers: None,
+        }
+    }
+}
+
+fn is_legal(config: &RunConfig, parallelism: &Parallelism) -> bool {
+    let mut config = config.clone();
+    config.run.ranks = parallelism.world_size();
+    config.run.rank_memory_bytes = None;
+    config.parallelism = parallelism.clone();
+    check(&config).is_ok()
+}
+
+fn agrees(parallelism: &Parallelism, fixed: &BTreeMap<String, String>) -> bool {
+    if fixed.is_empty() {
+        return true;
+    }
+    let keys = keys(parallelism);
+    fixed.iter().all(|(key, value)| keys.get(key) == Some(value))
+}
+
+/// A pipeline of one rank has one order of passes that is worth trying; the automatic schedule is a search of its own and is left out.
+fn schedules(pp: usize) -> Vec<ScheduleKind> {
+    if pp == 1 {
+        return vec![ScheduleKind::OneForwardOneBackward];
+    }
+    let plain = [
+        ScheduleKind::OneForwardOneBackward,
+        ScheduleKind::ZeroBubbleH1,
+        ScheduleKind::ZeroBubbleH2,
+        ScheduleKind::ZeroBubbleV,
+    ];
+    let interleaved = STAGES_PER_RANK.map(|stages_per_rank| ScheduleKind::Interleaved { stages_per_rank });
+    plain.into_iter().chain(interleaved).collect()
+}
+
+fn sequence_parallel(tp: usize) -> Vec<SequenceParallel> {
+    if tp == 1 { vec![SequenceParallel::Off] } else { vec![SequenceParallel::Off, SequenceParallel::On] }
+}
+
+/// Forms of ZeRO and of recomputation.
+fn variants(one: &Parallelism) -> Vec<Parallelism> {
+    let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+    let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
+    let zeros = match one.dp {
+        1 => vec![ZeroStage::Off],
+        _ => vec![
+            ZeroStage::Off,
+            ZeroStage::One,
+            ZeroStage::Two { reduce: step },
+            ZeroStage::Two { reduce: microbatch },
+            ZeroStage::Three { reduce: step, gathering },
+            ZeroStage::Three { reduce: microbatch, gathering },
+        ],
+    };
+    let inputs = match one.sequence_parallel {
+        SequenceParallel::Off => CheckpointInputs::Whole,
+        SequenceParallel::On => CheckpointInputs::Sharded,
+    };
+    let recomputes = [Recompute::None, Recompute::Selective, Recompute::Full(Checkpoints { every: 1, inputs })];
+    let with = |zero| recomputes.map(|recompute| Parallelism { zero, recompute, ..one.clone() });
+    zeros.into_iter().flat_map(with).collect()
+}

@@ -1,0 +1,124 @@
+//! Tables of measured runs: comma-separated, one run per row, a header that names the columns.
+
+use std::collections::BTreeMap;
+
+/// A table as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Rows in order.
+    pub rows: Vec<Row>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Index among the rows of the table, from 0.
+    pub index: usize,
+    /// Line in the file, from 1.
+    pub line: usize,
+    cells: BTreeMap<String, String>,
+}
+
+/// Why a text is no table of runs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// There is nothing in it.
+    #[error("{0} has no header; the first line names the columns")]
+    NoHeader(String),
+    /// A column that every run needs is not there.
+    #[error("{table} has no column `{column}`; it needs {needed}")]
+    NoColumn {
+        /// The file.
+        table: String,
+        /// The column.
+        column: &'static str,
+        /// All that are needed.
+        needed: String,
+    },
+    /// A row with more or fewer cells than columns.
+    #[error("{table}, line {line}: {cells} cells for {columns} columns; write commas in notes as semicolons")]
+    Cells {
+        /// The file.
+        table: String,
+        /// The line.
+        line: usize,
+        /// Its cells.
+        cells: usize,
+        /// Columns of the header.
+        columns: usize,
+    },
+    /// A cell that is not what its column holds.
+    #[error("line {line}: {column} = `{value}` is {rule}")]
+    Cell {
+        /// The line.
+        line: usize,
+        /// The column.
+        column: String,
+        /// What stands there.
+        value: String,
+        /// What is wrong with it.
+        rule: String,
+    },
+}
+
+/// Columns without which a row is no run.
+const NEEDED: [&str; 6] = ["layers", "hidden", "heads", "tp", "pp", "global_batch"];
+
+impl Table {
+    /// Reads a table; lines that begin with `#` are comments. `name` stands for it in messages.
+    ///
+    /// # Errors
+    /// See [`TableError`].
+    pub fn read(name: &str, text: &str) -> Result<Table, TableError> {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
+        let mut lines = lines.map(|(index, line)| (index + 1, line.split(',').map(str::trim).collect::<Vec<_>>()));
+        let (_, columns) = lines.next().ok_or_else(|| TableError::NoHeader(name.into()))?;
+        if let Some(column) = NEEDED.into_iter().find(|needed| !columns.contains(needed)) {
+            return Err(TableError::NoColumn { table: name.into(), column, needed: NEEDED.join(", ") });
+        }
+        let mut rows = vec![];
+        for (index, (line, cells)) in lines.enumerate() {
+            if cells.len() != columns.len() {
+                let (cells, columns) = (cells.len(), columns.len());
+                return Err(TableError::Cells { table: name.into(), line, cells, columns });
+            }
+            let cells = columns.iter().zip(cells).map(|(column, cell)| (column.to_string(), cell.to_string()));
+            rows.push(Row { index, line, cells: cells.collect() });
+        }
+        Ok(Table { rows })
+    }
+}
+
+impl Row {
+    /// What stands in a column; nothing in one that the table has not, or where the cell is empty.
+    pub fn text(&self, column: &str) -> Option<&str> {
+        self.cells.get(column).map(String::as_str).filter(|cell| !cell.is_empty())
+    }
+
+    /// A number; nothing where the cell is empty.
+    ///
+    /// # Errors
+    /// A cell that is no number.
+    pub fn number(&self, column: &str) -> Result<Option<f64>, TableError> {
+        let Some(text) = self.text(column) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| self.refused(column, "no number".into()))
+    }
+
+    /// A whole number above 0; nothing where the cell is empty.
+    ///
+    /// # Errors
+    /// A cell that is no such number.
+    pub fn count(&self, column: &str) -> Result<Option<usize>, TableError> {
+        let Some(text) = self.text(column) else { return Ok(None) };
+        match text.parse() {
+            Ok(0) | Err(_) => Err(self.refused(column, "no whole number above 0".into())),
+            Ok(count) => Ok(Some(count)),
+        }
+    }
+
+    /// That a cell cannot be used, and why.
+    pub fn refused(&self, column: &str, rule: String) -> TableError {
+        let value = self.text(column).unwrap_or("").to_string();
+        TableError::Cell { line: self.line, column: column.into(), value, rule }
+    }
+}

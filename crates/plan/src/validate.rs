@@ -1,0 +1,212 @@
+//! How far predictions are from runs that were measured.
+
+use std::collections::BTreeMap;
+
+use cluster::{Cluster, Software};
+use train::SetupError;
+
+use crate::measured_run::MeasuredRun;
+use crate::prediction::PreparedStep;
+
+/// A measured run, ready to be timed on any profile.
+#[derive(Clone, Debug)]
+pub struct PreparedRun {
+    /// What was measured.
+    pub run: MeasuredRun,
+    /// Its step.
+    pub step: PreparedStep,
+}
+
+impl PreparedRun {
+    /// Links and records the run as `software` runs it.
+    ///
+    /// # Errors
+    /// A run that pleach cannot plan.
+    pub fn new(run: MeasuredRun, software: Option<&Software>) -> Result<PreparedRun, SetupError> {
+        let software = run.software(software);
+        let step = PreparedStep::new(&run.model, &run.parallelism, &run.train, software.as_ref())?;
+        Ok(PreparedRun { run, step })
+    }
+
+    /// Its time on a cluster.
+    ///
+    /// # Errors
+    /// Degrees that make no mesh.
+    pub fn on(&self, cluster: &Cluster) -> Result<Scored, SetupError> {
+        let step_s = self.step.on(cluster)?.step_ns() as f64 * 1e-9;
+        let peak = cluster.accelerator.half_tflops * 1e12;
+        let at_peak_s = self.step.model_flops_per_rank() / peak;
+        Ok(Scored {
+            index: self.run.index,
+            model: self.run.name_of_model(),
+            layout: self.run.layout(),
+            measured_s: self.run.step_s,
+            predicted_s: step_s,
+            at_peak_s,
+        })
+    }
+}
+
+impl MeasuredRun {
+    /// Name and size: rows of a table often share one name.
+    pub fn name_of_model(&self) -> String {
+        format!("{} {}x{}", self.name, self.model.num_layers, self.model.hidden)
+    }
+
+    /// `dp 8 tp 4 pp 12 mbs 2`.
+    pub fn layout(&self) -> String {
+        let parallelism = &self.parallelism;
+        let (dp, tp, pp, mbs) = (parallelism.dp, parallelism.tp, parallelism.pp, parallelism.microbatch_size);
+        format!("dp {dp} tp {tp} pp {pp} mbs {mbs} batch {}", self.train.global_batch)
+    }
+}
+
+/// Measured beside predicted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// Index in the table.
+    pub index: usize,
+    /// Name and size.
+    pub model: String,
+    /// Its layout.
+    pub layout: String,
+    /// Seconds of a step, where it ran.
+    pub measured_s: Option<f64>,
+    /// Predicted seconds.
+    pub predicted_s: f64,
+    /// Seconds that the model's operations would take at the peak: what a prediction with one constant starts from.
+    pub at_peak_s: f64,
+}
+
+impl Scored {
+    /// `predicted / measured - 1`.
+    pub fn error(&self) -> Option<f64> {
+        self.measured_s.map(|measured| self.predicted_s / measured - 1.0)
+    }
+}
+
+/// Absolute relative errors, as shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Errors {
+    /// How many.
+    pub rows: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their median.
+    pub median: f64,
+    /// What nine of ten do not exceed.
+    pub p90: f64,
+    /// The largest.
+    pub largest: f64,
+}
+
+impl Errors {
+    /// Of these errors, whatever their sign.
+    pub fn of(errors: impl IntoIterator<Item = f64>) -> Errors {
+        let mut sorted: Vec<f64> = errors.into_iter().map(f64::abs).collect();
+        sorted.sort_by(f64::total_cmp);
+        let rows = sorted.len();
+        let at = |share: f64| sorted.get(((rows as f64 * share).ceil() as usize).saturating_sub(1)).copied();
+        Errors {
+            rows,
+            mean: sorted.iter().sum::<f64>() / rows.max(1) as f64,
+            median: at(0.5).unwrap_or(0.0),
+            p90: at(0.9).unwrap_or(0.0),
+            largest: sorted.last().copied().unwrap_or(0.0),
+        }
+    }
+}
+
+/// How rows of one model compare with each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranking {
+    /// How many rows.
+    pub rows: usize,
+    /// Spearman's correlation of measured and predicted times; none of fewer than three rows.
+    pub spearman: Option<f64>,
+    /// How much longer the row takes that is predicted best than the one that is, as a share of that.
+    pub best_slower_by: f64,
+}
+
+/// How far predictions are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Of the predictions.
+    pub errors: Errors,
+    /// Of one constant: the model's operations at the peak, times the median of what the rows take of that.
+    pub baseline: Errors,
+    /// All rows together.
+    pub pooled: Ranking,
+    /// By model.
+    pub models: BTreeMap<String, Ranking>,
+}
+
+impl Report {
+    /// Of these rows, as far as they have been measured.
+    pub fn new(scored: &[Scored]) -> Report {
+        let measured: Vec<(&Scored, f64)> =
+            scored.iter().filter_map(|row| row.measured_s.map(|seconds| (row, seconds))).collect();
+        let mut factors: Vec<f64> = measured.iter().map(|(row, seconds)| seconds / row.at_peak_s).collect();
+        factors.sort_by(f64::total_cmp);
+        let factor = factors.get(factors.len() / 2).copied().unwrap_or(1.0);
+        let mut by_model: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+        for (row, seconds) in &measured {
+            by_model.entry(row.model.clone()).or_default().push((*seconds, row.predicted_s));
+        }
+        let pooled: Vec<(f64, f64)> = measured.iter().map(|(row, seconds)| (*seconds, row.predicted_s)).collect();
+        Report {
+            errors: Errors::of(scored.iter().filter_map(Scored::error)),
+            baseline: Errors::of(measured.iter().map(|(row, seconds)| factor * row.at_peak_s / seconds - 1.0)),
+            pooled: ranking(&pooled),
+            models: by_model.into_iter().map(|(model, pairs)| (model, ranking(&pairs))).collect(),
+        }
+    }
+}
+
+/// Of pairs of measured and predicted.
+fn ranking(pairs: &[(f64, f64)]) -> Ranking {
+    let fastest = pairs.iter().map(|(measured, _)| *measured).fold(f64::INFINITY, f64::min);
+    let chosen = pairs.iter().min_by(|one, other| one.1.total_cmp(&other.1)).map_or(fastest, |(measured, _)| *measured);
+    let best_slower_by = if pairs.is_empty() { 0.0 } else { chosen / fastest - 1.0 };
+    Ranking { rows: pairs.len(), spearman: spearman(pairs), best_slower_by }
+}
+
+/// Pearson's correlation of ranks; equal values share their mean rank.
+fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
+    if pairs.len() < 3 {
+        return None;
+    }
+    let one = ranks(pairs.iter().map(|pair| pair.0).collect());
+    let other = ranks(pairs.iter().map(|pair| pair.1).collect());
+    let mean = (pairs.len() - 1) as f64 / 2.0;
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+    let spread = (product(&one, &one) * product(&other, &other)).sqrt();
+    (spread > 0.0).then(|| product(&one, &other) / spread)
+}
+
+fn ranks(values: Vec<f64>) -> Vec<f64> {
+    let below = |value: f64| values.iter().filter(|other| **other < value).count();
+    let equal = |value: f64| values.iter().filter(|other| **other == value).count();
+    values.iter().map(|value| below(*value) as f64 + (equal(*value) - 1) as f64 / 2.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_order_correlates_fully_and_the_best_is_found() {
+        let pairs = [(1.0, 10.0), (2.0, 11.0), (3.0, 50.0), (4.0, 60.0)];
+        assert_eq!(ranking(&pairs), Ranking { rows: 4, spearman: Some(1.0), best_slower_by: 0.0 });
+        let reversed: Vec<(f64, f64)> = pairs.iter().map(|(measured, predicted)| (*measured, -predicted)).collect();
+        assert_eq!(ranking(&reversed).spearman, Some(-1.0));
+        assert_eq!(ranking(&reversed).best_slower_by, 3.0, "the slowest was predicted best: 4 instead of 1");
+    }
+
+    #[test]
+    fn errors_are_counted_whatever_their_sign() {
+        let errors = Errors::of([-0.3, 0.1, 0.2, 0.0]);
+        assert_eq!((errors.rows, errors.median, errors.p90, errors.largest), (4, 0.1, 0.3, 0.3));
+        assert!((errors.mean - 0.15).abs() < 1e-12);
+    }
+}

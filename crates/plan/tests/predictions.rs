@@ -1,0 +1,133 @@
+//! Predictions of whole steps: their parts add up, their drawings are whole, and constants are found again.
+#![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
+
+use cluster::{Cluster, Constant, Software, named};
+use plan::{MeasuredRun, PreparedRun, PreparedStep, Table, fit};
+use sim::{Loss, Trace, chrome_trace, svg};
+use spec::RunConfig;
+
+fn cluster() -> Cluster {
+    Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap()
+}
+
+fn software() -> Software {
+    Software::from_toml(Software::named("megatron-2021").unwrap()).unwrap()
+}
+
+fn step(overrides: &[&str], software: Option<&Software>) -> PreparedStep {
+    let mut keys = vec!["model.num_layers=8".to_string(), "model.hidden=1024".into(), "train.global_batch=32".into()];
+    keys.extend(overrides.iter().map(|key| format!("parallelism.{key}")));
+    let RunConfig { model, parallelism, train, .. } = RunConfig::load("", "", &keys).unwrap();
+    PreparedStep::new(&model, &parallelism, &train, software).unwrap()
+}
+
+const LAYOUTS: [&[&str]; 6] = [
+    &["dp=1", "tp=1", "pp=1"],
+    &["dp=2", "tp=2", "pp=2", "zero=0"],
+    &["dp=16", "tp=1", "pp=1", "zero=3"],
+    &["dp=1", "tp=2", "pp=4", "schedule=zb-h1"],
+    &["dp=2", "tp=4", "pp=2", "sequence_parallel=true", "recompute=full"],
+    &["dp=2", "tp=1", "pp=2", "schedule=interleaved", "recompute=selective"],
+];
+
+#[test]
+fn the_parts_of_a_step_add_up_to_it() {
+    for layout in LAYOUTS {
+        for software in [None, Some(software())] {
+            let prediction = step(layout, software.as_ref()).on(&cluster()).unwrap();
+            let (parts, whole) = (prediction.spent.step_ns() as f64, prediction.step_ns() as f64);
+            assert!((parts / whole - 1.0).abs() < 1e-3, "{layout:?}: {parts} of {whole}\n{:?}", prediction.spent);
+        }
+    }
+}
+
+#[test]
+fn each_loss_comes_from_what_it_is_named_after() {
+    let lost = |layout: &[&str], loss| step(layout, None).on(&cluster()).unwrap().spent.on(loss);
+    assert_eq!(lost(LAYOUTS[0], Loss::Tensor), 0);
+    assert!(lost(LAYOUTS[1], Loss::Tensor) > 0);
+    assert_eq!(lost(LAYOUTS[0], Loss::Waiting), 0);
+    assert!(lost(LAYOUTS[1], Loss::Waiting) > 0);
+    assert_eq!(lost(LAYOUTS[3], Loss::Recompute), 0);
+    assert!(lost(LAYOUTS[4], Loss::Recompute) > lost(LAYOUTS[5], Loss::Recompute), "all of it against the core");
+}
+
+#[test]
+fn a_trace_has_every_message_and_every_rank() {
+    let step = step(LAYOUTS[1], None);
+    let trace = Trace::simulated(&step.graph, &step.on(&cluster()).unwrap().times);
+    let json = chrome_trace(&trace);
+    let events = json["traceEvents"].as_array().unwrap();
+    let phases = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
+    // 2 pipeline ranks; 8 microbatches there and back.
+    assert_eq!((phases("s"), phases("f")), (16, 16));
+    let processes: std::collections::BTreeSet<u64> =
+        events.iter().map(|event| event["pid"].as_u64().unwrap()).collect();
+    assert_eq!(processes.len(), 2);
+    let drawing = svg(&trace, "a < b");
+    assert!(drawing.contains("a &lt; b") && drawing.contains(">pp 1<") && drawing.contains(">waiting<"));
+    for word in ["forward", "backward", "communication", "numbers are microbatches"] {
+        assert!(drawing.contains(word), "{word}");
+    }
+}
+
+/// Sixteen layouts on 8 and 16 accelerators.
+fn runs(cluster: &Cluster) -> Vec<PreparedRun> {
+    let mut text =
+        String::from("model,layers,hidden,heads,dp,tp,pp,micro_batch,global_batch,recompute,precision,iter_s\n");
+    for (dp, tp, pp) in [(8, 1, 1), (4, 2, 1), (2, 2, 2), (16, 1, 1)] {
+        for micro_batch in [1, 2, 4, 8] {
+            text += &format!("gpt,4,2048,16,{dp},{tp},{pp},{micro_batch},128,full,fp16,1\n");
+        }
+    }
+    let table = Table::read("runs", &text).unwrap();
+    let prepared = table.rows.iter().map(|row| {
+        let mut run = PreparedRun::new(MeasuredRun::new(row).unwrap(), Some(&software())).unwrap();
+        run.run.step_s = Some(run.on(cluster).unwrap().predicted_s);
+        run
+    });
+    prepared.collect()
+}
+
+#[test]
+fn times_that_constants_made_are_met_again() {
+    let mut truth = cluster();
+    let constants = [Constant::MatrixEfficiency, Constant::MemoryEfficiency, Constant::NetworkEfficiency];
+    for (constant, value) in constants.iter().zip([0.6, 0.7, 0.5]) {
+        *constant.of(&mut truth) = value;
+    }
+    let runs = runs(&truth);
+    let fitted = fit(&cluster(), &constants, &runs).unwrap();
+    // Constants can stand in for each other where no run tells them apart, so the times are compared.
+    for run in &runs {
+        let error = run.on(&fitted).unwrap().error().unwrap();
+        assert!(error.abs() < 0.01, "{}: {error}", run.run.layout());
+        assert!(run.on(&cluster()).unwrap().error().unwrap().abs() > 0.1, "before the fit it is far away");
+    }
+}
+
+#[test]
+fn a_table_that_cannot_be_used_says_where_and_why() {
+    let refused = |text: &str| match Table::read("runs.csv", text) {
+        Err(error) => error.to_string(),
+        Ok(table) => MeasuredRun::new(&table.rows[0]).unwrap_err().to_string(),
+    };
+    assert_eq!(refused(""), "runs.csv has no header; the first line names the columns");
+    assert_eq!(
+        refused("layers,hidden,heads,tp,pp\n"),
+        "runs.csv has no column `global_batch`; it needs layers, hidden, heads, tp, pp, global_batch"
+    );
+    let header = "layers,hidden,heads,tp,pp,global_batch,gpus,zero\n";
+    assert_eq!(
+        refused(&format!("{header}2,8,2,1\n")),
+        "runs.csv, line 2: 4 cells for 8 columns; write commas in notes as semicolons"
+    );
+    assert_eq!(refused(&format!("{header}0,8,2,1,1,4,,\n")), "line 2: layers = `0` is no whole number above 0");
+    assert_eq!(refused(&format!("{header}2,8,2,2,1,4,3,\n")), "line 2: gpus = `3` is no multiple of tp 2 x pp 1");
+    assert_eq!(refused(&format!("{header}2,8,3,1,1,4,,\n")), "line 2: heads = `3` is no divisor of hidden = 8");
+    assert_eq!(refused(&format!("{header}2,8,2,1,1,4,,4\n")), "line 2: zero = `4` is none of 0, 1, 2 and 3");
+    assert_eq!(
+        refused(&format!("{header}2,8,2,1,1,5,2,\n")),
+        "line 2: global_batch = `5` is no multiple of dp 2 x micro_batch 1"
+    );
+}

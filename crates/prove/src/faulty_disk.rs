@@ -1,0 +1,122 @@
+//! A disk that a process is killed on, or that is full, after so many bytes.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use checkpoint::{Disk, NewFile, Storage};
+
+/// What happens when the bytes are used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The process dies in the middle of a write, as `kill -9` ends it.
+    Abort,
+    /// The same without an end of this process: nothing is done any more, by anyone.
+    Dead,
+    /// Writes fail; names can still be changed and removed.
+    Full,
+}
+
+/// Wraps a disk. Steps that write no data count as a byte.
+#[derive(Clone)]
+pub struct FaultyDisk {
+    fault: Fault,
+    left: Arc<AtomicU64>,
+}
+
+impl FaultyDisk {
+    /// More bytes than any test takes.
+    pub const PLENTY: u64 = 1 << 50;
+
+    /// A disk with so many bytes.
+    pub fn new(fault: Fault, bytes: u64) -> FaultyDisk {
+        FaultyDisk { fault, left: Arc::new(AtomicU64::new(bytes)) }
+    }
+
+    /// From now on it has so many bytes, as when someone makes room.
+    pub fn set_left(&self, bytes: u64) {
+        self.left.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that are left.
+    pub fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Takes `bytes`, or what is left of them; says how many.
+    fn take(&self, bytes: u64) -> u64 {
+        let take = |left: u64| Some(left - bytes.min(left));
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+        bytes.min(before)
+    }
+
+    fn step(&self) -> io::Result<()> {
+        match (self.fault, self.take(1)) {
+            (Fault::Abort | Fault::Dead, 0) => self.end(),
+            (Fault::Abort | Fault::Dead | Fault::Full, _) => Ok(()),
+        }
+    }
+
+    fn end(&self) -> io::Result<()> {
+        match self.fault {
+            Fault::Abort => std::process::abort(),
+            Fault::Dead => Err(io::Error::other("the process is dead")),
+            Fault::Full => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
+}
+
+impl fmt::Debug for FaultyDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} after {} bytes", self.fault, self.left())
+    }
+}
+
+impl Storage for FaultyDisk {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        Disk.create_folder(path)
+    }
+
+    fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
+        self.step()?;
+        let file = Disk.create(path, len_bytes)?;
+        Ok(Box::new(FaultyFile { file, disk: self.clone() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        Disk.rename(from, to)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        Disk.sync_folder(path)
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        Disk.remove_folder(path)
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    file: Box<dyn NewFile>,
+    disk: FaultyDisk,
+}
+
+impl NewFile for FaultyFile {
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+        let taken = self.disk.take(bytes.len() as u64) as usize;
+        self.file.write_at(&bytes[..taken], offset_bytes)?;
+        if taken < bytes.len() { self.disk.end() } else { Ok(()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.step()?;
+        self.file.sync()
+    }
+}

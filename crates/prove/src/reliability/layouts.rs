@@ -1,0 +1,120 @@
+//! R15: saved under one layout, resumed under another.
+
+use spec::unit::Tied;
+use spec::{
+    Format, Gathering, GradientReduction, Parallelism, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums,
+    ZeroStage,
+};
+
+use super::{Shown, TrialFolder};
+use crate::class::{EqualityClass, Promised};
+use crate::distance::Distance;
+use crate::matrix::{Numbers, model, training};
+use crate::models::{plain_layout, proof_text};
+use crate::promise::Promise;
+use crate::resumed::{Stretch, outcome_of_parts};
+use crate::runner::{Layout, ProofError};
+use crate::verdict::is_noise;
+
+/// Steps under the first layout, of four.
+const CUT: u32 = 2;
+
+const STEP: GradientReduction = GradientReduction::Step;
+const GATHERING: Gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+const TWO: ZeroStage = ZeroStage::Two { reduce: STEP };
+const THREE: ZeroStage = ZeroStage::Three { reduce: STEP, gathering: GATHERING };
+
+fn zero(zero: ZeroStage, parallelism: Parallelism) -> Parallelism {
+    Parallelism { zero, ..parallelism }
+}
+
+fn scheduled(schedule: ScheduleKind, parallelism: Parallelism) -> Parallelism {
+    Parallelism { schedule: schedule.into(), ..parallelism }
+}
+
+/// Fewer ranks and more, another tp, another pp, every ZeRO stage to another, other stages, schedules and recomputation; both ways. Every
+/// second pair has a tied table and another model, and where replicas change, one sums exactly as well.
+pub fn pairs() -> Vec<[Layout; 2]> {
+    let of = |dp, tp, pp| plain_layout(dp, tp, pp, 1);
+    let split = |layers: &[usize]| Parallelism { stage_layers: Some(layers.to_vec()), ..of(2, 1, 2) };
+    let selective = Parallelism { recompute: Recompute::Selective, ..of(2, 1, 3) };
+    let pairs = [
+        [of(1, 1, 1), of(1, 1, 2)],
+        [of(2, 1, 1), of(2, 1, 3)],
+        [of(2, 1, 2), zero(ZeroStage::One, of(2, 1, 2))],
+        [of(3, 1, 1), zero(THREE, of(3, 1, 2))],
+        [zero(TWO, of(2, 1, 2)), zero(THREE, of(2, 1, 1))],
+        [zero(ZeroStage::One, of(2, 2, 1)), zero(THREE, of(2, 2, 2))],
+        [split(&[1, 5]), split(&[4, 2])],
+        [scheduled(ScheduleKind::GPipe, of(2, 1, 2)), scheduled(ScheduleKind::ZeroBubbleV, of(2, 1, 2))],
+        [scheduled(ScheduleKind::Interleaved { stages_per_rank: 3 }, of(2, 1, 2)), selective],
+        [of(4, 1, 1), of(1, 1, 1)],
+        [zero(ZeroStage::One, of(4, 1, 2)), zero(THREE, of(2, 1, 1))],
+        [Parallelism { shard_group: Some(2), ..zero(THREE, of(4, 1, 1)) }, of(2, 1, 2)],
+        [of(1, 1, 1), of(1, 2, 1)],
+        [zero(THREE, of(2, 2, 2)), of(1, 1, 2)],
+        [Parallelism { sequence_parallel: SequenceParallel::On, ..of(1, 2, 2) }, zero(ZeroStage::One, of(3, 1, 2))],
+    ];
+    let mut all = Vec::new();
+    for (index, pair) in pairs.into_iter().enumerate() {
+        let tied = if index % 2 == 0 { Tied::Yes } else { Tied::No };
+        let class = EqualityClass::of(&pair[0], &pair[1]);
+        let sums =
+            if class == EqualityClass::OtherOrder { vec![Sums::Single, Sums::Exact] } else { vec![Sums::Single] };
+        for sums in sums {
+            let train = training(Numbers { format: Format::Fp32, sums });
+            let [first, second] =
+                pair.clone().map(|parallelism| Layout { model: model(tied), parallelism, train: train.clone() });
+            all.extend([[first.clone(), second.clone()], [second, first]]);
+        }
+    }
+    all
+}
+
+/// Each pair keeps the promise of its class, against the run that stays under the first layout.
+///
+/// # Errors
+/// A folder for trials that cannot be made.
+pub fn layouts(pairs: &[[Layout; 2]]) -> Result<Shown, ProofError> {
+    let folder = TrialFolder::new("layouts").map_err(ProofError::Trial)?;
+    let (mut failures, mut same_bits) = (Vec::new(), 0);
+    for [before, after] in pairs {
+        folder.clear().map_err(ProofError::Trial)?;
+        let class =
+            EqualityClass::of(&before.parallelism, &after.parallelism).in_sums([before.train.sums, after.train.sums]);
+        let faults = match faults(before, after, class, &folder) {
+            Ok(faults) => faults,
+            Err(error) => vec![error.to_string()],
+        };
+        if faults.is_empty() && class.promises() == Promised::Bits {
+            same_bits += 1;
+        }
+        if !faults.is_empty() {
+            failures.push(format!("{:?} -> {:?}: {}", before.parallelism, after.parallelism, faults.join("; ")));
+        }
+    }
+    Ok(Shown {
+        number: "R15",
+        fault: "saved under one layout, resumed under another",
+        demand: "the promise of the two layouts",
+        trials: pairs.len(),
+        failures,
+        seen: format!("{same_bits} the same, the others within their bounds"),
+    })
+}
+
+fn faults(
+    before: &Layout,
+    after: &Layout,
+    class: EqualityClass,
+    folder: &TrialFolder,
+) -> Result<Vec<String>, ProofError> {
+    let tokens = proof_text();
+    let undisturbed = before.outcome(&tokens)?;
+    let parts =
+        [Stretch { layout: before.clone(), until: CUT }, Stretch { layout: after.clone(), until: after.train.steps }];
+    let resumed = outcome_of_parts(&parts, &tokens, folder.path())?;
+    let promise = Promise::of(class, &before.train, before.train.steps);
+    let distance = Distance::between(&undisturbed, &resumed, |name| is_noise(&before.model, name));
+    Ok(promise.faults([&undisturbed, &resumed], &distance))
+}

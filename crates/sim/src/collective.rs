@@ -1,0 +1,81 @@
+//! How long collectives take on a hierarchy of links.
+
+use cluster::Cluster;
+use comm::Operation;
+use mesh::{AxisSet, Mesh, Rank};
+
+/// Where the members of a group are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupShape {
+    /// Members.
+    pub size: usize,
+    /// Members on one node, at most.
+    pub per_node: usize,
+    /// Nodes that have members.
+    pub nodes: usize,
+    /// Accelerators of a node that communicate at the same time: all that have a rank, for all ranks do the same.
+    pub beside: usize,
+}
+
+impl GroupShape {
+    /// The group of rank 0 along `axes`, ranks filling nodes of `node` accelerators one after the other.
+    pub fn new(mesh: &Mesh, axes: AxisSet, node: usize) -> GroupShape {
+        let group = mesh.group(Rank(0), axes);
+        let mut nodes: Vec<(usize, usize)> = vec![];
+        for member in group.members() {
+            match nodes.last_mut() {
+                Some((number, members)) if *number == member.0 / node => *members += 1,
+                Some(_) | None => nodes.push((member.0 / node, 1)),
+            }
+        }
+        GroupShape {
+            size: group.size(),
+            per_node: nodes.iter().map(|(_, members)| *members).max().unwrap_or(1),
+            nodes: nodes.len(),
+            beside: node.min(mesh.world_size()),
+        }
+    }
+
+    /// Two ranks of the mesh.
+    pub fn pair(mesh: &Mesh, one: usize, other: usize, node: usize) -> GroupShape {
+        let nodes = if one / node == other / node { 1 } else { 2 };
+        GroupShape { size: 2, per_node: 3 - nodes, nodes, beside: node.min(mesh.world_size()) }
+    }
+}
+
+/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together.
+///
+/// Within a node every member sends to its neighbour over its own link. Between nodes the members of a node each take their slice of the argument
+/// over their share of the node's network cards, which all accelerators of the node use at the same time; both stages run in step, so the slower
+/// one counts. A ring of `n` has `n - 1` steps (an all-reduce twice as many), one of which goes from node to node on each node. For an
+/// all-reduce a tree of `log2` of the nodes is taken where that is less, as NCCL does; gathers and scatters have no tree.
+pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
+    let GroupShape { size, per_node, nodes, beside } = group;
+    if size <= 1 {
+        return 0.0;
+    }
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let ring_us = (size - nodes) as f64 * link.latency_us + (nodes - 1) as f64 * network.latency_us;
+    let tree_us = 2.0 * (nodes as f64).log2() * network.latency_us + (per_node - 1) as f64 * link.latency_us;
+    let (rounds, steps_us) = match operation {
+        Operation::AllReduce => (2.0, if nodes > 1 { ring_us.min(tree_us) } else { ring_us }),
+        Operation::ReduceScatter | Operation::AllGather => (1.0, ring_us),
+        Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
+            return point_to_point_ns(cluster, group, bytes);
+        }
+    };
+    let part = |members: usize| (members - 1) as f64 / members as f64;
+    let inside = part(per_node) * bytes * link.ns_per_byte();
+    let between = part(nodes) * bytes / per_node as f64 * network.ns_per_byte() * beside as f64;
+    let start_us = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
+    rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * start_us
+}
+
+/// Nanoseconds of a message from one member to another.
+fn point_to_point_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    let (link, share) = match group.nodes {
+        0 | 1 => (&cluster.node.link, 1.0),
+        _ => (&cluster.network, group.beside as f64),
+    };
+    bytes * link.ns_per_byte() * share + 1000.0 * (link.start_us + link.latency_us)
+}

@@ -1,0 +1,278 @@
+//! What an accelerator runs for the operations of a unit.
+
+use cluster::{AttentionKernels, GradientSums, HeadKernels, Software};
+use device::{AttentionShape, Op, Orientation, Tensor, Write};
+
+/// One kernel, by what decides how long it takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kernel {
+    /// Matrix products.
+    Product(Product),
+    /// Attention that stores no scores.
+    Attention {
+        /// Floating-point operations.
+        flops: f64,
+        /// Which pass.
+        pass: AttentionPass,
+    },
+    /// Everything that moves data and computes little.
+    Memory {
+        /// Bytes read and written.
+        bytes: f64,
+    },
+}
+
+/// Which pass of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionPass {
+    /// Outputs from queries, keys and values.
+    Forward,
+    /// Gradients of all three.
+    Backward,
+}
+
+/// `batch` products `out[m, n] = a b` with sums over `k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// Equal products that run together.
+    pub batch: usize,
+    /// Rows of a result.
+    pub m: usize,
+    /// Columns of a result.
+    pub n: usize,
+    /// Length of a sum.
+    pub k: usize,
+    /// Bytes of an operand's number.
+    pub width_bytes: usize,
+    /// Bytes that each number of the result moves: written, and read before where it is added to.
+    pub out_bytes: usize,
+    /// The largest power of two, up to [`ROW_BYTES`], of which the rows of all three matrices are a multiple.
+    pub row_multiple_bytes: usize,
+}
+
+impl Product {
+    /// Floating-point operations.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.batch as f64 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+
+    /// Bytes read and written, each once.
+    pub fn moved_bytes(&self) -> f64 {
+        let (m, n, k) = (self.m as f64, self.n as f64, self.k as f64);
+        self.batch as f64 * ((m + n) * k * self.width_bytes as f64 + m * n * self.out_bytes as f64)
+    }
+
+    fn of_op(orientation: Orientation, a: Tensor, b: Tensor, out: Tensor, write: Write) -> Product {
+        let k = match orientation {
+            Orientation::Nt | Orientation::Nn => a.cols,
+            Orientation::Tn => a.rows,
+        };
+        let width_bytes = a.dtype.size_bytes().min(b.dtype.size_bytes());
+        let passes = match write {
+            Write::Assign => 1,
+            Write::Accumulate => 2,
+        };
+        let rows = [a, b, out].map(|tensor| row_multiple(tensor.cols * width_bytes));
+        Product {
+            batch: 1,
+            m: out.rows,
+            n: out.cols,
+            k,
+            width_bytes,
+            out_bytes: passes * out.dtype.size_bytes(),
+            row_multiple_bytes: rows.into_iter().min().unwrap_or(ROW_BYTES),
+        }
+    }
+}
+
+/// Rows of whole cache lines are read at full speed.
+pub const ROW_BYTES: usize = 128;
+/// Rows of whole vectors of 16 bytes can be read by vectors.
+pub const VECTOR_BYTES: usize = 16;
+
+/// The largest power of two, up to a cache line, of which `bytes` is a multiple.
+fn row_multiple(bytes: usize) -> usize {
+    if bytes == 0 { ROW_BYTES } else { (1 << bytes.trailing_zeros().min(7)) as usize }
+}
+
+/// The kernels of a pass, in order. Without `software` they are pleach's: one per operation.
+pub(crate) fn kernels(ops: &[Op], software: Option<&Software>) -> Vec<Kernel> {
+    match software {
+        Some(software) if software.head == HeadKernels::Whole && has_logits(ops) => whole_head(ops, software),
+        Some(_) | None => ops.iter().flat_map(|op| of_op(op, software)).collect(),
+    }
+}
+
+fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
+    let unfused = software.filter(|software| software.attention == AttentionKernels::Unfused);
+    let separate = software.and_then(separate_gradient_bytes);
+    match *op {
+        Op::MatMul { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate, .. } if separate.is_some() => {
+            let product = Product::of_op(Orientation::Tn, a, b, out, Write::Assign);
+            let product = Product { out_bytes: product.width_bytes, ..product };
+            let added = separate.map(|bytes| added(out.len(), product.width_bytes, bytes));
+            std::iter::once(Kernel::Product(product)).chain(added).collect()
+        }
+        Op::MatMul { orientation, a, b, out, write, .. } => {
+            vec![Kernel::Product(Product::of_op(orientation, a, b, out, write))]
+        }
+        Op::Attention { shape, q, dropout, .. } if let Some(software) = unfused => {
+            unfused_forward(&scores(&shape, q.dtype.size_bytes(), dropout.is_some()), software)
+        }
+        Op::AttentionBackward { shape, q, dropout, .. } if let Some(software) = unfused => {
+            unfused_backward(&scores(&shape, q.dtype.size_bytes(), dropout.is_some()), software)
+        }
+        Op::Attention { .. } => {
+            vec![Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass: AttentionPass::Forward }]
+        }
+        Op::AttentionBackward { .. } => {
+            vec![Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass: AttentionPass::Backward }]
+        }
+        // A dense gradient of the table is cleared, written where tokens are, and added to the sum.
+        Op::EmbeddingBackward { dy, dtable, .. } if separate.is_some() => {
+            let width_bytes = dy.dtype.size_bytes();
+            let made = Kernel::Memory { bytes: (dtable.len() * width_bytes + 3 * dy.size_bytes()) as f64 };
+            let added = separate.map(|bytes| added(dtable.len(), width_bytes, bytes));
+            std::iter::once(made).chain(added).collect()
+        }
+        // Only rows of tokens that occur are read and written.
+        Op::EmbeddingBackward { dy, dtable, .. } => {
+            let row_bytes = dtable.dtype.size_bytes() * dy.len();
+            vec![Kernel::Memory { bytes: (dy.size_bytes() + 2 * row_bytes) as f64 }]
+        }
+        Op::EmbeddingLookup { out, .. } => vec![Kernel::Memory { bytes: 2.0 * out.size_bytes() as f64 }],
+        Op::ColumnSum { .. }
+        | Op::Norm { .. }
+        | Op::NormBackwardInput { .. }
+        | Op::NormBackwardWeight { .. }
+        | Op::RotaryTable { .. }
+        | Op::Rotary { .. }
+        | Op::Activation { .. }
+        | Op::ActivationBackward { .. }
+        | Op::DropoutAdd { .. }
+        | Op::DropoutBackward { .. }
+        | Op::RowMax { .. }
+        | Op::SumExp { .. }
+        | Op::CrossEntropy { .. }
+        | Op::Accumulate { .. }
+        | Op::Fill { .. }
+        | Op::Copy { .. }
+        | Op::InitializeNormal { .. }
+        | Op::SquaredSum { .. }
+        | Op::LossSum { .. }
+        | Op::ClipCoefficient { .. }
+        | Op::AddRounded { .. }
+        | Op::RoundedToSingle { .. }
+        | Op::AdamW { .. } => vec![Kernel::Memory { bytes: op.cost().moved_bytes as f64 }],
+    }
+}
+
+/// Bytes of a gradient's number in the sum, where a kernel of its own adds to it.
+fn separate_gradient_bytes(software: &Software) -> Option<f64> {
+    match software.gradient_sums {
+        GradientSums::InTheProduct => None,
+        GradientSums::Separate => Some(software.gradient_bytes),
+    }
+}
+
+/// The kernel that adds a new gradient to the sum: it reads both and writes one.
+fn added(elements: usize, width_bytes: usize, sum_bytes: f64) -> Kernel {
+    Kernel::Memory { bytes: elements as f64 * (width_bytes as f64 + 2.0 * sum_bytes) }
+}
+
+/// Sizes of attention with stored scores.
+struct Scores {
+    batch: usize,
+    tokens: usize,
+    head_dim: usize,
+    width_bytes: usize,
+    kept: bool,
+}
+
+impl Scores {
+    fn product(&self, m: usize, n: usize, k: usize) -> Kernel {
+        let rows = [m, n, k].map(|length| row_multiple(length * self.width_bytes));
+        Kernel::Product(Product {
+            batch: self.batch,
+            m,
+            n,
+            k,
+            width_bytes: self.width_bytes,
+            out_bytes: self.width_bytes,
+            row_multiple_bytes: rows.into_iter().min().unwrap_or(ROW_BYTES),
+        })
+    }
+
+    /// Kernels that move so many bytes per score.
+    fn pass(&self, bytes: f64) -> Kernel {
+        Kernel::Memory { bytes: (self.batch * self.tokens * self.tokens) as f64 * bytes }
+    }
+
+    /// Dropout reads and writes scores, and writes or reads its mask.
+    fn dropout(&self) -> Option<Kernel> {
+        self.kept.then(|| self.pass((2 * self.width_bytes + 1) as f64))
+    }
+
+    /// A kernel that brings heads and tokens into another order.
+    fn reorder(&self, tensors: usize) -> Kernel {
+        Kernel::Memory { bytes: (2 * tensors * self.batch * self.tokens * self.head_dim * self.width_bytes) as f64 }
+    }
+}
+
+fn scores(shape: &AttentionShape, width_bytes: usize, kept: bool) -> Scores {
+    let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = *shape;
+    Scores { batch: sequences * heads, tokens: sequence_length, head_dim, width_bytes, kept }
+}
+
+/// Scores, their softmax, dropout, the weighted sum of values, all full and not causal, and heads back to columns.
+fn unfused_forward(all: &Scores, software: &Software) -> Vec<Kernel> {
+    let (s, d) = (all.tokens, all.head_dim);
+    let mut kernels = vec![all.product(s, s, d), all.pass(software.score_bytes_forward)];
+    kernels.extend(all.dropout());
+    kernels.extend([all.product(s, d, s), all.reorder(1)]);
+    kernels
+}
+
+/// The same backwards: two products of each forward one, gradient of dropout and softmax, and four tensors between heads and columns.
+fn unfused_backward(all: &Scores, software: &Software) -> Vec<Kernel> {
+    let (s, d) = (all.tokens, all.head_dim);
+    let mut kernels = vec![all.product(s, s, d), all.product(s, d, s)];
+    kernels.extend(all.dropout());
+    let softmax = all.pass(software.score_bytes_backward);
+    kernels.extend([softmax, all.product(s, d, s), all.product(s, d, s), all.reorder(4)]);
+    kernels
+}
+
+fn has_logits(ops: &[Op]) -> bool {
+    ops.iter().any(|op| matches!(op, Op::CrossEntropy { .. }))
+}
+
+/// The head with all logits at once: products of chunks become one over all tokens in the width of activations, and the kernels of the loss
+/// what the trainer's move.
+fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
+    let mut kernels: Vec<Kernel> = vec![];
+    let mut products: Vec<(Orientation, Product)> = vec![];
+    let mut logits = 0;
+    for op in ops {
+        if let Op::MatMul { orientation, a, b, out, write, .. } = *op {
+            let product = Product::of_op(orientation, a, b, out, write);
+            match products.iter_mut().find(|(other, _)| *other == orientation) {
+                None => products.push((orientation, product)),
+                Some((Orientation::Nt | Orientation::Nn, sum)) => sum.m += product.m,
+                Some((Orientation::Tn, sum)) => sum.k += product.k,
+            }
+        } else if let Op::CrossEntropy { logits: chunk, .. } = *op {
+            logits += chunk.len();
+        } else if !matches!(op, Op::RowMax { .. } | Op::SumExp { .. }) {
+            kernels.extend(of_op(op, Some(software)));
+        }
+    }
+    for (orientation, product) in products {
+        let product = Product { out_bytes: product.width_bytes, ..product };
+        kernels.push(Kernel::Product(product));
+        let sum_bytes = separate_gradient_bytes(software).filter(|_| orientation == Orientation::Tn);
+        kernels.extend(sum_bytes.map(|bytes| added(product.m * product.n, product.width_bytes, bytes)));
+    }
+    kernels.push(Kernel::Memory { bytes: logits as f64 * software.logit_bytes_moved });
+    kernels
+}

@@ -1,0 +1,30 @@
+//! What a step takes on a cluster, and where its time goes.
+//!
+//! The layers' own code is recorded on a `MetaDevice`; its operations become [`Kernel`]s, a cluster profile turns these into time,
+//! and the event clock of `program` runs the linked step with it. Nothing here knows a model: a formula that is not in
+//! this crate is in the layers.
+//!
+//! This crate is pure: no I/O, no threads, no clock.
+
+#![forbid(unsafe_code)]
+
+mod chrome;
+mod collective;
+mod costs;
+mod kernel;
+pub mod lines;
+mod price;
+mod recorded;
+mod spent;
+mod svg;
+pub mod trace;
+
+pub use chrome::chrome_trace;
+pub use collective::{GroupShape, collective_ns};
+pub use costs::{PassCost, StepCosts, StepShape};
+pub use kernel::{AttentionPass, Kernel, Product};
+pub use price::{busy_ns, kernel_ns, peak_flops_per_ns};
+pub use recorded::{PassWork, RecordedUnits, UnitWork};
+pub use spent::{Loss, Spent};
+pub use svg::svg;
+pub use trace::Trace;

@@ -1,0 +1,122 @@
+//! The passes of every unit kind as an accelerator runs them: recorded once, priced for any profile.
+
+use std::collections::BTreeMap;
+
+use cluster::{HeadKernels, RecomputedLayers, Software};
+use comm::CollectiveCall;
+use device::Op;
+use model::{Phase, RecordCase, RecordError, record_unit};
+use program::PassKind;
+use spec::LayerRecompute;
+use spec::unit::UnitKind;
+
+use crate::kernel::{Kernel, kernels};
+
+/// One pass of one unit on one microbatch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PassWork {
+    /// What the accelerator runs, in order.
+    pub kernels: Vec<Kernel>,
+    /// Collectives of the tensor-parallel group between them.
+    pub collectives: Vec<CollectiveCall>,
+    /// Floating-point operations of matrix products and causal attention, whatever the kernels do for them.
+    pub flops: f64,
+}
+
+/// All passes of a unit kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UnitWork {
+    /// Forward.
+    pub forward: PassWork,
+    /// Computing again what the forward pass did not keep.
+    pub recompute: PassWork,
+    /// Backward of the input.
+    pub backward_input: PassWork,
+    /// Backward of the weights.
+    pub backward_weight: PassWork,
+}
+
+impl UnitWork {
+    /// One of them.
+    pub fn of(&self, kind: PassKind) -> &PassWork {
+        match kind {
+            PassKind::Forward => &self.forward,
+            PassKind::Recompute => &self.recompute,
+            PassKind::BackwardInput => &self.backward_input,
+            PassKind::BackwardWeight => &self.backward_weight,
+        }
+    }
+}
+
+/// The passes of all unit kinds that compute.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecordedUnits {
+    /// The embedding.
+    pub embedding: UnitWork,
+    /// One layer.
+    pub layer: UnitWork,
+    /// The head; its forward pass computes gradients, too.
+    pub head: UnitWork,
+}
+
+impl RecordedUnits {
+    /// Runs the units of `case` on a recording device; with `software`, as the kernels of that trainer.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    pub fn new(case: &RecordCase, software: Option<&Software>) -> Result<RecordedUnits, RecordError> {
+        let unit = |kind| unit_work(case, kind, software);
+        Ok(RecordedUnits {
+            embedding: unit(UnitKind::Embedding)?,
+            layer: unit(UnitKind::Layer)?,
+            head: unit(UnitKind::Head)?,
+        })
+    }
+
+    /// The passes of one kind; the table computes nothing.
+    pub fn of(&self, kind: UnitKind) -> Option<&UnitWork> {
+        match kind {
+            UnitKind::Table => None,
+            UnitKind::Embedding => Some(&self.embedding),
+            UnitKind::Layer => Some(&self.layer),
+            UnitKind::Head => Some(&self.head),
+        }
+    }
+}
+
+fn unit_work(case: &RecordCase, kind: UnitKind, software: Option<&Software>) -> Result<UnitWork, RecordError> {
+    let pass = |phase| -> Result<PassWork, RecordError> {
+        let unit = record_unit(case, kind, phase)?;
+        let at_once = kind == UnitKind::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
+        Ok(PassWork {
+            kernels: kernels(&unit.record.submitted, software),
+            collectives: if at_once { without_chunks(unit.collectives) } else { unit.collectives },
+            flops: flops(&unit.record.submitted),
+        })
+    };
+    let forward = pass(Phase::Forward)?;
+    let runs_forward = software.is_some_and(|software| software.recomputed_layers == RecomputedLayers::WholeForward);
+    let recompute = match case.recompute {
+        LayerRecompute::Everything(_) if runs_forward && kind == UnitKind::Layer => forward.clone(),
+        LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => pass(Phase::Recompute)?,
+    };
+    Ok(UnitWork {
+        forward,
+        recompute,
+        backward_input: pass(Phase::BackwardInput)?,
+        backward_weight: pass(Phase::BackwardWeight)?,
+    })
+}
+
+/// Collectives of chunks of tokens as one each over all tokens.
+fn without_chunks(calls: Vec<CollectiveCall>) -> Vec<CollectiveCall> {
+    let mut sums: BTreeMap<CollectiveCall, usize> = BTreeMap::new();
+    for call in calls {
+        *sums.entry(call).or_default() += 1;
+    }
+    sums.into_iter().map(|(call, number)| CollectiveCall { bytes: call.bytes * number, ..call }).collect()
+}
+
+fn flops(ops: &[Op]) -> f64 {
+    ops.iter().map(|op| 2.0 * op.cost().multiply_adds as f64).sum()
+}

@@ -1,0 +1,172 @@
+//! Where the time of a step goes, as one rank sees it: the parts add up to the step.
+
+use std::fmt;
+
+use program::{Durations, Instr, PassKind, Queue, StepGraph, StepTimes, Stream};
+
+use crate::costs::StepCosts;
+
+/// What time is spent on besides the floating-point operations of the model at the accelerator's peak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    /// Kernels that do not reach the peak: products of awkward shapes, memory-bound kernels, gaps.
+    Kernels,
+    /// Computing again what was not kept.
+    Recompute,
+    /// Collectives of tensor parallelism within passes.
+    Tensor,
+    /// Reductions and gathers of data parallelism that computing waits for.
+    Data,
+    /// Computing that takes longer beside them.
+    Contention,
+    /// Sends between pipeline stages that computing waits for.
+    Pipeline,
+    /// Waiting for other stages: fill, drain and stages that are not alike.
+    Waiting,
+    /// Norm and update.
+    Optimizer,
+}
+
+impl Loss {
+    /// All of them.
+    pub const ALL: [Loss; 8] = [
+        Loss::Kernels,
+        Loss::Recompute,
+        Loss::Tensor,
+        Loss::Data,
+        Loss::Contention,
+        Loss::Pipeline,
+        Loss::Waiting,
+        Loss::Optimizer,
+    ];
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loss::Kernels => "kernels below the peak rate",
+            Loss::Recompute => "recomputation",
+            Loss::Tensor => "tensor-parallel collectives",
+            Loss::Data => "data-parallel collectives that nothing hides",
+            Loss::Contention => "computing slowed by collectives beside it",
+            Loss::Pipeline => "sends between stages",
+            Loss::Waiting => "waiting for other stages",
+            Loss::Optimizer => "norm and update",
+        })
+    }
+}
+
+/// Nanoseconds of one rank's step by what they are spent on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// The model's floating-point operations at the peak.
+    pub at_peak_ns: u64,
+    losses: [u64; Loss::ALL.len()],
+}
+
+impl Spent {
+    /// What the pipeline rank does that computes longest.
+    pub fn new(graph: &StepGraph, costs: &StepCosts, times: &StepTimes) -> Spent {
+        let computed = |rank: usize| -> u64 {
+            let instrs = &graph.programs()[rank].instrs;
+            let passes = instrs.iter().filter_map(|instr| instr.pass());
+            passes.map(|pass| costs.pass(pass.unit.kind(), pass.kind).whole_ns).sum()
+        };
+        let busiest = (0..graph.programs().len()).max_by_key(|rank| computed(*rank)).unwrap_or(0);
+        let mut spent = Spent::default();
+        let mut now = 0;
+        let program = &graph.programs()[busiest];
+        let queues = costs.queues();
+        // Reductions may be put off, so time does not follow the order of the program everywhere.
+        let mut placed: Vec<(&Instr, &(u64, u64))> = program.instrs.iter().zip(&times.ranks[busiest]).collect();
+        placed.sort_by_key(|(_, (start, _))| *start);
+        for (instr, (start, end)) in placed {
+            let beside = match instr.stream() {
+                Stream::Compute | Stream::Io => false,
+                Stream::Reduce => queues.reduce == Queue::Own,
+                Stream::Transfer => queues.transfer == Queue::Own && graph_sends(*instr),
+            };
+            let duration = costs.of(&program.place, *instr);
+            if beside {
+                // The norm waits for the slowest rank, wherever it is issued.
+                if *instr == Instr::GradNorm {
+                    let from = now.max(*start);
+                    spent.add(Loss::Data, from - now);
+                    spent.add(Loss::Waiting, (end - from).saturating_sub(duration));
+                    spent.add(Loss::Optimizer, duration.min(end - from));
+                    now = *end;
+                }
+                continue;
+            }
+            spent.add(Loss::Data, start.saturating_sub(now));
+            spent.take(costs, *instr, end - start, duration);
+            now = now.max(*end);
+        }
+        spent.add(Loss::Data, program_end(times, busiest).saturating_sub(now));
+        spent.add(Loss::Waiting, times.end().saturating_sub(now.max(program_end(times, busiest))));
+        spent
+    }
+
+    fn add(&mut self, loss: Loss, ns: u64) {
+        self.losses[loss as usize] += ns;
+    }
+
+    fn take(&mut self, costs: &StepCosts, instr: Instr, took_ns: u64, duration: u64) {
+        if let Some(pass) = instr.pass() {
+            let cost = costs.pass(pass.unit.kind(), pass.kind);
+            self.add(Loss::Contention, took_ns - duration.min(took_ns));
+            self.add(Loss::Tensor, cost.collectives_ns);
+            let kernels = cost.whole_ns - cost.collectives_ns;
+            if pass.kind == PassKind::Recompute {
+                self.add(Loss::Recompute, kernels);
+            } else {
+                let at_peak = cost.at_peak_ns.min(kernels);
+                self.at_peak_ns += at_peak;
+                self.add(Loss::Kernels, kernels - at_peak);
+            }
+            return;
+        }
+        match instr {
+            Instr::RecvAct { .. } | Instr::RecvGrad { .. } => self.add(Loss::Waiting, took_ns),
+            Instr::SendAct { .. } | Instr::SendGrad { .. } => self.add(Loss::Pipeline, took_ns),
+            Instr::GatherParams { .. } | Instr::ReduceGrads { .. } => self.add(Loss::Data, took_ns),
+            Instr::SumTied | Instr::GradNorm => {
+                self.add(Loss::Waiting, took_ns.saturating_sub(duration));
+                self.add(Loss::Optimizer, duration.min(took_ns));
+            }
+            Instr::OptimizerStep { .. } => self.add(Loss::Optimizer, took_ns),
+            Instr::Load { .. }
+            | Instr::FreeParams { .. }
+            | Instr::Save { .. }
+            | Instr::Forward { .. }
+            | Instr::Recompute { .. }
+            | Instr::BackwardInput { .. }
+            | Instr::BackwardWeight { .. } => {}
+        }
+    }
+
+    /// Nanoseconds of one loss.
+    pub fn on(&self, loss: Loss) -> u64 {
+        self.losses[loss as usize]
+    }
+
+    /// The whole step.
+    pub fn step_ns(&self) -> u64 {
+        self.at_peak_ns + self.losses.iter().sum::<u64>()
+    }
+
+    /// Losses with their nanoseconds, the largest first.
+    pub fn largest(&self) -> Vec<(Loss, u64)> {
+        let mut all: Vec<(Loss, u64)> = Loss::ALL.iter().map(|loss| (*loss, self.on(*loss))).collect();
+        all.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        all
+    }
+}
+
+fn graph_sends(instr: Instr) -> bool {
+    matches!(instr, Instr::SendAct { .. } | Instr::SendGrad { .. })
+}
+
+fn program_end(times: &StepTimes, rank: usize) -> u64 {
+    times.ranks[rank].iter().map(|(_, end)| *end).max().unwrap_or(0)
+}

@@ -1,0 +1,174 @@
+//! A step drawn as SVG: a row per rank, a block per stage and microbatch, a legend and a time axis.
+
+use std::fmt::Write;
+
+use crate::trace::{Block, BlockKind, Trace};
+
+const WIDTH: f64 = 1600.0;
+const LEFT: f64 = 90.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 76.0;
+const ROW: f64 = 22.0;
+const BAR: f64 = 16.0;
+/// Height of the band of communication.
+const COMMUNICATION: f64 = 5.0;
+const AXIS: f64 = 44.0;
+/// A digit's width at the size of the labels.
+const DIGIT: f64 = 6.5;
+/// Ticks of the time axis, about.
+const TICKS: f64 = 10.0;
+
+/// The drawing, under a title.
+pub fn svg(trace: &Trace, title: &str) -> String {
+    let end_ns = trace.end_ns().max(1);
+    let scale = (WIDTH - LEFT - RIGHT) / end_ns as f64;
+    let bottom = TOP + ROW * trace.ranks.len() as f64;
+    let height = bottom + AXIS;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+         font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
+         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\" fill=\"#111111\">{}</text>\n",
+        escaped(title)
+    );
+    let blocks: Vec<Vec<Block>> = trace.ranks.iter().map(|rank| rank.blocks()).collect();
+    out += &legend(&blocks);
+    for (row, (rank, blocks)) in trace.ranks.iter().zip(&blocks).enumerate() {
+        let y = TOP + ROW * row as f64;
+        let _ = writeln!(
+            out,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#111111\">{}</text>\
+             <rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{IDLE}\"/>",
+            LEFT - 8.0,
+            y + 12.5,
+            escaped(&rank.name),
+            WIDTH - LEFT - RIGHT,
+        );
+        out += &bars(blocks, y, scale);
+    }
+    out += &axis(end_ns, scale, bottom);
+    out + "</svg>\n"
+}
+
+/// What waiting looks like.
+const IDLE: &str = "#eeeeee";
+
+/// Colours of Okabe and Ito, which differ in lightness as well: even and odd microbatches.
+fn colours(kind: BlockKind) -> [&'static str; 2] {
+    match kind {
+        BlockKind::Forward => ["#0072b2", "#2a8cc4"],
+        BlockKind::Backward => ["#d55e00", "#e07b2f"],
+        BlockKind::BackwardInput => ["#e69f00", "#edb53d"],
+        BlockKind::BackwardWeight => ["#f0e442", "#f5ec7e"],
+        BlockKind::Communication => ["#a0468c", "#a0468c"],
+        BlockKind::Optimizer => ["#333333", "#333333"],
+    }
+}
+
+/// White on dark blocks, black on light ones.
+fn label_colour(kind: BlockKind) -> &'static str {
+    match kind {
+        BlockKind::Forward | BlockKind::Communication | BlockKind::Optimizer => "#ffffff",
+        BlockKind::Backward | BlockKind::BackwardInput | BlockKind::BackwardWeight => "#111111",
+    }
+}
+
+fn legend(blocks: &[Vec<Block>]) -> String {
+    let present = |kind: BlockKind| blocks.iter().flatten().any(|block| block.kind == kind);
+    let drawn = BlockKind::ALL.into_iter().filter(|kind| present(*kind)).map(|kind| (kind.name(), colours(kind)[0]));
+    let mut x = LEFT;
+    let mut out = String::new();
+    for (name, colour) in drawn.chain([("waiting", IDLE)]) {
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x:.1}\" y=\"40\" width=\"14\" height=\"14\" fill=\"{colour}\" stroke=\"#888888\" stroke-width=\"0.5\"/>\
+             <text x=\"{:.1}\" y=\"52\" fill=\"#111111\">{name}</text>",
+            x + 20.0
+        );
+        x += 50.0 + 7.5 * name.len() as f64;
+    }
+    out + &format!("<text x=\"{:.1}\" y=\"52\" fill=\"#555555\">numbers are microbatches</text>\n", x + 10.0)
+}
+
+fn bars(blocks: &[Block], y: f64, scale: f64) -> String {
+    let mut out = String::new();
+    for kind in BlockKind::ALL {
+        for parity in [0, 1] {
+            let of_kind =
+                blocks.iter().filter(|block| block.kind == kind && block.microbatch.unwrap_or(0) % 2 == parity);
+            let mut path = String::new();
+            for block in of_kind {
+                let (x, width) = span(block, scale);
+                let (top, height) = band(kind, y);
+                let _ = write!(path, "M{x:.2} {top:.1}h{width:.2}v{height}h-{width:.2}z");
+            }
+            if !path.is_empty() {
+                let _ = writeln!(out, "<path fill=\"{}\" d=\"{path}\"/>", colours(kind)[parity as usize]);
+            }
+        }
+    }
+    for block in blocks.iter().filter(|block| block.kind != BlockKind::Communication) {
+        let (x, width) = span(block, scale);
+        let label = block.microbatch.map(|microbatch| microbatch.to_string()).unwrap_or_default();
+        if !label.is_empty() && width >= DIGIT * label.len() as f64 + 4.0 {
+            let _ = writeln!(
+                out,
+                "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" text-anchor=\"middle\" fill=\"{}\">{label}</text>",
+                x + width / 2.0,
+                y + 11.5,
+                label_colour(block.kind)
+            );
+        }
+    }
+    out
+}
+
+/// Top and height: communication runs beside what computes, so it has a band of its own at the bottom of the row.
+fn band(kind: BlockKind, y: f64) -> (f64, f64) {
+    match kind {
+        BlockKind::Communication => (y + BAR - COMMUNICATION, COMMUNICATION),
+        BlockKind::Forward
+        | BlockKind::Backward
+        | BlockKind::BackwardInput
+        | BlockKind::BackwardWeight
+        | BlockKind::Optimizer => (y, BAR),
+    }
+}
+
+/// Left edge and width; what would be thinner than a hair is a hair.
+fn span(block: &Block, scale: f64) -> (f64, f64) {
+    (LEFT + block.start_ns as f64 * scale, ((block.end_ns - block.start_ns) as f64 * scale).max(0.3))
+}
+
+fn axis(end_ns: u64, scale: f64, bottom: f64) -> String {
+    let (unit_ns, unit) = match end_ns {
+        ..1_000_000 => (1e3, "µs"),
+        1_000_000..1_000_000_000 => (1e6, "ms"),
+        1_000_000_000.. => (1e9, "s"),
+    };
+    let step = round_step(end_ns as f64 / unit_ns / TICKS);
+    let mut out = String::new();
+    let mut tick = 0.0;
+    while tick * unit_ns <= end_ns as f64 {
+        let x = LEFT + tick * unit_ns * scale;
+        let decimals = if step >= 1.0 { 0 } else { (-step.log10()).ceil() as usize };
+        let _ = writeln!(
+            out,
+            "<path stroke=\"#888888\" d=\"M{x:.1} {:.1}v6\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#111111\">{tick:.decimals$} {unit}</text>",
+            bottom + 2.0,
+            bottom + 22.0
+        );
+        tick += step;
+    }
+    out
+}
+
+/// 1, 2 or 5 times a power of ten, at least `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= least * 0.999).unwrap_or(least)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

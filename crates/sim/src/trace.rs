@@ -1,0 +1,208 @@
+//! A step in time, simulated or measured: the same type, so that one can be laid beside the other.
+
+use program::{Event, Instr, PassKind, StepGraph, StepTimes, Wait};
+
+/// Instructions of a step with their times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// One per process: pipeline ranks of a simulation, all ranks of a run.
+    pub ranks: Vec<RankTrace>,
+    /// Sends with their receives, as places in `ranks`.
+    pub messages: Vec<(Event, Event)>,
+}
+
+/// What one rank did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankTrace {
+    /// Its name.
+    pub name: String,
+    /// In the order of its program.
+    pub instrs: Vec<TimedInstr>,
+}
+
+/// An instruction with its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedInstr {
+    /// The instruction.
+    pub instr: Instr,
+    /// When it starts, or starts to wait.
+    pub start_ns: u64,
+    /// When it ends.
+    pub end_ns: u64,
+}
+
+impl Trace {
+    /// The trace of a simulated step: one rank for each pipeline coordinate, whose peers do the same.
+    pub fn simulated(graph: &StepGraph, times: &StepTimes) -> Trace {
+        let mut messages = vec![];
+        let ranks = graph.programs().iter().zip(&times.ranks).enumerate().map(|(rank, (program, placed))| {
+            let timed = program.instrs.iter().zip(placed).enumerate().map(|(index, (instr, (start, end)))| {
+                let event = Event { rank, index };
+                if let Wait::Send(send) = graph.wait(event) {
+                    messages.push((send, event));
+                }
+                TimedInstr { instr: *instr, start_ns: *start, end_ns: *end }
+            });
+            RankTrace { name: format!("pp {rank}"), instrs: timed.collect() }
+        });
+        let ranks = ranks.collect();
+        Trace { ranks, messages }
+    }
+
+    /// When the last instruction ends.
+    pub fn end_ns(&self) -> u64 {
+        self.ranks.iter().flat_map(|rank| &rank.instrs).map(|timed| timed.end_ns).max().unwrap_or(0)
+    }
+}
+
+/// What a block of a drawing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockKind {
+    /// Forward of a stage.
+    Forward,
+    /// Backward of inputs and weights, with what is computed again for it.
+    Backward,
+    /// Backward of inputs alone.
+    BackwardInput,
+    /// Backward of weights alone.
+    BackwardWeight,
+    /// Norm and update.
+    Optimizer,
+    /// Gathers, reductions and sends that take time of their own.
+    Communication,
+}
+
+impl BlockKind {
+    /// All of them, in the order of a legend.
+    pub const ALL: [BlockKind; 6] = [
+        BlockKind::Forward,
+        BlockKind::Backward,
+        BlockKind::BackwardInput,
+        BlockKind::BackwardWeight,
+        BlockKind::Communication,
+        BlockKind::Optimizer,
+    ];
+
+    /// The word in a legend.
+    pub fn name(self) -> &'static str {
+        match self {
+            BlockKind::Forward => "forward",
+            BlockKind::Backward => "backward",
+            BlockKind::BackwardInput => "backward of inputs",
+            BlockKind::BackwardWeight => "backward of weights",
+            BlockKind::Communication => "communication",
+            BlockKind::Optimizer => "norm and update",
+        }
+    }
+}
+
+/// Neighbouring instructions of one kind and microbatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// What they are.
+    pub kind: BlockKind,
+    /// Their microbatch, if they have one.
+    pub microbatch: Option<u32>,
+    /// Start of the first.
+    pub start_ns: u64,
+    /// End of the last.
+    pub end_ns: u64,
+}
+
+impl RankTrace {
+    /// The rank's instructions that take time, neighbours joined. Waiting is what lies between blocks.
+    pub fn blocks(&self) -> Vec<Block> {
+        let mut blocks: Vec<Block> = vec![];
+        for timed in self.instrs.iter().filter(|timed| timed.end_ns > timed.start_ns) {
+            let Some(kind) = kind_of(timed.instr) else { continue };
+            let microbatch = timed.instr.microbatch().map(|microbatch| microbatch.0);
+            let block = Block { kind, microbatch, start_ns: timed.start_ns, end_ns: timed.end_ns };
+            match blocks.last_mut() {
+                // Across a wait nothing is joined: the gap is what a drawing is looked at for.
+                Some(last) if last.microbatch == microbatch && block.start_ns <= last.end_ns => {
+                    match joined(last.kind, kind) {
+                        Some(together) => {
+                            (last.kind, last.end_ns) = (together, last.end_ns.max(block.end_ns));
+                        }
+                        None => blocks.push(block),
+                    }
+                }
+                Some(_) | None => blocks.push(block),
+            }
+        }
+        blocks
+    }
+}
+
+fn kind_of(instr: Instr) -> Option<BlockKind> {
+    if let Some(pass) = instr.pass() {
+        return Some(match pass.kind {
+            PassKind::Forward => BlockKind::Forward,
+            PassKind::Recompute => BlockKind::Backward,
+            PassKind::BackwardInput => BlockKind::BackwardInput,
+            PassKind::BackwardWeight => BlockKind::BackwardWeight,
+        });
+    }
+    match instr {
+        Instr::SendAct { .. } | Instr::SendGrad { .. } | Instr::GatherParams { .. } | Instr::ReduceGrads { .. } => {
+            Some(BlockKind::Communication)
+        }
+        Instr::OptimizerStep { .. } => Some(BlockKind::Optimizer),
+        // These mostly wait, as receives do.
+        Instr::SumTied
+        | Instr::GradNorm
+        | Instr::RecvAct { .. }
+        | Instr::RecvGrad { .. }
+        | Instr::Load { .. }
+        | Instr::FreeParams { .. }
+        | Instr::Save { .. }
+        | Instr::Forward { .. }
+        | Instr::Recompute { .. }
+        | Instr::BackwardInput { .. }
+        | Instr::BackwardWeight { .. } => None,
+    }
+}
+
+/// What two neighbours are together.
+fn joined(one: BlockKind, next: BlockKind) -> Option<BlockKind> {
+    use BlockKind::{Backward, BackwardInput, BackwardWeight, Communication, Forward, Optimizer};
+    match (one, next) {
+        (Forward, Forward) => Some(Forward),
+        (Communication, Communication) => Some(Communication),
+        (Optimizer, Optimizer) => Some(Optimizer),
+        (BackwardInput, BackwardInput) => Some(BackwardInput),
+        (BackwardWeight, BackwardWeight) => Some(BackwardWeight),
+        (Backward | BackwardInput | BackwardWeight, Backward | BackwardInput | BackwardWeight) => Some(Backward),
+        (Forward | Communication | Optimizer | Backward | BackwardInput | BackwardWeight, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use program::Instr;
+    use spec::{Microbatch, Unit};
+
+    use super::*;
+
+    #[test]
+    fn neighbours_are_joined_and_waits_are_not() {
+        let (unit, microbatch) = (Unit::Layer(0), Microbatch(3));
+        let timed = |instr, start_ns, end_ns| TimedInstr { instr, start_ns, end_ns };
+        let instrs = vec![
+            timed(Instr::Forward { unit, microbatch }, 0, 5),
+            timed(Instr::Forward { unit: Unit::Layer(1), microbatch }, 5, 9),
+            timed(Instr::Recompute { unit, microbatch }, 9, 12),
+            timed(Instr::RecvGrad { unit, microbatch }, 12, 20),
+            timed(Instr::BackwardInput { unit, microbatch }, 20, 23),
+            timed(Instr::BackwardWeight { unit, microbatch }, 23, 26),
+        ];
+        let blocks = RankTrace { name: "pp 0".into(), instrs }.blocks();
+        let found: Vec<(BlockKind, u64, u64)> =
+            blocks.iter().map(|block| (block.kind, block.start_ns, block.end_ns)).collect();
+        assert_eq!(
+            found,
+            [(BlockKind::Forward, 0, 9), (BlockKind::Backward, 9, 12), (BlockKind::Backward, 20, 26)],
+            "the wait for the gradient stays visible"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Prices of kernels and collectives, against numbers worked out by hand.
+#![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
+
+use cluster::{Cluster, named};
+use comm::Operation;
+use mesh::{Axis, AxisSet, AxisSizes, Mesh};
+use sim::{GroupShape, Kernel, Product, collective_ns, kernel_ns};
+
+/// Round numbers: 100 multiprocessors, 100 TFLOP/s, 1000 GB/s, 4 accelerators a node, links of 100 and 40 GB/s.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap();
+    cluster.accelerator.multiprocessors = 100;
+    cluster.accelerator.half_tflops = 100.0;
+    cluster.accelerator.memory_gb_per_s = 1000.0;
+    cluster.compute.matrix_efficiency = 1.0;
+    cluster.compute.memory_efficiency = 1.0;
+    cluster.compute.tile_ramp_columns = 0.0;
+    cluster.compute.unaligned_efficiency = 0.5;
+    cluster.node.accelerators = 4;
+    (cluster.node.link.gb_per_s, cluster.node.link.efficiency) = (100.0, 1.0);
+    (cluster.node.link.start_us, cluster.node.link.latency_us) = (0.0, 1.0);
+    (cluster.network.gb_per_s, cluster.network.efficiency) = (40.0, 1.0);
+    (cluster.network.start_us, cluster.network.latency_us) = (0.0, 10.0);
+    cluster
+}
+
+fn product(m: usize, n: usize, k: usize, row_multiple_bytes: usize) -> Kernel {
+    Kernel::Product(Product { batch: 1, m, n, k, width_bytes: 2, out_bytes: 2, row_multiple_bytes })
+}
+
+#[test]
+fn whole_waves_run_at_the_peak_and_a_tile_more_costs_a_wave() {
+    let cluster = cluster();
+    // 10 x 10 tiles of 256 x 128 are one wave of 100 multiprocessors.
+    let whole = kernel_ns(&cluster, &product(2560, 1280, 4096, 128));
+    let flops = 2.0 * 2560.0 * 1280.0 * 4096.0;
+    assert!((whole - flops / 1e5).abs() < 1e-6 * whole, "{whole}");
+    let more = kernel_ns(&cluster, &product(2561, 1280, 4096, 128));
+    assert!(more > 1.2 * whole, "{more} for one row more than {whole}");
+}
+
+#[test]
+fn rows_that_are_no_cache_lines_cost_a_cliff_and_thin_products_wait_for_memory() {
+    let cluster = cluster();
+    let [lines, vectors, odd] = [128, 16, 2].map(|multiple| kernel_ns(&cluster, &product(2560, 1280, 4096, multiple)));
+    assert!((vectors / lines - 2.0).abs() < 1e-9, "half the rate");
+    assert!((odd / lines - 8.0).abs() < 1e-9, "number by number");
+    // One row: 8192 x 8192 weights of 2 bytes at 1000 GB/s.
+    let thin = kernel_ns(&cluster, &product(1, 8192, 8192, 128));
+    assert!((thin - 2.0 * 8192.0 * 8192.0 / 1000.0).abs() < 0.01 * thin, "{thin}");
+}
+
+fn group(axes: impl Into<AxisSet>) -> GroupShape {
+    // 2 x 8 ranks on 4 nodes: tensor-parallel pairs side by side, replicas strided by 2.
+    let mesh = Mesh::new(AxisSizes::dp_tp_pp(8, 2, 1)).unwrap();
+    GroupShape::new(&mesh, axes.into(), 4)
+}
+
+#[test]
+fn groups_know_their_nodes() {
+    assert_eq!(group(Axis::Tp), GroupShape { size: 2, per_node: 2, nodes: 1, beside: 4 });
+    assert_eq!(group(AxisSet::DATA), GroupShape { size: 8, per_node: 2, nodes: 4, beside: 4 });
+}
+
+#[test]
+fn strided_groups_share_the_network_cards_of_a_node() {
+    let cluster = cluster();
+    let bytes = 1e9;
+    // Within a node: 2 x (1/2 of the bytes at 100 GB/s + 1 step of 1 us).
+    let within = collective_ns(&cluster, group(Axis::Tp), Operation::AllReduce, bytes);
+    assert!((within - 2.0 * (0.5 * bytes / 100.0 + 1000.0)).abs() < 1.0, "{within}");
+    // Between four nodes: each member takes its half; four accelerators share 40 GB/s. A ring of 8 has 4
+    // steps within nodes and 3 between them; a tree would have 1 and 2 log2(4).
+    let between = collective_ns(&cluster, group(AxisSet::DATA), Operation::AllReduce, bytes);
+    let expected = 2.0 * (0.75 * 0.5 * bytes / 10.0 + 1000.0 * f64::min(3.0 * 10.0 + 4.0, 4.0 * 10.0 + 1.0));
+    assert!((between - expected).abs() < 1.0, "{between}, {expected}");
+    // A gather has one round, and no tree.
+    let gather = collective_ns(&cluster, group(AxisSet::DATA), Operation::AllGather, bytes);
+    assert!((gather - (0.75 * 0.5 * bytes / 10.0 + 1000.0 * 34.0)).abs() < 1.0, "{gather}");
+    assert_eq!(collective_ns(&cluster, group(Axis::Pp), Operation::AllReduce, bytes), 0.0, "alone");
+}

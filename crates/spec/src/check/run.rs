@@ -1,0 +1,28 @@
+//! Rules of `[run]` that are about the run alone.
+
+use super::Rules;
+use crate::problem::Problem;
+use crate::run_file::RunConfig;
+
+/// A day is longer than any step; the bound keeps deadlines representable.
+const LONGEST_SECONDS: f32 = 86_400.0;
+
+/// More than any machine has cores.
+const MAX_THREADS: usize = 1024;
+
+pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
+    let run = &config.run;
+    if run.folder.as_os_str().is_empty() {
+        rules.report(Problem::of_value("run.folder", "\"\"", "names no folder", "\"runs/latest\" would do"));
+    }
+    for (key, seconds) in [("run.timeout_seconds", run.timeout_seconds), ("run.grace_seconds", run.grace_seconds)] {
+        let holds = seconds > 0.0 && seconds <= LONGEST_SECONDS;
+        rules.number(key, seconds, holds, "is no time to wait", "more than 0 and at most 86400 would do");
+    }
+    rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
+    let threads = run.threads_per_rank;
+    if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
+        let remedy = format!("at most {MAX_THREADS} would do");
+        rules.report(Problem::of_value("run.threads_per_rank", threads, "is more than any machine has cores", remedy));
+    }
+}

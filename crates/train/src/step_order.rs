@@ -1,0 +1,155 @@
+//! In which order a run's steps compute: stages, schedule, linked programs.
+
+use model::{MicrobatchShape, Phase, RecordCase, RecordError, record_unit};
+use program::schedule::{CellTimes, forward_only};
+use program::{
+    CellCosts, CompileInput, Demands, PassTimes, Purpose, Schedule, Sizes, StageSplit, State, StepGraph, UnitTimes,
+    UnitWork, Verified, compile, link, split_stages, verify,
+};
+use spec::unit::UnitKind;
+use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, TrainSpec};
+
+use crate::setup::{Job, SetupError};
+
+/// What all programs of a run have in common.
+#[derive(Clone, Debug)]
+pub struct StepOrder<'a> {
+    model: &'a ModelSpec,
+    parallelism: &'a Parallelism,
+    train: &'a TrainSpec,
+    /// The order of compute cells of a training step of a full batch.
+    pub schedule: Schedule,
+    /// Layers of each stage.
+    pub stages: StageSplit,
+    /// See [`crate::Setup::times`].
+    pub times: UnitTimes,
+    costs: CellCosts,
+}
+
+impl<'a> StepOrder<'a> {
+    /// Records what passes cost, orders them and splits the layers.
+    ///
+    /// # Errors
+    /// No such schedule, or layers that do not make stages.
+    pub fn new(
+        model: &'a ModelSpec,
+        parallelism: &'a Parallelism,
+        train: &'a TrainSpec,
+    ) -> Result<StepOrder<'a>, SetupError> {
+        let recompute = parallelism.recompute;
+        let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
+        let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
+        let case = job.record_case(model, parallelism, train);
+        let times = unit_times(&case)?;
+        let on_average = shared_out(times, recompute);
+        let costs = cell_costs(&case, recompute, &on_average)?;
+        let num_microbatches = parallelism.num_microbatches(train.global_batch);
+        let schedule = Schedule::new(&parallelism.schedule, parallelism.pp, num_microbatches, &costs)?;
+        let num_stages = schedule.num_stages();
+        let stages = match &parallelism.stage_layers {
+            Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
+            None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
+        };
+        Ok(StepOrder { model, parallelism, train, schedule, stages, times, costs })
+    }
+
+    /// A training step of a full batch, linked, with the sizes of its values: what a simulation needs. Its memory is not planned.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn training_step(&self) -> Result<(Job, StepGraph, Sizes), SetupError> {
+        let job = Job::train(self.parallelism, self.train, self.train.global_batch)?;
+        let (graph, sizes) = self.linked(State::Training, &job, &self.schedule)?;
+        Ok((job, graph, sizes))
+    }
+
+    /// Compiles, links, verifies and plans one job.
+    pub(crate) fn verified(&self, state: State, job: &Job) -> Result<Verified, SetupError> {
+        let schedule = match job.purpose {
+            Purpose::Train => {
+                let Parallelism { schedule, pp, .. } = self.parallelism;
+                Schedule::new(schedule, *pp, job.num_microbatches, &self.costs)?
+            }
+            Purpose::Evaluate | Purpose::Generate => {
+                forward_only(&self.schedule.placement, self.parallelism.pp, job.num_microbatches)
+            }
+        };
+        let (graph, sizes) = self.linked(state, job, &schedule)?;
+        // A schedule that was written down may leave the order, and with it the class of runs that have the same bits.
+        let demands = Demands { capacity_bytes: None, order: schedule.contribution_order() };
+        verify(graph, &sizes, demands).map_err(SetupError::Refused)
+    }
+
+    fn linked(&self, state: State, job: &Job, schedule: &Schedule) -> Result<(StepGraph, Sizes), SetupError> {
+        let StepOrder { model, parallelism, train, .. } = *self;
+        let footprints = model::footprints(&job.record_case(model, parallelism, train))?;
+        let input = CompileInput {
+            model,
+            parallelism,
+            stages: &self.stages,
+            schedule,
+            masters: train.precision.masters(),
+            sums: train.sums,
+            purpose: job.purpose,
+            num_microbatches: job.num_microbatches,
+        };
+        let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
+        Ok((graph, Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state)))
+    }
+}
+
+/// Multiply-adds that a core does in the time in which it moves one byte: 80 G multiply-adds and 20 GB a second.
+const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
+
+/// What the passes of each unit cost in a step: multiply-adds, and moved bytes as the multiply-adds that take as long.
+fn unit_times(case: &RecordCase<'_>) -> Result<UnitTimes, RecordError> {
+    let pass = |kind: UnitKind, phase: Phase| -> Result<u64, RecordError> {
+        let cost = record_unit(case, kind, phase)?.record.total();
+        Ok(cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes)
+    };
+    let unit = |kind: UnitKind| -> Result<PassTimes, RecordError> {
+        Ok(PassTimes {
+            forward: pass(kind, Phase::Forward)?,
+            recompute: pass(kind, Phase::Recompute)?,
+            backward_input: pass(kind, Phase::BackwardInput)?,
+            backward_weight: pass(kind, Phase::BackwardWeight)?,
+        })
+    };
+    let [embedding, layer, head] = [unit(UnitKind::Embedding)?, unit(UnitKind::Layer)?, unit(UnitKind::Head)?];
+    Ok(UnitTimes { embedding, layer, head, transfer: 0 })
+}
+
+/// The same, with each layer's share of computing again where only some layers are.
+fn shared_out(times: UnitTimes, recompute: Recompute) -> UnitTimes {
+    let every = match recompute {
+        Recompute::None | Recompute::Selective => 1,
+        Recompute::Full(Checkpoints { every, .. }) => every.max(1) as u64,
+    };
+    let layer = PassTimes { recompute: times.layer.recompute / every, ..times.layer };
+    UnitTimes { layer, ..times }
+}
+
+/// Work of each unit in a step, for balancing stages.
+fn unit_work(times: &UnitTimes) -> UnitWork {
+    UnitWork { embedding: times.embedding.sum(), layer: times.layer.sum(), head: times.head.sum() }
+}
+
+/// What a schedule may know: time and memory of a layer's passes, for stages are mostly layers.
+fn cell_costs(case: &RecordCase<'_>, recompute: Recompute, times: &UnitTimes) -> Result<CellCosts, RecordError> {
+    let layer = model::footprints(case)?.layer;
+    let saved = match recompute {
+        Recompute::None | Recompute::Selective => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
+        Recompute::Full(_) => 0,
+    };
+    Ok(CellCosts {
+        times: CellTimes {
+            forward: times.layer.forward as usize,
+            backward_input: (times.layer.recompute + times.layer.backward_input) as usize,
+            backward_weight: times.layer.backward_weight as usize,
+            transfer: times.transfer as usize,
+        },
+        held_until_input: layer.output_bytes + saved,
+        // The gradient of the output is as large as the output.
+        held_until_weight: 2 * layer.output_bytes + layer.saved_until_weight_bytes + layer.pending_bytes,
+    })
+}
