@@ -8,7 +8,6 @@ mod fit;
 mod measured_run;
 mod prediction;
 pub mod search;
-pub mod six_models;
 mod table;
 mod validate;
 
