@@ -5,7 +5,7 @@ use train::ThreadEngine;
 
 use crate::arguments::PairArguments;
 use crate::comparison::{Difference, compare};
-use crate::deadline::timeouts;
+use crate::engine;
 use crate::failure::Failure;
 use crate::input;
 use crate::machine_memory::memory_limit;
@@ -51,7 +51,7 @@ impl Pair {
 
 /// Fresh ranks for a run of `verdict`.
 pub fn engine(verdict: &Verdict) -> ThreadEngine {
-    ThreadEngine::new(verdict.setup.mesh, timeouts(&verdict.config))
+    engine::engine(&verdict.config, &verdict.setup)
 }
 
 /// That two runs are not one, by the keys that say so.

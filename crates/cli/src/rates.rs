@@ -2,23 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use spec::{ModelSpec, RunConfig, unique_parameters};
+use spec::{RunConfig, flops_per_token};
 use train::StepReport;
 
 use crate::cpu_time::cpu_time;
 
-/// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings, and the
-/// products of queries, keys and values in L layers of attention width h over s tokens (Chowdhery et al., "PaLM", 2022, appendix B). Counted as if
-/// every token saw the whole sequence; operations that recomputation repeats are not counted.
-pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
-    let attention = 12 * model.num_layers as u128 * model.query_width() as u128 * sequence_length as u128;
-    6.0 * unique_parameters(model) as f64 + attention as f64
-}
-
 /// What this process has to compute with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// Cores that the ranks may use: no more than there are ranks.
+    /// Cores that the ranks may use: no more than they have threads.
     pub cores: usize,
     /// FLOP/s of these cores, as measured.
     pub peak_flops: f64,
@@ -26,8 +18,8 @@ pub struct Capacity {
 
 impl Capacity {
     /// Measures for some milliseconds.
-    pub fn measure(ranks: usize) -> Capacity {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(ranks);
+    pub fn measure(threads: usize) -> Capacity {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(threads);
         Capacity { cores, peak_flops: cpu::peak::flops_per_second(cores) }
     }
 }
@@ -106,12 +98,6 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn operations_per_token_follow_the_formula() {
-        let model = RunConfig::quick_start().model;
-        assert_eq!(flops_per_token(&model, 128), 6.0 * 1_337_344.0 + 12.0 * 6.0 * 128.0 * 128.0);
-    }
 
     #[test]
     fn rates_are_those_of_the_last_step_and_the_rest_goes_like_all() {

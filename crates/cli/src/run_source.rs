@@ -12,7 +12,7 @@ use spec::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{PartSource, Setup, SourceError, TensorSource, ThreadEngine};
 
 use crate::checkpoint_path::run_folder_of;
-use crate::deadline::timeouts;
+use crate::engine::engine;
 use crate::failure::Failure;
 use crate::input::Disk;
 use crate::run_folder::WEIGHTS;
@@ -115,9 +115,9 @@ impl RunSource {
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
     }
 
-    /// Threads for the ranks of `setup`.
+    /// Fresh ranks for `setup`.
     pub fn engine(&self, setup: &Setup) -> ThreadEngine {
-        ThreadEngine::new(setup.mesh, timeouts(&self.config))
+        engine(&self.config, setup)
     }
 }
 

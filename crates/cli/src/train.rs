@@ -3,11 +3,11 @@
 use std::sync::mpsc::channel;
 
 use spec::unique_parameters;
-use train::{Ending, Engine, EvaluationReport, Observer, Ports, Saving, Start, TensorSink, ThreadEngine};
+use train::{Ending, Engine, EvaluationReport, Observer, Ports, Saving, Start, TensorSink};
 
 use crate::arguments::TrainArguments;
 use crate::check::{describe, memory_line};
-use crate::deadline::timeouts;
+use crate::engine::{engine, threads};
 use crate::failure::Failure;
 use crate::grace::Grace;
 use crate::interrupt::Interrupt;
@@ -71,7 +71,7 @@ impl Session {
         if tells_more {
             tell(&format!("{}{}{}\n", describe(config), memory_line(verdict), text.description()));
         }
-        let meter = Meter::start(config, Capacity::measure(config.run.ranks));
+        let meter = Meter::start(config, Capacity::measure(threads(config)));
         let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics);
         let ending = self.launch(&progress, &weights, start);
         // Whatever one of the files came to, the other is finished.
@@ -110,7 +110,7 @@ impl Session {
     /// Runs on ranks that are threads of this process. Where the run fails and a rank does not come back, the process ends without it.
     fn launch(&self, observer: &dyn Observer, weights: &dyn TensorSink, start: Start<'_>) -> Result<Ending, Failure> {
         let Session { verdict: Verdict { setup, config, .. }, text, folder } = self;
-        let engine = ThreadEngine::new(setup.mesh, timeouts(config));
+        let engine = engine(config, setup);
         let run = config.to_toml();
         let saving = Some(Saving { store: &folder.store, every: config.run.save_every, run: &run });
         let (weights, evaluation) = (Some(weights), text.evaluation());

@@ -45,7 +45,8 @@ fn measure(attention: &Attention<'_>, instruction_set: InstructionSet) -> [(f64,
         let meter = Meter::new();
         let start = Instant::now();
         let view = MatMut::dense(&mut out, tokens, q_cols);
-        let forward = Forward { q, k, v, out: view, log_sum_exp: &mut log_sum_exp };
+        let statistics = MatMut::dense(&mut log_sum_exp, tokens, shape.heads);
+        let forward = Forward { q, k, v, out: view, log_sum_exp: statistics };
         attention_forward(attention, forward, buffers, instruction_set, &meter);
         best[0] = (best[0].0.min(start.elapsed().as_secs_f64()), meter.multiply_adds());
 
@@ -56,7 +57,8 @@ fn measure(attention: &Attention<'_>, instruction_set: InstructionSet) -> [(f64,
         let out = MatRef::dense(&out, tokens, q_cols);
         let dout = MatRef::dense(&dout, tokens, q_cols);
         let key_sums = MatMut::dense(&mut key_sums, 2 * shape.sequence_length, shape.head_dim);
-        let backward = Backward { q, k, v, out, log_sum_exp: &log_sum_exp, dout, dq, dk, dv, key_sums };
+        let log_sum_exp = MatRef::dense(&log_sum_exp, tokens, shape.heads);
+        let backward = Backward { q, k, v, out, log_sum_exp, dout, dq, dk, dv, key_sums };
         attention_backward(attention, backward, buffers, instruction_set, &meter);
         best[1] = (best[1].0.min(start.elapsed().as_secs_f64()), meter.multiply_adds());
     }

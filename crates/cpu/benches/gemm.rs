@@ -1,6 +1,7 @@
 //! Speed of GEMM on one thread beside a peer and the machine's peak: `cargo bench -p cpu --bench gemm [-- FILTER]`.
 //!
-//! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns.
+//! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns, and the share of the peak of the
+//! same instruction set.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -99,10 +100,10 @@ fn main() {
     let packing = &mut PackingBuffers::new();
     let meter = &Meter::new();
     let sets: Vec<_> = InstructionSet::available().into_iter().filter(|set| *set != InstructionSet::Scalar).collect();
-    for set in &sets {
-        println!("peak {set:?}: {:.1} GFLOP/s", peak::gflops(*set));
-    }
-    println!("{:34} {:>8} {:>8} {:>8}", "m x n x k", "peer", "Avx512", "Avx2");
+    // The peer's is of the best set.
+    let peaks: Vec<f64> = sets.first().into_iter().chain(&sets).map(|set| peak::gflops(*set)).collect();
+    println!("peaks of {sets:?}: {:.1?} GFLOP/s", &peaks[1..]);
+    println!("{:34}          peer {sets:?}", "m x n x k");
     for layer in LAYERS {
         for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {
             let mut bench = Bench::new(orientation, layer);
@@ -119,7 +120,11 @@ fn main() {
                     *best = best.min(seconds(flops, || black_box(&mut bench).ours(*set, packing, meter)));
                 }
             }
-            let speeds: Vec<_> = best.iter().map(|seconds| format!("{:8.1}", flops / seconds / 1e9)).collect();
+            let speed = |(seconds, peak): (&f64, &f64)| {
+                let gflops = flops / seconds / 1e9;
+                format!("{gflops:8.1} ({:3.0} %)", 100.0 * gflops / peak)
+            };
+            let speeds: Vec<_> = best.iter().zip(&peaks).map(speed).collect();
             println!("{name:34} {}", speeds.join(" "));
         }
     }

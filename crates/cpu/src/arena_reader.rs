@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use device::{Arena, DeviceError, MemoryReader, Tensor};
 
-use crate::device::check_len;
+use crate::worker::check_len;
 
 /// Reads tensors of an arena that a [`crate::CpuDevice`] computes in.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! From an operation to its kernel: the one match over `Op` of this device.
 
-use device::{Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, Orientation, Tensor};
+use device::{Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, Orientation, SUM_WORDS, Tensor};
 
 use crate::accumulate::{Accumulate, add_integers};
 use crate::activation::{ActivationBackward, ActivationForward};
@@ -10,7 +10,6 @@ use crate::clip_coefficient::{Factors, clip_coefficient};
 use crate::column_sum::ColumnSum;
 use crate::copy::Copy;
 use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
-use crate::device::{CpuDevice, not_real};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
@@ -23,6 +22,7 @@ use crate::rotary::{Rotary, RotaryTable};
 use crate::rounded_sum::{AddRounded, RoundedToSingle};
 use crate::squared_sum::SquaredSum;
 use crate::view::MatRef;
+use crate::worker::{Worker, not_real};
 
 /// `stored!(E of tensor => ..)`: the expression with `E` as the type of real numbers that the tensor holds.
 macro_rules! stored {
@@ -45,7 +45,7 @@ macro_rules! stored {
     };
 }
 
-impl CpuDevice {
+impl Worker {
     /// Runs `op` to its end. One exhaustive match: what an operation means on this device is read here, line by line.
     pub(crate) fn execute(&self, op: &Op) -> Result<(), DeviceError> {
         match *op {
@@ -100,7 +100,7 @@ impl CpuDevice {
             Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp } => stored!(E of q => {
                 let visible = bytemuck::cast_slice(self.ints(visible)?);
                 let (q, k, v) = (self.matrix::<E>(q)?, self.matrix(k)?, self.matrix(v)?);
-                let (out, log_sum_exp) = (self.matrix_mut(out)?, self.reals_mut(log_sum_exp)?);
+                let (out, log_sum_exp) = (self.matrix_mut(out)?, self.matrix_mut(log_sum_exp)?);
                 let tensors = attention::Forward { q, k, v, out, log_sum_exp };
                 let attention = Attention { shape, visible, scale, dropout };
                 let mut buffers = self.attention.borrow_mut();
@@ -128,7 +128,7 @@ impl CpuDevice {
                     k: self.matrix(k)?,
                     v: self.matrix(v)?,
                     out: self.matrix(out)?,
-                    log_sum_exp: self.reals(log_sum_exp)?,
+                    log_sum_exp: self.matrix(log_sum_exp)?,
                     dout: self.matrix(dout)?,
                     dq: self.matrix_mut(dq)?,
                     dk: self.matrix_mut(dk)?,
@@ -184,7 +184,9 @@ impl CpuDevice {
             }
             Op::AddRounded { x, rounding, into, write, refusals } => {
                 let kernel = AddRounded { x: self.reals(x)?, rounding, into: self.longs_mut(into)?, write };
-                self.longs_mut(refusals)?[NOT_FINITE_WORD] += run(self.instruction_set, kernel);
+                let mut words = [0; SUM_WORDS];
+                words[NOT_FINITE_WORD] = run(self.instruction_set, kernel);
+                self.add_to_sum(refusals, &words)?;
             }
             Op::RoundedToSingle { sums, unit } => self.run(RoundedToSingle { sums: self.longs_mut(sums)?, unit }),
             Op::Accumulate { x, into } if into.dtype == Dtype::I64 => {
@@ -204,7 +206,9 @@ impl CpuDevice {
                 });
             }
             Op::SquaredSum { x, first_element, loss_scale, sums } => {
-                self.run(SquaredSum { x: self.reals(x)?, first_element, loss_scale, sums: self.longs_mut(sums)? });
+                let mut words = [0; SUM_WORDS];
+                self.run(SquaredSum { x: self.reals(x)?, first_element, loss_scale, sums: &mut words });
+                self.add_to_sum(sums, &words)?;
             }
             Op::LossSum { loss, labels, sequences, sums } => {
                 loss_sum(self.reals(loss)?, self.ints(labels)?, sequences, self.longs_mut(sums)?);

@@ -2,10 +2,14 @@
 
 mod aligned;
 mod execute;
+mod parts;
+mod pool;
+mod worker;
 
 pub mod accumulate;
 pub mod activation;
 pub mod adamw;
+pub mod affinity;
 pub mod arena_reader;
 pub mod attention;
 pub mod clip_coefficient;

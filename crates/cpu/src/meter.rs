@@ -1,14 +1,14 @@
 //! What kernels report about themselves: work counted where it is done, in their own loops.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the work that kernels did. One meter belongs to one rank's thread.
+/// Counts the work that kernels did. One meter belongs to one thread; others may look at it.
 ///
 /// The counts come from the loops of the kernels, not from the shapes that a caller asked for, so that a test which
 /// compares them with a prediction proves something.
 #[derive(Debug, Default)]
 pub struct Meter {
-    multiply_adds: Cell<u64>,
+    multiply_adds: AtomicU64,
 }
 
 impl Meter {
@@ -19,12 +19,13 @@ impl Meter {
 
     /// Multiply-adds so far on real elements; those on the padding of edge tiles are not counted.
     pub fn multiply_adds(&self) -> u64 {
-        self.multiply_adds.get()
+        self.multiply_adds.load(Ordering::Relaxed)
     }
 
     /// Adds to the count of multiply-adds.
     #[inline]
     pub fn add_multiply_adds(&self, count: u64) {
-        self.multiply_adds.set(self.multiply_adds.get() + count);
+        // One thread writes, so that this is no atomic addition, which tiles would feel.
+        self.multiply_adds.store(self.multiply_adds() + count, Ordering::Relaxed);
     }
 }

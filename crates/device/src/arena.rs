@@ -1,24 +1,28 @@
 //! The one allocation of a rank: every tensor is a place in it.
 //!
 //! This file and the kernels are where raw memory is touched. The rules that keep it sound:
-//! * one rank's thread computes; other ranks only read places that this rank lent for a send or a collective and
+//! * one rank's threads compute, at any time parts of one operation that write disjoint places; other ranks only read places that this rank lent for a send or a collective and
 //!   does not write until the transport says that the reading is done;
 //! * a thread of this rank that saves reads state, which no instruction writes until the thread says that it is done;
 //! * the memory plan gives values that are alive together disjoint places, which the verifier has checked.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+
+use memmap2::{MmapMut, MmapOptions};
 
 use crate::{DeviceError, Dtype, Element, Tensor};
 
-/// Start of the arena in memory: a huge page, so that the kernel can back it with huge pages.
-const ARENA_ALIGN_BYTES: usize = 2 << 20;
+/// A page of the larger kind. Rows of a matrix lie on pages of their own where pages are small, and looking those up then costs more than
+/// reading: an arena begins at a huge page and, if it fills one, asks for them.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Zeroed memory of fixed size and place.
 #[derive(Debug)]
 pub struct Arena {
     start: NonNull<u8>,
-    layout: Layout,
+    size_bytes: usize,
+    /// Holds the arena, which begins inside of it.
+    _mapping: MmapMut,
 }
 
 // SAFETY: the arena is plain memory; the rules at the top of this file order all accesses to it.
@@ -33,15 +37,21 @@ impl Arena {
             bytes,
             remedy: "a smaller microbatch, more ranks or a higher ZeRO stage need less",
         };
-        let layout = Layout::from_size_align(bytes.max(1), ARENA_ALIGN_BYTES).map_err(|_| error())?;
-        // SAFETY: the layout has a non-zero size.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(error)?;
-        Ok(Arena { start, layout })
+        let size_bytes = bytes.max(1);
+        let mapped_bytes = size_bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(error)?;
+        let mut mapping = MmapOptions::new().len(mapped_bytes).map_anon().map_err(|_| error())?;
+        if size_bytes >= HUGE_PAGE_BYTES {
+            advise_huge_pages(&mapping);
+        }
+        let before = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        // SAFETY: the mapping is a huge page longer than the arena, so the next border of a page lies inside of it.
+        let start = unsafe { NonNull::new_unchecked(mapping.as_mut_ptr().add(before)) };
+        Ok(Arena { start, size_bytes, _mapping: mapping })
     }
 
     /// Size in bytes.
     pub fn size_bytes(&self) -> usize {
-        self.layout.size()
+        self.size_bytes
     }
 
     /// Address of the first element of `tensor`, which is checked to lie inside the arena.
@@ -146,9 +156,12 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
-    }
+/// Where the system has huge pages and leaves the choice to programs. Without them the arena is as good, only slower.
+#[cfg(target_os = "linux")]
+fn advise_huge_pages(mapping: &MmapMut) {
+    let _ = mapping.advise(memmap2::Advice::HugePage);
 }
+
+/// Other systems choose themselves.
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages(_: &MmapMut) {}

@@ -31,6 +31,14 @@ pub enum DeviceError {
         /// What would need less.
         remedy: &'static str,
     },
+    /// The system starts no more threads.
+    #[error("a rank's pool of {threads} threads cannot be started: {cause}; fewer threads per rank need less")]
+    Threads {
+        /// Threads of the pool.
+        threads: usize,
+        /// What the system says.
+        cause: std::io::Error,
+    },
     /// A collective or a transfer failed: a peer died, was late, or ended the run.
     #[error(transparent)]
     Communication(Box<dyn std::error::Error + Send + Sync>),

@@ -133,8 +133,8 @@ pub enum Op {
         out: Tensor,
         log_sum_exp: Tensor,
     },
-    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again. In `key_sums[2*S,d]` the gradients of one head's
-    /// keys and values are summed before they are stored. Stored: all but `visible`, `log_sum_exp` and `key_sums`.
+    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again. In `key_sums[2*T*K,d]` the gradients of each
+    /// head's keys and values are summed before they are stored: `2 S` rows per sequence and head. Stored: all but `visible`, `log_sum_exp` and `key_sums`.
     AttentionBackward {
         shape: AttentionShape,
         q: Tensor,

@@ -226,7 +226,7 @@ impl Attention<'_> {
         let (context, shape) = (self.context, attention_shape(self.context));
         let dout = context.activation(context.scratch, saved.out.rows, saved.out.cols);
         context.scratch.scoped(|| params.output.backward_input(context, enter(context, dy)?, dout))?;
-        let key_sums = context.scratch.floats(2 * shape.sequence_length, shape.head_dim);
+        let key_sums = context.scratch.floats(2 * context.shape.tokens() * shape.kv_heads, shape.head_dim);
         let Qkv { q, k, v } = saved.query_key_value(&shape);
         context.submit(Op::AttentionBackward {
             shape,
@@ -337,7 +337,7 @@ impl Attention<'_> {
         clear(self.context, gradients.key, write)?;
         for head in self.heads(gradients) {
             let (norm, x, stats, dy) = (self.qk_norm(), head.columns(qk), head.stats(saved), head.columns(dy));
-            let terms = Terms::of_sequences(self.context, x.rows).of_heads(self.context.model.num_heads);
+            let terms = Terms::of_sequences(self.context).of_heads(self.context.model.num_heads);
             sum_terms(self.context, terms, [head.weight], Write::Accumulate, |rows, [dweight], write| {
                 clear(self.context, dweight, write)?;
                 let (x, stats, dy) = (x.rows_of(rows.clone()), stats.rows_of(rows.clone()), dy.rows_of(rows));

@@ -97,7 +97,7 @@ impl Embedding<'_> {
         context.scratch.scoped(|| {
             let dy = enter(context, dy)?.tensor();
             let rows = Rows { tokens: self.batch.tokens, dy, scale: table_scale, first_row: self.first_row(params) };
-            self.sum_rows(params.table, rows, Terms::of_sequences(context, dy.rows), write)
+            self.sum_rows(params.table, rows, Terms::of_sequences(context), write)
         })?;
         let Some(positions) = params.positions else { return Ok(()) };
         let rows = Rows { tokens: self.positions(), dy: dy.tensor(), scale: 1.0, first_row: 0 };

@@ -38,18 +38,21 @@ impl GradientSums {
     }
 }
 
-/// The rows from which a gradient is computed, and how they make its terms. A term must not depend on how many sequences a microbatch has.
+/// How the rows from which a gradient is computed make its terms, which must not depend on how many sequences a microbatch has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
+    /// Rows that this rank has.
     rows: usize,
+    /// Rows of one term, a divisor.
     of_one: usize,
+    /// Terms of one element that the same rows make, over all ranks.
     per_row: usize,
 }
 
 impl Terms {
-    /// All `rows` of whole sequences, or of a part of one: each sequence makes a term.
-    pub(crate) fn of_sequences(context: &Context, rows: usize) -> Terms {
-        Terms { rows, of_one: context.shape.sequence_length, per_row: 1 }
+    /// All rows of the microbatch: each sequence makes a term.
+    pub(crate) fn of_sequences(context: &Context) -> Terms {
+        Terms { rows: context.shape.tokens(), of_one: context.shape.sequence_length, per_row: 1 }
     }
 
     /// This rank's rows of the residual stream. Where the group shares them out, each piece of a sequence makes a term that is on one
@@ -59,18 +62,18 @@ impl Terms {
         Terms { rows: context.residual_rows().len(), of_one, per_row: 1 }
     }
 
-    /// The same, where `heads` heads of all ranks make a term of the same rows each.
+    /// The same, where each of `heads` heads makes a term.
     pub(crate) fn of_heads(self, heads: usize) -> Terms {
         Terms { per_row: heads, ..self }
     }
 
     fn pieces(self) -> impl Iterator<Item = Range<usize>> {
-        (0..self.rows).step_by(self.of_one).map(move |first| first..self.rows.min(first + self.of_one))
+        (0..self.rows).step_by(self.of_one).map(move |first| first..first + self.of_one)
     }
 
-    /// From where on a term of `rows` rows is refused, in units: the terms of a step of `tokens` tokens share out the range by their rows.
-    fn limit(self, rows: usize, tokens: usize) -> f32 {
-        EXACT_RANGE * (rows as f32 / tokens as f32) / self.per_row as f32
+    /// From where on a term is refused, in units: those of a step of `tokens` tokens share out the range by their rows.
+    fn limit(self, tokens: usize) -> f32 {
+        EXACT_RANGE * (self.of_one as f32 / tokens as f32) / self.per_row as f32
     }
 }
 
@@ -86,13 +89,12 @@ pub(crate) fn sum_terms<const N: usize>(
     write: Write,
     compute: impl Fn(Range<usize>, [Tensor; N], Write) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    let (unit, tokens) = match context.gradient_sums {
+    let rounding = match context.gradient_sums {
         GradientSums::Single => return compute(0..terms.rows, accumulators, write),
-        GradientSums::Exact { unit, tokens } => (unit, tokens),
+        GradientSums::Exact { unit, tokens } => Rounding { unit, limit: unit * terms.limit(tokens) },
     };
     let mut write = write;
     for rows in terms.pieces() {
-        let rounding = Rounding { unit, limit: unit * terms.limit(rows.len(), tokens) };
         context.scratch.scoped(|| {
             let term = accumulators.map(|sum| context.scratch.floats(sum.rows, sum.cols));
             compute(rows, term, Write::Assign)?;

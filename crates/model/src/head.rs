@@ -61,7 +61,7 @@ impl Head<'_> {
             let normed = enter(context, normed)?;
             let loss = context.scratch.floats(1, tokens);
             let gradient = context.activation(context.scratch, tokens, context.model.hidden);
-            let (terms, weight) = (Terms::of_sequences(context, tokens), gradients.params.output.weight);
+            let (terms, weight) = (Terms::of_sequences(context), gradients.params.output.weight);
             sum_terms(context, terms, [weight], gradients.write, |rows, [weight], mut write| {
                 for rows in chunks(rows, context.shape.sequence_length) {
                     context.scratch.scoped(|| {

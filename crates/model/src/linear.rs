@@ -57,7 +57,7 @@ impl ColumnParallel {
     pub fn backward_weight(&self, context: &Context, x: Whole, dy: Sharded, write: Write) -> Result<(), DeviceError> {
         let (x, dy) = (x.tensor(), dy.tensor());
         gradient_of_weight(context, self.weight, x, dy, write)?;
-        gradient_of_bias(context, Terms::of_sequences(context, dy.rows), self.bias, dy, write)
+        gradient_of_bias(context, Terms::of_sequences(context), self.bias, dy, write)
     }
 }
 
@@ -117,7 +117,7 @@ fn gradient_of_weight(
     dy: Tensor,
     write: Write,
 ) -> Result<(), DeviceError> {
-    sum_terms(context, Terms::of_sequences(context, x.rows), [accumulator], write, |rows, [out], write| {
+    sum_terms(context, Terms::of_sequences(context), [accumulator], write, |rows, [out], write| {
         term_of_weight(context, out, x.rows_of(rows.clone()), dy.rows_of(rows), write)
     })
 }

@@ -21,6 +21,11 @@ impl<'a> WrappedEngine<'a> {
     pub fn new(setup: &Setup, wrap: &'a WrapRank<'a>) -> WrappedEngine<'a> {
         WrappedEngine { inner: thread_engine(setup), mesh: setup.mesh, wrap }
     }
+
+    /// The same engine with so many threads that compute for each rank.
+    pub fn with_threads_per_rank(self, threads_per_rank: usize) -> WrappedEngine<'a> {
+        WrappedEngine { inner: self.inner.with_threads_per_rank(threads_per_rank), ..self }
+    }
 }
 
 impl Engine for WrappedEngine<'_> {

@@ -111,6 +111,8 @@ pub struct RunSpec {
     pub folder: PathBuf,
     /// Ranks: the product of the degrees.
     pub ranks: usize,
+    /// Threads that compute for each rank: its own and those of its pool.
+    pub threads_per_rank: usize,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
     /// Steps from one checkpoint to the next; 0 saves at the end only, whatever ends the run.

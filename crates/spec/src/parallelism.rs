@@ -163,3 +163,21 @@ impl Parallelism {
         AxisSet::of(Axis::DpInner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By plain definition: the greatest length that divides a sequence and every run of tokens of a legal microbatch.
+    #[test]
+    fn undivided_tokens_are_on_one_rank_in_every_microbatch() {
+        for (length, tp) in (1..=24usize).flat_map(|length| (1..=8usize).map(move |tp| (length, tp))) {
+            let legal = (1..=16usize).map(|sequences| sequences * length).filter(|tokens| tokens.is_multiple_of(tp));
+            let runs: Vec<usize> = legal.map(|tokens| tokens / tp).chain([length]).collect();
+            let longest = (1..=length).rfind(|piece| runs.iter().all(|run| run.is_multiple_of(*piece)));
+            let undivided = SequenceParallel::On.undivided_tokens(length, tp);
+            assert_eq!(Some(undivided), longest, "{length} tokens on {tp} ranks");
+            assert_eq!(SequenceParallel::Off.undivided_tokens(length, tp), length);
+        }
+    }
+}

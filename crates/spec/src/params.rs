@@ -155,6 +155,14 @@ pub fn unique_parameters(model: &ModelSpec) -> u64 {
     table_and_ends.into_iter().chain(layers).flat_map(|unit| params(model, unit)).map(|param| param.len() as u64).sum()
 }
 
+/// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings, and the
+/// products of queries, keys and values in L layers of attention width h over s tokens (Chowdhery et al., "PaLM", 2022, appendix B). Counted as if
+/// every token saw the whole sequence; operations that recomputation repeats are not counted.
+pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
+    let attention = 12 * model.num_layers as u128 * model.query_width() as u128 * sequence_length as u128;
+    6.0 * unique_parameters(model) as f64 + attention as f64
+}
+
 fn table(model: &ModelSpec) -> ParamSpec {
     ParamSpec {
         name: "embedding.token.weight".into(),
@@ -301,4 +309,16 @@ fn feed_forward(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     list.extend(column("up"));
     list.extend(linear(model, unit, &format!("{name}.down"), [hidden, ffn], Direction::Row, AppliedTo::Hidden));
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RunConfig;
+
+    #[test]
+    fn operations_per_token_follow_the_formula() {
+        let model = RunConfig::quick_start().model;
+        assert_eq!(flops_per_token(&model, 128), 6.0 * 1_337_344.0 + 12.0 * 6.0 * 128.0 * 128.0);
+    }
 }

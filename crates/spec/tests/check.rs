@@ -450,6 +450,11 @@ fn training_numbers_are_sane() {
         (&["train.beta2=-0.5"], "train.beta2 = -0.5 is no decay of a running mean; 0 or more and less than 1 would do"),
         (&["train.epsilon=0"], "train.epsilon = 0.0 does not keep AdamW from dividing by 0; 1e-8 would"),
         (&["train.clip_norm=-1"], "train.clip_norm = -1.0 is no norm; more than 0 would be, or 0 for no clipping"),
+        (&["run.threads_per_rank=0"], "run.threads_per_rank = 0 is too few; at least 1 would do"),
+        (
+            &["run.threads_per_rank=1025"],
+            "run.threads_per_rank = 1025 is more than any machine has cores; at most 1024 would do",
+        ),
         (
             &["run.timeout_seconds=0"],
             "run.timeout_seconds = 0.0 is no time to wait; more than 0 and at most 86400 would do",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use comm::{AbortCause, ChannelId, GroupChannels, HostCommunicator, ThreadTransport, Timeouts, Transport};
+use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, DeviceError};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
@@ -13,18 +14,31 @@ use crate::engine::{Engine, Groups, RankEngine};
 pub struct ThreadEngine {
     mesh: Mesh,
     ends: Vec<Arc<dyn Transport>>,
+    threads_per_rank: usize,
+    /// One for each thread of each rank, or none.
+    cores: Vec<usize>,
 }
 
 impl ThreadEngine {
     /// An engine for the ranks of `mesh`, every wait with the deadline of `timeouts`.
     pub fn new(mesh: Mesh, timeouts: Timeouts) -> ThreadEngine {
         let ends = ThreadTransport::world(mesh.world_size(), timeouts);
-        ThreadEngine { mesh, ends: ends.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect() }
+        let ends = ends.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect();
+        ThreadEngine { mesh, ends, threads_per_rank: 1, cores: vec![] }
+    }
+
+    /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device. Where the calling
+    /// thread may use exactly as many cores as that makes threads, each thread stays on one; where there are more, another process may
+    /// have the others, and where there are fewer, threads take turns.
+    pub fn with_threads_per_rank(self, threads_per_rank: usize) -> ThreadEngine {
+        let allowed = allowed_cores();
+        let is_one_each = threads_per_rank > 1 && allowed.len() == threads_per_rank * self.mesh.world_size();
+        ThreadEngine { threads_per_rank, cores: if is_one_each { allowed } else { vec![] }, ..self }
     }
 
     /// The same engine over wrapped transports: for counting and for faults in tests.
     pub fn wrapped(self, wrap: impl Fn(Arc<dyn Transport>) -> Arc<dyn Transport>) -> ThreadEngine {
-        ThreadEngine { mesh: self.mesh, ends: self.ends.into_iter().map(wrap).collect() }
+        ThreadEngine { ends: self.ends.into_iter().map(wrap).collect(), ..self }
     }
 
     /// The groups of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have devices of their own.
@@ -56,8 +70,10 @@ impl Engine for ThreadEngine {
     fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes)?);
         let groups = self.groups(rank, &arena);
+        let cores = self.cores.chunks(self.threads_per_rank).nth(rank.0).unwrap_or_default();
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
-        Ok(RankEngine { device: Box::new(CpuDevice::new(arena)), memory, groups })
+        let device = CpuDevice::new(arena).with_threads(self.threads_per_rank, cores)?;
+        Ok(RankEngine { device: Box::new(device), memory, groups })
     }
 
     fn abort(&self, rank: Rank, description: &str) {

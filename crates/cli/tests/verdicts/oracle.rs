@@ -38,6 +38,7 @@ const COUNTS: &[&str] = &[
     "run.keep_newest",
     "run.keep_every",
     "run.keep_best",
+    "run.threads_per_rank",
 ];
 const NUMBERS: &[&str] = &[
     "model.norm_epsilon",
@@ -485,6 +486,7 @@ fn data_and_run(values: &Values) -> bool {
         && is_time(num(values, "run.timeout_seconds", 60.0))
         && is_time(num(values, "run.grace_seconds", 30.0))
         && int(values, "run.keep_newest", 2) > 0
+        && (1..=1024).contains(&int(values, "run.threads_per_rank", 1))
         // Files have much or nearly nothing: less than the parameters of one rank.
         && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40
 }

@@ -29,7 +29,7 @@ pub struct Backward<'a, E = f32> {
     /// Outputs of the forward pass `[T, H head_dim]`.
     pub out: MatRef<'a, E>,
     /// Log-sum-exps of the forward pass `[T, H]`.
-    pub log_sum_exp: &'a [f32],
+    pub log_sum_exp: MatRef<'a>,
     /// Gradient of the outputs `[T, H head_dim]`.
     pub dout: MatRef<'a, E>,
     /// Assigned: gradient of the queries `[T, H head_dim]`.
@@ -38,7 +38,8 @@ pub struct Backward<'a, E = f32> {
     pub dk: MatMut<'a, E>,
     /// Assigned: gradient of the values `[T, K head_dim]`, summed over each value's query heads in ascending order.
     pub dv: MatMut<'a, E>,
-    /// `[2 length, head_dim]`: where the gradients of one sequence's keys and values of one head are summed before they are stored.
+    /// `[2 length, head_dim]` or more rows, of which these are written: where the gradients of one sequence's keys and values of one head are
+    /// summed before they are stored.
     pub key_sums: MatMut<'a>,
 }
 
@@ -63,14 +64,15 @@ pub fn attention_backward<E: Operand>(
     {
         attention.assert_heads(name, matrix, shape.kv_heads);
     }
-    assert!(tensors.log_sum_exp.len() == attention.tokens() * shape.heads, "log_sum_exp is not [tokens, heads]");
+    attention.assert_statistics(tensors.log_sum_exp);
     let sums = (tensors.key_sums.rows(), tensors.key_sums.cols());
-    assert!(sums == (2 * shape.sequence_length, shape.head_dim), "key_sums is {sums:?}, not [2 length, head_dim]");
+    let needed = (2 * shape.sequence_length, shape.head_dim);
+    assert!(sums.0 >= needed.0 && sums.1 == needed.1, "key_sums is {sums:?}, not [2 length, head_dim] = {needed:?}");
     let AttentionBuffers { blocks, rooms } = buffers;
     let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
     for sequence in 0..shape.sequences {
         for kv_head in 0..shape.kv_heads {
-            fill(tensors.key_sums.reborrow(), 0.0);
+            fill(tensors.key_sums.block(0, needed.0, 0, needed.1), 0.0);
             for head in kv_head * attention.group()..(kv_head + 1) * attention.group() {
                 for position in (0..shape.sequence_length).step_by(QUERIES) {
                     let block = QueryBlock::new(attention, shape.sequence_length, sequence, position);
@@ -151,7 +153,7 @@ impl Pass<'_> {
         let delta = lanes::run(self.instruction_set, DotQueries { a, b });
         let mut log_sum_exp = [0.0; QUERIES];
         for (query, value) in log_sum_exp.iter_mut().enumerate().take(block.queries) {
-            *value = tensors.log_sum_exp[(block.token + query) * self.attention.shape.heads + head];
+            *value = tensors.log_sum_exp.row(block.token + query)[head];
         }
         Rows { log_sum_exp, delta }
     }

@@ -30,7 +30,7 @@ pub struct Forward<'a, E = f32> {
     /// Assigned: outputs `[T, H head_dim]`.
     pub out: MatMut<'a, E>,
     /// Assigned: per token and head the logarithm of the sum of `exp(score)`, `[T, H]`.
-    pub log_sum_exp: &'a mut [f32],
+    pub log_sum_exp: MatMut<'a>,
 }
 
 /// Attention's outputs and log-sum-exps, both assigned. Counts `2 head_dim` multiply-adds per visible pair and head.
@@ -52,7 +52,7 @@ pub fn attention_forward<E: Operand>(
     attention.assert_rows("k", tensors.k, shape.sequences * keys, shape.kv_heads);
     attention.assert_rows("v", tensors.v, shape.sequences * keys, shape.kv_heads);
     attention.assert_heads("out", tensors.out.as_ref(), shape.heads);
-    assert!(tensors.log_sum_exp.len() == attention.tokens() * shape.heads, "log_sum_exp is not [tokens, heads]");
+    attention.assert_statistics(tensors.log_sum_exp.as_ref());
     let AttentionBuffers { blocks, rooms } = buffers;
     let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
     for sequence in 0..shape.sequences {
@@ -145,9 +145,8 @@ impl Pass<'_> {
         lanes::run(self.instruction_set, ScaleQueries { rows: sums, factors: &running.decay });
         let target = tensors.out.block(block.token, block.queries, head * head_dim, head_dim);
         store_queries(self.kernels, self.instruction_set, accumulator, rows, target);
-        let heads = self.attention.shape.heads;
         for query in 0..block.queries {
-            tensors.log_sum_exp[(block.token + query) * heads + head] = running.max[query];
+            tensors.log_sum_exp.row_mut(block.token + query)[head] = running.max[query];
         }
     }
 }

@@ -96,6 +96,12 @@ impl Attention<'_> {
         self.assert_rows(name, matrix, self.tokens(), heads);
     }
 
+    /// Panics unless `matrix` is `[tokens, heads]`.
+    fn assert_statistics(&self, matrix: MatRef<'_>) {
+        let sizes = (self.tokens(), self.shape.heads);
+        assert!((matrix.rows(), matrix.cols()) == sizes, "log_sum_exp is not {sizes:?}");
+    }
+
     /// Panics unless `matrix` is `[rows, heads * head_dim]`.
     fn assert_rows<E: Element>(&self, name: &str, matrix: MatRef<'_, E>, rows: usize, heads: usize) {
         let sizes = (rows, heads * self.shape.head_dim);

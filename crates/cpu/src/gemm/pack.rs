@@ -53,6 +53,8 @@ pub(crate) unsafe fn transposed<V: Vector, E: Widened, const LANES: usize>(block
                     let mut square = [V::zero(); LANES];
                     for (row, vector) in square.iter_mut().enumerate().take(rows) {
                         let row = source.add(row * block.source_stride);
+                        // The rows of the next square: each is a short run that the machine does not foresee.
+                        V::prefetch(row.wrapping_add(rows * block.source_stride).cast());
                         *vector = if steps == LANES { E::load(row) } else { E::load_first(row, steps) };
                     }
                     V::transpose(&mut square);
@@ -77,6 +79,9 @@ pub(crate) unsafe fn copied<V: Vector, E: Widened>(block: &Block) {
             let lanes = block.panel_lanes.min(block.lanes - first);
             let panel = first / block.panel_lanes * block.panel_stride;
             for step in steps.clone() {
+                let next = block.source.cast::<E>().wrapping_add((step + COPIED_STEPS) * block.source_stride + first);
+                // SAFETY: any address may be asked for.
+                unsafe { V::prefetch(next.cast()) };
                 for group in (0..lanes).step_by(V::LANES) {
                     let count = V::LANES.min(lanes - group);
                     // SAFETY: lanes `first + group ..` of the step exist up to `count`, and only these are read; the

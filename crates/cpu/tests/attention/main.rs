@@ -142,7 +142,8 @@ impl Case {
         let mut out = vec![f32::NAN; tokens * q_cols];
         let mut log_sum_exp = vec![f32::NAN; tokens * self.shape.heads];
         let view = MatMut::dense(&mut out, tokens, q_cols);
-        let forward = Forward { q, k, v, out: view, log_sum_exp: &mut log_sum_exp };
+        let statistics = MatMut::dense(&mut log_sum_exp, tokens, self.shape.heads);
+        let forward = Forward { q, k, v, out: view, log_sum_exp: statistics };
         attention_forward(&attention, forward, buffers, instruction_set, &meter);
         let work = self.pairs() * (self.shape.heads * self.shape.head_dim) as u64;
         assert_eq!(meter.multiply_adds(), 2 * work);
@@ -155,7 +156,8 @@ impl Case {
         let dout = MatRef::dense(&self.dout, tokens, q_cols);
         let mut key_sums = vec![f32::NAN; 2 * self.shape.sequence_length * self.shape.head_dim];
         let key_sums = MatMut::dense(&mut key_sums, 2 * self.shape.sequence_length, self.shape.head_dim);
-        let backward = Backward { q, k, v, out: out_view, log_sum_exp: &log_sum_exp, dout, dq, dk, dv, key_sums };
+        let statistics = MatRef::dense(&log_sum_exp, tokens, self.shape.heads);
+        let backward = Backward { q, k, v, out: out_view, log_sum_exp: statistics, dout, dq, dk, dv, key_sums };
         attention_backward(&attention, backward, buffers, instruction_set, &meter);
         assert_eq!(meter.multiply_adds(), 7 * work);
 

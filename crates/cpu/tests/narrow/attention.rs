@@ -41,7 +41,7 @@ fn attention_and_its_gradients_are_rounded_once() {
             machine.submit(Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp });
             // The backward passes read what the forward passes stored: the same numbers, which only the narrow one rounds.
             let (given, dout) = (machine.stored(tokens, width), machine.stored(tokens, width));
-            let key_sums = machine.single(2 * shape.sequence_length, shape.head_dim);
+            let key_sums = machine.single(2 * tokens * shape.kv_heads, shape.head_dim);
             machine.submit(Op::AttentionBackward {
                 shape,
                 q,

@@ -23,7 +23,7 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
     let [dq, dk, dv] = [q, k, v].map(|like| machine.empty(like.rows, like.cols));
     let (scale, dropout) = (scale(&shape), None);
     machine.submit(Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp });
-    let key_sums = machine.empty(2 * shape.sequence_length, shape.head_dim);
+    let key_sums = machine.empty(2 * q.rows * shape.kv_heads, shape.head_dim);
     machine.submit(Op::AttentionBackward {
         shape,
         q,

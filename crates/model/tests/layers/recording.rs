@@ -95,9 +95,9 @@ fn footprints_are_the_sums_of_the_tensors() {
         ]),
         // Gradients of: the feed-forward output; activated, hidden, norm; the attention output; projection, normed heads, norm.
         pending_bytes: bytes(&[residual, tokens * ffn, 2 * tokens * ffn, residual, residual, qkv, qk, residual]),
-        // One column block of the feed-forward; or of the heads, beside the sums of one head's keys and values.
+        // One column block of the feed-forward; or of the heads, beside the sums of all heads' keys and values.
         scratch_bytes: bytes(&[tokens * ffn])
-            .max(bytes(&[tokens * heads * head_dim, 2 * cases::SHAPE.sequence_length * head_dim])),
+            .max(bytes(&[tokens * heads * head_dim, 2 * tokens * kv_heads * head_dim])),
         ..Footprint::default()
     };
     assert_eq!(actual.layer, layer);

@@ -111,7 +111,7 @@ impl Device for Metered {
         if self.extra == Extra::Operation(op.name()) && self.is_due.take() {
             self.cpu.submit(stream, op)?;
         }
-        self.published.store(self.cpu.meter().multiply_adds(), Ordering::Relaxed);
+        self.published.store(self.cpu.multiply_adds(), Ordering::Relaxed);
         Ok(())
     }
 

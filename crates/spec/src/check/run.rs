@@ -7,6 +7,9 @@ use crate::run_file::RunConfig;
 /// A day is longer than any step; the bound keeps deadlines representable.
 const LONGEST_SECONDS: f32 = 86_400.0;
 
+/// More threads of a rank are a slip of the pen.
+const MAX_THREADS: usize = 1024;
+
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let run = &config.run;
     if run.folder.as_os_str().is_empty() {
@@ -16,5 +19,10 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         let holds = seconds > 0.0 && seconds <= LONGEST_SECONDS;
         rules.number(key, seconds, holds, "is no time to wait", "more than 0 and at most 86400 would do");
     }
-    rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
+    let threads = run.threads_per_rank;
+    let counts = [("run.threads_per_rank", threads), ("run.keep_newest", run.keep_newest)];
+    if rules.all_positive(&counts) && threads > MAX_THREADS {
+        let remedy = format!("at most {MAX_THREADS} would do");
+        rules.report(Problem::of_value("run.threads_per_rank", threads, "is more than any machine has cores", remedy));
+    }
 }

@@ -10,6 +10,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
     RunSpec {
         folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
+        threads_per_rank: reader.count("run.threads_per_rank", 1),
         evaluate_every: short_count(reader, "run.evaluate_every", 0),
         save_every: short_count(reader, "run.save_every", 0),
         keep_newest: reader.count("run.keep_newest", 2),
@@ -26,6 +27,7 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
     writer.count("ranks", run.ranks);
+    writer.count("threads_per_rank", run.threads_per_rank);
     writer.count("evaluate_every", run.evaluate_every);
     writer.count("save_every", run.save_every);
     writer.count("keep_newest", run.keep_newest);

@@ -1,0 +1,104 @@
+"""The same training step in PyTorch: one step per line of standard input, its seconds to standard output.
+
+    python reference.py RUN.toml --threads 2 [--compiled] [--precision bf16]
+
+The model is written with PyTorch's own fast paths: fused projection of queries, keys and values, scaled-dot-product attention, fused
+AdamW, gradients set to none. The first line that is printed says how many bytes were resident before the model was built; at the end of
+the input the last line says the most that were.
+"""
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, hidden: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.attention_norm, self.ffn_norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.qkv, self.output = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sequences, length, hidden = x.shape
+        qkv = self.qkv(self.attention_norm(x)).view(sequences, length, 3, self.num_heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.output(attended.transpose(1, 2).reshape(sequences, length, hidden))
+        return x + self.down(F.gelu(self.up(self.ffn_norm(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, model: dict) -> None:
+        super().__init__()
+        hidden = model["hidden"]
+        self.tokens = nn.Embedding(model["vocabulary"], hidden)
+        self.positions = nn.Embedding(model["context"], hidden)
+        self.blocks = nn.ModuleList(Block(hidden, model["num_heads"]) for _ in range(model["num_layers"]))
+        self.norm = nn.LayerNorm(hidden)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def resident_bytes(line: str) -> int:
+    with open("/proc/self/status", encoding="utf-8") as status:
+        return next(1024 * int(entry.split()[1]) for entry in status if entry.startswith(line))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = arguments()
+    with open(asked.run, "rb") as file:
+        run = tomllib.load(file)
+    torch.set_num_threads(asked.threads)
+    torch.manual_seed(0)
+    print(json.dumps({"before_bytes": resident_bytes("VmRSS")}), flush=True)
+    train = run["train"]
+    gpt = Gpt(run["model"])
+    decayed = [parameter for parameter in gpt.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in gpt.parameters() if parameter.dim() == 1]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=train["learning_rate"], betas=(0.9, 0.95), eps=1e-8, fused=True)
+    loss_of = torch.compile(gpt) if asked.compiled else gpt
+    shape = (train["global_batch"], train["sequence_length"] + 1)
+    text = torch.randint(run["model"]["vocabulary"], shape)
+    tokens, labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    for _ in sys.stdin:
+        started = time.perf_counter()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=asked.precision == "bf16"):
+            loss = loss_of(tokens, labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(gpt.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss.item()
+        print(json.dumps({"seconds": time.perf_counter() - started, "loss": loss}), flush=True)
+    print(json.dumps({"peak_bytes": resident_bytes("VmHWM")}), flush=True)
+
+
+main()

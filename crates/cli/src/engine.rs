@@ -1,0 +1,39 @@
+//! The ranks of a run: threads of this process.
+
+use std::time::Duration;
+
+use comm::Timeouts;
+use spec::RunConfig;
+use train::{Setup, ThreadEngine};
+
+/// Fresh ranks for `setup`, with the threads and the deadlines that `config` gives them.
+pub fn engine(config: &RunConfig, setup: &Setup) -> ThreadEngine {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    ThreadEngine::new(setup.mesh, timeouts_on(config, cores)).with_threads_per_rank(config.run.threads_per_rank)
+}
+
+/// Threads that compute, of all ranks.
+pub fn threads(config: &RunConfig) -> usize {
+    config.parallelism.world_size().saturating_mul(config.run.threads_per_rank)
+}
+
+/// `run.timeout_seconds` as the waits of a run: where threads take turns on cores, each may take that many times longer.
+fn timeouts_on(config: &RunConfig, cores: usize) -> Timeouts {
+    let wait = Duration::from_secs_f32(config.run.timeout_seconds);
+    Timeouts { wait }.scaled(threads(config), cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_take_turns_are_waited_for_longer() {
+        let mut config = RunConfig::quick_start();
+        let seconds =
+            |config: &RunConfig, cores| timeouts_on(config, cores).wait.as_secs_f32() / config.run.timeout_seconds;
+        assert_eq!([1, 2, 3, 8, 64].map(|cores| seconds(&config, cores)), [8.0, 4.0, 3.0, 1.0, 1.0]);
+        config.run.threads_per_rank = 2;
+        assert_eq!([1, 2, 3, 8, 64].map(|cores| seconds(&config, cores)), [16.0, 8.0, 6.0, 2.0, 1.0]);
+    }
+}

@@ -1,0 +1,323 @@
+//! How an operation is cut into parts that threads run at once.
+//!
+//! A part is an operation itself, on some rows, columns, elements or heads of the whole one's tensors. Parts write disjoint places, and
+//! what an element's value is computed from, and in which order, is the same in a part as in the whole: the bits do not depend on the cut.
+
+use std::ops::Range;
+
+use device::{AttentionShape, DropoutKey, NormBackward, Op, Orientation, Tensor};
+use spec::layout::SHARD_BLOCK;
+
+/// Less work than this is done before another thread has taken its part: multiply-adds, and bytes moved.
+const FEW_MULTIPLY_ADDS: u64 = 1 << 18;
+const FEW_BYTES: u64 = 1 << 16;
+
+/// Columns that a cut keeps together: a multiple of every tile's width and of a cache line.
+const COLUMNS: usize = 64;
+/// Elements that a cut keeps together: a cache line.
+const ELEMENTS: usize = 16;
+
+/// One of several shares of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Which.
+    pub(crate) index: usize,
+    /// Of how many.
+    pub(crate) number: usize,
+}
+
+impl Share {
+    /// This share of `0..len`, cut at multiples of `grain`, as equal as that allows; `None` where there are more shares than grains and
+    /// this one is empty.
+    fn of(self, len: usize, grain: usize) -> Option<Range<usize>> {
+        let grains = len.div_ceil(grain);
+        let border = |index: usize| (grains * index / self.number * grain).min(len);
+        let range = border(self.index)..border(self.index + 1);
+        (!range.is_empty()).then_some(range)
+    }
+
+    /// All of what is not cut goes to the first.
+    fn whole(self, op: &Op) -> Option<Op> {
+        (self.index == 0).then_some(*op)
+    }
+}
+
+/// Whether `op` is worth a hand-off to other threads.
+pub(crate) fn pays(op: &Op) -> bool {
+    let cost = op.cost();
+    cost.multiply_adds >= FEW_MULTIPLY_ADDS || cost.moved_bytes >= FEW_BYTES
+}
+
+/// Into how many parts `op` is cut for `threads` threads.
+pub(crate) fn number(op: &Op, threads: usize) -> usize {
+    if let Op::Attention { shape, .. } | Op::AttentionBackward { shape, .. } = op {
+        // A key head with its queries is not cut, but whoever is done takes the next.
+        return shape.sequences * shape.kv_heads;
+    }
+    threads
+}
+
+/// The part of `op` for one of [`number`] shares; `None` where nothing is left for it.
+pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
+    Some(match *op {
+        Op::MatMul { .. } => return product(op, share),
+        Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp } => {
+            let head = Head::new(shape, share);
+            Op::Attention {
+                shape: head.shape(),
+                q: head.queries(q),
+                k: head.keys(k),
+                v: head.keys(v),
+                visible: head.tokens(visible),
+                scale,
+                dropout: head.dropout(dropout),
+                out: head.queries(out),
+                log_sum_exp: head.statistics(log_sum_exp),
+            }
+        }
+        Op::AttentionBackward {
+            shape,
+            q,
+            k,
+            v,
+            visible,
+            scale,
+            dropout,
+            out,
+            log_sum_exp,
+            dout,
+            dq,
+            dk,
+            dv,
+            key_sums,
+        } => {
+            let head = Head::new(shape, share);
+            Op::AttentionBackward {
+                shape: head.shape(),
+                q: head.queries(q),
+                k: head.keys(k),
+                v: head.keys(v),
+                visible: head.tokens(visible),
+                scale,
+                dropout: head.dropout(dropout),
+                out: head.queries(out),
+                log_sum_exp: head.statistics(log_sum_exp),
+                dout: head.queries(dout),
+                dq: head.queries(dq),
+                dk: head.keys(dk),
+                dv: head.keys(dv),
+                key_sums: head.sums(key_sums),
+            }
+        }
+        Op::ColumnSum { x, out } => {
+            let columns = share.of(x.cols, COLUMNS)?;
+            Op::ColumnSum { x: x.cols_of(columns.clone()), out: out.elements(columns) }
+        }
+        Op::Norm { norm, x, weight, bias, y, stats } => {
+            let rows = share.of(x.rows, 1)?;
+            let stats = statistics(stats, x, &rows);
+            Op::Norm { norm, x: x.rows_of(rows.clone()), weight, bias, y: y.rows_of(rows), stats }
+        }
+        Op::NormBackwardInput { tensors: NormBackward { norm, x, weight, stats, dy, dx }, write } => {
+            let rows = share.of(x.rows, 1)?;
+            let stats = statistics(stats, x, &rows);
+            let (x, dy, dx) = (x.rows_of(rows.clone()), dy.rows_of(rows.clone()), dx.rows_of(rows));
+            Op::NormBackwardInput { tensors: NormBackward { norm, x, weight, stats, dy, dx }, write }
+        }
+        // Where a row holds several heads, their sums meet in one column.
+        Op::NormBackwardWeight { x, dweight, .. } if x.cols != dweight.len() => return share.whole(op),
+        Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias } => {
+            let columns = share.of(x.cols, COLUMNS)?;
+            let (x, dy) = (x.cols_of(columns.clone()), dy.cols_of(columns.clone()));
+            let dbias = dbias.map(|dbias| dbias.elements(columns.clone()));
+            Op::NormBackwardWeight { norm, x, stats, dy, dweight: dweight.elements(columns), dbias }
+        }
+        Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction } => {
+            let rows = share.of(x.rows, 1)?;
+            let (x, positions) = (x.rows_of(rows.clone()), positions.elements(rows));
+            Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction }
+        }
+        Op::Activation { activation, x, y } => {
+            let rows = share.of(x.rows, 1)?;
+            Op::Activation { activation, x: x.rows_of(rows.clone()), y: y.rows_of(rows) }
+        }
+        Op::ActivationBackward { activation, x, dy, dx, y } => {
+            let rows = share.of(x.rows, 1)?;
+            let [x, dy, dx, y] = [x, dy, dx, y].map(|tensor| tensor.rows_of(rows.clone()));
+            Op::ActivationBackward { activation, x, dy, dx, y }
+        }
+        Op::DropoutAdd { x, bias, residual, dropout, out } => {
+            let rows = share.of(out.rows, 1)?;
+            let residual = residual.map(|residual| residual.rows_of(rows.clone()));
+            let dropout = dropout.map(|key| moved(key, rows.start));
+            Op::DropoutAdd { x: x.rows_of(rows.clone()), bias, residual, dropout, out: out.rows_of(rows) }
+        }
+        Op::DropoutBackward { dy, dropout, dx } => {
+            let rows = share.of(dx.rows, 1)?;
+            let dropout = moved(dropout, rows.start);
+            Op::DropoutBackward { dy: dy.rows_of(rows.clone()), dropout, dx: dx.rows_of(rows) }
+        }
+        Op::EmbeddingLookup { tokens, table, first_row, out, write } => {
+            let rows = share.of(out.rows, 1)?;
+            let (tokens, out) = (tokens.elements(rows.clone()), out.rows_of(rows));
+            Op::EmbeddingLookup { tokens, table, first_row, out, write }
+        }
+        Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable } => {
+            let columns = share.of(dy.cols, COLUMNS)?;
+            let (dy, dtable) = (dy.cols_of(columns.clone()), dtable.cols_of(columns));
+            Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable }
+        }
+        Op::RowMax { logits, valid_columns, out } => {
+            let rows = share.of(logits.rows, 1)?;
+            Op::RowMax { logits: logits.rows_of(rows.clone()), valid_columns, out: out.elements(rows) }
+        }
+        Op::SumExp { logits, valid_columns, max, labels, first_row, sums } => {
+            let rows = share.of(logits.rows, 1)?;
+            let [max, labels] = [max, labels].map(|tensor| tensor.elements(rows.clone()));
+            let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
+            Op::SumExp { logits, valid_columns, max, labels, first_row, sums }
+        }
+        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } => {
+            let rows = share.of(logits.rows, 1)?;
+            let [max, labels, loss] = [max, labels, loss].map(|tensor| tensor.elements(rows.clone()));
+            let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
+            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss }
+        }
+        Op::AddRounded { x, rounding, into, write, refusals } => {
+            let [x, into] = cells([x, into], share)?;
+            Op::AddRounded { x, rounding, into, write, refusals }
+        }
+        Op::Accumulate { x, into } => {
+            let [x, into] = cells([x, into], share)?;
+            Op::Accumulate { x, into }
+        }
+        Op::Fill { out, value } => {
+            let [out] = cells([out], share)?;
+            Op::Fill { out, value }
+        }
+        Op::Copy { from, to } => {
+            let [from, to] = cells([from, to], share)?;
+            Op::Copy { from, to }
+        }
+        Op::InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols } => {
+            let rows = share.of(out.rows, 1)?;
+            let (first_row, out) = (first_row + rows.start, out.rows_of(rows));
+            Op::InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols }
+        }
+        Op::SquaredSum { x, first_element, loss_scale, sums } => {
+            // Blocks, which are rounded one by one, are counted from the start of the flat buffer.
+            let before = first_element % SHARD_BLOCK;
+            let blocks = share.of(before + x.len(), SHARD_BLOCK)?;
+            let elements = blocks.start.max(before) - before..blocks.end - before;
+            let first_element = first_element + elements.start;
+            Op::SquaredSum { x: x.elements(elements), first_element, loss_scale, sums }
+        }
+        Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update } => {
+            let elements = share.of(param.len(), ELEMENTS)?;
+            let part = |tensor: Tensor| tensor.elements(elements.clone());
+            let [param, grad, first_moment, second_moment] = [param, grad, first_moment, second_moment].map(part);
+            Op::AdamW { param, copy: copy.map(part), grad, first_moment, second_moment, coefficient, update }
+        }
+        // Sums shrink towards the first; words of one sum; a table that is filled once.
+        Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => {
+            return share.whole(op);
+        }
+    })
+}
+
+/// Rows or columns of a product, whichever are more: the operand that they do not cut is packed by every thread.
+fn product(op: &Op, share: Share) -> Option<Op> {
+    let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return share.whole(op) };
+    if out.rows >= out.cols {
+        let rows = share.of(out.rows, 1)?;
+        let a = match orientation {
+            Orientation::Nt | Orientation::Nn => a.rows_of(rows.clone()),
+            Orientation::Tn => a.cols_of(rows.clone()),
+        };
+        return Some(Op::MatMul { orientation, a, b, bias, out: out.rows_of(rows), write });
+    }
+    let columns = share.of(out.cols, COLUMNS)?;
+    let b = match orientation {
+        Orientation::Nt => b.rows_of(columns.clone()),
+        Orientation::Nn | Orientation::Tn => b.cols_of(columns.clone()),
+    };
+    let bias = bias.map(|bias| bias.elements(columns.clone()));
+    Some(Op::MatMul { orientation, a, b, bias, out: out.cols_of(columns), write })
+}
+
+/// The statistics of rows of `x`, of which each may be several rows of the norm.
+fn statistics(stats: Tensor, x: Tensor, rows: &Range<usize>) -> Tensor {
+    let heads = stats.rows / x.rows;
+    stats.rows_of(rows.start * heads..rows.end * heads)
+}
+
+/// The mask of rows from `rows` on.
+fn moved(key: DropoutKey, rows: usize) -> DropoutKey {
+    DropoutKey { first_token: key.first_token + rows as u64, ..key }
+}
+
+/// Elements of tensors of one shape that are all dense, otherwise rows.
+fn cells<const N: usize>(tensors: [Tensor; N], share: Share) -> Option<[Tensor; N]> {
+    let Tensor { rows, cols, .. } = tensors[0];
+    if tensors.iter().all(Tensor::is_dense) {
+        let elements = share.of(rows * cols, ELEMENTS)?;
+        return Some(tensors.map(|tensor| tensor.elements(elements.clone())));
+    }
+    let rows = share.of(rows, 1)?;
+    Some(tensors.map(|tensor| tensor.rows_of(rows.clone())))
+}
+
+/// A key head of one sequence, with the queries that share it.
+struct Head {
+    whole: AttentionShape,
+    sequence: usize,
+    kv_head: usize,
+}
+
+impl Head {
+    fn new(whole: AttentionShape, share: Share) -> Head {
+        Head { whole, sequence: share.index / whole.kv_heads, kv_head: share.index % whole.kv_heads }
+    }
+
+    fn group(&self) -> usize {
+        self.whole.heads / self.whole.kv_heads
+    }
+
+    fn shape(&self) -> AttentionShape {
+        AttentionShape { sequences: 1, heads: self.group(), kv_heads: 1, ..self.whole }
+    }
+
+    /// The sequence's rows of a tensor that has equally many of each.
+    fn tokens(&self, tensor: Tensor) -> Tensor {
+        let rows = tensor.rows / self.whole.sequences;
+        tensor.rows_of(self.sequence * rows..(self.sequence + 1) * rows)
+    }
+
+    fn columns(&self, tensor: Tensor, width: usize) -> Tensor {
+        self.tokens(tensor).cols_of(self.kv_head * width..(self.kv_head + 1) * width)
+    }
+
+    fn queries(&self, tensor: Tensor) -> Tensor {
+        self.columns(tensor, self.group() * self.whole.head_dim)
+    }
+
+    fn keys(&self, tensor: Tensor) -> Tensor {
+        self.columns(tensor, self.whole.head_dim)
+    }
+
+    fn statistics(&self, tensor: Tensor) -> Tensor {
+        self.columns(tensor, self.group())
+    }
+
+    /// The place of the head's sums among those of all.
+    fn sums(&self, tensor: Tensor) -> Tensor {
+        let (rows, index) = (2 * self.whole.sequence_length, self.sequence * self.whole.kv_heads + self.kv_head);
+        tensor.rows_of(index * rows..(index + 1) * rows)
+    }
+
+    fn dropout(&self, key: Option<DropoutKey>) -> Option<DropoutKey> {
+        let first_head = (self.kv_head * self.group()) as u32;
+        let key = moved(key?, self.sequence * self.whole.sequence_length);
+        Some(DropoutKey { first_channel: key.first_channel + first_head, ..key })
+    }
+}

@@ -1,0 +1,152 @@
+//! One thread of a rank: its kernels' buffers, and the views that they get of the rank's arena.
+//!
+//! This file turns places in the arena into views, so it touches raw memory; the obligations are those of
+//! `device::arena`: the memory plan gives live values disjoint places, one operation runs at a time, and the parts of it that threads run
+//! at once write disjoint places (`crate::parts`).
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, SUM_WORDS, Tensor};
+
+use crate::attention::AttentionBuffers;
+use crate::gemm::{Operand, PackingBuffers};
+use crate::instruction_set::InstructionSet;
+use crate::meter::Meter;
+use crate::view::{MatMut, MatRef};
+
+/// Executes operations, or parts of them, one after the other.
+pub(crate) struct Worker {
+    arena: Arc<Arena>,
+    pub(crate) instruction_set: InstructionSet,
+    pub(crate) packing: RefCell<PackingBuffers>,
+    pub(crate) attention: RefCell<AttentionBuffers>,
+    pub(crate) meter: Arc<Meter>,
+}
+
+impl Worker {
+    /// A worker on `arena`; it is used by one thread.
+    pub(crate) fn new(arena: Arc<Arena>, instruction_set: InstructionSet) -> Worker {
+        Worker {
+            arena,
+            instruction_set,
+            packing: RefCell::new(PackingBuffers::new()),
+            attention: RefCell::new(AttentionBuffers::new()),
+            meter: Arc::new(Meter::new()),
+        }
+    }
+
+    /// A worker for another thread of the rank.
+    pub(crate) fn sibling(&self) -> Worker {
+        Worker::new(Arc::clone(&self.arena), self.instruction_set)
+    }
+
+    /// A matrix to read.
+    pub(crate) fn matrix<E: Element>(&self, tensor: Tensor) -> Result<MatRef<'_, E>, DeviceError> {
+        let start = self.reals_address::<E>(tensor)?;
+        // SAFETY: the arena covers the tensor's span (checked by `address`), is initialised, and nothing writes the
+        // tensor's elements while an operation that reads them runs.
+        Ok(unsafe { MatRef::from_raw(start, tensor.rows, tensor.cols, tensor.row_stride) })
+    }
+
+    /// A matrix to write.
+    pub(crate) fn matrix_mut<E: Element>(&self, tensor: Tensor) -> Result<MatMut<'_, E>, DeviceError> {
+        let start = self.reals_address::<E>(tensor)?;
+        // SAFETY: as in `matrix`; an operation's outputs do not overlap its other operands, or it is told so (`Source::Out`).
+        Ok(unsafe { MatMut::from_raw(start, tensor.rows, tensor.cols, tensor.row_stride) })
+    }
+
+    /// A matrix of any type of real numbers, as an operand of a product.
+    pub(crate) fn operand(&self, tensor: Tensor) -> Result<Operand<'_>, DeviceError> {
+        match tensor.dtype {
+            Dtype::F32 => self.matrix::<f32>(tensor).map(Operand::F32),
+            Dtype::Bf16 => self.matrix::<Bf16>(tensor).map(Operand::Bf16),
+            Dtype::F16 => self.matrix::<F16>(tensor).map(Operand::F16),
+            Dtype::I32 | Dtype::I64 => Err(not_real(tensor)),
+        }
+    }
+
+    /// Overwrites a dense tensor.
+    pub(crate) fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        check_len("write", to, from.len())?;
+        // SAFETY: no operation runs while the rank's thread is here.
+        unsafe { self.arena.bytes_mut(to) }?.copy_from_slice(from);
+        Ok(())
+    }
+
+    /// Copies a dense tensor out.
+    pub(crate) fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        check_len("read", from, to.len())?;
+        // SAFETY: as in `write`.
+        to.copy_from_slice(unsafe { self.arena.bytes(from) }?);
+        Ok(())
+    }
+
+    fn reals_address<E: Element>(&self, tensor: Tensor) -> Result<*mut E, DeviceError> {
+        if tensor.dtype != E::DTYPE {
+            return Err(DeviceError::Shape { op: "matrix", what: format!("{tensor:?} is not {:?}", E::DTYPE) });
+        }
+        Ok(self.arena.address(tensor)?.as_ptr().cast())
+    }
+
+    /// A dense vector to read.
+    pub(crate) fn reals<E: Element>(&self, tensor: Tensor) -> Result<&[E], DeviceError> {
+        // SAFETY: nothing writes an operation's inputs while it runs.
+        unsafe { self.arena.reals(tensor) }
+    }
+
+    /// A dense vector to write.
+    #[expect(clippy::mut_from_ref, reason = "the arena is shared memory; see the top of this file")]
+    pub(crate) fn reals_mut<E: Element>(&self, tensor: Tensor) -> Result<&mut [E], DeviceError> {
+        // SAFETY: an operation's outputs are its own while it runs.
+        unsafe { self.arena.reals_mut(tensor) }
+    }
+
+    /// Dense integers to read.
+    pub(crate) fn ints(&self, tensor: Tensor) -> Result<&[i32], DeviceError> {
+        // SAFETY: as in `reals`.
+        unsafe { self.arena.ints(tensor) }
+    }
+
+    /// Dense sums to read.
+    pub(crate) fn longs(&self, tensor: Tensor) -> Result<&[i64], DeviceError> {
+        // SAFETY: as in `reals`.
+        unsafe { self.arena.longs(tensor) }
+    }
+
+    /// Dense sums to read and write.
+    #[expect(clippy::mut_from_ref, reason = "the arena is shared memory; see the top of this file")]
+    pub(crate) fn longs_mut(&self, tensor: Tensor) -> Result<&mut [i64], DeviceError> {
+        // SAFETY: as in `reals_mut`.
+        unsafe { self.arena.longs_mut(tensor) }
+    }
+
+    /// Adds to the words of a sum. Integers associate, so the parts of an operation may do so at once and in any order.
+    pub(crate) fn add_to_sum(&self, sum: Tensor, words: &[i64; SUM_WORDS]) -> Result<(), DeviceError> {
+        if (sum.dtype, sum.rows, sum.cols) != (Dtype::I64, 1, SUM_WORDS) {
+            return Err(DeviceError::Shape {
+                op: "sum",
+                what: format!("{sum:?} is not the {SUM_WORDS} words of a sum"),
+            });
+        }
+        let start = self.arena.address(sum)?.cast::<i64>();
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: the sum's words lie inside the arena, aligned, and while an operation's parts run they are reached here only.
+            unsafe { AtomicI64::from_ptr(start.add(index).as_ptr()) }.fetch_add(*word, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Why a tensor of integers is refused where real numbers are computed with.
+pub(crate) fn not_real(tensor: Tensor) -> DeviceError {
+    DeviceError::Shape { op: "matrix", what: format!("{tensor:?} holds no real numbers") }
+}
+
+pub(crate) fn check_len(op: &'static str, tensor: Tensor, host_bytes: usize) -> Result<(), DeviceError> {
+    if tensor.size_bytes() == host_bytes {
+        return Ok(());
+    }
+    Err(DeviceError::Shape { op, what: format!("{tensor:?} has {} bytes, the host {host_bytes}", tensor.size_bytes()) })
+}

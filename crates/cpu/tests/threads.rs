@@ -1,0 +1,261 @@
+//! One rank's operations on several threads: the same bits as on one, whatever the operation.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+use std::sync::Arc;
+
+use cpu::CpuDevice;
+use device::{
+    AdamWUpdate, Arena, AttentionShape, Bf16, Device, DeviceError, Direction, DropoutKey, Dtype, Element, F16, Frame,
+    NormBackward, Op, Orientation, Rounding, SUM_WORDS, Stream, Tensor, Write,
+};
+use spec::layout::SHARD_BLOCK;
+use spec::{Activation, Norm, NormKind, Pairing};
+
+const ARENA_BYTES: usize = 64 << 20;
+/// Numbers that no count of threads divides.
+const TOKENS: usize = 2 * LENGTH;
+const LENGTH: usize = 101;
+const WIDTH: usize = 208;
+const HIDDEN: usize = 4 * WIDTH + 7;
+const VOCABULARY: i32 = 173;
+const DROPOUT: DropoutKey =
+    DropoutKey { seed: 9, step: 3, site: 5, first_token: 77, first_channel: 8, probability: 0.3 };
+const NORM: Norm = Norm { kind: NormKind::Layer, epsilon: 1e-5 };
+
+/// Lays out operands of an arena and fills them; the same calls give the same.
+struct Operands {
+    device: CpuDevice,
+    frame: Frame,
+    stored: Dtype,
+}
+
+impl Operands {
+    fn new(threads: usize, stored: Dtype) -> Operands {
+        let device = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).unwrap())).with_threads(threads, &[]).unwrap();
+        Operands { device, frame: Frame::new(0, ARENA_BYTES), stored }
+    }
+
+    fn of_type(&self, rows: usize, cols: usize, dtype: Dtype) -> Tensor {
+        let tensor = self.frame.tensor(rows, cols, dtype);
+        let seed = tensor.offset_bytes as u32;
+        let word = |i: usize| philox::philox4x32_10([i as u32, seed, 0, 0], [7, 11])[0];
+        let values = (0..tensor.len()).map(|i| philox::half_open_f32(word(i)) * 2.0 - 1.0);
+        let bytes: Vec<u8> = match dtype {
+            Dtype::F32 => values.flat_map(f32::to_ne_bytes).collect(),
+            Dtype::Bf16 => values.flat_map(|value| bytemuck::bytes_of(&Bf16::narrow(value)).to_vec()).collect(),
+            Dtype::F16 => values.flat_map(|value| bytemuck::bytes_of(&F16::narrow(value)).to_vec()).collect(),
+            Dtype::I32 | Dtype::I64 => vec![0; tensor.size_bytes()],
+        };
+        self.device.write(tensor, &bytes).unwrap();
+        tensor
+    }
+
+    fn stored(&self, rows: usize, cols: usize) -> Tensor {
+        self.of_type(rows, cols, self.stored)
+    }
+
+    fn single(&self, rows: usize, cols: usize) -> Tensor {
+        self.of_type(rows, cols, Dtype::F32)
+    }
+
+    /// `value` of each index.
+    fn ints(&self, rows: usize, cols: usize, value: impl Fn(i32) -> i32) -> Tensor {
+        let tensor = self.frame.tensor(rows, cols, Dtype::I32);
+        let values: Vec<i32> = (0..tensor.len() as i32).map(value).collect();
+        self.device.write(tensor, bytemuck::cast_slice(&values)).unwrap();
+        tensor
+    }
+
+    fn submit(&self, op: Op) {
+        self.device.submit(Stream::Compute, &op).unwrap_or_else(|error| panic!("{op:?}: {error}"));
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.frame.used_bytes()];
+        self.device.read(Tensor::new(0, 1, bytes.len() / 4, Dtype::F32), &mut bytes).unwrap();
+        bytes
+    }
+}
+
+fn products(on: &Operands) {
+    for (orientation, a, b) in [
+        (Orientation::Nt, (TOKENS, WIDTH), (HIDDEN, WIDTH)),
+        (Orientation::Nn, (TOKENS, HIDDEN), (HIDDEN, WIDTH)),
+        (Orientation::Tn, (TOKENS, HIDDEN), (TOKENS, WIDTH)),
+    ] {
+        let (rows, cols) = match orientation {
+            Orientation::Nt => (a.0, b.0),
+            Orientation::Nn => (a.0, b.1),
+            Orientation::Tn => (a.1, b.1),
+        };
+        let (a, b) = (on.stored(a.0, a.1), on.stored(b.0, b.1));
+        let (out, bias) = (on.stored(rows, cols), Some(on.stored(1, cols)));
+        on.submit(Op::MatMul { orientation, a, b, bias, out, write: Write::Accumulate });
+    }
+    let (x, out) = (on.stored(TOKENS, HIDDEN), on.single(1, HIDDEN));
+    on.submit(Op::ColumnSum { x, out });
+}
+
+fn norms(on: &Operands) {
+    let [x, y, dy, dx] = [(); 4].map(|()| on.stored(TOKENS, WIDTH));
+    // Rows as they are, and rows of several heads.
+    for heads in [1, 13] {
+        let (weight, bias) = (on.stored(1, WIDTH / heads), Some(on.stored(1, WIDTH / heads)));
+        let stats = on.single(TOKENS * heads, 2);
+        on.submit(Op::Norm { norm: NORM, x, weight, bias, y, stats });
+        let tensors = NormBackward { norm: NORM, x, weight, stats, dy, dx };
+        on.submit(Op::NormBackwardInput { tensors, write: Write::Accumulate });
+        let (dweight, dbias) = (on.single(1, WIDTH / heads), Some(on.single(1, WIDTH / heads)));
+        on.submit(Op::NormBackwardWeight { norm: NORM, x, stats, dy, dweight, dbias });
+    }
+}
+
+fn attention(on: &Operands) {
+    let shape = AttentionShape { sequences: 2, sequence_length: LENGTH, heads: 6, kv_heads: 3, head_dim: 20 };
+    let (query, key) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
+    let split = |x: Tensor| [x.cols_of(0..query), x.cols_of(query..query + key), x.cols_of(query + key..x.cols)];
+    let (fused, gradients) = (on.stored(TOKENS, query + 2 * key), on.stored(TOKENS, query + 2 * key));
+    let ([q, k, v], [dq, dk, dv]) = (split(fused), split(gradients));
+    let positions = on.ints(1, TOKENS, |i| i % LENGTH as i32);
+    let (cos, sin) = (on.single(LENGTH, 8), on.single(LENGTH, 8));
+    on.submit(Op::RotaryTable { cos, sin, base: 1e4 });
+    let (head_dim, pairing, direction) = (shape.head_dim, Pairing::Half, Direction::Forward);
+    on.submit(Op::Rotary { x: fused.cols_of(0..query + key), head_dim, positions, cos, sin, pairing, direction });
+    let visible = on.ints(TOKENS, 2, |i| if i % 2 == 0 { 0 } else { (i / 2) % LENGTH as i32 + 1 });
+    let (out, dout) = (on.stored(TOKENS, query), on.stored(TOKENS, query));
+    let log_sum_exp = on.single(TOKENS, shape.heads);
+    // The sums are in no defined place: they are not compared.
+    let key_sums = Tensor::new(ARENA_BYTES / 2, 2 * TOKENS * shape.kv_heads, shape.head_dim, Dtype::F32);
+    for dropout in [None, Some(DROPOUT)] {
+        let scale = 0.2;
+        on.submit(Op::Attention { shape, q, k, v, visible, scale, dropout, out, log_sum_exp });
+        on.submit(Op::AttentionBackward {
+            shape,
+            q,
+            k,
+            v,
+            visible,
+            scale,
+            dropout,
+            out,
+            log_sum_exp,
+            dout,
+            dq,
+            dk,
+            dv,
+            key_sums,
+        });
+    }
+}
+
+fn elementwise(on: &Operands) {
+    let [x, dy, y] = [(); 3].map(|()| on.stored(TOKENS, HIDDEN));
+    let (gates, dgates) = (on.stored(TOKENS, 2 * HIDDEN), on.stored(TOKENS, 2 * HIDDEN));
+    for (activation, x, dx) in [(Activation::GeluTanh, x, x), (Activation::SwiGlu, gates, dgates)] {
+        on.submit(Op::Activation { activation, x, y });
+        on.submit(Op::ActivationBackward { activation, x, dy, dx, y });
+    }
+    let (bias, residual) = (Some(on.stored(1, HIDDEN)), Some(x));
+    for dropout in [None, Some(DROPOUT)] {
+        on.submit(Op::DropoutAdd { x: dy, bias, residual, dropout, out: dy });
+    }
+    on.submit(Op::DropoutBackward { dy, dropout: DROPOUT, dx: y });
+    let dense = [on.single(TOKENS, WIDTH), on.single(TOKENS, WIDTH)];
+    let strided = [on.single(TOKENS, HIDDEN), on.single(TOKENS, HIDDEN)].map(|x| x.cols_of(3..HIDDEN));
+    for [x, into] in [dense, strided] {
+        on.submit(Op::Accumulate { x, into });
+        on.submit(Op::Copy { from: x, to: into });
+        on.submit(Op::Fill { out: x, value: 0.7 });
+    }
+    let (out, narrow) = (on.stored(TOKENS, HIDDEN), on.single(TOKENS, HIDDEN));
+    let (first_row, first_col, global_cols) = (3, 2, 2 * HIDDEN);
+    on.submit(Op::InitializeNormal { out, seed: 4, parameter: 6, std: 0.5, first_row, first_col, global_cols });
+    on.submit(Op::Copy { from: out, to: narrow });
+}
+
+fn ends(on: &Operands) {
+    let tokens = on.ints(1, TOKENS, |i| (i * 31 + 7) % VOCABULARY);
+    let (table, out) = (on.stored(VOCABULARY as usize, WIDTH), on.stored(TOKENS, WIDTH));
+    for write in [Write::Assign, Write::Accumulate] {
+        on.submit(Op::EmbeddingLookup { tokens, table, first_row: 5, out, write });
+    }
+    let dtable = on.single(VOCABULARY as usize, WIDTH);
+    on.submit(Op::EmbeddingBackward { tokens, dy: out, scale: 0.3, first_row: 5, dtable });
+    let (logits, max, sums) = (on.single(TOKENS, HIDDEN), on.single(1, TOKENS), on.single(TOKENS, 2));
+    let (loss, valid_columns, first_row) = (on.single(1, TOKENS), HIDDEN - 3, 9);
+    let labels = on.ints(1, TOKENS, |i| if i % 5 == 0 { device::IGNORED_LABEL } else { i * 3 });
+    let gradient_scale = Some(0.25);
+    on.submit(Op::RowMax { logits, valid_columns, out: max });
+    on.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums });
+    on.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss });
+}
+
+fn updates(on: &Operands) {
+    let len = 9 * SHARD_BLOCK + 1234;
+    let [param, grad, first_moment, second_moment] = [(); 4].map(|()| on.single(1, len));
+    let (copy, coefficient) = (Some(on.of_type(1, len, Dtype::Bf16)), on.single(1, 4));
+    let sums = on.of_type(1, SUM_WORDS, Dtype::I64);
+    on.submit(Op::Accumulate { x: grad, into: second_moment });
+    let (rounding, exact) = (Rounding { unit: 1.0 / 1024.0, limit: 0.9 }, on.of_type(1, len, Dtype::I64));
+    for write in [Write::Assign, Write::Accumulate] {
+        on.submit(Op::AddRounded { x: grad, rounding, into: exact, write, refusals: sums });
+    }
+    let double = on.of_type(1, len, Dtype::I64);
+    on.submit(Op::Copy { from: exact, to: double });
+    on.submit(Op::Accumulate { x: exact, into: double });
+    on.submit(Op::Fill { out: exact, value: 3.0 });
+    on.submit(Op::RoundedToSingle { sums: double, unit: rounding.unit });
+    on.submit(Op::SquaredSum { x: grad, first_element: SHARD_BLOCK / 3, loss_scale: 4.0, sums });
+    let update =
+        AdamWUpdate { learning_rate: 1e-2, weight_decay: 0.1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, update: 3 };
+    on.submit(Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update });
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    for stored in [Dtype::F32, Dtype::Bf16] {
+        for (name, run) in [
+            ("products", products as fn(&Operands)),
+            ("norms", norms),
+            ("attention", attention),
+            ("elementwise", elementwise),
+            ("ends", ends),
+            ("updates", updates),
+        ] {
+            let bytes = |threads: usize| {
+                let operands = Operands::new(threads, stored);
+                let before = operands.device.multiply_adds();
+                run(&operands);
+                (operands.bytes(), operands.device.multiply_adds() - before)
+            };
+            let expected = bytes(1);
+            for threads in [2, 3, 7] {
+                assert!(bytes(threads) == expected, "{name} in {stored:?} on {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_part_that_fails_fails_the_operation_and_nothing_else() {
+    let on = Operands::new(3, Dtype::F32);
+    let (inside, outside) = (on.single(400, 500), Tensor::new(ARENA_BYTES - 400_000, 400, 500, Dtype::F32));
+    let told = on.device.submit(Stream::Compute, &Op::Copy { from: inside, to: outside });
+    assert!(matches!(told, Err(DeviceError::OutsideArena { .. })), "{told:?}");
+    on.submit(Op::Fill { out: inside, value: 2.0 });
+    let mut values = vec![0.0f32; inside.len()];
+    on.device.read(inside, bytemuck::cast_slice_mut(&mut values)).unwrap();
+    assert!(values.iter().all(|value| *value == 2.0));
+}
+
+#[test]
+fn a_part_that_panics_panics_on_the_rank_s_thread() {
+    let on = Operands::new(2, Dtype::F32);
+    let (a, b, out) = (on.single(200, 200), on.single(200, 201), on.single(200, 200));
+    let product = Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out, write: Write::Assign };
+    let run = || on.device.submit(Stream::Compute, &product);
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(message.contains("K is 200 in a and 201 in b"), "{message}");
+}
