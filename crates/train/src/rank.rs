@@ -118,10 +118,15 @@ impl<'a> Rank<'a> {
         };
         rank.take_up(JobIndex::MAIN, source);
         rank.constants.initialise(&*rank.device, Stream::Compute, &setup.model)?;
-        rank.clear_moments()?;
         match start {
-            Start::Seed => fetch::drawn_weights(&rank)?,
-            Start::Weights(weights) => fetch::weights(&rank, weights)?,
+            Start::Seed => {
+                fetch::drawn_weights(&rank)?;
+                rank.clear_moments()?;
+            }
+            Start::Weights(weights) => {
+                fetch::weights(&rank, weights)?;
+                rank.clear_moments()?;
+            }
             Start::Checkpoint(checkpoint) => {
                 let part = |part| PartSource { checkpoint, part };
                 fetch::weights(&rank, &part(StatePart::Weights))?;
