@@ -63,7 +63,9 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
         return Err(Failure::Input(reason));
     }
     let source = RunSource::open(from, &[], &[])?;
-    let (mut config, folder) = (source.config.clone(), RunFolder::create(&arguments.out)?);
+    let mut config = source.config.clone();
+    config.run.folder = arguments.out.clone();
+    let folder = RunFolder::open(&config.run)?;
     let writer = folder.weights(&config.model)?;
     for_each_box(&config.model, |param, region, values| {
         source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))?;
@@ -72,7 +74,6 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     })?;
     writer.finish().map_err(|error| Failure::Work(error.to_string()))?;
     copy_tokenizer(from, folder.path())?;
-    config.run.folder = arguments.out.clone();
     config.data.tokenizer = tokenizer_of(folder.path());
     folder.write_run_file(&config)?;
     tell(&format!("written {}: run.toml, weights.safetensors\n", folder.path().display()));

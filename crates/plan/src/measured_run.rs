@@ -3,9 +3,9 @@
 use cluster::{AttentionKernels, Software};
 use spec::CheckpointInputs;
 use spec::{
-    Activation, Biases, Blocks, Checkpoints, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec, Norm,
-    NormKind, Pairing, Parallelism, Position, Precision, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums,
-    TrainSpec, ZeroStage,
+    Activation, BatchOrigin, Biases, Blocks, Checkpoints, Gathering, GradientReduction, LearningRateSchedule,
+    LossScaling, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Precision, Recompute, Reshard,
+    ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 
 use crate::table::{Row, TableError};
@@ -181,6 +181,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         steps: 1,
         global_batch: required(row, "global_batch")?,
         batch_ramp: None,
+        batch_origin: BatchOrigin::default(),
         sequence_length,
         learning_rate: 1e-4,
         min_learning_rate: 0.0,
