@@ -471,11 +471,6 @@ fn training_numbers_are_sane() {
             &["run.timeout_seconds=0"],
             "run.timeout_seconds = 0.0 is no time to wait; more than 0 and at most 86400 would do",
         ),
-        (
-            &["run.grace_seconds=-1"],
-            "run.grace_seconds = -1.0 is no time to wait; more than 0 and at most 86400 would do",
-        ),
-        (&["run.keep_newest=0"], "run.keep_newest = 0 is too few; at least 1 would do"),
         (&["data.path=\"\""], "data.path = \"\" names no file; leave it out for the embedded corpus"),
         (&["run.folder=\"\""], "run.folder = \"\" names no folder; \"runs/latest\" would do"),
     ]);
