@@ -178,6 +178,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         steps: 1,
         global_batch: required(row, "global_batch")?,
         batch_ramp: None,
+        batch_origin: spec::BatchOrigin::default(),
         sequence_length,
         learning_rate: 1e-4,
         min_learning_rate: 0.0,
