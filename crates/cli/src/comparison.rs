@@ -9,6 +9,8 @@ use spec::{RunConfig, Sums, TrainSpec};
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::input;
+use crate::machine_memory::memory_limit;
+use crate::verdict::{self, Planned};
 
 /// Two legal runs beside each other.
 #[derive(Debug)]
@@ -35,8 +37,12 @@ pub struct Difference {
 /// # Errors
 /// A file that cannot be read, or all that is wrong with the first that is not legal.
 pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, Failure> {
-    let (first, _) = input::placed(arguments.file.as_deref(), arguments)?;
-    let (second, _) = input::placed(Some(other), arguments)?;
+    let planned = |file: Option<&Path>| -> Result<RunConfig, Failure> {
+        let (config, places) = input::placed(file, arguments)?;
+        let verdict = verdict::judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
+        Ok(verdict.config)
+    };
+    let (first, second) = (planned(arguments.file.as_deref())?, planned(Some(other))?);
     let name = arguments.file.as_ref().map_or("the quick start".into(), |file| file.display().to_string());
     Ok(compare([name, other.display().to_string()], &first, &second))
 }

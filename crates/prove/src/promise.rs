@@ -1,6 +1,7 @@
 //! What two layouts of one run promise each other, and whether their outcomes keep it.
 
 use spec::{Format, TrainSpec};
+use train::{LossScalingReport, StepFate};
 
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
@@ -46,6 +47,9 @@ impl Promise {
 
     /// The broken parts of the promise, one clause each, between outcomes that are `distance` apart.
     pub fn faults(&self, outcomes: [&Outcome; 2], distance: &Distance) -> Vec<String> {
+        if outcomes.into_iter().any(nothing_learned) {
+            return vec!["every step overflowed, so no weight was updated and nothing is shown; a lower train.initial_loss_scale would do".into()];
+        }
         if distance.same_bits {
             return vec![];
         }
@@ -69,6 +73,12 @@ impl Promise {
     }
 }
 
+/// Whether a run has skipped each of its steps: the first weights have the same bits under every layout.
+fn nothing_learned(outcome: &Outcome) -> bool {
+    let is_skipped = |report: &Option<LossScalingReport>| report.is_some_and(|report| report.fate == StepFate::Skipped);
+    !outcome.scaling.is_empty() && outcome.scaling.iter().all(is_skipped)
+}
+
 /// Bounds hold between runs that skip the same steps: the first step that one of the two skipped, if there is one.
 fn fate_of_one(outcomes: [&Outcome; 2]) -> Option<String> {
     let [first, second] = outcomes.map(|outcome| &outcome.scaling);
@@ -80,7 +90,6 @@ fn fate_of_one(outcomes: [&Outcome; 2]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use spec::Precision;
-    use train::{LossScalingReport, StepFate};
 
     use super::*;
     use crate::models::proof_training;
@@ -138,5 +147,21 @@ mod tests {
         let (all, one) = (outcome([updated; 2]), outcome([updated, skipped]));
         assert_eq!(fate_of_one([&all, &one]), Some("step 2 was skipped in one of the two".into()));
         assert_eq!(fate_of_one([&one, &one]), None);
+    }
+
+    #[test]
+    fn runs_that_skip_every_step_show_nothing() {
+        let outcome = |fates: [StepFate; 2]| Outcome {
+            scaling: fates.map(|fate| Some(LossScalingReport { factor: 1.0, fate, skipped_steps: 0 })).to_vec(),
+            ..Outcome::default()
+        };
+        let (updated, skipped) = (StepFate::Updated, StepFate::Skipped);
+        let same =
+            Distance { same_bits: true, loss: 0.0, norm: 0.0, gradient: (0.0, "g".into()), weight: (0.0, "w".into()) };
+        let faults = |fates| {
+            let outcome = outcome(fates);
+            Promise::of(EqualityClass::SameOrder, &proof_training(), 2).faults([&outcome, &outcome], &same).len()
+        };
+        assert_eq!([faults([skipped, skipped]), faults([skipped, updated])], [1, 0]);
     }
 }

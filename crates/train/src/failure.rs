@@ -3,6 +3,7 @@
 use std::fmt;
 
 use mesh::Rank;
+use spec::Sums;
 use thiserror::Error;
 
 /// Why a run ended before its last step.
@@ -31,7 +32,7 @@ pub enum TrainError {
     },
     /// Loss or gradient is not finite. Seen by all ranks before any weight changed.
     #[error(
-        "step {step}: loss {loss}, gradient norm {gradient_norm}; no weight was changed. A lower learning rate, a longer warm-up or clipping may help"
+        "step {step}: loss {loss}, gradient norm {gradient_norm}; no weight was changed. {}", remedy(*sums)
     )]
     NotFinite {
         /// Counted from 1.
@@ -40,7 +41,19 @@ pub enum TrainError {
         loss: f64,
         /// As reported.
         gradient_norm: f64,
+        /// In which numbers gradients were summed.
+        sums: Sums,
     },
+}
+
+fn remedy(sums: Sums) -> &'static str {
+    match sums {
+        Sums::Single => "A lower learning rate, a longer warm-up or clipping may help",
+        Sums::Exact => {
+            "Where train.sums = \"exact\" a gradient of 2048 or more does not fit either; \"single\", a lower learning rate, a longer warm-up \
+             or a smaller model.init_std may help"
+        }
+    }
 }
 
 /// Where and why a rank failed.

@@ -175,9 +175,12 @@ fn fate(rank: &mut Rank<'_>, outcome: &reduce::StepOutcome) -> Result<StepFate, 
             skipped_steps: rank.loss_scale.skipped_steps(),
             loss,
         })),
-        (StepFate::Hopeless, false) => {
-            Err(Stop::Together(TrainError::NotFinite { step, loss, gradient_norm: outcome.norm }))
-        }
+        (StepFate::Hopeless, false) => Err(Stop::Together(TrainError::NotFinite {
+            step,
+            loss,
+            gradient_norm: outcome.norm,
+            sums: rank.setup.train.sums,
+        })),
     }
 }
 

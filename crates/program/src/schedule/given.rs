@@ -11,7 +11,7 @@ pub enum GivenScheduleError {
     #[error(transparent)]
     Text(#[from] ScheduleTextError),
     /// One line per rank is missing or too many.
-    #[error("has cells on {lines} lines, parallelism.pp = {pp}; write one line per pipeline rank, or pp = {lines}")]
+    #[error("lines with cells: {lines}, parallelism.pp = {pp}; write one line per pipeline rank")]
     Lines {
         /// Lines with cells.
         lines: usize,

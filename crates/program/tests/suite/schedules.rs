@@ -164,7 +164,7 @@ fn errors_say_where_and_what() {
             "0F0 0B0",
             2,
             1,
-            "has cells on 1 lines, parallelism.pp = 2; write one line per pipeline rank, or pp = 1".into(),
+            "lines with cells: 1, parallelism.pp = 2; write one line per pipeline rank".into(),
         ),
         ("0F0 0B0\n1F0 1B2", 2, 2, "line 2: `1B2` is of microbatch 2, a step has 2: 0 to 1".into()),
         (

@@ -114,7 +114,7 @@ fn loss_scaling(config: &RunConfig, rules: &mut Rules) {
     let largest = LossScaling::LARGEST;
     for (key, scale) in [("train.initial_loss_scale", initial), ("train.min_loss_scale", minimum)] {
         let in_range = (1.0..=largest).contains(&scale);
-        let remedy = format!("1.0 to {largest:?} would do");
+        let remedy = format!("1 to {largest:.0} would do");
         rules.number(key, scale, in_range, "is out of the range of loss scales", &remedy);
         if in_range && !is_power_of_two(scale) {
             let below = f32::from_bits(scale.to_bits() & POWER_BITS);

@@ -506,7 +506,7 @@ fn loss_scales_are_powers_of_two_in_their_range() {
     );
     assert_eq!(
         fp16("train.initial_loss_scale=1e12"),
-        "train.initial_loss_scale = 1000000000000.0 is out of the range of loss scales; 1.0 to 4294967300.0 would do"
+        "train.initial_loss_scale = 1000000000000.0 is out of the range of loss scales; 1 to 4294967296 would do"
     );
     assert_eq!(
         fp16("train.min_loss_scale=131072"),
