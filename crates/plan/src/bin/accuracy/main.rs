@@ -12,6 +12,8 @@ Each check fits a few constants of a cluster profile to its calibration rows and
 in `crates/plan/tables`, with their sources. The runs are those of other trainers: `crates/cluster/software` says what these keep, fuse and wait \
 for, each with its source. No constant belongs to a model. *One constant* is the naive prediction: the model's operations at the peak rate, times \
 the median of what the scored rows of the table take of that.\n\n\
+Constants are fitted to calibration rows alone. What the model describes, and what is said of other trainers, was chosen with the errors of the \
+scored rows in sight; a table that it has not seen is the fairer judge.\n\n\
 A cell of a table that is empty stands for: `dp` = `gpus / (tp x pp)`, `vpp` 1, `zero` 0, `micro_batch` 1, `vocab` 51200, `seq` 2048, `ffn` 4 x \
 `hidden`, `kv_heads` = `heads`, `recompute` none, `precision` bf16. Vocabularies are padded to a multiple of 128 x `tp` where `tp` shares them \
 out. Another feed-forward width than 4 x `hidden` is that of a gated activation. Layers are spread evenly over stages where they can be.\n";
