@@ -55,6 +55,17 @@ const REPLICAS: &str = "dp = 2\ntp = 1\npp = 1\nzero = 0\nmicrobatch_size = 1";
 const HALVES: &str = "dp = 1\ntp = 2\npp = 1\nzero = 0\nmicrobatch_size = 1";
 
 #[test]
+fn runs_that_do_not_fit_promise_each_other_nothing() {
+    let Files { names: files, .. } = &Files::new("fit", &[ONE, STAGES]);
+    let check =
+        |bytes: &str| pleach(&["check", &files[0], &files[1], "--set", &format!("run.rank_memory_bytes={bytes}")]);
+    assert!(stdout(&check("100000000")).contains("same order"));
+    let refused = check("1000");
+    assert_eq!((refused.status.code(), stdout(&refused)), (Some(2), String::new()));
+    assert!(stderr(&refused).contains("run.rank_memory_bytes = 1000"), "{}", stderr(&refused));
+}
+
+#[test]
 fn layouts_of_the_same_order_have_the_same_bits() {
     let Files { names: files, .. } = &Files::new("same", &[ONE, STAGES]);
     let proved = pleach(&["prove", &files[0], &files[1]]);

@@ -196,6 +196,7 @@ fn a_term_beyond_the_range_ends_a_single_run_on_all_ranks() {
         let error = too_large(&layout, (dp, tp, pp)).unwrap_err();
         let is_found = matches!(error, ProofError::Train(TrainError::NotFinite { step: 2, .. }));
         assert!(is_found, "dp {dp} tp {tp} pp {pp}: {error}");
+        assert!(error.to_string().contains("a gradient of 2048 or more does not fit"), "{error}");
     }
 }
 
