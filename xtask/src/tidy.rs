@@ -23,8 +23,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
 ];
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
-/// Macros that stand for code that is not there.
-const STUBS: &[&str] = &["todo!", "unimplemented!", "#[ignore"];
+/// What stands for code or a test that is not there; written in two parts, for this file is held to the rule by others, too.
+const STUBS: &[&str] = &[concat!("to", "do!"), concat!("unimple", "mented!"), concat!("#[ig", "nore")];
 /// Folders of one machine, and hosts that ordinary clients find by themselves. Each begins a path or a host name.
 const FOREIGN_PLACES: &[&str] = &[
     concat!("/wo", "rk/"),
@@ -184,8 +184,12 @@ mod tests {
             ("crates/mesh/src/a.rs", &long_file, "601 lines; at most 600"),
             ("crates/mesh/src/a.rs", &long_function, "function long has 81 lines; at most 80"),
             ("crates/mesh/src/a.rs", "fn a() {\n    unsafe { b() }\n}\n", "crates/mesh/src/a.rs:2: unsafe code"),
-            ("crates/mesh/src/a.rs", "fn a() { todo!() }\n", "todo! stands for"),
-            ("crates/mesh/tests/a.rs", "#[test]\n#[ignore]\nfn a() {}\n", "#[ignore stands for"),
+            ("crates/mesh/src/a.rs", concat!("fn a() { to", "do!() }\n"), concat!("to", "do! stands for")),
+            (
+                "crates/mesh/tests/a.rs",
+                concat!("#[test]\n#[ig", "nore]\nfn a() {}\n"),
+                concat!("#[ig", "nore stands for"),
+            ),
             ("crates/mesh/src/utils.rs", "", "`utils` is no name"),
             ("docs/a.md", concat!("see `/wo", "rk/a`\n"), "one machine only"),
             ("crates/odd/Cargo.toml", "[package]\nname = \"odd\"\n", "crate odd is not in the table"),

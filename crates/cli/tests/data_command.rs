@@ -1,19 +1,11 @@
 //! `pleach data tokenize`, and runs on what it wrote.
 
+mod harness;
+
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
-fn pleach(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use harness::{pleach, stderr, stdout};
 
 /// A new folder for one test, with a text of 200 lines.
 fn folder(name: &str) -> PathBuf {

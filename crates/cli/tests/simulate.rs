@@ -1,19 +1,10 @@
 //! `simulate`, `validate` and `cluster fit`, as a user meets them.
 
+mod harness;
+
 use std::path::PathBuf;
-use std::process::{Command, Output};
 
-fn pleach(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use harness::{pleach, stderr, stdout};
 
 /// A new folder for one test.
 fn folder(name: &str) -> PathBuf {

@@ -2,20 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod harness;
+
 use std::path::PathBuf;
-use std::process::{Command, Output};
 
-fn pleach(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use harness::{pleach, stderr, stdout};
 
 /// What all layouts of a test have in common.
 const RUN: &str = "[model]\nnum_layers = 2\nhidden = 16\nnum_heads = 2\ncontext = 8\n\

@@ -3,21 +3,14 @@
 use serde_json::{Map, Value};
 use spec::{Blocks, ModelSpec};
 
-use super::{activation, activation_name, layer_norm, model, number, object, rotary, turned};
+use super::{activation, activation_name, layer_norm, model, number, object, rotary, sizes, turned};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
 pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("attention_bias", true)?;
-    let (hidden, num_heads) = (fields.count("hidden_size")?, fields.count("num_attention_heads")?);
-    let sizes = [
-        fields.count("num_hidden_layers")?,
-        hidden,
-        num_heads,
-        fields.count("intermediate_size")?,
-        fields.count("vocab_size")?,
-        fields.count_or("max_position_embeddings", 2048)?,
-    ];
+    let sizes = sizes(fields)?;
+    let [_, hidden, num_heads, ..] = sizes;
     let head_dim = hidden / num_heads.max(1);
     let position = rotary(fields, ("rotary_emb_base", 10_000.0), ("rotary_pct", 0.25), head_dim)?;
     let is_parallel = fields.truth_or("use_parallel_residual", true)?;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use spec::{Activation, Biases, ModelSpec, Norm, NormKind};
 
-use super::{model, number, object, rotary, turned};
+use super::{model, number, object, rotary, sizes, turned};
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
@@ -11,15 +11,8 @@ use crate::fields::Fields;
 pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("hidden_act", "silu")?;
     fields.only("use_sliding_window", false)?;
-    let (hidden, num_heads) = (fields.count("hidden_size")?, fields.count("num_attention_heads")?);
-    let sizes = [
-        fields.count("num_hidden_layers")?,
-        hidden,
-        num_heads,
-        fields.count("intermediate_size")?,
-        fields.count("vocab_size")?,
-        fields.count_or("max_position_embeddings", 2048)?,
-    ];
+    let sizes = sizes(fields)?;
+    let [_, hidden, num_heads, ..] = sizes;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
     let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", 1e-6)? };
     let position = rotary(fields, ("rope_theta", 10_000.0), ("partial_rotary_factor", 1.0), head_dim)?;

@@ -60,6 +60,18 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
     map
 }
 
+/// Layers, hidden, heads, feed-forward width, vocabulary and context, under the names that GPT-NeoX and Llama have for them.
+fn sizes(fields: &Fields) -> Result<[usize; 6], InterchangeError> {
+    Ok([
+        fields.count("num_hidden_layers")?,
+        fields.count("hidden_size")?,
+        fields.count("num_attention_heads")?,
+        fields.count("intermediate_size")?,
+        fields.count("vocab_size")?,
+        fields.count_or("max_position_embeddings", 2048)?,
+    ])
+}
+
 /// Sizes, norm and positions of a model; the rest as most families have it.
 fn model(
     [num_layers, hidden, num_heads, ffn_hidden, vocabulary, context]: [usize; 6],
