@@ -14,7 +14,7 @@ use crate::check::describe;
 use crate::cluster_arguments::SimulateArguments;
 use crate::cluster_profile::{profile, software};
 use crate::failure::Failure;
-use crate::figures::{bytes, grouped};
+use crate::figures::{bytes, counted, grouped};
 use crate::input;
 use crate::memory_table::aligned;
 use crate::output::print;
@@ -101,7 +101,7 @@ impl Told<'_> {
         let Told { config, cluster, step, prediction } = self;
         let (step_ns, bubble) = (prediction.step_ns(), prediction.times.bubble());
         let mut text = format!(
-            "{}cluster {}: {} of {} on {} nodes\n\n\
+            "{}cluster {}: {} of {} on {}\n\n\
              step    {}, {} tokens a second\n\
              mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
              bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\n",
@@ -109,7 +109,7 @@ impl Told<'_> {
             cluster.about,
             grouped(config.run.ranks as u64),
             cluster.accelerator.name,
-            config.run.ranks.div_ceil(cluster.node.accelerators),
+            counted(config.run.ranks.div_ceil(cluster.node.accelerators) as u64, "node"),
             seconds(step_ns),
             grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
             100.0 * step.mfu(cluster, step_ns),

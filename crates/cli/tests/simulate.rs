@@ -28,7 +28,7 @@ fn a_step_is_simulated_drawn_and_traced() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     for line in [
-        "cluster DGX A100 80 GB (Selene): 8 per node, NVSwitch, 8 x HDR 200: 8 of A100-SXM4-80GB on 1 nodes",
+        "cluster DGX A100 80 GB (Selene): 8 per node, NVSwitch, 8 x HDR 200: 8 of A100-SXM4-80GB on 1 node",
         "% of 312 TFLOP/s: matrix products and causal attention",
         "time of the rank that computes longest",
         "the largest losses are",
