@@ -3,7 +3,10 @@
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
 //! residual to the summed output without bias; the layer adds bias, dropout and the residual stream.
 
-use device::{Alibi, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op, Tensor, Write};
+use device::{
+    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op,
+    Tensor, Write,
+};
 use spec::{Norm, NormKind, Position};
 
 use crate::binding::{AttentionParams, QkNormParams};
@@ -158,19 +161,24 @@ impl Attention<'_> {
             self.norm_heads(norms, saved.qkv, qk_norm)?;
             self.rotate(qk_norm.normed, Direction::Forward)?;
         }
-        let Qkv { q, k, v } = self.remember(saved.query_key_value(&shape), cache)?;
-        context.submit(Op::Attention {
-            shape,
+        let read = self.remember(saved.query_key_value(&shape), cache)?;
+        context.submit(Op::Attention { operands: self.operands(read, saved) })
+    }
+
+    /// What the softmax is given.
+    fn operands(&self, Qkv { q, k, v }: Qkv, saved: &AttentionSaved) -> AttentionOperands {
+        AttentionOperands {
+            shape: attention_shape(self.context),
             q,
             k,
             v,
             visible: self.batch.visible,
             scale: self.scale(),
             alibi: self.alibi(),
-            dropout: context.attention_dropout(self.dropout_site(), self.first_head()),
+            dropout: self.context.attention_dropout(self.dropout_site(), self.first_head()),
             out: saved.out,
             log_sum_exp: saved.log_sum_exp,
-        })
+        }
     }
 
     /// Queries with all keys and values that they may see: with a cache, also those of the tokens before.
@@ -228,24 +236,10 @@ impl Attention<'_> {
         let dout = context.activation(context.scratch, saved.out.rows, saved.out.cols);
         context.scratch.scoped(|| params.output.backward_input(context, enter(context, dy)?, dout))?;
         let key_sums = context.scratch.floats(2 * context.shape.tokens() * shape.kv_heads, shape.head_dim);
-        let Qkv { q, k, v } = saved.query_key_value(&shape);
-        context.submit(Op::AttentionBackward {
-            shape,
-            q,
-            k,
-            v,
-            visible: self.batch.visible,
-            scale: self.scale(),
-            alibi: self.alibi(),
-            dropout: context.attention_dropout(self.dropout_site(), self.first_head()),
-            out: saved.out,
-            log_sum_exp: saved.log_sum_exp,
-            dout,
-            dq: gradients.q,
-            dk: gradients.k,
-            dv: gradients.v,
-            key_sums,
-        })
+        let operands = self.operands(saved.query_key_value(&shape), saved);
+        let Qkv { q: dq, k: dk, v: dv } = *gradients;
+        let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
+        context.submit(Op::AttentionBackward { operands, gradients })
     }
 
     /// Gradients of all parameters of the block; `normed` is its input, `dy` the gradient of its output.
