@@ -7,7 +7,7 @@ mod llama;
 mod opt;
 
 use serde_json::{Map, Value};
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
+use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 
 use crate::error::InterchangeError;
 use crate::family::Family;
@@ -94,6 +94,7 @@ fn model(
         biases: Biases::All,
         embedding_norm: false,
         tied_embeddings: true,
+        top_query: TopQuery::Off,
         qk_norm: false,
         dropout: 0.0,
         attention_dropout: 0.0,

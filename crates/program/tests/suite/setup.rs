@@ -4,7 +4,7 @@ use program::{
     CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
     UnitWork, compile, link, split_stages,
 };
-use spec::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position};
+use spec::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position, TopQuery};
 use spec::{
     CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
     ScheduleKind, SequenceParallel, Sums, ZeroStage,
@@ -110,6 +110,7 @@ impl Setup {
             biases: Biases::All,
             embedding_norm: false,
             tied_embeddings: self.tied,
+            top_query: TopQuery::Off,
             qk_norm: true,
             dropout: 0.1,
             attention_dropout: 0.0,
