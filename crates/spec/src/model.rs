@@ -71,6 +71,18 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Whether its slope jumps: rounding that moves an input across the jump makes a gradient come or go.
+    pub fn has_kink(self) -> bool {
+        match self {
+            Activation::Relu => true,
+            Activation::GeluTanh
+            | Activation::GeluErf
+            | Activation::GeluSigmoid
+            | Activation::SwiGlu
+            | Activation::GeGlu => false,
+        }
+    }
+
     /// 2 for gated activations, whose first linear map makes a gate beside each value; else 1.
     pub fn inputs_per_output(self) -> usize {
         match self {
