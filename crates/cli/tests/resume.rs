@@ -265,7 +265,7 @@ fn what_cannot_be_resumed_is_said() {
     }
     // Neither other sizes nor layers that would be left behind; the folder stays as it is.
     let others = [
-        ("model.hidden=32", "tensor embedding.position.weight is [16, 16] in the source and [16, 32] in the model; "),
+        ("model.hidden=32", "tensor embedding.token.weight is [256, 16] in the source and [256, 32] in the model; "),
         ("model.num_layers=1", "the source has a tensor first_moment.layers.1."),
         ("model.num_layers=3", "the source has no tensor layers.2."),
     ];

@@ -129,11 +129,8 @@ impl Tokenizer {
         if description == BYTES {
             return Ok(Tokenizer::bytes());
         }
-        if let Some(len_bytes) = too_long_token(description) {
-            let reason = format!("it has a token of {len_bytes} bytes; at most {MAX_TOKEN_BYTES} would do");
-            return Err(DataError::BadTokenizer { name, reason });
-        }
-        let mut library: tokenizers::Tokenizer = match refusing(|| description.parse()) {
+        let parsed = check_tokens(description).and_then(|()| refusing(|| description.parse()));
+        let mut library: tokenizers::Tokenizer = match parsed {
             Ok(library) => library,
             Err(error) => return Err(DataError::BadTokenizer { name, reason: format!("it is no tokenizer: {error}") }),
         };
@@ -226,15 +223,14 @@ impl Tokenizer {
 /// has no stack for more than some ten thousand.
 const MAX_TOKEN_BYTES: usize = 4096;
 
-/// The length of the first token of a Unigram model that is too long.
-fn too_long_token(description: &str) -> Option<usize> {
-    // Hardly any file has so long a text of any kind, and reading it twice takes its time.
-    if description.split('"').all(|text| text.len() <= MAX_TOKEN_BYTES) {
-        return None;
+/// Whether the library can take the tokens of a Unigram model. What is no JSON is refused, too: the library would build a model of its beginning.
+fn check_tokens(description: &str) -> Result<(), String> {
+    let file: serde_json::Value = serde_json::from_str(description).map_err(|error| error.to_string())?;
+    let tokens = file["model"]["vocab"].as_array().into_iter().flatten().filter_map(|entry| entry[0].as_str());
+    match tokens.map(str::len).find(|len_bytes| *len_bytes > MAX_TOKEN_BYTES) {
+        Some(len_bytes) => Err(format!("it has a token of {len_bytes} bytes; at most {MAX_TOKEN_BYTES} would do")),
+        None => Ok(()),
     }
-    let file: serde_json::Value = serde_json::from_str(description).ok()?;
-    let lengths = file["model"]["vocab"].as_array()?.iter().filter_map(|entry| entry[0].as_str().map(str::len));
-    lengths.into_iter().find(|len_bytes| *len_bytes > MAX_TOKEN_BYTES)
 }
 
 /// What the library does or why it does not: of some files that contradict themselves it says so by a panic. It is only read, so that a panic
