@@ -54,7 +54,7 @@ impl Dataset {
         let given = Tokenizer::new(&data.tokenizer, &training)?;
         drop(training);
         let tokenizer = one_of(given, own_tokenizers)?;
-        let empty = Mixture { ingredients: vec![], visible: data.visible };
+        let empty = Mixture { ingredients: vec![], visible: data.visible, positions: data.positions };
         let mut dataset = Dataset { tokenizer, train: empty.clone(), held_out: empty, held_out_bytes: 0 };
         for (name, weight, source) in sources {
             dataset.add(name, weight, source)?;
