@@ -1,12 +1,12 @@
 //! `pleach simulate`: a step on a cluster that is not there.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use cluster::Cluster;
 use plan::{Prediction, PreparedStep};
-use program::Category;
 use serde::Serialize;
-use sim::{Loss, Trace, lines};
+use sim::{Loss, MemoryPart, RankMemory, Trace, lines};
 use spec::RunConfig;
 
 use crate::arguments::Format;
@@ -136,20 +136,14 @@ impl Told<'_> {
 
     fn memory_table(&self) -> String {
         let memory = self.step.memory();
-        let mut categories: Vec<Category> =
-            memory.iter().flatten().filter(|(_, bytes)| *bytes > 0).map(|(category, _)| *category).collect();
-        categories.sort_unstable();
-        categories.dedup();
+        let parts: BTreeSet<MemoryPart> = memory.iter().flat_map(|rank| rank.parts.keys().copied()).collect();
         let mut header = vec!["stage".to_string()];
-        header.extend(categories.iter().map(Category::to_string));
+        header.extend(parts.iter().map(MemoryPart::to_string));
         header.push("all".into());
-        let rows = memory.iter().enumerate().map(|(stage, parts)| {
-            let of = |category| parts.iter().find(|(own, _)| *own == category).map_or(0, |(_, bytes)| *bytes);
-            let sum: usize = parts.iter().map(|(_, bytes)| bytes).sum();
-            let mut row = vec![stage.to_string()];
-            row.extend(categories.iter().map(|category| bytes(of(*category) as u64)));
-            row.push(bytes(sum as u64));
-            row
+        let rows = memory.iter().enumerate().map(|(stage, rank)| {
+            let of = |part| rank.parts.get(part).copied().unwrap_or(0);
+            let cells = parts.iter().map(of).chain([rank.occupied_bytes()]).map(|size| bytes(size as u64));
+            std::iter::once(stage.to_string()).chain(cells).collect()
         });
         let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
         let there = bytes((self.cluster.accelerator.memory_gb * 1e9) as u64);
@@ -159,9 +153,8 @@ impl Told<'_> {
     fn json(&self) -> Json {
         let Told { cluster, step, prediction, .. } = self;
         let step_ns = prediction.step_ns();
-        let named = |parts: Vec<(Category, usize)>| {
-            parts.into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect()
-        };
+        let named =
+            |rank: RankMemory| rank.parts.into_iter().map(|(part, bytes)| (part.to_string(), bytes)).collect();
         Json {
             step_s: step_ns as f64 * 1e-9,
             tokens_per_s: step.tokens() as f64 / (step_ns as f64 * 1e-9),

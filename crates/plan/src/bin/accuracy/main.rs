@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use plan::accuracy::{AccuracyError, CHECKS, LAYERS, LayerTime, Outcome, layer_times};
-use plan::{Errors, Ranking};
+use plan::accuracy::{AccuracyError, CHECKS, LAYERS, LayerTime, MEMORY, Outcome, Runs, layer_times, memory_of};
+use plan::{Errors, Pair, Ranking, Report, Scored};
 
 const INTRODUCTION: &str = "# Accuracy\n\n\
 How far `pleach simulate` is from runs that were measured. This page is written by\n\n\
@@ -52,7 +52,31 @@ fn page() -> Result<String, AccuracyError> {
     for check in &CHECKS {
         text += &section(&check.run()?);
     }
-    Ok(text + &layers(&layer_times()?))
+    text += &layers(&layer_times()?);
+    text += "\n## Memory\n\nBytes allocated on the hungriest rank at its peak and, where they are known, between two steps. Nothing is fitted.\n";
+    for runs in &MEMORY {
+        text += &memory(runs, &memory_of(runs)?);
+    }
+    Ok(text)
+}
+
+/// Measured and predicted memory, one line for runs that differ in nothing that memory depends on.
+fn memory(runs: &Runs, scored: &[Scored]) -> String {
+    let mut text = format!(
+        "\n`{}`, trainer `{}`:\n\n| model | layout | measured GB | predicted GB | error | at rest GB | predicted GB | error |\n\
+         |---|---|---|---|---|---|---|---|\n",
+        runs.file, runs.software
+    );
+    let cells = |pair: Pair<f64>| match (pair.measured, pair.error()) {
+        (Some(measured), Some(error)) => {
+            format!("{:.2} | {:.2} | {:+.1} %", measured * 1e-9, pair.predicted * 1e-9, 100.0 * error)
+        }
+        (Some(_) | None, _) => " | | ".into(),
+    };
+    for row in scored {
+        text += &format!("| {} | {} | {} | {} |\n", row.model, row.layout, cells(row.memory), cells(row.resident));
+    }
+    text
 }
 
 /// Recomputation and sequence parallelism in one layer.
@@ -108,9 +132,9 @@ fn section(outcome: &Outcome) -> String {
                 "| {} | {} | {:.2} | {:.2} | {:+.1} % |\n",
                 row.model,
                 row.layout,
-                row.measured_s.unwrap_or_default(),
-                row.predicted_s,
-                100.0 * row.error().unwrap_or_default()
+                row.time_s.measured.unwrap_or_default(),
+                row.time_s.predicted,
+                100.0 * row.time_s.error().unwrap_or_default()
             );
         }
     }
@@ -118,7 +142,7 @@ fn section(outcome: &Outcome) -> String {
 }
 
 /// Of tables with many rows of one model: all together, and each model.
-fn rankings(scored: &(plan::accuracy::Runs, Vec<plan::Scored>, plan::Report)) -> Vec<(String, Ranking)> {
+fn rankings(scored: &(Runs, Vec<Scored>, Report)) -> Vec<(String, Ranking)> {
     let (runs, rows, report) = scored;
     if rows.len() <= 12 {
         return vec![];
