@@ -9,6 +9,7 @@ use serde::Serialize;
 use sim::{Loss, MemoryPart, RankMemory, Trace, lines};
 use spec::RunConfig;
 
+use crate::against::Comparison;
 use crate::arguments::Format;
 use crate::check::describe;
 use crate::cluster_arguments::SimulateArguments;
@@ -47,11 +48,16 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.trace {
         write(path, &sim::chrome_trace(&trace).to_string())?;
     }
+    let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
     let told = Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction };
     match arguments.format() {
-        Format::Text => print(&told.text(&trace)),
+        Format::Text => {
+            let beside = against.map_or(String::new(), |comparison| format!("\n{}", comparison.text()));
+            print(&(told.text(&trace) + &beside))
+        }
         Format::Json => {
-            let json = serde_json::to_string(&told.json()).map_err(|error| Failure::Work(error.to_string()))?;
+            let json = serde_json::to_string(&Json { against, ..told.json() })
+                .map_err(|error| Failure::Work(error.to_string()))?;
             print(&format!("{json}\n"))
         }
     }
@@ -87,6 +93,8 @@ struct Json {
     bottleneck: String,
     memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
     accelerator_memory_bytes: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<Comparison>,
 }
 
 impl Told<'_> {
@@ -153,8 +161,7 @@ impl Told<'_> {
     fn json(&self) -> Json {
         let Told { cluster, step, prediction, .. } = self;
         let step_ns = prediction.step_ns();
-        let named =
-            |rank: RankMemory| rank.parts.into_iter().map(|(part, bytes)| (part.to_string(), bytes)).collect();
+        let named = |rank: RankMemory| rank.parts.into_iter().map(|(part, bytes)| (part.to_string(), bytes)).collect();
         Json {
             step_s: step_ns as f64 * 1e-9,
             tokens_per_s: step.tokens() as f64 / (step_ns as f64 * 1e-9),
@@ -170,6 +177,7 @@ impl Told<'_> {
             bottleneck: self.bottleneck(),
             memory_bytes: step.memory().into_iter().map(named).collect(),
             accelerator_memory_bytes: cluster.accelerator.memory_gb * 1e9,
+            against: None,
         }
     }
 }

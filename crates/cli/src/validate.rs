@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cluster::Software;
-use plan::{Errors, Fits, Filter, MeasuredRun, PreparedRun, Ranking, Report, Scored, Table, TableError};
+use plan::{Errors, Filter, Fits, MeasuredRun, PreparedRun, Ranking, Report, Scored, Table, TableError};
 use serde::Serialize;
 
 use crate::arguments::Format;
@@ -34,7 +34,8 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     match arguments.format() {
         Format::Text => print(&(text(&report) + &runs.told_left_out())),
         Format::Json => {
-            let json = serde_json::to_string(&json(&report, &runs.left_out)).map_err(|error| Failure::Work(error.to_string()))?;
+            let json = serde_json::to_string(&json(&report, &runs.left_out))
+                .map_err(|error| Failure::Work(error.to_string()))?;
             print(&format!("{json}\n"))
         }
     }
@@ -77,8 +78,8 @@ impl Runs {
             (false, _) => Ok(runs),
             (true, None) => Err(Failure::Input(format!("{name}: no row is meant; leave --rows out to take all"))),
             (true, Some(first)) => Err(Failure::Input(format!(
-                "{name}: none of the {} that are meant is a run that pleach can plan; {first}",
-                counted(runs.left_out.len() as u64, "row")
+                "{name}: of the rows that are meant ({}), none is a run that pleach can plan; {first}",
+                runs.left_out.len()
             ))),
         }
     }
@@ -138,7 +139,10 @@ fn text(report: &Report) -> String {
     let Fits { rows, right, wrongly_fit } = report.fits;
     let fits = match rows {
         0 => String::new(),
-        rows => format!("fits    {right} of {} rightly; {wrongly_fit} ran out of memory unforeseen\n", counted(rows as u64, "row")),
+        rows => format!(
+            "fits    {right} of {} rightly; {wrongly_fit} ran out of memory unforeseen\n",
+            counted(rows as u64, "row")
+        ),
     };
     let ranking_row = |name: &str, ranking: &Ranking| {
         let spearman = ranking.spearman.map_or("none".to_string(), |value| format!("{value:.3}"));

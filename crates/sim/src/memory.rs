@@ -89,12 +89,7 @@ impl RankMemory {
 }
 
 /// The memory of every pipeline rank of a step with these `sizes`, which are pleach's.
-pub fn memory(
-    graph: &StepGraph,
-    sizes: &Sizes,
-    units: &RecordedUnits,
-    software: Option<&Software>,
-) -> Vec<RankMemory> {
+pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software: Option<&Software>) -> Vec<RankMemory> {
     let sizes = &software.map_or(*sizes, |software| trainer_sizes(sizes, units, software));
     let ranks = live_memory(graph, sizes).into_iter().zip(graph.programs());
     let rank = ranks.map(|(categories, program)| {
@@ -160,7 +155,9 @@ impl KeptBeyond {
             }
         }
         kept.logits = match software {
-            Some(Software { head: HeadKernels::Whole, memory, .. }) => (all_logits as f64 * memory.logit_bytes) as usize,
+            Some(Software { head: HeadKernels::Whole, memory, .. }) => {
+                (all_logits as f64 * memory.logit_bytes) as usize
+            }
             Some(Software { head: HeadKernels::Chunks, .. }) | None => kept.chunk,
         };
         kept

@@ -105,13 +105,7 @@ fn unit_work(case: &RecordCase, kind: UnitKind, software: Option<&Software>) -> 
         LayerRecompute::Everything(_) if runs_forward && kind == UnitKind::Layer => forward.clone(),
         LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => work(again?),
     };
-    Ok(UnitWork {
-        forward,
-        recompute,
-        backward_input: work(of_inputs?),
-        backward_weight: work(of_weights),
-        kept,
-    })
+    Ok(UnitWork { forward, recompute, backward_input: work(of_inputs?), backward_weight: work(of_weights), kept })
 }
 
 /// Collectives of chunks of tokens as one each over all tokens.
