@@ -108,7 +108,7 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     let refused = |arguments: &[&str]| {
-        let output = pleach(&[&["simulate", "--cluster=a100-80g-dgx", "--against"], arguments, &small[..]].concat());
+        let output = pleach(&[&["simulate", "--cluster=a100-80g-dgx"], &small[..], &["--against"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         stderr(&output)
     };

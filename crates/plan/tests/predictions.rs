@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Cluster, Constant, Software, named};
-use plan::accuracy::{MEMORY, memory_of};
+use plan::accuracy::{LayerTime, MEMORY, layer_times, memory_of};
 use plan::{MeasuredRun, PreparedRun, PreparedStep, Table, fit};
 use sim::{Loss, Trace, chrome_trace, svg};
 use spec::RunConfig;
@@ -151,5 +151,12 @@ fn the_memory_of_another_trainer_is_met() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn recomputation_and_sequence_parallelism_change_a_layer_as_they_did() {
+    for LayerTime { name, measured, predicted } in layer_times().unwrap() {
+        assert!((measured - predicted).abs() <= 0.03, "{name}: {predicted:.3} of {measured:.3}");
     }
 }

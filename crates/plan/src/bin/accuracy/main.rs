@@ -16,7 +16,11 @@ Constants are fitted to calibration rows alone. What the model describes, and wh
 scored rows in sight; a table that it has not seen is the fairer judge.\n\n\
 A cell of a table that is empty stands for: `dp` = `gpus / (tp x pp)`, `vpp` 1, `zero` 0, `micro_batch` 1, `vocab` 51200, `seq` 2048, `ffn` 4 x \
 `hidden`, `kv_heads` = `heads`, `recompute` none, `precision` bf16. Vocabularies are padded to a multiple of 128 x `tp` where `tp` shares them \
-out. Another feed-forward width than 4 x `hidden` is that of a gated activation. Layers are spread evenly over stages where they can be.\n";
+out. Another feed-forward width than 4 x `hidden` is that of a gated activation. Layers are spread evenly over stages where they can be. `mem_gb` \
+counts units of 10^9 bytes, or of 2^30 where `mem_kind` begins with `GiB`; `resident_gb` is the same between two steps; `status` `OOM` is a run that did \
+not fit. Where `notes` quote Megatron's arguments as `{'name': 'value'}`, `swiglu`, `normalization`, `position-embedding-type` and \
+`untie-embeddings-and-output-weights` say which model it was, with Megatron's defaults. Rows with `cp` or `ep` above 1, with experts or with another \
+`precision` are left out, and told.\n";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -53,14 +57,15 @@ fn page() -> Result<String, AccuracyError> {
         text += &section(&check.run()?);
     }
     text += &layers(&layer_times()?);
-    text += "\n## Memory\n\nBytes allocated on the hungriest rank at its peak and, where they are known, between two steps. Nothing is fitted.\n";
+    text += "\n## Memory\n\nBytes allocated on the hungriest rank at its peak and, where they are known, between two steps. Nothing is \
+             fitted. Of runs that differ in their batch alone, which need the same, the first is shown.\n";
     for runs in &MEMORY {
         text += &memory(runs, &memory_of(runs)?);
     }
     Ok(text)
 }
 
-/// Measured and predicted memory, one line for runs that differ in nothing that memory depends on.
+/// Measured and predicted memory; of runs that differ in their batch alone, the first.
 fn memory(runs: &Runs, scored: &[Scored]) -> String {
     let mut text = format!(
         "\n`{}`, trainer `{}`:\n\n| model | layout | measured GB | predicted GB | error | at rest GB | predicted GB | error |\n\
@@ -73,8 +78,11 @@ fn memory(runs: &Runs, scored: &[Scored]) -> String {
         }
         (Some(_) | None, _) => " | | ".into(),
     };
-    for row in scored {
-        text += &format!("| {} | {} | {} | {} |\n", row.model, row.layout, cells(row.memory), cells(row.resident));
+    for (index, row) in scored.iter().enumerate() {
+        let is_same = |other: &Scored| (&other.model, other.memory) == (&row.model, row.memory);
+        if !scored[..index].iter().any(is_same) {
+            text += &format!("| {} | {} | {} | {} |\n", row.model, row.layout, cells(row.memory), cells(row.resident));
+        }
     }
     text
 }
