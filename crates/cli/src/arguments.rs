@@ -122,6 +122,10 @@ pub struct TrainArguments {
     /// Go on with the run in this folder, from its newest checkpoint that is sound; --set changes its run file, also its layout
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
     pub resume: Option<PathBuf>,
+    /// Begin with these weights instead of random ones: a folder of the Hugging Face library, a run's folder, or a checkpoint. The run file then
+    /// leaves [model] out, or says the same
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
+    pub from: Option<PathBuf>,
     /// Print one JSON object per step instead of a line of text
     #[arg(long)]
     pub json: bool,

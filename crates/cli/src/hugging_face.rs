@@ -112,7 +112,11 @@ fn for_each_box(
     Ok(())
 }
 
-fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
+/// Copies the files that say how text becomes tokens, as far as they are there.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
     for name in TOKENIZER_FILES {
         let (source, target): (PathBuf, PathBuf) = (from.join(name), to.join(name));
         if source.is_file() {

@@ -92,7 +92,7 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
     let verdict: Verdict = judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
     let text = Text::read(&verdict.config)?;
     let folder = RunFolder::open(&verdict.config.run)?;
-    folder.record_resume(&record)?;
+    folder.record_start(&record)?;
     Ok(Session { verdict, text, folder })
 }
 

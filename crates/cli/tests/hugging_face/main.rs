@@ -8,13 +8,17 @@
 //! Classes differ in what they join in one tensor, so a wrong order of queries, keys and values, a matrix that lies the other way, a norm
 //! or a bias that is not read show in the logits; norms and biases in the folders are not at their defaults.
 
+#[path = "../harness/mod.rs"]
+mod harness;
 mod outside;
+mod reading;
+mod training;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use checkpoint::TensorReader;
+use harness::{pleach, stderr};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
 use spec::{ParamSpec, Unit, params};
@@ -28,13 +32,9 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hugging_face")
 }
 
-fn pleach(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
-}
-
 fn succeeds(arguments: &[&str]) {
     let output = pleach(arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
 }
 
 /// A folder that goes when the test ends.
@@ -84,6 +84,16 @@ fn parameters(folder: &HuggingFaceFolder) -> Vec<ParamSpec> {
     units.flat_map(|unit| params(&folder.model, unit)).collect()
 }
 
+fn all_values(folder: &HuggingFaceFolder, param: &ParamSpec) -> Vec<f32> {
+    let mut values = vec![0.0; param.len()];
+    folder.get(param, &Region::whole(&param.shape), &mut values).expect("read");
+    values
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
 /// The library's gradients by our names: they have the names and forms of its weights.
 fn gradients(class: &str, folder: &Folder) -> Vec<(String, Vec<f32>)> {
     let (from, to) = (fixtures().join(class), folder.0.join(format!("{class}-gradients")));
@@ -91,12 +101,7 @@ fn gradients(class: &str, folder: &Folder) -> Vec<(String, Vec<f32>)> {
     fs::copy(from.join("config.json"), to.join("config.json")).expect("copied");
     fs::copy(from.join("gradients.safetensors"), to.join("model.safetensors")).expect("copied");
     let gradients = HuggingFaceFolder::open(&to).unwrap_or_else(|error| panic!("{error}"));
-    let values = |param: ParamSpec| {
-        let mut values = vec![0.0; param.len()];
-        gradients.get(&param, &Region::whole(&param.shape), &mut values).expect("read");
-        (param.name, values)
-    };
-    parameters(&gradients).into_iter().map(values).collect()
+    parameters(&gradients).into_iter().map(|param| (param.name.clone(), all_values(&gradients, &param))).collect()
 }
 
 #[test]
@@ -147,11 +152,12 @@ fn what_is_imported_is_exported_to_the_last_bit() {
         let (before, after) = (before.expect("a folder"), after.expect("a folder"));
         assert_eq!((before.family, &before.model), (after.family, &after.model), "{class}");
         for param in parameters(&before) {
-            let [mut a, mut b] = [vec![0.0; param.len()], vec![1.0; param.len()]];
-            before.get(&param, &Region::whole(&param.shape), &mut a).expect("read");
-            after.get(&param, &Region::whole(&param.shape), &mut b).expect("read");
-            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(&a), bits(&b), "{class}: {}", param.name);
+            assert_eq!(
+                bits(&all_values(&before, &param)),
+                bits(&all_values(&after, &param)),
+                "{class}: {}",
+                param.name
+            );
         }
     }
 }
