@@ -303,7 +303,6 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("train.epsilon", "0")],
     &[("train.clip_norm", "-1")],
     &[("data.path", "\"\"")],
-    &[("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }"), ("model.vocabulary", "1028")],
     &[
         ("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, span_share = 1.5 }"),
         ("model.vocabulary", "1028"),
