@@ -1,5 +1,5 @@
 //! Blanks: samples written out by hand, the statistics of the paper, and sequences that depend on the seed and their number alone.
-
+#![allow(clippy::unwrap_used)]
 mod folder;
 
 use std::sync::Arc;
