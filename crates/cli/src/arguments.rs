@@ -143,6 +143,9 @@ pub struct CheckArguments {
     /// Plan every batch on the way to the full one, too; without, only the full batch of a run whose batch grows
     #[arg(long, conflicts_with = "other")]
     pub ramp: bool,
+    /// Give every rank its own program, link them all, and run them to their ends; without, one rank of each stage stands for its peers
+    #[arg(long, conflicts_with = "other")]
+    pub all_ranks: bool,
     /// A second run file: say which promise the two layouts make each other
     #[arg(value_name = "OTHER.toml")]
     pub other: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod all_ranks;
 mod arguments;
 mod check;
 mod check_json;
