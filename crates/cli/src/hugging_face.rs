@@ -88,7 +88,7 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     let (source, out) = (RunSource::open(&arguments.from, &[], &[])?, &arguments.out);
     let created = std::fs::create_dir_all(out);
     created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;
-    let family = export(&source.config.model, out, |param, region, values| {
+    let family = export(&source.config.model, out, arguments.dtype.into(), |param, region, values| {
         source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))
     })?;
     copy_tokenizer(&arguments.from, out)?;

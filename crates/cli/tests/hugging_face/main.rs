@@ -140,16 +140,20 @@ fn what_the_library_computes_is_computed_under_every_layout() {
     }
 }
 
+/// The folder of `class`, imported and exported with numbers in `dtype`.
+fn exported(class: &str, dtype: &str, folder: &Folder) -> PathBuf {
+    let (run, out) = (folder.at(&format!("{class}-{dtype}-run")), folder.at(&format!("{class}-{dtype}")));
+    succeeds(&["import", &fixtures().join(class).display().to_string(), "--out", &run]);
+    succeeds(&["export", &run, "--out", &out, "--dtype", dtype]);
+    PathBuf::from(out)
+}
+
 #[test]
 fn what_is_imported_is_exported_to_the_last_bit() {
     let folder = Folder::new("round-trip");
     for class in CLASSES {
-        let from = fixtures().join(class);
-        let (run, out) = (folder.at(&format!("{class}-run")), folder.at(class));
-        succeeds(&["import", &from.display().to_string(), "--out", &run]);
-        succeeds(&["export", &run, "--out", &out]);
-        let (before, after) = (HuggingFaceFolder::open(&from), HuggingFaceFolder::open(Path::new(&out)));
-        let (before, after) = (before.expect("a folder"), after.expect("a folder"));
+        let (from, out) = (fixtures().join(class), exported(class, "fp32", &folder));
+        let [before, after] = [&from, &out].map(|path| HuggingFaceFolder::open(path).expect("a folder"));
         assert_eq!((before.family, &before.model), (after.family, &after.model), "{class}");
         for param in parameters(&before) {
             assert_eq!(
@@ -158,6 +162,54 @@ fn what_is_imported_is_exported_to_the_last_bit() {
                 "{class}: {}",
                 param.name
             );
+        }
+    }
+}
+
+/// The library has read what is exported, and computed the same logits from it as from what was imported.
+#[test]
+fn what_is_exported_is_what_the_library_has_read() {
+    let folder = Folder::new("read-back");
+    let object = |path: &Path| -> serde_json::Value {
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        serde_json::from_str(&text).expect("JSON")
+    };
+    for class in CLASSES {
+        let record = object(&fixtures().join(class).join("exported.json"));
+        let own = object(&fixtures().join(class).join("config.json"));
+        assert_eq!(record["logits_differ_by"], 0.0, "{class}");
+        assert_eq!(record["class"], own["architectures"][0], "{class}");
+        assert_eq!(object(&exported(class, "fp32", &folder).join("config.json")), record["config"], "{class}");
+    }
+}
+
+/// Bytes and shape of each tensor.
+fn stored(file: &Path) -> Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u8>)> {
+    let bytes = fs::read(file).expect("a file");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("tensors");
+    let mut stored: Vec<_> = tensors
+        .iter()
+        .map(|(name, view)| (name.to_string(), view.dtype(), view.shape().to_vec(), view.data().to_vec()))
+        .collect();
+    stored.sort_by(|one, other| one.0.cmp(&other.0));
+    stored
+}
+
+#[test]
+fn weights_of_16_bits_are_exported_byte_by_byte() {
+    let folder = Folder::new("narrow");
+    for class in ["gpt2", "bloom", "qwen3"] {
+        let (from, out) = (fixtures().join(class), exported(class, "bf16", &folder));
+        let [before, after] = [&from, &out].map(|path| stored(&path.join("model.safetensors")));
+        assert!(before.iter().all(|(_, dtype, ..)| *dtype == safetensors::Dtype::BF16), "{class}");
+        assert!(before == after, "{class}");
+        let config = fs::read_to_string(out.join("config.json")).expect("text");
+        assert!(config.contains("\"torch_dtype\": \"bfloat16\""), "{config}");
+        // Half precision has three bits more: what is so short is the same number there.
+        let half = HuggingFaceFolder::open(&exported(class, "fp16", &folder)).expect("a folder");
+        let before = HuggingFaceFolder::open(&from).expect("a folder");
+        for param in parameters(&before) {
+            assert_eq!(all_values(&before, &param), all_values(&half, &param), "{class}: {}", param.name);
         }
     }
 }

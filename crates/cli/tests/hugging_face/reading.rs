@@ -19,7 +19,7 @@ use crate::{Folder, all_values};
 
 /// A Qwen 3 whose matrices are narrow on one side and wide on the other: what another rank has of a row is 1,056 elements, more than are read
 /// for nothing in place of a read of their own.
-fn model() -> ModelSpec {
+pub fn model() -> ModelSpec {
     let quick_start = RunConfig::quick_start().model;
     ModelSpec {
         num_layers: 2,
@@ -44,7 +44,7 @@ fn model() -> ModelSpec {
 fn single(path: &Path) {
     fs::create_dir_all(path).expect("a folder");
     let value = |element: usize| (element % 97) as f32 * 0.01;
-    let family = export(&model(), path, |_, region, values| -> Result<(), InterchangeError> {
+    let family = export(&model(), path, spec::Format::Fp32, |_, region, values| -> Result<(), InterchangeError> {
         values.iter_mut().enumerate().for_each(|(index, out)| *out = value(index + region.start[0]));
         Ok(())
     });
