@@ -126,6 +126,9 @@ pub struct TrainArguments {
     /// leaves [model] out, or says the same
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub from: Option<PathBuf>,
+    /// Write when every rank ran every instruction of the last step into this file, for Perfetto, chrome://tracing or simulate --against
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
     /// Print one JSON object per step instead of a line of text
     #[arg(long)]
     pub json: bool,

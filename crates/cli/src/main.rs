@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod against;
 mod all_ranks;
 mod arguments;
 mod check;
@@ -31,6 +32,7 @@ mod input;
 mod inspect;
 mod interrupt;
 mod machine_memory;
+mod measured_trace;
 mod memory;
 mod memory_need;
 mod memory_table;

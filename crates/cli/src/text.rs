@@ -3,6 +3,7 @@
 use std::f64::consts::LN_2;
 use std::path::Path;
 
+use checkpoint::Hash;
 use data::{Baselines, Batches, Blanks, DataError, Dataset, Order};
 use spec::RunConfig;
 use train::{Evaluation, EvaluationReport, TokenSource};
@@ -20,6 +21,7 @@ pub struct Text {
     /// Without it, why not.
     held_out: Result<Batches, String>,
     evaluate_every: u32,
+    hash: Hash,
 }
 
 impl Text {
@@ -37,7 +39,13 @@ impl Text {
         let held_out = held_out.map(|text| text.with_blanks(blanks.as_ref().map(Blanks::of_text)));
         let held_out = held_out.map_err(|error| error.to_string());
         let training = training.with_blanks(blanks);
-        Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every })
+        let hash = Hash(dataset.hash());
+        Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every, hash })
+    }
+
+    /// Hash of all of its tokens.
+    pub fn hash(&self) -> Hash {
+        self.hash
     }
 
     /// Leaves the tokenizer in the folder of the run.

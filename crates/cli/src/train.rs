@@ -12,6 +12,7 @@ use crate::engine::{engine, threads};
 use crate::failure::Failure;
 use crate::grace::Grace;
 use crate::interrupt::Interrupt;
+use crate::measured_trace::Recorder;
 use crate::output::tell;
 use crate::progress::{Progress, Screen, Told};
 use crate::rates::{Capacity, Meter};
@@ -89,14 +90,19 @@ impl Session {
             tell(&format!("{}{}{}\n", describe(config), memory_line(verdict), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
-        let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics);
+        let recorder = arguments.trace.as_ref().map(|_| Recorder::new(config.run.ranks));
+        let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics).with_recorder(recorder);
         let ending = self.launch(&progress, &weights, start);
         // Whatever one of the files came to, the other is finished.
         let (told, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
         let ending = ending?;
         kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
-        let Told { evaluation, not_saved } =
+        let Told { evaluation, not_saved, recorder } =
             told.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
+        if let (Some(recorder), Some(path)) = (recorder, &arguments.trace) {
+            let written = recorder.write(&verdict.setup, path);
+            written.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
+        }
         if let Some(reason) = not_saved {
             return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
         }
@@ -129,7 +135,8 @@ impl Session {
         let Session { verdict: Verdict { setup, config, .. }, text, folder } = self;
         let engine = engine(config, setup);
         let run = config.to_toml();
-        let saving = Some(Saving { store: &folder.store, every: config.run.save_every, run: &run });
+        let (every, data_xxh3) = (config.run.save_every, Some(text.hash()));
+        let saving = Some(Saving { store: &folder.store, every, run: &run, data_xxh3 });
         let (weights, evaluation) = (Some(weights), text.evaluation());
         let ports = Ports { start, saving, weights, evaluation, ..Ports::new(text.training(), observer) };
         std::thread::scope(|scope| {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use spec::{DataSpec, RunConfig, SourceSpec, TokenizerSpec, TrainSpec};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::blanks::Blanks;
 use crate::corpus::{Corpus, Document};
@@ -60,7 +61,7 @@ impl Dataset {
         let tokenizer = one_of(given, own_tokenizers)?;
         let instructions = data.blanks.as_ref().and_then(|blanks| blanks.instructions.as_ref());
         let instructions = instructions.map(|own| Instructions::read(&own.path, &tokenizer)).transpose()?;
-        let empty = Mixture { ingredients: vec![], visible: data.visible };
+        let empty = Mixture { ingredients: vec![], visible: data.visible, positions: data.positions };
         let mut dataset = Dataset {
             tokenizer,
             train: empty.clone(),
@@ -105,6 +106,18 @@ impl Dataset {
         self.instructions.check_vocabulary(config.model.vocabulary)?;
         let TrainSpec { seed, sequence_length, .. } = config.train;
         Ok(Some(Blanks::new(blanks, self.instructions.clone(), seed, sequence_length)))
+    }
+
+    /// XXH3 of all tokens, document by document, those to train on before those held out: another one where something was changed in the
+    /// sources, whatever their names and sizes are.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Xxh3Default::new();
+        for part in [&self.train, &self.held_out] {
+            hash.update(&(part.ingredients.len() as u64).to_le_bytes());
+            part.ingredients.iter().for_each(|ingredient| ingredient.corpus.hash_into(&mut hash));
+        }
+        self.instructions.hash_into(&mut hash);
+        hash.digest()
     }
 
     /// The text of one of the parts, document after document.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use philox::Permutation;
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::corpus::Document;
 use crate::error::DataError;
@@ -58,6 +59,14 @@ impl Instructions {
             }
         }
         Ok(())
+    }
+
+    /// Adds all tokens to `hash`: nothing where there are none.
+    pub(crate) fn hash_into(&self, hash: &mut Xxh3Default) {
+        for tokens in self.list.iter().flat_map(|task| [&task.input, &task.target]) {
+            hash.update(&(tokens.len() as u64).to_le_bytes());
+            tokens.iter().for_each(|token| hash.update(&token.to_le_bytes()));
+        }
     }
 
     /// Whether there are none.

@@ -22,11 +22,14 @@ pub mod layer;
 pub mod linear;
 pub mod norm;
 pub mod placement;
+pub mod projection;
 pub mod recording;
 pub mod saved;
 
 mod attention;
 mod feed_forward;
+mod table;
+mod top_query;
 
 pub use binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 pub use cache::{CacheRoom, KeyValueCache};

@@ -1,8 +1,8 @@
 //! What one step of a run takes on a cluster, and how much memory.
 
 use cluster::{Cluster, Software};
-use program::{Category, PassKind, Sizes, StepGraph, StepTimes, live_memory};
-use sim::{RecordedUnits, Spent, StepCosts, StepShape};
+use program::{PassKind, Sizes, StepGraph, StepTimes};
+use sim::{RankMemory, RecordedUnits, Spent, StepCosts, StepShape};
 use spec::unit::UnitKind;
 use spec::{ModelSpec, Parallelism, TrainSpec, Unit};
 use train::{SetupError, StepOrder};
@@ -111,8 +111,8 @@ impl PreparedStep {
         self.train.global_batch * self.train.sequence_length
     }
 
-    /// Bytes of one rank of each pipeline rank at its peak, by category.
-    pub fn memory(&self) -> Vec<Vec<(Category, usize)>> {
-        live_memory(&self.graph, &self.sizes)
+    /// Bytes of one rank of each pipeline rank at its peak.
+    pub fn memory(&self) -> Vec<RankMemory> {
+        sim::memory(&self.graph, &self.sizes, &self.units, self.software.as_ref())
     }
 }

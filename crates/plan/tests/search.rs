@@ -58,7 +58,7 @@ fn everything(config: &RunConfig, cluster: &Cluster, accelerators: usize) -> Vec
         let parallelism = Parallelism { stage_layers, ..parallelism };
         let step = PreparedStep::new(&config.model, &parallelism, &config.train, None).unwrap();
         let time = step.on(cluster).unwrap().step_ns();
-        let memory = step.memory().iter().map(|parts| parts.iter().map(|(_, bytes)| bytes).sum()).max().unwrap();
+        let memory = step.memory().iter().map(sim::RankMemory::occupied_bytes).max().unwrap();
         assert!(floor.least_ns <= time, "{parallelism:?}: least {} of {time} ns", floor.least_ns);
         assert!(floor.memory_bytes <= memory as f64, "{parallelism:?}: least {} of {memory}", floor.memory_bytes);
         all.push((parallelism, time, memory));

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
 use device::Op;
-use model::{Phase, RecordCase, RecordError, record_unit};
+use model::{Phase, RecordCase, RecordError, UnitRecord, record_unit};
 use program::PassKind;
 use spec::LayerRecompute;
 use spec::unit::UnitKind;
 
 use crate::kernel::{Kernel, kernels};
+use crate::memory::KeptBeyond;
 
 /// One pass of one unit on one microbatch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +35,8 @@ pub struct UnitWork {
     pub backward_input: PassWork,
     /// Backward of the weights.
     pub backward_weight: PassWork,
+    /// What it keeps beyond its footprint.
+    pub kept: KeptBeyond,
 }
 
 impl UnitWork {
@@ -85,27 +88,24 @@ impl RecordedUnits {
 }
 
 fn unit_work(case: &RecordCase, kind: UnitKind, software: Option<&Software>) -> Result<UnitWork, RecordError> {
-    let pass = |phase| -> Result<PassWork, RecordError> {
-        let unit = record_unit(case, kind, phase)?;
+    let work = |unit: UnitRecord| {
         let at_once = kind == UnitKind::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
-        Ok(PassWork {
+        PassWork {
             kernels: kernels(&unit.record.submitted, software),
             collectives: if at_once { without_chunks(unit.collectives) } else { unit.collectives },
             flops: flops(&unit.record.submitted),
-        })
+        }
     };
-    let forward = pass(Phase::Forward)?;
+    let [forward, again, of_inputs, of_weights] = Phase::ALL.map(|phase| record_unit(case, kind, phase));
+    let (forward, of_weights) = (forward?, of_weights?);
+    let kept = KeptBeyond::new(&forward.record.submitted, &of_weights.record.submitted, software);
+    let forward = work(forward);
     let runs_forward = software.is_some_and(|software| software.recomputed_layers == RecomputedLayers::WholeForward);
     let recompute = match case.recompute {
         LayerRecompute::Everything(_) if runs_forward && kind == UnitKind::Layer => forward.clone(),
-        LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => pass(Phase::Recompute)?,
+        LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => work(again?),
     };
-    Ok(UnitWork {
-        forward,
-        recompute,
-        backward_input: pass(Phase::BackwardInput)?,
-        backward_weight: pass(Phase::BackwardWeight)?,
-    })
+    Ok(UnitWork { forward, recompute, backward_input: work(of_inputs?), backward_weight: work(of_weights), kept })
 }
 
 /// Collectives of chunks of tokens as one each over all tokens.

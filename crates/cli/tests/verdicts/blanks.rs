@@ -41,4 +41,5 @@ pub fn are_legal(values: &Values) -> bool {
         && oracle::divides(samples, length)
         && length / samples >= 16
         && oracle::text(values, "data.visible", "past") == "past"
+        && oracle::text(values, "data.positions", "sequence") == "sequence"
 }

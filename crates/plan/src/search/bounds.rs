@@ -86,7 +86,8 @@ impl<'a> Bounds<'a> {
         // What a rank holds at most, it holds long before so many microbatches have passed.
         let few = parallelism.num_microbatches(self.config.train.global_batch).min(FEW_PER_RANK * pp);
         let held = self.held.entry((pp, few, format!("{kind:?}"))).or_insert_with(|| passes_held(kind, pp, few));
-        let shape = Shape { config: self.config, parallelism, passes, split: &split, held };
+        let gradient_bytes = self.software.map_or(4.0, |software| software.gradient_bytes);
+        let shape = Shape { config: self.config, parallelism, passes, split: &split, held, gradient_bytes };
         let (least_ns, memory_bytes) = (shape.least_ns(), shape.memory_bytes(elements));
         Ok(Some(Floor { least_ns, memory_bytes, split }))
     }
@@ -173,6 +174,8 @@ struct Shape<'a> {
     passes: &'a Passes,
     split: &'a StageSplit,
     held: &'a [usize],
+    /// Bytes of a number of a sum of gradients.
+    gradient_bytes: f64,
 }
 
 const FORWARD: usize = 0;
@@ -295,7 +298,7 @@ impl Shape<'_> {
             Masters::Apart => 12.0,
         };
         let gradients = match self.parallelism.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => 4.0,
+            Kept::Whole => self.gradient_bytes,
             Kept::Shard => 0.0,
         };
         precision.stored().size_bytes() as f64 * self.share(StateKind::Parameters)
@@ -307,7 +310,7 @@ impl Shape<'_> {
     fn reduced_bytes(&self) -> f64 {
         match self.parallelism.zero.keeps(StateKind::Gradients) {
             Kept::Whole => 0.0,
-            Kept::Shard => 4.0 * self.share(StateKind::Gradients),
+            Kept::Shard => self.gradient_bytes * self.share(StateKind::Gradients),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use cluster::{Cluster, Software};
 use program::StageSplit;
-use sim::Spent;
+use sim::{RankMemory, Spent};
 use spec::{Parallelism, RunConfig};
 use train::SetupError;
 
@@ -112,8 +112,7 @@ pub fn search(question: &Question) -> Result<Answer, SetupError> {
         let layers = split.layers_per_stage().to_vec();
         let parallelism = Parallelism { stage_layers: Some(layers), ..parallelism };
         let step = PreparedStep::new(&question.config.model, &parallelism, &question.config.train, question.software)?;
-        let memory_bytes = step.memory().iter().map(|parts| parts.iter().map(|(_, bytes)| bytes).sum()).max();
-        let memory_bytes: usize = memory_bytes.unwrap_or(0);
+        let memory_bytes = step.memory().iter().map(RankMemory::occupied_bytes).max().unwrap_or(0);
         if memory_bytes as f64 > question.memory_bytes {
             answer.counts.did_not_fit += 1;
             note(&mut answer.closest, &parallelism, memory_bytes as f64);

@@ -1,7 +1,7 @@
 //! Rules of `data.blanks`.
 
 use super::Rules;
-use crate::data_spec::{BlanksSpec, Visible};
+use crate::data_spec::{BlanksSpec, Positions, Visible};
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, written_blanks};
 
@@ -77,8 +77,9 @@ fn samples(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
         };
         return Err((rule, remedy));
     }
-    if config.data.visible != Visible::Past {
-        let rule = "says itself what a token sees, and data.visible says something else";
+    if (config.data.visible, config.data.positions) != (Visible::Past, Positions::Sequence) {
+        let rule =
+            "says itself what a token sees and where it is, and data.visible or data.positions says something else";
         return Err((rule.into(), "leave one of them out".into()));
     }
     Ok(())
