@@ -21,7 +21,7 @@ pub mod trace;
 
 pub use chrome::chrome_trace;
 pub use collective::{GroupShape, collective_ns};
-pub use costs::{PassCost, StepCosts, StepShape};
+pub use costs::{PassCost, StateCost, StepCosts, StepShape};
 pub use kernel::{AttentionPass, Kernel, Product};
 pub use price::{busy_ns, kernel_ns, peak_flops_per_ns};
 pub use recorded::{PassWork, RecordedUnits, UnitWork};
