@@ -17,6 +17,7 @@ mod price;
 mod recorded;
 mod spent;
 mod svg;
+mod time_axis;
 pub mod trace;
 
 pub use chrome::chrome_trace;
