@@ -32,6 +32,9 @@ pub struct RunState {
     pub loss_scale: Option<LossScaleState>,
     /// Mean loss on held-out text after the last step, if it was measured then.
     pub held_out_loss: Option<f64>,
+    /// Hash of the tokens that the run takes its sequences from. Where it is not known, other text is not noticed.
+    #[serde(default)]
+    pub data_xxh3: Option<Hash>,
     /// The resolved run file.
     pub run: String,
 }

@@ -95,9 +95,11 @@ impl TensorReader {
         let metadata: Metadata =
             serde_json::from_slice(&buffer[8..]).map_err(|error| malformed(format!("its header: {error}")))?;
         let data_start_bytes = buffer.len() as u64;
-        let expected_bytes = data_start_bytes + metadata.data_len() as u64;
-        if expected_bytes != len_bytes {
-            return Err(malformed(format!("its header describes {expected_bytes} bytes, the file has {len_bytes}")));
+        let (described_bytes, found_bytes) = (metadata.data_len() as u64, len_bytes - data_start_bytes);
+        if described_bytes != found_bytes {
+            return Err(malformed(format!(
+                "its header describes {described_bytes} bytes of data, it has {found_bytes}"
+            )));
         }
         let mut tensors = BTreeMap::new();
         for (name, info) in metadata.tensors() {

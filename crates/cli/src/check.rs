@@ -1,6 +1,6 @@
 //! `pleach check`: the verdict on a run, and what it is; or what two runs promise each other.
 
-use spec::{RunConfig, unique_parameters};
+use spec::{ModelSpec, RunConfig, TopQuery, unique_parameters};
 
 use crate::arguments::{CheckArguments, Format};
 use crate::check_json;
@@ -60,7 +60,7 @@ pub fn describe(config: &RunConfig) -> String {
          step    {}: {} of {}, {} of {} per replica\n\
          run     {} on {corpus}, results in {}\n",
         counted(unique_parameters(model), "parameter"),
-        counted(model.num_layers as u64, "layer"),
+        layers(model),
         model.hidden,
         counted(model.num_heads as u64, "head"),
         config.run.ranks,
@@ -75,6 +75,15 @@ pub fn describe(config: &RunConfig) -> String {
         counted(u64::from(train.steps), "step"),
         config.run.folder.display(),
     )
+}
+
+/// Those of the stack, and the one behind the final norm where there is one.
+fn layers(model: &ModelSpec) -> String {
+    let stack = counted(model.num_layers as u64, "layer");
+    match model.top_query {
+        TopQuery::Off => stack,
+        TopQuery::On => format!("{stack} and a top query's"),
+    }
 }
 
 /// How much memory a run needs, and how much there is.

@@ -19,7 +19,9 @@ macro_rules! preset {
 }
 
 /// Runs of six published models, and each one's shape at a few hundred thousand parameters. The run files say where each is from.
-const PRESETS: [Preset; 10] = [
+const PRESETS: [Preset; 12] = [
+    preset!("codegeex-13b", published("ascend-910", "megatron-2021", 10.0)),
+    preset!("codegeex-13b-tiny", None),
     preset!("gpt-neox-20b", published("a100-40g-dgx", "deepspeed-2022", 43.84)),
     preset!("gpt-neox-20b-tiny", None),
     preset!("glm-130b", published("a100-40g-dgx", "largescale-2022", 88.5)),
@@ -30,7 +32,7 @@ const PRESETS: [Preset; 10] = [
     preset!("bloom-176b-tiny", None),
     preset!("mt-nlg-530b", published("a100-80g-dgx", "deepspeed-bf16-2022", 60.1)),
     preset!("mt-nlg-530b-tiny", None),
-];
+
 
 /// A run file with a name.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +112,7 @@ mod tests {
     #[test]
     fn models_have_the_published_numbers_of_parameters() {
         for (name, parameters) in [
+            ("codegeex-13b", 12_873_943_040),
             ("gpt-neox-20b", 20_554_567_680),
             ("glm-130b", 128_697_794_560),
             ("opt-175b", 174_604_468_224),
@@ -124,6 +127,7 @@ mod tests {
     #[test]
     fn layouts_are_the_published_ones() {
         for (name, ranks, batch) in [
+            ("codegeex-13b", 1536, [16, 1, 192]),
             ("gpt-neox-20b", 96, [4, 32, 12]),
             ("glm-130b", 768, [1, 176, 24]),
             ("opt-175b", 992, [8, 1, 124]),
@@ -146,7 +150,8 @@ mod tests {
                 let model = &config.model;
                 let kind = std::mem::discriminant(&model.position);
                 let blocks = std::mem::discriminant(&model.blocks);
-                (kind, blocks, model.activation, model.biases, model.embedding_norm, model.tied_embeddings)
+                let ends = (model.embedding_norm, model.top_query, model.tied_embeddings);
+                (kind, blocks, model.activation, model.biases, ends, config.data.visible, config.data.positions)
             };
             assert_eq!(kinds(&full), kinds(&tiny), "{}", preset.name);
             let manner = |config: &RunConfig| {
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn a_preset_that_there_is_not_is_named_with_those_that_there_are() {
         let said = named(Path::new("preset:bloom")).expect_err("there is none").to_string();
-        assert!(said.starts_with("there is no preset \"bloom\"; there are gpt-neox-20b, "), "{said}");
+        assert!(said.starts_with("there is no preset \"bloom\"; there are codegeex-13b, "), "{said}");
         assert!(named(Path::new("bloom.toml")).expect("a file").is_none());
     }
 }

@@ -3,6 +3,7 @@
 use std::f64::consts::LN_2;
 use std::path::Path;
 
+use checkpoint::Hash;
 use data::{Baselines, Batches, DataError, Dataset, Order};
 use spec::RunConfig;
 use train::{Evaluation, EvaluationReport, TokenSource};
@@ -20,6 +21,7 @@ pub struct Text {
     /// Without it, why not.
     held_out: Result<Batches, String>,
     evaluate_every: u32,
+    hash: Hash,
 }
 
 impl Text {
@@ -34,7 +36,13 @@ impl Text {
         let training = Batches::new(dataset.train.clone(), "training", train, vocabulary, order).map_err(input)?;
         let held_out = Batches::new(dataset.held_out.clone(), "held-out", train, vocabulary, Order::AsWritten);
         let held_out = held_out.map_err(|error| error.to_string());
-        Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every })
+        let hash = Hash(dataset.hash());
+        Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every, hash })
+    }
+
+    /// Hash of all of its tokens.
+    pub fn hash(&self) -> Hash {
+        self.hash
     }
 
     /// Leaves the tokenizer in the folder of the run.

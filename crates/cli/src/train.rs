@@ -112,7 +112,8 @@ impl Session {
         let Session { verdict: Verdict { setup, config, .. }, text, folder } = self;
         let engine = engine(config, setup);
         let run = config.to_toml();
-        let saving = Some(Saving { store: &folder.store, every: config.run.save_every, run: &run });
+        let (every, data_xxh3) = (config.run.save_every, Some(text.hash()));
+        let saving = Some(Saving { store: &folder.store, every, run: &run, data_xxh3 });
         let (weights, evaluation) = (Some(weights), text.evaluation());
         let ports = Ports { start, saving, weights, evaluation, ..Ports::new(text.training(), observer) };
         std::thread::scope(|scope| {

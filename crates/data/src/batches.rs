@@ -1,7 +1,9 @@
 //! Which tokens a sequence of a step has.
 
+use std::ops::Range;
+
 use philox::Permutation;
-use spec::Visible;
+use spec::{Positions, Visible};
 
 use crate::corpus::Corpus;
 use crate::error::DataError;
@@ -114,7 +116,7 @@ impl Batches {
     }
 
     /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each, or [`NO_TARGET`] behind a document that sees only itself;
-    /// `positions[S]`, `0..S`; `visible[2 S]`, for each token the first key that it sees and the one behind the last, which is
+    /// `positions[S]`, counted as [`Positions`] says; `visible[2 S]`, for each token the first key that it sees and the one behind the last, which is
     /// the token itself.
     ///
     /// # Panics
@@ -146,23 +148,39 @@ impl Batches {
             Visible::Past => {}
             Visible::Document => separate_documents(corpus, start, labels, visible),
         }
+        match self.mixture.positions {
+            Positions::Sequence => {}
+            Positions::Document => {
+                for document in documents(corpus, start..start + length) {
+                    (0..).zip(&mut positions[document]).for_each(|(place, position)| *position = place);
+                }
+            }
+        }
     }
+}
+
+/// The parts of `window` that are of one document each, as places in it.
+fn documents(corpus: &Corpus, window: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
+    let mut document = corpus.document_of(window.start);
+    let mut place = 0;
+    std::iter::from_fn(move || {
+        let first = place;
+        if first == window.len() {
+            return None;
+        }
+        place = corpus.document_range(document).end.min(window.end) - window.start;
+        document += 1;
+        Some(first..place)
+    })
 }
 
 /// Lets each token of the window from `start` see its own document only, and takes the target of each document's last token away.
 fn separate_documents(corpus: &Corpus, start: usize, labels: &mut [i32], visible: &mut [i32]) {
-    let length = labels.len();
-    let mut document = corpus.document_of(start);
-    let mut index = 0;
-    while index < length {
-        let range = corpus.document_range(document);
-        let first = range.start.saturating_sub(start);
-        let behind = (range.end - start).min(length);
-        visible[2 * index..2 * behind].chunks_exact_mut(2).for_each(|seen| seen[0] = first as i32);
-        if range.end - start <= length {
-            labels[behind - 1] = NO_TARGET;
+    for part in documents(corpus, start..start + labels.len()) {
+        visible[2 * part.start..2 * part.end].chunks_exact_mut(2).for_each(|seen| seen[0] = part.start as i32);
+        let last = part.end - 1;
+        if corpus.document_range(corpus.document_of(start + last)).end == start + part.end {
+            labels[last] = NO_TARGET;
         }
-        index = behind;
-        document += 1;
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use spec::{DataSpec, SourceSpec, TokenizerSpec};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::corpus::{Corpus, Document};
 use crate::embedded::embedded;
@@ -53,7 +54,7 @@ impl Dataset {
         let given = Tokenizer::new(&data.tokenizer, &training)?;
         drop(training);
         let tokenizer = one_of(given, own_tokenizers)?;
-        let empty = Mixture { ingredients: vec![], visible: data.visible };
+        let empty = Mixture { ingredients: vec![], visible: data.visible, positions: data.positions };
         let mut dataset = Dataset { tokenizer, train: empty.clone(), held_out: empty, held_out_bytes: 0 };
         for (name, weight, source) in sources {
             dataset.add(name, weight, source)?;
@@ -81,6 +82,17 @@ impl Dataset {
             self.held_out_bytes += held_out_bytes;
         }
         Ok(())
+    }
+
+    /// XXH3 of all tokens, document by document, those to train on before those held out: another one where something was changed in the
+    /// sources, whatever their names and sizes are.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Xxh3Default::new();
+        for part in [&self.train, &self.held_out] {
+            hash.update(&(part.ingredients.len() as u64).to_le_bytes());
+            part.ingredients.iter().for_each(|ingredient| ingredient.corpus.hash_into(&mut hash));
+        }
+        hash.digest()
     }
 
     /// The text of one of the parts, document after document.

@@ -54,7 +54,7 @@ pub fn export<E: From<InterchangeError>>(
     let mut placed: Vec<(ParamSpec, Place)> = vec![];
     for param in units.flat_map(|unit| params(model, unit)) {
         let nameless = || InterchangeError::NoFamily { reason: format!("{} has no {}", family.class(), param.name) };
-        let place = place(family, model, &param).ok_or_else(nameless)?;
+        let place = place(family, model, &param, 1).ok_or_else(nameless)?;
         placed.push((param, place));
     }
     let shapes: BTreeMap<String, Vec<usize>> =

@@ -22,12 +22,15 @@ pub mod layer;
 pub mod linear;
 pub mod norm;
 pub mod placement;
+pub mod projection;
 pub mod recording;
 pub mod saved;
 pub mod unit_records;
 
 mod attention;
 mod feed_forward;
+mod table;
+mod top_query;
 
 pub use binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 pub use cache::{CacheRoom, KeyValueCache};

@@ -313,7 +313,7 @@ impl<'a> Recorder<'a> {
             Purpose::Evaluate => head.evaluate(&params, input)?,
             Purpose::Generate => {
                 let (rows, cols) = Head::logits_shape(self.case.model, self.case.tp.size, self.case.shape);
-                head.logits(&params, input, self.other.floats(rows, cols))?;
+                head.logits(&params, input, Some(&self.cache()), self.other.floats(rows, cols))?;
             }
         }
         Ok(())

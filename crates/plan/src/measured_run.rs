@@ -5,7 +5,7 @@ use spec::CheckpointInputs;
 use spec::{
     Activation, BatchOrigin, Biases, Blocks, Checkpoints, Gathering, GradientReduction, LearningRateSchedule,
     LossScaling, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Precision, Recompute, Reshard,
-    ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec, ZeroStage,
 };
 
 use crate::table::{Row, TableError};
@@ -161,6 +161,7 @@ fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         biases: if gated { Biases::Off } else { Biases::All },
         embedding_norm: false,
         tied_embeddings: !gated,
+        top_query: TopQuery::Off,
         qk_norm: false,
         dropout: if unfused { 0.1 } else { 0.0 },
         attention_dropout: if unfused { 0.1 } else { 0.0 },

@@ -299,13 +299,9 @@ impl At<'_> {
         Value::Pending { unit: self.unit, microbatch: self.microbatch }
     }
 
-    /// The cache that a layer of a generating program reads and adds to.
+    /// The cache that a unit of a generating program reads and adds to.
     fn cache(&self) -> Option<Value> {
-        match (self.unit, self.place.purpose) {
-            (Unit::Layer(_), Purpose::Generate) => Some(Value::Cache(self.unit)),
-            (Unit::Layer(_), Purpose::Train | Purpose::Evaluate) => None,
-            (Unit::Table | Unit::Embedding | Unit::Head, _) => None,
-        }
+        self.place.caches(self.unit).then_some(Value::Cache(self.unit))
     }
 
     fn batch(&self) -> Value {
@@ -388,7 +384,7 @@ impl At<'_> {
             },
             (Unit::Head, Purpose::Generate) => Effects {
                 reads,
-                assigns: Values::of([self.output()]),
+                assigns: Values::of([self.output()]).with_some(self.cache()),
                 frees: Values::NONE.with_some(self.input()),
                 ..Effects::NONE
             },

@@ -87,7 +87,16 @@ pub enum Visible {
     /// `"past"`: everything before it, other documents too.
     Past,
     /// `"document"`: what is before it in its own document. The last token of a document has no target, since what follows is
-    /// not its continuation. Positions count from the beginning of the sequence all the same.
+    /// not its continuation.
+    Document,
+}
+
+/// From where positions are counted: the key `data.positions`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    /// `"sequence"`: from the beginning of the sequence.
+    Sequence,
+    /// `"document"`: from the beginning of the token's document, or of the sequence where the document began before it.
     Document,
 }
 
@@ -100,6 +109,8 @@ pub struct DataSpec {
     pub tokenizer: TokenizerSpec,
     /// What a token sees.
     pub visible: Visible,
+    /// From where its position is counted.
+    pub positions: Positions,
     /// Share of the text of each source, by whole documents, that is measured on and never trained on: `data.held_out`.
     pub held_out: f32,
 }

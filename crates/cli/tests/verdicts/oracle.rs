@@ -64,8 +64,13 @@ const NUMBERS: &[&str] = &[
     "run.timeout_seconds",
     "run.grace_seconds",
 ];
-const TRUTHS: &[&str] =
-    &["model.embedding_norm", "model.tied_embeddings", "model.qk_norm", "parallelism.sequence_parallel"];
+const TRUTHS: &[&str] = &[
+    "model.embedding_norm",
+    "model.tied_embeddings",
+    "model.top_query",
+    "model.qk_norm",
+    "parallelism.sequence_parallel",
+];
 const CHOICES: &[(&str, &[&str])] = &[
     ("model.norm", &["layer", "rms"]),
     ("model.position", &["learned", "rotary", "alibi"]),
@@ -81,6 +86,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("train.precision", &["fp32", "bf16", "fp16"]),
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
+    ("data.positions", &["sequence", "document"]),
 ];
 
 /// Whether `file` describes a run.
@@ -517,6 +523,7 @@ fn data_and_run(values: &Values) -> bool {
     is_one_kind
         && !text(values, "data.path", "the embedded text").is_empty()
         && sources.is_none_or(|sources| sources.iter().all(|source| weight(source) > 0.0))
+        && (text(values, "data.positions", "sequence") == "sequence" || reads_positions(values))
         && (0.0..1.0).contains(&num(values, "data.held_out", 0.1))
         && tokens(values) >= 256
         && !text(values, "run.folder", "out").is_empty()
@@ -526,6 +533,12 @@ fn data_and_run(values: &Values) -> bool {
         && (1..=1024).contains(&int(values, "run.threads_per_rank", 1))
         // Files have much or nearly nothing: less than the parameters of one rank.
         && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40
+}
+
+/// Whether anything of the model depends on a token's position itself.
+fn reads_positions(values: &Values) -> bool {
+    let top_query = values.get("model.top_query").and_then(Value::as_bool).unwrap_or(false);
+    top_query || text(values, "model.position", "learned") != "alibi"
 }
 
 /// What takes long to plan.

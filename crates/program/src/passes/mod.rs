@@ -144,6 +144,7 @@ fn place(input: &CompileInput, pp: usize) -> Place {
         pipeline_size: input.parallelism.pp,
         owners,
         tied: input.model.tied(),
+        top_query: input.model.top_query,
         purpose: input.purpose,
         recompute: match input.purpose {
             Purpose::Train => input.parallelism.recompute_to_do(),
