@@ -122,6 +122,9 @@ pub struct TrainArguments {
     /// Go on with the run in this folder, from its newest checkpoint that is sound; --set changes its run file, also its layout
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
     pub resume: Option<PathBuf>,
+    /// Write when every rank ran every instruction of the last step into this file, for Perfetto, chrome://tracing or simulate --against
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
     /// Print one JSON object per step instead of a line of text
     #[arg(long)]
     pub json: bool,

@@ -46,6 +46,9 @@ pub struct SimulateArguments {
     /// Write every instruction with its time into this file, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
+    /// Print what every instruction takes beside what it took in this trace, as train --trace writes one
+    #[arg(long, value_name = "FILE.json")]
+    pub against: Option<PathBuf>,
 }
 
 impl SimulateArguments {

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod against;
 mod arguments;
 mod check;
 mod check_json;
@@ -30,6 +31,7 @@ mod input;
 mod inspect;
 mod interrupt;
 mod machine_memory;
+mod measured_trace;
 mod memory;
 mod memory_need;
 mod memory_table;

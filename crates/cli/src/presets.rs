@@ -32,7 +32,7 @@ const PRESETS: [Preset; 12] = [
     preset!("bloom-176b-tiny", None),
     preset!("mt-nlg-530b", published("a100-80g-dgx", "deepspeed-bf16-2022", 60.1)),
     preset!("mt-nlg-530b-tiny", None),
-
+];
 
 /// A run file with a name.
 #[derive(Clone, Copy, Debug)]

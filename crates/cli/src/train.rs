@@ -11,6 +11,7 @@ use crate::engine::{engine, threads};
 use crate::failure::Failure;
 use crate::grace::Grace;
 use crate::interrupt::Interrupt;
+use crate::measured_trace::Recorder;
 use crate::output::tell;
 use crate::progress::{Progress, Screen, Told};
 use crate::rates::{Capacity, Meter};
@@ -72,14 +73,19 @@ impl Session {
             tell(&format!("{}{}{}\n", describe(config), memory_line(verdict), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
-        let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics);
+        let recorder = arguments.trace.as_ref().map(|_| Recorder::new(config.run.ranks));
+        let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics).with_recorder(recorder);
         let ending = self.launch(&progress, &weights, start);
         // Whatever one of the files came to, the other is finished.
         let (told, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
         let ending = ending?;
         kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
-        let Told { evaluation, not_saved } =
+        let Told { evaluation, not_saved, recorder } =
             told.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
+        if let (Some(recorder), Some(path)) = (recorder, &arguments.trace) {
+            let written = recorder.write(&verdict.setup, path);
+            written.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
+        }
         if let Some(reason) = not_saved {
             return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
         }

@@ -2,8 +2,8 @@
 
 use cluster::{Cluster, Software};
 use model::UnitRecords;
-use program::{Category, PassKind, Sizes, StepGraph, StepTimes, live_memory};
-use sim::{RecordedUnits, Spent, StepCosts, StepShape};
+use program::{PassKind, Sizes, StepGraph, StepTimes};
+use sim::{RankMemory, RecordedUnits, Spent, StepCosts, StepShape};
 use spec::unit::UnitKind;
 use spec::{ModelSpec, Parallelism, TrainSpec, Unit};
 use train::{SetupError, StepOrder};
@@ -129,11 +129,11 @@ impl PreparedStep {
 
     /// Bytes of the hungriest rank at its peak.
     pub fn memory_bytes(&self) -> usize {
-        self.memory().iter().map(|parts| parts.iter().map(|(_, bytes)| bytes).sum()).max().unwrap_or(0)
+        self.memory().iter().map(RankMemory::occupied_bytes).max().unwrap_or(0)
     }
 
-    /// Bytes of one rank of each pipeline rank at its peak, by category.
-    pub fn memory(&self) -> Vec<Vec<(Category, usize)>> {
-        live_memory(&self.graph, &self.sizes)
+    /// Bytes of one rank of each pipeline rank at its peak.
+    pub fn memory(&self) -> Vec<RankMemory> {
+        sim::memory(&self.graph, &self.sizes, &self.units, self.software.as_ref())
     }
 }

@@ -1,6 +1,6 @@
 //! What every instruction of a step takes on a cluster.
 
-use cluster::{Cluster, Gathers, PipelineTensors, Software, StreamQueue};
+use cluster::{Cluster, Gathers, PipelineTensors, ShardedReductions, Software, StreamQueue, TensorCollectives};
 use comm::{CollectiveCall, Operation};
 use device::{Frame, Op};
 use mesh::{Axis, AxisSet, Mesh, MeshError};
@@ -178,14 +178,35 @@ impl Pricing<'_> {
     }
 
     fn passes(&self, unit: &UnitWork) -> [PassCost; 4] {
-        PASSES.map(|pass| self.pass(unit.of(pass)))
+        let [forward, recompute, of_inputs, of_weights] = PASSES.map(|pass| self.pass(unit.of(pass)));
+        match self.software.map(|software| software.tensor_collectives) {
+            None | Some(TensorCollectives::InLine) => [forward, recompute, of_inputs, of_weights],
+            Some(TensorCollectives::BesideBackward) => {
+                let gathers = unit.backward_input.collectives.iter();
+                let gathered_ns = self.tensor_ns(gathers.filter(|call| call.operation == Operation::AllGather));
+                let summed_ns = of_inputs.collectives_ns - gathered_ns;
+                // What the gradient of inputs has gathered, that of weights reads.
+                let inputs_ns = of_weights.collectives_ns.saturating_sub(gathered_ns);
+                let of_inputs = self.beside(of_inputs, gathered_ns, inputs_ns);
+                [forward, recompute, of_inputs, self.beside(of_weights, 0, summed_ns)]
+            }
+        }
+    }
+
+    /// The kernels of a pass with some collectives in line and others beside them, as far as these are not longer than the kernels.
+    fn beside(&self, pass: PassCost, in_line_ns: u64, beside_ns: u64) -> PassCost {
+        let kernels_ns = pass.whole_ns - pass.collectives_ns;
+        let slowed_ns = self.cluster.compute.contention * beside_ns.min(kernels_ns) as f64;
+        let collectives_ns = in_line_ns + beside_ns.saturating_sub(kernels_ns);
+        PassCost { whole_ns: kernels_ns + slowed_ns.round() as u64 + collectives_ns, collectives_ns, ..pass }
+    }
+
+    fn tensor_ns<'b>(&self, calls: impl Iterator<Item = &'b CollectiveCall>) -> u64 {
+        calls.map(|call| self.collective(Axis::Tp.into(), call.operation, call.bytes as f64)).sum()
     }
 
     fn pass(&self, work: &PassWork) -> PassCost {
-        let sum = |calls: &[CollectiveCall]| -> u64 {
-            calls.iter().map(|call| self.collective(Axis::Tp.into(), call.operation, call.bytes as f64)).sum()
-        };
-        let collectives_ns = sum(&work.collectives);
+        let collectives_ns = self.tensor_ns(work.collectives.iter());
         let operations = self.software.map_or(1.0, |software| software.operations_per_kernel);
         let issued = (work.kernels.len() + work.collectives.len()) as f64 * operations;
         let issue_ns = (issued * 1000.0 * self.cluster.compute.issue_us).round() as u64;
@@ -258,8 +279,10 @@ impl Pricing<'_> {
     }
 
     fn reduction_of_ns(&self, bytes: f64) -> u64 {
+        let whole = self.software.is_some_and(|software| software.sharded_reductions == ShardedReductions::Whole);
         match self.shape.parallelism.zero {
             ZeroStage::Off => self.collective(AxisSet::DATA, Operation::AllReduce, bytes),
+            ZeroStage::One if whole => self.collective(AxisSet::DATA, Operation::AllReduce, bytes),
             ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {
                 let shard = bytes / self.shape.parallelism.shard_group() as f64;
                 self.collective(Axis::DpInner.into(), Operation::ReduceScatter, bytes)

@@ -11,6 +11,7 @@ use spec::LayerRecompute;
 use spec::unit::UnitKind;
 
 use crate::kernel::{Kernel, kernels};
+use crate::memory::KeptBeyond;
 
 /// One pass of one unit on one microbatch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +35,8 @@ pub struct UnitWork {
     pub backward_input: PassWork,
     /// Backward of the weights.
     pub backward_weight: PassWork,
+    /// What it keeps beyond its footprint.
+    pub kept: KeptBeyond,
 }
 
 impl UnitWork {
@@ -88,6 +91,8 @@ fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>)
         }
     };
     let forward = pass(Phase::Forward);
+    let ops = |phase| records.of(kind, phase).map_or(&[][..], |unit| &unit.record.submitted);
+    let kept = KeptBeyond::new(ops(Phase::Forward), ops(Phase::BackwardWeight), software);
     let runs_forward = software.is_some_and(|software| software.recomputed_layers == RecomputedLayers::WholeForward);
     let recompute = match records.case().recompute {
         LayerRecompute::Everything(_) if runs_forward && kind == UnitKind::Layer => forward.clone(),
@@ -98,6 +103,7 @@ fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>)
         recompute,
         backward_input: pass(Phase::BackwardInput),
         backward_weight: pass(Phase::BackwardWeight),
+        kept,
     }
 }
 

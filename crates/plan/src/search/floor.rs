@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cluster::Software;
 use program::{Cell, CellCosts, CellKind, Schedule, StageSplit, UnitWork, split_stages};
 use spec::{
     Kept, LayerRecompute, Masters, Parallelism, RunConfig, ScheduleKind, ScheduleSpec, StateKind, Unit, UnitLayout,
@@ -62,7 +63,7 @@ impl<'a> Floors<'a> {
         // What a rank holds at most, it holds long before so many microbatches have passed.
         let few = parallelism.num_microbatches(config.train.global_batch).min(FEW_PER_RANK * pp);
         let held = self.held.entry((kind, pp, few)).or_insert_with(|| passes_held(kind, pp, few));
-        let shape = Shape { config, parallelism, passes, split: &split, held };
+        let shape = Shape { config, parallelism, passes, split: &split, held, trainer: self.recordings.software() };
         let least_ns = shape.least_ns();
         let (hungriest, memory_bytes) = shape.memory_bytes(elements);
         Some(Floor { least_ns, memory_bytes, hungriest, split })
@@ -105,6 +106,7 @@ struct Shape<'a> {
     passes: &'a Recording<'a>,
     split: &'a StageSplit,
     held: &'a [usize],
+    trainer: Option<&'a Software>,
 }
 
 const FORWARD: usize = 0;
@@ -227,8 +229,9 @@ impl Shape<'_> {
             Masters::Parameters => 8.0,
             Masters::Apart => 12.0,
         };
+        let moments = moments * self.trainer.map_or(1.0, |trainer| trainer.memory.optimizer_bytes / 12.0);
         let gradients = match self.parallelism.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => 4.0,
+            Kept::Whole => self.gradient_bytes(),
             Kept::Shard => 0.0,
         };
         precision.stored().size_bytes() as f64 * self.share(StateKind::Parameters)
@@ -236,11 +239,16 @@ impl Shape<'_> {
             + moments * self.share(StateKind::Optimizer)
     }
 
+    /// Bytes of a number of a sum of gradients.
+    fn gradient_bytes(&self) -> f64 {
+        self.trainer.map_or(4.0, |trainer| trainer.gradient_bytes)
+    }
+
     /// Bytes of one parameter's gradient where ranks keep shards of the sum.
     fn reduced_bytes(&self) -> f64 {
         match self.parallelism.zero.keeps(StateKind::Gradients) {
             Kept::Whole => 0.0,
-            Kept::Shard => 4.0 * self.share(StateKind::Gradients),
+            Kept::Shard => self.gradient_bytes() * self.share(StateKind::Gradients),
         }
     }
 }

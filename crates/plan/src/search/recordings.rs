@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Cluster, Software};
 use model::UnitRecords;
-use program::{Footprints, PassKind, least_memory};
-use sim::{RecordedUnits, StepCosts, StepShape};
+use program::{Footprints, PassKind};
+use sim::{RecordedUnits, StepCosts, StepShape, least_bytes};
 use spec::unit::UnitKind;
 use spec::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, ZeroStage};
 use train::{SetupError, StepOrder};
@@ -122,8 +122,9 @@ impl<'a> Recordings<'a> {
     /// # Errors
     /// See [`SetupError`].
     pub fn rank_bytes(&self, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
-        let (program, sizes) = self.order(self.of(parallelism), parallelism)?.rank_program(rank)?;
-        Ok(least_memory(&program, &sizes))
+        let recording = self.of(parallelism);
+        let (program, sizes) = self.order(recording, parallelism)?.rank_program(rank)?;
+        Ok(least_bytes(&program, &sizes, &recording.units, self.software))
     }
 
     /// The layout's step.
@@ -142,6 +143,10 @@ impl<'a> Recordings<'a> {
         parallelism: &'s Parallelism,
     ) -> Result<StepOrder<'s>, SetupError> {
         StepOrder::recorded(&recording.records, parallelism, &self.config.train)
+    }
+
+    pub(super) fn software(&self) -> Option<&'a Software> {
+        self.software
     }
 
     pub(super) fn config(&self) -> &'a RunConfig {
