@@ -84,7 +84,7 @@ pub enum Command {
     Export(ExportArguments),
     /// List the runs that are part of the program: published models with their layouts and recipes, and small twins of them
     #[command(after_help = EXIT_CODES)]
-    Presets,
+    Presets(PresetsArguments),
     /// Turn text into tokens once, for many runs
     #[command(subcommand)]
     Data(crate::data_command::DataCommand),
@@ -234,6 +234,14 @@ pub struct ExplainArguments {
     /// Print every instruction of the rank's step, with what it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,
+}
+
+/// Arguments of `presets`.
+#[derive(Debug, Args)]
+pub struct PresetsArguments {
+    /// Print a page that lays published layouts, simulated, beside the fastest that the search finds on the same accelerators
+    #[arg(long)]
+    pub compare: bool,
 }
 
 /// Arguments of `inspect`.
