@@ -7,7 +7,7 @@ use crate::cluster_arguments::{ClusterCommand, FitArguments};
 use crate::cluster_profile::{profile, software};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::validate::runs;
+use crate::validate::Runs;
 
 /// Runs one of the commands.
 ///
@@ -23,7 +23,9 @@ pub fn run(command: &ClusterCommand) -> Result<(), Failure> {
 fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let base = profile(&arguments.base)?;
     let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
-    let runs = runs(&arguments.table, &arguments.rows, software.as_ref())?;
+    let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
+    let left_out = runs.told_left_out();
+    let runs = runs.prepared;
     let constants = chosen(&arguments.constants)?;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let mean = |cluster: &cluster::Cluster| -> Result<f64, Failure> {
@@ -50,7 +52,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     std::fs::write(&arguments.out, fitted.to_toml())
         .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", arguments.out.display())))?;
     print(&format!(
-        "{text}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
+        "{text}{left_out}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
         runs.len(),
         100.0 * before,
         100.0 * after,

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod against;
+mod all_ranks;
 mod arguments;
 mod check;
 mod check_json;
@@ -30,6 +32,7 @@ mod input;
 mod inspect;
 mod interrupt;
 mod machine_memory;
+mod measured_trace;
 mod memory;
 mod memory_need;
 mod memory_table;
@@ -39,6 +42,7 @@ mod plan_command;
 mod presets;
 mod progress;
 mod prove_command;
+mod published_runs;
 mod rates;
 mod resume;
 mod run_folder;
@@ -87,7 +91,8 @@ fn main() -> ExitCode {
         Command::Forward(arguments) => forward::forward(arguments),
         Command::Import(arguments) => hugging_face::import(arguments),
         Command::Export(arguments) => hugging_face::write(arguments),
-        Command::Presets => presets::presets(),
+        Command::Presets(arguments) if arguments.compare => published_runs::compare(),
+        Command::Presets(_) => presets::presets(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,13 +6,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use checkpoint::{Committed, Finished};
+use device::DeviceError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use train::rank::Rank;
 use train::{EvaluationReport, LossScalingReport, Observer, SaveReport, StepFate, StepReport, Wish};
 
 use crate::failure::Failure;
 use crate::figures::{bytes, grouped};
 use crate::interrupt::Interrupt;
+use crate::measured_trace::Recorder;
 use crate::output::{read_or_failed, tell};
 use crate::rates::{Meter, Rates};
 
@@ -99,6 +102,7 @@ fn write_line(out: &mut Box<dyn Write + Send>, line: &str) -> std::io::Result<()
 pub struct Progress {
     steps: u32,
     interrupt: Interrupt,
+    recorder: Option<Recorder>,
     outputs: Mutex<Outputs>,
 }
 
@@ -113,12 +117,13 @@ struct Outputs {
 }
 
 /// What a run told in the end.
-#[derive(Debug, Default, PartialEq)]
 pub struct Told {
     /// The last measurement on held-out text.
     pub evaluation: Option<EvaluationReport>,
     /// Why there is no checkpoint of the last state that was to be saved.
     pub not_saved: Option<String>,
+    /// When instructions ran, where that was asked for.
+    pub recorder: Option<Recorder>,
 }
 
 impl Progress {
@@ -127,7 +132,12 @@ impl Progress {
         let metrics = BufWriter::new(metrics);
         let (failure, evaluation, not_saved) = (None, None, None);
         let outputs = Outputs { screen, meter, metrics, failure, is_interrupt_told: false, evaluation, not_saved };
-        Progress { steps, interrupt, outputs: Mutex::new(outputs) }
+        Progress { steps, interrupt, recorder: None, outputs: Mutex::new(outputs) }
+    }
+
+    /// The same, which also hears of every instruction.
+    pub fn with_recorder(self, recorder: Option<Recorder>) -> Progress {
+        Progress { recorder, ..self }
     }
 
     /// Finishes the metrics, and returns what was told last.
@@ -144,7 +154,7 @@ impl Progress {
             outputs.fail_at(&error);
         }
         let Outputs { evaluation, not_saved, .. } = outputs;
-        outputs.failure.map_or(Ok(Told { evaluation, not_saved }), Err)
+        outputs.failure.map_or(Ok(Told { evaluation, not_saved, recorder: self.recorder }), Err)
     }
 }
 
@@ -195,6 +205,13 @@ impl Observer for Progress {
             outputs.screen.note("stopping after this step; Ctrl-C again ends at once and writes nothing");
         }
         Wish::Stop
+    }
+
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+        if let Some(recorder) = &self.recorder {
+            recorder.ended(rank);
+        }
+        Ok(())
     }
 
     fn saved(&self, report: SaveReport) {

@@ -1,18 +1,19 @@
 //! `pleach simulate`: a step on a cluster that is not there.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use cluster::Cluster;
 use plan::{Prediction, PreparedStep};
-use program::Category;
 use serde::Serialize;
-use sim::{Loss, Trace, lines};
+use sim::{Loss, MemoryPart, RankMemory, Trace, lines};
 use spec::RunConfig;
 
+use crate::against::Comparison;
 use crate::arguments::Format;
 use crate::check::describe;
 use crate::cluster_arguments::SimulateArguments;
-use crate::cluster_profile::{profile, software};
+use crate::cluster_profile::of_run;
 use crate::failure::Failure;
 use crate::figures::{bytes, counted, grouped};
 use crate::input;
@@ -32,9 +33,7 @@ const CONVENTION: &str =
 /// A run or a profile that cannot be used, or a file that cannot be written.
 pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let config = input::load(&arguments.run)?;
-    let cluster = profile(&arguments.cluster.cluster)?;
-    let asked = arguments.cluster.software.as_deref();
-    let software = software(asked, &arguments.cluster.cluster, &cluster)?;
+    let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
     let RunConfig { model, parallelism, train, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?;
@@ -47,11 +46,16 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.trace {
         write(path, &sim::chrome_trace(&trace).to_string())?;
     }
+    let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
     let told = Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction };
     match arguments.format() {
-        Format::Text => print(&told.text(&trace)),
+        Format::Text => {
+            let beside = against.map_or(String::new(), |comparison| format!("\n{}", comparison.text()));
+            print(&(told.text(&trace) + &beside))
+        }
         Format::Json => {
-            let json = serde_json::to_string(&told.json()).map_err(|error| Failure::Work(error.to_string()))?;
+            let json = serde_json::to_string(&Json { against, ..told.json() })
+                .map_err(|error| Failure::Work(error.to_string()))?;
             print(&format!("{json}\n"))
         }
     }
@@ -87,6 +91,8 @@ struct Json {
     bottleneck: String,
     memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
     accelerator_memory_bytes: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<Comparison>,
 }
 
 impl Told<'_> {
@@ -136,20 +142,14 @@ impl Told<'_> {
 
     fn memory_table(&self) -> String {
         let memory = self.step.memory();
-        let mut categories: Vec<Category> =
-            memory.iter().flatten().filter(|(_, bytes)| *bytes > 0).map(|(category, _)| *category).collect();
-        categories.sort_unstable();
-        categories.dedup();
+        let parts: BTreeSet<MemoryPart> = memory.iter().flat_map(|rank| rank.parts.keys().copied()).collect();
         let mut header = vec!["stage".to_string()];
-        header.extend(categories.iter().map(Category::to_string));
+        header.extend(parts.iter().map(MemoryPart::to_string));
         header.push("all".into());
-        let rows = memory.iter().enumerate().map(|(stage, parts)| {
-            let of = |category| parts.iter().find(|(own, _)| *own == category).map_or(0, |(_, bytes)| *bytes);
-            let sum: usize = parts.iter().map(|(_, bytes)| bytes).sum();
-            let mut row = vec![stage.to_string()];
-            row.extend(categories.iter().map(|category| bytes(of(*category) as u64)));
-            row.push(bytes(sum as u64));
-            row
+        let rows = memory.iter().enumerate().map(|(stage, rank)| {
+            let of = |part| rank.parts.get(part).copied().unwrap_or(0);
+            let cells = parts.iter().map(of).chain([rank.occupied_bytes()]).map(|size| bytes(size as u64));
+            std::iter::once(stage.to_string()).chain(cells).collect()
         });
         let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
         let there = bytes((self.cluster.accelerator.memory_gb * 1e9) as u64);
@@ -159,9 +159,7 @@ impl Told<'_> {
     fn json(&self) -> Json {
         let Told { cluster, step, prediction, .. } = self;
         let step_ns = prediction.step_ns();
-        let named = |parts: Vec<(Category, usize)>| {
-            parts.into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect()
-        };
+        let named = |rank: RankMemory| rank.parts.into_iter().map(|(part, bytes)| (part.to_string(), bytes)).collect();
         Json {
             step_s: step_ns as f64 * 1e-9,
             tokens_per_s: step.tokens() as f64 / (step_ns as f64 * 1e-9),
@@ -177,6 +175,7 @@ impl Told<'_> {
             bottleneck: self.bottleneck(),
             memory_bytes: step.memory().into_iter().map(named).collect(),
             accelerator_memory_bytes: cluster.accelerator.memory_gb * 1e9,
+            against: None,
         }
     }
 }

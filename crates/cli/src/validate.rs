@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cluster::Software;
-use plan::{Errors, Filter, MeasuredRun, PreparedRun, Ranking, Report, Scored, Table};
+use plan::{Errors, Filter, Fits, MeasuredRun, PreparedRun, Ranking, Report, Scored, Table, TableError};
 use serde::Serialize;
 
 use crate::arguments::Format;
 use crate::cluster_arguments::{RowsArguments, ValidateArguments};
 use crate::cluster_profile::{profile, software};
 use crate::failure::Failure;
+use crate::figures::counted;
 use crate::memory_table::aligned;
 use crate::output::print;
 
@@ -22,8 +23,8 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     let cluster = profile(&arguments.cluster.cluster)?;
     let asked = arguments.cluster.software.as_deref();
     let software = software(asked, &arguments.cluster.cluster, &cluster)?;
-    let runs = runs(&arguments.table, &arguments.rows, software.as_ref())?;
-    let scored = runs.iter().map(|run| run.on(&cluster).map_err(|error| Failure::Work(error.to_string())));
+    let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
+    let scored = runs.prepared.iter().map(|run| run.on(&cluster).map_err(|error| Failure::Work(error.to_string())));
     let scored: Vec<Scored> = scored.collect::<Result<_, _>>()?;
     if let Some(path) = &arguments.predictions {
         std::fs::write(path, predictions(&scored))
@@ -31,52 +32,90 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     }
     let report = Report::new(&scored);
     match arguments.format() {
-        Format::Text => print(&text(&report)),
+        Format::Text => print(&(text(&report) + &runs.told_left_out())),
         Format::Json => {
-            let json = serde_json::to_string(&json(&report)).map_err(|error| Failure::Work(error.to_string()))?;
+            let json = serde_json::to_string(&json(&report, &runs.left_out))
+                .map_err(|error| Failure::Work(error.to_string()))?;
             print(&format!("{json}\n"))
         }
     }
 }
 
-/// The rows of a table that are meant, ready to be timed.
-///
-/// # Errors
-/// A table that cannot be read, a choice of rows that is none, a row that is no run.
-pub fn runs(path: &Path, rows: &RowsArguments, software: Option<&Software>) -> Result<Vec<PreparedRun>, Failure> {
-    let name = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
-    let table = Table::read(&name, &text).map_err(|error| Failure::Input(error.to_string()))?;
-    let filter = match &rows.rows {
-        None => Filter::all(),
-        Some(text) => text.parse().map_err(|error| Failure::Input(format!("--rows {error}")))?,
-    };
-    let chosen = table.rows.iter().filter(|row| filter.takes(row));
-    let prepared = chosen.map(|row| {
-        let run = MeasuredRun::new(row).map_err(|error| Failure::Input(format!("{name}, {error}")))?;
-        PreparedRun::new(run, software)
-            .map_err(|error| Failure::Input(format!("{name}, line {}: cannot be planned: {error}", row.line)))
-    });
-    let prepared: Vec<PreparedRun> = prepared.collect::<Result<_, _>>()?;
-    if prepared.is_empty() {
-        return Err(Failure::Input(format!("{name}: no row is meant; leave --rows out to take all")));
+/// Rows of a table.
+pub struct Runs {
+    /// Those that are meant, ready to be timed.
+    pub prepared: Vec<PreparedRun>,
+    /// Why others that are meant are not among them: runs that pleach has no words for.
+    pub left_out: Vec<String>,
+}
+
+impl Runs {
+    /// Reads those rows of a table that are meant.
+    ///
+    /// # Errors
+    /// A table that cannot be read, a choice of rows that is none, a cell that cannot be used, and no row that can be planned.
+    pub fn read(path: &Path, rows: &RowsArguments, software: Option<&Software>) -> Result<Runs, Failure> {
+        let name = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
+        let table = Table::read(&name, &text).map_err(|error| Failure::Input(error.to_string()))?;
+        let filter = match &rows.rows {
+            None => Filter::all(),
+            Some(text) => text.parse().map_err(|error| Failure::Input(format!("--rows {error}")))?,
+        };
+        let mut runs = Runs { prepared: vec![], left_out: vec![] };
+        for row in table.rows.iter().filter(|row| filter.takes(row)) {
+            match MeasuredRun::new(row) {
+                Ok(run) => match PreparedRun::new(run, software) {
+                    Ok(prepared) => runs.prepared.push(prepared),
+                    Err(error) => runs.left_out.push(format!("line {}: {error}", row.line)),
+                },
+                Err(beyond @ TableError::Beyond { .. }) => runs.left_out.push(beyond.to_string()),
+                Err(error) => return Err(Failure::Input(format!("{name}, {error}"))),
+            }
+        }
+        match (runs.prepared.is_empty(), runs.left_out.first()) {
+            (false, _) => Ok(runs),
+            (true, None) => Err(Failure::Input(format!("{name}: no row is meant; leave --rows out to take all"))),
+            (true, Some(first)) => Err(Failure::Input(format!(
+                "{name}: of the rows that are meant ({}), none is a run that pleach can plan; {first}",
+                runs.left_out.len()
+            ))),
+        }
     }
-    Ok(prepared)
+
+    /// How many rows are left out, and why the first is; nothing where none is.
+    pub fn told_left_out(&self) -> String {
+        match self.left_out.first() {
+            None => String::new(),
+            Some(first) => format!("left out {}: {first}\n", counted(self.left_out.len() as u64, "row")),
+        }
+    }
 }
 
 fn predictions(scored: &[Scored]) -> String {
-    let mut text = String::from("row,model,layout,measured_s,predicted_s,error\n");
+    let mut text = String::from(
+        "row,model,layout,measured_s,predicted_s,error,measured_gb,predicted_gb,memory_error,measured_fits,predicted_fits\n",
+    );
+    let number = |value: Option<f64>| value.map(|value| format!("{value:.5}")).unwrap_or_default();
+    let word = |fits: bool| if fits { "yes" } else { "no" };
     for row in scored {
-        let number = |value: Option<f64>| value.map(|value| format!("{value:.5}")).unwrap_or_default();
+        let numbers = [
+            row.time_s.measured,
+            Some(row.time_s.predicted),
+            row.time_s.error(),
+            row.memory.measured.map(|bytes| bytes * 1e-9),
+            Some(row.memory.predicted * 1e-9),
+            row.memory.error(),
+        ];
         text += &format!(
-            "{},{},{},{},{:.5},{}\n",
+            "{},{},{},{},{},{}\n",
             row.index,
             row.model,
             row.layout,
-            number(row.measured_s),
-            row.predicted_s,
-            number(row.error())
+            numbers.map(number).join(","),
+            row.fits.measured.map(word).unwrap_or_default(),
+            word(row.fits.predicted)
         );
     }
     text
@@ -92,7 +131,19 @@ fn text(report: &Report) -> String {
         [name.to_string(), errors.rows.to_string()].into_iter().chain(shares).collect::<Vec<_>>()
     };
     let header = ["absolute error", "rows", "mean", "median", "p90", "largest"].map(str::to_string).to_vec();
-    let errors = [header, error_row("predicted", &report.errors), error_row("one constant", &report.baseline)];
+    let mut errors = vec![header];
+    let of_time = [("predicted", &report.errors), ("one constant", &report.baseline)];
+    let of_memory = [("memory", &report.memory), ("memory at rest", &report.resident)];
+    let told = of_time.into_iter().chain(of_memory).filter(|(_, errors)| errors.rows > 0);
+    errors.extend(told.map(|(name, errors)| error_row(name, errors)));
+    let Fits { rows, right, wrongly_fit } = report.fits;
+    let fits = match rows {
+        0 => String::new(),
+        rows => format!(
+            "fits    {right} of {} rightly; {wrongly_fit} ran out of memory unforeseen\n",
+            counted(rows as u64, "row")
+        ),
+    };
     let ranking_row = |name: &str, ranking: &Ranking| {
         let spearman = ranking.spearman.map_or("none".to_string(), |value| format!("{value:.3}"));
         vec![name.to_string(), ranking.rows.to_string(), spearman, percent(ranking.best_slower_by)]
@@ -100,7 +151,7 @@ fn text(report: &Report) -> String {
     let header = ["order", "rows", "Spearman", "predicted best is slower by"].map(str::to_string).to_vec();
     let mut rankings = vec![header, ranking_row("all", &report.pooled)];
     rankings.extend(report.models.iter().map(|(model, ranking)| ranking_row(model, ranking)));
-    format!("{}\n{}", aligned(&errors), aligned(&rankings))
+    format!("{}{fits}\n{}", aligned(&errors), aligned(&rankings))
 }
 
 #[derive(Serialize)]
@@ -110,6 +161,13 @@ struct JsonErrors {
     median: f64,
     p90: f64,
     largest: f64,
+}
+
+#[derive(Serialize)]
+struct JsonFits {
+    rows: usize,
+    right: usize,
+    wrongly_fit: usize,
 }
 
 #[derive(Serialize)]
@@ -123,11 +181,15 @@ struct JsonRanking {
 struct JsonReport {
     errors: JsonErrors,
     one_constant: JsonErrors,
+    memory: JsonErrors,
+    memory_at_rest: JsonErrors,
+    fits: JsonFits,
+    left_out: Vec<String>,
     pooled: JsonRanking,
     models: BTreeMap<String, JsonRanking>,
 }
 
-fn json(report: &Report) -> JsonReport {
+fn json(report: &Report, left_out: &[String]) -> JsonReport {
     let errors = |errors: &Errors| {
         let Errors { rows, mean, median, p90, largest } = *errors;
         JsonErrors { rows, mean, median, p90, largest }
@@ -140,6 +202,10 @@ fn json(report: &Report) -> JsonReport {
     JsonReport {
         errors: errors(&report.errors),
         one_constant: errors(&report.baseline),
+        memory: errors(&report.memory),
+        memory_at_rest: errors(&report.resident),
+        fits: JsonFits { rows: report.fits.rows, right: report.fits.right, wrongly_fit: report.fits.wrongly_fit },
+        left_out: left_out.to_vec(),
         pooled: ranking(&report.pooled),
         models: report.models.iter().map(|(model, of)| (model.clone(), ranking(of))).collect(),
     }

@@ -48,6 +48,83 @@ fn a_step_is_simulated_drawn_and_traced() {
 }
 
 #[test]
+fn a_measured_step_is_laid_beside_a_predicted_one() {
+    let folder = folder("against");
+    let (trace, run) = (folder.join("step.json"), folder.join("run"));
+    let trace = trace.display().to_string();
+    let small = [
+        "--set",
+        "model.num_layers=2",
+        "--set",
+        "model.hidden=32",
+        "--set",
+        "model.num_heads=2",
+        "--set",
+        "run.ranks=4",
+        "--set",
+        "parallelism.dp=2",
+        "--set",
+        "parallelism.tp=1",
+        "--set",
+        "parallelism.pp=2",
+        "--set",
+        "train.global_batch=4",
+        "--set",
+        "train.sequence_length=32",
+        "--set",
+        "model.context=32",
+        "--set",
+        "train.steps=2",
+        "--set",
+        "train.warmup_steps=1",
+    ];
+    let set_run = format!("run.folder={}", serde_json::Value::from(run.display().to_string()));
+    let trained = pleach(&[&["train", "--quiet", "--trace", &trace], &small[..], &["--set", &set_run]].concat());
+    assert_eq!(trained.status.code(), Some(0), "{}", stderr(&trained));
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let events = json["traceEvents"].as_array().expect("events");
+    let named: Vec<&str> = events
+        .iter()
+        .filter(|event| event["name"] == "process_name")
+        .filter_map(|event| event["args"]["name"].as_str())
+        .collect();
+    let ranks = [
+        "rank 0: dp 0, tp 0, pp 0",
+        "rank 1: dp 1, tp 0, pp 0",
+        "rank 2: dp 0, tp 0, pp 1",
+        "rank 3: dp 1, tp 0, pp 1",
+    ];
+    assert_eq!(named, ranks);
+    let arrows = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
+    let microbatches = events.iter().filter(|event| event["pid"] == 0 && is_forward(event)).count() / 2;
+    assert!(microbatches > 0, "an embedding and a layer for each");
+    assert_eq!((arrows("s"), arrows("f")), (4 * microbatches, 4 * microbatches), "two pipelines, there and back");
+
+    let beside = pleach(&[&["simulate", "--cluster=a100-80g-dgx", "--against", &trace], &small[..]].concat());
+    assert_eq!(beside.status.code(), Some(0), "{}", stderr(&beside));
+    let text = stdout(&beside);
+    for line in ["predicted / measured", "the step", "pp 1: forward head"] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let refused = |arguments: &[&str]| {
+        let output = pleach(&[&["simulate", "--cluster=a100-80g-dgx"], &small[..], &["--against"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        stderr(&output)
+    };
+    assert!(refused(&[&trace, "--set", "model.num_layers=4"]).contains("so it is of another run; trace this one"));
+    let no_trace = folder.join("none.json").display().to_string();
+    assert!(refused(&[&no_trace]).contains("cannot be read"));
+    std::fs::write(&no_trace, "{}").expect("a file");
+    assert!(refused(&[&no_trace]).contains("is no trace; `pleach train --trace FILE` writes one"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+fn is_forward(event: &serde_json::Value) -> bool {
+    event["name"].as_str().is_some_and(|name| name.starts_with("forward"))
+}
+
+#[test]
 fn what_cannot_be_simulated_is_refused_with_what_would_do() {
     let refused = |arguments: &[&str]| {
         let output = pleach(arguments);
@@ -62,7 +139,7 @@ fn what_cannot_be_simulated_is_refused_with_what_would_do() {
     assert_eq!(
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software"]),
         "--software: the profile h100-80g-dgx has no [software]; megatron-2021, megatron-2022, deepspeed-2022, \
-         largescale-2022, deepspeed-bf16-2022 are part of the program\n"
+         largescale-2022, deepspeed-bf16-2022, megatron-core-2024 are part of the program\n"
     );
     assert!(
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software=nemo"])
@@ -109,8 +186,46 @@ fn a_table_is_validated_and_a_profile_fitted_to_it() {
     assert!(stdout(&output).contains("predicted     2"), "{}", stdout(&output));
     let written = std::fs::read_to_string(&predictions).expect("predictions");
     assert_eq!(written.lines().count(), 3, "{written}");
+    assert!(
+        written.starts_with("row,model,layout,measured_s,predicted_s,error,measured_gb,predicted_gb,"),
+        "{written}"
+    );
     let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx", "--rows", "tp > 8"]);
     assert_eq!(stderr(&refused), format!("{table}: no row is meant; leave --rows out to take all\n"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
+    let folder = folder("foreign");
+    let table = folder.join("runs.csv");
+    let header =
+        "model,layers,hidden,heads,tp,pp,gpus,cp,precision,global_batch,flash_attn,mem_gb,mem_kind,status,notes\n";
+    let rows = "gpt,2,1024,16,1,1,2,,bf16,8,yes,3.0,GiB,ok,\"a, b\"\ngpt,2,1024,16,1,1,2,,bf16,8,yes,,,OOM,\n\
+                gpt,2,1024,16,1,1,2,2,bf16,8,yes,,,ok,\ngpt,2,1024,16,1,1,2,,fp8,8,yes,,,ok,\n\
+                gpt,2,1024,16,1,1,2,,bf16,8,,,,ok,{'num-experts': '8'}\n";
+    std::fs::write(&table, format!("{header}{rows}")).expect("a table");
+    let table = table.display().to_string();
+    let validate = |arguments: &[&str]| {
+        pleach(&[&["validate", &table, "--cluster=a100-80g-dgx", "--software=megatron-core-2024"], arguments].concat())
+    };
+    let output = validate(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(
+        text.contains("left out 3 rows: line 4: cp = `2` is an axis that pleach does not divide work along"),
+        "{text}"
+    );
+    assert!(text.contains("fits    1 of 2 rows rightly; 1 ran out of memory unforeseen"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&stdout(&validate(&["--json"]))).expect("JSON");
+    assert_eq!((&json["memory"]["rows"], &json["fits"]["wrongly_fit"]), (&1.into(), &1.into()));
+    assert_eq!(json["left_out"].as_array().map(Vec::len), Some(3));
+    let none = validate(&["--rows", "cp = 2"]);
+    assert!(
+        stderr(&none).contains("of the rows that are meant (1), none is a run that pleach can plan"),
+        "{}",
+        stderr(&none)
+    );
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
@@ -124,7 +239,7 @@ fn layouts_are_planned_and_the_best_is_written() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(text.starts_with("1. ") && text.contains("\n2. ") && text.contains(" x tp 2 x pp "), "{text}");
-    assert!(text.contains("the next spends ") || text.contains("the next has more"), "{text}");
+    assert!(text.contains(" ahead of the next, wh") || text.contains("the next takes as long"), "{text}");
     for line in
         ["refused by a rule", "excluded by the memory floor", "excluded by the bound on time", "simulated, of which"]
     {
@@ -145,6 +260,15 @@ fn layouts_are_planned_and_the_best_is_written() {
     assert!(
         nowhere.starts_with("the run fits nowhere on 2 accelerators of 1.00 MB: ") && nowhere.contains(" would do"),
         "{nowhere}"
+    );
+    assert!(refused(&["--gpus=1", "--max-memory=0"]).starts_with("--max-memory 0 is no memory; give 10^9 bytes"));
+    let needless = refused(&["--gpus=4", "--max-memory=0.1", "--fix", "zero=0", "--fix", "pp=1"]);
+    println!("{needless}");
+    let illegal = refused(&["--gpus=4", "--fix", "tp=3"]);
+    assert!(
+        illegal.starts_with("no layout on 4 accelerators obeys the rules of a run (")
+            && illegal.ends_with(" were refused); tp = 1 or 2 or 4 would do\n"),
+        "{illegal}"
     );
     assert!(
         refused(&["--gpus=7", "--fix", "tp=7"]).starts_with("no layout on 7 accelerators obeys the rules of a run (")

@@ -1,6 +1,6 @@
 //! Profiles from TOML and back, with what is wrong said by key.
 
-use crate::Cluster;
+use crate::{Cluster, Software};
 
 /// Why a text is no profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,9 +18,9 @@ pub enum ProfileError {
         /// What it has to be.
         rule: &'static str,
     },
-    /// Nobody says where the numbers of a section are from.
-    #[error("[sources] has no `{0}`; say in a line where the numbers of [{0}] are from")]
-    NoSource(&'static str),
+    /// Nobody says where the numbers of a section, or what is said of a trainer, are from.
+    #[error("[sources] has no `{0}`; say in a line where what `{0}` says is from")]
+    NoSource(String),
 }
 
 impl Cluster {
@@ -78,8 +78,8 @@ impl Cluster {
         all(&not_negative, |value| value >= 0.0 && value.is_finite(), "is below 0; 0 would leave it out")?;
         let sections = ["accelerator", "compute", "node", "network"];
         match sections.into_iter().find(|section| !self.sources.contains_key(*section)) {
-            Some(section) => Err(ProfileError::NoSource(section)),
-            None => Ok(()),
+            Some(section) => Err(ProfileError::NoSource(section.into())),
+            None => self.software.as_ref().map_or(Ok(()), Software::check),
         }
     }
 }

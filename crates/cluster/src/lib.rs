@@ -18,5 +18,6 @@ pub use file::ProfileError;
 pub use named::{named, names};
 pub use profile::{Accelerator, Cluster, Compute, Link, Node};
 pub use software::{
-    AttentionKernels, Gathers, GradientSums, HeadKernels, PipelineTensors, RecomputedLayers, Software, StreamQueue,
+    ActivationOutputs, AttentionKernels, Gathers, GradientSums, HeadKernels, PipelineTensors, RecomputedLayers,
+    Rotated, ShardedReductions, Software, StreamQueue, TensorCollectives, TrainerMemory, WeightGradients,
 };

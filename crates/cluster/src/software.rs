@@ -1,5 +1,7 @@
 //! What public trainers run, fuse and overlap otherwise than pleach: `[software]` of a profile, or a file of its own.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ProfileError;
@@ -10,8 +12,6 @@ use crate::ProfileError;
 pub struct Software {
     /// Which trainer, with its version.
     pub name: String,
-    /// Where what follows is from.
-    pub source: String,
     /// Operations that the host issues for each kernel of pleach: views, casts, allocations and nodes of the backward graph among them.
     pub operations_per_kernel: f64,
     /// How attention is computed.
@@ -32,6 +32,10 @@ pub struct Software {
     pub reductions: StreamQueue,
     /// The same of sends between pipeline stages.
     pub transfers: StreamQueue,
+    /// Where collectives of tensor parallelism run in backward passes.
+    pub tensor_collectives: TensorCollectives,
+    /// What ranks reduce that share out the optimizer but not the gradients.
+    pub sharded_reductions: ShardedReductions,
     /// What tensor-parallel ranks send to the next stage.
     pub pipeline_tensors: PipelineTensors,
     /// What one gather of sharded parameters brings.
@@ -43,6 +47,62 @@ pub struct Software {
     pub update_bytes_per_parameter: f64,
     /// Bytes that the kernels of the loss move per logit, forward and backward, where the head computes all logits at once.
     pub logit_bytes_moved: f64,
+    /// What it keeps in memory.
+    pub memory: TrainerMemory,
+    /// Where each of the entries is from, by key.
+    pub sources: BTreeMap<String, String>,
+}
+
+/// What a trainer keeps in memory otherwise than pleach, and what its allocator and process take besides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainerMemory {
+    /// Bytes of master weight and moments per parameter, where a rank keeps them all.
+    pub optimizer_bytes: f64,
+    /// What the second product of the feed-forward block reads.
+    pub activation_outputs: ActivationOutputs,
+    /// Queries and keys with their positions.
+    pub rotated: Rotated,
+    /// Bytes kept for each element that dropout may drop.
+    pub dropout_mask_bytes: f64,
+    /// What becomes of a microbatch's own gradient of a weight.
+    pub weight_gradients: WeightGradients,
+    /// Bytes alive for each logit when most are, where the head computes all logits at once.
+    pub logit_bytes: f64,
+    /// What the allocator holds beyond what is allocated at the peak, as a share of that.
+    pub unused_share: f64,
+    /// Bytes that the process has on the accelerator outside of the allocator: context, kernels, buffers of collectives.
+    pub process_bytes: f64,
+}
+
+/// What becomes of the activation's output between the passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ActivationOutputs {
+    /// It is kept.
+    Kept,
+    /// The backward pass computes it again.
+    ComputedAgain,
+}
+
+/// What becomes of a microbatch's own gradient of a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightGradients {
+    /// It is freed when it has been added to the sum, or never was.
+    Freed,
+    /// The product adds to the sum, and the backward graph is handed a tensor that nobody reads: one of each shape of a layer's weights, which stays.
+    KeptPerShape,
+}
+
+/// Where rotated queries and keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rotated {
+    /// Where they were before.
+    InPlace,
+    /// Beside what was projected, which stays for the values in it.
+    Beside,
 }
 
 /// How attention is computed.
@@ -85,6 +145,27 @@ pub enum GradientSums {
     Separate,
 }
 
+/// Where collectives of tensor parallelism run in backward passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TensorCollectives {
+    /// Between the products.
+    InLine,
+    /// Inputs are gathered beside the products of gradients of inputs, these gradients are summed beside the products of gradients of weights,
+    /// and a gradient that both products read is gathered once.
+    BesideBackward,
+}
+
+/// What ranks reduce that share out the optimizer but not the gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardedReductions {
+    /// The part that each updates.
+    Scattered,
+    /// Everything on every rank.
+    Whole,
+}
+
 /// What tensor-parallel ranks send to the next stage, where each of them has the whole residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -123,6 +204,7 @@ const NAMED: &[(&str, &str)] = &[
     ("deepspeed-2022", include_str!("../software/deepspeed-2022.toml")),
     ("largescale-2022", include_str!("../software/largescale-2022.toml")),
     ("deepspeed-bf16-2022", include_str!("../software/deepspeed-bf16-2022.toml")),
+    ("megatron-core-2024", include_str!("../software/megatron-core-2024.toml")),
 ];
 
 impl Software {
@@ -139,8 +221,22 @@ impl Software {
     /// Reads what would be `[software]` of a profile.
     ///
     /// # Errors
-    /// No TOML, a key too few or too many.
+    /// No TOML, a key too few or too many, an entry without a source.
     pub fn from_toml(text: &str) -> Result<Software, ProfileError> {
-        toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string().trim_end().to_string()))
+        let software: Software =
+            toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string().trim_end().to_string()))?;
+        software.check()?;
+        Ok(software)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ProfileError> {
+        // Every field is a number, a string or a table, so there is nothing that TOML cannot hold.
+        let all = toml::Table::try_from(self).unwrap_or_default();
+        let memory = all.get("memory").and_then(toml::Value::as_table).into_iter().flat_map(|table| table.keys());
+        let own = all.keys().filter(|key| !["name", "memory", "sources"].contains(&key.as_str()));
+        match own.chain(memory).find(|key| !self.sources.contains_key(*key)) {
+            Some(key) => Err(ProfileError::NoSource(key.clone())),
+            None => Ok(()),
+        }
     }
 }

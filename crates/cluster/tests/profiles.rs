@@ -12,13 +12,27 @@ fn every_named_profile_is_read_and_written_back() {
 }
 
 #[test]
-fn every_named_trainer_says_where_it_is_from() {
+fn every_entry_of_a_named_trainer_says_where_it_is_from() {
     for name in Software::names() {
-        let software =
-            Software::from_toml(Software::named(name).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(!software.source.is_empty(), "{name}");
+        let text = Software::named(name).unwrap();
+        let software = Software::from_toml(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for key in software.sources.keys() {
+            let without: Vec<&str> = text.split_inclusive('\n').collect();
+            let own = without.iter().rposition(|line| line.starts_with(&format!("{key} = "))).unwrap();
+            let without = [&without[..own], &without[own + 1..]].concat().concat();
+            assert_eq!(
+                Software::from_toml(&without).unwrap_err().to_string(),
+                format!("[sources] has no `{key}`; say in a line where what `{key}` says is from"),
+                "{name}"
+            );
+        }
     }
-    assert!(Software::from_toml("name = \"mine\"").unwrap_err().to_string().contains("missing field `source`"));
+    assert!(
+        Software::from_toml("name = \"mine\"")
+            .unwrap_err()
+            .to_string()
+            .contains("missing field `operations_per_kernel`")
+    );
 }
 
 #[test]
@@ -41,6 +55,6 @@ fn what_nothing_in_this_world_has_is_refused_with_its_key() {
     assert!(refused("[network]\n", "[network]\nspeed = 3\n").contains("unknown field `speed`"));
     assert_eq!(
         refused("\nnetwork = \"", "\nnetwerk = \""),
-        "[sources] has no `network`; say in a line where the numbers of [network] are from"
+        "[sources] has no `network`; say in a line where what `network` says is from"
     );
 }

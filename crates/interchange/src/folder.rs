@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use checkpoint::TensorReader;
 use mesh::{CopyRun, Region, copy_runs};
 use serde_json::{Map, Value};
-use spec::{ModelSpec, ParamSpec, Unit, params};
+use spec::{ModelSpec, ParamSpec, all_params};
 
 use crate::config;
 use crate::error::InterchangeError;
@@ -68,16 +68,10 @@ impl HuggingFaceFolder {
         Ok(folder)
     }
 
-    /// Every parameter, by unit.
-    fn parameters(&self) -> impl Iterator<Item = ParamSpec> + '_ {
-        let units = std::iter::once(Unit::Table).chain(Unit::computing(self.model.num_layers));
-        units.flat_map(|unit| params(&self.model, unit))
-    }
-
     /// Holds the tensors of a shard against the model.
     fn check(&self, tensors: &BTreeMap<String, (usize, String)>) -> Result<(), InterchangeError> {
         let mut read = BTreeSet::new();
-        for param in self.parameters() {
+        for param in all_params(&self.model) {
             let missing = |tensor: String| InterchangeError::Missing {
                 folder: self.path.clone(),
                 tensor: self.family.full_name(&tensor),

@@ -11,7 +11,7 @@ use checkpoint::{TensorEntry, TensorWriter};
 use interchange::fields::Fields;
 use interchange::{Family, HuggingFaceFolder, config};
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, Unit, params};
+use spec::{ModelSpec, ParamSpec, all_params};
 
 const SHARDS: usize = 2;
 const HEADS: usize = 4;
@@ -36,13 +36,8 @@ fn model(family: Family) -> ModelSpec {
 }
 
 /// All parameters of a model by name.
-fn parameters(model: &ModelSpec) -> Vec<ParamSpec> {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
-    units.flat_map(|unit| params(model, unit)).collect()
-}
-
 fn wholes(model: &ModelSpec) -> Shard {
-    parameters(model).iter().map(|param| (param.name.clone(), whole(param))).collect()
+    all_params(model).map(|param| (param.name.clone(), whole(&param))).collect()
 }
 
 /// Numbers that say which parameter and which element they are.
@@ -187,7 +182,7 @@ fn whole_parameters_come_out_of_shards() {
         let shard = if family == Family::Metaseq { metaseq } else { neox };
         let folder = Folder::new(family.class(), family, shard);
         let opened = folder.open().unwrap();
-        for param in parameters(&opened.model) {
+        for param in all_params(&opened.model) {
             let mut values = vec![0.0; param.len()];
             opened.get(&param, &Region::whole(&param.shape), &mut values).unwrap();
             assert_eq!(values, whole(&param).1, "{family:?}: {}", param.name);
@@ -200,7 +195,7 @@ fn whole_parameters_come_out_of_shards() {
 fn any_box_comes_out_of_shards() {
     let folder = Folder::new("boxes", Family::Metaseq, metaseq);
     let opened = folder.open().unwrap();
-    for param in parameters(&opened.model).into_iter().filter(|param| param.shape.len() == 2) {
+    for param in all_params(&opened.model).filter(|param| param.shape.len() == 2) {
         let [rows, cols] = [param.shape[0], param.shape[1]];
         let (_, elements) = whole(&param);
         for (first, last, left, right) in
@@ -223,7 +218,7 @@ fn a_rank_reads_its_own_shard() {
     let headers = folder.open().unwrap().read_bytes();
     let opened = folder.open().unwrap();
     let mut elements = 0;
-    for param in parameters(&opened.model) {
+    for param in all_params(&opened.model) {
         let region = interchange::shards::regions(&param, SHARDS).next().unwrap();
         opened.get(&param, &region, &mut vec![0.0; region.len()]).unwrap();
         elements += region.len();

@@ -176,6 +176,21 @@ impl Check {
     }
 }
 
+/// Runs whose memory was measured: their trainer keeps what its description says, and nothing is fitted.
+pub const MEMORY: [Runs; 2] = [
+    runs!("simumax_b200.csv", ALL, "b200-180g-dgx", "megatron-core-2024"),
+    runs!("megatron_ci_memory.csv", ALL, "h100-80g-dgx", "megatron-core-2024"),
+];
+
+/// The runs of one of [`MEMORY`], predicted.
+///
+/// # Errors
+/// See [`AccuracyError`].
+pub fn memory_of(runs: &Runs) -> Result<Vec<Scored>, AccuracyError> {
+    let cluster = runs.cluster()?;
+    Ok(runs.prepared()?.iter().map(|run| run.on(&cluster)).collect::<Result<_, _>>()?)
+}
+
 /// The rows of Korthikanti et al., table 4, of which the first is the baseline of the others.
 pub const LAYERS: Runs = runs!("korthikanti_table4.csv", ALL, "a100-80g-dgx", "megatron-2022");
 

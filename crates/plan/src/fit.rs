@@ -56,7 +56,7 @@ fn errors(cluster: &Cluster, runs: &[PreparedRun]) -> Result<Vec<f64>, SetupErro
     let mut all = vec![];
     for run in runs {
         if let Some(measured) = run.run.step_s {
-            let error = (run.on(cluster)?.predicted_s / measured).ln();
+            let error = (run.step_s(cluster)? / measured).ln();
             all.push(CAP * (error / CAP).tanh());
         }
     }

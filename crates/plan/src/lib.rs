@@ -5,6 +5,7 @@
 pub mod accuracy;
 mod filter;
 mod fit;
+mod measured_model;
 mod measured_run;
 mod prediction;
 pub mod search;
@@ -16,4 +17,4 @@ pub use fit::fit;
 pub use measured_run::MeasuredRun;
 pub use prediction::{Prediction, PreparedStep};
 pub use table::{Row, Table, TableError};
-pub use validate::{Errors, PreparedRun, Ranking, Report, Scored};
+pub use validate::{Errors, Fits, Pair, PreparedRun, Ranking, Report, Scored};

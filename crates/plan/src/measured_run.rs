@@ -3,11 +3,11 @@
 use cluster::{AttentionKernels, Software};
 use spec::CheckpointInputs;
 use spec::{
-    Activation, BatchOrigin, Biases, Blocks, Checkpoints, Gathering, GradientReduction, LearningRateSchedule,
-    LossScaling, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Precision, Recompute, Reshard,
-    ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec, ZeroStage,
+    BatchOrigin, Checkpoints, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec, Parallelism,
+    Precision, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 
+use crate::measured_model::{attention, model};
 use crate::table::{Row, TableError};
 
 /// One row, as a run that can be simulated.
@@ -27,16 +27,28 @@ pub struct MeasuredRun {
     pub attention: Option<AttentionKernels>,
     /// Seconds of a step, where it ran.
     pub step_s: Option<f64>,
-    /// Bytes of the hungriest rank, where they were measured.
+    /// Bytes allocated on the hungriest rank at its peak, where they were measured.
     pub memory_bytes: Option<f64>,
+    /// The same between two steps.
+    pub resident_bytes: Option<f64>,
+    /// Whether it ran or ran out of memory, where the table says so.
+    pub fits: Option<bool>,
 }
+
+/// Axes that pleach has not.
+const OTHER_AXES: [&str; 2] = ["cp", "ep"];
 
 impl MeasuredRun {
     /// Reads a row. Cells that are empty stand for the defaults of `docs/accuracy.md`.
     ///
     /// # Errors
-    /// A cell that cannot be used, or degrees that do not make a run.
+    /// A cell that cannot be used, or a run that pleach has no words for.
     pub fn new(row: &Row) -> Result<MeasuredRun, TableError> {
+        for axis in OTHER_AXES {
+            if row.count(axis)?.is_some_and(|degree| degree > 1) {
+                return Err(row.beyond(axis, "an axis that pleach does not divide work along"));
+            }
+        }
         let parallelism = parallelism(row)?;
         let model = model(row, parallelism.tp)?;
         let parallelism = Parallelism { stage_layers: even_stages(&model, &parallelism), ..parallelism };
@@ -46,19 +58,22 @@ impl MeasuredRun {
             let rule = format!("no multiple of dp {} x micro_batch {}", parallelism.dp, parallelism.microbatch_size);
             return Err(row.refused("global_batch", rule));
         }
-        let attention = row.text("flash_attn").map(|word| match word {
-            "no" => AttentionKernels::Unfused,
-            _ => AttentionKernels::Fused,
-        });
+        let step_s = row.number("iter_s")?;
+        let memory_bytes = memory_bytes(row)?;
         Ok(MeasuredRun {
             index: row.index,
             name: row.text("model").unwrap_or("model").to_string(),
             model,
             parallelism,
             train,
-            attention,
-            step_s: row.number("iter_s")?,
-            memory_bytes: row.number("mem_gb")?.map(|gigabytes| gigabytes * 1e9),
+            attention: attention(row)?,
+            step_s,
+            memory_bytes,
+            resident_bytes: row.number("resident_gb")?.map(|gigabytes| gigabytes * 1e9),
+            fits: match row.text("status") {
+                Some(word) => Some(!word.eq_ignore_ascii_case("oom")),
+                None => step_s.or(memory_bytes).map(|_| true),
+            },
         })
     }
 
@@ -74,12 +89,17 @@ impl MeasuredRun {
     }
 }
 
-fn required(row: &Row, column: &str) -> Result<usize, TableError> {
-    row.count(column)?.ok_or_else(|| row.refused(column, "empty; every run has it".into()))
+/// Units of 10^9 bytes, or of 2^30 where `mem_kind` begins with `GiB`.
+fn memory_bytes(row: &Row) -> Result<Option<f64>, TableError> {
+    let unit = match row.text("mem_kind") {
+        Some(kind) if kind.starts_with("GiB") => f64::from(1 << 30),
+        Some(_) | None => 1e9,
+    };
+    Ok(row.number("mem_gb")?.map(|number| number * unit))
 }
 
 fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
-    let (tp, pp) = (required(row, "tp")?, required(row, "pp")?);
+    let (tp, pp) = (row.required("tp")?, row.required("pp")?);
     let dp = match (row.count("dp")?, row.count("gpus")?) {
         (Some(dp), _) => dp,
         (None, Some(gpus)) if gpus.is_multiple_of(tp * pp) => gpus / (tp * pp),
@@ -129,58 +149,17 @@ fn even_stages(model: &ModelSpec, parallelism: &Parallelism) -> Option<Vec<usize
     model.num_layers.is_multiple_of(stages).then(|| vec![model.num_layers / stages; stages])
 }
 
-/// Vocabularies that tensor parallelism shares out are padded to a multiple of this times tp (Megatron-LM's default).
-const VOCABULARY_MULTIPLE: usize = 128;
-
-fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
-    let (hidden, num_heads) = (required(row, "hidden")?, required(row, "heads")?);
-    if !hidden.is_multiple_of(num_heads) {
-        return Err(row.refused("heads", format!("no divisor of hidden = {hidden}")));
-    }
-    let ffn_hidden = row.count("ffn")?.unwrap_or(4 * hidden);
-    let vocabulary = row.count("vocab")?.unwrap_or(51200);
-    let vocabulary = if tp == 1 { vocabulary } else { vocabulary.next_multiple_of(VOCABULARY_MULTIPLE * tp) };
-    let gated = ffn_hidden != 4 * hidden;
-    let unfused = row.text("flash_attn") != Some("yes") && !gated;
-    Ok(ModelSpec {
-        num_layers: required(row, "layers")?,
-        hidden,
-        num_heads,
-        num_kv_heads: row.count("kv_heads")?.unwrap_or(num_heads),
-        head_dim: hidden / num_heads,
-        ffn_hidden,
-        vocabulary,
-        context: row.count("seq")?.unwrap_or(2048),
-        norm: Norm { kind: if gated { NormKind::Rms } else { NormKind::Layer }, epsilon: 1e-5 },
-        position: match gated {
-            true => Position::Rotary { base: 1e4, rotary_dims: hidden / num_heads, pairing: Pairing::Half },
-            false => Position::Learned { offset: 0 },
-        },
-        activation: if gated { Activation::SwiGlu } else { Activation::GeluTanh },
-        blocks: Blocks::Sequential,
-        biases: if gated { Biases::Off } else { Biases::All },
-        embedding_norm: false,
-        tied_embeddings: !gated,
-        top_query: TopQuery::Off,
-        qk_norm: false,
-        dropout: if unfused { 0.1 } else { 0.0 },
-        attention_dropout: if unfused { 0.1 } else { 0.0 },
-        init_std: 0.02,
-        output_init_std: None,
-    })
-}
-
 fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
     let precision = match row.text("precision") {
         Some(word) if word.starts_with("fp16") => Precision::Fp16(LossScaling::USUAL),
         Some(word) if word.starts_with("fp32") => Precision::Fp32,
         None => Precision::Bf16,
         Some(word) if word.starts_with("bf16") => Precision::Bf16,
-        Some(_) => return Err(row.refused("precision", "none of fp16, bf16 and fp32".into())),
+        Some(_) => return Err(row.beyond("precision", "none of fp16, bf16 and fp32")),
     };
     Ok(TrainSpec {
         steps: 1,
-        global_batch: required(row, "global_batch")?,
+        global_batch: row.required("global_batch")?,
         batch_ramp: None,
         batch_origin: BatchOrigin::default(),
         sequence_length,

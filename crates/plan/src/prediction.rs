@@ -1,8 +1,9 @@
 //! What one step of a run takes on a cluster, and how much memory.
 
 use cluster::{Cluster, Software};
-use program::{Category, PassKind, Sizes, StepGraph, StepTimes, live_memory};
-use sim::{RecordedUnits, Spent, StepCosts, StepShape};
+use model::UnitRecords;
+use program::{PassKind, Sizes, StepGraph, StepTimes};
+use sim::{RankMemory, RecordedUnits, Spent, StepCosts, StepShape};
 use spec::unit::UnitKind;
 use spec::{ModelSpec, Parallelism, TrainSpec, Unit};
 use train::{SetupError, StepOrder};
@@ -50,10 +51,25 @@ impl PreparedStep {
         train: &TrainSpec,
         software: Option<&Software>,
     ) -> Result<PreparedStep, SetupError> {
-        let (job, graph, sizes) = StepOrder::new(model, parallelism, train)?.training_step()?;
-        let units = RecordedUnits::new(&job.record_case(model, parallelism, train), software)?;
-        let (model, parallelism, train) = (model.clone(), parallelism.clone(), train.clone());
-        Ok(PreparedStep { model, parallelism, train, software: software.cloned(), graph, sizes, units })
+        let records = UnitRecords::new(StepOrder::case(model, parallelism, train))?;
+        let order = StepOrder::recorded(&records, parallelism, train)?;
+        PreparedStep::ordered(&order, parallelism, train, &RecordedUnits::new(&records, software), software)
+    }
+
+    /// As [`PreparedStep::new`], where the units were recorded and the passes ordered before.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn ordered(
+        order: &StepOrder,
+        parallelism: &Parallelism,
+        train: &TrainSpec,
+        units: &RecordedUnits,
+        software: Option<&Software>,
+    ) -> Result<PreparedStep, SetupError> {
+        let (model, parallelism, train) = (order.model().clone(), parallelism.clone(), train.clone());
+        let (graph, sizes) = order.training_step()?;
+        Ok(PreparedStep { model, parallelism, train, software: software.cloned(), graph, sizes, units: units.clone() })
     }
 
     /// The step on a cluster.
@@ -111,8 +127,13 @@ impl PreparedStep {
         self.train.global_batch * self.train.sequence_length
     }
 
-    /// Bytes of one rank of each pipeline rank at its peak, by category.
-    pub fn memory(&self) -> Vec<Vec<(Category, usize)>> {
-        live_memory(&self.graph, &self.sizes)
+    /// Bytes of the hungriest rank at its peak.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory().iter().map(RankMemory::occupied_bytes).max().unwrap_or(0)
+    }
+
+    /// Bytes of one rank of each pipeline rank at its peak.
+    pub fn memory(&self) -> Vec<RankMemory> {
+        sim::memory(&self.graph, &self.sizes, &self.units, self.software.as_ref())
     }
 }

@@ -36,7 +36,7 @@ pub enum TableError {
         needed: String,
     },
     /// A row with more or fewer cells than columns.
-    #[error("{table}, line {line}: {cells} cells for {columns} columns; write commas in notes as semicolons")]
+    #[error("{table}, line {line}: {cells} cells for {columns} columns; put cells with commas in quotation marks")]
     Cells {
         /// The file.
         table: String,
@@ -59,6 +59,18 @@ pub enum TableError {
         /// What is wrong with it.
         rule: String,
     },
+    /// A run that pleach has no words for. Other rows of the table can be used without it.
+    #[error("line {line}: {column} = `{value}` is {what}")]
+    Beyond {
+        /// The line.
+        line: usize,
+        /// The column that says so.
+        column: String,
+        /// What stands there.
+        value: String,
+        /// What it means.
+        what: &'static str,
+    },
 }
 
 /// Columns without which a row is no run.
@@ -71,9 +83,9 @@ impl Table {
     /// See [`TableError`].
     pub fn read(name: &str, text: &str) -> Result<Table, TableError> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
-        let mut lines = lines.map(|(index, line)| (index + 1, line.split(',').map(str::trim).collect::<Vec<_>>()));
+        let mut lines = lines.map(|(index, line)| (index + 1, cells(line)));
         let (_, columns) = lines.next().ok_or_else(|| TableError::NoHeader(name.into()))?;
-        if let Some(column) = NEEDED.into_iter().find(|needed| !columns.contains(needed)) {
+        if let Some(column) = NEEDED.into_iter().find(|needed| !columns.iter().any(|column| column == needed)) {
             return Err(TableError::NoColumn { table: name.into(), column, needed: NEEDED.join(", ") });
         }
         let mut rows = vec![];
@@ -82,11 +94,24 @@ impl Table {
                 let (cells, columns) = (cells.len(), columns.len());
                 return Err(TableError::Cells { table: name.into(), line, cells, columns });
             }
-            let cells = columns.iter().zip(cells).map(|(column, cell)| (column.to_string(), cell.to_string()));
-            rows.push(Row { index, line, cells: cells.collect() });
+            rows.push(Row { index, line, cells: columns.iter().cloned().zip(cells).collect() });
         }
         Ok(Table { rows })
     }
+}
+
+/// The cells of a line; one in quotation marks may hold commas.
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut quoted = false;
+    for letter in line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            _ => cells.iter_mut().last().into_iter().for_each(|cell| cell.push(letter)),
+        }
+    }
+    cells.iter().map(|cell| cell.trim().to_string()).collect()
 }
 
 impl Row {
@@ -114,6 +139,31 @@ impl Row {
             Ok(0) | Err(_) => Err(self.refused(column, "no whole number above 0".into())),
             Ok(count) => Ok(Some(count)),
         }
+    }
+
+    /// A whole number above 0 that every run has.
+    ///
+    /// # Errors
+    /// A cell that is empty or no such number.
+    pub fn required(&self, column: &str) -> Result<usize, TableError> {
+        self.count(column)?.ok_or_else(|| self.refused(column, "empty; every run has it".into()))
+    }
+
+    /// Whether `notes` quote Megatron's arguments, as `{'name': 'value'; ...}`.
+    pub fn has_arguments(&self) -> bool {
+        self.text("notes").is_some_and(|notes| notes.contains("{'"))
+    }
+
+    /// The value of an argument that `notes` quote.
+    pub fn argument(&self, name: &str) -> Option<&str> {
+        let (_, behind) = self.text("notes")?.split_once(&format!("'{name}': '"))?;
+        behind.split_once('\'').map(|(value, _)| value)
+    }
+
+    /// That a cell says what pleach has no words for.
+    pub fn beyond(&self, column: &str, what: &'static str) -> TableError {
+        let value = self.text(column).unwrap_or("").to_string();
+        TableError::Beyond { line: self.line, column: column.into(), value, what }
     }
 
     /// That a cell cannot be used, and why.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster::{Cluster, Software};
+use sim::RankMemory;
 use train::SetupError;
 
 use crate::measured_run::MeasuredRun;
@@ -28,21 +29,31 @@ impl PreparedRun {
         Ok(PreparedRun { run, step })
     }
 
-    /// Its time on a cluster.
+    /// Seconds of its step on a cluster.
+    ///
+    /// # Errors
+    /// Degrees that make no mesh.
+    pub fn step_s(&self, cluster: &Cluster) -> Result<f64, SetupError> {
+        Ok(self.step.on(cluster)?.step_ns() as f64 * 1e-9)
+    }
+
+    /// Its time and memory on a cluster.
     ///
     /// # Errors
     /// Degrees that make no mesh.
     pub fn on(&self, cluster: &Cluster) -> Result<Scored, SetupError> {
-        let step_s = self.step.on(cluster)?.step_ns() as f64 * 1e-9;
-        let peak = cluster.accelerator.half_tflops * 1e12;
-        let at_peak_s = self.step.model_flops_per_rank() / peak;
+        let ranks = self.step.memory();
+        let most = |of: fn(&RankMemory) -> usize| ranks.iter().map(of).max().unwrap_or(0) as f64;
+        let there = cluster.accelerator.memory_gb * 1e9;
         Ok(Scored {
             index: self.run.index,
             model: self.run.name_of_model(),
             layout: self.run.layout(),
-            measured_s: self.run.step_s,
-            predicted_s: step_s,
-            at_peak_s,
+            time_s: Pair { measured: self.run.step_s, predicted: self.step_s(cluster)? },
+            at_peak_s: self.step.model_flops_per_rank() / (cluster.accelerator.half_tflops * 1e12),
+            memory: Pair { measured: self.run.memory_bytes, predicted: most(RankMemory::allocated_bytes) },
+            resident: Pair { measured: self.run.resident_bytes, predicted: most(|rank| rank.resident_bytes) },
+            fits: Pair { measured: self.run.fits, predicted: most(RankMemory::occupied_bytes) <= there },
         })
     }
 }
@@ -70,18 +81,56 @@ pub struct Scored {
     pub model: String,
     /// Its layout.
     pub layout: String,
-    /// Seconds of a step, where it ran.
-    pub measured_s: Option<f64>,
-    /// Predicted seconds.
-    pub predicted_s: f64,
+    /// Seconds of a step.
+    pub time_s: Pair<f64>,
     /// Seconds that the model's operations would take at the peak: what a prediction with one constant starts from.
     pub at_peak_s: f64,
+    /// Bytes allocated on the hungriest rank at its peak.
+    pub memory: Pair<f64>,
+    /// The same between two steps.
+    pub resident: Pair<f64>,
+    /// Whether its memory is enough.
+    pub fits: Pair<bool>,
 }
 
-impl Scored {
+/// What was measured, as far as it was, beside what was predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair<T> {
+    /// Where it was.
+    pub measured: Option<T>,
+    /// Always.
+    pub predicted: T,
+}
+
+impl Pair<f64> {
     /// `predicted / measured - 1`.
     pub fn error(&self) -> Option<f64> {
-        self.measured_s.map(|measured| self.predicted_s / measured - 1.0)
+        self.measured.map(|measured| self.predicted / measured - 1.0)
+    }
+}
+
+/// How often it was predicted whether a run fits into memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fits {
+    /// Runs that ran, or ran out of memory.
+    pub rows: usize,
+    /// Of those, predicted rightly.
+    pub right: usize,
+    /// Ran out of memory, but would have fitted by the prediction.
+    pub wrongly_fit: usize,
+}
+
+impl Fits {
+    fn of(scored: &[Scored]) -> Fits {
+        let mut fits = Fits::default();
+        for row in scored {
+            if let Some(ran) = row.fits.measured {
+                fits.rows += 1;
+                fits.right += usize::from(ran == row.fits.predicted);
+                fits.wrongly_fit += usize::from(!ran && row.fits.predicted);
+            }
+        }
+        fits
     }
 }
 
@@ -135,6 +184,12 @@ pub struct Report {
     pub errors: Errors,
     /// Of one constant: the model's operations at the peak, times the median of what the rows take of that.
     pub baseline: Errors,
+    /// Of the memory at the peak.
+    pub memory: Errors,
+    /// Of the memory between two steps.
+    pub resident: Errors,
+    /// Of whether runs fit.
+    pub fits: Fits,
     /// All rows together.
     pub pooled: Ranking,
     /// By model.
@@ -145,18 +200,21 @@ impl Report {
     /// Of these rows, as far as they have been measured.
     pub fn new(scored: &[Scored]) -> Report {
         let measured: Vec<(&Scored, f64)> =
-            scored.iter().filter_map(|row| row.measured_s.map(|seconds| (row, seconds))).collect();
+            scored.iter().filter_map(|row| row.time_s.measured.map(|seconds| (row, seconds))).collect();
         let mut factors: Vec<f64> = measured.iter().map(|(row, seconds)| seconds / row.at_peak_s).collect();
         factors.sort_by(f64::total_cmp);
         let factor = factors.get(factors.len() / 2).copied().unwrap_or(1.0);
         let mut by_model: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for (row, seconds) in &measured {
-            by_model.entry(row.model.clone()).or_default().push((*seconds, row.predicted_s));
+            by_model.entry(row.model.clone()).or_default().push((*seconds, row.time_s.predicted));
         }
-        let pooled: Vec<(f64, f64)> = measured.iter().map(|(row, seconds)| (*seconds, row.predicted_s)).collect();
+        let pooled: Vec<(f64, f64)> = measured.iter().map(|(row, seconds)| (*seconds, row.time_s.predicted)).collect();
         Report {
-            errors: Errors::of(scored.iter().filter_map(Scored::error)),
+            errors: Errors::of(scored.iter().filter_map(|row| row.time_s.error())),
             baseline: Errors::of(measured.iter().map(|(row, seconds)| factor * row.at_peak_s / seconds - 1.0)),
+            memory: Errors::of(scored.iter().filter_map(|row| row.memory.error())),
+            resident: Errors::of(scored.iter().filter_map(|row| row.resident.error())),
+            fits: Fits::of(scored),
             pooled: ranking(&pooled),
             models: by_model.into_iter().map(|(model, pairs)| (model, ranking(&pairs))).collect(),
         }

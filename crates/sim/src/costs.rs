@@ -1,6 +1,6 @@
 //! What every instruction of a step takes on a cluster.
 
-use cluster::{Cluster, Gathers, PipelineTensors, Software, StreamQueue};
+use cluster::{Cluster, Gathers, PipelineTensors, ShardedReductions, Software, StreamQueue, TensorCollectives};
 use comm::{CollectiveCall, Operation};
 use device::{Frame, Op};
 use mesh::{Axis, AxisSet, Mesh, MeshError};
@@ -41,11 +41,15 @@ pub struct PassCost {
 
 /// Nanoseconds of what is done with the parameters of one unit kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct StateCost {
-    reduce_ns: u64,
-    gather_ns: u64,
-    update_ns: u64,
-    norm_ns: u64,
+pub struct StateCost {
+    /// Summing a gradient over all axes that it needs.
+    pub reduce_ns: u64,
+    /// Gathering parameters from their shards.
+    pub gather_ns: u64,
+    /// The optimizer's update.
+    pub update_ns: u64,
+    /// The share of the norm.
+    pub norm_ns: u64,
 }
 
 /// Durations of the instructions of one step on one cluster.
@@ -101,8 +105,24 @@ impl StepCosts {
         self.passes[index][pass as usize]
     }
 
-    fn state(&self, unit: Unit) -> StateCost {
-        self.state[unit.kind() as usize]
+    /// What is done with the parameters of a unit kind.
+    pub fn state(&self, kind: UnitKind) -> StateCost {
+        self.state[kind as usize]
+    }
+
+    /// An activation, or its gradient, from one pipeline rank to another.
+    pub fn transfer_ns(&self, from: usize, to: usize) -> u64 {
+        self.transfers[from][to]
+    }
+
+    /// Summing the two gradients of a tied table.
+    pub fn tied_ns(&self) -> u64 {
+        self.tied_ns
+    }
+
+    /// The norm on a rank that holds the parameters of these units.
+    pub fn norm_ns(&self, held: impl Iterator<Item = UnitKind>) -> u64 {
+        self.world_ns + held.map(|kind| self.state(kind).norm_ns).sum::<u64>()
     }
 
     /// What instructions cost that compute: of a stage with these units, all passes of one microbatch.
@@ -117,17 +137,15 @@ impl Durations for StepCosts {
             return self.pass(unit.kind(), kind).whole_ns;
         }
         match instr {
-            Instr::SendAct { .. } | Instr::SendGrad { .. } => match instr.effects(place).partner {
-                Partner::To(to) => self.transfers[place.pp][to],
+            Instr::SendAct { .. } | Instr::SendGrad { .. } => match instr.partner(place) {
+                Partner::To(to) => self.transfer_ns(place.pp, to),
                 Partner::Nobody | Partner::From(_) | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => 0,
             },
-            Instr::GatherParams { unit } => self.state(unit).gather_ns,
-            Instr::ReduceGrads { unit, .. } => self.state(unit).reduce_ns,
+            Instr::GatherParams { unit } => self.state(unit.kind()).gather_ns,
+            Instr::ReduceGrads { unit, .. } => self.state(unit.kind()).reduce_ns,
             Instr::SumTied => self.tied_ns,
-            Instr::GradNorm => {
-                self.world_ns + place.parameter_units().map(|unit| self.state(unit).norm_ns).sum::<u64>()
-            }
-            Instr::OptimizerStep { unit } => self.state(unit).update_ns,
+            Instr::GradNorm => self.norm_ns(place.parameter_units().map(Unit::kind)),
+            Instr::OptimizerStep { unit } => self.state(unit.kind()).update_ns,
             // Tokens come from the host while others are computed on.
             Instr::Load { .. }
             | Instr::Forward { .. }
@@ -160,14 +178,35 @@ impl Pricing<'_> {
     }
 
     fn passes(&self, unit: &UnitWork) -> [PassCost; 4] {
-        PASSES.map(|pass| self.pass(unit.of(pass)))
+        let [forward, recompute, of_inputs, of_weights] = PASSES.map(|pass| self.pass(unit.of(pass)));
+        match self.software.map(|software| software.tensor_collectives) {
+            None | Some(TensorCollectives::InLine) => [forward, recompute, of_inputs, of_weights],
+            Some(TensorCollectives::BesideBackward) => {
+                let gathers = unit.backward_input.collectives.iter();
+                let gathered_ns = self.tensor_ns(gathers.filter(|call| call.operation == Operation::AllGather));
+                let summed_ns = of_inputs.collectives_ns - gathered_ns;
+                // What the gradient of inputs has gathered, that of weights reads.
+                let inputs_ns = of_weights.collectives_ns.saturating_sub(gathered_ns);
+                let of_inputs = self.beside(of_inputs, gathered_ns, inputs_ns);
+                [forward, recompute, of_inputs, self.beside(of_weights, 0, summed_ns)]
+            }
+        }
+    }
+
+    /// The kernels of a pass with some collectives in line and others beside them, as far as these are not longer than the kernels.
+    fn beside(&self, pass: PassCost, in_line_ns: u64, beside_ns: u64) -> PassCost {
+        let kernels_ns = pass.whole_ns - pass.collectives_ns;
+        let slowed_ns = self.cluster.compute.contention * beside_ns.min(kernels_ns) as f64;
+        let collectives_ns = in_line_ns + beside_ns.saturating_sub(kernels_ns);
+        PassCost { whole_ns: kernels_ns + slowed_ns.round() as u64 + collectives_ns, collectives_ns, ..pass }
+    }
+
+    fn tensor_ns<'b>(&self, calls: impl Iterator<Item = &'b CollectiveCall>) -> u64 {
+        calls.map(|call| self.collective(Axis::Tp.into(), call.operation, call.bytes as f64)).sum()
     }
 
     fn pass(&self, work: &PassWork) -> PassCost {
-        let sum = |calls: &[CollectiveCall]| -> u64 {
-            calls.iter().map(|call| self.collective(Axis::Tp.into(), call.operation, call.bytes as f64)).sum()
-        };
-        let collectives_ns = sum(&work.collectives);
+        let collectives_ns = self.tensor_ns(work.collectives.iter());
         let operations = self.software.map_or(1.0, |software| software.operations_per_kernel);
         let issued = (work.kernels.len() + work.collectives.len()) as f64 * operations;
         let issue_ns = (issued * 1000.0 * self.cluster.compute.issue_us).round() as u64;
@@ -240,8 +279,10 @@ impl Pricing<'_> {
     }
 
     fn reduction_of_ns(&self, bytes: f64) -> u64 {
+        let whole = self.software.is_some_and(|software| software.sharded_reductions == ShardedReductions::Whole);
         match self.shape.parallelism.zero {
             ZeroStage::Off => self.collective(AxisSet::DATA, Operation::AllReduce, bytes),
+            ZeroStage::One if whole => self.collective(AxisSet::DATA, Operation::AllReduce, bytes),
             ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {
                 let shard = bytes / self.shape.parallelism.shard_group() as f64;
                 self.collective(Axis::DpInner.into(), Operation::ReduceScatter, bytes)

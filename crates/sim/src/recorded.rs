@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
 use device::Op;
-use model::{Phase, RecordCase, RecordError, record_unit};
+use model::{Phase, UnitRecords};
 use program::PassKind;
 use spec::LayerRecompute;
 use spec::unit::UnitKind;
 
 use crate::kernel::{Kernel, kernels};
+use crate::memory::KeptBeyond;
 
 /// One pass of one unit on one microbatch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +35,8 @@ pub struct UnitWork {
     pub backward_input: PassWork,
     /// Backward of the weights.
     pub backward_weight: PassWork,
+    /// What it keeps beyond its footprint.
+    pub kept: KeptBeyond,
 }
 
 impl UnitWork {
@@ -60,17 +63,10 @@ pub struct RecordedUnits {
 }
 
 impl RecordedUnits {
-    /// Runs the units of `case` on a recording device; with `software`, as the kernels of that trainer.
-    ///
-    /// # Errors
-    /// See [`RecordError`].
-    pub fn new(case: &RecordCase, software: Option<&Software>) -> Result<RecordedUnits, RecordError> {
-        let unit = |kind| unit_work(case, kind, software);
-        Ok(RecordedUnits {
-            embedding: unit(UnitKind::Embedding)?,
-            layer: unit(UnitKind::Layer)?,
-            head: unit(UnitKind::Head)?,
-        })
+    /// What was recorded, as an accelerator runs it; with `software`, as the kernels of that trainer.
+    pub fn new(records: &UnitRecords, software: Option<&Software>) -> RecordedUnits {
+        let unit = |kind| unit_work(records, kind, software);
+        RecordedUnits { embedding: unit(UnitKind::Embedding), layer: unit(UnitKind::Layer), head: unit(UnitKind::Head) }
     }
 
     /// The passes of one kind; the table computes nothing.
@@ -84,34 +80,37 @@ impl RecordedUnits {
     }
 }
 
-fn unit_work(case: &RecordCase, kind: UnitKind, software: Option<&Software>) -> Result<UnitWork, RecordError> {
-    let pass = |phase| -> Result<PassWork, RecordError> {
-        let unit = record_unit(case, kind, phase)?;
+fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>) -> UnitWork {
+    let pass = |phase| {
+        let Some(unit) = records.of(kind, phase) else { return PassWork::default() };
         let at_once = kind == UnitKind::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
-        Ok(PassWork {
+        PassWork {
             kernels: kernels(&unit.record.submitted, software),
-            collectives: if at_once { without_chunks(unit.collectives) } else { unit.collectives },
+            collectives: if at_once { without_chunks(&unit.collectives) } else { unit.collectives.clone() },
             flops: flops(&unit.record.submitted),
-        })
+        }
     };
-    let forward = pass(Phase::Forward)?;
+    let forward = pass(Phase::Forward);
+    let ops = |phase| records.of(kind, phase).map_or(&[][..], |unit| &unit.record.submitted);
+    let kept = KeptBeyond::new(ops(Phase::Forward), ops(Phase::BackwardWeight), software);
     let runs_forward = software.is_some_and(|software| software.recomputed_layers == RecomputedLayers::WholeForward);
-    let recompute = match case.recompute {
+    let recompute = match records.case().recompute {
         LayerRecompute::Everything(_) if runs_forward && kind == UnitKind::Layer => forward.clone(),
-        LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => pass(Phase::Recompute)?,
+        LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => pass(Phase::Recompute),
     };
-    Ok(UnitWork {
+    UnitWork {
         forward,
         recompute,
-        backward_input: pass(Phase::BackwardInput)?,
-        backward_weight: pass(Phase::BackwardWeight)?,
-    })
+        backward_input: pass(Phase::BackwardInput),
+        backward_weight: pass(Phase::BackwardWeight),
+        kept,
+    }
 }
 
 /// Collectives of chunks of tokens as one each over all tokens.
-fn without_chunks(calls: Vec<CollectiveCall>) -> Vec<CollectiveCall> {
+fn without_chunks(calls: &[CollectiveCall]) -> Vec<CollectiveCall> {
     let mut sums: BTreeMap<CollectiveCall, usize> = BTreeMap::new();
-    for call in calls {
+    for call in calls.iter().copied() {
         *sums.entry(call).or_default() += 1;
     }
     sums.into_iter().map(|(call, number)| CollectiveCall { bytes: call.bytes * number, ..call }).collect()

@@ -31,22 +31,48 @@ pub struct TimedInstr {
     pub end_ns: u64,
 }
 
+/// When one rank's instructions started and ended, in nanoseconds and in the order of its program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankTimes {
+    /// Its name.
+    pub name: String,
+    /// Which pipeline rank's program it ran.
+    pub pp: usize,
+    /// Which of the pipelines it is part of: those that send to each other have the same number.
+    pub pipeline: usize,
+    /// Start and end of every instruction.
+    pub times: Vec<(u64, u64)>,
+}
+
 impl Trace {
+    /// The trace of ranks that ran the programs of `graph`.
+    pub fn new(graph: &StepGraph, ranks: &[RankTimes]) -> Trace {
+        let mut messages = vec![];
+        for (place, rank) in ranks.iter().enumerate() {
+            for index in 0..rank.times.len() {
+                let Wait::Send(send) = graph.wait(Event { rank: rank.pp, index }) else { continue };
+                let from = ranks.iter().position(|other| (other.pp, other.pipeline) == (send.rank, rank.pipeline));
+                messages.extend(from.map(|from| (Event { rank: from, ..send }, Event { rank: place, index })));
+            }
+        }
+        let ranks = ranks.iter().map(|rank| {
+            let instrs = graph.programs()[rank.pp].instrs.iter().zip(&rank.times);
+            let timed = instrs.map(|(instr, (start_ns, end_ns))| TimedInstr {
+                instr: *instr,
+                start_ns: *start_ns,
+                end_ns: *end_ns,
+            });
+            RankTrace { name: rank.name.clone(), instrs: timed.collect() }
+        });
+        Trace { ranks: ranks.collect(), messages }
+    }
+
     /// The trace of a simulated step: one rank for each pipeline coordinate, whose peers do the same.
     pub fn simulated(graph: &StepGraph, times: &StepTimes) -> Trace {
-        let mut messages = vec![];
-        let ranks = graph.programs().iter().zip(&times.ranks).enumerate().map(|(rank, (program, placed))| {
-            let timed = program.instrs.iter().zip(placed).enumerate().map(|(index, (instr, (start, end)))| {
-                let event = Event { rank, index };
-                if let Wait::Send(send) = graph.wait(event) {
-                    messages.push((send, event));
-                }
-                TimedInstr { instr: *instr, start_ns: *start, end_ns: *end }
-            });
-            RankTrace { name: format!("pp {rank}"), instrs: timed.collect() }
-        });
-        let ranks = ranks.collect();
-        Trace { ranks, messages }
+        let ranks = times.ranks.iter().enumerate();
+        let ranks =
+            ranks.map(|(pp, times)| RankTimes { name: format!("pp {pp}"), pp, pipeline: 0, times: times.clone() });
+        Trace::new(graph, &ranks.collect::<Vec<_>>())
     }
 
     /// When the last instruction ends.

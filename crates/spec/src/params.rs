@@ -148,11 +148,15 @@ pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
     list
 }
 
+/// The parameters of the whole model, by unit, each once.
+pub fn all_params(model: &ModelSpec) -> impl Iterator<Item = ParamSpec> + '_ {
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    units.flat_map(|unit| params(model, unit))
+}
+
 /// Number of parameters of the whole model, each counted once, padding not counted.
 pub fn unique_parameters(model: &ModelSpec) -> u64 {
-    let table_and_ends = [Unit::Table, Unit::Embedding, Unit::Head];
-    let layers = (0..model.num_layers as u32).map(Unit::Layer);
-    table_and_ends.into_iter().chain(layers).flat_map(|unit| params(model, unit)).map(|param| param.len() as u64).sum()
+    all_params(model).map(|param| param.len() as u64).sum()
 }
 
 /// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings, and the

@@ -7,7 +7,7 @@ use mesh::{Mesh, MeshError};
 use model::{CacheRoom, KeyValueCache, MicrobatchShape, RecordCase, RecordError, TensorParallel};
 use program::{
     CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
-    UnitTimes, Verified, Violation,
+    StepGraph, UnitTimes, Verified, Violation,
 };
 use spec::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
 use thiserror::Error;
@@ -240,6 +240,11 @@ impl Setup {
         let sequences = self.train.batches().at(step).sequences;
         let is_its = |job: &Job| job.purpose == Purpose::Train && job.sequences(&self.parallelism) == sequences;
         self.jobs.iter().position(is_its).map_or(JobIndex::MAIN, JobIndex)
+    }
+
+    /// The linked programs of a job.
+    pub fn graph_of(&self, job: JobIndex) -> &StepGraph {
+        self.programs.programs()[job.0].graph()
     }
 
     /// The program of a job on pipeline rank `stage`.

@@ -8,7 +8,7 @@ mod opt;
 mod published;
 
 use serde_json::{Map, Value};
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
+use spec::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 
 use crate::error::InterchangeError;
 use crate::family::Family;
@@ -62,8 +62,16 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
     map.insert("model_type".into(), family.model_type().into());
     map.insert("tie_word_embeddings".into(), model.tied_embeddings.into());
     map.insert("initializer_range".into(), number(model.init_std));
-    map.insert("torch_dtype".into(), "float32".into());
     map
+}
+
+/// The library's name for a format of numbers.
+pub fn dtype(format: Format) -> &'static str {
+    match format {
+        Format::Fp32 => "float32",
+        Format::Bf16 => "bfloat16",
+        Format::Fp16 => "float16",
+    }
 }
 
 /// Layers, hidden, heads, feed-forward width, vocabulary and context, under the names that GPT-NeoX and Llama have for them.

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use plan::accuracy::{AccuracyError, CHECKS, LAYERS, LayerTime, Outcome, layer_times};
-use plan::{Errors, Ranking};
+use plan::accuracy::{AccuracyError, CHECKS, LAYERS, LayerTime, MEMORY, Outcome, Runs, layer_times, memory_of};
+use plan::{Errors, Pair, Ranking, Report, Scored};
 
 const INTRODUCTION: &str = "# Accuracy\n\n\
 How far `pleach simulate` is from runs that were measured. This page is written by\n\n\
@@ -16,7 +16,11 @@ Constants are fitted to calibration rows alone. What the model describes, and wh
 scored rows in sight; a table that it has not seen is the fairer judge.\n\n\
 A cell of a table that is empty stands for: `dp` = `gpus / (tp x pp)`, `vpp` 1, `zero` 0, `micro_batch` 1, `vocab` 51200, `seq` 2048, `ffn` 4 x \
 `hidden`, `kv_heads` = `heads`, `recompute` none, `precision` bf16. Vocabularies are padded to a multiple of 128 x `tp` where `tp` shares them \
-out. Another feed-forward width than 4 x `hidden` is that of a gated activation. Layers are spread evenly over stages where they can be.\n";
+out. Another feed-forward width than 4 x `hidden` is that of a gated activation. Layers are spread evenly over stages where they can be. `mem_gb` \
+counts units of 10^9 bytes, or of 2^30 where `mem_kind` begins with `GiB`; `resident_gb` is the same between two steps; `status` `OOM` is a run that did \
+not fit. Where `notes` quote Megatron's arguments as `{'name': 'value'}`, `swiglu`, `normalization`, `position-embedding-type` and \
+`untie-embeddings-and-output-weights` say which model it was, with Megatron's defaults. Rows with `cp` or `ep` above 1, with experts or with another \
+`precision` are left out, and told.\n";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -52,7 +56,35 @@ fn page() -> Result<String, AccuracyError> {
     for check in &CHECKS {
         text += &section(&check.run()?);
     }
-    Ok(text + &layers(&layer_times()?))
+    text += &layers(&layer_times()?);
+    text += "\n## Memory\n\nBytes allocated on the hungriest rank at its peak and, where they are known, between two steps. Nothing is \
+             fitted. Of runs that differ in their batch alone, which need the same, the first is shown.\n";
+    for runs in &MEMORY {
+        text += &memory(runs, &memory_of(runs)?);
+    }
+    Ok(text)
+}
+
+/// Measured and predicted memory; of runs that differ in their batch alone, the first.
+fn memory(runs: &Runs, scored: &[Scored]) -> String {
+    let mut text = format!(
+        "\n`{}`, trainer `{}`:\n\n| model | layout | measured GB | predicted GB | error | at rest GB | predicted GB | error |\n\
+         |---|---|---|---|---|---|---|---|\n",
+        runs.file, runs.software
+    );
+    let cells = |pair: Pair<f64>| match (pair.measured, pair.error()) {
+        (Some(measured), Some(error)) => {
+            format!("{:.2} | {:.2} | {:+.1} %", measured * 1e-9, pair.predicted * 1e-9, 100.0 * error)
+        }
+        (Some(_) | None, _) => " | | ".into(),
+    };
+    for (index, row) in scored.iter().enumerate() {
+        let is_same = |other: &Scored| (&other.model, other.memory) == (&row.model, row.memory);
+        if !scored[..index].iter().any(is_same) {
+            text += &format!("| {} | {} | {} | {} |\n", row.model, row.layout, cells(row.memory), cells(row.resident));
+        }
+    }
+    text
 }
 
 /// Recomputation and sequence parallelism in one layer.
@@ -108,9 +140,9 @@ fn section(outcome: &Outcome) -> String {
                 "| {} | {} | {:.2} | {:.2} | {:+.1} % |\n",
                 row.model,
                 row.layout,
-                row.measured_s.unwrap_or_default(),
-                row.predicted_s,
-                100.0 * row.error().unwrap_or_default()
+                row.time_s.measured.unwrap_or_default(),
+                row.time_s.predicted,
+                100.0 * row.time_s.error().unwrap_or_default()
             );
         }
     }
@@ -118,7 +150,7 @@ fn section(outcome: &Outcome) -> String {
 }
 
 /// Of tables with many rows of one model: all together, and each model.
-fn rankings(scored: &(plan::accuracy::Runs, Vec<plan::Scored>, plan::Report)) -> Vec<(String, Ranking)> {
+fn rankings(scored: &(Runs, Vec<Scored>, Report)) -> Vec<(String, Ranking)> {
     let (runs, rows, report) = scored;
     if rows.len() <= 12 {
         return vec![];

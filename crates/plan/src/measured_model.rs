@@ -1,0 +1,89 @@
+//! The model of a row: its columns, and the Megatron arguments that a cell of notes quotes.
+
+use cluster::AttentionKernels;
+use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
+
+use crate::table::{Row, TableError};
+
+/// Vocabularies that tensor parallelism shares out are padded to a multiple of this times tp (Megatron-LM's default).
+const VOCABULARY_MULTIPLE: usize = 128;
+
+/// Whether attention was a fused kernel, where the table says so.
+pub(crate) fn attention(row: &Row) -> Result<Option<AttentionKernels>, TableError> {
+    match row.text("flash_attn") {
+        None => Ok(None),
+        Some("no" | "unfused") => Ok(Some(AttentionKernels::Unfused)),
+        Some("yes" | "flash" | "fused" | "sdpa") => Ok(Some(AttentionKernels::Fused)),
+        Some(_) => Err(row.refused("flash_attn", "none of no, unfused, yes, flash, fused and sdpa".into())),
+    }
+}
+
+/// What columns do not say: as the arguments in `notes` have it, whose defaults are Megatron's, or else what goes with the feed-forward width.
+struct Kind {
+    gated: bool,
+    rotary: bool,
+    root_mean_square: bool,
+    tied: bool,
+    dropout: f32,
+}
+
+impl Kind {
+    fn new(row: &Row, is_wide: bool) -> Result<Kind, TableError> {
+        if row.argument("num-experts").is_some() {
+            return Err(row.beyond("notes", "a model with experts"));
+        }
+        if row.argument("multi-latent-attention").is_some() {
+            return Err(row.beyond("notes", "a model with latent attention"));
+        }
+        if row.has_arguments() {
+            let gated = row.argument("swiglu").is_some();
+            return Ok(Kind {
+                gated,
+                rotary: row.argument("position-embedding-type") == Some("rope"),
+                root_mean_square: row.argument("normalization") == Some("RMSNorm"),
+                tied: row.argument("untie-embeddings-and-output-weights").is_none(),
+                dropout: 0.1,
+            });
+        }
+        let dropout = if is_wide || attention(row)? == Some(AttentionKernels::Fused) { 0.0 } else { 0.1 };
+        Ok(Kind { gated: is_wide, rotary: is_wide, root_mean_square: is_wide, tied: !is_wide, dropout })
+    }
+}
+
+/// The model of a row whose vocabulary `tp` ranks share.
+pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
+    let (hidden, num_heads) = (row.required("hidden")?, row.required("heads")?);
+    if !hidden.is_multiple_of(num_heads) {
+        return Err(row.refused("heads", format!("no divisor of hidden = {hidden}")));
+    }
+    let ffn_hidden = row.count("ffn")?.unwrap_or(4 * hidden);
+    let vocabulary = row.count("vocab")?.unwrap_or(51200);
+    let vocabulary = if tp == 1 { vocabulary } else { vocabulary.next_multiple_of(VOCABULARY_MULTIPLE * tp) };
+    let Kind { gated, rotary, root_mean_square, tied, dropout } = Kind::new(row, ffn_hidden != 4 * hidden)?;
+    Ok(ModelSpec {
+        num_layers: row.required("layers")?,
+        hidden,
+        num_heads,
+        num_kv_heads: row.count("kv_heads")?.unwrap_or(num_heads),
+        head_dim: hidden / num_heads,
+        ffn_hidden,
+        vocabulary,
+        context: row.count("seq")?.unwrap_or(2048),
+        norm: Norm { kind: if root_mean_square { NormKind::Rms } else { NormKind::Layer }, epsilon: 1e-5 },
+        position: match rotary {
+            true => Position::Rotary { base: 1e4, rotary_dims: hidden / num_heads, pairing: Pairing::Half },
+            false => Position::Learned { offset: 0 },
+        },
+        activation: if gated { Activation::SwiGlu } else { Activation::GeluTanh },
+        blocks: Blocks::Sequential,
+        biases: if gated { Biases::Off } else { Biases::All },
+        embedding_norm: false,
+        tied_embeddings: tied,
+        top_query: TopQuery::Off,
+        qk_norm: false,
+        dropout,
+        attention_dropout: dropout,
+        init_std: 0.02,
+        output_init_std: None,
+    })
+}

@@ -1,0 +1,248 @@
+//! What a rank's memory is for when most of it is in use: as pleach plans it, or with what another trainer keeps.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use cluster::{ActivationOutputs, AttentionKernels, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients};
+use device::{AttentionOperands, Op};
+use program::{Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, least_memory, live_memory};
+use spec::Unit;
+
+use crate::recorded::RecordedUnits;
+
+/// What bytes of a rank are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryPart {
+    /// Parameters.
+    Parameters,
+    /// Sums of gradients, and gradients before they are reduced.
+    Gradients,
+    /// Master weights and moments.
+    Optimizer,
+    /// Parameters that are whole for a while, gathered from shards.
+    Gathered,
+    /// What the forward pass keeps, and gradients of it.
+    Activations,
+    /// Logits.
+    Logits,
+    /// Buffers of sends and receives.
+    Communication,
+    /// What single instructions borrow.
+    Scratch,
+    /// Constants and sums.
+    Constants,
+    /// What the allocator holds unused, and what the process has outside of it.
+    Process,
+}
+
+impl MemoryPart {
+    fn of(category: Category) -> MemoryPart {
+        match category {
+            Category::Parameters => MemoryPart::Parameters,
+            Category::Gradients | Category::Unreduced => MemoryPart::Gradients,
+            Category::Optimizer => MemoryPart::Optimizer,
+            Category::Gathered => MemoryPart::Gathered,
+            Category::Activations | Category::Batches | Category::Cache => MemoryPart::Activations,
+            Category::Transfers => MemoryPart::Communication,
+            Category::Scratch => MemoryPart::Scratch,
+            Category::Constants | Category::Gaps => MemoryPart::Constants,
+        }
+    }
+}
+
+impl fmt::Display for MemoryPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemoryPart::Parameters => "parameters",
+            MemoryPart::Gradients => "gradients",
+            MemoryPart::Optimizer => "optimizer",
+            MemoryPart::Gathered => "gathered parameters",
+            MemoryPart::Activations => "activations",
+            MemoryPart::Logits => "logits",
+            MemoryPart::Communication => "communication buffers",
+            MemoryPart::Scratch => "scratch",
+            MemoryPart::Constants => "constants",
+            MemoryPart::Process => "allocator and process",
+        })
+    }
+}
+
+/// Bytes of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankMemory {
+    /// When most are in use, by what they are for.
+    pub parts: BTreeMap<MemoryPart, usize>,
+    /// Between two steps: parameters, sums of gradients, optimizer, constants.
+    pub resident_bytes: usize,
+}
+
+impl RankMemory {
+    /// What is in use at the peak: what a trainer's allocator would call allocated.
+    pub fn allocated_bytes(&self) -> usize {
+        self.parts.iter().filter(|(part, _)| **part != MemoryPart::Process).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What the accelerator has to have.
+    pub fn occupied_bytes(&self) -> usize {
+        self.parts.values().sum()
+    }
+}
+
+/// The memory of every pipeline rank of a step with these `sizes`, which are pleach's.
+pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software: Option<&Software>) -> Vec<RankMemory> {
+    let sizes = &software.map_or(*sizes, |software| trainer_sizes(sizes, units, software));
+    let ranks = live_memory(graph, sizes).into_iter().zip(graph.programs());
+    let rank = ranks.map(|(categories, program)| {
+        let mut parts = BTreeMap::new();
+        for (category, bytes) in categories.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            *parts.entry(MemoryPart::of(category)).or_insert(0) += bytes;
+        }
+        if program.place.holds(Unit::Head) {
+            let scratch = parts.entry(MemoryPart::Scratch).or_insert(0);
+            *scratch -= units.head.kept.logits;
+            parts.insert(MemoryPart::Logits, units.head.kept.logits);
+        }
+        let kept_gradients = units.layer.kept.weight_gradients;
+        *parts.entry(MemoryPart::Gradients).or_insert(0) += kept_gradients;
+        let state = program.place.state(sizes.state);
+        let resident_bytes = kept_gradients + state.into_iter().map(|value| sizes.bytes(value)).sum::<usize>();
+        let mut memory = RankMemory { parts, resident_bytes };
+        if let Some(software) = software {
+            let process = process_bytes(memory.allocated_bytes(), software);
+            memory.parts.insert(MemoryPart::Process, process);
+        }
+        memory
+    });
+    rank.collect()
+}
+
+/// Bytes that a rank occupies at least, known from its program alone: those of [`memory`], where what is lent to a receiver counts until it is
+/// sent.
+pub fn least_bytes(program: &Program, sizes: &Sizes, units: &RecordedUnits, software: Option<&Software>) -> usize {
+    let sizes = &software.map_or(*sizes, |software| trainer_sizes(sizes, units, software));
+    let allocated = least_memory(program, sizes) + units.layer.kept.weight_gradients;
+    allocated + software.map_or(0, |software| process_bytes(allocated, software))
+}
+
+/// What the allocator of a trainer holds unused, and what its process has outside of it.
+fn process_bytes(allocated_bytes: usize, software: &Software) -> usize {
+    let TrainerMemory { unused_share, process_bytes, .. } = software.memory;
+    (allocated_bytes as f64 * unused_share + process_bytes) as usize
+}
+
+/// Bytes of one unit and microbatch that its footprint does not tell apart, or that another trainer keeps beyond it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptBeyond {
+    /// Kept by the forward pass until the backward pass.
+    saved: usize,
+    /// The same within the attention core.
+    core: usize,
+    /// The attention core's output: pleach computes it again with the core, others keep it.
+    core_output: usize,
+    /// Gradients of the widest activations.
+    pending: usize,
+    /// Borrowed by the attention core's backward pass.
+    borrowed: usize,
+    /// One gradient of each shape of weight.
+    weight_gradients: usize,
+    /// Logits that are alive at once.
+    pub(crate) logits: usize,
+    /// As many of pleach's.
+    chunk: usize,
+}
+
+impl KeptBeyond {
+    /// What the operations of a forward pass, and those of the backward pass of the weights, leave in the memory of `software`, or of pleach.
+    pub(crate) fn new(forward: &[Op], backward_weight: &[Op], software: Option<&Software>) -> KeptBeyond {
+        let mut kept = KeptBeyond::default();
+        if software.is_some_and(|software| software.memory.weight_gradients == WeightGradients::KeptPerShape) {
+            kept.weight_gradients = one_of_each_shape(backward_weight);
+        }
+        let mut all_logits = 0;
+        for op in forward {
+            if let Op::CrossEntropy { logits, .. } = op {
+                kept.chunk = kept.chunk.max(logits.size_bytes());
+                all_logits += logits.len();
+            }
+            if let Some(software) = software {
+                kept.add(op, software);
+            }
+        }
+        kept.logits = match software {
+            Some(Software { head: HeadKernels::Whole, memory, .. }) => {
+                (all_logits as f64 * memory.logit_bytes) as usize
+            }
+            Some(Software { head: HeadKernels::Chunks, .. }) | None => kept.chunk,
+        };
+        kept
+    }
+
+    fn add(&mut self, op: &Op, software: &Software) {
+        let TrainerMemory { activation_outputs, rotated, dropout_mask_bytes, .. } = software.memory;
+        let mask = |elements: usize| (elements as f64 * dropout_mask_bytes) as usize;
+        if let Op::Activation { x, y, .. } = op {
+            self.pending = x.size_bytes();
+            self.saved += if activation_outputs == ActivationOutputs::Kept { y.size_bytes() } else { 0 };
+        }
+        if let Op::DropoutAdd { dropout: Some(_), out, .. } = op {
+            self.saved += mask(out.len());
+        }
+        if let (Op::Rotary { x, .. }, Rotated::Beside) = (op, rotated) {
+            self.core += x.size_bytes();
+        }
+        if let Op::Attention { operands: AttentionOperands { shape, q, dropout, out, .. } } = op {
+            self.core_output = out.size_bytes();
+            if software.attention == AttentionKernels::Unfused {
+                let scores = shape.sequences * shape.heads * shape.sequence_length * shape.sequence_length;
+                let stored = scores * q.dtype.size_bytes();
+                // The softmax; with dropout also what is left of it, and the mask.
+                self.core += stored + dropout.map_or(0, |_| stored + mask(scores));
+                self.borrowed = 2 * stored;
+            }
+        }
+    }
+}
+
+/// Bytes of one result of each shape, in the width of activations.
+fn one_of_each_shape(backward_weight: &[Op]) -> usize {
+    let mut shapes = BTreeMap::new();
+    for op in backward_weight {
+        if let Op::MatMul { a, out, .. } = op {
+            shapes.insert((out.rows, out.cols), out.len() * a.dtype.size_bytes());
+        }
+    }
+    shapes.values().sum()
+}
+
+/// Sizes of the values of a step as `software` would keep them.
+fn trainer_sizes(sizes: &Sizes, units: &RecordedUnits, software: &Software) -> Sizes {
+    let scaled = |bytes: usize, by: f64| (bytes as f64 * by) as usize;
+    let state = |own: StateBytes| StateBytes {
+        unreduced: scaled(own.unreduced, software.gradient_bytes / 4.0),
+        accumulator: scaled(own.accumulator, software.gradient_bytes / 4.0),
+        moment: scaled(own.moment, software.memory.optimizer_bytes / 12.0),
+        ..own
+    };
+    let Footprints { embedding, layer, head, .. } = sizes.footprints;
+    let footprints = Footprints {
+        embedding: trainer_footprint(embedding, &units.embedding.kept),
+        layer: trainer_footprint(layer, &units.layer.kept),
+        head: trainer_footprint(head, &units.head.kept),
+        ..sizes.footprints
+    };
+    let [table, embedding, layer, head] = [sizes.table, sizes.embedding, sizes.layer, sizes.head].map(state);
+    Sizes { footprints, table, embedding, layer, head, state: sizes.state }
+}
+
+/// Nodes of a backward graph compute both gradients at once, so that of a layer only the widest wait for each other.
+fn trainer_footprint(own: Footprint, kept: &KeptBeyond) -> Footprint {
+    let has_core = own.core_until_weight_bytes > 0;
+    let (saved, core) = if has_core { (kept.core_output, kept.core) } else { (kept.core, 0) };
+    Footprint {
+        saved_until_weight_bytes: own.saved_until_weight_bytes + kept.saved + saved,
+        core_until_weight_bytes: own.core_until_weight_bytes + core - if has_core { kept.core_output } else { 0 },
+        pending_bytes: kept.pending,
+        scratch_bytes: (own.scratch_bytes - kept.chunk + kept.logits).max(kept.borrowed),
+        ..own
+    }
+}
