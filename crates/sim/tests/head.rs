@@ -3,7 +3,7 @@
 
 use cluster::{AttentionKernels, HeadKernels, Software};
 use device::{Dtype, Write};
-use model::{MicrobatchShape, RecordCase, TensorParallel};
+use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
 use program::Purpose;
 use sim::{Kernel, PassWork, RecordedUnits};
 use spec::{LayerRecompute, ModelSpec, RunConfig, SequenceParallel, Sums, TopQuery};
@@ -24,7 +24,7 @@ fn forward(top_query: TopQuery) -> PassWork {
     };
     let named = Software::from_toml(Software::named("megatron-2021").unwrap()).unwrap();
     let software = Software { head: HeadKernels::Whole, attention: AttentionKernels::Fused, ..named };
-    RecordedUnits::new(&case, Some(&software)).unwrap().head.forward
+    RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&software)).head.forward
 }
 
 fn products(pass: &PassWork) -> usize {
