@@ -77,7 +77,7 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             "architectures",
             vec!["T5"].into(),
             "[\"T5\"] is not read; GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
-             Qwen2ForCausalLM, Qwen3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq would be",
+             Qwen2ForCausalLM, Qwen3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B would be",
         ),
     ];
     for (class, key, value, rule) in cases {

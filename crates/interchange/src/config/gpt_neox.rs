@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use spec::{Activation, Blocks, ModelSpec};
 
-use super::{activation, activation_name, layer_norm, model, number, object, rotary, sizes, turned};
+use super::{activation, activation_name, layer_norm, model, number, object, rotary, sizes, turned, write_sizes};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
@@ -27,13 +27,8 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
 
 pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
     let (base, share) = turned(model);
-    object([
-        ("hidden_size", model.hidden.into()),
-        ("num_attention_heads", model.num_heads.into()),
-        ("num_hidden_layers", model.num_layers.into()),
-        ("intermediate_size", model.ffn_hidden.into()),
-        ("vocab_size", model.vocabulary.into()),
-        ("max_position_embeddings", model.context.into()),
+    let mut map = write_sizes(model);
+    map.extend(object([
         ("rotary_emb_base", number(base)),
         ("rotary_pct", number(share)),
         ("hidden_act", own_name(model.activation).into()),
@@ -41,7 +36,8 @@ pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
         ("layer_norm_eps", number(model.norm.epsilon)),
         ("hidden_dropout", number(model.dropout)),
         ("attention_dropout", number(model.attention_dropout)),
-    ])
+    ]));
+    map
 }
 
 /// Of the library's names for the tanh form of GELU, the one that GPT-NeoX-20B has; it rounds a constant otherwise than the others.
