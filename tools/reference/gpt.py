@@ -44,13 +44,8 @@ def initial_weights(model: dict) -> Params:
         if model["norm"] == "layer":
             draw(f"{name}.bias", hidden, std=0.05)
 
-    draw("embedding.token.weight", VOCABULARY, hidden)
-    if model["position"] == "learned":
-        draw("embedding.position.weight", model["context"], hidden)
-    if model.get("embedding_norm"):
-        norm("embedding.norm")
-    for layer in range(model["num_layers"]):
-        attention, feed_forward = f"layers.{layer}.attention", f"layers.{layer}.ffn"
+    def layer(name: str) -> None:
+        attention, feed_forward = f"{name}.attention", f"{name}.ffn"
         norm(f"{attention}_norm")
         for part, outputs, inputs in [("query", query, hidden), ("key", key, hidden), ("value", key, hidden)]:
             linear(f"{attention}.{part}", outputs, inputs)
@@ -63,7 +58,18 @@ def initial_weights(model: dict) -> Params:
             linear(f"{feed_forward}.gate", ffn, hidden)
         linear(f"{feed_forward}.up", ffn, hidden)
         linear(f"{feed_forward}.down", hidden, ffn)
+
+    draw("embedding.token.weight", VOCABULARY, hidden)
+    if model["position"] == "learned":
+        draw("embedding.position.weight", model["context"], hidden)
+    if model.get("embedding_norm"):
+        norm("embedding.norm")
+    for number in range(model["num_layers"]):
+        layer(f"layers.{number}")
     norm("head.norm")
+    if model.get("top_query"):
+        draw("top_query.position.weight", model["context"], hidden)
+        layer("top_query")
     if not model["tied_embeddings"]:
         draw("head.output.weight", VOCABULARY, hidden)
     return params
@@ -124,7 +130,10 @@ def linear(x: torch.Tensor, params: Params, name: str) -> torch.Tensor:
 def attention(x: torch.Tensor, params: Params, name: str, model: dict, batch: Params) -> torch.Tensor:
     sequences, length, _ = x.shape
     split = lambda y: y.view(sequences, length, -1, model["head_dim"]).transpose(1, 2)
-    query, key, value = (split(linear(x, params, f"{name}.{part}")) for part in ("query", "key", "value"))
+    # CodeGeeX's last layer asks with rows of a table instead of the stream.
+    asking = F.embedding(batch["positions"], params["top_query.position.weight"]) if name.startswith("top_query") else x
+    inputs = {"query": asking, "key": x, "value": x}
+    query, key, value = (split(linear(y, params, f"{name}.{part}")) for part, y in inputs.items())
     if model["qk_norm"]:
         shape, epsilon = (model["head_dim"],), single(model["norm_epsilon"])
         query = F.rms_norm(query, shape, params[f"{name}.query_norm.weight"], epsilon)
@@ -195,6 +204,8 @@ def loss(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch.T
     for layer in range(model["num_layers"]):
         x = layer_output(x, params, f"layers.{layer}", model, batch)
     x = norm(x, params, "head.norm", model)
+    if model.get("top_query"):
+        x = layer_output(x, params, "top_query", model, batch)
     output = "embedding.token.weight" if model["tied_embeddings"] else "head.output.weight"
     logits = F.linear(x, params[output])
     return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), ignore_index=IGNORED)

@@ -7,7 +7,9 @@ use mesh::Region;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::{BLOCK_BYTES, Hash, num_blocks};
-use crate::header::ELEMENT_BYTES;
+
+/// Bytes of an element: checkpoints hold single precision.
+pub(crate) const ELEMENT_BYTES: usize = 4;
 
 /// The format that this program writes, and the latest that it reads.
 pub const FORMAT: u32 = 1;
@@ -32,6 +34,9 @@ pub struct RunState {
     pub loss_scale: Option<LossScaleState>,
     /// Mean loss on held-out text after the last step, if it was measured then.
     pub held_out_loss: Option<f64>,
+    /// Hash of the tokens that the run takes its sequences from. Where it is not known, other text is not noticed.
+    #[serde(default)]
+    pub data_xxh3: Option<Hash>,
     /// The resolved run file.
     pub run: String,
 }

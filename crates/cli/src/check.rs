@@ -1,7 +1,8 @@
 //! `pleach check`: the verdict on a run, and what it is; or what two runs promise each other.
 
-use spec::{RunConfig, unique_parameters};
+use spec::{ModelSpec, RunConfig, TopQuery, unique_parameters};
 
+use crate::all_ranks::AllRanks;
 use crate::arguments::{CheckArguments, Format};
 use crate::check_json;
 use crate::comparison;
@@ -19,9 +20,7 @@ use crate::verdict::Verdict;
 /// All that is wrong with a run; as JSON it is printed as well.
 pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     let outcome = match &arguments.other {
-        None => {
-            input::judged(&arguments.run, arguments.planned()).and_then(|verdict| one(&verdict, arguments.format()))
-        }
+        None => input::judged(&arguments.run, arguments.planned()).and_then(|verdict| one(&verdict, arguments)),
         Some(other) => comparison::comparison(&arguments.run, other).and_then(|comparison| match arguments.format() {
             Format::Text => Ok(comparison.to_string()),
             Format::Json => check_json::of_comparison(&comparison),
@@ -39,12 +38,16 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
-fn one(verdict: &Verdict, format: Format) -> Result<String, Failure> {
-    match format {
+fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure> {
+    let setup = &verdict.setup;
+    let all_ranks = arguments.all_ranks.then(|| AllRanks::verify(setup)).transpose()?;
+    match arguments.format() {
         Format::Text => {
-            Ok(format!("{}{}\n{}", describe(&verdict.config), memory_line(verdict), memory_table(&verdict.setup)))
+            let all_ranks = all_ranks.map_or(String::new(), |all| format!("\n{}", all.line(setup)));
+            let run = format!("{}{}", describe(&verdict.config), memory_line(verdict));
+            Ok(format!("{run}\n{}{all_ranks}", memory_table(setup)))
         }
-        Format::Json => check_json::of_verdict(verdict),
+        Format::Json => check_json::of_verdict(verdict, all_ranks),
     }
 }
 
@@ -60,7 +63,7 @@ pub fn describe(config: &RunConfig) -> String {
          step    {}: {} of {}, {} of {} per replica\n\
          run     {} on {corpus}, results in {}\n",
         counted(unique_parameters(model), "parameter"),
-        counted(model.num_layers as u64, "layer"),
+        layers(model),
         model.hidden,
         counted(model.num_heads as u64, "head"),
         config.run.ranks,
@@ -75,6 +78,15 @@ pub fn describe(config: &RunConfig) -> String {
         counted(u64::from(train.steps), "step"),
         config.run.folder.display(),
     )
+}
+
+/// Those of the stack, and the one behind the final norm where there is one.
+fn layers(model: &ModelSpec) -> String {
+    let stack = counted(model.num_layers as u64, "layer");
+    match model.top_query {
+        TopQuery::Off => stack,
+        TopQuery::On => format!("{stack} and a top query's"),
+    }
 }
 
 /// How much memory a run needs, and how much there is.

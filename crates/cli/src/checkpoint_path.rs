@@ -24,6 +24,14 @@ pub fn checkpoint_path(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
+/// The folder of the run of which `path` is a part: its checkpoints, one of them, or a file.
+pub fn run_around(path: &Path) -> Option<&Path> {
+    let is_within = path.ends_with(CHECKPOINTS) || path.is_file();
+    let run = if is_within { path.parent() } else { run_folder_of(path) };
+    let run = run.map(|run| if run.as_os_str().is_empty() { Path::new(".") } else { run });
+    run.filter(|run| run.join(CHECKPOINTS).is_dir())
+}
+
 /// The folder of the run that wrote the checkpoint at `path`, if it is still there.
 pub fn run_folder_of(path: &Path) -> Option<&Path> {
     path.parent().filter(|folder| folder.ends_with(CHECKPOINTS)).and_then(Path::parent)

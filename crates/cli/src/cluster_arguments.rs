@@ -6,6 +6,17 @@ use clap::{Args, Subcommand};
 
 use crate::arguments::{EXIT_CODES, Format, RunArguments};
 
+/// Which cluster a run is meant for.
+#[derive(Debug, Args)]
+pub struct RunClusterArguments {
+    /// A profile: the name of one that is part of the program, or a file; a preset has its own cluster as default
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub cluster: Option<String>,
+    /// Take the run for one of another trainer: one that is part of the program, a file, or, without a value, [software] of the profile
+    #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub software: Option<String>,
+}
+
 /// Which cluster is meant.
 #[derive(Debug, Args)]
 pub struct ClusterArguments {
@@ -25,7 +36,7 @@ pub struct SimulateArguments {
     pub run: RunArguments,
     /// Which cluster is meant.
     #[command(flatten)]
-    pub cluster: ClusterArguments,
+    pub cluster: RunClusterArguments,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -55,7 +66,7 @@ pub struct PlanArguments {
     pub run: RunArguments,
     /// Which cluster is meant.
     #[command(flatten)]
-    pub cluster: ClusterArguments,
+    pub cluster: RunClusterArguments,
     /// Accelerators of the cluster that the run gets
     #[arg(long, value_name = "COUNT")]
     pub gpus: usize,

@@ -4,7 +4,28 @@ use std::path::Path;
 
 use cluster::{Cluster, Software, named, names};
 
+use crate::arguments::RunArguments;
+use crate::cluster_arguments::RunClusterArguments;
 use crate::failure::Failure;
+use crate::presets;
+
+/// The cluster that a run is meant for, and the trainer, where it is not pleach.
+///
+/// # Errors
+/// As [`profile`] and [`software`]; no cluster at all.
+pub fn of_run(run: &RunArguments, arguments: &RunClusterArguments) -> Result<(Cluster, Option<Software>), Failure> {
+    let preset = run.file.as_deref().map(presets::named).transpose()?.flatten();
+    let own = preset.and_then(|preset| preset.published).map(|published| published.cluster.to_string());
+    let Some(name) = arguments.cluster.clone().or(own) else {
+        return Err(Failure::Input(format!(
+            "--cluster is missing, and only the preset of a published run has a cluster of its own; there are {}, or a file",
+            names().collect::<Vec<_>>().join(", ")
+        )));
+    };
+    let cluster = profile(&name)?;
+    let software = software(arguments.software.as_deref(), &name, &cluster)?;
+    Ok((cluster, software))
+}
 
 /// The profile of this name, or in this file.
 ///

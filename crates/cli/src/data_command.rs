@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use data::megatron::{self, MegatronWriter};
 use data::{Corpus, DataError, Dataset, TokenFile, TokenFileWriter, Tokenizer};
-use spec::{DataSpec, SourceSpec, TokenizerSpec, Visible};
+use spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 
 use crate::failure::Failure;
 use crate::figures::counted;
@@ -79,7 +79,14 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         None => TokenizerSpec::Bytes,
     };
     // The file holds everything; a run that reads it holds out what it will.
-    Ok(DataSpec { sources, tokenizer, visible: Visible::Past, held_out: 0.0 })
+    Ok(DataSpec {
+        sources,
+        tokenizer,
+        visible: Visible::Past,
+        positions: Positions::Sequence,
+        blanks: None,
+        held_out: 0.0,
+    })
 }
 
 fn failure(error: DataError) -> Failure {

@@ -39,13 +39,14 @@ fn contents(checkpoint: &Checkpoint) -> String {
     let (manifest, state) = (checkpoint.manifest(), checkpoint.state());
     let pieces: usize = manifest.tensors.values().map(|tensor| tensor.pieces.len()).sum();
     let mut text = format!(
-        "{}\nstate   after step {}, {}, {} skipped{}{}\nformat  {}, written by pleach {}\ndata    {} in {}, {}, {}\n",
+        "{}\nstate   after step {}, {}, {} skipped{}{}{}\nformat  {}, written by pleach {}\ndata    {} in {}, {}, {}\n",
         checkpoint.path().display(),
         state.steps,
         counted(state.sequences, "sequence"),
         counted(state.skipped_steps.into(), "step"),
         state.loss_scale.map_or(String::new(), |scale| format!(", loss scale {:.0}", scale.factor)),
         state.held_out_loss.map_or(String::new(), |loss| format!(", held-out loss {loss:.4}")),
+        state.data_xxh3.map_or(String::new(), |hash| format!("\ntext    XXH3 {hash}")),
         manifest.format,
         manifest.build,
         bytes(manifest.data_bytes()),

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod against;
+mod all_ranks;
 mod arguments;
 mod check;
 mod check_json;
@@ -41,6 +42,7 @@ mod plan_command;
 mod presets;
 mod progress;
 mod prove_command;
+mod published_runs;
 mod rates;
 mod resume;
 mod run_folder;
@@ -89,7 +91,8 @@ fn main() -> ExitCode {
         Command::Forward(arguments) => forward::forward(arguments),
         Command::Import(arguments) => hugging_face::import(arguments),
         Command::Export(arguments) => hugging_face::write(arguments),
-        Command::Presets => presets::presets(),
+        Command::Presets(arguments) if arguments.compare => published_runs::compare(),
+        Command::Presets(_) => presets::presets(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,16 +1,16 @@
 //! `pleach plan`: the fastest layouts of a run on a cluster, and how they were found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plan::search::candidates::keys;
-use plan::search::{Answer, Counts, Found, Question, search};
+use plan::search::{Answer, Counts, Found, Question, Smallest, search};
 use serde::Serialize;
 use sim::Loss;
 use spec::{Parallelism, RunConfig};
 
 use crate::arguments::Format;
 use crate::cluster_arguments::PlanArguments;
-use crate::cluster_profile::{profile, software};
+use crate::cluster_profile::of_run;
 use crate::failure::Failure;
 use crate::figures::{bytes, counted, grouped};
 use crate::input;
@@ -26,9 +26,13 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     if arguments.gpus == 0 {
         return Err(Failure::Input("--gpus 0: a run needs at least one accelerator".into()));
     }
+    if let Some(memory_gb) = arguments.max_memory.filter(|memory_gb| !(memory_gb.is_finite() && *memory_gb > 0.0)) {
+        return Err(Failure::Input(format!(
+            "--max-memory {memory_gb} is no memory; give 10^9 bytes, e.g. --max-memory 40, or leave it out"
+        )));
+    }
     let config = input::load(&arguments.run)?;
-    let cluster = profile(&arguments.cluster.cluster)?;
-    let software = software(arguments.cluster.software.as_deref(), &arguments.cluster.cluster, &cluster)?;
+    let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
     let memory_gb = arguments.max_memory.unwrap_or(cluster.accelerator.memory_gb);
     let fixed = fixed(&arguments.fix, &config.parallelism)?;
     let question = Question {
@@ -41,7 +45,9 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         top: usize::from(arguments.top),
     };
     let answer = search(&question).map_err(|error| Failure::Work(error.to_string()))?;
-    let Some(best) = answer.best.first() else { return Err(nowhere(&answer, &question)) };
+    let Some(best) = answer.best.first() else {
+        return Err(nowhere(&answer, &question).unwrap_or_else(|error| Failure::Work(error.to_string())));
+    };
     if let Some(path) = &arguments.write {
         std::fs::write(path, planned(&config, &best.parallelism).to_toml())
             .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", path.display())))?;
@@ -81,26 +87,39 @@ fn fixed(given: &[String], parallelism: &Parallelism) -> Result<BTreeMap<String,
 }
 
 /// That nothing fits, and what would.
-fn nowhere(answer: &Answer, question: &Question) -> Failure {
+fn nowhere(answer: &Answer, question: &Question) -> Result<Failure, train::SetupError> {
     let accelerators = counted(question.accelerators as u64, "accelerator");
-    match &answer.closest {
-        None => Failure::Input(format!(
-            "no layout on {accelerators} obeys the rules of a run ({} were refused); another number of accelerators, another \
-             train.global_batch, or less of --fix would do",
-            grouped(answer.counts.refused as u64)
-        )),
-        Some((parallelism, needed)) => {
-            let more = (needed / question.memory_bytes).ceil() as usize * question.accelerators;
-            Failure::Input(format!(
-                "the run fits nowhere on {accelerators} of {}: {} needs least, {} a rank; {} a rank would do, or about {} accelerators",
-                bytes(question.memory_bytes as u64),
-                layout(parallelism),
-                bytes(*needed as u64),
-                bytes(*needed as u64),
-                grouped(more as u64),
-            ))
-        }
-    }
+    let Some(Smallest { parallelism, memory_bytes }) = question.smallest()? else {
+        return Ok(illegal(answer, question));
+    };
+    let needed = bytes(memory_bytes as u64);
+    let mut remedies = vec![format!("{needed} a rank")];
+    remedies.extend(question.needless_keys()?.into_iter().map(|key| format!("leaving --fix {key} out")));
+    remedies.extend(question.enough_accelerators()?.map(|more| format!("{} accelerators", grouped(more as u64))));
+    Ok(Failure::Input(format!(
+        "the run fits nowhere on {accelerators} of {}: {} needs least, {needed} a rank; {} would do",
+        bytes(question.memory_bytes as u64),
+        layout(&parallelism),
+        remedies.join(", or ")
+    )))
+}
+
+/// That no layout is legal, and which value of a key that is fixed would be.
+fn illegal(answer: &Answer, question: &Question) -> Failure {
+    let accelerators = counted(question.accelerators as u64, "accelerator");
+    let refused = grouped(answer.counts.refused as u64);
+    let of_key = |(key, values): (String, BTreeSet<String>)| {
+        let mut values: Vec<String> = values.into_iter().collect();
+        // Numbers by their size.
+        values.sort_by_key(|value| value.parse::<usize>().ok());
+        (!values.is_empty()).then(|| format!("{key} = {}", values.join(" or ")))
+    };
+    let values: Vec<String> = question.legal_values().into_iter().filter_map(of_key).collect();
+    let remedy = match values.is_empty() {
+        true => "another number of accelerators or another train.global_batch would do".to_string(),
+        false => format!("{} would do", values.join(", or ")),
+    };
+    Failure::Input(format!("no layout on {accelerators} obeys the rules of a run ({refused} were refused); {remedy}"))
 }
 
 /// `dp 8 x tp 8 x pp 35, zero 1, 1f1b, microbatches of 1, full recomputation`.
@@ -136,13 +155,22 @@ fn parallelism_zero(parallelism: &Parallelism, number: &str) -> String {
     }
 }
 
-/// On what the slower layout spends more, and how much.
+/// By how much the better layout is ahead, and on what the other spends more.
 fn reason(better: &Found, worse: &Found) -> String {
     let more = |loss: Loss| worse.spent.on(loss) as i64 - better.spent.on(loss) as i64;
-    let most = Loss::ALL.into_iter().max_by_key(|loss| more(*loss));
-    match most.filter(|loss| more(*loss) > 0) {
-        Some(loss) => format!("the next spends {} more on {loss}", seconds(more(loss) as u64)),
-        None => "the next has more to compute on its busiest rank".into(),
+    let most = Loss::ALL.into_iter().max_by_key(|loss| more(*loss)).filter(|loss| more(*loss) > 0);
+    match (worse.step_ns - better.step_ns, most) {
+        (0, _) if worse.memory_bytes == better.memory_bytes => "the next takes as long and as much memory".into(),
+        (0, _) => {
+            let bytes = bytes((worse.memory_bytes - better.memory_bytes) as u64);
+            format!("the next takes as long and needs {bytes} more")
+        }
+        (ahead, Some(loss)) => {
+            format!("{} ahead of the next, which spends {} more on {loss}", seconds(ahead), seconds(more(loss) as u64))
+        }
+        (ahead, None) => {
+            format!("{} ahead of the next, whose busiest rank has more of the model to compute", seconds(ahead))
+        }
     }
 }
 

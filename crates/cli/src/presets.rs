@@ -12,22 +12,26 @@ use crate::output::print;
 /// What stands before the name of a preset where a run file could stand.
 const PREFIX: &str = "preset:";
 
-macro_rules! presets {
-    ($($name:literal),*) => { [$(Preset { name: $name, text: include_str!(concat!("../presets/", $name, ".toml")) }),*] };
+macro_rules! preset {
+    ($name:literal, $published:expr) => {
+        Preset { name: $name, text: include_str!(concat!("../presets/", $name, ".toml")), published: $published }
+    };
 }
 
-/// Runs of six published models, and each one's shape at a few hundred thousand parameters.
-const PRESETS: [Preset; 10] = presets![
-    "gpt-neox-20b",
-    "gpt-neox-20b-tiny",
-    "glm-130b",
-    "glm-130b-tiny",
-    "opt-175b",
-    "opt-175b-tiny",
-    "bloom-176b",
-    "bloom-176b-tiny",
-    "mt-nlg-530b",
-    "mt-nlg-530b-tiny"
+/// Runs of six published models, and each one's shape at a few hundred thousand parameters. The run files say where each is from.
+const PRESETS: [Preset; 12] = [
+    preset!("codegeex-13b", published("ascend-910", "megatron-2021", 10.0)),
+    preset!("codegeex-13b-tiny", None),
+    preset!("gpt-neox-20b", published("a100-40g-dgx", "deepspeed-2022", 43.84)),
+    preset!("gpt-neox-20b-tiny", None),
+    preset!("glm-130b", published("a100-40g-dgx", "largescale-2022", 88.5)),
+    preset!("glm-130b-tiny", None),
+    preset!("opt-175b", published("a100-80g-dgx", "megatron-2022", 20.0)),
+    preset!("opt-175b-tiny", None),
+    preset!("bloom-176b", published("a100-80g-jean-zay", "deepspeed-bf16-2022", 104.5)),
+    preset!("bloom-176b-tiny", None),
+    preset!("mt-nlg-530b", published("a100-80g-dgx", "deepspeed-bf16-2022", 60.1)),
+    preset!("mt-nlg-530b-tiny", None),
 ];
 
 /// A run file with a name.
@@ -37,6 +41,28 @@ pub struct Preset {
     pub name: &'static str,
     /// The run file.
     pub text: &'static str,
+    /// What became known of the run itself; nothing of a twin.
+    pub published: Option<Published>,
+}
+
+/// Where and how fast a run ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// The profile of its cluster.
+    pub cluster: &'static str,
+    /// Its trainer, as `--software` names it.
+    pub software: &'static str,
+    /// Seconds per step of a full batch, as published or as they follow from what was.
+    pub step_s: f64,
+}
+
+const fn published(cluster: &'static str, software: &'static str, step_s: f64) -> Option<Published> {
+    Some(Published { cluster, software, step_s })
+}
+
+/// The presets of published runs.
+pub fn all_published() -> impl Iterator<Item = (Preset, Published)> {
+    PRESETS.into_iter().filter_map(|preset| Some((preset, preset.published?)))
 }
 
 /// The preset that `file` names; `None` where it names a file.
@@ -86,6 +112,7 @@ mod tests {
     #[test]
     fn models_have_the_published_numbers_of_parameters() {
         for (name, parameters) in [
+            ("codegeex-13b", 12_873_943_040),
             ("gpt-neox-20b", 20_554_567_680),
             ("glm-130b", 128_697_794_560),
             ("opt-175b", 174_604_468_224),
@@ -100,6 +127,7 @@ mod tests {
     #[test]
     fn layouts_are_the_published_ones() {
         for (name, ranks, batch) in [
+            ("codegeex-13b", 1536, [16, 1, 192]),
             ("gpt-neox-20b", 96, [4, 32, 12]),
             ("glm-130b", 768, [1, 176, 24]),
             ("opt-175b", 992, [8, 1, 124]),
@@ -122,7 +150,8 @@ mod tests {
                 let model = &config.model;
                 let kind = std::mem::discriminant(&model.position);
                 let blocks = std::mem::discriminant(&model.blocks);
-                (kind, blocks, model.activation, model.biases, model.embedding_norm, model.tied_embeddings)
+                let ends = (model.embedding_norm, model.top_query, model.tied_embeddings);
+                (kind, blocks, model.activation, model.biases, ends, config.data.visible, config.data.positions)
             };
             assert_eq!(kinds(&full), kinds(&tiny), "{}", preset.name);
             let manner = |config: &RunConfig| {
@@ -139,7 +168,7 @@ mod tests {
     #[test]
     fn a_preset_that_there_is_not_is_named_with_those_that_there_are() {
         let said = named(Path::new("preset:bloom")).expect_err("there is none").to_string();
-        assert!(said.starts_with("there is no preset \"bloom\"; there are gpt-neox-20b, "), "{said}");
+        assert!(said.starts_with("there is no preset \"bloom\"; there are codegeex-13b, "), "{said}");
         assert!(named(Path::new("bloom.toml")).expect("a file").is_none());
     }
 }

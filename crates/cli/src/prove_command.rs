@@ -54,7 +54,7 @@ impl Proof {
         let [a, b] = &pair.verdicts;
         let (model, train) = (&a.config.model, &a.config.train);
         let (first, second) = (outcome(a)?, outcome(b)?);
-        let promise = Promise::of(pair.class, train, pair.steps);
+        let promise = Promise::of(pair.class, model, train, pair.steps);
         let distance = Distance::between(&first, &second, |name| is_noise(model, name));
         Ok(Proof {
             names: pair.names.clone(),

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use checkpoint::{Checkpoint, CheckpointError, Found, committed};
+use checkpoint::{Checkpoint, CheckpointError, Found, Hash, committed};
 use data::TOKENIZER_FILE;
 use serde_json::json;
-use spec::{BatchOrigin, RunConfig, TokenizerSpec};
-use train::Start;
+use spec::{BatchOrigin, DataSpec, RunConfig, TokenizerSpec};
+use train::{Start, check_tensors};
 
 use crate::arguments::TrainArguments;
+use crate::checkpoint_path::run_around;
 use crate::failure::Failure;
 use crate::input::{self, Disk};
 use crate::machine_memory::memory_limit;
@@ -25,6 +26,12 @@ use crate::verdict::{Planned, Verdict, judge};
 /// # Errors
 /// As a run that begins; and no checkpoint that is sound.
 pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> {
+    if let Some(run) = run_around(folder) {
+        let (folder, run) = (folder.display(), run.display());
+        return Err(Failure::Input(format!(
+            "{folder} is a part of the run in {run}; --resume {run} goes on with it, from its newest sound checkpoint"
+        )));
+    }
     let checkpoints = folder.join(CHECKPOINTS);
     let mut damaged: Vec<Found> = Vec::new();
     for found in committed(&checkpoints)? {
@@ -82,18 +89,41 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
             "train.steps = {steps} is less than the {done} steps that are done; {done} or more would do"
         )));
     }
+    check_tensors(checkpoint, &config.model).map_err(|error| {
+        let path = checkpoint.path().display();
+        Failure::Input(format!("{path}: {error}; or begin a new run of the other model"))
+    })?;
     config.train.batch_origin = BatchOrigin { steps: state.steps, sequences: state.sequences };
-    let record = json!({
+    let verdict: Verdict = judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
+    let text = Text::read(&verdict.config)?;
+    let mut changed = changes(&state.run, &verdict.config.to_toml());
+    if let Some(before) = state.data_xxh3.filter(|before| *before != text.hash()) {
+        if !changes_text {
+            return Err(other_text(checkpoint, before, (text.hash(), &verdict.config.data)));
+        }
+        changed.insert(DATA_HASH.into(), [before, text.hash()].map(|hash| hash.to_string().into()));
+    }
+    let folder = RunFolder::open(&verdict.config.run)?;
+    folder.record_start(&json!({
         "after_step": state.steps,
         "checkpoint": checkpoint.path().file_name().map(|name| name.to_string_lossy()),
         "build": env!("CARGO_PKG_VERSION"),
-        "changed": changes(&state.run, &config.to_toml()),
-    });
-    let verdict: Verdict = judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
-    let text = Text::read(&verdict.config)?;
-    let folder = RunFolder::open(&verdict.config.run)?;
-    folder.record_resume(&record)?;
+        "changed": changed,
+    }))?;
     Ok(Session { verdict, text, folder })
+}
+
+/// Beside the keys of run files, what is recorded of text that is no longer the same.
+const DATA_HASH: &str = "data.xxh3";
+
+/// Nobody asked for other text, so this is what someone did to the files without thinking of the run.
+fn other_text(checkpoint: &Checkpoint, before: Hash, (now, data): (Hash, &DataSpec)) -> Failure {
+    Failure::Input(format!(
+        "the text of [data] is not the one that {} was trained on (XXH3 {now} instead of {before}); go back to that, or name a key of [data] \
+         to go on with the other one, such as --set data.held_out={}",
+        checkpoint.path().display(),
+        data.held_out
+    ))
 }
 
 /// The key of `section.key=value`.

@@ -13,7 +13,7 @@ use crate::against::Comparison;
 use crate::arguments::Format;
 use crate::check::describe;
 use crate::cluster_arguments::SimulateArguments;
-use crate::cluster_profile::{profile, software};
+use crate::cluster_profile::of_run;
 use crate::failure::Failure;
 use crate::figures::{bytes, counted, grouped};
 use crate::input;
@@ -33,9 +33,7 @@ const CONVENTION: &str =
 /// A run or a profile that cannot be used, or a file that cannot be written.
 pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let config = input::load(&arguments.run)?;
-    let cluster = profile(&arguments.cluster.cluster)?;
-    let asked = arguments.cluster.software.as_deref();
-    let software = software(asked, &arguments.cluster.cluster, &cluster)?;
+    let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
     let RunConfig { model, parallelism, train, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?;

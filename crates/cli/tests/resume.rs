@@ -254,12 +254,67 @@ fn what_cannot_be_resumed_is_said() {
     assert_eq!(fewer, "train.steps = 3 is less than the 4 steps that are done; 4 or more would do\n");
     let elsewhere = refused(&mut resume(&run, &["run.folder=other"]));
     assert!(elsewhere.starts_with("--set run.folder=other: with --resume a run stays in its folder; "), "{elsewhere}");
+    for part in ["run.toml", "checkpoints", "checkpoints/step-00000004"] {
+        let within = refused(&mut resume(&run.join(part), &[]));
+        assert_eq!(
+            within,
+            format!(
+                "RUN/{part} is a part of the run in RUN; --resume RUN goes on with it, from its newest sound checkpoint\n"
+            )
+        );
+    }
+    // Neither other sizes nor layers that would be left behind; the folder stays as it is.
+    let others = [
+        ("model.hidden=32", "tensor embedding.token.weight is [256, 16] in the source and [256, 32] in the model; "),
+        ("model.num_layers=1", "the source has a tensor first_moment.layers.1."),
+        ("model.num_layers=3", "the source has no tensor layers.2."),
+    ];
+    for (set, expected) in others {
+        let one = ["parallelism.pp=1", "parallelism.dp=1", set];
+        let other = refused(&mut resume(&run, &one));
+        assert!(other.starts_with(&format!("RUN/checkpoints/step-00000004: {expected}")), "{other}");
+        assert!(other.ends_with("; or begin a new run of the other model\n"), "{other}");
+        assert!(!run.join("resumes.jsonl").exists());
+    }
     let illegal = refused(&mut resume(&run, &["train.global_batch=3"]));
     assert!(illegal.starts_with("--set train.global_batch=3: train.global_batch = 3 "), "{illegal}");
     succeeds(&mut resume(&run, &[]));
     // It is done now, so another run may take its place.
     succeeds(&mut train(&run, &["train.steps=2"]));
     assert!(!run.join("resumes.jsonl").exists() && !run.join("checkpoints/step-00000006").exists());
+}
+
+#[test]
+fn text_that_was_changed_on_the_disk_is_noticed() {
+    let folder = Folder::new("text");
+    let (run, file) = (folder.run("run"), folder.run("text.txt"));
+    let text = "a line of text, and then some more of it\n".repeat(40);
+    fs::write(&file, &text).expect("written");
+    let data = format!("data.path={}", file.display());
+    succeeds(&mut train(&run, &[&data]));
+    let whole = learned(&run);
+    let cut_off = || fs::remove_dir_all(run.join("checkpoints/step-00000006")).expect("removed");
+    cut_off();
+    // Of the same length.
+    fs::write(&file, text.replace("more", "less")).expect("written");
+    let (code, told) = output(&mut resume(&run, &[]));
+    assert_eq!(code, Some(2), "{told}");
+    let told = told.replace(&run.display().to_string(), "RUN");
+    let expected = "the text of [data] is not the one that RUN/checkpoints/step-00000004 was trained on (XXH3 ";
+    assert!(told.starts_with(expected) && told.ends_with(" such as --set data.held_out=0.1\n"), "{told}");
+    assert!(!run.join("resumes.jsonl").exists());
+    // The same text is the same run, whenever it was written.
+    fs::write(&file, &text).expect("written");
+    succeeds(&mut resume(&run, &[]));
+    assert!(learned(&run) == whole);
+    cut_off();
+    fs::write(&file, text.replace("more", "less")).expect("written");
+    succeeds(&mut resume(&run, &["data.held_out=0.1"]));
+    assert!(learned(&run) != whole);
+    let resumes = fs::read_to_string(run.join("resumes.jsonl")).expect("a record");
+    let last: serde_json::Value = serde_json::from_str(resumes.lines().last().expect("a line")).expect("JSON");
+    let [before, after] = [0, 1].map(|index| last["changed"]["data.xxh3"][index].as_str().map(str::len));
+    assert_eq!((before, after), (Some(16), Some(16)), "{last}");
 }
 
 /// R6 with the limit of a process for a file system's: the weights have room, the checkpoints have none.

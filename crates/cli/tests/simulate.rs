@@ -253,7 +253,7 @@ fn layouts_are_planned_and_the_best_is_written() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(text.starts_with("1. ") && text.contains("\n2. ") && text.contains(" x tp 2 x pp "), "{text}");
-    assert!(text.contains("the next spends ") || text.contains("the next has more"), "{text}");
+    assert!(text.contains(" ahead of the next, wh") || text.contains("the next takes as long"), "{text}");
     for line in
         ["refused by a rule", "excluded by the memory floor", "excluded by the bound on time", "simulated, of which"]
     {
@@ -274,6 +274,15 @@ fn layouts_are_planned_and_the_best_is_written() {
     assert!(
         nowhere.starts_with("the run fits nowhere on 2 accelerators of 1.00 MB: ") && nowhere.contains(" would do"),
         "{nowhere}"
+    );
+    assert!(refused(&["--gpus=1", "--max-memory=0"]).starts_with("--max-memory 0 is no memory; give 10^9 bytes"));
+    let needless = refused(&["--gpus=4", "--max-memory=0.1", "--fix", "zero=0", "--fix", "pp=1"]);
+    println!("{needless}");
+    let illegal = refused(&["--gpus=4", "--fix", "tp=3"]);
+    assert!(
+        illegal.starts_with("no layout on 4 accelerators obeys the rules of a run (")
+            && illegal.ends_with(" were refused); tp = 1 or 2 or 4 would do\n"),
+        "{illegal}"
     );
     assert!(
         refused(&["--gpus=7", "--fix", "tp=7"]).starts_with("no layout on 7 accelerators obeys the rules of a run (")

@@ -97,46 +97,32 @@ impl Worker {
                 let (cos, sin) = (self.matrix(cos)?, self.matrix(sin)?);
                 self.run(Rotary { x, head_dim, positions, cos, sin, pairing, direction });
             }),
-            Op::Attention { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp } => stored!(E of q => {
-                let visible = bytemuck::cast_slice(self.ints(visible)?);
-                let (q, k, v) = (self.matrix::<E>(q)?, self.matrix(k)?, self.matrix(v)?);
-                let (out, log_sum_exp) = (self.matrix_mut(out)?, self.matrix_mut(log_sum_exp)?);
-                let tensors = attention::Forward { q, k, v, out, log_sum_exp };
-                let attention = Attention { shape, visible, scale, alibi, dropout };
+            Op::Attention { operands: o } => stored!(E of o.q => {
+                let tensors = attention::Forward {
+                    q: self.matrix::<E>(o.q)?,
+                    k: self.matrix(o.k)?,
+                    v: self.matrix(o.v)?,
+                    out: self.matrix_mut(o.out)?,
+                    log_sum_exp: self.matrix_mut(o.log_sum_exp)?,
+                };
+                let attention = Attention::of(&o, self.ints(o.visible)?);
                 let mut buffers = self.attention.borrow_mut();
                 attention_forward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
             }),
-            Op::AttentionBackward {
-                shape,
-                q,
-                k,
-                v,
-                visible,
-                scale,
-                alibi,
-                dropout,
-                out,
-                log_sum_exp,
-                dout,
-                dq,
-                dk,
-                dv,
-                key_sums,
-            } => stored!(E of q => {
-                let visible = bytemuck::cast_slice(self.ints(visible)?);
+            Op::AttentionBackward { operands: o, gradients: g } => stored!(E of o.q => {
                 let tensors = attention::Backward {
-                    q: self.matrix::<E>(q)?,
-                    k: self.matrix(k)?,
-                    v: self.matrix(v)?,
-                    out: self.matrix(out)?,
-                    log_sum_exp: self.matrix(log_sum_exp)?,
-                    dout: self.matrix(dout)?,
-                    dq: self.matrix_mut(dq)?,
-                    dk: self.matrix_mut(dk)?,
-                    dv: self.matrix_mut(dv)?,
-                    key_sums: self.matrix_mut(key_sums)?,
+                    q: self.matrix::<E>(o.q)?,
+                    k: self.matrix(o.k)?,
+                    v: self.matrix(o.v)?,
+                    out: self.matrix(o.out)?,
+                    log_sum_exp: self.matrix(o.log_sum_exp)?,
+                    dout: self.matrix(g.dout)?,
+                    dq: self.matrix_mut(g.dq)?,
+                    dk: self.matrix_mut(g.dk)?,
+                    dv: self.matrix_mut(g.dv)?,
+                    key_sums: self.matrix_mut(g.key_sums)?,
                 };
-                let attention = Attention { shape, visible, scale, alibi, dropout };
+                let attention = Attention::of(&o, self.ints(o.visible)?);
                 let mut buffers = self.attention.borrow_mut();
                 attention_backward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
             }),

@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use device::{Alibi, AttentionShape, DropoutKey, NormBackward, Op, Orientation, Tensor};
+use device::{
+    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, NormBackward, Op, Orientation, Tensor,
+};
 use spec::layout::SHARD_BLOCK;
 
 /// Less work than this is done before another thread has taken its part: multiply-adds, and bytes moved.
@@ -50,9 +52,9 @@ pub(crate) fn pays(op: &Op) -> bool {
 
 /// Into how many parts `op` is cut for `threads` threads.
 pub(crate) fn number(op: &Op, threads: usize) -> usize {
-    if let Op::Attention { shape, .. } | Op::AttentionBackward { shape, .. } = op {
+    if let Op::Attention { operands } | Op::AttentionBackward { operands, .. } = op {
         // A key head with its queries is not cut, but whoever is done takes the next.
-        return shape.sequences * shape.kv_heads;
+        return operands.shape.sequences * operands.shape.kv_heads;
     }
     threads
 }
@@ -61,56 +63,13 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
 pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
     Some(match *op {
         Op::MatMul { .. } => return product(op, share),
-        Op::Attention { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp } => {
-            let head = Head::new(shape, share);
-            Op::Attention {
-                shape: head.shape(),
-                q: head.queries(q),
-                k: head.keys(k),
-                v: head.keys(v),
-                visible: head.tokens(visible),
-                scale,
-                alibi: head.alibi(alibi),
-                dropout: head.dropout(dropout),
-                out: head.queries(out),
-                log_sum_exp: head.statistics(log_sum_exp),
-            }
+        Op::Attention { operands } => {
+            let head = Head::new(operands.shape, share);
+            Op::Attention { operands: head.operands(operands) }
         }
-        Op::AttentionBackward {
-            shape,
-            q,
-            k,
-            v,
-            visible,
-            scale,
-            alibi,
-            dropout,
-            out,
-            log_sum_exp,
-            dout,
-            dq,
-            dk,
-            dv,
-            key_sums,
-        } => {
-            let head = Head::new(shape, share);
-            Op::AttentionBackward {
-                shape: head.shape(),
-                q: head.queries(q),
-                k: head.keys(k),
-                v: head.keys(v),
-                visible: head.tokens(visible),
-                scale,
-                alibi: head.alibi(alibi),
-                dropout: head.dropout(dropout),
-                out: head.queries(out),
-                log_sum_exp: head.statistics(log_sum_exp),
-                dout: head.queries(dout),
-                dq: head.queries(dq),
-                dk: head.keys(dk),
-                dv: head.keys(dv),
-                key_sums: head.sums(key_sums),
-            }
+        Op::AttentionBackward { operands, gradients } => {
+            let head = Head::new(operands.shape, share);
+            Op::AttentionBackward { operands: head.operands(operands), gradients: head.gradients(gradients) }
         }
         Op::ColumnSum { x, out } => {
             let columns = share.of(x.cols, COLUMNS)?;
@@ -281,6 +240,31 @@ struct Head {
 impl Head {
     fn new(whole: AttentionShape, share: Share) -> Head {
         Head { whole, sequence: share.index / whole.kv_heads, kv_head: share.index % whole.kv_heads }
+    }
+
+    fn operands(&self, whole: AttentionOperands) -> AttentionOperands {
+        AttentionOperands {
+            shape: self.shape(),
+            q: self.queries(whole.q),
+            k: self.keys(whole.k),
+            v: self.keys(whole.v),
+            visible: self.tokens(whole.visible),
+            scale: whole.scale,
+            alibi: self.alibi(whole.alibi),
+            dropout: self.dropout(whole.dropout),
+            out: self.queries(whole.out),
+            log_sum_exp: self.statistics(whole.log_sum_exp),
+        }
+    }
+
+    fn gradients(&self, whole: AttentionGradients) -> AttentionGradients {
+        AttentionGradients {
+            dout: self.queries(whole.dout),
+            dq: self.queries(whole.dq),
+            dk: self.keys(whole.dk),
+            dv: self.keys(whole.dv),
+            key_sums: self.sums(whole.key_sums),
+        }
     }
 
     fn group(&self) -> usize {

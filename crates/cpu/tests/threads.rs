@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use cpu::CpuDevice;
 use device::{
-    AdamWUpdate, Alibi, Arena, AttentionShape, Bf16, Device, DeviceError, Direction, DropoutKey, Dtype, Element, F16,
-    Frame, NormBackward, Op, Orientation, Rounding, SUM_WORDS, Stream, Tensor, Write,
+    AdamWUpdate, Alibi, Arena, AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, DeviceError,
+    Direction, DropoutKey, Dtype, Element, F16, Frame, NormBackward, Op, Orientation, Rounding, SUM_WORDS, Stream,
+    Tensor, Write,
 };
 use spec::layout::SHARD_BLOCK;
 use spec::{Activation, Norm, NormKind, Pairing};
@@ -129,24 +130,10 @@ fn attention(on: &Operands) {
     let key_sums = Tensor::new(ARENA_BYTES / 2, 2 * TOKENS * shape.kv_heads, shape.head_dim, Dtype::F32);
     for (dropout, alibi) in [(None, None), (Some(DROPOUT), Some(Alibi { first_head: 2, num_heads: 11 }))] {
         let scale = 0.2;
-        on.submit(Op::Attention { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp });
-        on.submit(Op::AttentionBackward {
-            shape,
-            q,
-            k,
-            v,
-            visible,
-            scale,
-            alibi,
-            dropout,
-            out,
-            log_sum_exp,
-            dout,
-            dq,
-            dk,
-            dv,
-            key_sums,
-        });
+        let operands = AttentionOperands { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
+        on.submit(Op::Attention { operands });
+        let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
+        on.submit(Op::AttentionBackward { operands, gradients });
     }
 }
 

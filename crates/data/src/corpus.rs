@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use xxhash_rust::xxh3::Xxh3Default;
+
 use crate::error::DataError;
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{TokenType, Tokens};
@@ -165,6 +167,15 @@ impl Corpus {
             }
             filled += count;
             document += 1;
+        }
+    }
+
+    /// Continues `hash` with the tokens of every document and where it ends. Names do not count, nor where tokens are stored.
+    pub(crate) fn hash_into(&self, hash: &mut Xxh3Default) {
+        hash.update(&(self.tokens.width_bytes() as u64).to_le_bytes());
+        for Extent { range, .. } in &self.extents {
+            hash.update(&(range.len() as u64).to_le_bytes());
+            hash.update(self.tokens.bytes(range.clone()));
         }
     }
 

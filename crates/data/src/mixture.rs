@@ -1,6 +1,6 @@
 //! Several corpora from which the sequences of a run are taken in proportion to weights.
 
-use spec::Visible;
+use spec::{Positions, Visible};
 
 use crate::corpus::Corpus;
 
@@ -22,11 +22,17 @@ pub struct Mixture {
     pub ingredients: Vec<Ingredient>,
     /// What a token sees.
     pub visible: Visible,
+    /// From where its position is counted.
+    pub positions: Positions,
 }
 
 impl From<Corpus> for Mixture {
     fn from(corpus: Corpus) -> Mixture {
-        Mixture { ingredients: vec![Ingredient { name: String::new(), corpus, weight: 1.0 }], visible: Visible::Past }
+        Mixture {
+            ingredients: vec![Ingredient { name: String::new(), corpus, weight: 1.0 }],
+            visible: Visible::Past,
+            positions: Positions::Sequence,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Text to tokens and back.
 
+use std::fmt::Display;
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use spec::TokenizerSpec;
@@ -127,10 +129,15 @@ impl Tokenizer {
         if description == BYTES {
             return Ok(Tokenizer::bytes());
         }
-        let library: tokenizers::Tokenizer = match description.parse() {
+        let parsed = check_tokens(description).and_then(|()| refusing(|| description.parse()));
+        let mut library: tokenizers::Tokenizer = match parsed {
             Ok(library) => library,
             Err(error) => return Err(DataError::BadTokenizer { name, reason: format!("it is no tokenizer: {error}") }),
         };
+        // They are for batches of short texts; here they would cut documents off, or fill them up.
+        if let Err(error) = library.with_padding(None).with_truncation(None) {
+            return Err(DataError::BadTokenizer { name, reason: error.to_string() });
+        }
         // Numbers may have gaps: the largest counts, not how many there are.
         let vocabulary = library.get_vocab(true).values().max().map_or(0, |largest| *largest as usize + 1);
         if vocabulary == 0 {
@@ -182,10 +189,9 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         match &self.kind {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
-            Kind::Library(library) => match library.encode_fast(text, false) {
-                Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-                Err(error) => Err(error.to_string()),
-            },
+            Kind::Library(library) => {
+                refusing(|| library.encode_fast(text, false)).map(|encoding| encoding.get_ids().to_vec())
+            }
         }
     }
 
@@ -208,7 +214,33 @@ impl Tokenizer {
                 let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            Kind::Library(library) => library.decode(tokens, false).map_err(|error| error.to_string()),
+            Kind::Library(library) => refusing(|| library.decode(tokens, false)),
+        }
+    }
+}
+
+/// Longest token that is given to the library, which goes over the tokens of a Unigram model by one call within another for each byte, and
+/// has no stack for more than some ten thousand.
+const MAX_TOKEN_BYTES: usize = 4096;
+
+/// Whether the library can take the tokens of a Unigram model. What is no JSON is refused, too: the library would build a model of its beginning.
+fn check_tokens(description: &str) -> Result<(), String> {
+    let file: serde_json::Value = serde_json::from_str(description).map_err(|error| error.to_string())?;
+    let tokens = file["model"]["vocab"].as_array().into_iter().flatten().filter_map(|entry| entry[0].as_str());
+    match tokens.map(str::len).find(|len_bytes| *len_bytes > MAX_TOKEN_BYTES) {
+        Some(len_bytes) => Err(format!("it has a token of {len_bytes} bytes; at most {MAX_TOKEN_BYTES} would do")),
+        None => Ok(()),
+    }
+}
+
+/// What the library does or why it does not: of some files that contradict themselves it says so by a panic. It is only read, so that a panic
+/// leaves it as it was.
+fn refusing<T, E: Display>(work: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(panic) => {
+            let told = panic.downcast_ref::<String>().map(String::as_str);
+            Err(told.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the library gave up").to_string())
         }
     }
 }

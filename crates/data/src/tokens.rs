@@ -109,17 +109,26 @@ impl Tokens {
 
     /// Where token `index` is in its file, in bytes.
     pub fn offset_bytes(&self, index: usize) -> usize {
-        self.offset_bytes + index * self.token_type.width_bytes()
+        self.offset_bytes + index * self.width_bytes()
     }
 
-    /// The tokens in `range`, which lies within the row.
-    pub fn iter(&self, range: Range<usize>) -> impl Iterator<Item = i64> + '_ {
+    /// Bytes of one token.
+    pub fn width_bytes(&self) -> usize {
+        self.token_type.width_bytes()
+    }
+
+    /// The tokens in `range`, which lies within the row, as they are written.
+    pub fn bytes(&self, range: Range<usize>) -> &[u8] {
         let bytes = match &self.storage {
             Storage::Owned(bytes) => bytes,
             Storage::Mapped(map) => map.bytes(),
         };
-        let bytes = &bytes[self.offset_bytes(range.start)..self.offset_bytes(range.end)];
-        bytes.chunks_exact(self.token_type.width_bytes()).map(|bytes| self.token_type.decode(bytes))
+        &bytes[self.offset_bytes(range.start)..self.offset_bytes(range.end)]
+    }
+
+    /// The tokens in `range`, which lies within the row.
+    pub fn iter(&self, range: Range<usize>) -> impl Iterator<Item = i64> + '_ {
+        self.bytes(range).chunks_exact(self.width_bytes()).map(|bytes| self.token_type.decode(bytes))
     }
 
     /// Where in `range` the first token is that is negative or at least `vocabulary`.

@@ -3,7 +3,7 @@
 use data::{
     Batches, Corpus, Document, Ingredient, Mixture, NO_TARGET, Order, Shares, Tokenizer, Window, embedded, split,
 };
-use spec::{RunConfig, TrainSpec, Visible};
+use spec::{Positions, RunConfig, TrainSpec, Visible};
 
 fn document(name: &str, text: &str) -> Document {
     Document { name: name.into(), text: text.into() }
@@ -110,6 +110,20 @@ fn a_token_of_a_masked_sequence_sees_its_own_document() {
     assert_eq!(second.visible, [0, 1, 1, 2, 1, 3, 1, 4, 1, 5, 1, 6]);
 }
 
+/// Positions start anew with each document whatever tokens see; a document that began before the window starts with it.
+#[test]
+fn positions_count_from_the_beginning_of_the_document() {
+    let documents = [document("a", "abcde"), document("b", "fg"), document("c", "hijklmn")];
+    for visible in [Visible::Past, Visible::Document] {
+        let mixture = Mixture { visible, positions: Positions::Document, ..Mixture::from(corpus(&documents)) };
+        let batches = Batches::new(mixture, "training", &train_spec(6, 1), 256, Order::AsWritten).expect("long enough");
+        assert_eq!(sequence(&batches, 6, 0, 0).positions, [0, 1, 2, 3, 4, 0]);
+        assert_eq!(sequence(&batches, 6, 1, 0).positions, [0, 0, 1, 2, 3, 4]);
+        let masked = sequence(&batches, 6, 0, 0).visible[10] == 5;
+        assert_eq!(masked, visible == Visible::Document);
+    }
+}
+
 #[test]
 fn masks_and_labels_agree_with_a_plain_reading_of_the_documents() {
     let lengths = [1usize, 1, 3, 7, 2, 1, 9, 4, 1, 1, 6];
@@ -170,6 +184,7 @@ fn a_mixture_repeats_its_short_sources_and_evaluates_each_once() {
     let mixture = Mixture {
         ingredients: vec![ingredient("a", &"a".repeat(41), 1.0), ingredient("b", &"b".repeat(13), 1.0)],
         visible: Visible::Past,
+        positions: Positions::Sequence,
     };
     let spec = train_spec(4, 2);
     let batches = Batches::new(mixture.clone(), "training", &spec, 256, Order::Shuffled { seed: 1 }).expect("long");
@@ -206,7 +221,11 @@ fn sources_of_one_length_have_orders_of_their_own() {
         corpus: corpus(&[document(name, &name.repeat(401))]),
         weight: 1.0,
     };
-    let mixture = Mixture { ingredients: vec![ingredient("a"), ingredient("b")], visible: Visible::Past };
+    let mixture = Mixture {
+        ingredients: vec![ingredient("a"), ingredient("b")],
+        visible: Visible::Past,
+        positions: Positions::Sequence,
+    };
     let batches = |mixture: Mixture| {
         Batches::new(mixture, "training", &train_spec(4, 2), 256, Order::Shuffled { seed: 1 }).expect("long")
     };

@@ -4,11 +4,11 @@ mod folder;
 
 use data::{Batches, Dataset, Order, TokenFileWriter, Tokenizer, read, vocabulary_of};
 use folder::Folder;
-use spec::{DataSpec, RunConfig, SourceSpec, TokenizerSpec, Visible};
+use spec::{DataSpec, Positions, RunConfig, SourceSpec, TokenizerSpec, Visible};
 
 fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSpec {
     let sources = sources.iter().map(|path| SourceSpec { path: path.clone(), weight: 1.0 }).collect();
-    DataSpec { sources, tokenizer, visible: Visible::Past, held_out: 0.1 }
+    DataSpec { sources, tokenizer, visible: Visible::Past, positions: Positions::Sequence, blanks: None, held_out: 0.1 }
 }
 
 #[test]

@@ -55,8 +55,48 @@ fn what_is_no_tokenizer_is_refused() {
     let said = Tokenizer::new(&TokenizerSpec::File(path.clone()), &[]).expect_err("no tokenizer").to_string();
     let expected = format!("the tokenizer {} cannot be used: it is no tokenizer: ", path.display());
     assert!(said.starts_with(&expected), "{said}");
+    // The library has no stack for this one.
+    let long = "a".repeat(50_000);
+    let unigram =
+        format!("{{\"model\":{{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0.0],[\"{long}\",-1.0]]}}}}");
+    folder.put("long.json", unigram.as_bytes());
+    let said = Tokenizer::open(&folder.path("long.json")).expect_err("too long").to_string();
+    assert!(said.ends_with("it has a token of 50000 bytes; at most 4096 would do"), "{said}");
+    // The library panics at this one.
+    folder.put("contradictory.json", trained_json("\"decoder\":", "\"decoder\":{\"type\":\"Fuse\",\"a\":").as_bytes());
+    let said = Tokenizer::open(&folder.path("contradictory.json")).expect_err("no tokenizer").to_string();
+    assert!(said.contains("it is no tokenizer: "), "{said}");
     let said = Tokenizer::open(&folder.path("absent.json")).expect_err("absent").to_string();
     assert!(said.contains("absent.json cannot be read: "), "{said}");
+}
+
+/// The file of a tokenizer with `new` in the place of `old`.
+fn trained_json(old: &str, new: &str) -> String {
+    let description = Tokenizer::train(&sample(), 280).expect("trained").description().expect("JSON");
+    let file = serde_json::from_str::<serde_json::Value>(&description).expect("JSON").to_string();
+    assert!(file.contains(old), "{file}");
+    file.replacen(old, new, 1)
+}
+
+#[test]
+fn documents_are_neither_cut_off_nor_filled_up() {
+    let folder = Folder::new("batches");
+    let text = "the cat sat on the mat";
+    let options = [
+        ("truncation", "{\"direction\":\"Right\",\"max_length\":4,\"strategy\":\"LongestFirst\",\"stride\":0}"),
+        (
+            "padding",
+            "{\"strategy\":{\"Fixed\":99},\"direction\":\"Right\",\"pad_to_multiple_of\":null,\"pad_id\":0,\
+             \"pad_type_id\":0,\"pad_token\":\"a\"}",
+        ),
+    ];
+    for (key, value) in options {
+        let file = trained_json(&format!("\"{key}\":null"), &format!("\"{key}\":{value}"));
+        folder.put("tokenizer.json", file.as_bytes());
+        let tokenizer = Tokenizer::open(&folder.path("tokenizer.json")).expect("a tokenizer");
+        let tokens = tokenizer.encode(text).expect("tokens");
+        assert_eq!(tokenizer.decode(&tokens).expect("text"), text, "{key}");
+    }
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! What an operation costs: multiply-adds of its matrix products and bytes that it moves.
 
 use crate::Tensor;
-use crate::op::{AttentionShape, Op, Orientation};
+use crate::op::{Op, Orientation};
 
 /// See the fields. The kernels count the same multiply-adds in their own loops; a test holds the two equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,20 +38,6 @@ impl Operands {
     }
 }
 
-impl AttentionShape {
-    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, the queries being the last of `keys` tokens.
-    pub fn causal_multiply_adds(&self, keys: usize) -> u64 {
-        let before = (keys / self.sequences).saturating_sub(self.sequence_length);
-        let length = self.sequence_length as u64;
-        let pairs = self.sequences as u64 * (triangle(length) + before as u64 * length);
-        pairs * self.heads as u64 * self.head_dim as u64
-    }
-}
-
-fn triangle(n: u64) -> u64 {
-    n * (n + 1) / 2
-}
-
 impl Op {
     /// Multiply-adds and bytes. Attention counts the pairs of a causal mask; documents and windows need fewer.
     pub fn cost(&self) -> Cost {
@@ -69,8 +55,8 @@ impl Op {
                 };
                 depth as u64 * out.len() as u64
             }
-            Op::Attention { shape, k, .. } => 2 * shape.causal_multiply_adds(k.rows),
-            Op::AttentionBackward { shape, k, .. } => 5 * shape.causal_multiply_adds(k.rows),
+            Op::Attention { operands } => 2 * operands.causal_multiply_adds(),
+            Op::AttentionBackward { operands, .. } => 5 * operands.causal_multiply_adds(),
             Op::ColumnSum { .. }
             | Op::Norm { .. }
             | Op::NormBackwardInput { .. }
@@ -120,15 +106,13 @@ impl Op {
             Op::Rotary { x, positions, cos, sin, .. } => {
                 Operands::new([Some(x), Some(positions), Some(cos), Some(sin)], [Some(x)])
             }
-            Op::Attention { q, k, v, visible, out, log_sum_exp, .. } => {
-                Operands::new([Some(q), Some(k), Some(v), Some(visible)], [Some(out), Some(log_sum_exp)])
+            Op::Attention { operands: o } => {
+                Operands::new([o.q, o.k, o.v, o.visible].map(Some), [o.out, o.log_sum_exp].map(Some))
             }
-            Op::AttentionBackward { q, k, v, visible, out, log_sum_exp, dout, dq, dk, dv, key_sums, .. } => {
-                Operands::new(
-                    [Some(q), Some(k), Some(v), Some(visible), Some(out), Some(log_sum_exp), Some(dout)],
-                    [Some(dq), Some(dk), Some(dv), Some(key_sums)],
-                )
-            }
+            Op::AttentionBackward { operands: o, gradients: g } => Operands::new(
+                [o.q, o.k, o.v, o.visible, o.out, o.log_sum_exp, g.dout].map(Some),
+                [g.dq, g.dk, g.dv, g.key_sums].map(Some),
+            ),
             Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
             Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
             Op::DropoutAdd { x, bias, residual, out, .. } => Operands::new([Some(x), bias, residual], [Some(out)]),

@@ -110,19 +110,15 @@ impl Element for F16 {
 /// # Errors
 /// The device's.
 pub fn write(device: &dyn Device, tensor: Tensor, values: &[f32]) -> Result<(), DeviceError> {
-    device.write(tensor, &to_bytes(values, tensor.dtype))
-}
-
-fn to_bytes(values: &[f32], dtype: Dtype) -> Vec<u8> {
-    fn narrowed<E: Element>(values: &[f32]) -> Vec<u8> {
+    fn narrowed<E: Element>(device: &dyn Device, tensor: Tensor, values: &[f32]) -> Result<(), DeviceError> {
         let narrow: Vec<E> = values.iter().map(|&value| E::narrow(value)).collect();
-        bytemuck::cast_slice(&narrow).to_vec()
+        device.write(tensor, bytemuck::cast_slice(&narrow))
     }
-    match dtype {
-        Dtype::F32 => narrowed::<f32>(values),
-        Dtype::Bf16 => narrowed::<Bf16>(values),
-        Dtype::F16 => narrowed::<F16>(values),
-        Dtype::I32 | Dtype::I64 => panic!("{dtype:?} holds no real numbers"),
+    match tensor.dtype {
+        Dtype::F32 => device.write(tensor, bytemuck::cast_slice(values)),
+        Dtype::Bf16 => narrowed::<Bf16>(device, tensor, values),
+        Dtype::F16 => narrowed::<F16>(device, tensor, values),
+        Dtype::I32 | Dtype::I64 => panic!("{:?} holds no real numbers", tensor.dtype),
     }
 }
 

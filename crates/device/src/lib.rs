@@ -4,6 +4,7 @@
 //! operations on tensors that are places in one [`Arena`] per rank; [`MetaDevice`] computes nothing and records.
 
 pub mod arena;
+pub mod attention;
 pub mod communicator;
 pub mod cost;
 pub mod element;
@@ -16,6 +17,7 @@ pub mod tensor;
 mod device;
 
 pub use arena::Arena;
+pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape};
 pub use communicator::{Communicator, Reduction};
 pub use cost::Cost;
 pub use device::{Device, MemoryReader, Stream};
@@ -24,7 +26,7 @@ pub use error::DeviceError;
 pub use frame::Frame;
 pub use meta::{MetaDevice, Record};
 pub use op::{
-    AdamWUpdate, Alibi, AttentionShape, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NOT_FINITE_WORD,
-    NormBackward, Op, Orientation, Rounding, SUM_WORDS, Write,
+    AdamWUpdate, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NOT_FINITE_WORD, NormBackward, Op, Orientation,
+    Rounding, SUM_WORDS, Write,
 };
 pub use tensor::{Dtype, Tensor};

@@ -12,6 +12,7 @@
 use spec::{Activation, Norm, Pairing};
 
 use crate::Tensor;
+use crate::attention::{AttentionGradients, AttentionOperands};
 
 /// Whether a result replaces what was there or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,47 +49,6 @@ pub struct DropoutKey {
     pub first_channel: u32,
     /// Probability of dropping; kept values are scaled by `1 / (1 - probability)`.
     pub probability: f32,
-}
-
-/// Sizes of an attention operation on one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttentionShape {
-    /// Sequences in the microbatch.
-    pub sequences: usize,
-    /// Tokens per sequence.
-    pub sequence_length: usize,
-    /// Local query heads.
-    pub heads: usize,
-    /// Local key and value heads.
-    pub kv_heads: usize,
-    /// Width of a head.
-    pub head_dim: usize,
-}
-
-/// The heads of a linear bias of scores (ALiBi, Press et al. 2022, arXiv 2108.12409).
-///
-/// A visible key gets `slope` times its distance from the last one that its query sees, which is no more than 0. Before the softmax that is
-/// the bias `slope * key` of the paper, up to a constant of each query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alibi {
-    /// Global index of the operation's head 0.
-    pub first_head: usize,
-    /// Heads of the model.
-    pub num_heads: usize,
-}
-
-impl Alibi {
-    /// The slope of the operation's head `head`. With `n` the largest power of two among the heads, the first `n` fall geometrically from
-    /// `2^(-8/n)` to `2^-8`; the others are every second one of the series for `2 n`, from its first on.
-    pub fn slope(self, head: usize) -> f32 {
-        let head = self.first_head + head;
-        let power_of_two = 1 << self.num_heads.ilog2();
-        let (number, series) = match head < power_of_two {
-            true => (head + 1, power_of_two),
-            false => (2 * (head - power_of_two) + 1, 2 * power_of_two),
-        };
-        (-8.0 * number as f64 / series as f64).exp2() as f32
-    }
 }
 
 /// How real numbers become whole ones, whose sums do not depend on the order of their terms.
@@ -145,41 +105,12 @@ pub enum Op {
         pairing: Pairing,
         direction: Direction,
     },
-    /// `out[T,H*d]`, `log_sum_exp[T,H]` of softmax attention of `q[T,H*d]` on `k,v[T,K*d]` of the same sequence, or of `k,v` with
-    /// more rows, equally many per sequence; `visible[T,2]` is the interval `[first, last)` of keys that a query sees; `alibi` biases
-    /// scores. Never writes `S x S`.
+    /// `out`, `log_sum_exp` of softmax attention of `q` on the visible `k`, `v` of the same sequence, see [`AttentionOperands`]. Never writes `S x S`.
     /// Stored: `q`, `k`, `v`, `out`.
-    Attention {
-        shape: AttentionShape,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        visible: Tensor,
-        scale: f32,
-        alibi: Option<Alibi>,
-        dropout: Option<DropoutKey>,
-        out: Tensor,
-        log_sum_exp: Tensor,
-    },
-    /// `dq, dk, dv` assigned from `dout[T,H*d]`; probabilities are computed again. In `key_sums[2*T*K,d]` the gradients of each
-    /// head's keys and values are summed before they are stored: `2 S` rows per sequence and head. Stored: all but `visible`, `log_sum_exp` and `key_sums`.
-    AttentionBackward {
-        shape: AttentionShape,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        visible: Tensor,
-        scale: f32,
-        alibi: Option<Alibi>,
-        dropout: Option<DropoutKey>,
-        out: Tensor,
-        log_sum_exp: Tensor,
-        dout: Tensor,
-        dq: Tensor,
-        dk: Tensor,
-        dv: Tensor,
-        key_sums: Tensor,
-    },
+    Attention { operands: AttentionOperands },
+    /// `dq`, `dk`, `dv` from `dout`, see [`AttentionGradients`]; probabilities are computed again.
+    /// Stored: all but `visible`, `log_sum_exp` and `key_sums`.
+    AttentionBackward { operands: AttentionOperands, gradients: AttentionGradients },
     /// `y[T,F] = activation(x[T,F])`, gated kinds read `x[T,2F]` = gate | up. Stored: all.
     Activation { activation: Activation, x: Tensor, y: Tensor },
     /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept. Stored: all.

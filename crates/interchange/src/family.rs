@@ -1,4 +1,4 @@
-//! The classes of the Hugging Face library whose folders are read and written.
+//! The classes of the Hugging Face library whose folders are read and written, and the published files that are read.
 
 /// A class of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,21 +17,44 @@ pub enum Family {
     Qwen2,
     /// `Qwen3ForCausalLM`
     Qwen3,
+    /// GLM-130B as it was published: shards of SwissArmyTransformer.
+    Glm,
+    /// CodeGeeX-13B as it was published.
+    CodeGeeX,
+    /// OPT as it was published: shards of metaseq.
+    Metaseq,
 }
 
 /// Matrices that stand beside the model's own tensors and so do not have their prefix.
 const OUTPUTS: [&str; 2] = ["lm_head.weight", "embed_out.weight"];
 
 /// What old files hold beside weights: masks, and frequencies of rotations.
-const BUFFERS: [&str; 5] =
-    [".attention.bias", ".attn.bias", ".attention.masked_bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
+const BUFFERS: [&str; 7] = [
+    ".attention.bias",
+    ".attn.bias",
+    ".attention.masked_bias",
+    ".attn.masked_bias",
+    ".rotary_emb.inv_freq",
+    ".version",
+    ".output_projection.weight",
+];
 
 impl Family {
-    /// All of them.
-    pub const ALL: [Family; 7] =
-        [Family::GptNeoX, Family::Bloom, Family::Opt, Family::Gpt2, Family::Llama, Family::Qwen2, Family::Qwen3];
+    /// All of them. Where two have a model, the first is written.
+    pub const ALL: [Family; 10] = [
+        Family::GptNeoX,
+        Family::Bloom,
+        Family::Opt,
+        Family::Gpt2,
+        Family::Llama,
+        Family::Qwen2,
+        Family::Qwen3,
+        Family::Glm,
+        Family::CodeGeeX,
+        Family::Metaseq,
+    ];
 
-    /// Name of the class: `architectures` in `config.json`.
+    /// Name of the class: `architectures` in `config.json`. Those of published files are what `tools/published_weights.py` writes.
     pub fn class(self) -> &'static str {
         match self {
             Family::GptNeoX => "GPTNeoXForCausalLM",
@@ -41,6 +64,9 @@ impl Family {
             Family::Llama => "LlamaForCausalLM",
             Family::Qwen2 => "Qwen2ForCausalLM",
             Family::Qwen3 => "Qwen3ForCausalLM",
+            Family::Glm => "GLM-130B",
+            Family::CodeGeeX => "CodeGeeX-13B",
+            Family::Metaseq => "metaseq",
         }
     }
 
@@ -54,6 +80,9 @@ impl Family {
             Family::Llama => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Glm => "glm-130b",
+            Family::CodeGeeX => "codegeex-13b",
+            Family::Metaseq => "metaseq",
         }
     }
 
@@ -64,6 +93,9 @@ impl Family {
             Family::Bloom | Family::Gpt2 => ["transformer.", ""],
             Family::Opt => ["model.decoder.", "decoder."],
             Family::Llama | Family::Qwen2 | Family::Qwen3 => ["model.", ""],
+            Family::Glm => ["transformer.", ""],
+            Family::CodeGeeX => ["module.language_model.", "language_model."],
+            Family::Metaseq => ["decoder.", ""],
         }
     }
 

@@ -4,21 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use checkpoint::TensorReader;
-use mesh::Region;
+use mesh::{CopyRun, Region, copy_runs};
 use serde_json::{Map, Value};
-use spec::{ModelSpec, ParamSpec, Unit, params};
+use spec::{ModelSpec, ParamSpec, all_params};
 
 use crate::config;
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
 use crate::names::place;
-use crate::place::{Orientation, transposed};
+use crate::place::{Orientation, Place, transposed};
+use crate::shards;
 
 /// The configuration of a folder.
 pub const CONFIG: &str = "config.json";
 /// Its tensors, in one file.
 pub const TENSORS: &str = "model.safetensors";
+/// The tensors of a tensor-parallel shard, counted from 0, where there are several.
+fn shard_file(shard: usize) -> String {
+    format!("model_part-{shard}.safetensors")
+}
+
 /// The file of each tensor, where there are several.
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -31,8 +37,8 @@ pub struct HuggingFaceFolder {
     /// Its model.
     pub model: ModelSpec,
     files: Vec<TensorReader>,
-    /// By short name, the number of the file and the name there.
-    tensors: BTreeMap<String, (usize, String)>,
+    /// By short name, the number of the file and the name there: of each shard.
+    shards: Vec<BTreeMap<String, (usize, String)>>,
 }
 
 impl HuggingFaceFolder {
@@ -46,36 +52,33 @@ impl HuggingFaceFolder {
         let fields = Fields { path: &file, map: &map };
         let family = config::family(&fields)?;
         let model = config::read(family, &fields)?;
-        let mut files = vec![];
-        for name in files_of(path)? {
-            files.push(TensorReader::open(&path.join(name))?);
+        let (mut files, mut shards) = (vec![], vec![]);
+        for names in files_of_shards(path)? {
+            let mut tensors = BTreeMap::new();
+            for name in names {
+                let file = TensorReader::open(&path.join(name))?;
+                let place = |name: &str| (family.short_name(name).to_string(), (files.len(), name.to_string()));
+                tensors.extend(file.names().map(place));
+                files.push(file);
+            }
+            shards.push(tensors);
         }
-        let mut tensors = BTreeMap::new();
-        for (number, file) in files.iter().enumerate() {
-            let named = file.names().map(|name| (family.short_name(name).to_string(), (number, name.to_string())));
-            tensors.extend(named);
-        }
-        let folder = HuggingFaceFolder { path: path.to_path_buf(), family, model, files, tensors };
-        folder.check()?;
+        let folder = HuggingFaceFolder { path: path.to_path_buf(), family, model, files, shards };
+        folder.shards.iter().try_for_each(|tensors| folder.check(tensors))?;
         Ok(folder)
     }
 
-    /// Every parameter, by unit.
-    fn parameters(&self) -> impl Iterator<Item = ParamSpec> + '_ {
-        let units = std::iter::once(Unit::Table).chain(Unit::computing(self.model.num_layers));
-        units.flat_map(|unit| params(&self.model, unit))
-    }
-
-    fn check(&self) -> Result<(), InterchangeError> {
+    /// Holds the tensors of a shard against the model.
+    fn check(&self, tensors: &BTreeMap<String, (usize, String)>) -> Result<(), InterchangeError> {
         let mut read = BTreeSet::new();
-        for param in self.parameters() {
+        for param in all_params(&self.model) {
             let missing = |tensor: String| InterchangeError::Missing {
                 folder: self.path.clone(),
                 tensor: self.family.full_name(&tensor),
                 parameter: param.name.clone(),
             };
-            let place = place(self.family, &self.model, &param).ok_or_else(|| missing(param.name.clone()))?;
-            let (number, name) = self.tensors.get(&place.tensor).ok_or_else(|| missing(place.tensor.clone()))?;
+            let place = self.place(&param).ok_or_else(|| missing(param.name.clone()))?;
+            let (number, name) = tensors.get(&place.tensor).ok_or_else(|| missing(place.tensor.clone()))?;
             let found = self.files[*number].shape(name).unwrap_or_default();
             if found != place.shape {
                 let (folder, tensor) = (self.path.clone(), name.clone());
@@ -83,7 +86,7 @@ impl HuggingFaceFolder {
             }
             read.insert(place.tensor);
         }
-        let left_over = self.tensors.iter().find(|(short, _)| !read.contains(*short) && !self.is_beside_weights(short));
+        let left_over = tensors.iter().find(|(short, _)| !read.contains(*short) && !self.is_beside_weights(short));
         match left_over {
             None => Ok(()),
             Some((_, (_, tensor))) => {
@@ -96,13 +99,39 @@ impl HuggingFaceFolder {
         self.family.is_beside_weights(short) || self.family.is_beside_weights(&format!(".{short}"))
     }
 
+    fn place(&self, param: &ParamSpec) -> Option<Place> {
+        place(self.family, &self.model, param, self.shards.len())
+    }
+
     /// Assigns all of `values`, row-major: box `region` of `param`.
     ///
     /// # Errors
     /// A tensor that the folder does not have, or a file that cannot be read.
     pub fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), InterchangeError> {
-        let found = place(self.family, &self.model, param).and_then(|place| {
-            let (number, name) = self.tensors.get(&place.tensor)?;
+        for (held, tensors) in shards::regions(param, self.shards.len()).zip(&self.shards) {
+            let Some(common) = region.intersect(&held) else { continue };
+            if common == *region {
+                return self.get_of_shard(param, tensors, &inside(&common, &held), values);
+            }
+            let mut part = vec![0.0; common.len()];
+            self.get_of_shard(param, tensors, &inside(&common, &held), &mut part)?;
+            for CopyRun { source, target, len } in copy_runs(&common, region) {
+                values[target..target + len].copy_from_slice(&part[source..source + len]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Box `region` of the part of `param` that a shard has.
+    fn get_of_shard(
+        &self,
+        param: &ParamSpec,
+        tensors: &BTreeMap<String, (usize, String)>,
+        region: &Region,
+        values: &mut [f32],
+    ) -> Result<(), InterchangeError> {
+        let found = self.place(param).and_then(|place| {
+            let (number, name) = tensors.get(&place.tensor)?;
             Some((place, &self.files[*number], name))
         });
         let Some((place, file, name)) = found else {
@@ -126,7 +155,22 @@ impl HuggingFaceFolder {
     }
 }
 
-/// The files of tensors: that of the index, or the only one.
+/// `region`, which lies in `outer`, counted from its corner.
+fn inside(region: &Region, outer: &Region) -> Region {
+    let start = region.start.iter().zip(&outer.start).map(|(start, corner)| start - corner).collect();
+    Region { start, extent: region.extent.clone() }
+}
+
+/// The files of tensors of each shard.
+fn files_of_shards(path: &Path) -> Result<Vec<BTreeSet<String>>, InterchangeError> {
+    let shards: Vec<_> = (0..).map(shard_file).take_while(|name| path.join(name).exists()).collect();
+    if shards.is_empty() {
+        return Ok(vec![files_of(path)?]);
+    }
+    Ok(shards.into_iter().map(|name| BTreeSet::from([name])).collect())
+}
+
+/// The files of tensors of a folder in one piece: those of the index, or the only one.
 fn files_of(path: &Path) -> Result<BTreeSet<String>, InterchangeError> {
     let index = path.join(INDEX);
     if path.join(TENSORS).exists() || !index.exists() {

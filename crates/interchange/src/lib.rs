@@ -1,4 +1,5 @@
-//! Models as other programs keep them: folders in the format of the Hugging Face library.
+//! Models as other programs keep them: folders in the format of the Hugging Face library, and tensors under the names that their makers
+//! published them with, in one file per tensor-parallel shard.
 //!
 //! Such a folder has a `config.json`, from which a [`spec::ModelSpec`] follows, and tensors in one safetensors file or in several with an index.
 //! Their names and forms are data ([`names`]): a parameter is a part of a tensor, some of its rows, transposed or not. So a rank reads its
@@ -14,6 +15,7 @@ pub mod fields;
 pub mod folder;
 pub mod names;
 pub mod place;
+pub mod shards;
 
 pub use error::InterchangeError;
 pub use export::export;

@@ -4,6 +4,7 @@ use spec::{ModelSpec, ParamSpec};
 
 use crate::family::Family;
 use crate::place::{Orientation, Place, Rows};
+use crate::shards;
 
 /// How a parameter lies in its tensor.
 #[derive(Clone, Copy)]
@@ -16,9 +17,11 @@ enum Form {
     TransposedThird(usize),
     /// The `index`-th of query, key and value within each head.
     InEachHead(usize),
+    /// The `index`-th of so many equal parts, one above the other.
+    Part(usize, usize),
 }
 
-use Form::{InEachHead, Transposed, TransposedThird, Whole};
+use Form::{InEachHead, Part, Transposed, TransposedThird, Whole};
 
 /// `(part of a parameter's name, part of the tensor's name, form)`; what follows in both is `.weight` or `.bias`.
 type Table = [(&'static str, &'static str, Form)];
@@ -125,6 +128,72 @@ const LLAMA: Names = Names {
     ],
 };
 
+/// GLM-130B (THUDM/SwissArmyTransformer, `glm130B_model.py`): of the two halves of the first map, the second is the gate.
+const GLM: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention_norm", "input_layernorm", Whole),
+        ("attention.query", "attention.query_key_value", InEachHead(0)),
+        ("attention.key", "attention.query_key_value", InEachHead(1)),
+        ("attention.value", "attention.query_key_value", InEachHead(2)),
+        ("attention.output", "attention.dense", Whole),
+        ("ffn_norm", "post_attention_layernorm", Whole),
+        ("ffn.gate", "mlp.dense_h_to_4h", Part(1, 2)),
+        ("ffn.up", "mlp.dense_h_to_4h", Part(0, 2)),
+        ("ffn.down", "mlp.dense_4h_to_h", Whole),
+    ],
+    others: &[("embedding.token", "word_embeddings", Whole), ("head.norm", "final_layernorm", Whole)],
+};
+
+/// CodeGeeX (THUDM/CodeGeeX, `mindspore_to_megatron.py`).
+const CODEGEEX: Names = Names {
+    layer: "transformer.layers",
+    of_layer: &[
+        ("attention_norm", "input_layernorm", Whole),
+        ("attention.query", "attention.query", Whole),
+        ("attention.key", "attention.key", Whole),
+        ("attention.value", "attention.value", Whole),
+        ("attention.output", "attention.dense", Whole),
+        ("ffn_norm", "post_attention_layernorm", Whole),
+        ("ffn.up", "mlp.dense_h_to_4h", Whole),
+        ("ffn.down", "mlp.dense_4h_to_h", Whole),
+    ],
+    others: &[
+        ("embedding.token", "embedding.word_embeddings", Whole),
+        ("embedding.position", "embedding.position_embeddings", Whole),
+        ("head.norm", "transformer.final_layernorm", Whole),
+        ("top_query.position", "topQueryEmbedding.top_query_embeddings", Whole),
+        ("top_query.attention_norm", "transformer.topQueryLayer.input_layernorm", Whole),
+        ("top_query.attention.query", "transformer.topQueryLayer.attention.query", Whole),
+        ("top_query.attention.key", "transformer.topQueryLayer.attention.key", Whole),
+        ("top_query.attention.value", "transformer.topQueryLayer.attention.value", Whole),
+        ("top_query.attention.output", "transformer.topQueryLayer.attention.dense", Whole),
+        ("top_query.ffn_norm", "transformer.topQueryLayer.post_attention_layernorm", Whole),
+        ("top_query.ffn.up", "transformer.topQueryLayer.mlp.dense_h_to_4h", Whole),
+        ("top_query.ffn.down", "transformer.topQueryLayer.mlp.dense_4h_to_h", Whole),
+    ],
+};
+
+/// OPT in the files of metaseq (`multihead_attention.py`): each shard has its keys, its values, its queries, in this order.
+const METASEQ: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention_norm", "self_attn_layer_norm", Whole),
+        ("attention.query", "self_attn.qkv_proj", Part(2, 3)),
+        ("attention.key", "self_attn.qkv_proj", Part(0, 3)),
+        ("attention.value", "self_attn.qkv_proj", Part(1, 3)),
+        ("attention.output", "self_attn.out_proj", Whole),
+        ("ffn_norm", "final_layer_norm", Whole),
+        ("ffn.up", "fc1", Whole),
+        ("ffn.down", "fc2", Whole),
+    ],
+    others: &[
+        ("embedding.token", "embed_tokens", Whole),
+        ("embedding.position", "embed_positions", Whole),
+        ("head.norm", "layer_norm", Whole),
+    ],
+};
+
 fn names(family: Family) -> &'static Names {
     match family {
         Family::GptNeoX => &GPT_NEOX,
@@ -132,31 +201,36 @@ fn names(family: Family) -> &'static Names {
         Family::Opt => &OPT,
         Family::Gpt2 => &GPT2,
         Family::Llama | Family::Qwen2 | Family::Qwen3 => &LLAMA,
+        Family::Glm => &GLM,
+        Family::CodeGeeX => &CODEGEEX,
+        Family::Metaseq => &METASEQ,
     }
 }
 
-/// Where `param` of `model` lies in a folder of `family`; `None` where that has no name for it.
-pub fn place(family: Family, model: &ModelSpec, param: &ParamSpec) -> Option<Place> {
+/// Where the part of `param` of `model` that one of `shards` has lies in it; `None` where `family` has no name for it.
+pub fn place(family: Family, model: &ModelSpec, param: &ParamSpec, shards: usize) -> Option<Place> {
     let names = names(family);
     let (part, kind) = param.name.rsplit_once('.')?;
-    let (prefix, table, part) = match part.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
-        Some((number, part)) => (format!("{}.{number}.", names.layer), names.of_layer, part),
+    let (prefix, table, own) = match part.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
+        Some((number, own)) => (format!("{}.{number}.", names.layer), names.of_layer, own),
         None => (String::new(), names.others, part),
     };
-    let (_, name, form) = table.iter().find(|(own, _, _)| *own == part)?;
-    let (rows, inputs) = (param.shape[0], param.shape.get(1));
-    let third = |index| Rows { block: rows, stride: 3 * rows, first: index * rows };
+    let (_, name, form) = table.iter().find(|(known, _, _)| *known == own)?;
+    let part = shards::shape(param, shards);
+    let (rows, inputs) = (part[0], part.get(1));
+    let part_of = |index, number| Rows { block: rows, stride: number * rows, first: index * rows };
     let whole = Rows { block: rows, stride: rows, first: 0 };
     let (rows, parts, orientation) = match *form {
         Whole => (whole, 1, Orientation::OutputsFirst),
         Transposed => (whole, 1, Orientation::InputsFirst),
-        TransposedThird(index) => (third(index), 3, Orientation::InputsFirst),
+        TransposedThird(index) => (part_of(index, 3), 3, Orientation::InputsFirst),
+        Part(index, number) => (part_of(index, number), number, Orientation::OutputsFirst),
         InEachHead(index) => {
             let width = model.head_dim;
             (Rows { block: width, stride: 3 * width, first: index * width }, 3, Orientation::OutputsFirst)
         }
     };
-    let mut shape: Vec<usize> = std::iter::once(parts * param.shape[0]).chain(inputs.copied()).collect();
+    let mut shape: Vec<usize> = std::iter::once(parts * part[0]).chain(inputs.copied()).collect();
     if orientation == Orientation::InputsFirst {
         shape.reverse();
     }

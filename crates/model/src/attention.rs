@@ -3,7 +3,10 @@
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
 //! residual to the summed output without bias; the layer adds bias, dropout and the residual stream.
 
-use device::{Alibi, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op, Tensor, Write};
+use device::{
+    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op,
+    Tensor, Write,
+};
 use spec::{Norm, NormKind, Position};
 
 use crate::binding::{AttentionParams, QkNormParams};
@@ -11,6 +14,7 @@ use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::gradient_sums::{Terms, clear, sum_terms};
 use crate::placement::{Partial, Residual, Sharded, enter, leave};
+use crate::projection::ProjectionPending;
 use crate::saved::SavedFrames;
 
 /// What the backward passes of an attention block read.
@@ -43,8 +47,8 @@ pub(crate) struct AttentionPending {
     qkv: Tensor,
     /// `[T, (H + K) d]`: gradient of the normed queries and keys, before rotation.
     normed_qk: Option<Tensor>,
-    /// `[R, D]`: gradient of the block's input.
-    input: Tensor,
+    /// What the maps into queries, keys and values leave.
+    projection: ProjectionPending,
 }
 
 /// Heads of this rank.
@@ -106,18 +110,18 @@ impl AttentionSaved {
 }
 
 impl AttentionPending {
-    pub(crate) fn place(frame: &Frame, context: &Context) -> AttentionPending {
+    pub(crate) fn place(frame: &Frame, context: &Context, params: &AttentionParams) -> AttentionPending {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
         AttentionPending {
             qkv: context.activation(frame, tokens, qkv_width(&shape)),
             normed_qk: context.model.qk_norm.then(|| context.activation(frame, tokens, qk_width(&shape))),
-            input: context.residual(frame),
+            projection: ProjectionPending::place(frame, context, &params.projection),
         }
     }
 
     /// Gradient of the block's input.
     pub(crate) fn input(&self) -> Residual {
-        Residual::new(self.input)
+        Residual::new(self.projection.input)
     }
 }
 
@@ -139,7 +143,7 @@ impl Attention<'_> {
         cache: Option<&KeyValueCache>,
     ) -> Result<(), DeviceError> {
         let context = self.context;
-        context.scratch.scoped(|| params.qkv.forward(context, enter(context, normed)?, saved.qkv))?;
+        params.projection.forward(context, self.batch, normed, saved.qkv)?;
         if saved.qk_norm.is_none() {
             self.rotate(saved.qkv.cols_of(0..qk_width(&attention_shape(context))), Direction::Forward)?;
         }
@@ -158,19 +162,24 @@ impl Attention<'_> {
             self.norm_heads(norms, saved.qkv, qk_norm)?;
             self.rotate(qk_norm.normed, Direction::Forward)?;
         }
-        let Qkv { q, k, v } = self.remember(saved.query_key_value(&shape), cache)?;
-        context.submit(Op::Attention {
-            shape,
+        let read = self.remember(saved.query_key_value(&shape), cache)?;
+        context.submit(Op::Attention { operands: self.operands(read, saved) })
+    }
+
+    /// What the softmax is given.
+    fn operands(&self, Qkv { q, k, v }: Qkv, saved: &AttentionSaved) -> AttentionOperands {
+        AttentionOperands {
+            shape: attention_shape(self.context),
             q,
             k,
             v,
             visible: self.batch.visible,
             scale: self.scale(),
             alibi: self.alibi(),
-            dropout: context.attention_dropout(self.dropout_site(), self.first_head()),
+            dropout: self.context.attention_dropout(self.dropout_site(), self.first_head()),
             out: saved.out,
             log_sum_exp: saved.log_sum_exp,
-        })
+        }
     }
 
     /// Queries with all keys and values that they may see: with a cache, also those of the tokens before.
@@ -209,11 +218,7 @@ impl Attention<'_> {
         if let (Some(norms), Some(qk_norm)) = (&params.qk_norm, &saved.qk_norm) {
             self.norm_heads_backward(norms, saved.qkv, qk_norm, gradient_qk, pending.qkv)?;
         }
-        context.scratch.scoped(|| {
-            let sum = Partial::place(context, pending.input);
-            let partial = params.qkv.backward_input(context, Sharded::new(pending.qkv), sum)?;
-            leave(context, partial)?.kept_at(context, pending.input)
-        })
+        params.projection.backward_input(context, self.batch, pending.qkv, &pending.projection)
     }
 
     /// Gradients of queries, keys and values as the softmax read them.
@@ -228,24 +233,10 @@ impl Attention<'_> {
         let dout = context.activation(context.scratch, saved.out.rows, saved.out.cols);
         context.scratch.scoped(|| params.output.backward_input(context, enter(context, dy)?, dout))?;
         let key_sums = context.scratch.floats(2 * context.shape.tokens() * shape.kv_heads, shape.head_dim);
-        let Qkv { q, k, v } = saved.query_key_value(&shape);
-        context.submit(Op::AttentionBackward {
-            shape,
-            q,
-            k,
-            v,
-            visible: self.batch.visible,
-            scale: self.scale(),
-            alibi: self.alibi(),
-            dropout: context.attention_dropout(self.dropout_site(), self.first_head()),
-            out: saved.out,
-            log_sum_exp: saved.log_sum_exp,
-            dout,
-            dq: gradients.q,
-            dk: gradients.k,
-            dv: gradients.v,
-            key_sums,
-        })
+        let operands = self.operands(saved.query_key_value(&shape), saved);
+        let Qkv { q: dq, k: dk, v: dv } = *gradients;
+        let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
+        context.submit(Op::AttentionBackward { operands, gradients })
     }
 
     /// Gradients of all parameters of the block; `normed` is its input, `dy` the gradient of its output.
@@ -265,9 +256,8 @@ impl Attention<'_> {
         if let (Some(norms), Some(qk_norm), Some(dy)) = (&gradients.qk_norm, &saved.qk_norm, pending.normed_qk) {
             self.norm_heads_gradient(norms, saved.qkv, qk_norm, dy, write)?;
         }
-        context.scratch.scoped(|| {
-            gradients.qkv.backward_weight(context, enter(context, normed)?, Sharded::new(pending.qkv), write)
-        })
+        let dy = (pending.qkv, &pending.projection);
+        gradients.projection.backward_weight(context, (self.batch, normed), dy, write)
     }
 
     fn scale(&self) -> f32 {
@@ -346,7 +336,7 @@ impl Attention<'_> {
         clear(self.context, gradients.key, write)?;
         for head in self.heads(gradients) {
             let (norm, x, stats, dy) = (self.qk_norm(), head.columns(qk), head.stats(saved), head.columns(dy));
-            let terms = Terms::of_sequences(self.context).of_heads(self.context.model.num_heads);
+            let terms = Terms::of_sequences(self.context).of_each(self.context.model.num_heads);
             sum_terms(self.context, terms, [head.weight], Write::Accumulate, |rows, [dweight], write| {
                 clear(self.context, dweight, write)?;
                 let (x, stats, dy) = (x.rows_of(rows.clone()), stats.rows_of(rows.clone()), dy.rows_of(rows));

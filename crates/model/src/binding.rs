@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::linear::{ColumnParallel, RowParallel};
 use crate::norm::NormParams;
+use crate::projection::{Projection, TopQueryProjection};
 
 /// Why the declared parameters of a unit are not the ones that its layers read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -135,6 +136,31 @@ impl<'a> Binder<'a> {
         Ok(RowParallel { weight, bias: self.optional(&format!("{name}.bias")) })
     }
 
+    /// The layer whose parameters' names begin with `prefix`, but for the maps into queries, keys and values.
+    fn layer(&mut self, prefix: &str, projection: Projection) -> Result<LayerParams, BindError> {
+        let attention = format!("{prefix}.attention");
+        let feed_forward = format!("{prefix}.ffn");
+        let qk_norm = match self.optional(&format!("{attention}.query_norm.weight")) {
+            None => None,
+            Some(query) => Some(QkNormParams { query, key: self.required(&format!("{attention}.key_norm.weight"))? }),
+        };
+        let is_gated = self.is_declared(&format!("{feed_forward}.gate.weight"));
+        let up_parts: &[&str] = if is_gated { &["gate", "up"] } else { &["up"] };
+        Ok(LayerParams {
+            attention_norm: self.norm(&format!("{prefix}.attention_norm"))?,
+            attention: AttentionParams {
+                projection,
+                output: self.row_parallel(&format!("{attention}.output"))?,
+                qk_norm,
+            },
+            feed_forward_norm: self.norm(&format!("{prefix}.ffn_norm"))?,
+            feed_forward: FeedForwardParams {
+                up: self.column_parallel(&feed_forward, up_parts)?,
+                down: self.row_parallel(&format!("{feed_forward}.down"))?,
+            },
+        })
+    }
+
     /// Fails unless every declared parameter was bound exactly once.
     fn finish(self) -> Result<(), BindError> {
         let counted = self.layout.segments.iter().zip(self.times_bound);
@@ -148,8 +174,8 @@ impl<'a> Binder<'a> {
 /// Parameters of an attention block, or their gradient accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionParams {
-    /// Query, key and value rows in one matrix `[(H + 2K) * d / tp, D]`.
-    pub qkv: ColumnParallel,
+    /// Into queries, keys and values.
+    pub projection: Projection,
     /// `[D, H * d / tp]`.
     pub output: RowParallel,
     /// Norms of queries and keys per head, if the model has them.
@@ -195,32 +221,12 @@ impl LayerParams {
     pub fn bind(layer: u32, layout: &UnitLayout, flat: Tensor) -> Result<LayerParams, BindError> {
         let mut binder = Binder::new(Unit::Layer(layer), layout, flat)?;
         let prefix = format!("layers.{layer}");
-        let attention = format!("{prefix}.attention");
-        let feed_forward = format!("{prefix}.ffn");
-        let qk_norm = match binder.optional(&format!("{attention}.query_norm.weight")) {
-            None => None,
-            Some(query) => Some(QkNormParams { query, key: binder.required(&format!("{attention}.key_norm.weight"))? }),
-        };
-        let is_gated = binder.is_declared(&format!("{feed_forward}.gate.weight"));
-        let up_parts: &[&str] = if is_gated { &["gate", "up"] } else { &["up"] };
-        let params = LayerParams {
-            attention_norm: binder.norm(&format!("{prefix}.attention_norm"))?,
-            attention: AttentionParams {
-                qkv: binder.column_parallel(&attention, &["query", "key", "value"])?,
-                output: binder.row_parallel(&format!("{attention}.output"))?,
-                qk_norm,
-            },
-            feed_forward_norm: binder.norm(&format!("{prefix}.ffn_norm"))?,
-            feed_forward: FeedForwardParams {
-                up: binder.column_parallel(&feed_forward, up_parts)?,
-                down: binder.row_parallel(&format!("{feed_forward}.down"))?,
-            },
-        };
+        let projection = binder.column_parallel(&format!("{prefix}.attention"), &["query", "key", "value"])?;
+        let params = binder.layer(&prefix, Projection::Fused(projection))?;
         binder.finish()?;
         Ok(params)
     }
 }
-
 /// Parameters that the embedding reads, or their gradient accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbeddingParams {
@@ -255,6 +261,8 @@ impl EmbeddingParams {
 pub struct HeadParams {
     /// The final norm.
     pub norm: NormParams,
+    /// The layer behind it, if the model has one there.
+    pub top_query: Option<LayerParams>,
     /// Output matrix, rows of this rank: `[V / tp, D]`; the token table where the model ties them. No bias.
     pub output: ColumnParallel,
 }
@@ -270,12 +278,21 @@ impl HeadParams {
     ) -> Result<HeadParams, BindError> {
         let mut binder = Binder::new(Unit::Head, head.0, head.1)?;
         let norm = binder.norm("head.norm")?;
+        let top_query = match binder.optional("top_query.position.weight") {
+            None => None,
+            Some(positions) => {
+                let query = binder.column_parallel("top_query.attention", &["query"])?;
+                let key_value = binder.column_parallel("top_query.attention", &["key", "value"])?;
+                let projection = Projection::TopQuery(TopQueryProjection { positions, query, key_value });
+                Some(binder.layer("top_query", projection)?)
+            }
+        };
         let output = match tied_table {
             None => binder.required("head.output.weight")?,
             Some((layout, flat)) => bind_table(layout, flat)?,
         };
         binder.finish()?;
-        Ok(HeadParams { norm, output: ColumnParallel { weight: output, bias: None } })
+        Ok(HeadParams { norm, top_query, output: ColumnParallel { weight: output, bias: None } })
     }
 }
 

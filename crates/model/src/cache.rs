@@ -5,7 +5,7 @@ use spec::ModelSpec;
 
 use crate::context::{Context, MicrobatchShape};
 
-/// The cache of one layer for the key and value heads of this rank: of each sequence the first `capacity` tokens.
+/// The cache of one unit for the key and value heads of this rank: of each sequence the first `capacity` tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeyValueCache {
     /// `[B * capacity, K d]`: as the softmax reads them, normed and rotated.

@@ -7,10 +7,11 @@ use spec::Position;
 
 use crate::binding::EmbeddingParams;
 use crate::context::{Batch, Context, DropoutSite};
-use crate::gradient_sums::{Terms, clear, sum_terms};
+use crate::gradient_sums::Terms;
 use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, enter, leave};
 use crate::saved::SavedFrames;
+use crate::table::RowGradients;
 
 /// Where the embedding's gradients go.
 #[derive(Clone, Copy, Debug)]
@@ -41,19 +42,6 @@ struct Pending {
     dropped: Option<Tensor>,
     /// `[R, D]`: gradient of the norm's input. Without a norm it is the one in front of the dropout.
     sum: Option<Tensor>,
-}
-
-/// Which rows of a table get which gradients.
-struct Rows {
-    /// Row numbers `[1, R]` of the whole table.
-    tokens: Tensor,
-    /// `[R, D]`.
-    dy: Tensor,
-    scale: f32,
-    /// Global index of the table's first row.
-    first_row: usize,
-    /// The rows of the tensor that holds the table's part which belong to it; no token reads those before.
-    held: Range<usize>,
 }
 
 /// The embedding on one microbatch.
@@ -154,35 +142,24 @@ impl Embedding<'_> {
         // A row of the table is needed by tokens of any rank.
         context.scratch.scoped(|| {
             let dy = enter(context, dy)?.tensor();
-            let rows = Rows {
-                tokens: self.batch.tokens,
+            let rows = RowGradients {
+                rows: self.batch.tokens,
                 dy,
                 scale: table_scale,
                 first_row: self.first_row(params),
                 held: 0..params.table.rows,
             };
-            self.sum_rows(params.table, rows, Terms::of_sequences(context), write)
+            rows.sum(context, params.table, Terms::of_sequences(context), write)
         })?;
         let Some(positions) = params.positions else { return Ok(()) };
-        let rows = Rows {
-            tokens: self.positions(),
+        let rows = RowGradients {
+            rows: self.positions(),
             dy: dy.tensor(),
             scale: 1.0,
             first_row: 0,
             held: self.rows_of_positions(positions),
         };
-        self.sum_rows(positions, rows, Terms::of_residual(context), write)
-    }
-
-    /// The table's gradient assigned or accumulated.
-    fn sum_rows(&self, table: Tensor, of: Rows, terms: Terms, write: Write) -> Result<(), DeviceError> {
-        let Rows { tokens, dy, scale, first_row, held } = of;
-        sum_terms(self.context, terms, [table], write, |rows, [dtable], write| {
-            clear(self.context, dtable, write)?;
-            let (tokens, dy) = (tokens.elements(rows.clone()), dy.rows_of(rows));
-            let dtable = dtable.rows_of(held.clone());
-            self.context.submit(Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable })
-        })
+        rows.sum(context, positions, Terms::of_residual(context), write)
     }
 
     /// Positions of the tokens that this rank holds.

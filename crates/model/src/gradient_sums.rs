@@ -62,9 +62,9 @@ impl Terms {
         Terms { rows: context.residual_rows().len(), of_one, per_row: 1 }
     }
 
-    /// The same, where each of `heads` heads makes a term.
-    pub(crate) fn of_heads(self, heads: usize) -> Terms {
-        Terms { per_row: heads, ..self }
+    /// The same, where each of `number` heads or ranks makes a term.
+    pub(crate) fn of_each(self, number: usize) -> Terms {
+        Terms { per_row: number, ..self }
     }
 
     fn pieces(self) -> impl Iterator<Item = Range<usize>> {

@@ -1,4 +1,4 @@
-//! The output of the model: final norm, vocabulary-parallel cross-entropy, logits.
+//! The output of the model: final norm, the layer behind it if there is one, vocabulary-parallel cross-entropy, logits.
 //!
 //! In training, logits are neither gathered nor stored whole: loss, gradient of the input and gradients of the weights are computed
 //! together, by chunks of tokens. Of each row's logits, tensor-parallel ranks exchange the maximum and two sums. Logits and their
@@ -10,10 +10,12 @@ use device::{DeviceError, Op, Reduction, Tensor, Write};
 use spec::ModelSpec;
 
 use crate::binding::HeadParams;
+use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, MicrobatchShape};
 use crate::gradient_sums::{Terms, sum_terms};
 use crate::linear::term_of_weight;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
+use crate::top_query::TopQuery;
 
 /// Tokens whose logits are in memory at once. Chunks start anew with each sequence, so neither a row's result nor the order
 /// in which the weight gradient is summed depends on how many sequences a microbatch has.
@@ -24,7 +26,7 @@ pub const CHUNK_TOKENS: usize = 128;
 pub struct Head<'a> {
     /// Device, group, model and sizes.
     pub context: &'a Context<'a>,
-    /// Labels.
+    /// Positions, mask and labels.
     pub batch: &'a Batch,
 }
 
@@ -58,28 +60,45 @@ impl Head<'_> {
         let (context, tokens) = (self.context, self.context.shape.tokens());
         context.scratch.scoped(|| {
             let (normed, stats) = self.norm(params, input)?;
-            let normed = enter(context, normed)?;
+            let top_query = self.top_query(params, normed, None)?;
+            let last = top_query.as_ref().map_or(normed, |top_query| top_query.output);
             let loss = context.scratch.floats(1, tokens);
-            let gradient = context.activation(context.scratch, tokens, context.model.hidden);
-            let (terms, weight) = (Terms::of_sequences(context), gradients.params.output.weight);
-            sum_terms(context, terms, [weight], gradients.write, |rows, [weight], mut write| {
-                for rows in chunks(rows, context.shape.sequence_length) {
-                    context.scratch.scoped(|| {
-                        let x = normed.rows_of(rows.clone());
-                        let logits = self.chunk_logits(params, x)?;
-                        self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
-                        params.output.backward_input(context, logits, gradient.rows_of(rows))?;
-                        term_of_weight(context, weight, x.tensor(), logits.tensor(), write)
-                    })?;
-                    write = Write::Accumulate;
-                }
-                Ok(())
-            })?;
-            let dy = leave(context, Partial::new(gradient))?;
+            let mut dy = self.output(params, last, loss, gradients)?;
+            if let (Some(top_query), Some(of_layer)) = (top_query, &gradients.params.top_query) {
+                dy = top_query.backward(of_layer, dy, gradients.write)?;
+            }
             params.norm.backward_input(context, input, stats, dy, gradients.input.tensor(), Write::Assign)?;
             gradients.params.norm.backward_weight(context, input, stats, dy, gradients.write)?;
             self.sum_losses(loss)
         })
+    }
+
+    /// Losses, gradients of the output matrix, and the gradient of what it reads, in scratch.
+    fn output(
+        &self,
+        params: &HeadParams,
+        input: Residual,
+        loss: Tensor,
+        gradients: &HeadGradients,
+    ) -> Result<Residual, DeviceError> {
+        let context = self.context;
+        let input = enter(context, input)?;
+        let gradient = context.activation(context.scratch, context.shape.tokens(), context.model.hidden);
+        let (terms, weight) = (Terms::of_sequences(context), gradients.params.output.weight);
+        sum_terms(context, terms, [weight], gradients.write, |rows, [weight], mut write| {
+            for rows in chunks(rows, context.shape.sequence_length) {
+                context.scratch.scoped(|| {
+                    let x = input.rows_of(rows.clone());
+                    let logits = self.chunk_logits(params, x)?;
+                    self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
+                    params.output.backward_input(context, logits, gradient.rows_of(rows))?;
+                    term_of_weight(context, weight, x.tensor(), logits.tensor(), write)
+                })?;
+                write = Write::Accumulate;
+            }
+            Ok(())
+        })?;
+        leave(context, Partial::new(gradient))
     }
 
     /// Losses are added to the step's sums; no gradients.
@@ -89,12 +108,11 @@ impl Head<'_> {
     pub fn evaluate(&self, params: &HeadParams, input: Residual) -> Result<(), DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let (normed, _) = self.norm(params, input)?;
-            let normed = enter(context, normed)?;
+            let last = enter(context, self.last(params, input, None)?)?;
             let loss = context.scratch.floats(1, context.shape.tokens());
             for rows in chunks(0..context.shape.tokens(), context.shape.sequence_length) {
                 context.scratch.scoped(|| {
-                    let logits = self.chunk_logits(params, normed.rows_of(rows.clone()))?;
+                    let logits = self.chunk_logits(params, last.rows_of(rows.clone()))?;
                     self.cross_entropy(logits, rows, loss, None)
                 })?;
             }
@@ -103,16 +121,22 @@ impl Head<'_> {
     }
 
     /// `logits[tp * T, V/tp]` assigned on every rank: below each other the columns of each rank, for all tokens. Columns behind the
-    /// vocabulary are padding, for the reader to leave out.
+    /// vocabulary are padding, for the reader to leave out. With a cache, tokens continue those of it.
     ///
     /// # Errors
     /// The device's and the communicator's.
-    pub fn logits(&self, params: &HeadParams, input: Residual, logits: Tensor) -> Result<(), DeviceError> {
+    pub fn logits(
+        &self,
+        params: &HeadParams,
+        input: Residual,
+        cache: Option<&KeyValueCache>,
+        logits: Tensor,
+    ) -> Result<(), DeviceError> {
         let (context, tokens) = (self.context, self.context.shape.tokens());
         context.scratch.scoped(|| {
-            let (normed, _) = self.norm(params, input)?;
+            let last = self.last(params, input, cache)?;
             let own = context.tp.position() * tokens..(context.tp.position() + 1) * tokens;
-            params.output.forward(context, enter(context, normed)?, logits.rows_of(own))
+            params.output.forward(context, enter(context, last)?, logits.rows_of(own))
         })?;
         context.tp.all_gather(context.stream, logits)
     }
@@ -127,6 +151,28 @@ impl Head<'_> {
         let (context, scratch) = (self.context, self.context.scratch);
         let (y, stats) = (context.residual(scratch), scratch.floats(context.residual_rows().len(), 2));
         Ok((params.norm.forward(self.context, input, y, stats)?, stats))
+    }
+
+    /// The layer behind the final norm, if the model has one, on its output.
+    fn top_query<'b>(
+        &'b self,
+        params: &'b HeadParams,
+        normed: Residual,
+        cache: Option<&KeyValueCache>,
+    ) -> Result<Option<TopQuery<'b>>, DeviceError> {
+        let layer = params.top_query.as_ref();
+        layer.map(|layer| TopQuery::forward(self.context, self.batch, layer, normed, cache)).transpose()
+    }
+
+    /// What the output matrix reads, in scratch.
+    fn last(
+        &self,
+        params: &HeadParams,
+        input: Residual,
+        cache: Option<&KeyValueCache>,
+    ) -> Result<Residual, DeviceError> {
+        let (normed, _) = self.norm(params, input)?;
+        Ok(self.top_query(params, normed, cache)?.map_or(normed, |top_query| top_query.output))
     }
 
     fn chunk_logits(&self, params: &HeadParams, x: Whole) -> Result<Sharded, DeviceError> {

@@ -93,7 +93,7 @@ impl Layer<'_> {
         output: Residual,
         frames: SavedFrames,
     ) -> Result<(), DeviceError> {
-        self.forward_through(params, input, output, frames, None)
+        self.forward_keeping(params, input, output, &LayerSaved::place(frames, self.context), None)
     }
 
     /// As [`Layer::forward`] for tokens that continue those of `cache`, to which their keys and values are added. Intervals of visible
@@ -109,23 +109,23 @@ impl Layer<'_> {
         frames: SavedFrames,
         cache: &KeyValueCache,
     ) -> Result<(), DeviceError> {
-        self.forward_through(params, input, output, frames, Some(cache))
+        self.forward_keeping(params, input, output, &LayerSaved::place(frames, self.context), Some(cache))
     }
 
-    fn forward_through(
+    /// As [`Layer::forward`], or [`Layer::forward_cached`], with the saved set at a place of the caller's.
+    pub(crate) fn forward_keeping(
         &self,
         params: &LayerParams,
         input: Residual,
         output: Residual,
-        frames: SavedFrames,
+        saved: &LayerSaved,
         cache: Option<&KeyValueCache>,
     ) -> Result<(), DeviceError> {
-        let saved = LayerSaved::place(frames, self.context);
-        self.fill(params, input, &saved, cache)?;
+        self.fill(params, input, saved, cache)?;
         self.context.scratch.scoped(|| {
             let middle = match saved.middle {
                 Some(middle) => Residual::new(middle),
-                None => self.add_attention(params, input, &saved, self.context.residual(self.context.scratch))?,
+                None => self.add_attention(params, input, saved, self.context.residual(self.context.scratch))?,
             };
             let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
             let block = Block { sum, bias: params.feed_forward.down.bias, dropout: self.feed_forward_dropout() };
@@ -164,8 +164,20 @@ impl Layer<'_> {
         frames: SavedFrames,
         pending: &Frame,
     ) -> Result<(), DeviceError> {
+        let (saved, pending) = (LayerSaved::place(frames, self.context), self.place_pending(pending, params));
+        self.backward_input_keeping(params, input, output_gradient, input_gradient, (&saved, &pending))
+    }
+
+    /// As [`Layer::backward_input`], with what is saved and left at places of the caller's.
+    pub(crate) fn backward_input_keeping(
+        &self,
+        params: &LayerParams,
+        input: Residual,
+        output_gradient: Residual,
+        input_gradient: Residual,
+        (saved, pending): (&LayerSaved, &LayerPending),
+    ) -> Result<(), DeviceError> {
         let (context, dx) = (self.context, input_gradient.tensor());
-        let (saved, pending) = (LayerSaved::place(frames, context), self.place_pending(pending));
         let dy = self.drop_gradient(output_gradient, pending.feed_forward_output, self.feed_forward_dropout())?;
         let feed_forward =
             self.feed_forward().backward_input(&params.feed_forward, &saved.feed_forward, dy, &pending.feed_forward)?;
@@ -236,8 +248,20 @@ impl Layer<'_> {
         pending: &Frame,
         write: Write,
     ) -> Result<(), DeviceError> {
+        let (saved, pending) = (LayerSaved::place(frames, self.context), self.place_pending(pending, gradients));
+        self.backward_weight_keeping(gradients, input, output_gradient, (&saved, &pending), write)
+    }
+
+    /// As [`Layer::backward_weight`], with what is saved and left at places of the caller's.
+    pub(crate) fn backward_weight_keeping(
+        &self,
+        gradients: &LayerParams,
+        input: Residual,
+        output_gradient: Residual,
+        (saved, pending): (&LayerSaved, &LayerPending),
+        write: Write,
+    ) -> Result<(), DeviceError> {
         let context = self.context;
-        let (saved, pending) = (LayerSaved::place(frames, context), self.place_pending(pending));
         let normed = Residual::new(saved.feed_forward_norm.y);
         let dy = pending.feed_forward_output.map_or(output_gradient, Residual::new);
         self.feed_forward().backward_weight(&gradients.feed_forward, &pending.feed_forward, normed, dy, write)?;
@@ -310,7 +334,8 @@ impl Layer<'_> {
         Ok(Residual::new(dx))
     }
 
-    fn place_pending(&self, frame: &Frame) -> LayerPending {
+    /// Lays out what the backward pass of the input leaves; `params` may be accumulators, too.
+    pub(crate) fn place_pending(&self, frame: &Frame, params: &LayerParams) -> LayerPending {
         let place = || self.context.residual(frame);
         LayerPending {
             feed_forward_output: self.feed_forward_dropout().map(|_| place()),
@@ -319,7 +344,7 @@ impl Layer<'_> {
                 Blocks::Sequential | Blocks::DeepNorm { .. } => Some(place()),
                 Blocks::Parallel => self.attention_dropout().map(|_| place()),
             },
-            attention: AttentionPending::place(frame, self.context),
+            attention: AttentionPending::place(frame, self.context, &params.attention),
         }
     }
 

@@ -22,11 +22,15 @@ pub mod layer;
 pub mod linear;
 pub mod norm;
 pub mod placement;
+pub mod projection;
 pub mod recording;
 pub mod saved;
+pub mod unit_records;
 
 mod attention;
 mod feed_forward;
+mod table;
+mod top_query;
 
 pub use binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 pub use cache::{CacheRoom, KeyValueCache};
@@ -38,5 +42,6 @@ pub use head::{Head, HeadGradients};
 pub use initialize::{TensorParallel, initialize};
 pub use layer::Layer;
 pub use placement::Residual;
-pub use recording::{Phase, RecordCase, RecordError, UnitRecord, footprints, record_unit};
+pub use recording::{Phase, RecordCase, RecordError, UnitRecord, record_unit};
 pub use saved::SavedFrames;
+pub use unit_records::{UnitRecords, footprints};

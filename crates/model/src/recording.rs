@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use comm::collectives::Traffic;
 use comm::{CollectiveCall, MetaCommunicator, Operation};
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
-use program::{Footprint, Footprints, Purpose};
+use program::Purpose;
 use spec::unit::{Tied, UnitKind};
 use spec::{CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums, Unit, UnitLayout};
 use thiserror::Error;
@@ -114,62 +114,6 @@ pub fn record_unit(case: &RecordCase, kind: UnitKind, phase: Phase) -> Result<Un
         UnitKind::Head => recorder.head(phase)?,
     }
     Ok(recorder.finish())
-}
-
-/// Bytes of every unit kind for the microbatch of `case` on its tensor-parallel rank.
-///
-/// Saved bytes are those that the forward pass writes, whatever the purpose and whether or not they are kept behind it.
-///
-/// # Errors
-/// As [`record_unit`].
-pub fn footprints(case: &RecordCase) -> Result<Footprints, RecordError> {
-    let RecordCase { model, tp, shape, sequence_parallel, purpose, .. } = *case;
-    let measured = |place: &dyn Fn(&Frame)| {
-        let frame = Frame::measuring();
-        place(&frame);
-        frame.peak_bytes()
-    };
-    let activation_bytes = measured(&|frame| {
-        frame.tensor(shape.tokens() / sequence_parallel.runs(tp.size), model.hidden, case.stored);
-    });
-    let logits_bytes = measured(&|frame| {
-        let (rows, cols) = Head::logits_shape(model, tp.size, shape);
-        frame.floats(rows, cols);
-    });
-    let head_output_bytes = match purpose {
-        Purpose::Train | Purpose::Evaluate => 0,
-        Purpose::Generate => logits_bytes,
-    };
-    Ok(Footprints {
-        batch_bytes: measured(&|frame| {
-            Batch::place(frame, shape);
-        }),
-        constant_bytes: measured(&|frame| {
-            Constants::place(frame, &Frame::measuring(), model);
-        }),
-        sums_bytes: measured(&|frame| {
-            Constants::place(&Frame::measuring(), frame, model);
-        }),
-        embedding: footprint(case, UnitKind::Embedding, activation_bytes)?,
-        layer: footprint(case, UnitKind::Layer, activation_bytes)?,
-        head: footprint(case, UnitKind::Head, head_output_bytes)?,
-    })
-}
-
-fn footprint(case: &RecordCase, kind: UnitKind, output_bytes: usize) -> Result<Footprint, RecordError> {
-    let mut footprint = Footprint { output_bytes, ..Footprint::default() };
-    for phase in Phase::ALL {
-        let used = record_unit(case, kind, phase)?;
-        // Each phase lays out the same saved set, or none of it.
-        footprint.saved_until_input_bytes = footprint.saved_until_input_bytes.max(used.saved_until_input_bytes);
-        footprint.saved_until_weight_bytes = footprint.saved_until_weight_bytes.max(used.saved_until_weight_bytes);
-        footprint.core_until_input_bytes = footprint.core_until_input_bytes.max(used.core_until_input_bytes);
-        footprint.core_until_weight_bytes = footprint.core_until_weight_bytes.max(used.core_until_weight_bytes);
-        footprint.checkpoint_bytes = footprint.checkpoint_bytes.max(used.checkpoint_bytes);
-        footprint.pending_bytes = footprint.pending_bytes.max(used.pending_bytes);
-        footprint.scratch_bytes = footprint.scratch_bytes.max(used.scratch_bytes);
-    }
-    Ok(footprint)
 }
 
 /// A recording device with a frame for everything that a unit's functions are handed.
@@ -369,7 +313,7 @@ impl<'a> Recorder<'a> {
             Purpose::Evaluate => head.evaluate(&params, input)?,
             Purpose::Generate => {
                 let (rows, cols) = Head::logits_shape(self.case.model, self.case.tp.size, self.case.shape);
-                head.logits(&params, input, self.other.floats(rows, cols))?;
+                head.logits(&params, input, Some(&self.cache()), self.other.floats(rows, cols))?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The model of a row: its columns, and the Megatron arguments that a cell of notes quotes.
 
 use cluster::AttentionKernels;
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
+use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 
 use crate::table::{Row, TableError};
 
@@ -79,6 +79,7 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         biases: if gated { Biases::Off } else { Biases::All },
         embedding_norm: false,
         tied_embeddings: tied,
+        top_query: TopQuery::Off,
         qk_norm: false,
         dropout,
         attention_dropout: dropout,

@@ -1,6 +1,7 @@
 //! What one step of a run takes on a cluster, and how much memory.
 
 use cluster::{Cluster, Software};
+use model::UnitRecords;
 use program::{PassKind, Sizes, StepGraph, StepTimes};
 use sim::{RankMemory, RecordedUnits, Spent, StepCosts, StepShape};
 use spec::unit::UnitKind;
@@ -50,10 +51,25 @@ impl PreparedStep {
         train: &TrainSpec,
         software: Option<&Software>,
     ) -> Result<PreparedStep, SetupError> {
-        let (job, graph, sizes) = StepOrder::new(model, parallelism, train)?.training_step()?;
-        let units = RecordedUnits::new(&job.record_case(model, parallelism, train), software)?;
-        let (model, parallelism, train) = (model.clone(), parallelism.clone(), train.clone());
-        Ok(PreparedStep { model, parallelism, train, software: software.cloned(), graph, sizes, units })
+        let records = UnitRecords::new(StepOrder::case(model, parallelism, train))?;
+        let order = StepOrder::recorded(&records, parallelism, train)?;
+        PreparedStep::ordered(&order, parallelism, train, &RecordedUnits::new(&records, software), software)
+    }
+
+    /// As [`PreparedStep::new`], where the units were recorded and the passes ordered before.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn ordered(
+        order: &StepOrder,
+        parallelism: &Parallelism,
+        train: &TrainSpec,
+        units: &RecordedUnits,
+        software: Option<&Software>,
+    ) -> Result<PreparedStep, SetupError> {
+        let (model, parallelism, train) = (order.model().clone(), parallelism.clone(), train.clone());
+        let (graph, sizes) = order.training_step()?;
+        Ok(PreparedStep { model, parallelism, train, software: software.cloned(), graph, sizes, units: units.clone() })
     }
 
     /// The step on a cluster.
@@ -109,6 +125,11 @@ impl PreparedStep {
     /// Tokens of a step.
     pub fn tokens(&self) -> usize {
         self.train.global_batch * self.train.sequence_length
+    }
+
+    /// Bytes of the hungriest rank at its peak.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory().iter().map(RankMemory::occupied_bytes).max().unwrap_or(0)
     }
 
     /// Bytes of one rank of each pipeline rank at its peak.

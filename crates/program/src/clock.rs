@@ -1,12 +1,11 @@
 //! The event clock: when every instruction of a linked step starts and ends, given what passes and transfers take.
 
-use std::collections::HashMap;
-
 use spec::unit::UnitKind;
 use spec::{GradientReduction, Unit};
 
 use crate::link::{Event, Wait};
-use crate::{Instr, PassKind, Place, StepGraph, Stream, Value};
+use crate::quick_hash::ValueMap;
+use crate::{Instr, PassKind, Place, StepGraph, Stream};
 
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,7 +184,7 @@ struct Lines {
     /// When its queue of reductions is empty.
     reduce: u64,
     /// When values are there that the queue of reductions makes.
-    made: HashMap<Value, u64>,
+    made: ValueMap<u64>,
     /// Reductions that are put off, and what each takes.
     put_off: Vec<(usize, u64)>,
 }

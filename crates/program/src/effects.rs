@@ -141,6 +141,36 @@ impl Instr {
         }
     }
 
+    /// With whom the instruction communicates on the rank at `place`: [`Effects::partner`] alone.
+    pub fn partner(self, place: &Place) -> Partner {
+        let to = |rank: Option<usize>| rank.map_or(Partner::Nobody, Partner::To);
+        let from = |rank: Option<usize>| rank.map_or(Partner::Nobody, Partner::From);
+        let next_owner = |unit| place.next(unit).and_then(|next| place.owner(next));
+        match self {
+            Instr::SendAct { unit, .. } => to(next_owner(unit)),
+            Instr::RecvAct { unit, .. } => from(place.owner(unit)),
+            Instr::SendGrad { unit, .. } => to(place.owner(unit)),
+            Instr::RecvGrad { unit, .. } => from(next_owner(unit)),
+            Instr::GatherParams { .. } => Partner::Peers(Parallelism::shard_axes()),
+            Instr::ReduceGrads { unit, .. } => {
+                Partner::Peers(place.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE))
+            }
+            Instr::SumTied => match (place.owner(Unit::Embedding), place.owner(Unit::Head)) {
+                (Some(embedding), Some(head)) if embedding != head => Partner::Ends { embedding, head },
+                _ => Partner::Nobody,
+            },
+            Instr::GradNorm => Partner::World,
+            Instr::Load { .. }
+            | Instr::Forward { .. }
+            | Instr::Recompute { .. }
+            | Instr::BackwardInput { .. }
+            | Instr::BackwardWeight { .. }
+            | Instr::FreeParams { .. }
+            | Instr::OptimizerStep { .. }
+            | Instr::Save { .. } => Partner::Nobody,
+        }
+    }
+
     /// What the instruction means on the rank at `place`. Allocates nothing.
     pub fn effects(self, place: &Place) -> Effects {
         match self {
@@ -149,18 +179,14 @@ impl Instr {
             Instr::Recompute { unit, microbatch } => At { place, unit, microbatch }.recompute(),
             Instr::BackwardInput { unit, microbatch } => At { place, unit, microbatch }.backward_input(),
             Instr::BackwardWeight { unit, microbatch } => At { place, unit, microbatch }.backward_weight(),
-            Instr::SendAct { unit, microbatch } => {
-                let to = place.next(unit).and_then(|next| place.owner(next));
-                send(Value::Output { unit, microbatch }, to)
-            }
-            Instr::RecvAct { unit, microbatch } => receive(Value::Output { unit, microbatch }, place.owner(unit)),
-            Instr::SendGrad { unit, microbatch } => send(Value::OutputGrad { unit, microbatch }, place.owner(unit)),
+            Instr::SendAct { unit, microbatch } => send(Value::Output { unit, microbatch }, self.partner(place)),
+            Instr::RecvAct { unit, microbatch } => receive(Value::Output { unit, microbatch }, self.partner(place)),
+            Instr::SendGrad { unit, microbatch } => send(Value::OutputGrad { unit, microbatch }, self.partner(place)),
             Instr::RecvGrad { unit, microbatch } => {
-                let from = place.next(unit).and_then(|next| place.owner(next));
-                receive(Value::OutputGrad { unit, microbatch }, from)
+                receive(Value::OutputGrad { unit, microbatch }, self.partner(place))
             }
             Instr::GatherParams { unit } => Effects {
-                partner: Partner::Peers(Parallelism::shard_axes()),
+                partner: self.partner(place),
                 reads: Values::of([Value::Params(unit)]),
                 assigns: Values::of([place.parameters(unit)]),
                 ..Effects::NONE
@@ -169,14 +195,14 @@ impl Instr {
                 let gathered = Values::of([Value::Gathered(unit)]);
                 Effects { reads: gathered, frees: gathered, ..Effects::NONE }
             }
-            Instr::ReduceGrads { unit, by } => reduce_grads(place, unit, by),
-            Instr::SumTied => sum_tied(place),
+            Instr::ReduceGrads { unit, by } => reduce_grads(place, unit, by, self.partner(place)),
+            Instr::SumTied => sum_tied(place, self.partner(place)),
             Instr::GradNorm => Effects {
                 reads_gradients: match place.purpose {
                     Purpose::Train => Gradients::All,
                     Purpose::Evaluate | Purpose::Generate => Gradients::Unread,
                 },
-                ..in_place(Value::Sums, Partner::World)
+                ..in_place(Value::Sums, self.partner(place))
             },
             Instr::OptimizerStep { unit } => {
                 let updated = optimizer_state(place, unit);
@@ -197,17 +223,12 @@ fn optimizer_state(place: &Place, unit: Unit) -> Values {
     moments.into_iter().fold(Values::of([Value::Params(unit)]).with_some(place.master(unit)), Values::with)
 }
 
-fn send(value: Value, to: Option<usize>) -> Effects {
-    Effects {
-        partner: to.map_or(Partner::Nobody, Partner::To),
-        reads: Values::of([value]),
-        lends: Some(value),
-        ..Effects::NONE
-    }
+fn send(value: Value, partner: Partner) -> Effects {
+    Effects { partner, reads: Values::of([value]), lends: Some(value), ..Effects::NONE }
 }
 
-fn receive(value: Value, from: Option<usize>) -> Effects {
-    Effects { partner: from.map_or(Partner::Nobody, Partner::From), assigns: Values::of([value]), ..Effects::NONE }
+fn receive(value: Value, partner: Partner) -> Effects {
+    Effects { partner, assigns: Values::of([value]), ..Effects::NONE }
 }
 
 fn in_place(value: Value, partner: Partner) -> Effects {
@@ -215,8 +236,7 @@ fn in_place(value: Value, partner: Partner) -> Effects {
 }
 
 /// In place, or out of what was made since the last reduction into this rank's shard of the sum.
-fn reduce_grads(place: &Place, unit: Unit, by: Unit) -> Effects {
-    let partner = Partner::Peers(place.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE));
+fn reduce_grads(place: &Place, unit: Unit, by: Unit, partner: Partner) -> Effects {
     let (sum, made) = (place.sum(unit, by), Values::of([place.contribution(unit, by)]));
     let (assigns, accumulates) = match (place.zero.keeps(StateKind::Gradients), place.zero.reduction()) {
         (Kept::Whole, _) => return in_place(sum, partner),
@@ -227,17 +247,13 @@ fn reduce_grads(place: &Place, unit: Unit, by: Unit) -> Effects {
 }
 
 /// Between two ranks, both end with the sum; on one rank, the embedding's accumulator does.
-fn sum_tied(place: &Place) -> Effects {
-    let (unit, input, output) = (Unit::Table, Unit::Embedding, Unit::Head);
-    match (place.owner(input), place.owner(output)) {
-        (Some(embedding), Some(head)) if embedding != head => {
-            in_place(place.gradient(unit), Partner::Ends { embedding, head })
-        }
-        _ => {
-            let sum = place.sum(unit, input);
-            Effects { reads: Values::of([sum, place.sum(unit, output)]), ..in_place(sum, Partner::Nobody) }
-        }
+fn sum_tied(place: &Place, partner: Partner) -> Effects {
+    let unit = Unit::Table;
+    if partner != Partner::Nobody {
+        return in_place(place.gradient(unit), partner);
     }
+    let sum = place.sum(unit, Unit::Embedding);
+    Effects { reads: Values::of([sum, place.sum(unit, Unit::Head)]), ..in_place(sum, partner) }
 }
 
 /// A computing instruction on a unit and a microbatch.
@@ -283,13 +299,9 @@ impl At<'_> {
         Value::Pending { unit: self.unit, microbatch: self.microbatch }
     }
 
-    /// The cache that a layer of a generating program reads and adds to.
+    /// The cache that a unit of a generating program reads and adds to.
     fn cache(&self) -> Option<Value> {
-        match (self.unit, self.place.purpose) {
-            (Unit::Layer(_), Purpose::Generate) => Some(Value::Cache(self.unit)),
-            (Unit::Layer(_), Purpose::Train | Purpose::Evaluate) => None,
-            (Unit::Table | Unit::Embedding | Unit::Head, _) => None,
-        }
+        self.place.caches(self.unit).then_some(Value::Cache(self.unit))
     }
 
     fn batch(&self) -> Value {
@@ -372,7 +384,7 @@ impl At<'_> {
             },
             (Unit::Head, Purpose::Generate) => Effects {
                 reads,
-                assigns: Values::of([self.output()]),
+                assigns: Values::of([self.output()]).with_some(self.cache()),
                 frees: Values::NONE.with_some(self.input()),
                 ..Effects::NONE
             },

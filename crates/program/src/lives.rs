@@ -1,9 +1,8 @@
 //! When values live: births, last uses and deaths along one rank's program. The rules `values` and `parameters` are their
 //! being in order.
 
-use std::collections::{BTreeSet, HashMap};
-
 use crate::effects::Gradients;
+use crate::quick_hash::{ValueMap, ValueSet};
 use crate::{Effects, Program, Purpose, Rule, State, Value, Violation};
 
 /// One life of a value on a rank. A value that is computed again lives twice.
@@ -33,8 +32,8 @@ struct Walk<'a> {
     program: &'a Program,
     rank: usize,
     /// Values alive, with birth and last use.
-    alive: HashMap<Value, (usize, usize)>,
-    state: BTreeSet<Value>,
+    alive: ValueMap<(usize, usize)>,
+    state: ValueSet,
     lives: Vec<Life>,
     violations: Vec<Violation>,
 }
@@ -50,7 +49,7 @@ pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
     let mut walk = Walk {
         program,
         rank: program.place.pp,
-        alive: HashMap::new(),
+        alive: ValueMap::default(),
         state: program.place.state(state).into_iter().collect(),
         lives: vec![],
         violations: vec![],

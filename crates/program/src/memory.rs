@@ -11,7 +11,7 @@ use crate::link::{Event, StepGraph};
 use crate::lives::{End, Life, lives};
 use crate::placement::{self, Effort, Item};
 use crate::sizes::aligned;
-use crate::{Sizes, Value};
+use crate::{Program, Sizes, Value};
 
 /// A part of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,6 +118,21 @@ pub fn live_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<Vec<(Category, usize
         .collect()
 }
 
+/// Bytes that the rank of `program` needs at least, known without the other programs of the step: those of [`live_memory`], where what is lent
+/// to a receiver counts until it is sent.
+pub fn least_memory(program: &Program, sizes: &Sizes) -> usize {
+    let until_sent = |life: Life| {
+        let end = match life.end {
+            End::After(last) | End::Lent(last) => last + 1,
+            End::Caller => program.instrs.len(),
+        };
+        Item { start: life.birth, end, size_bytes: aligned(sizes.bytes(life.value)) }
+    };
+    let items: Vec<Item> = lives(program).0.into_iter().map(until_sent).collect();
+    let (_, _, base_bytes) = permanent(program, sizes);
+    base_bytes + placement::largest_live_bytes(&items)
+}
+
 /// An arena this part larger than what is alive in it is good enough: one per cent.
 const SLACK: usize = 100;
 
@@ -139,6 +154,14 @@ fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize, effort: Effort) -> R
 /// State and scratch in their places; lives in order of their program, and in no place yet.
 fn unplaced(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
     let program = &graph.programs()[rank];
+    let (state, scratch, end_bytes) = permanent(program, sizes);
+    let lives: Vec<PlannedLife> = lives(program).0.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
+    let live_bytes = end_bytes + placement::largest_live_bytes(&items(&lives));
+    RankPlan { state, lives, scratch, live_bytes }
+}
+
+/// State in order of values, scratch behind it, and the first byte behind both.
+fn permanent(program: &Program, sizes: &Sizes) -> (Vec<(Value, Extent)>, Extent, usize) {
     let mut end_bytes = 0;
     let mut take = |len_bytes| {
         let extent = Extent { offset_bytes: end_bytes, len_bytes };
@@ -150,10 +173,7 @@ fn unplaced(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
     let scratch_bytes = program.instrs.iter().map(|instr| sizes.scratch_bytes(*instr)).max().unwrap_or(0);
     let scratch = take(scratch_bytes);
     state.sort_unstable_by_key(|(value, _)| *value);
-
-    let lives: Vec<PlannedLife> = lives(program).0.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
-    let live_bytes = end_bytes + placement::largest_live_bytes(&items(&lives));
-    RankPlan { state, lives, scratch, live_bytes }
+    (state, scratch, end_bytes)
 }
 
 fn items(lives: &[PlannedLife]) -> Vec<Item> {
@@ -255,20 +275,9 @@ impl RankPlan {
 
     /// The instruction at which most bytes are alive.
     pub fn peak(&self) -> usize {
-        let mut changes: Vec<(usize, isize)> = vec![];
-        for life in &self.lives {
-            let size = aligned(life.extent.len_bytes) as isize;
-            changes.extend([(life.start, size), (life.end, -size)]);
-        }
-        changes.sort_unstable();
-        let (mut live, mut largest, mut peak) = (0, -1, 0);
-        for (at, change) in changes {
-            live += change;
-            if live > largest {
-                (largest, peak) = (live, at);
-            }
-        }
-        peak
+        let live = placement::live_bytes(&items(&self.lives));
+        let largest = live.iter().max();
+        live.iter().position(|bytes| Some(bytes) == largest).unwrap_or(0)
     }
 }
 

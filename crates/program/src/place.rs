@@ -3,7 +3,8 @@
 use mesh::AxisSet;
 use spec::unit::{Tied, UnitKind};
 use spec::{
-    Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Sums, Unit, ZeroStage,
+    Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Sums, TopQuery, Unit,
+    ZeroStage,
 };
 
 use crate::{Purpose, Value};
@@ -21,6 +22,8 @@ pub struct Place {
     pub owners: Vec<usize>,
     /// Whether the head reads the token table.
     pub tied: Tied,
+    /// Whether the head has a layer of its own.
+    pub top_query: TopQuery,
     /// What the program is for.
     pub purpose: Purpose,
     /// What the backward pass computes again; nothing where there is none.
@@ -140,9 +143,9 @@ impl Place {
         Unit::computing(self.num_layers()).filter(|unit| self.computes(*unit))
     }
 
-    /// The layers that this rank computes.
-    fn layers(&self) -> impl Iterator<Item = Unit> + '_ {
-        self.computing_units().filter(|unit| unit.kind() == UnitKind::Layer)
+    /// The units with attention that this rank computes.
+    fn attending_units(&self) -> impl Iterator<Item = Unit> + '_ {
+        self.computing_units().filter(|unit| self.attends(*unit))
     }
 
     /// The units whose parameters this rank has, each once, in forward order; the table first.
@@ -218,6 +221,23 @@ impl Place {
         (0..self.num_microbatches as u32).map(Microbatch)
     }
 
+    /// Whether `unit` has attention.
+    fn attends(&self, unit: Unit) -> bool {
+        match unit {
+            Unit::Table | Unit::Embedding => false,
+            Unit::Layer(_) => true,
+            Unit::Head => self.top_query == TopQuery::On,
+        }
+    }
+
+    /// Whether `unit` reads keys and values of the tokens before, and adds its own.
+    pub fn caches(&self, unit: Unit) -> bool {
+        match self.purpose {
+            Purpose::Generate => self.attends(unit),
+            Purpose::Train | Purpose::Evaluate => false,
+        }
+    }
+
     /// State in a fixed order: what every program needs first, then what only training needs, so that programs of
     /// different purposes agree on the places of what they share.
     pub fn state(&self, state: State) -> Vec<Value> {
@@ -225,7 +245,7 @@ impl Place {
         list.extend(self.parameter_units().map(Value::Params));
         match state {
             State::Inference => {}
-            State::Generation { .. } => list.extend(self.layers().map(Value::Cache)),
+            State::Generation { .. } => list.extend(self.attending_units().map(Value::Cache)),
             State::Training => {
                 let sums = self.accumulators().map(|(unit, by)| self.sum(unit, by));
                 list.extend(sums.filter(|sum| sum.is_state()));
@@ -243,9 +263,9 @@ impl Place {
 pub enum State {
     /// Parameters only.
     Inference,
-    /// Parameters and each layer's cache of keys and values.
+    /// Parameters and each attending unit's cache of keys and values.
     Generation {
-        /// Bytes of one layer's cache.
+        /// Bytes of one cache.
         cache_bytes: usize,
     },
     /// Parameters, gradients and optimizer state, with master weights where they are apart.

@@ -51,18 +51,23 @@ impl Placement {
 
 /// The largest sum of sizes that are alive in one instruction: no placement needs less.
 pub fn largest_live_bytes(items: &[Item]) -> usize {
-    let mut changes: Vec<(usize, isize)> = vec![];
+    live_bytes(items).into_iter().max().unwrap_or(0)
+}
+
+/// The sum of sizes that are alive in each instruction, up to the last in which any is.
+pub fn live_bytes(items: &[Item]) -> Vec<usize> {
+    let len = items.iter().map(|item| item.end).max().unwrap_or(0);
+    let (mut born, mut dead) = (vec![0; len], vec![0; len + 1]);
     for item in items.iter().filter(|item| item.start < item.end) {
-        changes.push((item.start, item.size_bytes as isize));
-        changes.push((item.end, -(item.size_bytes as isize)));
+        born[item.start] += item.size_bytes;
+        dead[item.end] += item.size_bytes;
     }
-    // Deaths before births at equal times.
-    changes.sort_unstable();
     let mut live = 0;
-    changes.into_iter().fold(0, |largest, (_, change)| {
-        live += change;
-        largest.max(live)
-    }) as usize
+    let at = |(born, dead): (usize, usize)| {
+        live = live + born - dead;
+        live
+    };
+    born.into_iter().zip(dead).map(at).collect()
 }
 
 /// How much may be tried: times that an item that is being placed is compared with one that lives at the same time.

@@ -156,29 +156,34 @@ impl Values {
 
     /// The given values, at most [`Values::CAPACITY`].
     pub fn of(values: impl IntoIterator<Item = Value>) -> Values {
-        values.into_iter().fold(Values::NONE, Values::with)
+        let mut of = Values::NONE;
+        values.into_iter().for_each(|value| of.push(value));
+        of
     }
 
-    /// These values and one more.
-    pub fn with(mut self, value: Value) -> Values {
+    fn push(&mut self, value: Value) {
         let len = usize::from(self.len);
         assert!(len < Values::CAPACITY, "an instruction names at most {} values of one sort", Values::CAPACITY);
         self.list[len] = value;
         self.len += 1;
+    }
+
+    /// These values and one more.
+    pub fn with(mut self, value: Value) -> Values {
+        self.push(value);
         self
     }
 
     /// These values and, where there is one, another.
-    pub fn with_some(self, value: Option<Value>) -> Values {
-        match value {
-            Some(value) => self.with(value),
-            None => self,
-        }
+    pub fn with_some(mut self, value: Option<Value>) -> Values {
+        value.into_iter().for_each(|value| self.push(value));
+        self
     }
 
     /// These values and, where there are some, others.
-    pub fn with_all<const N: usize>(self, values: Option<[Value; N]>) -> Values {
-        values.into_iter().flatten().fold(self, Values::with)
+    pub fn with_all<const N: usize>(mut self, values: Option<[Value; N]>) -> Values {
+        values.into_iter().flatten().for_each(|value| self.push(value));
+        self
     }
 
     /// The values as a slice.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use spec::{
     Activation, BatchOrigin, Biases, Blocks, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism,
-    Position, Precision, Recompute, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    Position, Precision, Recompute, ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -56,6 +56,7 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         biases,
         embedding_norm: false,
         tied_embeddings,
+        top_query: TopQuery::Off,
         qk_norm: false,
         dropout: 0.1,
         attention_dropout: 0.1,

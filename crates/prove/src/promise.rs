@@ -1,6 +1,6 @@
 //! What two layouts of one run promise each other, and whether their outcomes keep it.
 
-use spec::{Format, TrainSpec};
+use spec::{Activation, Format, ModelSpec, TrainSpec};
 use train::{LossScalingReport, StepFate};
 
 use crate::class::{EqualityClass, Promised};
@@ -28,9 +28,9 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// What two runs of `class` promise each other after `steps` steps of `train`.
-    pub fn of(class: EqualityClass, train: &TrainSpec, steps: u32) -> Promise {
-        let Bounds { gradient, loss, weight } = Bounds::of(class, train.precision.stored());
+    /// What two runs of `class` that train `model` promise each other after `steps` steps of `train`.
+    pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
+        let Bounds { gradient, loss, weight } = bounds(class, model.activation, train.precision.stored());
         let is_short = steps <= BOUNDED_STEPS;
         let holds_for_epsilon = match train.precision.stored() {
             Format::Fp32 => train.epsilon >= LEAST_EPSILON,
@@ -87,25 +87,53 @@ fn fate_of_one(outcomes: [&Outcome; 2]) -> Option<String> {
     Some(format!("step {step} was skipped in one of the two"))
 }
 
+fn bounds(class: EqualityClass, activation: Activation, stored: Format) -> Bounds {
+    let bounds = Bounds::of(class, stored);
+    match (stored, class) {
+        // Forward passes differ by roundings of the narrow type, from the first step on.
+        (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) if activation.has_kink() => bounds.with_kink(),
+        (Format::Fp32 | Format::Bf16 | Format::Fp16, _) => bounds,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use spec::Precision;
 
     use super::*;
-    use crate::models::proof_training;
+    use crate::models::{Style, proof_model, proof_training};
 
     #[test]
     fn a_bound_is_promised_where_one_is_derived() {
-        let train = proof_training();
-        let within = Promise::of(EqualityClass::OtherOrder, &train, BOUNDED_STEPS);
+        let (model, train) = (proof_model(Style::Gpt2, 12, true), proof_training());
+        let within = Promise::of(EqualityClass::OtherOrder, &model, &train, BOUNDED_STEPS);
         assert_eq!((within.class, within.loss, within.weight), (EqualityClass::OtherOrder, Some(1e-5), Some(1e-4)));
-        let long = Promise::of(EqualityClass::OtherOrder, &train, BOUNDED_STEPS + 1);
+        let long = Promise::of(EqualityClass::OtherOrder, &model, &train, BOUNDED_STEPS + 1);
         assert_eq!((long.gradient, long.loss, long.weight), (1e-6, None, None));
         let small = TrainSpec { epsilon: 1e-8, ..train.clone() };
-        let of_small = Promise::of(EqualityClass::OtherSums, &small, 3);
+        let of_small = Promise::of(EqualityClass::OtherSums, &model, &small, 3);
         assert_eq!((of_small.loss, of_small.weight), (Some(1e-5), None));
         let narrow = TrainSpec { precision: Precision::Bf16, ..small };
-        assert!(Promise::of(EqualityClass::OtherSums, &narrow, 3).weight.is_some());
+        assert!(Promise::of(EqualityClass::OtherSums, &model, &narrow, 3).weight.is_some());
+    }
+
+    /// Narrow roundings move inputs of ReLU across zero where sums are split; where they are only in another order, the first forward pass has the same bits.
+    #[test]
+    fn a_kink_widens_what_other_sums_of_narrow_numbers_promise() {
+        let smooth = proof_model(Style::Gpt2, 12, true);
+        let kinked = ModelSpec { activation: Activation::Relu, ..smooth.clone() };
+        let gradient = |model: &ModelSpec, precision, class| {
+            Promise::of(class, model, &TrainSpec { precision, ..proof_training() }, 3).gradient
+        };
+        let of_both = |precision, class| [&smooth, &kinked].map(|model| gradient(model, precision, class));
+        let [near, far] = of_both(Precision::Bf16, EqualityClass::OtherSums);
+        assert!(0.06 < near && near < 0.07 && 0.21 < far && far < 0.22, "{near} {far}");
+        for (precision, class) in
+            [(Precision::Bf16, EqualityClass::OtherOrder), (Precision::Fp32, EqualityClass::OtherSums)]
+        {
+            let [smooth, kinked] = of_both(precision, class);
+            assert_eq!(smooth, kinked);
+        }
     }
 
     #[test]
@@ -120,7 +148,7 @@ mod tests {
         };
         let train = proof_training();
         let faults = |class: EqualityClass, distance: &Distance| {
-            Promise::of(class, &train, 3).faults([&outcome, &outcome], distance)
+            Promise::of(class, &proof_model(Style::Gpt2, 12, true), &train, 3).faults([&outcome, &outcome], distance)
         };
         assert_eq!(faults(EqualityClass::SameOrder, &distance), [""; 0]);
         distance.same_bits = false;
@@ -160,7 +188,9 @@ mod tests {
             Distance { same_bits: true, loss: 0.0, norm: 0.0, gradient: (0.0, "g".into()), weight: (0.0, "w".into()) };
         let faults = |fates| {
             let outcome = outcome(fates);
-            Promise::of(EqualityClass::SameOrder, &proof_training(), 2).faults([&outcome, &outcome], &same).len()
+            Promise::of(EqualityClass::SameOrder, &proof_model(Style::Gpt2, 12, true), &proof_training(), 2)
+                .faults([&outcome, &outcome], &same)
+                .len()
         };
         assert_eq!([faults([skipped, skipped]), faults([skipped, updated])], [1, 0]);
     }

@@ -66,7 +66,7 @@ pub fn outcome_of_parts_watched(
         let train = before.as_ref().map_or(layout.train.clone(), |before| going_on(&layout.train, before));
         let setup = Layout { train, ..layout.clone() }.setup()?;
         let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
-        let saving = Some(Saving { store: &store, every: 0, run: "" });
+        let saving = Some(Saving { store: &store, every: 0, run: "", data_xxh3: None });
         let first = First { steps: until.saturating_sub(start.steps()), watch };
         let part = outcome_of_run(&setup, &thread_engine(&setup), tokens, Part { start, saving, first })?;
         whole.losses.extend(part.losses);

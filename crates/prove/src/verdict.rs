@@ -1,5 +1,7 @@
 //! Whether a case keeps the promise.
 
+use std::f64::consts::PI;
+
 use spec::{Format, ModelSpec};
 
 use crate::class::{EqualityClass, Promised};
@@ -28,7 +30,7 @@ impl Bounds {
         // As many unit roundoffs as in single precision.
         let gradient = Bounds::PROMISE.gradient * stored.unit_roundoff() / Format::Fp32.unit_roundoff();
         // From the first update on, rounded weights differ under every class.
-        let narrow = Bounds { gradient, loss: stored.unit_roundoff(), weight: 1.8 * gradient.sqrt() };
+        let narrow = Bounds { gradient, loss: stored.unit_roundoff(), weight: weight_bound(gradient) };
         match (stored, class) {
             (Format::Fp32, _) => Bounds::PROMISE,
             (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) => narrow,
@@ -41,6 +43,13 @@ impl Bounds {
 }
 
 impl Bounds {
+    /// These, of runs that round activations to a narrow type, where an activation has a kink: a share of its inputs, as large as their relative error,
+    /// changes sides, and the gradients behind them come or go.
+    pub fn with_kink(self) -> Bounds {
+        let gradient = self.gradient.hypot((2.0 * self.gradient / PI).sqrt());
+        Bounds { gradient, weight: weight_bound(gradient), ..self }
+    }
+
     /// What of `distance` is not within the bounds, one sentence each.
     pub fn exceeded(&self, distance: &Distance) -> Vec<String> {
         let Distance { gradient: (gradient, g), weight: (weight, w), loss, .. } = distance;
@@ -55,6 +64,11 @@ impl Bounds {
             |(what, distance, bound)| format!("{what} is {distance:.2e} from one rank's, and {bound:.0e} is the bound");
         beyond.map(said).collect()
     }
+}
+
+/// How far narrow runs' weights may be apart whose gradients are: steps of elements that have either sign.
+fn weight_bound(gradient: f64) -> f64 {
+    1.8 * gradient.sqrt()
 }
 
 /// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves little.

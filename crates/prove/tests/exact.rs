@@ -14,18 +14,18 @@ use prove::weights_hash::weights_hash;
 use prove::{EqualityClass, Labels, Layout, Outcome, ProofError, ProofText, WrappedEngine, outcome_watched};
 use spec::{
     BatchGrowth, BatchRamp, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec, Parallelism,
-    Precision, Recompute, Reshard, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    Precision, Recompute, Reshard, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TopQuery, TrainSpec, ZeroStage,
 };
 use train::{RankEngine, StepFate, TrainError};
 
 /// Sequences have between none and all of their labels, and some are several documents.
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 7, labels: Labels::Ragged };
 
-/// Tied with learned positions, biases and dropout, or untied with norms of query and key heads.
+/// Tied with learned positions, biases, dropout and a top query, or untied with norms of query and key heads.
 fn model(style: Style) -> ModelSpec {
     let proof = ModelSpec { num_layers: 2, ..proof_model(style, 4, style == Style::Gpt2) };
     match style {
-        Style::Gpt2 => ModelSpec { dropout: 0.1, attention_dropout: 0.1, ..proof },
+        Style::Gpt2 => ModelSpec { dropout: 0.1, attention_dropout: 0.1, top_query: TopQuery::On, ..proof },
         Style::Llama => ModelSpec { qk_norm: true, ..proof },
     }
 }

@@ -41,11 +41,15 @@ pub struct PassCost {
 
 /// Nanoseconds of what is done with the parameters of one unit kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct StateCost {
-    reduce_ns: u64,
-    gather_ns: u64,
-    update_ns: u64,
-    norm_ns: u64,
+pub struct StateCost {
+    /// Summing a gradient over all axes that it needs.
+    pub reduce_ns: u64,
+    /// Gathering parameters from their shards.
+    pub gather_ns: u64,
+    /// The optimizer's update.
+    pub update_ns: u64,
+    /// The share of the norm.
+    pub norm_ns: u64,
 }
 
 /// Durations of the instructions of one step on one cluster.
@@ -101,8 +105,24 @@ impl StepCosts {
         self.passes[index][pass as usize]
     }
 
-    fn state(&self, unit: Unit) -> StateCost {
-        self.state[unit.kind() as usize]
+    /// What is done with the parameters of a unit kind.
+    pub fn state(&self, kind: UnitKind) -> StateCost {
+        self.state[kind as usize]
+    }
+
+    /// An activation, or its gradient, from one pipeline rank to another.
+    pub fn transfer_ns(&self, from: usize, to: usize) -> u64 {
+        self.transfers[from][to]
+    }
+
+    /// Summing the two gradients of a tied table.
+    pub fn tied_ns(&self) -> u64 {
+        self.tied_ns
+    }
+
+    /// The norm on a rank that holds the parameters of these units.
+    pub fn norm_ns(&self, held: impl Iterator<Item = UnitKind>) -> u64 {
+        self.world_ns + held.map(|kind| self.state(kind).norm_ns).sum::<u64>()
     }
 
     /// What instructions cost that compute: of a stage with these units, all passes of one microbatch.
@@ -117,17 +137,15 @@ impl Durations for StepCosts {
             return self.pass(unit.kind(), kind).whole_ns;
         }
         match instr {
-            Instr::SendAct { .. } | Instr::SendGrad { .. } => match instr.effects(place).partner {
-                Partner::To(to) => self.transfers[place.pp][to],
+            Instr::SendAct { .. } | Instr::SendGrad { .. } => match instr.partner(place) {
+                Partner::To(to) => self.transfer_ns(place.pp, to),
                 Partner::Nobody | Partner::From(_) | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => 0,
             },
-            Instr::GatherParams { unit } => self.state(unit).gather_ns,
-            Instr::ReduceGrads { unit, .. } => self.state(unit).reduce_ns,
+            Instr::GatherParams { unit } => self.state(unit.kind()).gather_ns,
+            Instr::ReduceGrads { unit, .. } => self.state(unit.kind()).reduce_ns,
             Instr::SumTied => self.tied_ns,
-            Instr::GradNorm => {
-                self.world_ns + place.parameter_units().map(|unit| self.state(unit).norm_ns).sum::<u64>()
-            }
-            Instr::OptimizerStep { unit } => self.state(unit).update_ns,
+            Instr::GradNorm => self.norm_ns(place.parameter_units().map(Unit::kind)),
+            Instr::OptimizerStep { unit } => self.state(unit.kind()).update_ns,
             // Tokens come from the host while others are computed on.
             Instr::Load { .. }
             | Instr::Forward { .. }

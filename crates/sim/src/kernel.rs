@@ -1,7 +1,7 @@
 //! What an accelerator runs for the operations of a unit.
 
 use cluster::{AttentionKernels, GradientSums, HeadKernels, Software};
-use device::{AttentionShape, Op, Orientation, Tensor, Write};
+use device::{AttentionOperands, AttentionShape, Op, Orientation, Tensor, Write};
 
 /// One kernel, by what decides how long it takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,11 +116,9 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         Op::MatMul { orientation, a, b, out, write, .. } => {
             vec![Kernel::Product(Product::of_op(orientation, a, b, out, write))]
         }
-        Op::Attention { shape, q, dropout, .. } if let Some(software) = unfused => {
-            unfused_forward(&scores(&shape, q.dtype.size_bytes(), dropout.is_some()), software)
-        }
-        Op::AttentionBackward { shape, q, dropout, .. } if let Some(software) = unfused => {
-            unfused_backward(&scores(&shape, q.dtype.size_bytes(), dropout.is_some()), software)
+        Op::Attention { operands } if let Some(software) = unfused => unfused_forward(&scores(&operands), software),
+        Op::AttentionBackward { operands, .. } if let Some(software) = unfused => {
+            unfused_backward(&scores(&operands), software)
         }
         Op::Attention { .. } => {
             vec![Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass: AttentionPass::Forward }]
@@ -219,8 +217,9 @@ impl Scores {
     }
 }
 
-fn scores(shape: &AttentionShape, width_bytes: usize, kept: bool) -> Scores {
-    let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = *shape;
+fn scores(operands: &AttentionOperands) -> Scores {
+    let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = operands.shape;
+    let (width_bytes, kept) = (operands.q.dtype.size_bytes(), operands.dropout.is_some());
     Scores { batch: sequences * heads, tokens: sequence_length, head_dim, width_bytes, kept }
 }
 

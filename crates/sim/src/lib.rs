@@ -18,13 +18,14 @@ mod price;
 mod recorded;
 mod spent;
 mod svg;
+mod time_axis;
 pub mod trace;
 
 pub use chrome::chrome_trace;
 pub use collective::{GroupShape, collective_ns};
-pub use costs::{PassCost, StepCosts, StepShape};
+pub use costs::{PassCost, StateCost, StepCosts, StepShape};
 pub use kernel::{AttentionPass, Kernel, Product};
-pub use memory::{KeptBeyond, MemoryPart, RankMemory, memory};
+pub use memory::{KeptBeyond, MemoryPart, RankMemory, least_bytes, memory};
 pub use price::{busy_ns, kernel_ns, peak_flops_per_ns};
 pub use recorded::{PassWork, RecordedUnits, UnitWork};
 pub use spent::{Loss, Spent};

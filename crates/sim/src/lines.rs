@@ -1,9 +1,13 @@
 //! A step drawn in characters: a line per rank, a letter per slice of time.
 
+use crate::time_axis::{Tick, ticks};
 use crate::trace::{BlockKind, Trace};
 
-/// Lines of `columns` letters: what a rank spends most of the slice with. At most `rows` ranks are drawn, first and last ones, and between
-/// them ones at equal distances.
+/// Moments of the time axis, about.
+const TICKS: f64 = 6.0;
+
+/// Lines of `columns` letters: what a rank spends most of the slice with; below them a time axis. At most `rows` ranks are drawn, first and last
+/// ones, and between them ones at equal distances.
 pub fn lines(trace: &Trace, columns: usize, rows: usize) -> String {
     let end = trace.end_ns().max(1) as f64;
     let shown = chosen(trace.ranks.len(), rows.max(2));
@@ -24,7 +28,21 @@ pub fn lines(trace: &Trace, columns: usize, rows: usize) -> String {
         let letters: String = slices.iter().map(|spent| letter(spent, 1.0 / columns as f64)).collect();
         text += &format!("{:<width$} |{letters}|\n", trace.ranks[rank].name);
     }
-    text
+    text + &axis(trace.end_ns(), columns, width)
+}
+
+/// Labels that begin below a mark at their moments.
+fn axis(end_ns: u64, columns: usize, width: usize) -> String {
+    let (mut marks, mut labels) = (String::new(), String::new());
+    for Tick { at_ns, label } in ticks(end_ns, TICKS) {
+        let column = (at_ns / end_ns.max(1) as f64 * columns as f64) as usize;
+        if labels.chars().count() < column || column == 0 {
+            marks += &format!("{}'", " ".repeat(column - marks.len()));
+            labels += &format!("{}{label}", " ".repeat(column - labels.chars().count()));
+        }
+    }
+    let margin = " ".repeat(width + 2);
+    format!("{margin}{marks}\n{margin}{labels}\n")
 }
 
 /// What the letters mean, as far as a drawing has them.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use cluster::{ActivationOutputs, AttentionKernels, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients};
-use device::Op;
-use program::{Category, Footprint, Footprints, Sizes, StateBytes, StepGraph, live_memory};
+use device::{AttentionOperands, Op};
+use program::{Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, least_memory, live_memory};
 use spec::Unit;
 
 use crate::recorded::RecordedUnits;
@@ -107,13 +107,27 @@ pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software:
         let state = program.place.state(sizes.state);
         let resident_bytes = kept_gradients + state.into_iter().map(|value| sizes.bytes(value)).sum::<usize>();
         let mut memory = RankMemory { parts, resident_bytes };
-        if let Some(TrainerMemory { unused_share, process_bytes, .. }) = software.map(|software| &software.memory) {
-            let unused = memory.allocated_bytes() as f64 * unused_share;
-            memory.parts.insert(MemoryPart::Process, (unused + process_bytes) as usize);
+        if let Some(software) = software {
+            let process = process_bytes(memory.allocated_bytes(), software);
+            memory.parts.insert(MemoryPart::Process, process);
         }
         memory
     });
     rank.collect()
+}
+
+/// Bytes that a rank occupies at least, known from its program alone: those of [`memory`], where what is lent to a receiver counts until it is
+/// sent.
+pub fn least_bytes(program: &Program, sizes: &Sizes, units: &RecordedUnits, software: Option<&Software>) -> usize {
+    let sizes = &software.map_or(*sizes, |software| trainer_sizes(sizes, units, software));
+    let allocated = least_memory(program, sizes) + units.layer.kept.weight_gradients;
+    allocated + software.map_or(0, |software| process_bytes(allocated, software))
+}
+
+/// What the allocator of a trainer holds unused, and what its process has outside of it.
+fn process_bytes(allocated_bytes: usize, software: &Software) -> usize {
+    let TrainerMemory { unused_share, process_bytes, .. } = software.memory;
+    (allocated_bytes as f64 * unused_share + process_bytes) as usize
 }
 
 /// Bytes of one unit and microbatch that its footprint does not tell apart, or that another trainer keeps beyond it.
@@ -176,7 +190,7 @@ impl KeptBeyond {
         if let (Op::Rotary { x, .. }, Rotated::Beside) = (op, rotated) {
             self.core += x.size_bytes();
         }
-        if let Op::Attention { shape, q, dropout, out, .. } = op {
+        if let Op::Attention { operands: AttentionOperands { shape, q, dropout, out, .. } } = op {
             self.core_output = out.size_bytes();
             if software.attention == AttentionKernels::Unfused {
                 let scores = shape.sequences * shape.heads * shape.sequence_length * shape.sequence_length;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
 use device::Op;
-use model::{Phase, RecordCase, RecordError, UnitRecord, record_unit};
+use model::{Phase, UnitRecords};
 use program::PassKind;
 use spec::LayerRecompute;
 use spec::unit::UnitKind;
@@ -63,17 +63,10 @@ pub struct RecordedUnits {
 }
 
 impl RecordedUnits {
-    /// Runs the units of `case` on a recording device; with `software`, as the kernels of that trainer.
-    ///
-    /// # Errors
-    /// See [`RecordError`].
-    pub fn new(case: &RecordCase, software: Option<&Software>) -> Result<RecordedUnits, RecordError> {
-        let unit = |kind| unit_work(case, kind, software);
-        Ok(RecordedUnits {
-            embedding: unit(UnitKind::Embedding)?,
-            layer: unit(UnitKind::Layer)?,
-            head: unit(UnitKind::Head)?,
-        })
+    /// What was recorded, as an accelerator runs it; with `software`, as the kernels of that trainer.
+    pub fn new(records: &UnitRecords, software: Option<&Software>) -> RecordedUnits {
+        let unit = |kind| unit_work(records, kind, software);
+        RecordedUnits { embedding: unit(UnitKind::Embedding), layer: unit(UnitKind::Layer), head: unit(UnitKind::Head) }
     }
 
     /// The passes of one kind; the table computes nothing.
@@ -87,31 +80,37 @@ impl RecordedUnits {
     }
 }
 
-fn unit_work(case: &RecordCase, kind: UnitKind, software: Option<&Software>) -> Result<UnitWork, RecordError> {
-    let work = |unit: UnitRecord| {
+fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>) -> UnitWork {
+    let pass = |phase| {
+        let Some(unit) = records.of(kind, phase) else { return PassWork::default() };
         let at_once = kind == UnitKind::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
         PassWork {
             kernels: kernels(&unit.record.submitted, software),
-            collectives: if at_once { without_chunks(unit.collectives) } else { unit.collectives },
+            collectives: if at_once { without_chunks(&unit.collectives) } else { unit.collectives.clone() },
             flops: flops(&unit.record.submitted),
         }
     };
-    let [forward, again, of_inputs, of_weights] = Phase::ALL.map(|phase| record_unit(case, kind, phase));
-    let (forward, of_weights) = (forward?, of_weights?);
-    let kept = KeptBeyond::new(&forward.record.submitted, &of_weights.record.submitted, software);
-    let forward = work(forward);
+    let forward = pass(Phase::Forward);
+    let ops = |phase| records.of(kind, phase).map_or(&[][..], |unit| &unit.record.submitted);
+    let kept = KeptBeyond::new(ops(Phase::Forward), ops(Phase::BackwardWeight), software);
     let runs_forward = software.is_some_and(|software| software.recomputed_layers == RecomputedLayers::WholeForward);
-    let recompute = match case.recompute {
+    let recompute = match records.case().recompute {
         LayerRecompute::Everything(_) if runs_forward && kind == UnitKind::Layer => forward.clone(),
-        LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => work(again?),
+        LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => pass(Phase::Recompute),
     };
-    Ok(UnitWork { forward, recompute, backward_input: work(of_inputs?), backward_weight: work(of_weights), kept })
+    UnitWork {
+        forward,
+        recompute,
+        backward_input: pass(Phase::BackwardInput),
+        backward_weight: pass(Phase::BackwardWeight),
+        kept,
+    }
 }
 
 /// Collectives of chunks of tokens as one each over all tokens.
-fn without_chunks(calls: Vec<CollectiveCall>) -> Vec<CollectiveCall> {
+fn without_chunks(calls: &[CollectiveCall]) -> Vec<CollectiveCall> {
     let mut sums: BTreeMap<CollectiveCall, usize> = BTreeMap::new();
-    for call in calls {
+    for call in calls.iter().copied() {
         *sums.entry(call).or_default() += 1;
     }
     sums.into_iter().map(|(call, number)| CollectiveCall { bytes: call.bytes * number, ..call }).collect()

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::time_axis::{Tick, ticks};
 use crate::trace::{Block, BlockKind, Trace};
 
 const WIDTH: f64 = 1600.0;
@@ -141,32 +142,17 @@ fn span(block: &Block, scale: f64) -> (f64, f64) {
 }
 
 fn axis(end_ns: u64, scale: f64, bottom: f64) -> String {
-    let (unit_ns, unit) = match end_ns {
-        ..1_000_000 => (1e3, "µs"),
-        1_000_000..1_000_000_000 => (1e6, "ms"),
-        1_000_000_000.. => (1e9, "s"),
-    };
-    let step = round_step(end_ns as f64 / unit_ns / TICKS);
     let mut out = String::new();
-    let mut tick = 0.0;
-    while tick * unit_ns <= end_ns as f64 {
-        let x = LEFT + tick * unit_ns * scale;
-        let decimals = if step >= 1.0 { 0 } else { (-step.log10()).ceil() as usize };
+    for Tick { at_ns, label } in ticks(end_ns, TICKS) {
+        let x = LEFT + at_ns * scale;
         let _ = writeln!(
             out,
-            "<path stroke=\"#888888\" d=\"M{x:.1} {:.1}v6\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#111111\">{tick:.decimals$} {unit}</text>",
+            "<path stroke=\"#888888\" d=\"M{x:.1} {:.1}v6\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#111111\">{label}</text>",
             bottom + 2.0,
             bottom + 22.0
         );
-        tick += step;
     }
     out
-}
-
-/// 1, 2 or 5 times a power of ten, at least `least`.
-fn round_step(least: f64) -> f64 {
-    let power = 10f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= least * 0.999).unwrap_or(least)
 }
 
 fn escaped(text: &str) -> String {

@@ -24,15 +24,17 @@ pub mod zero;
 
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
-pub use data_spec::{DataSpec, RunSpec, SourceSpec, TokenizerSpec, Visible};
+pub use data_spec::{BlanksSpec, DataSpec, InstructionsSpec, Positions, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use groups::{ParameterGroup, UpdateRule};
 pub use layout::{Segment, UnitLayout};
-pub use model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
+pub use model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 pub use parallelism::{CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, SequenceParallel};
-pub use params::{AppliedTo, Init, ParamSpec, Sharding, flops_per_token, gradient_axes, params, unique_parameters};
+pub use params::{
+    AppliedTo, Init, ParamSpec, Sharding, all_params, flops_per_token, gradient_axes, params, unique_parameters,
+};
 pub use precision::{Format, LossScaling, Masters, Precision, Sums};
 pub use problem::{Place, Problem};
-pub use run_file::{Files, RunConfig, key_of_option, known_keys};
+pub use run_file::{Files, GivenWeights, RunConfig, key_of_option, known_keys};
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use training::{LearningRateSchedule, TrainSpec};
 pub use unit::{Microbatch, Stage, Unit};

@@ -71,6 +71,18 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Whether its slope jumps: rounding that moves an input across the jump makes a gradient come or go.
+    pub fn has_kink(self) -> bool {
+        match self {
+            Activation::Relu => true,
+            Activation::GeluTanh
+            | Activation::GeluErf
+            | Activation::GeluSigmoid
+            | Activation::SwiGlu
+            | Activation::GeGlu => false,
+        }
+    }
+
     /// 2 for gated activations, whose first linear map makes a gate beside each value; else 1.
     pub fn inputs_per_output(self) -> usize {
         match self {
@@ -103,6 +115,16 @@ pub enum Biases {
     /// Query, key and value: Qwen 2.
     QueryKeyValue,
     /// None.
+    Off,
+}
+
+/// Whether one more layer stands between the final norm and the output matrix: CodeGeeX. Its keys and values are those of the normed stream, as in
+/// any layer; its queries are rows of a learned table, one per position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopQuery {
+    /// There is.
+    On,
+    /// The output matrix reads the normed stream.
     Off,
 }
 
@@ -144,6 +166,8 @@ pub struct ModelSpec {
     pub embedding_norm: bool,
     /// Whether the head reads the token table.
     pub tied_embeddings: bool,
+    /// Whether a layer with queries of its own stands before the head's output matrix.
+    pub top_query: TopQuery,
     /// Whether queries and keys are normalised per head (RMS norm with one weight of `head_dim`).
     pub qk_norm: bool,
     /// Dropout after the embedding and after both blocks of a layer.
@@ -170,6 +194,14 @@ impl ModelSpec {
             Position::Learned { .. } | Position::Alibi => false,
         };
         !self.qk_norm && !is_rotated
+    }
+
+    /// Layers that attend: those of the stack, and the top query's.
+    pub fn attention_layers(&self) -> usize {
+        match self.top_query {
+            TopQuery::Off => self.num_layers,
+            TopQuery::On => self.num_layers + 1,
+        }
     }
 
     /// Columns of the query part of the fused projection: `num_heads * head_dim`.

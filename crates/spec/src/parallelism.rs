@@ -6,7 +6,7 @@ use crate::schedule::ScheduleSpec;
 use crate::zero::ZeroStage;
 
 /// Which activations are computed again in the backward pass instead of kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recompute {
     /// All are kept.
     None,
@@ -18,7 +18,7 @@ pub enum Recompute {
 }
 
 /// Which layers are computed again from their inputs, and how these are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Checkpoints {
     /// Layers 0, `every`, 2 x `every` and so on; 1 means all.
     pub every: usize,
@@ -27,7 +27,7 @@ pub struct Checkpoints {
 }
 
 /// How the input of a layer that is computed again is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckpointInputs {
     /// As the rank has it.
     Whole,
@@ -37,7 +37,7 @@ pub enum CheckpointInputs {
 }
 
 /// What of one layer is computed again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LayerRecompute {
     /// Nothing: all is kept.
     Nothing,

@@ -2,7 +2,7 @@
 
 use mesh::{Axis, AxisSet};
 
-use crate::model::{Biases, ModelSpec, NormKind, Position};
+use crate::model::{Biases, ModelSpec, NormKind, Position, TopQuery};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
 
@@ -140,7 +140,7 @@ pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
     let mut list = match unit {
         Unit::Table => vec![table(model)],
         Unit::Embedding => embedding(model),
-        Unit::Layer(layer) => layer_params(model, layer),
+        Unit::Layer(layer) => layer_params(model, unit, &format!("layers.{layer}")),
         Unit::Head => head(model),
     };
     // A stable sort: within the decayed and the rest the declared order stays.
@@ -148,18 +148,22 @@ pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
     list
 }
 
+/// The parameters of the whole model, by unit, each once.
+pub fn all_params(model: &ModelSpec) -> impl Iterator<Item = ParamSpec> + '_ {
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    units.flat_map(|unit| params(model, unit))
+}
+
 /// Number of parameters of the whole model, each counted once, padding not counted.
 pub fn unique_parameters(model: &ModelSpec) -> u64 {
-    let table_and_ends = [Unit::Table, Unit::Embedding, Unit::Head];
-    let layers = (0..model.num_layers as u32).map(Unit::Layer);
-    table_and_ends.into_iter().chain(layers).flat_map(|unit| params(model, unit)).map(|param| param.len() as u64).sum()
+    all_params(model).map(|param| param.len() as u64).sum()
 }
 
 /// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings, and the
-/// products of queries, keys and values in L layers of attention width h over s tokens (Chowdhery et al., "PaLM", 2022, appendix B). Counted as if
+/// products of queries, keys and values in L attending layers of attention width h over s tokens (Chowdhery et al., "PaLM", 2022, appendix B). Counted as if
 /// every token saw the whole sequence; operations that recomputation repeats are not counted.
 pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
-    let attention = 12 * model.num_layers as u128 * model.query_width() as u128 * sequence_length as u128;
+    let attention = 12 * model.attention_layers() as u128 * model.query_width() as u128 * sequence_length as u128;
     6.0 * unique_parameters(model) as f64 + attention as f64
 }
 
@@ -196,6 +200,19 @@ fn embedding(model: &ModelSpec) -> Vec<ParamSpec> {
 
 fn head(model: &ModelSpec) -> Vec<ParamSpec> {
     let mut list = norm(model, Unit::Head, "head.norm");
+    if model.top_query == TopQuery::On {
+        list.push(ParamSpec {
+            name: "top_query.position.weight".into(),
+            shape: vec![model.context, model.hidden],
+            sharding: Sharding::Replicated,
+            unit: Unit::Head,
+            // Its rows go into the heads' queries and nowhere else, so each rank makes the share of its own heads.
+            applied_to: AppliedTo::Heads,
+            init: Init::Normal { std: model.init_std },
+            decay: true,
+        });
+        list.extend(layer_params(model, Unit::Head, "top_query"));
+    }
     if !model.tied_embeddings {
         list.push(ParamSpec { name: "head.output.weight".into(), unit: Unit::Head, ..table(model) });
     }
@@ -219,9 +236,8 @@ fn norm(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     }
 }
 
-fn layer_params(model: &ModelSpec, layer: u32) -> Vec<ParamSpec> {
-    let unit = Unit::Layer(layer);
-    let prefix = format!("layers.{layer}");
+/// A layer of the stack, or the top query's.
+fn layer_params(model: &ModelSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
     let mut list = norm(model, unit, &format!("{prefix}.attention_norm"));
     list.extend(attention(model, unit, &format!("{prefix}.attention")));
     list.extend(norm(model, unit, &format!("{prefix}.ffn_norm")));
@@ -231,7 +247,7 @@ fn layer_params(model: &ModelSpec, layer: u32) -> Vec<ParamSpec> {
 
 /// Standard deviation of maps back into the residual stream.
 fn residual_std(model: &ModelSpec) -> f32 {
-    let shrunk = || (f64::from(model.init_std) / (2.0 * model.num_layers.max(1) as f64).sqrt()) as f32;
+    let shrunk = || (f64::from(model.init_std) / (2.0 * model.attention_layers().max(1) as f64).sqrt()) as f32;
     model.output_init_std.unwrap_or_else(shrunk)
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// A schedule that is generated from the number of ranks and microbatches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ScheduleKind {
     /// All forwards, then all backwards.
     GPipe,

@@ -15,7 +15,7 @@ pub enum Unit {
     Embedding,
     /// One transformer layer, counted from 0 over the whole model.
     Layer(u32),
-    /// Final norm, output matrix (unless tied) and loss.
+    /// Final norm, the top query's layer if the model has one, output matrix (unless tied) and loss.
     Head,
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use spec::{
     Activation, BatchGrowth, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction,
-    NormKind, Pairing, ParameterGroup, Position, Recompute, Reshard, RunConfig, RunSpec, ScheduleKind, ScheduleSpec,
-    SequenceParallel, ZeroStage, check, unique_parameters,
+    NormKind, Pairing, ParameterGroup, Position, Positions, Recompute, Reshard, RunConfig, RunSpec, ScheduleKind,
+    ScheduleSpec, SequenceParallel, Visible, ZeroStage, check, unique_parameters,
 };
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
@@ -50,6 +50,7 @@ blocks = "sequential"
 biases = true
 embedding_norm = false
 tied_embeddings = true
+top_query = false
 qk_norm = false
 dropout = 0.0
 attention_dropout = 0.0
@@ -86,6 +87,7 @@ seed = 0
 [data]
 tokenizer = "bpe:1024"
 visible = "past"
+positions = "sequence"
 held_out = 0.1
 
 [run]
@@ -315,7 +317,7 @@ fn overrides_that_name_nothing_are_refused() {
         refused("", &["model.zebra=1"]),
         "--set model.zebra=1: `model.zebra` is no key; [model] has activation, attention_dropout, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, \
          ffn_hidden, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, position, \
-         position_offset, qk_norm, rotary_base, rotary_fraction, rotary_pairing, tied_embeddings, vocabulary"
+         position_offset, qk_norm, rotary_base, rotary_fraction, rotary_pairing, tied_embeddings, top_query, vocabulary"
     );
 }
 
@@ -387,6 +389,13 @@ fn keys_of_positions_and_blocks_need_their_kind() {
 }
 
 #[test]
+fn documents_by_themselves_survive_their_file() {
+    let config = load("", &["data.visible=document", "data.positions=document"]).expect("legal");
+    assert_eq!((config.data.visible, config.data.positions), (Visible::Document, Positions::Document));
+    assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+}
+
+#[test]
 fn every_kind_of_model_survives_its_file() {
     for overrides in [
         vec!["model.position_offset=2", "model.activation=relu", "model.output_init_std=0.001"],
@@ -394,6 +403,7 @@ fn every_kind_of_model_survives_its_file() {
         vec!["model.position=rotary", "model.rotary_fraction=0.25", "model.blocks=parallel"],
         vec!["model.position=rotary", "model.blocks=deepnorm", "model.deepnorm_alpha=11.832159"],
         vec!["model.activation=gelu_sigmoid", "model.biases=qkv"],
+        vec!["model.top_query=true"],
         vec!["model.biases=false"],
     ] {
         let config = load("", &overrides).expect("legal");

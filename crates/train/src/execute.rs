@@ -121,20 +121,16 @@ impl Rank<'_> {
                 head.train(params, input, &gradients)
             }
             Purpose::Evaluate => head.evaluate(params, input),
-            Purpose::Generate => head.logits(params, input, self.logits(microbatch)),
+            Purpose::Generate => head.logits(params, input, self.cache(Unit::Head).as_ref(), self.logits(microbatch)),
         }
     }
 
-    /// What a layer of a generating program adds to.
+    /// What a unit of a generating program adds to.
     fn cache(&self, unit: Unit) -> Option<KeyValueCache> {
-        match self.program.place.purpose {
-            Purpose::Train | Purpose::Evaluate => None,
-            Purpose::Generate => {
-                let (model, tp, room) = (&self.setup.model, self.tensor.size, self.setup.cache_room);
-                let frame = memory::cache(self.plan, unit);
-                Some(KeyValueCache::place(&frame, model, tp, room, self.first_cached))
-            }
-        }
+        self.program.place.caches(unit).then(|| {
+            let (model, tp, room) = (&self.setup.model, self.tensor.size, self.setup.cache_room);
+            KeyValueCache::place(&memory::cache(self.plan, unit), model, tp, room, self.first_cached)
+        })
     }
 
     /// Logits `[tp T, V/tp]` of a generating program's microbatch.

@@ -1,5 +1,7 @@
 //! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::deliver`] and [`crate::saving`].
 
+use std::ops::Range;
+
 use device::{DeviceError, Op, Stream, element};
 use thiserror::Error;
 
@@ -70,9 +72,15 @@ fn weight_buffers<'a>(rank: &'a Rank<'_>) -> impl Iterator<Item = (&'a UnitState
 }
 
 fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, held: &Held) -> Result<(), FetchError> {
-    rank.device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
+    let clear = |padding: Range<usize>| match padding.is_empty() {
+        true => Ok(()),
+        false => rank.device.submit(Stream::Compute, &Op::Fill { out: held.part(padding), value: 0.0 }),
+    };
     let mut values = Vec::new();
+    let mut filled = held.elements.start;
     for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
+        clear(filled..piece.elements.start)?;
+        filled = piece.elements.end;
         let mut start = piece.elements.start;
         for slab in piece.region.slabs(CHUNK_LEN) {
             values.resize(slab.len(), 0.0f32);
@@ -81,5 +89,6 @@ fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, held: &He
             start += slab.len();
         }
     }
+    clear(filled..held.elements.end)?;
     Ok(())
 }

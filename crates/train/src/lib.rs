@@ -51,7 +51,7 @@ pub use saving::{SaveReport, Saving};
 pub use setup::{Job, JobIndex, Setup, SetupError};
 pub use sink::{TensorMap, TensorSink};
 pub use source::{SourceError, TensorSource};
-pub use start::{PartSource, Start};
+pub use start::{PartSource, Start, check_tensors};
 pub use step_order::StepOrder;
 pub use tensor_file::weights_writer;
 pub use thread_engine::ThreadEngine;

@@ -131,6 +131,7 @@ mod tests {
             skipped_steps: scale.skipped_steps(),
             loss_scale: scale.state(),
             held_out_loss: None,
+            data_xxh3: None,
             run: String::new(),
         }
     }

@@ -29,7 +29,7 @@ pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
     Constants::place(&frame(Value::Constants), &frame(Value::Sums), model)
 }
 
-/// Where a layer's cache is laid out.
+/// Where a unit's cache is laid out.
 ///
 /// # Panics
 /// As [`state_numbers`].

@@ -19,7 +19,7 @@ use crate::reduce;
 use crate::saving::{SaveStream, Saving};
 use crate::setup::Setup;
 use crate::sink::TensorSink;
-use crate::start::Start;
+use crate::start::{Start, check_tensors};
 
 /// What a run reads from and reports to.
 #[derive(Clone, Copy)]
@@ -83,6 +83,8 @@ pub fn run_ranks(
     }
     if let Some(checkpoint) = ports.start.checkpoint() {
         let (state, steps) = (checkpoint.state(), setup.train.steps);
+        check_tensors(checkpoint, &setup.model)
+            .map_err(|error| TrainError::Prepare(format!("{}: {error}", checkpoint.path().display())))?;
         let first_sequence = setup.train.batches().at(state.steps).first_sequence;
         if state.steps > steps || state.sequences != first_sequence {
             return Err(TrainError::Prepare(format!(

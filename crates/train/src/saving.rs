@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use checkpoint::{BLOCK_BYTES, CheckpointError, Finished, PieceEntry, PieceFile, RunState, StatePart, Store};
+use checkpoint::{BLOCK_BYTES, CheckpointError, Finished, Hash, PieceEntry, PieceFile, RunState, StatePart, Store};
 use device::{DeviceError, MemoryReader, Tensor};
 use mesh::Rank as RankNumber;
 use program::{Value, Values, saved_units};
@@ -26,6 +26,8 @@ pub struct Saving<'a> {
     pub every: u32,
     /// The resolved run file, which goes with each.
     pub run: &'a str,
+    /// Hash of all tokens that the run reads, if it is known; goes with each, too.
+    pub data_xxh3: Option<Hash>,
 }
 
 impl Saving<'_> {
@@ -42,6 +44,7 @@ impl Saving<'_> {
             skipped_steps: rank.loss_scale.skipped_steps(),
             loss_scale: rank.loss_scale.state(),
             held_out_loss,
+            data_xxh3: self.data_xxh3,
             run: self.run.into(),
         }
     }

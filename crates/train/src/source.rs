@@ -40,6 +40,14 @@ pub enum SourceError {
         /// Shape in the model.
         expected: Vec<usize>,
     },
+    /// It has one that the model does not have.
+    #[error(
+        "the source has a tensor {name}, which the model has not; give the model the layers and parts of the source"
+    )]
+    Foreign {
+        /// The tensor.
+        name: String,
+    },
     /// It has only a part of it.
     #[error("tensor {name} has {received} of {len} elements in the source")]
     Partial {

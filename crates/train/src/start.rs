@@ -1,8 +1,10 @@
 //! Where a run begins: with drawn weights, with given ones, or where another run stood.
 
+use std::collections::BTreeSet;
+
 use checkpoint::{Checkpoint, StatePart};
 use mesh::Region;
-use spec::ParamSpec;
+use spec::{ModelSpec, ParamSpec, all_params};
 
 use crate::source::{SourceError, TensorSource};
 
@@ -37,6 +39,22 @@ impl<'a> Start<'a> {
     }
 }
 
+/// Whether `checkpoint` is of such a model: it has the tensors of every parameter in its shape, and no others.
+///
+/// # Errors
+/// The first tensor that is missing, has another shape, or would be left behind.
+pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<(), SourceError> {
+    let params: Vec<ParamSpec> = all_params(model).collect();
+    let parts = |param| StatePart::ALL.map(|part| (part, param));
+    let mut known = BTreeSet::new();
+    for (part, param) in params.iter().flat_map(parts) {
+        PartSource { checkpoint, part }.check(param)?;
+        known.insert(part.tensor(&param.name));
+    }
+    let foreign = checkpoint.manifest().tensors.keys().find(|name| !known.contains(*name));
+    foreign.map_or(Ok(()), |name| Err(SourceError::Foreign { name: name.clone() }))
+}
+
 /// One tensor of each parameter, from a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct PartSource<'a> {
@@ -46,18 +64,24 @@ pub struct PartSource<'a> {
     pub part: StatePart,
 }
 
-impl TensorSource for PartSource<'_> {
-    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
+impl PartSource<'_> {
+    /// The name of the tensor of `param`, which is there in its shape.
+    fn check(&self, param: &ParamSpec) -> Result<String, SourceError> {
         let name = self.part.tensor(&param.name);
         match self.checkpoint.shape(&name) {
             None => Err(SourceError::Missing { name }),
             Some(found) if found != param.shape => {
                 Err(SourceError::Shape { name, found: found.to_vec(), expected: param.shape.clone() })
             }
-            Some(_) => {
-                let read = self.checkpoint.get(&name, region, values);
-                read.map_err(|error| SourceError::Read { name, cause: error.to_string() })
-            }
+            Some(_) => Ok(name),
         }
+    }
+}
+
+impl TensorSource for PartSource<'_> {
+    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
+        let name = self.check(param)?;
+        let read = self.checkpoint.get(&name, region, values);
+        read.map_err(|error| SourceError::Read { name, cause: error.to_string() })
     }
 }

@@ -1,10 +1,10 @@
 //! In which order a run's steps compute: stages, schedule, linked programs.
 
-use model::{MicrobatchShape, Phase, RecordCase, RecordError, record_unit};
+use model::{MicrobatchShape, Phase, RecordCase, UnitRecords};
 use program::schedule::{CellTimes, forward_only};
 use program::{
-    CellCosts, CompileInput, Demands, PassTimes, Purpose, Schedule, Sizes, StageSplit, State, StepGraph, UnitTimes,
-    UnitWork, Verified, compile, link, split_stages, verify,
+    CellCosts, CompileInput, Demands, Footprint, Footprints, PassTimes, Program, Purpose, Schedule, Sizes, StageSplit,
+    State, StepGraph, UnitTimes, UnitWork, Verified, compile, compile_rank, link, split_stages, verify,
 };
 use spec::unit::UnitKind;
 use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, TrainSpec};
@@ -24,6 +24,8 @@ pub struct StepOrder<'a> {
     /// See [`crate::Setup::times`].
     pub times: UnitTimes,
     costs: CellCosts,
+    /// Of a training step.
+    footprints: Footprints,
 }
 
 impl<'a> StepOrder<'a> {
@@ -36,13 +38,29 @@ impl<'a> StepOrder<'a> {
         parallelism: &'a Parallelism,
         train: &'a TrainSpec,
     ) -> Result<StepOrder<'a>, SetupError> {
-        let recompute = parallelism.recompute;
+        StepOrder::recorded(&UnitRecords::new(StepOrder::case(model, parallelism, train))?, parallelism, train)
+    }
+
+    /// What is recorded of a training step. Layouts of which it is the same can share what was recorded.
+    pub fn case<'m>(model: &'m ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> RecordCase<'m> {
         let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
-        let job = Job { purpose: Purpose::Train, num_microbatches: 1, shape };
-        let case = job.record_case(model, parallelism, train);
-        let times = unit_times(&case)?;
+        Job { purpose: Purpose::Train, num_microbatches: 1, shape }.record_case(model, parallelism, train)
+    }
+
+    /// As [`StepOrder::new`], where [`StepOrder::case`] was recorded before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recorded(
+        records: &UnitRecords<'a>,
+        parallelism: &'a Parallelism,
+        train: &'a TrainSpec,
+    ) -> Result<StepOrder<'a>, SetupError> {
+        let (model, recompute) = (records.case().model, parallelism.recompute);
+        let times = unit_times(records);
         let on_average = shared_out(times, recompute);
-        let costs = cell_costs(&case, recompute, &on_average)?;
+        let footprints = records.footprints();
+        let costs = cell_costs(&footprints.layer, recompute, &on_average);
         let num_microbatches = parallelism.num_microbatches(train.global_batch);
         let schedule = Schedule::new(&parallelism.schedule, parallelism.pp, num_microbatches, &costs)?;
         let num_stages = schedule.num_stages();
@@ -50,17 +68,21 @@ impl<'a> StepOrder<'a> {
             Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
             None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
         };
-        Ok(StepOrder { model, parallelism, train, schedule, stages, times, costs })
+        Ok(StepOrder { model, parallelism, train, schedule, stages, times, costs, footprints })
+    }
+
+    /// What is learned.
+    pub fn model(&self) -> &'a ModelSpec {
+        self.model
     }
 
     /// A training step of a full batch, linked, with the sizes of its values: what a simulation needs. Its memory is not planned.
     ///
     /// # Errors
     /// See [`SetupError`].
-    pub fn training_step(&self) -> Result<(Job, StepGraph, Sizes), SetupError> {
+    pub fn training_step(&self) -> Result<(StepGraph, Sizes), SetupError> {
         let job = Job::train(self.parallelism, self.train, self.train.global_batch)?;
-        let (graph, sizes) = self.linked(State::Training, &job, &self.schedule)?;
-        Ok((job, graph, sizes))
+        self.linked(State::Training, &job, &self.schedule)
     }
 
     /// Compiles, links, verifies and plans one job.
@@ -80,21 +102,44 @@ impl<'a> StepOrder<'a> {
         verify(graph, &sizes, demands).map_err(SetupError::Refused)
     }
 
+    /// The program of one pipeline rank in a training step of a full batch, with the sizes of its values.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn rank_program(&self, rank: usize) -> Result<(Program, Sizes), SetupError> {
+        let job = Job::train(self.parallelism, self.train, self.train.global_batch)?;
+        let program = compile_rank(&self.input(&job, &self.schedule), rank)?;
+        Ok((program, self.sizes(State::Training, self.footprints)))
+    }
+
     fn linked(&self, state: State, job: &Job, schedule: &Schedule) -> Result<(StepGraph, Sizes), SetupError> {
-        let StepOrder { model, parallelism, train, .. } = *self;
-        let footprints = model::footprints(&job.record_case(model, parallelism, train))?;
-        let input = CompileInput {
+        let footprints = match job.purpose {
+            Purpose::Train => self.footprints,
+            Purpose::Evaluate | Purpose::Generate => {
+                model::footprints(&job.record_case(self.model, self.parallelism, self.train))?
+            }
+        };
+        let graph = link(compile(&self.input(job, schedule))?).map_err(SetupError::Refused)?;
+        Ok((graph, self.sizes(state, footprints)))
+    }
+
+    fn input<'s>(&'s self, job: &Job, schedule: &'s Schedule) -> CompileInput<'s> {
+        let StepOrder { model, parallelism, train, ref stages, .. } = *self;
+        CompileInput {
             model,
             parallelism,
-            stages: &self.stages,
+            stages,
             schedule,
             masters: train.precision.masters(),
             sums: train.sums,
             purpose: job.purpose,
             num_microbatches: job.num_microbatches,
-        };
-        let graph = link(compile(&input)?).map_err(SetupError::Refused)?;
-        Ok((graph, Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state)))
+        }
+    }
+
+    fn sizes(&self, state: State, footprints: Footprints) -> Sizes {
+        let StepOrder { model, parallelism, train, .. } = *self;
+        Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state)
     }
 }
 
@@ -102,21 +147,21 @@ impl<'a> StepOrder<'a> {
 const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
 
 /// What the passes of each unit cost in a step: multiply-adds, and moved bytes as the multiply-adds that take as long.
-fn unit_times(case: &RecordCase<'_>) -> Result<UnitTimes, RecordError> {
-    let pass = |kind: UnitKind, phase: Phase| -> Result<u64, RecordError> {
-        let cost = record_unit(case, kind, phase)?.record.total();
-        Ok(cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes)
+fn unit_times(records: &UnitRecords<'_>) -> UnitTimes {
+    let unit = |kind: UnitKind| {
+        let pass = |phase: Phase| {
+            let cost = records.of(kind, phase).map(|unit| unit.record.total()).unwrap_or_default();
+            cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes
+        };
+        PassTimes {
+            forward: pass(Phase::Forward),
+            recompute: pass(Phase::Recompute),
+            backward_input: pass(Phase::BackwardInput),
+            backward_weight: pass(Phase::BackwardWeight),
+        }
     };
-    let unit = |kind: UnitKind| -> Result<PassTimes, RecordError> {
-        Ok(PassTimes {
-            forward: pass(kind, Phase::Forward)?,
-            recompute: pass(kind, Phase::Recompute)?,
-            backward_input: pass(kind, Phase::BackwardInput)?,
-            backward_weight: pass(kind, Phase::BackwardWeight)?,
-        })
-    };
-    let [embedding, layer, head] = [unit(UnitKind::Embedding)?, unit(UnitKind::Layer)?, unit(UnitKind::Head)?];
-    Ok(UnitTimes { embedding, layer, head, transfer: 0 })
+    let [embedding, layer, head] = [UnitKind::Embedding, UnitKind::Layer, UnitKind::Head].map(unit);
+    UnitTimes { embedding, layer, head, transfer: 0 }
 }
 
 /// The same, with each layer's share of computing again where only some layers are.
@@ -135,13 +180,12 @@ fn unit_work(times: &UnitTimes) -> UnitWork {
 }
 
 /// What a schedule may know: time and memory of a layer's passes, for stages are mostly layers.
-fn cell_costs(case: &RecordCase<'_>, recompute: Recompute, times: &UnitTimes) -> Result<CellCosts, RecordError> {
-    let layer = model::footprints(case)?.layer;
+fn cell_costs(layer: &Footprint, recompute: Recompute, times: &UnitTimes) -> CellCosts {
     let saved = match recompute {
         Recompute::None | Recompute::Selective => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
         Recompute::Full(_) => 0,
     };
-    Ok(CellCosts {
+    CellCosts {
         times: CellTimes {
             forward: times.layer.forward as usize,
             backward_input: (times.layer.recompute + times.layer.backward_input) as usize,
@@ -151,5 +195,5 @@ fn cell_costs(case: &RecordCase<'_>, recompute: Recompute, times: &UnitTimes) ->
         held_until_input: layer.output_bytes + saved,
         // The gradient of the output is as large as the output.
         held_until_weight: 2 * layer.output_bytes + layer.saved_until_weight_bytes + layer.pending_bytes,
-    })
+    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use checkpoint::{FileError, TensorEntry, TensorReader, TensorWriter};
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, Unit, params};
+use spec::{ModelSpec, ParamSpec, all_params};
 
 use crate::sink::TensorSink;
 use crate::source::{SourceError, TensorSource};
@@ -14,9 +14,8 @@ use crate::source::{SourceError, TensorSource};
 /// # Errors
 /// A folder that cannot be written.
 pub fn weights_writer(model: &ModelSpec, path: &Path) -> Result<TensorWriter, FileError> {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
     let entry = |param: ParamSpec| TensorEntry { name: param.name, shape: param.shape };
-    let entries: Vec<TensorEntry> = units.flat_map(|unit| params(model, unit)).map(entry).collect();
+    let entries: Vec<TensorEntry> = all_params(model).map(entry).collect();
     TensorWriter::create(path, &entries)
 }
 

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use device::IGNORED_LABEL;
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::runner::thread_engine;
-use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
+use spec::{
+    Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TopQuery, TrainSpec, ZeroStage,
+};
 use train::generate::ROWS;
 use train::{
     Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, Wish, run_forward,
@@ -15,8 +17,12 @@ use train::{
 const STYLES: [Style; 2] = [Style::Gpt2, Style::Llama];
 
 fn model(style: Style) -> ModelSpec {
-    // Keys of more than one tile, and a query and key norm, whose output is what the cache keeps.
-    ModelSpec { num_layers: 4, context: 96, qk_norm: style == Style::Llama, ..proof_model(style, 4, true) }
+    // Keys of more than one tile. One style has query and key norms, whose output is what the cache keeps, the other attention in the head, too.
+    let plain = ModelSpec { num_layers: 4, context: 96, ..proof_model(style, 4, true) };
+    match style {
+        Style::Gpt2 => ModelSpec { top_query: TopQuery::On, ..plain },
+        Style::Llama => ModelSpec { qk_norm: true, ..plain },
+    }
 }
 
 /// Given sequences, the next token of each as its label.

@@ -1,7 +1,7 @@
 //! Manifests: what is written is read, and what does not fit is refused.
 
-use checkpoint::Manifest;
 use checkpoint::manifest::{FORMAT, LossScaleState, ManifestError, RunState};
+use checkpoint::{Hash, Manifest};
 
 use crate::rig::{Folder, save, store};
 
@@ -20,7 +20,13 @@ fn refusal(change: impl FnOnce(&mut Manifest)) -> String {
 #[test]
 fn a_manifest_is_read_as_it_was_written() {
     let loss_scale = Some(LossScaleState { factor: 4_294_967_296.0, finite_steps: 7, tolerated: 1 });
-    let state = RunState { loss_scale, held_out_loss: Some(2.5), skipped_steps: 3, ..manifest().state };
+    let state = RunState {
+        loss_scale,
+        held_out_loss: Some(2.5),
+        data_xxh3: Some(Hash(7)),
+        skipped_steps: 3,
+        ..manifest().state
+    };
     let manifest = Manifest { state, ..manifest() };
     let bytes = manifest.to_bytes().expect("JSON");
     assert_eq!(Manifest::parse(&bytes), Ok(manifest));

@@ -94,6 +94,7 @@ pub fn state(steps: u32) -> RunState {
         skipped_steps: 0,
         loss_scale: None,
         held_out_loss: None,
+        data_xxh3: None,
         run: "[train]\nsteps = 9\n".into(),
     }
 }

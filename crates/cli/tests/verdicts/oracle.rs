@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
+use crate::blanks;
 use crate::files::RunFile;
 
-type Values = BTreeMap<String, Value>;
+pub type Values = BTreeMap<String, Value>;
 
 /// Keys with whole numbers below 2^31.
 const COUNTS: &[&str] = &[
@@ -64,8 +65,13 @@ const NUMBERS: &[&str] = &[
     "run.timeout_seconds",
     "run.grace_seconds",
 ];
-const TRUTHS: &[&str] =
-    &["model.embedding_norm", "model.tied_embeddings", "model.qk_norm", "parallelism.sequence_parallel"];
+const TRUTHS: &[&str] = &[
+    "model.embedding_norm",
+    "model.tied_embeddings",
+    "model.top_query",
+    "model.qk_norm",
+    "parallelism.sequence_parallel",
+];
 const CHOICES: &[(&str, &[&str])] = &[
     ("model.norm", &["layer", "rms"]),
     ("model.position", &["learned", "rotary", "alibi"]),
@@ -81,6 +87,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("train.precision", &["fp32", "bf16", "fp16"]),
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
+    ("data.positions", &["sequence", "document"]),
 ];
 
 /// Whether `file` describes a run.
@@ -132,6 +139,7 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
                 && ["start", "increment", "sequences"].into_iter().all(number)
                 && grows.is_none_or(known)
         }),
+        "data.blanks" => blanks::is_of_its_kind(value),
         "train.groups" => value.as_array().is_some_and(|groups| groups.iter().all(is_group)),
         "train.seed" | "run.rank_memory_bytes" => integer.is_some_and(|number| number >= 0),
         "data.path" | "run.folder" => value.as_str().is_some(),
@@ -157,7 +165,7 @@ fn bpe(text: &str) -> Option<i128> {
     text.strip_prefix("bpe:").and_then(|size| size.parse().ok())
 }
 
-fn int(values: &Values, key: &str, default: i128) -> i128 {
+pub fn int(values: &Values, key: &str, default: i128) -> i128 {
     values.get(key).and_then(Value::as_integer).map_or(default, i128::from)
 }
 
@@ -166,11 +174,11 @@ fn num(values: &Values, key: &str, default: f64) -> f64 {
     written.unwrap_or(default)
 }
 
-fn text<'a>(values: &'a Values, key: &str, default: &'a str) -> &'a str {
+pub fn text<'a>(values: &'a Values, key: &str, default: &'a str) -> &'a str {
     values.get(key).and_then(Value::as_str).unwrap_or(default)
 }
 
-fn divides(part: i128, whole: i128) -> bool {
+pub fn divides(part: i128, whole: i128) -> bool {
     part > 0 && whole % part == 0
 }
 
@@ -185,7 +193,7 @@ struct Model {
     context: i128,
 }
 
-fn tokens(values: &Values) -> i128 {
+pub fn tokens(values: &Values) -> i128 {
     bpe(text(values, "data.tokenizer", "bpe:1024")).unwrap_or(256)
 }
 
@@ -517,6 +525,8 @@ fn data_and_run(values: &Values) -> bool {
     is_one_kind
         && !text(values, "data.path", "the embedded text").is_empty()
         && sources.is_none_or(|sources| sources.iter().all(|source| weight(source) > 0.0))
+        && blanks::are_legal(values)
+        && (text(values, "data.positions", "sequence") == "sequence" || reads_positions(values))
         && (0.0..1.0).contains(&num(values, "data.held_out", 0.1))
         && tokens(values) >= 256
         && !text(values, "run.folder", "out").is_empty()
@@ -526,6 +536,12 @@ fn data_and_run(values: &Values) -> bool {
         && (1..=1024).contains(&int(values, "run.threads_per_rank", 1))
         // Files have much or nearly nothing: less than the parameters of one rank.
         && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40
+}
+
+/// Whether anything of the model depends on a token's position itself.
+fn reads_positions(values: &Values) -> bool {
+    let top_query = values.get("model.top_query").and_then(Value::as_bool).unwrap_or(false);
+    top_query || text(values, "model.position", "learned") != "alibi"
 }
 
 /// What takes long to plan.

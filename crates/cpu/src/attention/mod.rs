@@ -34,7 +34,7 @@ pub use device::{Alibi, AttentionShape, DropoutKey};
 pub use forward::{Forward, attention_forward};
 pub use widened::Operand;
 
-use device::Element;
+use device::{AttentionOperands, Element};
 
 use spec::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
 
@@ -65,7 +65,13 @@ pub struct Attention<'a> {
     pub dropout: Option<DropoutKey>,
 }
 
-impl Attention<'_> {
+impl<'a> Attention<'a> {
+    /// What `operands` say beside their tensors; `visible` are the numbers of theirs.
+    pub(crate) fn of(operands: &AttentionOperands, visible: &'a [i32]) -> Self {
+        let AttentionOperands { shape, scale, alibi, dropout, .. } = *operands;
+        Self { shape, visible: bytemuck::cast_slice(visible), scale, alibi, dropout }
+    }
+
     /// Tokens of the call.
     fn tokens(&self) -> usize {
         self.shape.sequences * self.shape.sequence_length

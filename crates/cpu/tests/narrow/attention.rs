@@ -1,6 +1,6 @@
 //! Attention on narrow queries, keys and values, which lie side by side.
 
-use device::{AttentionShape, DropoutKey, Dtype, Op, Tensor};
+use device::{AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Tensor};
 
 use crate::machine::{Machine, assert_rounded_once};
 
@@ -37,28 +37,15 @@ fn attention_and_its_gradients_are_rounded_once() {
             };
             let ([q, k, v], [dq, dk, dv]) = (split(fused), split(gradients));
             let (out, log_sum_exp) = (machine.stored(tokens, width), machine.single(tokens, shape.heads));
-            let (visible, scale) = (visible(machine, &shape), 0.3);
-            machine.submit(Op::Attention { shape, q, k, v, visible, scale, alibi: None, dropout, out, log_sum_exp });
+            let (visible, scale, alibi) = (visible(machine, &shape), 0.3, None);
+            let operands = AttentionOperands { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
+            machine.submit(Op::Attention { operands });
             // The backward passes read what the forward passes stored: the same numbers, which only the narrow one rounds.
             let (given, dout) = (machine.stored(tokens, width), machine.stored(tokens, width));
             let key_sums = machine.single(2 * tokens * shape.kv_heads, shape.head_dim);
-            machine.submit(Op::AttentionBackward {
-                shape,
-                q,
-                k,
-                v,
-                visible,
-                scale,
-                alibi: None,
-                dropout,
-                out: given,
-                log_sum_exp,
-                dout,
-                dq,
-                dk,
-                dv,
-                key_sums,
-            });
+            let operands = AttentionOperands { out: given, ..operands };
+            let of_operands = AttentionGradients { dout, dq, dk, dv, key_sums };
+            machine.submit(Op::AttentionBackward { operands, gradients: of_operands });
             assert_eq!(key_sums.dtype, Dtype::F32);
             vec![out, log_sum_exp, gradients]
         });

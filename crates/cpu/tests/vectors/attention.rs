@@ -1,5 +1,5 @@
 use cpu::attention::Attention;
-use device::{AttentionShape, Op};
+use device::{AttentionGradients, AttentionOperands, AttentionShape, Op};
 
 use crate::file::{Case, File};
 use crate::machine::*;
@@ -21,26 +21,12 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
     let visible = machine.input_ints(case, "visible");
     let (out, log_sum_exp) = (machine.empty(q.rows, q.cols), machine.empty(q.rows, shape.heads));
     let [dq, dk, dv] = [q, k, v].map(|like| machine.empty(like.rows, like.cols));
-    let (scale, dropout) = (scale(&shape), None);
-    machine.submit(Op::Attention { shape, q, k, v, visible, scale, alibi: None, dropout, out, log_sum_exp });
+    let (scale, alibi, dropout) = (scale(&shape), None, None);
+    let operands = AttentionOperands { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
+    machine.submit(Op::Attention { operands });
     let key_sums = machine.empty(2 * q.rows * shape.kv_heads, shape.head_dim);
-    machine.submit(Op::AttentionBackward {
-        shape,
-        q,
-        k,
-        v,
-        visible,
-        scale,
-        alibi: None,
-        dropout,
-        out,
-        log_sum_exp,
-        dout,
-        dq,
-        dk,
-        dv,
-        key_sums,
-    });
+    let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
+    machine.submit(Op::AttentionBackward { operands, gradients });
     [out, log_sum_exp, dq, dk, dv].map(|tensor| machine.read(tensor)).to_vec()
 }
 

@@ -1,7 +1,7 @@
 //! `GPTNeoXForCausalLM`: GPT-NeoX-20B, Pythia.
 
 use serde_json::{Map, Value};
-use spec::{Blocks, ModelSpec};
+use spec::{Activation, Blocks, ModelSpec};
 
 use super::{activation, activation_name, layer_norm, model, number, object, rotary, sizes, turned};
 use crate::error::InterchangeError;
@@ -36,10 +36,15 @@ pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
         ("max_position_embeddings", model.context.into()),
         ("rotary_emb_base", number(base)),
         ("rotary_pct", number(share)),
-        ("hidden_act", activation_name(model.activation).into()),
+        ("hidden_act", own_name(model.activation).into()),
         ("use_parallel_residual", (model.blocks == Blocks::Parallel).into()),
         ("layer_norm_eps", number(model.norm.epsilon)),
         ("hidden_dropout", number(model.dropout)),
         ("attention_dropout", number(model.attention_dropout)),
     ])
+}
+
+/// Of the library's names for the tanh form of GELU, the one that GPT-NeoX-20B has; it rounds a constant otherwise than the others.
+fn own_name(activation: Activation) -> &'static str {
+    if activation == Activation::GeluTanh { "gelu_fast" } else { activation_name(activation) }
 }

@@ -34,7 +34,14 @@ fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
         Family::Qwen2 => Ok(Biases::QueryKeyValue),
         // The feed-forward block of Qwen 3 never has any, that of Llama has a key of its own.
         Family::Qwen3 => fields.only("attention_bias", false).map(|()| Biases::Off),
-        Family::Llama | Family::GptNeoX | Family::Bloom | Family::Opt | Family::Gpt2 => {
+        Family::Llama
+        | Family::GptNeoX
+        | Family::Bloom
+        | Family::Opt
+        | Family::Gpt2
+        | Family::Glm
+        | Family::CodeGeeX
+        | Family::Metaseq => {
             let attention = fields.truth_or("attention_bias", false)?;
             fields.only("mlp_bias", attention)?;
             Ok(if attention { Biases::All } else { Biases::Off })

@@ -5,9 +5,10 @@ mod gpt2;
 mod gpt_neox;
 mod llama;
 mod opt;
+mod published;
 
 use serde_json::{Map, Value};
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
+use spec::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 
 use crate::error::InterchangeError;
 use crate::family::Family;
@@ -40,6 +41,9 @@ pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeErr
         Family::Opt => opt::read(fields),
         Family::Gpt2 => gpt2::read(fields),
         Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::read(family, fields),
+        Family::Glm => published::glm(fields),
+        Family::CodeGeeX => published::codegeex(fields),
+        Family::Metaseq => published::metaseq(fields),
     }
 }
 
@@ -51,13 +55,22 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         Family::Opt => opt::write(model),
         Family::Gpt2 => gpt2::write(model),
         Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::write(family, model),
+        Family::Glm | Family::CodeGeeX | Family::Metaseq => published::write(model),
     };
     map.insert("architectures".into(), vec![family.class()].into());
     map.insert("model_type".into(), family.model_type().into());
     map.insert("tie_word_embeddings".into(), model.tied_embeddings.into());
     map.insert("initializer_range".into(), number(model.init_std));
-    map.insert("torch_dtype".into(), "float32".into());
     map
+}
+
+/// The library's name for a format of numbers.
+pub fn dtype(format: Format) -> &'static str {
+    match format {
+        Format::Fp32 => "float32",
+        Format::Bf16 => "bfloat16",
+        Format::Fp16 => "float16",
+    }
 }
 
 /// Layers, hidden, heads, feed-forward width, vocabulary and context, under the names that GPT-NeoX and Llama have for them.
@@ -94,6 +107,7 @@ fn model(
         biases: Biases::All,
         embedding_norm: false,
         tied_embeddings: true,
+        top_query: TopQuery::Off,
         qk_norm: false,
         dropout: 0.0,
         attention_dropout: 0.0,

@@ -6,6 +6,7 @@ use device::{Dtype, Tensor};
 use model::binding::QkNormParams;
 use model::linear::{ColumnParallel, RowParallel};
 use model::norm::NormParams;
+use model::projection::{Projection, TopQueryProjection};
 use model::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use spec::unit::Tied;
 use spec::{ModelSpec, ParamSpec, Unit, UnitLayout};
@@ -26,6 +27,15 @@ fn of_column(linear: ColumnParallel) -> Vec<Tensor> {
     [Some(linear.weight), linear.bias].into_iter().flatten().collect()
 }
 
+fn of_projection(projection: Projection) -> Vec<Tensor> {
+    match projection {
+        Projection::Fused(all) => of_column(all),
+        Projection::TopQuery(TopQueryProjection { positions, query, key_value }) => {
+            [vec![positions], of_column(query), of_column(key_value)].concat()
+        }
+    }
+}
+
 fn of_row(linear: RowParallel) -> Vec<Tensor> {
     [Some(linear.weight), linear.bias].into_iter().flatten().collect()
 }
@@ -34,7 +44,7 @@ fn of_layer(params: LayerParams) -> Vec<Tensor> {
     let heads = params.attention.qk_norm.map_or(vec![], |QkNormParams { query, key }| vec![query, key]);
     [
         of_norm(params.attention_norm),
-        of_column(params.attention.qkv),
+        of_projection(params.attention.projection),
         heads,
         of_row(params.attention.output),
         of_norm(params.feed_forward_norm),
@@ -80,9 +90,10 @@ fn every_parameter_is_bound_once() {
             };
             let bound = HeadParams::bind((&head.0, head.1), tied_table).unwrap();
             let of_head = match model.tied() {
-                Tied::Yes => of_norm(bound.norm),
-                Tied::No => [of_norm(bound.norm), of_column(bound.output)].concat(),
+                Tied::Yes => vec![],
+                Tied::No => of_column(bound.output),
             };
+            let of_head = [of_norm(bound.norm), bound.top_query.map_or(vec![], of_layer), of_head].concat();
             assert_conserved(&what(Unit::Head), &head.0, head.1, &of_head);
             assert_eq!(bound.output.weight.rows, model.padded_vocabulary(tp) / tp);
         }
@@ -94,9 +105,9 @@ fn matrices_of_one_row_lie_row_under_row() {
     let narrow = ModelSpec { num_heads: 2, num_kv_heads: 2, head_dim: 1, ffn_hidden: 2, ..cases::llama() };
     let (layout, flat) = layout(&narrow, Unit::Layer(0), 2);
     let bound = LayerParams::bind(0, &layout, flat).unwrap();
-    let shape = |linear: ColumnParallel| (linear.weight.rows, linear.weight.cols);
-    assert_eq!(shape(bound.attention.qkv), (3, narrow.hidden));
-    assert_eq!(shape(bound.feed_forward.up), (2, narrow.hidden));
+    let shape = |weight: Tensor| (weight.rows, weight.cols);
+    assert_eq!(shape(of_projection(bound.attention.projection)[0]), (3, narrow.hidden));
+    assert_eq!(shape(bound.feed_forward.up.weight), (2, narrow.hidden));
 }
 
 /// Binds layer 0 of a model whose declared parameters were changed by `mutate`.

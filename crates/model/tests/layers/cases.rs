@@ -1,7 +1,7 @@
 //! Small models of every style.
 
 use model::MicrobatchShape;
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
+use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 
 /// Two sequences of six tokens.
 pub const SHAPE: MicrobatchShape = MicrobatchShape { sequences: 2, sequence_length: 6 };
@@ -25,6 +25,7 @@ pub fn gpt2() -> ModelSpec {
         biases: Biases::All,
         embedding_norm: false,
         tied_embeddings: true,
+        top_query: TopQuery::Off,
         qk_norm: false,
         dropout: 0.0,
         attention_dropout: 0.0,
@@ -63,6 +64,11 @@ fn glm() -> ModelSpec {
     ModelSpec { position, blocks: Blocks::DeepNorm { alpha: 2.0 }, activation: Activation::GeGlu, ..gpt2() }
 }
 
+/// A layer behind the final norm whose queries come from a table, quick GELU.
+fn codegeex() -> ModelSpec {
+    ModelSpec { top_query: TopQuery::On, activation: Activation::GeluSigmoid, ..gpt2() }
+}
+
 /// All cases, by name.
 pub fn all() -> Vec<(&'static str, ModelSpec)> {
     let partly_rotated = Position::Rotary { base: 100.0, rotary_dims: 2, pairing: Pairing::Interleaved };
@@ -91,6 +97,12 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ("norm of learned positions", dropped(ModelSpec { embedding_norm: true, tied_embeddings: false, ..gpt2() })),
         ("neox", neox()),
         ("neox with dropout", dropped(neox())),
+        ("codegeex", codegeex()),
+        ("codegeex with dropout", dropped(codegeex())),
+        (
+            "a top query of rotated, grouped, normed heads, untied",
+            dropped(ModelSpec { qk_norm: true, top_query: TopQuery::On, ..llama() }),
+        ),
         ("glm", glm()),
         ("glm with dropout", dropped(glm())),
         (

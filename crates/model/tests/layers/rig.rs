@@ -340,7 +340,7 @@ impl<'a> Running<'a> {
         self.with_context(0, |context| {
             let head = Head { context, batch: &rank.batch };
             let input = Residual::new(*rank.activations.last().unwrap());
-            head.logits(&rank.head(), input, rank.logits).unwrap();
+            head.logits(&rank.head(), input, None, rank.logits).unwrap();
             self.device.values(rank.logits)
         })
     }

@@ -87,13 +87,12 @@ impl Candidates {
         let sizes = mesh::divisors(per_replica.max(1)).into_iter().filter(|size| *size <= LARGEST_MICROBATCH);
         for microbatch_size in sizes {
             let one = degrees.plain(schedule, sequence_parallel, microbatch_size);
-            let all = variants(&one).into_iter().filter(|variant| agrees(variant, fixed));
-            let all: Vec<Parallelism> = all.collect();
             // No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands for all.
-            let is_legal = || all.first().is_some_and(|first| is_legal(config, first));
-            match verdict == Verdict::Open && is_legal() {
-                true => self.legal.extend(all),
-                false => self.refused += all.len(),
+            let is_legal = verdict == Verdict::Open && is_legal(config, &one);
+            let agreeing = variants(&one).filter(|variant| agrees(variant, fixed));
+            match is_legal {
+                true => self.legal.extend(agreeing),
+                false => self.refused += agreeing.count(),
             }
         }
     }
@@ -170,7 +169,7 @@ fn sequence_parallel(tp: usize) -> Vec<SequenceParallel> {
 }
 
 /// Forms of ZeRO and of recomputation.
-fn variants(one: &Parallelism) -> Vec<Parallelism> {
+fn variants(one: &Parallelism) -> impl Iterator<Item = Parallelism> + '_ {
     let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
     let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
     let zeros = match one.dp {
@@ -189,6 +188,6 @@ fn variants(one: &Parallelism) -> Vec<Parallelism> {
         SequenceParallel::On => CheckpointInputs::Sharded,
     };
     let recomputes = [Recompute::None, Recompute::Selective, Recompute::Full(Checkpoints { every: 1, inputs })];
-    let with = |zero| recomputes.map(|recompute| Parallelism { zero, recompute, ..one.clone() });
-    zeros.into_iter().flat_map(with).collect()
+    let with = move |zero| recomputes.map(|recompute| Parallelism { zero, recompute, ..one.clone() });
+    zeros.into_iter().flat_map(with)
 }

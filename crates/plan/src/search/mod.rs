@@ -1,23 +1,31 @@
 //! The best layouts of a run on a cluster: everything is decided, and only what two bounds leave over is simulated.
 //!
 //! Layouts that a rule of `spec::check` refuses are counted and left out. A layout whose memory floor does not fit cannot fit; a layout whose least
-//! time is not below the time of the K-th best cannot be among the K best ([`bounds`]). What is left is simulated event by event, in order of its
-//! least time, until the next least time is not below the K-th best: so the answer is that of simulating everything.
+//! time is not below the time of the K-th best cannot be among the K best. Both bounds come in two rungs, a cheap one ([`floor`]) and a
+//! close one ([`recordings`]). Always the layout of the least bound is taken: its bound is made closer, or it is simulated event by event, until the
+//! least bound that is left is not below the K-th best time. So the answer is that of simulating everything.
 
-pub mod bounds;
 pub mod candidates;
+pub mod floor;
+mod gathers;
+mod parameters;
+mod pipeline;
+pub mod recordings;
+mod remedies;
+mod threads;
 
 use std::collections::BTreeMap;
 
 use cluster::{Cluster, Software};
-use program::StageSplit;
-use sim::{RankMemory, Spent};
+use sim::Spent;
 use spec::{Parallelism, RunConfig};
 use train::SetupError;
 
-use crate::prediction::PreparedStep;
-use bounds::{Bounds, Floor};
 use candidates::Candidates;
+use floor::{Floor, Floors};
+use recordings::Recordings;
+pub use remedies::Smallest;
+use threads::in_threads;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -73,66 +81,161 @@ pub struct Answer {
     pub best: Vec<Found>,
     /// How they were found.
     pub counts: Counts,
-    /// The layout that comes closest to fitting, with its bytes, where none fits.
-    pub closest: Option<(Parallelism, f64)>,
 }
+
+/// A layout that is not decided yet.
+#[derive(Clone, Debug)]
+struct Open {
+    parallelism: Parallelism,
+    /// Its hungriest rank, as far as is known.
+    hungriest: usize,
+    rung: Rung,
+}
+
+/// Which bound on its time is known of a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rung {
+    /// That of [`floor`].
+    Floor,
+    /// That of its cells.
+    Cells,
+}
+
+/// What was found out of a layout.
+enum Step {
+    /// A closer bound on its time.
+    Bound(u64),
+    /// One of its ranks does not fit.
+    OverMemory,
+    /// Its time, which is too long to ask for its memory.
+    Slow,
+    /// Its time and its memory.
+    Simulated(Box<Found>),
+}
+
+/// Layouts on each rung that are taken a step on at once: so many that cores have work, and no more, for some may turn out to be in vain. The
+/// counts do not depend on the machine.
+const AT_ONCE: [usize; 2] = [32, 2];
 
 /// Decides every layout.
 ///
 /// # Errors
 /// A unit that cannot be recorded, or a program that breaks its rules: faults of pleach.
 pub fn search(question: &Question) -> Result<Answer, SetupError> {
-    let mut answer = Answer::default();
-    let mut bounds = Bounds::new(question.config, question.cluster, question.software);
     let candidates = Candidates::new(question.config, question.accelerators, question.fixed);
+    let recordings = Recordings::new(question.config, question.cluster, question.software, &candidates.legal)?;
+    let mut answer = Answer::default();
     answer.counts.refused = candidates.refused;
-    let mut open: Vec<(u64, Parallelism, StageSplit)> = vec![];
-    for parallelism in candidates.legal {
-        let Some(Floor { split, least_ns, memory_bytes }) = bounds.of(&parallelism)? else {
-            answer.counts.refused += 1;
-            continue;
-        };
-        if memory_bytes > question.memory_bytes {
-            answer.counts.over_memory += 1;
-            note(&mut answer.closest, &parallelism, memory_bytes);
-            continue;
-        }
-        open.push((least_ns, parallelism, split));
-    }
-    open.sort_by_key(|(least_ns, ..)| *least_ns);
-    let mut open = open.into_iter();
-    while let Some((least_ns, parallelism, split)) = open.next() {
-        let is_late =
-            answer.best.len() >= question.top && answer.best.last().is_none_or(|last| least_ns >= last.step_ns);
-        if is_late {
-            answer.counts.over_time = 1 + open.len();
+    let mut open = Ladder::new(candidates.legal, &recordings, question, &mut answer);
+    loop {
+        let late_ns = answer.late_ns(question.top);
+        let some = open.take(late_ns);
+        if some.is_empty() {
             break;
         }
-        answer.counts.simulated += 1;
-        let layers = split.layers_per_stage().to_vec();
-        let parallelism = Parallelism { stage_layers: Some(layers), ..parallelism };
-        let step = PreparedStep::new(&question.config.model, &parallelism, &question.config.train, question.software)?;
-        let memory_bytes = step.memory().iter().map(RankMemory::occupied_bytes).max().unwrap_or(0);
-        if memory_bytes as f64 > question.memory_bytes {
-            answer.counts.did_not_fit += 1;
-            note(&mut answer.closest, &parallelism, memory_bytes as f64);
-            continue;
+        let steps = in_threads(&some, |(_, layout)| layout.step(&recordings, question, late_ns));
+        for ((place, layout), step) in some.into_iter().zip(steps) {
+            match step? {
+                Step::Bound(least_ns) => open.put(least_ns.max(place.0), place.1, Open { rung: Rung::Cells, ..layout }),
+                Step::OverMemory => answer.counts.over_memory += 1,
+                Step::Slow => answer.counts.simulated += 1,
+                Step::Simulated(found) => answer.add(*found, question),
+            }
         }
-        let prediction = step.on(question.cluster)?;
-        let found = Found { parallelism, step_ns: prediction.step_ns(), spent: prediction.spent, memory_bytes };
-        let at = answer.best.partition_point(|other| other.step_ns <= found.step_ns);
-        answer.best.insert(at, found);
-        answer.best.truncate(question.top);
     }
-    if !answer.best.is_empty() {
-        answer.closest = None;
-    }
+    answer.counts.over_time = open.len();
     Ok(answer)
 }
 
-/// Remembers the layout that needs least of those that do not fit.
-fn note(closest: &mut Option<(Parallelism, f64)>, parallelism: &Parallelism, bytes: f64) {
-    if closest.as_ref().is_none_or(|(_, least)| bytes < *least) {
-        *closest = Some((parallelism.clone(), bytes));
+/// Open layouts in the order of their bounds on time; of equal ones, the one that was tried first.
+struct Ladder {
+    open: BTreeMap<(u64, usize), Open>,
+}
+
+impl Ladder {
+    /// All layouts whose memory floor fits, on the first rung.
+    fn new(layouts: Vec<Parallelism>, recordings: &Recordings, question: &Question, answer: &mut Answer) -> Ladder {
+        let mut ladder = Ladder { open: BTreeMap::new() };
+        let mut floors = Floors::new(recordings);
+        for (index, parallelism) in layouts.into_iter().enumerate() {
+            let Some(Floor { split, least_ns, memory_bytes, hungriest }) = floors.of(&parallelism) else {
+                answer.counts.refused += 1;
+                continue;
+            };
+            if memory_bytes > question.memory_bytes {
+                answer.counts.over_memory += 1;
+                continue;
+            }
+            let parallelism = Parallelism { stage_layers: Some(split.layers_per_stage().to_vec()), ..parallelism };
+            ladder.put(least_ns, index, Open { parallelism, hungriest, rung: Rung::Floor });
+        }
+        ladder
+    }
+
+    fn put(&mut self, least_ns: u64, index: usize, layout: Open) {
+        self.open.insert((least_ns, index), layout);
+    }
+
+    /// The first layouts, as far as they are on one rung and their bounds below `late_ns`.
+    fn take(&mut self, late_ns: u64) -> Vec<((u64, usize), Open)> {
+        let mut some: Vec<((u64, usize), Open)> = vec![];
+        while let Some(entry) = self.open.first_entry() {
+            let rung = some.first().map_or(entry.get().rung, |(_, first)| first.rung);
+            let is_full = some.len() == AT_ONCE[rung as usize];
+            if is_full || entry.get().rung != rung || entry.key().0 >= late_ns {
+                break;
+            }
+            some.push(entry.remove_entry());
+        }
+        some
+    }
+
+    fn len(&self) -> usize {
+        self.open.len()
+    }
+}
+
+impl Open {
+    /// One step on: to the close bound, or to the simulation.
+    fn step(&self, recordings: &Recordings, question: &Question, late_ns: u64) -> Result<Step, SetupError> {
+        let parallelism = &self.parallelism;
+        match self.rung {
+            Rung::Floor => Ok(Step::Bound(recordings.cells_ns(parallelism)?)),
+            Rung::Cells => {
+                if recordings.rank_bytes(parallelism, self.hungriest)? as f64 > question.memory_bytes {
+                    return Ok(Step::OverMemory);
+                }
+                let step = recordings.step(parallelism)?;
+                let prediction = step.on(question.cluster)?;
+                if prediction.step_ns() >= late_ns {
+                    return Ok(Step::Slow);
+                }
+                Ok(Step::Simulated(Box::new(Found {
+                    parallelism: parallelism.clone(),
+                    step_ns: prediction.step_ns(),
+                    spent: prediction.spent,
+                    memory_bytes: step.memory_bytes(),
+                })))
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// No layout that takes so long is wanted any more.
+    fn late_ns(&self, top: usize) -> u64 {
+        if self.best.len() < top { u64::MAX } else { self.best.last().map_or(0, |last| last.step_ns) }
+    }
+
+    fn add(&mut self, found: Found, question: &Question) {
+        self.counts.simulated += 1;
+        if found.memory_bytes as f64 > question.memory_bytes {
+            self.counts.did_not_fit += 1;
+            return;
+        }
+        let rank = |found: &Found| (found.step_ns, found.memory_bytes);
+        let at = self.best.partition_point(|other| rank(other) <= rank(&found));
+        self.best.insert(at, found);
+        self.best.truncate(question.top);
     }
 }

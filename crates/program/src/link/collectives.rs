@@ -1,7 +1,7 @@
 //! Collectives that span pipeline ranks. Those among ranks of one pipeline index match by construction, because these run
 //! the same program.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::Event;
 use crate::{Instr, Partner, Program, Rule, Violation};
@@ -10,15 +10,18 @@ use crate::{Instr, Partner, Program, Rule, Violation};
 type Issued = BTreeMap<usize, Vec<(Event, Instr)>>;
 
 /// The members of each collective.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Collectives {
     members: Vec<Vec<Event>>,
-    of_event: HashMap<Event, usize>,
+    /// Per rank: its collectives in the order of its program, as instruction and index in `members`.
+    of_rank: Vec<Vec<(usize, usize)>>,
 }
 
 impl Collectives {
     pub(super) fn members(&self, event: Event) -> Option<&[Event]> {
-        self.of_event.get(&event).map(|index| self.members[*index].as_slice())
+        let own = &self.of_rank[event.rank];
+        let found = own.binary_search_by_key(&event.index, |(instr, _)| *instr).ok()?;
+        Some(&self.members[own[found].1])
     }
 }
 
@@ -28,7 +31,7 @@ pub(super) fn join(programs: &[Program]) -> (Collectives, Vec<Violation>) {
     let mut groups: BTreeMap<Vec<usize>, Issued> = BTreeMap::new();
     for (rank, program) in programs.iter().enumerate() {
         for (index, instr) in program.instrs.iter().enumerate() {
-            let group = match instr.effects(&program.place).partner {
+            let group = match instr.partner(&program.place) {
                 Partner::Ends { embedding, head } => vec![embedding, head],
                 Partner::World => (0..programs.len()).collect(),
                 Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) => continue,
@@ -37,7 +40,7 @@ pub(super) fn join(programs: &[Program]) -> (Collectives, Vec<Violation>) {
             groups.entry(group).or_default().entry(rank).or_default().push((event, *instr));
         }
     }
-    let mut joined = Collectives::default();
+    let mut joined = Collectives { members: vec![], of_rank: vec![vec![]; programs.len()] };
     let mut violations = vec![];
     for (group, issued) in &groups {
         match mismatch(group, issued) {
@@ -45,6 +48,7 @@ pub(super) fn join(programs: &[Program]) -> (Collectives, Vec<Violation>) {
             None => add(&mut joined, issued),
         }
     }
+    joined.of_rank.iter_mut().for_each(|own| own.sort_unstable());
     (joined, violations)
 }
 
@@ -53,7 +57,7 @@ fn add(joined: &mut Collectives, issued: &Issued) {
     for round in 0..rounds {
         let members: Vec<Event> = issued.values().filter_map(|list| list.get(round)).map(|(event, _)| *event).collect();
         for event in &members {
-            joined.of_event.insert(*event, joined.members.len());
+            joined.of_rank[event.rank].push((event.index, joined.members.len()));
         }
         joined.members.push(members);
     }

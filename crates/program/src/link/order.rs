@@ -50,6 +50,8 @@ struct Run<'a> {
     collectives: &'a Collectives,
     next: Vec<usize>,
     clocks: Clocks,
+    /// Of the event that is executed.
+    clock: Vec<u32>,
 }
 
 /// Runs all programs to their ends and returns the order.
@@ -64,7 +66,8 @@ pub(super) fn run(
     let num_ranks = programs.len();
     let of_rank = programs.iter().map(|program| Vec::with_capacity(program.instrs.len() * num_ranks)).collect();
     let clocks = Clocks { of_rank };
-    let mut run = Run { programs, transfers, collectives, next: vec![0; num_ranks], clocks };
+    let (next, clock) = (vec![0; num_ranks], vec![0; num_ranks]);
+    let mut run = Run { programs, transfers, collectives, next, clocks, clock };
     let mut advanced = true;
     while std::mem::take(&mut advanced) {
         for rank in 0..num_ranks {
@@ -101,18 +104,18 @@ impl Run<'_> {
         let sources = members.iter().map(|member| (member.rank, member.index.checked_sub(1)));
         let sources = sources.chain(self.transfers.send_of(event).map(|send| (send.rank, Some(send.index))));
         let num_ranks = self.programs.len();
-        let mut clock = vec![0; num_ranks];
+        self.clock.fill(0);
         for (rank, index) in sources.filter_map(|(rank, index)| Some((rank, index?))) {
             let source = &self.clocks.of_rank[rank][index * num_ranks..(index + 1) * num_ranks];
-            for (own, other) in clock.iter_mut().zip(source) {
+            for (own, other) in self.clock.iter_mut().zip(source) {
                 *own = (*own).max(*other);
             }
         }
         for member in members {
-            clock[member.rank] = member.index as u32 + 1;
+            self.clock[member.rank] = member.index as u32 + 1;
         }
         for member in members {
-            self.clocks.of_rank[member.rank].extend_from_slice(&clock);
+            self.clocks.of_rank[member.rank].extend_from_slice(&self.clock);
             self.next[member.rank] += 1;
         }
     }

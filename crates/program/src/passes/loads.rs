@@ -1,19 +1,15 @@
 //! Fetching microbatches.
 
-use std::collections::BTreeSet;
-
-use spec::Microbatch;
-
-use crate::Instr;
+use crate::{Instr, Place};
 
 /// Puts each microbatch's load before its first instruction on this rank, so that it is fetched while the activation is
 /// still on its way.
-pub(super) fn insert(instrs: Vec<Instr>) -> Vec<Instr> {
-    let mut loaded: BTreeSet<Microbatch> = BTreeSet::new();
+pub(super) fn insert(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
+    let mut loaded = vec![false; place.num_microbatches];
     let mut out = Vec::with_capacity(instrs.len());
     for instr in instrs {
         if let Some(microbatch) = instr.microbatch()
-            && loaded.insert(microbatch)
+            && !std::mem::replace(&mut loaded[microbatch.0 as usize], true)
         {
             out.push(Instr::Load { microbatch });
         }

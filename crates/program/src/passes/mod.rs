@@ -110,17 +110,30 @@ pub enum CompileError {
 /// Sizes that do not fit together; see [`CompileError`].
 pub fn compile(input: &CompileInput) -> Result<Vec<Program>, CompileError> {
     check(input)?;
-    let programs = input.schedule.ranks.iter().enumerate().map(|(pp, cells)| {
-        let place = place(input, pp);
-        let instrs = units::expand(cells, input.stages, place.purpose);
-        let instrs = recompute::insert(instrs, &place);
-        let instrs = gathers::insert(instrs, &place);
-        let instrs = transfers::insert(instrs, &place, cells, input.stages);
-        let instrs = loads::insert(instrs);
-        let instrs = tail::append(instrs, &place);
-        Program { place, instrs }
-    });
-    Ok(programs.collect())
+    Ok((0..input.schedule.ranks.len()).map(|pp| program(input, pp)).collect())
+}
+
+/// The program of one pipeline coordinate: that of [`compile`].
+///
+/// # Errors
+/// As [`compile`].
+///
+/// # Panics
+/// A coordinate that is not below `pp`.
+pub fn compile_rank(input: &CompileInput, pp: usize) -> Result<Program, CompileError> {
+    check(input)?;
+    Ok(program(input, pp))
+}
+
+fn program(input: &CompileInput, pp: usize) -> Program {
+    let (place, cells) = (place(input, pp), &input.schedule.ranks[pp]);
+    let instrs = units::expand(cells, input.stages, place.purpose);
+    let instrs = recompute::insert(instrs, &place);
+    let instrs = gathers::insert(instrs, &place);
+    let instrs = transfers::insert(instrs, &place, cells, input.stages);
+    let instrs = loads::insert(instrs, &place);
+    let instrs = tail::append(instrs, &place);
+    Program { place, instrs }
 }
 
 fn place(input: &CompileInput, pp: usize) -> Place {
@@ -131,6 +144,7 @@ fn place(input: &CompileInput, pp: usize) -> Place {
         pipeline_size: input.parallelism.pp,
         owners,
         tied: input.model.tied(),
+        top_query: input.model.top_query,
         purpose: input.purpose,
         recompute: match input.purpose {
             Purpose::Train => input.parallelism.recompute_to_do(),

@@ -50,12 +50,12 @@ impl Transfers<'_> {
 
     fn around_backward_input(&self, unit: Unit, microbatch: Microbatch) -> (Option<Instr>, Option<Instr>) {
         let from = self.elsewhere(self.place.next(unit));
-        let send = if self.is_full(unit, microbatch) { None } else { self.send_gradient(unit, microbatch) };
+        let send = self.send_gradient(unit, microbatch).filter(|_| !self.is_full(unit, microbatch));
         (from.map(|_| Instr::RecvGrad { unit, microbatch }), send)
     }
 
     fn after_backward_weight(&self, unit: Unit, microbatch: Microbatch) -> Option<Instr> {
-        if self.is_full(unit, microbatch) { self.send_gradient(unit, microbatch) } else { None }
+        self.send_gradient(unit, microbatch).filter(|_| self.is_full(unit, microbatch))
     }
 
     fn is_full(&self, unit: Unit, microbatch: Microbatch) -> bool {

@@ -1,8 +1,6 @@
 //! Placing backward passes of the weights: they may run at any time after those of the input, so they fill waits.
 
-use std::collections::{HashMap, VecDeque};
-
-use spec::Stage;
+use std::collections::VecDeque;
 
 use super::{Cell, CellCosts, CellKind, Schedule};
 
@@ -35,8 +33,9 @@ struct Filling<'a> {
     limit: usize,
     least_wait: usize,
     ranks: Vec<Rank>,
-    /// When what a forward or a backward of the input makes is there.
-    ends: HashMap<Cell, usize>,
+    num_microbatches: usize,
+    /// When what a forward or a backward of the input makes is there: by kind, then by stage, then by microbatch.
+    ends: [Vec<Option<usize>>; 2],
 }
 
 /// How far a rank is.
@@ -56,7 +55,15 @@ struct Rank {
 impl<'a> Filling<'a> {
     fn new(order: &'a Schedule, costs: &'a CellCosts, limit: usize, least_wait: usize) -> Filling<'a> {
         let ranks = order.ranks.iter().map(|_| Rank::default()).collect();
-        Filling { order, costs, limit, least_wait, ranks, ends: HashMap::new() }
+        let microbatches = order.ranks.iter().flatten().map(|cell| cell.microbatch.0 as usize + 1);
+        let num_microbatches = microbatches.max().unwrap_or(0);
+        let none = vec![None; order.placement.len() * num_microbatches];
+        Filling { order, costs, limit, least_wait, ranks, num_microbatches, ends: [none.clone(), none] }
+    }
+
+    /// Where the end of what a cell makes for the cell of the same kind on another stage stands.
+    fn place_of_end(&self, cell: Cell, stage: usize) -> (usize, usize) {
+        (usize::from(cell.kind == CellKind::F), stage * self.num_microbatches + cell.microbatch.0 as usize)
     }
 
     fn run(mut self) -> Filled {
@@ -90,8 +97,8 @@ impl<'a> Filling<'a> {
             CellKind::W => None,
         };
         let Some(source) = source else { return Some(0) };
-        let end = self.ends.get(&Cell { stage: Stage(source as u32), ..cell })?;
-        Some(end + self.costs.times.between(placement[source], placement[stage]))
+        let (kind, place) = self.place_of_end(cell, source);
+        Some(self.ends[kind][place]? + self.costs.times.between(placement[source], placement[stage]))
     }
 
     /// Backwards of the weights before a cell that can start at `arrival`.
@@ -140,6 +147,8 @@ impl<'a> Filling<'a> {
             CellKind::I => state.pending.push_back(Cell { kind: CellKind::W, ..cell }),
             CellKind::W => return,
         }
-        self.ends.insert(cell, state.now);
+        let end = state.now;
+        let (kind, place) = self.place_of_end(cell, cell.stage.0 as usize);
+        self.ends[kind][place] = Some(end);
     }
 }

@@ -6,18 +6,28 @@ use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::{oracle, reference};
 use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use proptest::prelude::*;
+use spec::TopQuery;
 
 fn setups() -> impl Strategy<Value = Setup> {
     let sizes = (1usize..=4, 0usize..5, 1usize..7);
-    let choices = (any::<bool>(), any::<bool>(), 0..KINDS.len(), 0..zero_forms().len(), 0..RECOMPUTES.len(), 0..4usize);
+    let choices = (
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        0..KINDS.len(),
+        0..zero_forms().len(),
+        0..RECOMPUTES.len(),
+        0..4usize,
+    );
     (sizes, choices).prop_map(|((pp, more_layers, num_microbatches), choices)| {
-        let (tied, learned_positions, kind, zero, recompute, purpose) = choices;
+        let (tied, learned_positions, top_query, kind, zero, recompute, purpose) = choices;
         let kind = KINDS[kind];
         Setup {
             // The first and the last stage may have no layer.
             num_layers: (pp * kind.stages_per_rank()).saturating_sub(2) + more_layers,
             tied,
             learned_positions,
+            top_query: if top_query { TopQuery::On } else { TopQuery::Off },
             pp,
             num_microbatches: num_microbatches.next_multiple_of(kind.microbatch_group(pp)),
             kind,

@@ -4,7 +4,7 @@ use program::{
     CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
     UnitWork, compile, link, split_stages,
 };
-use spec::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position};
+use spec::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position, TopQuery};
 use spec::{
     CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
     ScheduleKind, SequenceParallel, Sums, ZeroStage,
@@ -63,6 +63,7 @@ pub struct Setup {
     pub num_layers: usize,
     pub tied: bool,
     pub learned_positions: bool,
+    pub top_query: TopQuery,
     pub pp: usize,
     pub num_microbatches: usize,
     pub kind: ScheduleKind,
@@ -78,6 +79,7 @@ impl Default for Setup {
             num_layers: 4,
             tied: true,
             learned_positions: true,
+            top_query: TopQuery::Off,
             pp: 2,
             num_microbatches: 4,
             kind: ScheduleKind::OneForwardOneBackward,
@@ -110,6 +112,7 @@ impl Setup {
             biases: Biases::All,
             embedding_norm: false,
             tied_embeddings: self.tied,
+            top_query: self.top_query,
             qk_norm: true,
             dropout: 0.1,
             attention_dropout: 0.0,

@@ -114,7 +114,7 @@ fn faults(
     let parts =
         [Stretch { layout: before.clone(), until: CUT }, Stretch { layout: after.clone(), until: after.train.steps }];
     let resumed = outcome_of_parts(&parts, &tokens, folder.path())?;
-    let promise = Promise::of(class, &before.train, before.train.steps);
+    let promise = Promise::of(class, &before.model, &before.train, before.train.steps);
     let distance = Distance::between(&undisturbed, &resumed, |name| is_noise(&before.model, name));
     Ok(promise.faults([&undisturbed, &resumed], &distance))
 }

@@ -85,7 +85,7 @@ pub(super) fn run_saved(
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
     let log = Log { wish, saved: Mutex::default() };
     let (weights, tokens) = (train::TensorMap::default(), proof_text());
-    let saving = Some(Saving { store: &store, every: 1, run: "" });
+    let saving = Some(Saving { store: &store, every: 1, run: "", data_xxh3: None });
     let ports = Ports { saving, weights: Some(&weights), ..Ports::new(&tokens, &log) };
     run(&setup, &thread_engine(&setup), ports)?;
     let mut saved = log.saved.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -28,8 +28,8 @@ fn check(at: (usize, usize, usize), wrap: &WrapRank<'_>) -> (Verdict, Verdict) {
 
 /// The mask of an operation, and whether it is on attention's probabilities.
 fn mask(op: &mut Op) -> Option<(&mut DropoutKey, bool)> {
-    if let Op::Attention { dropout: Some(key), .. } | Op::AttentionBackward { dropout: Some(key), .. } = op {
-        return Some((key, true));
+    if let Op::Attention { operands } | Op::AttentionBackward { operands, .. } = op {
+        return operands.dropout.as_mut().map(|key| (key, true));
     }
     if let Op::DropoutAdd { dropout: Some(key), .. } | Op::DropoutBackward { dropout: key, .. } = op {
         return Some((key, false));

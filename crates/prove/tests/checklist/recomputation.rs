@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use device::{DropoutKey, Op};
+use device::{AttentionOperands, DropoutKey, Op};
 use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
@@ -46,8 +46,8 @@ fn every_form_leaves_the_same_bits() {
 }
 
 fn mask(op: &mut Op) -> Option<&mut DropoutKey> {
-    if let Op::Attention { dropout: Some(key), .. } | Op::DropoutAdd { dropout: Some(key), .. } = op {
-        return Some(key);
+    if let Op::Attention { operands: AttentionOperands { dropout, .. } } | Op::DropoutAdd { dropout, .. } = op {
+        return dropout.as_mut();
     }
     None
 }

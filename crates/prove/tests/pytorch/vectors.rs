@@ -49,8 +49,16 @@ macro_rules! open {
 }
 
 /// Every style.
-pub fn all() -> [Vectors; 6] {
-    [open!("gpt2_tied"), open!("gpt2_untied"), open!("llama_untied"), open!("llama_tied"), open!("neox"), open!("glm")]
+pub fn all() -> [Vectors; 7] {
+    [
+        open!("gpt2_tied"),
+        open!("gpt2_untied"),
+        open!("llama_untied"),
+        open!("llama_tied"),
+        open!("neox"),
+        open!("glm"),
+        open!("codegeex"),
+    ]
 }
 
 fn open(name: &'static str, run_file: &str, bytes: &[u8]) -> Vectors {

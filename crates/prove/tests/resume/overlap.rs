@@ -111,7 +111,7 @@ fn saved(gate: Gate, parallelism: &Parallelism) -> Vec<(u32, Vec<f32>)> {
     let store = Store::open(&folder.0, Arc::new(Waiting(Arc::clone(&gate))), retention).unwrap();
     let setup = layout(Tied::Yes, Format::Fp32, parallelism.clone()).setup().unwrap();
     let opener = Opener { gate, failures: Mutex::default() };
-    let saving = Some(Saving { store: &store, every: 1, run: "" });
+    let saving = Some(Saving { store: &store, every: 1, run: "", data_xxh3: None });
     run(&setup, &thread_engine(&setup), Ports { saving, ..Ports::new(&proof_text(), &opener) }).unwrap();
     assert_eq!(*opener.failures.lock().unwrap(), [""; 0]);
     let tensors = |checkpoint: &Checkpoint| {

@@ -1,7 +1,8 @@
-//! Rules of `[data]`.
+//! Rules of `[data]`; those of its blanks are in [`super::blanks`].
 
 use super::Rules;
-use crate::data_spec::TokenizerSpec;
+use crate::data_spec::{Positions, TokenizerSpec};
+use crate::model::{ModelSpec, Position, TopQuery};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
 
@@ -18,6 +19,10 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             rules.report(Problem::of_key("data.sources", rule, "more than 0 would be"));
         }
     }
+    if data.positions == Positions::Document && !reads_positions(&config.model) {
+        let rule = "means nothing where model.position = \"alibi\", which knows distances only";
+        rules.report(Problem::of_value("data.positions", "\"document\"", rule, "leave it out"));
+    }
     rules.below_one("data.held_out", data.held_out, "is no share of the text that leaves something to train on");
     if let TokenizerSpec::Bpe { vocabulary } = data.tokenizer
         && vocabulary < BYTES
@@ -25,5 +30,12 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         let rule = format!("has fewer tokens than the {BYTES} bytes");
         let value = format!("\"bpe:{vocabulary}\"");
         rules.report(Problem::of_value("data.tokenizer", value, rule, format!("\"bpe:{BYTES}\" or more would do")));
+    }
+}
+
+fn reads_positions(model: &ModelSpec) -> bool {
+    match model.position {
+        Position::Learned { .. } | Position::Rotary { .. } => true,
+        Position::Alibi => model.top_query == TopQuery::On,
     }
 }

@@ -70,6 +70,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("train_data_path", "data.sources", "a list of tables with path and weight"),
     ("split", "data.held_out", "the share that is not trained on"),
     ("reset_attention_mask", "data.visible", "write \"document\""),
+    ("reset_position_ids", "data.positions", "write \"document\""),
     ("tokenizer_type", "data.tokenizer", ""),
     ("tokenizer_model", "data.tokenizer", "the path of a tokenizer.json"),
     ("save", "run.folder", ""),

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
+use super::blanks;
 use super::reader::{Choices, Reader, name_of};
 use super::source::Value;
 use super::writer::Writer;
-use crate::data_spec::{DataSpec, SourceSpec, TokenizerSpec, Visible};
+use crate::data_spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use crate::problem::{Place, Problem};
 
 const VISIBLE: &Choices<Visible> = &[("past", Visible::Past), ("document", Visible::Document)];
+const POSITIONS: &Choices<Positions> = &[("sequence", Positions::Sequence), ("document", Positions::Document)];
 
 /// Tokens of the encoding that text gets where nothing else is said: some two and a half bytes each, so that a step reads more
 /// text than bytes would, at a table small enough for a model that learns within a minute.
@@ -24,6 +26,8 @@ pub fn read(reader: &mut Reader) -> DataSpec {
     DataSpec {
         tokenizer: reader.text_as("data.tokenizer", TokenizerSpec::FORMS, TokenizerSpec::parse).unwrap_or(default),
         visible: reader.choice("data.visible", VISIBLE, Visible::Past),
+        positions: reader.choice("data.positions", POSITIONS, Positions::Sequence),
+        blanks: blanks::read(reader),
         held_out: reader.number("data.held_out", 0.1),
         sources,
     }
@@ -87,5 +91,9 @@ pub fn write(data: &DataSpec, writer: &mut Writer) {
     }
     writer.text("tokenizer", &data.tokenizer.to_string());
     writer.text("visible", name_of(VISIBLE, data.visible));
+    writer.text("positions", name_of(POSITIONS, data.positions));
+    if let Some(blanks) = &data.blanks {
+        writer.bare("blanks", &blanks::written(blanks));
+    }
     writer.number("held_out", data.held_out);
 }

@@ -2,7 +2,7 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position};
+use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 use crate::problem::Problem;
 
 const NORMS: &Choices<NormKind> = &[("layer", NormKind::Layer), ("rms", NormKind::Rms)];
@@ -66,6 +66,10 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         biases: reader.choice("model.biases", BIASES, Biases::All),
         embedding_norm: reader.yes_no("model.embedding_norm", false),
         tied_embeddings: reader.yes_no("model.tied_embeddings", true),
+        top_query: match reader.yes_no("model.top_query", false) {
+            true => TopQuery::On,
+            false => TopQuery::Off,
+        },
         qk_norm: reader.yes_no("model.qk_norm", false),
         dropout,
         attention_dropout: reader.number("model.attention_dropout", dropout),
@@ -194,6 +198,7 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     }
     writer.yes_no("embedding_norm", model.embedding_norm);
     writer.yes_no("tied_embeddings", model.tied_embeddings);
+    writer.yes_no("top_query", model.top_query == TopQuery::On);
     writer.yes_no("qk_norm", model.qk_norm);
     writer.number("dropout", model.dropout);
     writer.number("attention_dropout", model.attention_dropout);

@@ -41,6 +41,16 @@ fn tensor_parallelism_divides_heads_and_columns() {
 }
 
 #[test]
+fn positions_start_anew_only_where_something_reads_them() {
+    expect(&[(
+        &["model.position=alibi", "data.positions=document"],
+        "data.positions = \"document\" means nothing where model.position = \"alibi\", which knows distances only; leave it out",
+    )]);
+    let top_query = ["model.position=alibi", "data.positions=document", "model.top_query=true"].map(String::from);
+    RunConfig::load("run.toml", "", &top_query).expect("the table of queries is read by position");
+}
+
+#[test]
 fn sharding_groups_divide_the_replicas() {
     expect(&[
         (

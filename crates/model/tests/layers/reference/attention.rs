@@ -1,6 +1,6 @@
 //! Rotation and softmax attention, with the whole matrix of probabilities.
 
-use device::{Alibi, AttentionShape, Direction, DropoutKey, Op, Tensor};
+use device::{AttentionGradients, AttentionOperands, Direction, Op};
 use spec::Pairing;
 
 use super::Memory;
@@ -40,8 +40,8 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 }
             }
         }
-        Op::Attention { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp } => {
-            let softmax = Softmax { shape, q, k, visible, scale: f64::from(scale), alibi, dropout };
+        Op::Attention { operands } => {
+            let (softmax, AttentionOperands { shape, v, out, log_sum_exp, .. }) = (Softmax(operands), operands);
             for (row, head) in softmax.queries() {
                 let (probabilities, log_sum) = softmax.probabilities(memory, row, head);
                 memory.set(log_sum_exp, row, head, log_sum);
@@ -53,34 +53,16 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 }
             }
         }
-        Op::AttentionBackward { .. } => backward(memory, op),
+        Op::AttentionBackward { operands, gradients } => backward(memory, operands, gradients),
         other => unreachable!("{other:?}"),
     }
 }
 
-fn backward(memory: &mut Memory, op: &Op) {
-    let Op::AttentionBackward {
-        shape,
-        q,
-        k,
-        v,
-        visible,
-        scale,
-        alibi,
-        dropout,
-        dout,
-        dq,
-        dk,
-        dv,
-        log_sum_exp,
-        out,
-        ..
-    } = *op
-    else {
-        unreachable!("{op:?}")
-    };
+fn backward(memory: &mut Memory, operands: AttentionOperands, gradients: AttentionGradients) {
+    let AttentionOperands { shape, q, k, v, log_sum_exp, out, .. } = operands;
+    let AttentionGradients { dout, dq, dk, dv, .. } = gradients;
     assert!(memory.values(log_sum_exp).iter().chain(&memory.values(out)).all(|value| value.is_finite()));
-    let softmax = Softmax { shape, q, k, visible, scale: f64::from(scale), alibi, dropout };
+    let softmax = Softmax(operands);
     for gradient in [dq, dk, dv] {
         memory.assign(gradient, &vec![0.0; gradient.len()]);
     }
@@ -97,7 +79,7 @@ fn backward(memory: &mut Memory, op: &Op) {
             .collect();
         let mean: f64 = probabilities.iter().zip(&gradients).map(|(p, gradient)| p.value * gradient).sum();
         for (p, gradient) in probabilities.iter().zip(&gradients) {
-            let score = p.value * (gradient - mean) * softmax.scale;
+            let score = p.value * (gradient - mean) * f64::from(operands.scale);
             for dim in 0..shape.head_dim {
                 let key = softmax.kv(head, dim);
                 let (q_value, k_value) = (memory.get(q, row, query(dim)), memory.get(k, p.key, key));
@@ -110,15 +92,7 @@ fn backward(memory: &mut Memory, op: &Op) {
     }
 }
 
-struct Softmax {
-    shape: AttentionShape,
-    q: Tensor,
-    k: Tensor,
-    visible: Tensor,
-    scale: f64,
-    alibi: Option<Alibi>,
-    dropout: Option<DropoutKey>,
-}
+struct Softmax(AttentionOperands);
 
 /// The paper's list of slopes, by its own recursion.
 fn slope(head: usize, heads: usize) -> f64 {
@@ -139,36 +113,36 @@ struct Probability {
 
 impl Softmax {
     fn queries(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let heads = self.shape.heads;
-        (0..self.shape.sequences * self.shape.sequence_length)
+        let heads = self.0.shape.heads;
+        (0..self.0.shape.sequences * self.0.shape.sequence_length)
             .flat_map(move |row| (0..heads).map(move |head| (row, head)))
     }
 
     /// Column of keys and values that query head `head` reads.
     fn kv(&self, head: usize, dim: usize) -> usize {
-        head / (self.shape.heads / self.shape.kv_heads) * self.shape.head_dim + dim
+        head / (self.0.shape.heads / self.0.shape.kv_heads) * self.0.shape.head_dim + dim
     }
 
     fn probabilities(&self, memory: &Memory, row: usize, head: usize) -> (Vec<Probability>, f64) {
-        let sequence_start = row / self.shape.sequence_length * self.shape.sequence_length;
-        let bound = |col| usize::try_from(memory.integer(self.visible, row, col)).unwrap();
+        let sequence_start = row / self.0.shape.sequence_length * self.0.shape.sequence_length;
+        let bound = |col| usize::try_from(memory.integer(self.0.visible, row, col)).unwrap();
         let keys: Vec<usize> = (bound(0)..bound(1)).collect();
         let scores: Vec<f64> = keys
             .iter()
             .map(|key| {
                 let product = |dim| {
-                    memory.get(self.q, row, head * self.shape.head_dim + dim)
-                        * memory.get(self.k, sequence_start + key, self.kv(head, dim))
+                    memory.get(self.0.q, row, head * self.0.shape.head_dim + dim)
+                        * memory.get(self.0.k, sequence_start + key, self.kv(head, dim))
                 };
-                let slope = self.alibi.map_or(0.0, |alibi| slope(alibi.first_head + head, alibi.num_heads));
-                (0..self.shape.head_dim).map(product).sum::<f64>() * self.scale + slope * *key as f64
+                let slope = self.0.alibi.map_or(0.0, |alibi| slope(alibi.first_head + head, alibi.num_heads));
+                (0..self.0.shape.head_dim).map(product).sum::<f64>() * f64::from(self.0.scale) + slope * *key as f64
             })
             .collect();
         let log_sum = scores.iter().map(|score| score.exp()).sum::<f64>().ln();
         let probabilities = keys.iter().zip(scores).map(|(key, score)| Probability {
             key: sequence_start + key,
             value: (score - log_sum).exp(),
-            kept: self.dropout.map_or(1.0, |dropout| keep_factor(&dropout, row, head, *key)),
+            kept: self.0.dropout.map_or(1.0, |dropout| keep_factor(&dropout, row, head, *key)),
         });
         (probabilities.collect(), log_sum)
     }

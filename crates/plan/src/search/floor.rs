@@ -1,31 +1,23 @@
-//! What a layout takes at least: of time and of memory. `docs/planner.md` proves both.
+//! What a layout takes at least: of time and of memory, in closed form. `docs/planner.md` proves both.
 
 use std::collections::BTreeMap;
 
-use cluster::{Cluster, Software};
-use device::Write;
-use model::{MicrobatchShape, RecordCase, TensorParallel, footprints};
-use program::{Cell, CellCosts, CellKind, Footprints, PassKind, Purpose, Schedule, StageSplit, UnitWork, split_stages};
-use sim::{RecordedUnits, StepCosts, StepShape};
-use spec::unit::UnitKind;
+use cluster::Software;
+use program::{Cell, CellCosts, CellKind, Schedule, StageSplit, UnitWork, split_stages};
 use spec::{
-    Kept, LayerRecompute, Masters, Parallelism, Recompute, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel,
-    StateKind, Unit, UnitLayout, ZeroStage, params,
+    Kept, LayerRecompute, Masters, Parallelism, RunConfig, ScheduleKind, ScheduleSpec, StateKind, Unit, UnitLayout,
+    params,
 };
-use train::SetupError;
 
-/// What passes cost and keep depends on these alone.
-type Key = (usize, usize, SequenceParallel, u8);
+use super::recordings::{Key, Recording, Recordings};
 
-/// Least costs of layouts, each recorded once.
-pub struct Bounds<'a> {
-    config: &'a RunConfig,
-    cluster: &'a Cluster,
-    software: Option<&'a Software>,
-    passes: BTreeMap<Key, Passes>,
+/// Least costs of layouts; what several have in common is found once.
+#[derive(Debug)]
+pub struct Floors<'a> {
+    recordings: &'a Recordings<'a>,
     splits: BTreeMap<(Key, usize), Option<StageSplit>>,
-    /// By schedule: passes that each rank holds at once.
-    held: BTreeMap<(usize, usize, String), Vec<usize>>,
+    /// By schedule, ranks and microbatches: passes that each rank holds at once.
+    held: BTreeMap<(ScheduleKind, usize, usize), Vec<usize>>,
     /// By tp: elements of table, embedding, one layer and head on one rank.
     elements: BTreeMap<usize, [f64; 4]>,
 }
@@ -39,103 +31,43 @@ pub struct Floor {
     pub least_ns: u64,
     /// The hungriest rank has no less.
     pub memory_bytes: f64,
+    /// Which rank that is, as far as is known.
+    pub hungriest: usize,
 }
 
-/// Costs of the passes of one microbatch on one rank.
-#[derive(Clone, Debug)]
-struct Passes {
-    /// Embedding, layer, head: forward, recompute, backward of input and of weights.
-    ns: [[u64; 4]; 3],
-    footprints: Footprints,
-    kept: Recompute,
-}
-
-impl<'a> Bounds<'a> {
-    /// For layouts of one run on one cluster.
-    pub fn new(config: &'a RunConfig, cluster: &'a Cluster, software: Option<&'a Software>) -> Bounds<'a> {
-        let (passes, splits, held, elements) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Bounds { config, cluster, software, passes, splits, held, elements }
+impl<'a> Floors<'a> {
+    /// For layouts that were recorded.
+    pub fn new(recordings: &'a Recordings<'a>) -> Floors<'a> {
+        let (splits, held, elements) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Floors { recordings, splits, held, elements }
     }
 
     /// The floor of a layout; nothing where its layers make no stages.
-    ///
-    /// # Errors
-    /// A unit that cannot be recorded.
-    pub fn of(&mut self, parallelism: &Parallelism) -> Result<Option<Floor>, SetupError> {
-        let key = key(parallelism);
-        if !self.passes.contains_key(&key) {
-            let passes = self.record(parallelism)?;
-            self.passes.insert(key, passes);
-        }
-        let passes = &self.passes[&key];
+    pub fn of(&mut self, parallelism: &Parallelism) -> Option<Floor> {
+        let passes = self.recordings.of(parallelism);
+        let config = self.recordings.config();
         let stages_per_rank = parallelism.schedule.stages_per_rank().unwrap_or(1);
         let num_stages = parallelism.pp * stages_per_rank;
-        let num_layers = self.config.model.num_layers;
-        let split = self.splits.entry((key, num_stages)).or_insert_with(|| {
+        let split = self.splits.entry((Key::of(parallelism), num_stages)).or_insert_with(|| {
             let sum = |unit: usize| passes.ns[unit].iter().sum();
             let work = UnitWork { embedding: sum(0), layer: sum(1), head: sum(2) };
-            split_stages(num_layers, num_stages, work).ok()
+            split_stages(config.model.num_layers, num_stages, work).ok()
         });
-        let Some(split) = split.clone() else { return Ok(None) };
+        let split = split.clone()?;
         let elements = *self.elements.entry(parallelism.tp).or_insert_with(|| {
             let units = [Unit::Table, Unit::Embedding, Unit::Layer(0), Unit::Head];
-            units.map(|unit| UnitLayout::new(params(&self.config.model, unit), parallelism.tp, 1).len as f64)
+            units.map(|unit| UnitLayout::new(params(&config.model, unit), parallelism.tp, 1).len as f64)
         });
         let kind = kind(parallelism);
         let pp = parallelism.pp;
         // What a rank holds at most, it holds long before so many microbatches have passed.
-        let few = parallelism.num_microbatches(self.config.train.global_batch).min(FEW_PER_RANK * pp);
-        let held = self.held.entry((pp, few, format!("{kind:?}"))).or_insert_with(|| passes_held(kind, pp, few));
-        let gradient_bytes = self.software.map_or(4.0, |software| software.gradient_bytes);
-        let shape = Shape { config: self.config, parallelism, passes, split: &split, held, gradient_bytes };
-        let (least_ns, memory_bytes) = (shape.least_ns(), shape.memory_bytes(elements));
-        Ok(Some(Floor { least_ns, memory_bytes, split }))
+        let few = parallelism.num_microbatches(config.train.global_batch).min(FEW_PER_RANK * pp);
+        let held = self.held.entry((kind, pp, few)).or_insert_with(|| passes_held(kind, pp, few));
+        let shape = Shape { config, parallelism, passes, split: &split, held, trainer: self.recordings.software() };
+        let least_ns = shape.least_ns();
+        let (hungriest, memory_bytes) = shape.memory_bytes(elements);
+        Some(Floor { least_ns, memory_bytes, hungriest, split })
     }
-
-    fn record(&self, parallelism: &Parallelism) -> Result<Passes, SetupError> {
-        let (model, precision) = (&self.config.model, self.config.train.precision);
-        let kept = parallelism.recompute_to_do();
-        let case = RecordCase {
-            model,
-            tp: TensorParallel { size: parallelism.tp, position: 0 },
-            shape: MicrobatchShape {
-                sequences: parallelism.microbatch_size,
-                sequence_length: self.config.train.sequence_length,
-            },
-            stored: precision.stored().into(),
-            sums: self.config.train.sums,
-            sequence_parallel: parallelism.sequence_parallel,
-            recompute: kept.of_layer(0),
-            purpose: Purpose::Train,
-            write: Write::Accumulate,
-        };
-        let (units, footprints) = (RecordedUnits::new(&case, self.software)?, footprints(&case)?);
-        // Passes do not depend on how the ranks beside the tensor-parallel group are used.
-        let alone = Parallelism {
-            dp: 1,
-            pp: 1,
-            zero: ZeroStage::Off,
-            schedule: ScheduleKind::OneForwardOneBackward.into(),
-            stage_layers: None,
-            ..parallelism.clone()
-        };
-        let output_bytes = footprints.layer.output_bytes;
-        let shape = StepShape { model, parallelism: &alone, precision, output_bytes };
-        let costs = StepCosts::new(self.cluster, self.software, &shape, &units)?;
-        let passes = [PassKind::Forward, PassKind::Recompute, PassKind::BackwardInput, PassKind::BackwardWeight];
-        let ns = [UnitKind::Embedding, UnitKind::Layer, UnitKind::Head]
-            .map(|unit| passes.map(|pass| costs.pass(unit, pass).whole_ns));
-        Ok(Passes { ns, footprints, kept })
-    }
-}
-
-fn key(parallelism: &Parallelism) -> Key {
-    let recompute = match parallelism.recompute {
-        Recompute::None => 0,
-        Recompute::Selective => 1,
-        Recompute::Full(_) => 2,
-    };
-    (parallelism.tp, parallelism.microbatch_size, parallelism.sequence_parallel, recompute)
 }
 
 /// Microbatches per pipeline rank after which a schedule only repeats itself.
@@ -171,11 +103,10 @@ fn passes_held(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> Vec<us
 struct Shape<'a> {
     config: &'a RunConfig,
     parallelism: &'a Parallelism,
-    passes: &'a Passes,
+    passes: &'a Recording<'a>,
     split: &'a StageSplit,
     held: &'a [usize],
-    /// Bytes of a number of a sum of gradients.
-    gradient_bytes: f64,
+    trainer: Option<&'a Software>,
 }
 
 const FORWARD: usize = 0;
@@ -255,11 +186,11 @@ impl Shape<'_> {
         least
     }
 
-    /// State, and what the passes keep that are held at once; of the hungriest rank.
-    fn memory_bytes(&self, [table, embedding, layer, head]: [f64; 4]) -> f64 {
+    /// The hungriest rank; its state, and what the passes keep that it holds at once.
+    fn memory_bytes(&self, [table, embedding, layer, head]: [f64; 4]) -> (usize, f64) {
         let footprint = &self.passes.footprints.layer;
         let saved = footprint.saved_until_input_bytes + footprint.saved_until_weight_bytes;
-        let kept_bytes = match self.passes.kept.of_layer(0) {
+        let kept_bytes = match self.parallelism.recompute_to_do().of_layer(0) {
             // Its input is kept as well, as the output of the layer before.
             LayerRecompute::Nothing | LayerRecompute::Core => saved + footprint.output_bytes,
             LayerRecompute::Everything(_) if footprint.checkpoint_bytes > 0 => footprint.checkpoint_bytes,
@@ -280,7 +211,8 @@ impl Shape<'_> {
             let reduced = elements * self.reduced_bytes();
             elements * self.state_bytes() + activations.max(reduced)
         };
-        (0..self.parallelism.pp).map(of_rank).fold(0.0, f64::max)
+        let all = (0..self.parallelism.pp).map(|rank| (rank, of_rank(rank)));
+        all.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 0.0))
     }
 
     fn share(&self, state: StateKind) -> f64 {
@@ -297,8 +229,9 @@ impl Shape<'_> {
             Masters::Parameters => 8.0,
             Masters::Apart => 12.0,
         };
+        let moments = moments * self.trainer.map_or(1.0, |trainer| trainer.memory.optimizer_bytes / 12.0);
         let gradients = match self.parallelism.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => self.gradient_bytes,
+            Kept::Whole => self.gradient_bytes(),
             Kept::Shard => 0.0,
         };
         precision.stored().size_bytes() as f64 * self.share(StateKind::Parameters)
@@ -306,11 +239,16 @@ impl Shape<'_> {
             + moments * self.share(StateKind::Optimizer)
     }
 
+    /// Bytes of a number of a sum of gradients.
+    fn gradient_bytes(&self) -> f64 {
+        self.trainer.map_or(4.0, |trainer| trainer.gradient_bytes)
+    }
+
     /// Bytes of one parameter's gradient where ranks keep shards of the sum.
     fn reduced_bytes(&self) -> f64 {
         match self.parallelism.zero.keeps(StateKind::Gradients) {
             Kept::Whole => 0.0,
-            Kept::Shard => self.gradient_bytes * self.share(StateKind::Gradients),
+            Kept::Shard => self.gradient_bytes() * self.share(StateKind::Gradients),
         }
     }
 }

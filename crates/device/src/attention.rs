@@ -1,0 +1,96 @@
+//! What an attention operation is given: sizes, tensors, and how scores become probabilities.
+
+use crate::Tensor;
+use crate::op::DropoutKey;
+
+/// Sizes of an attention operation on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Sequences in the microbatch.
+    pub sequences: usize,
+    /// Tokens per sequence.
+    pub sequence_length: usize,
+    /// Local query heads.
+    pub heads: usize,
+    /// Local key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+}
+
+/// The heads of a linear bias of scores (ALiBi, Press et al. 2022, arXiv 2108.12409).
+///
+/// A visible key gets `slope` times its distance from the last one that its query sees, which is no more than 0. Before the softmax that is
+/// the bias `slope * key` of the paper, up to a constant of each query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alibi {
+    /// Global index of the operation's head 0.
+    pub first_head: usize,
+    /// Heads of the model.
+    pub num_heads: usize,
+}
+
+impl Alibi {
+    /// The slope of the operation's head `head`. With `n` the largest power of two among the heads, the first `n` fall geometrically from
+    /// `2^(-8/n)` to `2^-8`; the others are every second one of the series for `2 n`, from its first on.
+    pub fn slope(self, head: usize) -> f32 {
+        let head = self.first_head + head;
+        let power_of_two = 1 << self.num_heads.ilog2();
+        let (number, series) = match head < power_of_two {
+            true => (head + 1, power_of_two),
+            false => (2 * (head - power_of_two) + 1, 2 * power_of_two),
+        };
+        (-8.0 * number as f64 / series as f64).exp2() as f32
+    }
+}
+
+/// What both passes of attention are given, over `T` = sequences x length tokens, `H` heads and `K` key and value heads of width `d`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionOperands {
+    /// Sizes.
+    pub shape: AttentionShape,
+    /// Queries `[T, H d]`.
+    pub q: Tensor,
+    /// Keys `[T, K d]`, or with more rows, equally many per sequence.
+    pub k: Tensor,
+    /// Values, as many as keys.
+    pub v: Tensor,
+    /// `[T, 2]`: the interval `[first, last)` of keys of its sequence that a query sees.
+    pub visible: Tensor,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// Biases of the scores.
+    pub alibi: Option<Alibi>,
+    /// Dropout of the probabilities.
+    pub dropout: Option<DropoutKey>,
+    /// `[T, H d]`: assigned by the forward pass, read by the backward pass.
+    pub out: Tensor,
+    /// `[T, H]`: assigned by the forward pass, read by the backward pass.
+    pub log_sum_exp: Tensor,
+}
+
+impl AttentionOperands {
+    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, the queries being the last of the keys' tokens.
+    pub fn causal_multiply_adds(&self) -> u64 {
+        let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = self.shape;
+        let before = (self.k.rows / sequences).saturating_sub(sequence_length);
+        let length = sequence_length as u64;
+        let pairs = sequences as u64 * (length * (length + 1) / 2 + before as u64 * length);
+        pairs * heads as u64 * head_dim as u64
+    }
+}
+
+/// Gradients of attention's operands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionGradients {
+    /// Of the output `[T, H d]`.
+    pub dout: Tensor,
+    /// Assigned: of the queries.
+    pub dq: Tensor,
+    /// Assigned: of the keys.
+    pub dk: Tensor,
+    /// Assigned: of the values.
+    pub dv: Tensor,
+    /// `[2 T K, d]`: where the gradients of each head's keys and values are summed before they are stored, `2 S` rows per sequence and head.
+    pub key_sums: Tensor,
+}

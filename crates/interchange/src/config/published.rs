@@ -1,0 +1,57 @@
+//! Models that were published as pickled files: the few numbers that `tools/published_weights.py` writes beside their tensors. All else is of
+//! the model, and no file says it.
+
+use serde_json::{Map, Value};
+use spec::{Activation, Blocks, ModelSpec, Pairing, Position, TopQuery};
+
+use super::{layer_norm, model, number, object, sizes};
+use crate::error::InterchangeError;
+use crate::fields::Fields;
+
+/// Of all three.
+const EPSILON: f32 = 1e-5;
+/// Of OPT: rows of its position table that no token reads.
+const OFFSET: usize = 2;
+
+/// THUDM/GLM-130B, `configs/model_glm_130b.sh`; its paper, section 2.1.
+pub(super) fn glm(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+    let read = published(fields, Activation::GeGlu)?;
+    Ok(ModelSpec {
+        position: Position::Rotary { base: 10_000.0, rotary_dims: read.head_dim, pairing: Pairing::Half },
+        blocks: Blocks::DeepNorm { alpha: (2.0 * read.num_layers as f64).sqrt() as f32 },
+        ..read
+    })
+}
+
+/// THUDM/CodeGeeX, `codegeex_model.py`.
+pub(super) fn codegeex(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+    Ok(ModelSpec { top_query: TopQuery::On, ..published(fields, Activation::GeluSigmoid)? })
+}
+
+/// facebookresearch/metaseq, `transformer_decoder.py`.
+pub(super) fn metaseq(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+    Ok(ModelSpec { position: Position::Learned { offset: OFFSET }, ..published(fields, Activation::Relu)? })
+}
+
+fn published(fields: &Fields, activation: Activation) -> Result<ModelSpec, InterchangeError> {
+    Ok(ModelSpec {
+        activation,
+        dropout: fields.number_or("hidden_dropout", 0.0)?,
+        attention_dropout: fields.number_or("attention_dropout", 0.0)?,
+        init_std: fields.number_or("initializer_range", 0.02)?,
+        ..model(sizes(fields)?, layer_norm(EPSILON), Position::Learned { offset: 0 })
+    })
+}
+
+pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
+    object([
+        ("hidden_size", model.hidden.into()),
+        ("num_attention_heads", model.num_heads.into()),
+        ("num_hidden_layers", model.num_layers.into()),
+        ("intermediate_size", model.ffn_hidden.into()),
+        ("vocab_size", model.vocabulary.into()),
+        ("max_position_embeddings", model.context.into()),
+        ("hidden_dropout", number(model.dropout)),
+        ("attention_dropout", number(model.attention_dropout)),
+    ])
+}

@@ -1,0 +1,155 @@
+//! What passes of units cost and keep, recorded once and shared by all layouts of which it is the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::{Cluster, Software};
+use model::UnitRecords;
+use program::{Footprints, PassKind};
+use sim::{RecordedUnits, StepCosts, StepShape, least_bytes};
+use spec::unit::UnitKind;
+use spec::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, ZeroStage};
+use train::{SetupError, StepOrder};
+
+use super::pipeline::Pipeline;
+use super::threads::in_threads;
+use crate::PreparedStep;
+
+/// Everything of a layout that what its passes cost and keep depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    tp: usize,
+    microbatch_size: usize,
+    sequence_parallel: SequenceParallel,
+    recompute: LayerRecompute,
+}
+
+impl Key {
+    pub(super) fn of(parallelism: &Parallelism) -> Key {
+        let Parallelism { tp, microbatch_size, sequence_parallel, .. } = *parallelism;
+        Key { tp, microbatch_size, sequence_parallel, recompute: parallelism.recompute_to_do().of_layer(0) }
+    }
+}
+
+/// The passes of one microbatch on one rank.
+#[derive(Debug)]
+pub(super) struct Recording<'a> {
+    records: UnitRecords<'a>,
+    units: RecordedUnits,
+    /// Nanoseconds of embedding, layer, head: forward, recompute, backward of input and of weights.
+    pub(super) ns: [[u64; 4]; 3],
+    pub(super) footprints: Footprints,
+}
+
+/// The recordings of all layouts of a search. It answers questions about these alone, whatever their other keys.
+#[derive(Debug)]
+pub struct Recordings<'a> {
+    config: &'a RunConfig,
+    cluster: &'a Cluster,
+    software: Option<&'a Software>,
+    by_key: BTreeMap<Key, Recording<'a>>,
+}
+
+impl<'a> Recordings<'a> {
+    /// Records what `layouts` of a run need.
+    ///
+    /// # Errors
+    /// A unit that cannot be recorded.
+    pub fn new(
+        config: &'a RunConfig,
+        cluster: &'a Cluster,
+        software: Option<&'a Software>,
+        layouts: &[Parallelism],
+    ) -> Result<Recordings<'a>, SetupError> {
+        let mut recordings = Recordings { config, cluster, software, by_key: BTreeMap::new() };
+        let mut seen = BTreeSet::new();
+        let distinct: Vec<&Parallelism> = layouts.iter().filter(|layout| seen.insert(Key::of(layout))).collect();
+        let made = in_threads(&distinct, |layout| recordings.record(layout));
+        for (layout, recording) in distinct.into_iter().zip(made) {
+            recordings.by_key.insert(Key::of(layout), recording?);
+        }
+        Ok(recordings)
+    }
+
+    fn record(&self, parallelism: &Parallelism) -> Result<Recording<'a>, SetupError> {
+        let records = UnitRecords::new(StepOrder::case(&self.config.model, parallelism, &self.config.train))?;
+        let (units, footprints) = (RecordedUnits::new(&records, self.software), records.footprints());
+        // Passes do not depend on how the ranks beside the tensor-parallel group are used.
+        let alone = Parallelism {
+            dp: 1,
+            pp: 1,
+            zero: ZeroStage::Off,
+            schedule: ScheduleKind::OneForwardOneBackward.into(),
+            stage_layers: None,
+            ..parallelism.clone()
+        };
+        let costs = self.costs_of(&alone, &units, &footprints)?;
+        let passes = [PassKind::Forward, PassKind::Recompute, PassKind::BackwardInput, PassKind::BackwardWeight];
+        let ns = [UnitKind::Embedding, UnitKind::Layer, UnitKind::Head]
+            .map(|unit| passes.map(|pass| costs.pass(unit, pass).whole_ns));
+        Ok(Recording { records, units, ns, footprints })
+    }
+
+    fn costs_of(
+        &self,
+        parallelism: &Parallelism,
+        units: &RecordedUnits,
+        footprints: &Footprints,
+    ) -> Result<StepCosts, SetupError> {
+        let (model, precision) = (&self.config.model, self.config.train.precision);
+        let shape = StepShape { model, parallelism, precision, output_bytes: footprints.layer.output_bytes };
+        Ok(StepCosts::new(self.cluster, self.software, &shape, units)?)
+    }
+
+    /// That of the layout's passes, which is one of those of [`Recordings::new`].
+    pub(super) fn of(&self, parallelism: &Parallelism) -> &Recording<'a> {
+        &self.by_key[&Key::of(parallelism)]
+    }
+
+    /// Nanoseconds that no step of the layout is shorter than, cell by cell.
+    ///
+    /// # Errors
+    /// No such schedule, or layers that do not make its stages.
+    pub fn cells_ns(&self, parallelism: &Parallelism) -> Result<u64, SetupError> {
+        let recording = self.of(parallelism);
+        let order = self.order(recording, parallelism)?;
+        let costs = self.costs_of(parallelism, &recording.units, &recording.footprints)?;
+        let num_microbatches = parallelism.num_microbatches(self.config.train.global_batch);
+        Ok(Pipeline::new(&order, parallelism, num_microbatches, &costs).least_ns())
+    }
+
+    /// Bytes that a pipeline rank has no less than, by its program alone.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn rank_bytes(&self, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
+        let recording = self.of(parallelism);
+        let (program, sizes) = self.order(recording, parallelism)?.rank_program(rank)?;
+        Ok(least_bytes(&program, &sizes, &recording.units, self.software))
+    }
+
+    /// The layout's step.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn step(&self, parallelism: &Parallelism) -> Result<PreparedStep, SetupError> {
+        let recording = self.of(parallelism);
+        let order = self.order(recording, parallelism)?;
+        PreparedStep::ordered(&order, parallelism, &self.config.train, &recording.units, self.software)
+    }
+
+    fn order<'s>(
+        &'s self,
+        recording: &'s Recording<'a>,
+        parallelism: &'s Parallelism,
+    ) -> Result<StepOrder<'s>, SetupError> {
+        StepOrder::recorded(&recording.records, parallelism, &self.config.train)
+    }
+
+    pub(super) fn software(&self) -> Option<&'a Software> {
+        self.software
+    }
+
+    pub(super) fn config(&self) -> &'a RunConfig {
+        self.config
+    }
+}

@@ -1,0 +1,188 @@
+//! How long saving holds a run up, and how fast a checkpoint is loaded under other layouts: `cargo bench -p train --bench checkpoint [-- FOLDER]`.
+//!
+//! GPT-2 of 124 million parameters with the state of AdamW, in `FOLDER` or that of the system for what is temporary. Beside each figure stands
+//! what the same cores do with the same bytes: copy them in memory, or read them out of the files without a look at them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use checkpoint::{BLOCK_BYTES, Checkpoint, Disk, Retention, Store, committed};
+use prove::{Labels, ProofText, thread_engine};
+use spec::{Parallelism, RunConfig, TrainSpec};
+use train::{Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, Wish, run};
+
+const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare/gpt2_124m_short.toml");
+/// Steps from one checkpoint to the next: more than are held up by one.
+const EVERY: u32 = 4;
+/// Steps before the first one that is timed, and those that are.
+const WARM_UP: u32 = 2;
+const STEPS: u32 = 3 * EVERY;
+/// Layouts of two ranks that load what one rank saved.
+const LAYOUTS: [&str; 4] = ["dp=2, zero=1", "tp=2", "pp=2", "dp=2, zero=3"];
+/// Each is loaded so often; the median counts.
+const LOADS: usize = 5;
+
+/// Keeps the seconds of steps and of saves.
+#[derive(Default)]
+struct Stopwatch {
+    steps: Mutex<Vec<f64>>,
+    saves: Mutex<Vec<Duration>>,
+}
+
+fn taken<T>(values: &Mutex<Vec<T>>) -> Vec<T> {
+    std::mem::take(&mut values.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Observer for Stopwatch {
+    fn step(&self, report: &StepReport) -> Wish {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(report.wall.as_secs_f64());
+        Wish::Continue
+    }
+
+    fn saved(&self, report: SaveReport) {
+        report.finished.outcome.expect("a checkpoint");
+        self.saves.lock().unwrap_or_else(PoisonError::into_inner).push(report.wall);
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn setup(config: &RunConfig, steps: u32) -> Setup {
+    let train = TrainSpec { steps, ..config.train.clone() };
+    Setup::new(config.model.clone(), config.parallelism.clone(), train).expect("a plan")
+}
+
+fn text(setup: &Setup) -> ProofText {
+    ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every }
+}
+
+fn store(folder: &Path) -> Store {
+    let retention = Retention { newest: 1, every: 0, best: 0 };
+    Store::open(folder, Arc::new(Disk), retention).expect("a folder")
+}
+
+/// Seconds of the timed steps, with a checkpoint after every [`EVERY`] where there is a store.
+fn steps(config: &RunConfig, store: Option<&Store>) -> (Vec<f64>, Vec<Duration>) {
+    let setup = setup(config, WARM_UP + STEPS);
+    let (text, stopwatch) = (text(&setup), Stopwatch::default());
+    let saving = store.map(|store| Saving { store, every: EVERY, run: "", data_xxh3: None });
+    let engine = thread_engine(&setup).with_threads_per_rank(config.run.threads_per_rank);
+    run(&setup, &engine, Ports { saving, ..Ports::new(&text, &stopwatch) }).expect("a run");
+    (taken(&stopwatch.steps).split_off(WARM_UP as usize), taken(&stopwatch.saves))
+}
+
+/// What a checkpoint adds to the steps after it.
+fn saving(config: &RunConfig, folder: &Path) {
+    let (plain, _) = steps(config, None);
+    let plain = median(plain);
+    let (saved, saves) = steps(config, Some(&store(folder)));
+    // The first save is after step EVERY, so the timed steps begin in the middle of a row.
+    let behind = |place: u32| {
+        let is_behind = |index: u32| (WARM_UP + index + 1) > EVERY && (WARM_UP + index) % EVERY == place;
+        median((0..STEPS).filter(|index| is_behind(*index)).map(|index| saved[index as usize]).collect())
+    };
+    let rows: Vec<f64> = (0..EVERY).map(behind).collect();
+    let added: f64 = rows.iter().map(|seconds| seconds - plain).sum();
+    let bytes = newest(folder).manifest().data_bytes() as f64;
+    let cores = config.run.threads_per_rank;
+    let copied = 2.0 * bytes / cpu::peak::copy_bytes_per_second(cores);
+    let wall = median(saves.iter().map(Duration::as_secs_f64).collect());
+    println!(
+        "save: {:.2} GB in {wall:.2} s beside steps of {plain:.3} s, which it makes {added:.3} s longer in all ({}); \
+         {cores} cores copy as much in {copied:.3} s: {:.2} x",
+        bytes / 1e9,
+        rows.iter().map(|seconds| format!("{:+.3}", seconds - plain)).collect::<Vec<_>>().join(", "),
+        added / copied
+    );
+}
+
+fn newest(folder: &Path) -> Checkpoint {
+    Checkpoint::open(&committed(folder).expect("a folder")[0].path).expect("a checkpoint")
+}
+
+/// Bytes per second at which `threads` threads read the file at `path`, block by block: each its part, into a buffer of `buffer_len` bytes that is
+/// overwritten when it is full.
+fn reading_rate(path: &Path, threads: usize, buffer_len: usize) -> f64 {
+    let file = File::open(path).expect("a file");
+    let part_bytes = file.metadata().expect("a length").len() / threads as u64;
+    let mut buffers = vec![vec![1; buffer_len]; threads];
+    let seconds = (0..LOADS).map(|_| {
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for (thread, buffer) in buffers.iter_mut().enumerate() {
+                let file = &file;
+                scope.spawn(move || {
+                    for offset in (0..part_bytes).step_by(BLOCK_BYTES) {
+                        let len = BLOCK_BYTES.min((part_bytes - offset) as usize);
+                        let place = offset as usize % (buffer_len - len + 1);
+                        let from = thread as u64 * part_bytes + offset;
+                        file.read_exact_at(&mut buffer[place..place + len], from).expect("bytes");
+                    }
+                });
+            }
+        });
+        started.elapsed().as_secs_f64()
+    });
+    (part_bytes * threads as u64) as f64 / median(seconds.collect())
+}
+
+/// The state of the newest checkpoint in the memory of ranks of each of [`LAYOUTS`].
+fn loading(config: &RunConfig, folder: &Path) {
+    let checkpoint = newest(folder);
+    let [file] = &checkpoint.manifest().files[..] else { panic!("one rank saved") };
+    let (path, len_bytes) = (checkpoint.path().join(&file.name), file.bytes as usize);
+    for layout in LAYOUTS {
+        let overrides: Vec<String> = layout.split(", ").map(|set| format!("parallelism.{set}")).collect();
+        let parallelism = RunConfig::load("", BASE, &overrides).expect("a layout").parallelism;
+        let ranks = parallelism.world_size();
+        let parallelism = Parallelism { microbatch_size: 1, ..parallelism };
+        let setup = setup(&RunConfig { parallelism, ..config.clone() }, WARM_UP + STEPS);
+        let text = text(&setup);
+        let (mut seconds, mut read) = (vec![], 0);
+        for _ in 0..LOADS {
+            let checkpoint = newest(folder);
+            let stopwatch = Stopwatch::default();
+            let engine = thread_engine(&setup);
+            let started = Instant::now();
+            // No step is left.
+            let ports = Ports { start: Start::Checkpoint(&checkpoint), ..Ports::new(&text, &stopwatch) };
+            run(&setup, &engine, ports).expect("a run");
+            seconds.push(started.elapsed().as_secs_f64());
+            read = checkpoint.bytes_read();
+        }
+        let seconds = median(seconds);
+        let rate = read as f64 / seconds;
+        // Into memory for all of it, as state has to lie there in the end; and into one block that stays in the cache, as if to look at it.
+        let [kept, seen] = [len_bytes / ranks, BLOCK_BYTES].map(|buffer_len| reading_rate(&path, ranks, buffer_len));
+        println!(
+            "load under {layout}: {ranks} ranks read {:.2} GB in {seconds:.3} s, {:.2} GB/s; as many threads read the file into memory at \
+             {:.2} GB/s: {:.0} %; and into one block each, which stays in the cache, at {:.2} GB/s: {:.0} %",
+            read as f64 / 1e9,
+            rate / 1e9,
+            kept / 1e9,
+            100.0 * rate / kept,
+            seen / 1e9,
+            100.0 * rate / seen
+        );
+    }
+}
+
+/// What all layouts have in common.
+const BASE: &str = "[parallelism]\ndp = 1\ntp = 1\npp = 1\nmicrobatch_size = 1\n";
+
+fn main() {
+    let folder = std::env::args().skip(1).find(|argument| argument != "--bench");
+    let folder = folder.map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = folder.join(format!("pleach-bench-checkpoint-{}", std::process::id()));
+    let toml = fs::read_to_string(RUN).expect("a run file");
+    let config = RunConfig::load(RUN, &toml, &[]).unwrap_or_else(|problems| panic!("{problems:#?}"));
+    saving(&config, &folder);
+    loading(&config, &folder);
+    fs::remove_dir_all(&folder).expect("removed");
+}
