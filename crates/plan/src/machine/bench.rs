@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use device::{AttentionShape, DeviceError, Dtype, Frame, Op, Orientation, Reduction, Stream, Tensor, Write};
+use device::{
+    AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Frame, Op, Orientation, Reduction,
+    Stream, Tensor, Write,
+};
 use spec::{Activation, Norm, NormKind};
 use train::RankEngine;
 
@@ -17,21 +20,19 @@ pub(crate) const UNALIGNED_COLS: usize = 1028;
 /// Rows and columns of activations.
 const ACTIVATION: (usize, usize) = (256, 1024);
 /// Attention of a small model.
-pub(crate) const ATTENTION: AttentionShape =
+const ATTENTION: AttentionShape =
     AttentionShape { sequences: 2, sequence_length: 128, heads: 4, kv_heads: 4, head_dim: 64 };
 /// Floats that are reduced to see the bandwidth of a link.
 pub(crate) const REDUCED: usize = 1 << 20;
 
-/// What one rank measured, in nanoseconds, and rates in bytes per nanosecond.
+/// What one rank measured, in nanoseconds, and rates per nanosecond.
 pub(crate) struct Times {
     /// Products of both depths.
     pub(crate) products: [f64; 2],
     /// The deeper one with [`UNALIGNED_COLS`].
     pub(crate) unaligned: f64,
-    /// Attention forward.
-    pub(crate) attention: f64,
-    /// And backward.
-    pub(crate) attention_backward: f64,
+    /// Floating-point operations of attention, forward and backward.
+    pub(crate) attention_per_ns: [f64; 2],
     /// Bytes that a copy of activations reads and writes.
     pub(crate) copied_per_ns: f64,
     /// The same of norm, activation and residual stream together.
@@ -48,13 +49,11 @@ impl Times {
     pub(crate) fn of(engine: RankEngine) -> Result<Times, DeviceError> {
         let bench = Bench { engine, frame: Frame::new(0, usize::MAX) };
         let (rows, cols, [short, long]) = PRODUCT;
-        let [attention, attention_backward] = bench.attention()?;
         let [copied_per_ns, elementwise_per_ns] = bench.elementwise()?;
         Ok(Times {
             products: [bench.product(rows, cols, short)?, bench.product(rows, cols, long)?],
             unaligned: bench.product(rows, UNALIGNED_COLS, long)?,
-            attention,
-            attention_backward,
+            attention_per_ns: bench.attention()?,
             copied_per_ns,
             elementwise_per_ns,
             launch: bench.launch()?,
@@ -97,7 +96,7 @@ impl Bench {
         })
     }
 
-    /// Forward and backward.
+    /// Floating-point operations per nanosecond, forward and backward.
     fn attention(&self) -> Result<[f64; 2], DeviceError> {
         self.frame.scoped(|| {
             let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = ATTENTION;
@@ -111,25 +110,12 @@ impl Bench {
             let log_sum_exp = self.frame.floats(tokens, heads);
             let key_sums = self.frame.floats(2 * tokens * heads, head_dim);
             let (scale, alibi, dropout) = (0.125, None, None);
-            let forward = Op::Attention { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
-            let backward = Op::AttentionBackward {
-                shape,
-                q,
-                k,
-                v,
-                visible,
-                scale,
-                alibi,
-                dropout,
-                out,
-                log_sum_exp,
-                dout,
-                dq,
-                dk,
-                dv,
-                key_sums,
+            let operands = AttentionOperands { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
+            let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
+            let rate = |op: Op| -> Result<f64, DeviceError> {
+                Ok(2.0 * op.cost().multiply_adds as f64 / self.median(|| self.submit(&op))?)
             };
-            Ok([self.median(|| self.submit(&forward))?, self.median(|| self.submit(&backward))?])
+            Ok([rate(Op::Attention { operands })?, rate(Op::AttentionBackward { operands, gradients })?])
         })
     }
 

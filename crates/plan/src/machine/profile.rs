@@ -9,7 +9,7 @@ use device::DeviceError;
 use mesh::{AxisSizes, Mesh, MeshError, Rank};
 use train::{Engine, ThreadEngine};
 
-use crate::machine::bench::{ATTENTION, PRODUCT, REDUCED, Times, UNALIGNED_COLS};
+use crate::machine::bench::{PRODUCT, REDUCED, Times, UNALIGNED_COLS};
 
 /// Why this machine cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -56,11 +56,6 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
     let ramp = (times.products[1] / per_column - long as f64).max(0.0);
     let peak_per_ns = peak * 1e-9;
     let share = |value: f64| value.clamp(0.01, 1.0);
-    let attention = |passes: f64, ns: f64| {
-        let flops =
-            passes * 2.0 * ATTENTION.causal_multiply_adds(ATTENTION.sequences * ATTENTION.sequence_length) as f64;
-        share(flops / (ns * peak_per_ns))
-    };
     let tflops = peak * 1e-12;
     // Of a ring of n, each member sends 2 (n - 1) / n of the bytes.
     let sent_bytes = 2.0 * (ranks - 1) as f64 / ranks as f64 * (4 * REDUCED) as f64;
@@ -92,8 +87,8 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
             matrix_efficiency: share(2.0 * (rows * cols) as f64 / (per_column * peak_per_ns)),
             tile_ramp_columns: ramp,
             unaligned_efficiency: share(times.products[1] * UNALIGNED_COLS as f64 / cols as f64 / times.unaligned),
-            attention_efficiency: attention(2.0, times.attention),
-            attention_backward_efficiency: attention(5.0, times.attention_backward),
+            attention_efficiency: share(times.attention_per_ns[0] / peak_per_ns),
+            attention_backward_efficiency: share(times.attention_per_ns[1] / peak_per_ns),
             memory_efficiency: share(times.elementwise_per_ns / times.copied_per_ns),
             kernel_gap_us: times.launch * 1e-3,
             issue_us: 0.0,
