@@ -107,7 +107,13 @@ fn nowhere(answer: &Answer, question: &Question) -> Result<Failure, train::Setup
 /// That no layout is legal, and which value of a key that is fixed would be.
 fn illegal(answer: &Answer, question: &Question) -> Failure {
     let accelerators = counted(question.accelerators as u64, "accelerator");
-    let refused = grouped(answer.counts.refused as u64);
+    let rules = match question.fixed.is_empty() {
+        true => format!("a run ({} were refused)", grouped(answer.counts.refused as u64)),
+        false => {
+            let fixed: Vec<String> = question.fixed.iter().map(|(key, value)| format!("--fix {key}={value}")).collect();
+            format!("a run with {}", fixed.join(" "))
+        }
+    };
     let of_key = |(key, values): (String, BTreeSet<String>)| {
         let mut values: Vec<String> = values.into_iter().collect();
         // Numbers by their size.
@@ -119,7 +125,7 @@ fn illegal(answer: &Answer, question: &Question) -> Failure {
         true => "another number of accelerators or another train.global_batch would do".to_string(),
         false => format!("{} would do", values.join(", or ")),
     };
-    Failure::Input(format!("no layout on {accelerators} obeys the rules of a run ({refused} were refused); {remedy}"))
+    Failure::Input(format!("no layout on {accelerators} obeys the rules of {rules}; {remedy}"))
 }
 
 /// `dp 8 x tp 8 x pp 35, zero 1, 1f1b, microbatches of 1, full recomputation`.

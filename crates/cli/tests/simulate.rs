@@ -125,6 +125,23 @@ fn is_forward(event: &serde_json::Value) -> bool {
 }
 
 #[test]
+fn a_published_run_has_a_cluster_of_its_own() {
+    let output = pleach(&["simulate", "preset:opt-175b"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("cluster DGX A100 80 GB (Selene)"), "{text}");
+    let axis = text.lines().last().unwrap_or_default();
+    assert!(axis.trim_start().starts_with("0") && axis.ends_with(" s"), "{axis}");
+    let twin = pleach(&["simulate", "preset:opt-175b-tiny"]);
+    assert!(
+        stderr(&twin)
+            .starts_with("--cluster is missing, and only the preset of a published run has a cluster of its own"),
+        "{}",
+        stderr(&twin)
+    );
+}
+
+#[test]
 fn what_cannot_be_simulated_is_refused_with_what_would_do() {
     let refused = |arguments: &[&str]| {
         let output = pleach(arguments);
@@ -276,16 +293,12 @@ fn layouts_are_planned_and_the_best_is_written() {
         "{nowhere}"
     );
     assert!(refused(&["--gpus=1", "--max-memory=0"]).starts_with("--max-memory 0 is no memory; give 10^9 bytes"));
-    let needless = refused(&["--gpus=4", "--max-memory=0.1", "--fix", "zero=0", "--fix", "pp=1"]);
-    println!("{needless}");
-    let illegal = refused(&["--gpus=4", "--fix", "tp=3"]);
-    assert!(
-        illegal.starts_with("no layout on 4 accelerators obeys the rules of a run (")
-            && illegal.ends_with(" were refused); tp = 1 or 2 or 4 would do\n"),
-        "{illegal}"
+    let needless = refused(&["--gpus=4", "--max-memory=0.005", "--fix", "tp=1"]);
+    assert!(needless.contains(" a rank, or leaving --fix tp out"), "{needless}");
+    assert_eq!(
+        refused(&["--gpus=4", "--fix", "tp=3"]),
+        "no layout on 4 accelerators obeys the rules of a run with --fix tp=3; tp = 1 or 2 or 4 would do\n"
     );
-    assert!(
-        refused(&["--gpus=7", "--fix", "tp=7"]).starts_with("no layout on 7 accelerators obeys the rules of a run (")
-    );
+    assert!(refused(&["--gpus=7"]).starts_with("no layout on 7 accelerators obeys the rules of a run ("));
     std::fs::remove_dir_all(&folder).expect("removed");
 }

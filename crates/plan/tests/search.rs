@@ -92,6 +92,9 @@ impl Case {
             for least in [floor.least_ns, cells] {
                 assert!(least <= time, "case {number}, {parallelism:?}: least {least} of {time} ns");
             }
+            if parallelism.dp * parallelism.tp == 1 {
+                assert_eq!(cells, time, "case {number}, {parallelism:?}: nothing is reduced, so nothing is left out");
+            }
             for rank in 0..parallelism.pp {
                 let least = recordings.rank_bytes(&parallelism, rank).unwrap();
                 assert!(least <= memory, "case {number}, {parallelism:?}: least {least} of {memory} bytes");

@@ -71,7 +71,7 @@ impl<'a> Floors<'a> {
 }
 
 /// Microbatches per pipeline rank after which a schedule only repeats itself.
-const FEW_PER_RANK: usize = 4;
+pub(super) const FEW_PER_RANK: usize = 4;
 
 fn kind(parallelism: &Parallelism) -> ScheduleKind {
     match &parallelism.schedule {

@@ -7,9 +7,10 @@ use model::UnitRecords;
 use program::{Footprints, PassKind};
 use sim::{RecordedUnits, StepCosts, StepShape, least_bytes};
 use spec::unit::UnitKind;
-use spec::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, ZeroStage};
+use spec::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage};
 use train::{SetupError, StepOrder};
 
+use super::floor::FEW_PER_RANK;
 use super::pipeline::Pipeline;
 use super::threads::in_threads;
 use crate::PreparedStep;
@@ -122,8 +123,23 @@ impl<'a> Recordings<'a> {
     /// # Errors
     /// See [`SetupError`].
     pub fn rank_bytes(&self, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
+        self.rank_bytes_in(&self.config.train, parallelism, rank)
+    }
+
+    /// The same in a step of so few microbatches that it is known soon, and of so many that a rank holds as much as it ever does.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub(super) fn few_microbatches_bytes(&self, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
+        let of_few = parallelism.dp * parallelism.microbatch_size * FEW_PER_RANK * parallelism.pp;
+        let train = TrainSpec { global_batch: self.config.train.global_batch.min(of_few), ..self.config.train.clone() };
+        self.rank_bytes_in(&train, parallelism, rank)
+    }
+
+    fn rank_bytes_in(&self, train: &TrainSpec, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
         let recording = self.of(parallelism);
-        let (program, sizes) = self.order(recording, parallelism)?.rank_program(rank)?;
+        let order = StepOrder::recorded(&recording.records, parallelism, train)?;
+        let (program, sizes) = order.rank_program(rank)?;
         Ok(least_bytes(&program, &sizes, &recording.units, self.software))
     }
 

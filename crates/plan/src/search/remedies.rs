@@ -10,7 +10,7 @@ use super::candidates::{Candidates, keys};
 use super::floor::{Floor, Floors};
 use super::recordings::Recordings;
 
-/// The layout that needs least memory, and what it needs.
+/// A layout, and what it needs.
 #[derive(Clone, Debug)]
 pub struct Smallest {
     /// The layout, with its stages written out.
@@ -19,22 +19,19 @@ pub struct Smallest {
     pub memory_bytes: usize,
 }
 
-/// A bound on the memory of a layout, or its memory.
+/// What is known of a layout's memory.
 enum Known {
-    /// In closed form, with the rank that is then the hungriest.
+    /// Its floor, with the rank that is then the hungriest.
     Floor(usize),
-    /// By that rank's program.
-    Rank,
-    /// All of it.
-    Memory,
+    /// That rank's program in a step of few microbatches.
+    Program,
 }
 
 /// How many times as many accelerators are tried.
 const TIMES: [usize; 6] = [2, 3, 4, 8, 16, 32];
 
 impl Question<'_> {
-    /// The layout that needs least memory of all legal ones, if there are any. Layouts are taken in the order of bounds on their memory, which
-    /// become closer until the least is none any more.
+    /// Of all legal layouts the one that needs least memory by the program of its hungriest rank, if there are any.
     ///
     /// # Errors
     /// As [`super::search`].
@@ -49,12 +46,14 @@ impl Question<'_> {
             open.insert((memory_bytes as usize, index), (parallelism, Known::Floor(hungriest)));
         }
         while let Some(((bytes, index), (parallelism, known))) = open.pop_first() {
-            let (closer, known) = match known {
-                Known::Floor(rank) => (recordings.rank_bytes(&parallelism, rank)?, Known::Rank),
-                Known::Rank => (recordings.step(&parallelism)?.memory_bytes(), Known::Memory),
-                Known::Memory => return Ok(Some(Smallest { parallelism, memory_bytes: bytes })),
+            let closer = match known {
+                Known::Floor(rank) => recordings.few_microbatches_bytes(&parallelism, rank)?,
+                Known::Program => {
+                    let memory_bytes = recordings.step(&parallelism)?.memory_bytes();
+                    return Ok(Some(Smallest { parallelism, memory_bytes }));
+                }
             };
-            open.insert((closer.max(bytes), index), (parallelism, known));
+            open.insert((closer.max(bytes), index), (parallelism, Known::Program));
         }
         Ok(None)
     }

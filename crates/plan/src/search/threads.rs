@@ -5,18 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What `work` makes of each item, in the order of the items.
 pub(super) fn in_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if items.len() < 2 || cores < 2 {
-        return items.iter().map(work).collect();
-    }
     let next = AtomicUsize::new(0);
     let some = || {
         let mut made = vec![];
-        while let Some((index, item)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?)))
-        {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return made };
             made.push((index, work(item)));
         }
-        made
     };
     let mut all: Vec<(usize, R)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (1..cores.min(items.len())).map(|_| scope.spawn(some)).collect();
