@@ -156,29 +156,36 @@ impl Values {
 
     /// The given values, at most [`Values::CAPACITY`].
     pub fn of(values: impl IntoIterator<Item = Value>) -> Values {
-        values.into_iter().fold(Values::NONE, Values::with)
+        Values::NONE.with_each(values)
     }
 
     /// These values and one more.
     pub fn with(mut self, value: Value) -> Values {
+        self.push(value);
+        self
+    }
+
+    /// In place: a step has hundreds of thousands of instructions, and their values are not copied for each one that is named.
+    fn with_each(mut self, values: impl IntoIterator<Item = Value>) -> Values {
+        values.into_iter().for_each(|value| self.push(value));
+        self
+    }
+
+    fn push(&mut self, value: Value) {
         let len = usize::from(self.len);
         assert!(len < Values::CAPACITY, "an instruction names at most {} values of one sort", Values::CAPACITY);
         self.list[len] = value;
         self.len += 1;
-        self
     }
 
     /// These values and, where there is one, another.
     pub fn with_some(self, value: Option<Value>) -> Values {
-        match value {
-            Some(value) => self.with(value),
-            None => self,
-        }
+        self.with_each(value)
     }
 
     /// These values and, where there are some, others.
     pub fn with_all<const N: usize>(self, values: Option<[Value; N]>) -> Values {
-        values.into_iter().flatten().fold(self, Values::with)
+        self.with_each(values.into_iter().flatten())
     }
 
     /// The values as a slice.

@@ -1,7 +1,7 @@
 //! Collectives that span pipeline ranks. Those among ranks of one pipeline index match by construction, because these run
 //! the same program.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::Event;
 use crate::{Instr, Partner, Program, Rule, Violation};
@@ -10,15 +10,16 @@ use crate::{Instr, Partner, Program, Rule, Violation};
 type Issued = BTreeMap<usize, Vec<(Event, Instr)>>;
 
 /// The members of each collective.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Collectives {
     members: Vec<Vec<Event>>,
-    of_event: HashMap<Event, usize>,
+    /// Per rank and instruction, the collective that it calls.
+    of_event: Vec<Vec<Option<usize>>>,
 }
 
 impl Collectives {
     pub(super) fn members(&self, event: Event) -> Option<&[Event]> {
-        self.of_event.get(&event).map(|index| self.members[*index].as_slice())
+        self.of_event[event.rank][event.index].map(|index| self.members[index].as_slice())
     }
 }
 
@@ -37,7 +38,8 @@ pub(super) fn join(programs: &[Program]) -> (Collectives, Vec<Violation>) {
             groups.entry(group).or_default().entry(rank).or_default().push((event, *instr));
         }
     }
-    let mut joined = Collectives::default();
+    let of_event = programs.iter().map(|program| vec![None; program.instrs.len()]).collect();
+    let mut joined = Collectives { members: vec![], of_event };
     let mut violations = vec![];
     for (group, issued) in &groups {
         match mismatch(group, issued) {
@@ -53,7 +55,7 @@ fn add(joined: &mut Collectives, issued: &Issued) {
     for round in 0..rounds {
         let members: Vec<Event> = issued.values().filter_map(|list| list.get(round)).map(|(event, _)| *event).collect();
         for event in &members {
-            joined.of_event.insert(*event, joined.members.len());
+            joined.of_event[event.rank][event.index] = Some(joined.members.len());
         }
         joined.members.push(members);
     }
