@@ -4,21 +4,29 @@
     python tools/published_weights.py glm 49300/mp_rank_*_model_states.pt --heads 96 --out GLM
     python tools/published_weights.py codegeex codegeex_13b.pt --heads 40 --out CODEGEEX
     python tools/published_weights.py metaseq reshard-model_part-*.pt --heads 96 --out OPT
+    python tools/published_weights.py neox global_step150000/layer_*.pt --heads 64 --out NEOX
 
-Files are given in the order of their tensor-parallel ranks. Each becomes one `model_part-N.safetensors`, one after the other; nothing is
-joined, cut or turned here: pleach does that as it reads (crates/interchange/src/names.rs). Files of metaseq that are also sharded over data
-parallelism go through its own `reshard_fsdp.py --unflatten-weights` before. Pickled files run no code: PyTorch reads them with `weights_only`.
+Files are given in the order of their tensor-parallel ranks. Each becomes one `model_part-N.safetensors`, one after the other; GPT-NeoX has a
+file per rank and layer, whose names number them. Nothing is cut, turned or added here: pleach does that as it reads
+(crates/interchange/src/names.rs). Files of metaseq that are also sharded over data parallelism go through its own
+`reshard_fsdp.py --unflatten-weights` before. Pickled files run no code: PyTorch reads them with `weights_only`.
 """
 
 import argparse
 import json
 import pathlib
+import re
 
 import torch
 from safetensors.torch import save_file
 
 # Of each format: the class that pleach knows it by, and what a file holds its weights under.
-FORMATS = {"glm": ("GLM-130B", "module"), "codegeex": ("CodeGeeX-13B", None), "metaseq": ("metaseq", "model")}
+FORMATS = {
+    "glm": ("GLM-130B", "module"),
+    "codegeex": ("CodeGeeX-13B", None),
+    "metaseq": ("metaseq", "model"),
+    "neox": ("GPT-NeoX-20B", None),
+}
 # What tells sizes: the token table, the first map of the feed-forward block, the position table.
 TABLES = ("word_embeddings.weight", "embed_tokens.weight")
 UPS = ("layers.0.mlp.dense_h_to_4h.weight", "layers.0.fc1.weight")
@@ -43,6 +51,20 @@ def read(path: pathlib.Path, under: str | None) -> Tensors:
     with torch.serialization.safe_globals([argparse.Namespace]):
         file = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     return flat(file[under] if under else file)
+
+
+def shards(kind: str, files: list[pathlib.Path]) -> list[list[tuple[pathlib.Path, str]]]:
+    """The files of each shard, and what is put in front of the names in each."""
+    if kind != "neox":
+        return [[(path, "")] for path in files]
+    by_rank: dict[int, list[tuple[pathlib.Path, str]]] = {}
+    numbers = {path: tuple(map(int, re.match(r"layer_(\d+)-model_(\d+)", path.name).groups())) for path in files}
+    last = max(layer for layer, _ in numbers.values())
+    for path, (layer, rank) in sorted(numbers.items(), key=lambda item: item[1]):
+        # The first file has the token table; the last two have the norm and the output matrix.
+        is_layer = 2 <= layer <= last - 2
+        by_rank.setdefault(rank, []).append((path, f"layers.{layer - 2}." if is_layer else ""))
+    return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 def size(tensors: Tensors, names: tuple[str, ...], dim: int) -> int | None:
@@ -77,15 +99,19 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for number, path in enumerate(arguments.files):
-        tensors = read(path, FORMATS[arguments.kind][1])
+    parts = shards(arguments.kind, arguments.files)
+    for number, files in enumerate(parts):
+        tensors: Tensors = {}
+        for path, before in files:
+            read_here = read(path, FORMATS[arguments.kind][1])
+            tensors |= {before + name: tensor for name, tensor in read_here.items()}
         if number == 0:
-            text = config(arguments.kind, tensors, len(arguments.files), arguments.heads, arguments.context)
+            text = config(arguments.kind, tensors, len(parts), arguments.heads, arguments.context)
             (arguments.out / "config.json").write_text(json.dumps(text, indent=2) + "\n")
         # Views of one storage are written apart.
         tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
         save_file(tensors, arguments.out / f"model_part-{number}.safetensors")
-        print(f"{path}: {len(tensors)} tensors")
+        print(f"model_part-{number}.safetensors: {len(tensors)} tensors of {', '.join(path.name for path, _ in files)}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@
 
 Every weight is random, norms and biases too, and short enough for 16 bits; most classes store them so. Kept are, beside
 the library's own `config.json` and tensors, the logits, the loss and the gradient of every weight in double precision, rounded once. With
-EXPORTED, a folder of folders that `pleach export` made of them, those are loaded and their logits compared.
+EXPORTED, a folder of folders that `pleach export` made of them, those are loaded and their logits compared; how far they are apart is kept beside
+the configuration that the library has read (`exported.json`), to which a test holds what is exported.
 """
 
 import json
@@ -116,7 +117,13 @@ def compare(exported: pathlib.Path) -> None:
             for path in (folder, FOLDER / folder.name)
         ]
         ours, theirs = (outputs(model, data)[0] for model in models)
-        print(folder.name, "logits differ by", (ours - theirs).abs().max().item())
+        record = {
+            "config": json.loads((folder / "config.json").read_text()),
+            "class": type(models[0]).__name__,
+            "logits_differ_by": (ours - theirs).abs().max().item(),
+        }
+        (FOLDER / folder.name / "exported.json").write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
+        print(folder.name, record["class"], "logits differ by", record["logits_differ_by"])
 
 
 if __name__ == "__main__":

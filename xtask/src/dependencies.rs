@@ -19,7 +19,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("interchange", &["spec", "mesh", "checkpoint"]),
     ("train", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),
     ("prove", &["philox", "mesh", "spec", "device", "comm", "program", "cpu", "model", "data", "checkpoint", "train"]),
-    ("plan", &["mesh", "spec", "cluster", "device", "program", "model", "sim", "train"]),
+    ("plan", &["mesh", "spec", "cluster", "device", "comm", "program", "cpu", "model", "sim", "train"]),
     (
         "cli",
         &[

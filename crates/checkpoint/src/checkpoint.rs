@@ -11,8 +11,7 @@ use crate::checkpoint_error::CheckpointError;
 use crate::cover::cover;
 use crate::disk::read_exact_at;
 use crate::hash::{BLOCK_BYTES, Hash};
-use crate::header::ELEMENT_BYTES;
-use crate::manifest::{FORMAT, FileRecord, MANIFEST, Manifest, ManifestError, PieceRecord, RunState};
+use crate::manifest::{ELEMENT_BYTES, FORMAT, FileRecord, MANIFEST, Manifest, ManifestError, PieceRecord, RunState};
 
 /// Elements of a block.
 const BLOCK_LEN: usize = BLOCK_BYTES / ELEMENT_BYTES;

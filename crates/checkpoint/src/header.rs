@@ -1,7 +1,9 @@
 //! The header of a safetensors file that is to be written.
 
-/// Bytes of an element: all tensors hold 4-byte floats.
-pub(crate) const ELEMENT_BYTES: usize = 4;
+use spec::Format;
+
+use crate::number;
+
 /// The first tensor starts on a multiple of this.
 const ALIGN_BYTES: usize = 64;
 
@@ -25,15 +27,15 @@ pub(crate) struct Header {
     pub(crate) len_bytes: u64,
 }
 
-/// The header of a file of `entries`, in their order.
-pub(crate) fn header(entries: &[TensorEntry]) -> Header {
+/// The header of a file of `entries`, in their order, whose numbers are all of `format`.
+pub(crate) fn header(entries: &[TensorEntry], format: Format) -> Header {
     let mut text = serde_json::Map::new();
     let mut starts_bytes = Vec::with_capacity(entries.len());
     let mut end_bytes = 0u64;
     for TensorEntry { name, shape } in entries {
         let start_bytes = end_bytes;
-        end_bytes += (shape.iter().product::<usize>() * ELEMENT_BYTES) as u64;
-        let entry = serde_json::json!({ "dtype": "F32", "shape": shape, "data_offsets": [start_bytes, end_bytes] });
+        end_bytes += (shape.iter().product::<usize>() * format.size_bytes()) as u64;
+        let entry = serde_json::json!({ "dtype": number::name_of(format), "shape": shape, "data_offsets": [start_bytes, end_bytes] });
         text.insert(name.clone(), entry);
         starts_bytes.push(start_bytes);
     }

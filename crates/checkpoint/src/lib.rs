@@ -18,6 +18,7 @@ mod hash;
 mod header;
 mod lock;
 pub mod manifest;
+mod number;
 mod partial;
 mod piece_file;
 mod reader;

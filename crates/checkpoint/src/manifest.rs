@@ -7,7 +7,9 @@ use mesh::Region;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::{BLOCK_BYTES, Hash, num_blocks};
-use crate::header::ELEMENT_BYTES;
+
+/// Bytes of an element: checkpoints hold single precision.
+pub(crate) const ELEMENT_BYTES: usize = 4;
 
 /// The format that this program writes, and the latest that it reads.
 pub const FORMAT: u32 = 1;

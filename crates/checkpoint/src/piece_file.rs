@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use mesh::Region;
+use spec::Format;
 
 use crate::checkpoint_error::CheckpointError;
 use crate::disk::NewFile;
 use crate::hash::{BLOCK_BYTES, Hash};
-use crate::header::{ELEMENT_BYTES, Header, TensorEntry, header};
-use crate::manifest::{FileRecord, PieceRecord};
+use crate::header::{Header, TensorEntry, header};
+use crate::manifest::{ELEMENT_BYTES, FileRecord, PieceRecord};
 
 /// A box of a tensor that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl PieceFile {
         create: impl FnOnce(u64) -> std::io::Result<Box<dyn NewFile>>,
     ) -> Result<PieceFile, CheckpointError> {
         let tensors: Vec<TensorEntry> = entries.iter().map(PieceEntry::tensor_entry).collect();
-        let Header { bytes, starts_bytes, len_bytes } = header(&tensors);
+        let Header { bytes, starts_bytes, len_bytes } = header(&tensors, Format::Fp32);
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let (header_bytes, header_xxh3) = (bytes.len() as u64, Hash::of(&bytes));
         let record = FileRecord { name, bytes: len_bytes, header_bytes, header_xxh3 };

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use device::{Bf16, Element, F16};
 use mesh::{CopyRun, Region, copy_runs};
-use safetensors::tensor::{Dtype, Metadata};
+use safetensors::tensor::Metadata;
+use spec::Format;
 
 use crate::error::FileError;
+use crate::number;
 
 /// A header longer than this is a file of something else.
 const MAX_HEADER_BYTES: u64 = 100 << 20;
@@ -33,44 +34,7 @@ pub struct TensorReader {
 struct Stored {
     shape: Vec<usize>,
     start_bytes: u64,
-    number: Number,
-}
-
-/// How a number is written.
-#[derive(Clone, Copy, Debug)]
-enum Number {
-    F32,
-    Bf16,
-    F16,
-}
-
-impl Number {
-    fn of(dtype: Dtype) -> Option<Number> {
-        [(Dtype::F32, Number::F32), (Dtype::BF16, Number::Bf16), (Dtype::F16, Number::F16)]
-            .into_iter()
-            .find_map(|(known, number)| (known == dtype).then_some(number))
-    }
-
-    fn size_bytes(self) -> usize {
-        match self {
-            Number::F32 => 4,
-            Number::Bf16 | Number::F16 => 2,
-        }
-    }
-
-    /// Assigns the numbers in `bytes`, which are as many as `values`; widening is exact.
-    fn widen(self, bytes: &[u8], values: &mut [f32]) {
-        fn each<const N: usize>(bytes: &[u8], values: &mut [f32], read: impl Fn([u8; N]) -> f32) {
-            for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
-                *value = read(*bytes);
-            }
-        }
-        match self {
-            Number::F32 => each(bytes, values, f32::from_le_bytes),
-            Number::Bf16 => each(bytes, values, |bytes| Bf16(u16::from_le_bytes(bytes)).widen()),
-            Number::F16 => each(bytes, values, |bytes| F16(u16::from_le_bytes(bytes)).widen()),
-        }
-    }
+    format: Format,
 }
 
 impl TensorReader {
@@ -103,12 +67,12 @@ impl TensorReader {
         }
         let mut tensors = BTreeMap::new();
         for (name, info) in metadata.tensors() {
-            let Some(number) = Number::of(info.dtype) else {
+            let Some(format) = number::format_of(info.dtype) else {
                 let dtype = format!("{:?}", info.dtype);
                 return Err(FileError::Dtype { path: path.to_path_buf(), tensor: name, dtype });
             };
             let start_bytes = data_start_bytes + info.data_offsets.0 as u64;
-            tensors.insert(name, Stored { shape: info.shape.clone(), start_bytes, number });
+            tensors.insert(name, Stored { shape: info.shape.clone(), start_bytes, format });
         }
         let read_bytes = AtomicU64::new(data_start_bytes);
         Ok(TensorReader { path: path.to_path_buf(), file: Mutex::new(file), tensors, read_bytes })
@@ -151,12 +115,12 @@ impl TensorReader {
                 1 + rest.windows(2).take_while(|pair| is_near(pair) && fits(pair[1].source + pair[1].len)).count();
             let (together, behind) = rest.split_at(count);
             let end = together.last().map_or(first.source, |run| run.source + run.len);
-            let element_bytes = stored.number.size_bytes();
+            let element_bytes = stored.format.size_bytes();
             buffer.resize((end - first.source) * element_bytes, 0u8);
             self.read(stored.start_bytes + (first.source * element_bytes) as u64, &mut buffer)?;
             for run in together {
                 let source = (run.source - first.source) * element_bytes..;
-                stored.number.widen(&buffer[source], &mut values[run.target..run.target + run.len]);
+                number::widen(stored.format, &buffer[source], &mut values[run.target..run.target + run.len]);
             }
             rest = behind;
         }

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mesh::{Region, copy_runs};
+use spec::Format;
 
 use crate::error::FileError;
-use crate::header::{ELEMENT_BYTES, TensorEntry, header};
+use crate::header::{TensorEntry, header};
+use crate::number;
 use crate::partial::Partial;
 
-/// Takes boxes of tensors of 4-byte floats. Until [`TensorWriter::finish`] succeeds, whatever the file's name stood for before stays as it is.
+/// Takes boxes of tensors, whose numbers the file has in one format. Until [`TensorWriter::finish`] succeeds, whatever the file's name stood for before stays as it is.
 #[derive(Debug)]
 pub struct TensorWriter {
     path: PathBuf,
@@ -22,6 +24,7 @@ pub struct TensorWriter {
 #[derive(Debug)]
 struct State {
     partial: Partial,
+    format: Format,
     slots: BTreeMap<String, Slot>,
     failure: Option<io::Error>,
 }
@@ -40,12 +43,20 @@ impl Slot {
 }
 
 impl TensorWriter {
-    /// Makes the temporary file beside `path`, with room for `entries` that is taken now.
+    /// Makes the temporary file beside `path`, with room for `entries` in single precision that is taken now.
     ///
     /// # Errors
     /// A folder that cannot be written, a disk without room, another process that writes the same file.
     pub fn create(path: &Path, entries: &[TensorEntry]) -> Result<TensorWriter, FileError> {
-        let header = header(entries);
+        TensorWriter::create_in(path, entries, Format::Fp32)
+    }
+
+    /// As [`TensorWriter::create`], with numbers of `format`, to which each is rounded once.
+    ///
+    /// # Errors
+    /// As [`TensorWriter::create`].
+    pub fn create_in(path: &Path, entries: &[TensorEntry], format: Format) -> Result<TensorWriter, FileError> {
+        let header = header(entries, format);
         let mut partial = Partial::create(path, header.len_bytes)?;
         let slot = |entry: &TensorEntry, start_bytes: &u64| Slot {
             shape: entry.shape.clone(),
@@ -56,7 +67,10 @@ impl TensorWriter {
         let slots = slots.map(|(entry, start_bytes)| (entry.name.clone(), slot(entry, start_bytes))).collect();
         let begun = partial.file.write_all(&header.bytes);
         begun.map_err(|reason| FileError::Write { path: path.to_path_buf(), reason })?;
-        Ok(TensorWriter { path: path.to_path_buf(), state: Mutex::new(State { partial, slots, failure: None }) })
+        Ok(TensorWriter {
+            path: path.to_path_buf(),
+            state: Mutex::new(State { partial, format, slots, failure: None }),
+        })
     }
 
     /// Takes `values`, row-major: box `region` of tensor `name`. A failure is kept for [`TensorWriter::finish`], so that
@@ -77,7 +91,7 @@ impl TensorWriter {
     pub fn finish(self) -> Result<(), FileError> {
         let path = self.path;
         // A thread that panicked while it wrote has ended the run, and `finish` is not called.
-        let State { partial, slots, failure } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let State { partial, slots, failure, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let failed = |reason| FileError::Write { path: path.clone(), reason };
         if let Some(reason) = failure {
             return Err(failed(reason));
@@ -101,19 +115,21 @@ impl State {
             io::Error::new(io::ErrorKind::InvalidInput, format!("the file was made without a tensor {name}"))
         })?;
         for run in copy_runs(region, &Region::whole(&slot.shape)) {
-            self.partial.file.seek(SeekFrom::Start(slot.start_bytes + (run.target * ELEMENT_BYTES) as u64))?;
-            write_floats(&mut self.partial.file, &values[run.source..run.source + run.len])?;
+            self.partial
+                .file
+                .seek(SeekFrom::Start(slot.start_bytes + (run.target * self.format.size_bytes()) as u64))?;
+            write_numbers(&mut self.partial.file, &values[run.source..run.source + run.len], self.format)?;
         }
         slot.received += values.len();
         Ok(())
     }
 }
 
-/// Little-endian, as the format says.
-fn write_floats(file: &mut File, values: &[f32]) -> io::Result<()> {
-    if cfg!(target_endian = "little") {
-        return file.write_all(bytemuck::cast_slice(values));
+/// Little-endian, as safetensors says.
+fn write_numbers(file: &mut File, values: &[f32], format: Format) -> io::Result<()> {
+    match format {
+        // The bytes in memory are those of the file.
+        Format::Fp32 if cfg!(target_endian = "little") => file.write_all(bytemuck::cast_slice(values)),
+        Format::Fp32 | Format::Bf16 | Format::Fp16 => file.write_all(&number::narrow(format, values)),
     }
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    file.write_all(&bytes)
 }

@@ -122,6 +122,10 @@ pub struct TrainArguments {
     /// Go on with the run in this folder, from its newest checkpoint that is sound; --set changes its run file, also its layout
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
     pub resume: Option<PathBuf>,
+    /// Begin with these weights instead of random ones: a folder of the Hugging Face library, a run's folder, or a checkpoint. The run file then
+    /// leaves [model] out, or says the same
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
+    pub from: Option<PathBuf>,
     /// Write when every rank ran every instruction of the last step into this file, for Perfetto, chrome://tracing or simulate --against
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
@@ -142,6 +146,9 @@ pub struct CheckArguments {
     /// Plan every batch on the way to the full one, too; without, only the full batch of a run whose batch grows
     #[arg(long, conflicts_with = "other")]
     pub ramp: bool,
+    /// Give every rank its own program, link them all, and run them to their ends; without, one rank of each stage stands for its peers
+    #[arg(long, conflicts_with = "other")]
+    pub all_ranks: bool,
     /// A second run file: say which promise the two layouts make each other
     #[arg(value_name = "OTHER.toml")]
     pub other: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 use spec::{ModelSpec, RunConfig, TopQuery, unique_parameters};
 
+use crate::all_ranks::AllRanks;
 use crate::arguments::{CheckArguments, Format};
 use crate::check_json;
 use crate::comparison;
@@ -19,9 +20,7 @@ use crate::verdict::Verdict;
 /// All that is wrong with a run; as JSON it is printed as well.
 pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     let outcome = match &arguments.other {
-        None => {
-            input::judged(&arguments.run, arguments.planned()).and_then(|verdict| one(&verdict, arguments.format()))
-        }
+        None => input::judged(&arguments.run, arguments.planned()).and_then(|verdict| one(&verdict, arguments)),
         Some(other) => comparison::comparison(&arguments.run, other).and_then(|comparison| match arguments.format() {
             Format::Text => Ok(comparison.to_string()),
             Format::Json => check_json::of_comparison(&comparison),
@@ -39,12 +38,16 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
-fn one(verdict: &Verdict, format: Format) -> Result<String, Failure> {
-    match format {
+fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure> {
+    let setup = &verdict.setup;
+    let all_ranks = arguments.all_ranks.then(|| AllRanks::verify(setup)).transpose()?;
+    match arguments.format() {
         Format::Text => {
-            Ok(format!("{}{}\n{}", describe(&verdict.config), memory_line(verdict), memory_table(&verdict.setup)))
+            let all_ranks = all_ranks.map_or(String::new(), |all| format!("\n{}", all.line(setup)));
+            let run = format!("{}{}", describe(&verdict.config), memory_line(verdict));
+            Ok(format!("{run}\n{}{all_ranks}", memory_table(setup)))
         }
-        Format::Json => check_json::of_verdict(verdict),
+        Format::Json => check_json::of_verdict(verdict, all_ranks),
     }
 }
 

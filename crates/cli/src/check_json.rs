@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use spec::{Problem, unique_parameters};
 
+use crate::all_ranks::AllRanks;
 use crate::comparison::{Comparison, promise};
 use crate::failure::Failure;
 use crate::machine_memory::LimitSource;
@@ -24,6 +25,8 @@ struct Run {
     microbatches_per_replica: usize,
     memory: Memory,
     stages: Vec<StageOfRun>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    all_ranks: Option<AllRanks>,
 }
 
 #[derive(Serialize)]
@@ -42,11 +45,11 @@ struct StageOfRun {
     bytes: BTreeMap<String, usize>,
 }
 
-/// A legal run.
+/// A legal run, and what all of its ranks come to, where that was asked for.
 ///
 /// # Errors
 /// Numbers that JSON does not have.
-pub fn of_verdict(verdict: &Verdict) -> Result<String, Failure> {
+pub fn of_verdict(verdict: &Verdict, all_ranks: Option<AllRanks>) -> Result<String, Failure> {
     let Verdict { config, setup, room } = verdict;
     let (parallelism, train) = (&config.parallelism, &config.train);
     let need = Need::new(setup);
@@ -79,6 +82,7 @@ pub fn of_verdict(verdict: &Verdict) -> Result<String, Failure> {
         microbatches_per_replica: setup.num_microbatches(),
         memory: Memory { together_bytes: need.together_bytes(), limit_bytes, limit_of },
         stages: stages.collect(),
+        all_ranks,
     })
 }
 

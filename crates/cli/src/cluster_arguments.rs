@@ -135,6 +135,17 @@ pub enum ClusterCommand {
     /// Fit the constants of a profile to runs that were measured
     #[command(after_help = EXIT_CODES)]
     Fit(FitArguments),
+    /// Measure this machine: products, attention, memory, launches and reductions, with a rank on every core, and write its profile
+    #[command(after_help = EXIT_CODES)]
+    Measure(MeasureArguments),
+}
+
+/// Arguments of `cluster measure`.
+#[derive(Debug, Args)]
+pub struct MeasureArguments {
+    /// Where the profile is written
+    #[arg(long, value_name = "FILE.toml")]
+    pub out: PathBuf,
 }
 
 /// Arguments of `cluster fit`.

@@ -1,11 +1,15 @@
 //! `pleach cluster`: profiles that are made, not looked up.
 
-use cluster::Constant;
+use std::path::Path;
+
+use cluster::{Cluster, Constant};
+use plan::machine::measure;
 use plan::{PreparedRun, Report, Scored, fit};
 
-use crate::cluster_arguments::{ClusterCommand, FitArguments};
+use crate::cluster_arguments::{ClusterCommand, FitArguments, MeasureArguments};
 use crate::cluster_profile::{profile, software};
 use crate::failure::Failure;
+use crate::machine_memory::memory_limit;
 use crate::output::print;
 use crate::validate::Runs;
 
@@ -16,7 +20,41 @@ use crate::validate::Runs;
 pub fn run(command: &ClusterCommand) -> Result<(), Failure> {
     match command {
         ClusterCommand::Fit(arguments) => fit_to_runs(arguments),
+        ClusterCommand::Measure(arguments) => measure_machine(arguments),
     }
+}
+
+/// Measures, writes the profile and says what it says.
+fn measure_machine(arguments: &MeasureArguments) -> Result<(), Failure> {
+    let mut measured = measure().map_err(|error| Failure::Work(error.to_string()))?;
+    if let Some(limit) = memory_limit() {
+        measured.accelerator.memory_gb = limit.bytes as f64 / measured.node.accelerators as f64 * 1e-9;
+    }
+    write(&measured, &arguments.out)?;
+    let Cluster { about, accelerator, compute, node, .. } = &measured;
+    print(&format!(
+        "{about}\n\
+         peak        {:.1} GFLOP/s each, of which products reach {:.0} %, attention {:.0} % and backward {:.0} %\n\
+         memory      {:.1} GB/s in copies of activations, of which other operations reach {:.0} %\n\
+         launch      {:.2} us\n\
+         reductions  {:.1} us, {:.1} GB/s\n\
+         written to {}\n",
+        1e3 * accelerator.single_tflops,
+        100.0 * compute.matrix_efficiency,
+        100.0 * compute.attention_efficiency,
+        100.0 * compute.attention_backward_efficiency,
+        accelerator.memory_gb_per_s,
+        100.0 * compute.memory_efficiency,
+        compute.kernel_gap_us,
+        node.link.start_us,
+        node.link.gb_per_s,
+        arguments.out.display()
+    ))
+}
+
+fn write(profile: &Cluster, path: &Path) -> Result<(), Failure> {
+    std::fs::write(path, profile.to_toml())
+        .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", path.display())))
 }
 
 /// Fits constants and writes the profile.
@@ -28,7 +66,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let runs = runs.prepared;
     let constants = chosen(&arguments.constants)?;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
-    let mean = |cluster: &cluster::Cluster| -> Result<f64, Failure> {
+    let mean = |cluster: &Cluster| -> Result<f64, Failure> {
         let scored: Result<Vec<Scored>, _> = runs.iter().map(|run: &PreparedRun| run.on(cluster)).collect();
         Ok(Report::new(&scored.map_err(refused)?).errors.mean)
     };
@@ -49,8 +87,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
             fitted.sources.entry(section.into()).and_modify(|told| *told = format!("{told}; {source}"));
         }
     }
-    std::fs::write(&arguments.out, fitted.to_toml())
-        .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", arguments.out.display())))?;
+    write(&fitted, &arguments.out)?;
     print(&format!(
         "{text}{left_out}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
         runs.len(),

@@ -79,7 +79,14 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         None => TokenizerSpec::Bytes,
     };
     // The file holds everything; a run that reads it holds out what it will.
-    Ok(DataSpec { sources, tokenizer, visible: Visible::Past, positions: Positions::Sequence, held_out: 0.0 })
+    Ok(DataSpec {
+        sources,
+        tokenizer,
+        visible: Visible::Past,
+        positions: Positions::Sequence,
+        blanks: None,
+        held_out: 0.0,
+    })
 }
 
 fn failure(error: DataError) -> Failure {

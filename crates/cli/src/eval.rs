@@ -2,7 +2,7 @@
 
 use std::f64::consts::LN_2;
 
-use data::{Batches, DataError, Dataset, Order};
+use data::{Batches, Blanks, DataError, Dataset, Order};
 use serde_json::json;
 use spec::SourceSpec;
 use train::{Evaluation, EvaluationReport, Setup, run_evaluation};
@@ -33,7 +33,11 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     };
     let bytes = dataset.text_of(&text).map_err(input)?.len();
     let bytes_per_token = bytes as f64 / text.len() as f64;
+    let blanks = dataset.blanks(config).map_err(input)?;
     let batches = Batches::new(text, part, &config.train, config.model.vocabulary, Order::AsWritten).map_err(input)?;
+    let batches = batches.with_blanks(blanks.as_ref().map(Blanks::of_text));
+    // What is read around a blank helps to fill it: its tokens do not stand for so many bytes.
+    let bytes_per_token = (!batches.has_blanks()).then_some(bytes_per_token);
     let sequences = batches.num_windows();
     let setup = Setup::evaluation(config.model.clone(), config.parallelism.clone(), config.train.clone(), sequences)
         .map_err(|error| Failure::Work(error.to_string()))?;
@@ -52,19 +56,18 @@ fn bits_per_byte(report: &EvaluationReport, bytes_per_token: f64) -> f64 {
     report.loss / LN_2 / bytes_per_token
 }
 
-fn line(report: &EvaluationReport, bytes_per_token: f64) -> String {
-    format!(
-        "loss {:.4} nats per token, {:.3} bits per byte, over {} tokens",
-        report.loss,
-        bits_per_byte(report, bytes_per_token),
-        grouped(report.tokens)
-    )
+fn line(report: &EvaluationReport, bytes_per_token: Option<f64>) -> String {
+    let measured = match bytes_per_token {
+        Some(bytes) => format!("nats per token, {:.3} bits per byte", bits_per_byte(report, bytes)),
+        None => "nats per token of a blank".into(),
+    };
+    format!("loss {:.4} {measured}, over {} tokens", report.loss, grouped(report.tokens))
 }
 
-fn record(report: &EvaluationReport, bytes_per_token: f64) -> String {
+fn record(report: &EvaluationReport, bytes_per_token: Option<f64>) -> String {
     json!({
         "loss": report.loss,
-        "bits_per_byte": bits_per_byte(report, bytes_per_token),
+        "bits_per_byte": bytes_per_token.map(|bytes| bits_per_byte(report, bytes)),
         "tokens": report.tokens,
         "seconds": report.wall.as_secs_f64(),
     })

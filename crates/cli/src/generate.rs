@@ -65,6 +65,13 @@ fn continue_text(
             "parallelism.dp = {dp}: replicas share sequences out, and one text is one sequence; 1 would do"
         )));
     }
+    if config.data.blanks.is_some() {
+        return Err(Failure::Input(
+            "data.blanks: the run fills blanks behind a text whose tokens all see each other, and here each token sees those before it; \
+             `pleach forward` computes it, with prefix_length"
+                .into(),
+        ));
+    }
     let tokens = prompt(&tokenizer, request.prompt, config.model.vocabulary)?;
     let setup = Setup::generation(config.model.clone(), config.parallelism.clone(), config.train.clone(), ROWS)
         .map_err(|error| Failure::Work(error.to_string()))?;

@@ -88,7 +88,7 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     let (source, out) = (RunSource::open(&arguments.from, &[], &[])?, &arguments.out);
     let created = std::fs::create_dir_all(out);
     created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;
-    let family = export(&source.config.model, out, |param, region, values| {
+    let family = export(&source.config.model, out, arguments.dtype.into(), |param, region, values| {
         source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))
     })?;
     copy_tokenizer(&arguments.from, out)?;
@@ -112,7 +112,11 @@ fn for_each_box(
     Ok(())
 }
 
-fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
+/// Copies the files that say how text becomes tokens, as far as they are there.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
     for name in TOKENIZER_FILES {
         let (source, target): (PathBuf, PathBuf) = (from.join(name), to.join(name));
         if source.is_file() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use spec::{DataSpec, Files, Place, RunConfig};
+use spec::{DataSpec, Files, GivenWeights, Place, RunConfig};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -20,6 +20,17 @@ pub fn judged(arguments: &RunArguments, planned: Planned) -> Result<Verdict, Fai
     verdict::judge(config, &places, memory_limit(), planned).map_err(Failure::Run)
 }
 
+/// As [`judged`], for a run that begins with given weights.
+///
+/// # Errors
+/// As [`judged`], and a model that is not theirs.
+pub fn judged_for(arguments: &RunArguments, given: &GivenWeights<'_>) -> Result<Verdict, Failure> {
+    let (name, text) = written(arguments.file.as_deref())?;
+    let loaded = RunConfig::load_for(given, &name, &text, &overrides(arguments), &Disk);
+    let (config, places) = loaded.map_err(Failure::Run)?;
+    verdict::judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)
+}
+
 /// The run that the arguments mean.
 ///
 /// # Errors
@@ -33,28 +44,24 @@ pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run.
 pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfig, BTreeMap<String, Place>), Failure> {
-    let (name, text) = match file {
-        None => (String::new(), String::new()),
-        Some(path) => {
-            let name = path.display().to_string();
-            if let Some(preset) = presets::named(path)? {
-                return run_of(&name, preset.text, arguments);
-            }
-            if path.is_dir() {
-                return Err(Failure::Input(format!(
-                    "{name} is a folder; {name}/run.toml would do if it is that of a run"
-                )));
-            }
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
-            (name, text)
-        }
-    };
-    run_of(&name, &text, arguments)
+    let (name, text) = written(file)?;
+    RunConfig::load_with(&name, &text, &overrides(arguments), &Disk).map_err(Failure::Run)
 }
 
-fn run_of(name: &str, text: &str, arguments: &RunArguments) -> Result<(RunConfig, BTreeMap<String, Place>), Failure> {
-    RunConfig::load_with(name, text, &overrides(arguments), &Disk).map_err(Failure::Run)
+/// The name of `file` in messages, and what it says; nothing where there is none.
+fn written(file: Option<&Path>) -> Result<(String, String), Failure> {
+    let Some(path) = file else { return Ok((String::new(), String::new())) };
+    let name = path.display().to_string();
+    if let Some(preset) = presets::named(path)? {
+        return Ok((name, preset.text.into()));
+    }
+    if path.is_dir() {
+        return Err(Failure::Input(format!("{name} is a folder; {name}/run.toml would do if it is that of a run")));
+    }
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((name, text)),
+        Err(error) => Err(Failure::Input(format!("{name} cannot be read: {error}"))),
+    }
 }
 
 /// What `--set` and `--data` say, as `section.key=value`.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod against;
+mod all_ranks;
 mod arguments;
 mod check;
 mod check_json;

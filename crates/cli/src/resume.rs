@@ -104,7 +104,7 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
         changed.insert(DATA_HASH.into(), [before, text.hash()].map(|hash| hash.to_string().into()));
     }
     let folder = RunFolder::open(&verdict.config.run)?;
-    folder.record_resume(&json!({
+    folder.record_start(&json!({
         "after_step": state.steps,
         "checkpoint": checkpoint.path().file_name().map(|name| name.to_string_lossy()),
         "build": env!("CARGO_PKG_VERSION"),

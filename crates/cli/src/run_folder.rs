@@ -106,11 +106,11 @@ impl RunFolder {
         self.replace("run.toml", &config.to_toml())
     }
 
-    /// Adds a line to `resumes.jsonl`.
+    /// Adds a line to `resumes.jsonl`: what the run went on from, or the weights that it began with.
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub fn record_resume(&self, record: &serde_json::Value) -> Result<(), Failure> {
+    pub fn record_start(&self, record: &serde_json::Value) -> Result<(), Failure> {
         let file = self.path.join(RESUMES);
         let opened = OpenOptions::new().create(true).append(true).open(&file);
         opened.and_then(|mut file| writeln!(file, "{record}")).map_err(|error| cannot_write(&file, error))
@@ -133,6 +133,19 @@ impl RunFolder {
         let (file, partial) = (self.path.join(name), self.path.join(format!(".{name}.partial")));
         let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &file));
         written.map_err(|error| cannot_write(&file, error))
+    }
+}
+
+/// Whether `run` may begin with the weights in `from`, which it must not write over.
+///
+/// # Errors
+/// Weights that are in the folder of the run.
+pub fn check_apart(run: &RunSpec, from: &Path) -> Result<(), Failure> {
+    let [own, from] =
+        [run.folder.as_path(), from].map(|path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf()));
+    match from.starts_with(&own) {
+        true => Err(elsewhere(format!("--from {} is in the folder of the run, which begins anew", from.display()))),
+        false => Ok(()),
     }
 }
 

@@ -9,15 +9,17 @@ use checkpoint::{Checkpoint, StatePart, TensorReader};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
+use spec::{GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{PartSource, Setup, SourceError, TensorSource, ThreadEngine};
 
+use crate::arguments::RunArguments;
 use crate::checkpoint_path::run_folder_of;
 use crate::engine::engine;
 use crate::failure::Failure;
 use crate::hugging_face;
-use crate::input::Disk;
+use crate::input::{self, Disk};
 use crate::run_folder::WEIGHTS;
+use crate::verdict::Verdict;
 
 /// A run to read from.
 #[derive(Debug)]
@@ -113,6 +115,31 @@ impl RunSource {
             Failure::Input(format!("{}: {reason} of {name}; {why}", Weights::path(folder).display()))
         })?;
         Ok(RunSource { folder: run, config, weights })
+    }
+
+    /// The run of `arguments`, which begins with these weights.
+    ///
+    /// # Errors
+    /// All that is wrong with it, a model that is not that of the weights among it.
+    pub fn judged(&self, arguments: &RunArguments) -> Result<Verdict, Failure> {
+        let given = GivenWeights {
+            name: &self.folder.display().to_string(),
+            model: &self.config.model,
+            tokenizer: &self.config.data.tokenizer,
+        };
+        input::judged_for(arguments, &given)
+    }
+
+    /// Copies what belongs to the tokenizer into `folder`, for a run that reads its text with `tokenizer`: nothing if that is another.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn copy_tokenizer(&self, tokenizer: &TokenizerSpec, folder: &Path) -> Result<(), Failure> {
+        if *tokenizer == self.config.data.tokenizer {
+            hugging_face::copy_tokenizer(&self.folder, folder)
+        } else {
+            Ok(())
+        }
     }
 
     /// How the run's text became tokens.

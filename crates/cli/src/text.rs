@@ -4,7 +4,7 @@ use std::f64::consts::LN_2;
 use std::path::Path;
 
 use checkpoint::Hash;
-use data::{Baselines, Batches, DataError, Dataset, Order};
+use data::{Baselines, Batches, Blanks, DataError, Dataset, Order};
 use spec::RunConfig;
 use train::{Evaluation, EvaluationReport, TokenSource};
 
@@ -35,7 +35,10 @@ impl Text {
         let order = Order::Shuffled { seed: train.seed };
         let training = Batches::new(dataset.train.clone(), "training", train, vocabulary, order).map_err(input)?;
         let held_out = Batches::new(dataset.held_out.clone(), "held-out", train, vocabulary, Order::AsWritten);
+        let blanks = dataset.blanks(config).map_err(input)?;
+        let held_out = held_out.map(|text| text.with_blanks(blanks.as_ref().map(Blanks::of_text)));
         let held_out = held_out.map_err(|error| error.to_string());
+        let training = training.with_blanks(blanks);
         let hash = Hash(dataset.hash());
         Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every, hash })
     }
@@ -100,10 +103,16 @@ impl Text {
     }
 
     fn beside_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
-        let dataset = &self.dataset;
+        let (dataset, tokens) = (&self.dataset, grouped(report.tokens));
+        if self.training.has_blanks() {
+            // What is read around a blank helps to fill it, so a model that only reads on is no measure.
+            return Ok(format!(
+                "held out {:.4} nats per token of a blank, {tokens} tokens, after step {}\n",
+                report.loss, report.step
+            ));
+        }
         let bits = bits_per_byte(report.loss, dataset.held_out.len() as u64, dataset.held_out_bytes);
-        let nats =
-            format!("{:.4} nats per token, {} tokens, after step {}", report.loss, grouped(report.tokens), report.step);
+        let nats = format!("{:.4} nats per token, {tokens} tokens, after step {}", report.loss, report.step);
         let mut text = format!("held out {bits:.3} bits per byte ({nats})\n");
         if let Some(Baselines { gzip, order_two }) = Baselines::measure(dataset).map_err(input)? {
             text.push_str(&format!("         {order_two:.3} an order-2 model of bytes counted in the training text\n"));

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use serde_json::json;
 use spec::unique_parameters;
 use train::{Ending, Engine, EvaluationReport, Observer, Ports, Saving, Start, TensorSink};
 
@@ -16,7 +17,8 @@ use crate::output::tell;
 use crate::progress::{Progress, Screen, Told};
 use crate::rates::{Capacity, Meter};
 use crate::resume::resume;
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, check_apart};
+use crate::run_source::RunSource;
 use crate::text::Text;
 use crate::verdict::{Planned, Verdict};
 use crate::watchdog::{GRACE, watch};
@@ -30,11 +32,15 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     if let Some(folder) = &arguments.resume {
         return resume(arguments, folder);
     }
-    let verdict = input::judged(&arguments.run, Planned::EveryBatch)?;
-    let text = Text::read(&verdict.config)?;
-    let folder = RunFolder::open(&verdict.config.run)?;
-    folder.check_done()?;
-    Session { verdict, text, folder }.run(arguments, Start::Seed)
+    let Some(from) = &arguments.from else {
+        return Session::new(input::judged(&arguments.run, Planned::EveryBatch)?)?.run(arguments, Start::Seed);
+    };
+    let source = RunSource::open(from, &[], &[])?;
+    let verdict = source.judged(&arguments.run)?;
+    check_apart(&verdict.config.run, from)?;
+    let session = Session::new(verdict)?;
+    source.copy_tokenizer(&session.verdict.config.data.tokenizer, session.folder.path())?;
+    session.run(arguments, Start::Weights(&source.weights))
 }
 
 /// A run that is about to start.
@@ -48,6 +54,14 @@ pub struct Session {
 }
 
 impl Session {
+    /// A run that begins, in a folder that it may have.
+    fn new(verdict: Verdict) -> Result<Session, Failure> {
+        let text = Text::read(&verdict.config)?;
+        let folder = RunFolder::open(&verdict.config.run)?;
+        folder.check_done()?;
+        Ok(Session { verdict, text, folder })
+    }
+
     /// Runs from `start` to the end, and leaves in the folder what there is to leave.
     ///
     /// # Errors
@@ -63,6 +77,9 @@ impl Session {
         if start.checkpoint().is_none() {
             folder.forget_resumes()?;
             folder.store.clear()?;
+        }
+        if let Some(from) = &arguments.from {
+            folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
         }
         let interrupt = Interrupt::listen()?;
         let _grace = Grace::begin(config.run.grace_seconds, &interrupt);
@@ -164,10 +181,12 @@ const SAMPLED_PARAMETERS: u64 = 50_000_000;
 
 /// Shows what the model writes. The run is done; if this fails, nothing is lost.
 fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt) {
-    if unique_parameters(&verdict.config.model) > SAMPLED_PARAMETERS {
+    let config = &verdict.config;
+    // A run that fills blanks does not continue texts.
+    if unique_parameters(&config.model) > SAMPLED_PARAMETERS || config.data.blanks.is_some() {
         return;
     }
-    let folder = &verdict.config.run.folder;
+    let folder = &config.run.folder;
     tell("\nsample  what the model makes of the beginning of a held-out line:\n\n");
     if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning, interrupt)) {
         tell(&format!("no sample: {failure}\n"));

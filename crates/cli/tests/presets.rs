@@ -32,9 +32,20 @@ fn published_layouts_are_planned_and_fit() {
     }
 }
 
-/// The other measured sizes of the largest; its growing batch is one of dp 8.
+#[test]
+fn every_rank_of_a_published_layout_gets_to_its_end() {
+    let said = prints(&["check", "preset:gpt-neox-20b", "--all-ranks"]);
+    let line = said.lines().find(|line| line.starts_with("every rank  96 ranks with programs of their own: "));
+    assert!(line.is_some_and(|line| line.ends_with(" collectives; all end")), "{said}");
+    let said = prints(&["check", "preset:glm-130b-tiny", "--ramp", "--all-ranks", "--json"]);
+    assert!(said.contains(r#""all_ranks":{"instructions":"#), "{said}");
+}
+
+/// The other measured sizes of the largest, and the unconfirmed one; its growing batch is one of dp 8 and 16.
 #[test]
 fn the_largest_is_planned_at_every_measured_size() {
+    let said = prints(&["check", "preset:mt-nlg-530b", "--set", "parallelism.dp=16"]);
+    assert!(said.contains("ranks   4480 = dp 16 x tp 8 x pp 35"), "{said}");
     for dp in [10, 12] {
         let set = format!("parallelism.dp={dp}");
         let refused = pleach(&["check", "preset:mt-nlg-530b", "--set", &set]);

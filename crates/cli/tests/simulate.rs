@@ -213,6 +213,20 @@ fn a_table_is_validated_and_a_profile_fitted_to_it() {
 }
 
 #[test]
+fn this_machine_is_measured_and_its_profile_prices_a_step() {
+    let folder = folder("measure");
+    let profile = folder.join("here.toml").display().to_string();
+    let measured = pleach(&["cluster", "measure", "--out", &profile]);
+    assert_eq!(measured.status.code(), Some(0), "{}", stderr(&measured));
+    assert!(stdout(&measured).contains("GFLOP/s each, of which products reach "), "{}", stdout(&measured));
+    let priced = pleach(&["simulate", "--cluster", &profile, "--json"]);
+    assert_eq!(priced.status.code(), Some(0), "{}", stderr(&priced));
+    let json: serde_json::Value = serde_json::from_str(&stdout(&priced)).expect("JSON");
+    assert!(json["step_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
 fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
     let folder = folder("foreign");
     let table = folder.join("runs.csv");

@@ -13,13 +13,17 @@ use cpu::view::{MatMut, MatRef};
 
 mod peak;
 
-/// Tokens, inputs and outputs of linear layers: small, medium, a vocabulary head, and those of equality tests.
-const LAYERS: [(usize, usize, usize); 9] = [
-    (512, 256, 256),
+/// Tokens, inputs and outputs of linear layers: of the models of `bench/compare` with a chunk of the head, and those of equality tests.
+const LAYERS: [(usize, usize, usize); 13] = [
+    (1024, 384, 1152),
+    (1024, 384, 384),
+    (1024, 384, 1536),
+    (1024, 1536, 384),
+    (256, 384, 4096),
     (512, 768, 768),
     (512, 768, 3072),
     (512, 3072, 768),
-    (1024, 768, 50304),
+    (256, 768, 50304),
     (64, 256, 1024),
     (48, 48, 192),
     (16, 24, 96),

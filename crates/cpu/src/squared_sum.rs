@@ -37,16 +37,14 @@ impl Kernel for SquaredSum<'_> {
 
 #[inline(always)]
 fn block_sum(block: &[f32]) -> f64 {
-    let mut lanes = [0.0; LANES];
     let (whole, rest) = block.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
     for values in whole {
-        for (lane, &value) in lanes.iter_mut().zip(values) {
-            *lane += f64::from(value) * f64::from(value);
-        }
+        lanes = add_squares(lanes, *values);
     }
-    for (lane, &value) in lanes.iter_mut().zip(rest) {
-        *lane += f64::from(value) * f64::from(value);
-    }
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    lanes = add_squares(lanes, last);
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
@@ -55,4 +53,11 @@ fn block_sum(block: &[f32]) -> f64 {
         width /= 2;
     }
     lanes[0]
+}
+
+/// Arrays in, array out: as a loop that adds to places, the compiler makes one element at a time of it.
+#[inline(always)]
+fn add_squares(lanes: [f64; LANES], values: [f32; LANES]) -> [f64; LANES] {
+    let values = values.map(f64::from);
+    std::array::from_fn(|lane| lanes[lane] + values[lane] * values[lane])
 }

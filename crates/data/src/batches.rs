@@ -5,6 +5,7 @@ use std::ops::Range;
 use philox::Permutation;
 use spec::{Positions, Visible};
 
+use crate::blanks::{Blanks, Slot};
 use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::mixture::{Mixture, Shares};
@@ -40,6 +41,7 @@ pub struct Batches {
     batches: spec::BatchSizes,
     /// Windows of each corpus.
     num_windows: Vec<u64>,
+    blanks: Option<Blanks>,
 }
 
 /// A window: the corpus and its number there.
@@ -78,7 +80,17 @@ impl Batches {
             return Err(DataError::TooShort { part, source_name: String::new(), tokens: 0, sequence_length });
         }
         let shares = Shares::new(mixture.ingredients.iter().map(|ingredient| ingredient.weight));
-        Ok(Batches { mixture, shares, order, sequence_length, batches: train.batches(), num_windows })
+        Ok(Batches { mixture, shares, order, sequence_length, batches: train.batches(), num_windows, blanks: None })
+    }
+
+    /// The same text with blanks to fill, where there are any.
+    pub fn with_blanks(self, blanks: Option<Blanks>) -> Batches {
+        Batches { blanks, ..self }
+    }
+
+    /// Whether there are blanks to fill.
+    pub fn has_blanks(&self) -> bool {
+        self.blanks.is_some()
     }
 
     /// Sequences of one epoch of every corpus together.
@@ -93,7 +105,11 @@ impl Batches {
 
     /// The window of sequence `sequence` of `step`, both counted from 0. Steps take up sequences one after the other, whatever their size.
     pub fn window(&self, step: u32, sequence: u64) -> Window {
-        let index = self.batches.at(step).first_sequence + sequence;
+        self.window_of(self.batches.at(step).first_sequence + sequence)
+    }
+
+    /// The window of the run's sequence `index` of text.
+    fn window_of(&self, index: u64) -> Window {
         match self.order {
             Order::Shuffled { seed } => {
                 let (corpus, index) = self.shares.get(index);
@@ -117,7 +133,7 @@ impl Batches {
 
     /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each, or [`NO_TARGET`] behind a document that sees only itself;
     /// `positions[S]`, counted as [`Positions`] says; `visible[2 S]`, for each token the first key that it sees and the one behind the last, which is
-    /// the token itself.
+    /// the token itself. Where there are blanks, all four are those of [`Blanks::sequence`].
     ///
     /// # Panics
     /// When a slice has another length.
@@ -133,6 +149,18 @@ impl Batches {
         let length = self.sequence_length;
         let lengths = [tokens.len(), labels.len(), positions.len(), visible.len()];
         assert!(lengths == [length, length, length, 2 * length], "a sequence has {length} tokens, not {lengths:?}");
+        if let Some(blanks) = &self.blanks {
+            let number = self.batches.at(step).first_sequence + sequence;
+            let slots = blanks.sequence(number, |text, tokens| self.read(self.window_of(text), tokens));
+            let places = tokens.iter_mut().zip(labels).zip(positions).zip(visible.chunks_exact_mut(2));
+            for (Slot { token, label, position, sees }, (((tokens, labels), positions), visible)) in
+                slots.into_iter().zip(places)
+            {
+                (*tokens, *labels, *positions) = (token, label, position);
+                visible.copy_from_slice(&sees);
+            }
+            return;
+        }
         let window = self.window(step, sequence);
         let corpus = &self.mixture.ingredients[window.corpus].corpus;
         let start = window.number as usize * length;
@@ -156,6 +184,11 @@ impl Batches {
                 }
             }
         }
+    }
+
+    /// Fills `tokens`, at most a sequence and one more, with the first of `window`.
+    fn read(&self, window: Window, tokens: &mut [i32]) {
+        self.mixture.ingredients[window.corpus].corpus.read(window.number as usize * self.sequence_length, tokens);
     }
 }
 

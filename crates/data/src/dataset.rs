@@ -1,13 +1,16 @@
 //! The text of a run: its sources read, tokenized and split.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use spec::{DataSpec, SourceSpec, TokenizerSpec};
+use spec::{DataSpec, RunConfig, SourceSpec, TokenizerSpec, TrainSpec};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::blanks::Blanks;
 use crate::corpus::{Corpus, Document};
 use crate::embedded::embedded;
 use crate::error::DataError;
+use crate::instructions::Instructions;
 use crate::megatron;
 use crate::mixture::{Ingredient, Mixture};
 use crate::read::read;
@@ -26,6 +29,8 @@ pub struct Dataset {
     pub held_out: Mixture,
     /// Bytes of the held-out text; where it came as tokens, of these tokens as text.
     pub held_out_bytes: u64,
+    /// Tasks beside the text.
+    pub instructions: Arc<Instructions>,
 }
 
 /// A source, opened.
@@ -54,8 +59,16 @@ impl Dataset {
         let given = Tokenizer::new(&data.tokenizer, &training)?;
         drop(training);
         let tokenizer = one_of(given, own_tokenizers)?;
+        let instructions = data.blanks.as_ref().and_then(|blanks| blanks.instructions.as_ref());
+        let instructions = instructions.map(|own| Instructions::read(&own.path, &tokenizer)).transpose()?;
         let empty = Mixture { ingredients: vec![], visible: data.visible, positions: data.positions };
-        let mut dataset = Dataset { tokenizer, train: empty.clone(), held_out: empty, held_out_bytes: 0 };
+        let mut dataset = Dataset {
+            tokenizer,
+            train: empty.clone(),
+            held_out: empty,
+            held_out_bytes: 0,
+            instructions: Arc::new(instructions.unwrap_or_default()),
+        };
         for (name, weight, source) in sources {
             dataset.add(name, weight, source)?;
         }
@@ -84,6 +97,17 @@ impl Dataset {
         Ok(())
     }
 
+    /// The blanks that `config` asks for.
+    ///
+    /// # Errors
+    /// A task with a token that the model does not know.
+    pub fn blanks(&self, config: &RunConfig) -> Result<Option<Blanks>, DataError> {
+        let Some(blanks) = &config.data.blanks else { return Ok(None) };
+        self.instructions.check_vocabulary(config.model.vocabulary)?;
+        let TrainSpec { seed, sequence_length, .. } = config.train;
+        Ok(Some(Blanks::new(blanks, self.instructions.clone(), seed, sequence_length)))
+    }
+
     /// XXH3 of all tokens, document by document, those to train on before those held out: another one where something was changed in the
     /// sources, whatever their names and sizes are.
     pub fn hash(&self) -> u64 {
@@ -92,6 +116,7 @@ impl Dataset {
             hash.update(&(part.ingredients.len() as u64).to_le_bytes());
             part.ingredients.iter().for_each(|ingredient| ingredient.corpus.hash_into(&mut hash));
         }
+        self.instructions.hash_into(&mut hash);
         hash.digest()
     }
 

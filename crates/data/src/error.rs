@@ -35,7 +35,7 @@ pub enum DataError {
         offset: usize,
     },
     /// A line of JSON lines is no object with a text.
-    #[error("{}:{line} (byte {offset}) {problem}; each line is an object such as {{\"text\": \"...\"}}", .path.display())]
+    #[error("{}:{line} (byte {offset}) {problem}; each line is an object such as {example}", .path.display())]
     NotJsonLine {
         /// The file.
         path: PathBuf,
@@ -45,6 +45,8 @@ pub enum DataError {
         offset: usize,
         /// What is wrong, as the rest of a sentence.
         problem: String,
+        /// A line as it is to be.
+        example: String,
     },
     /// The text is shorter than a sequence and its next token.
     #[error(

@@ -12,12 +12,15 @@
 
 mod baselines;
 mod batches;
+mod blanks;
 mod corpus;
 mod dataset;
+mod draws;
 mod embedded;
 mod error;
 mod fields;
 mod file_problem;
+mod instructions;
 mod json_lines;
 pub mod megatron;
 mod memory_map;
@@ -30,11 +33,13 @@ mod tokens;
 
 pub use baselines::{Baselines, OrderTwo, gzip_bits_per_byte};
 pub use batches::{Batches, NO_TARGET, Order, Window};
+pub use blanks::{Blanks, Kind, Slot};
 pub use corpus::{Corpus, Document};
 pub use dataset::{Dataset, vocabulary_of};
 pub use embedded::{DOCUMENT_MARK, embedded};
 pub use error::DataError;
 pub use file_problem::FileProblem;
+pub use instructions::{Instruction, Instructions};
 pub use mixture::{Ingredient, Mixture, Shares};
 pub use read::read;
 pub use split::{Split, split, split_tokens};

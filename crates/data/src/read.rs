@@ -23,9 +23,7 @@ pub fn read(path: &Path) -> Result<Vec<Document>, DataError> {
     let files = if path.is_dir() { files_below(path)? } else { vec![path.to_path_buf()] };
     let mut documents = Vec::with_capacity(files.len());
     for file in files {
-        let bytes = fs::read(&file).map_err(|reason| DataError::Unreadable { path: file.clone(), reason })?;
-        let text = String::from_utf8(bytes)
-            .map_err(|error| DataError::NotUtf8 { path: file.clone(), offset: error.utf8_error().valid_up_to() })?;
+        let text = text_file(&file)?;
         if ends_with_one_of(&file, &["jsonl", "ndjson"]) {
             documents.extend(json_lines::documents(&file, &text)?);
         } else {
@@ -36,6 +34,16 @@ pub fn read(path: &Path) -> Result<Vec<Document>, DataError> {
     }
     documents.retain(|document| !document.text.is_empty());
     if documents.is_empty() { Err(DataError::Empty(path.to_path_buf())) } else { Ok(documents) }
+}
+
+/// What the file `path` says.
+///
+/// # Errors
+/// A file that cannot be read, or is not UTF-8.
+pub(crate) fn text_file(path: &Path) -> Result<String, DataError> {
+    let bytes = fs::read(path).map_err(|reason| DataError::Unreadable { path: path.to_path_buf(), reason })?;
+    String::from_utf8(bytes)
+        .map_err(|error| DataError::NotUtf8 { path: path.to_path_buf(), offset: error.utf8_error().valid_up_to() })
 }
 
 fn ends_with_one_of(file: &Path, endings: &[&str]) -> bool {

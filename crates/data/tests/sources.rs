@@ -8,7 +8,7 @@ use spec::{DataSpec, Positions, RunConfig, SourceSpec, TokenizerSpec, Visible};
 
 fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSpec {
     let sources = sources.iter().map(|path| SourceSpec { path: path.clone(), weight: 1.0 }).collect();
-    DataSpec { sources, tokenizer, visible: Visible::Past, positions: Positions::Sequence, held_out: 0.1 }
+    DataSpec { sources, tokenizer, visible: Visible::Past, positions: Positions::Sequence, blanks: None, held_out: 0.1 }
 }
 
 #[test]

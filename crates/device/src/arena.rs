@@ -8,21 +8,16 @@
 
 use std::ptr::NonNull;
 
-use memmap2::{MmapMut, MmapOptions};
-
+use crate::mapping::Mapping;
 use crate::{DeviceError, Dtype, Element, Tensor};
-
-/// A page of the larger kind. Rows of a matrix lie on pages of their own where pages are small, and looking those up then costs more than
-/// reading: an arena begins at a huge page and, if it fills one, asks for them.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Zeroed memory of fixed size and place.
 #[derive(Debug)]
 pub struct Arena {
     start: NonNull<u8>,
     size_bytes: usize,
-    /// Holds the arena, which begins inside of it.
-    _mapping: MmapMut,
+    /// Holds the arena.
+    _mapping: Mapping,
 }
 
 // SAFETY: the arena is plain memory; the rules at the top of this file order all accesses to it.
@@ -33,19 +28,12 @@ unsafe impl Sync for Arena {}
 impl Arena {
     /// Allocates `bytes` of zeroed memory. Fails when the system has no such piece left.
     pub fn new(bytes: usize) -> Result<Arena, DeviceError> {
-        let error = || DeviceError::OutOfMemory {
+        let size_bytes = bytes.max(1);
+        let mut mapping = Mapping::new(size_bytes).map_err(|_| DeviceError::OutOfMemory {
             bytes,
             remedy: "a smaller microbatch, more ranks or a higher ZeRO stage need less",
-        };
-        let size_bytes = bytes.max(1);
-        let mapped_bytes = size_bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(error)?;
-        let mut mapping = MmapOptions::new().len(mapped_bytes).map_anon().map_err(|_| error())?;
-        if size_bytes >= HUGE_PAGE_BYTES {
-            advise_huge_pages(&mapping);
-        }
-        let before = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        // SAFETY: the mapping is a huge page longer than the arena, so the next border of a page lies inside of it.
-        let start = unsafe { NonNull::new_unchecked(mapping.as_mut_ptr().add(before)) };
+        })?;
+        let start = NonNull::from(&mut mapping[..]).cast();
         Ok(Arena { start, size_bytes, _mapping: mapping })
     }
 
@@ -155,13 +143,3 @@ impl Arena {
         self.address(tensor)
     }
 }
-
-/// Where the system has huge pages and leaves the choice to programs. Without them the arena is as good, only slower.
-#[cfg(target_os = "linux")]
-fn advise_huge_pages(mapping: &MmapMut) {
-    let _ = mapping.advise(memmap2::Advice::HugePage);
-}
-
-/// Other systems choose themselves.
-#[cfg(not(target_os = "linux"))]
-fn advise_huge_pages(_: &MmapMut) {}

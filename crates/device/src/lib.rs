@@ -10,6 +10,7 @@ pub mod cost;
 pub mod element;
 pub mod error;
 pub mod frame;
+pub mod mapping;
 pub mod meta;
 pub mod op;
 pub mod tensor;
@@ -24,6 +25,7 @@ pub use device::{Device, MemoryReader, Stream};
 pub use element::{Bf16, Element, F16};
 pub use error::DeviceError;
 pub use frame::Frame;
+pub use mapping::Mapping;
 pub use meta::{MetaDevice, Record};
 pub use op::{
     AdamWUpdate, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NOT_FINITE_WORD, NormBackward, Op, Orientation,

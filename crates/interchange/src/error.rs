@@ -76,6 +76,14 @@ pub enum InterchangeError {
     /// A file of tensors cannot be used.
     #[error(transparent)]
     Tensors(#[from] FileError),
+    /// A weight that half precision does not reach.
+    #[error("{parameter} has the value {value:e}, and fp16 ends at 65504; bf16 or fp32 would do")]
+    TooLarge {
+        /// The parameter.
+        parameter: String,
+        /// Its value.
+        value: f32,
+    },
     /// No class of the library has this model.
     #[error("no Hugging Face class has this model: {reason}")]
     NoFamily {

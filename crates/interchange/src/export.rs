@@ -5,7 +5,7 @@ use std::path::Path;
 
 use checkpoint::{TensorEntry, TensorWriter};
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, Unit, params};
+use spec::{Format, ModelSpec, ParamSpec, Unit, params};
 
 use crate::config;
 use crate::error::InterchangeError;
@@ -17,6 +17,9 @@ use crate::place::{Orientation, Place, row_chunks, transposed};
 
 /// Elements that are held at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
+
+/// The largest number of half precision.
+const MAX_FP16: f32 = 65504.0;
 
 /// The family that has `model`.
 ///
@@ -40,13 +43,14 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
     })
 }
 
-/// Writes `config.json` and `model.safetensors`, in single precision, into `folder`, which is there. `read` gives boxes of parameters.
+/// Writes `config.json` and `model.safetensors`, its numbers rounded to `stored`, into `folder`, which is there. `read` gives boxes of parameters.
 ///
 /// # Errors
 /// A model that no class has, files that cannot be written, and what `read` says.
 pub fn export<E: From<InterchangeError>>(
     model: &ModelSpec,
     folder: &Path,
+    stored: Format,
     mut read: impl FnMut(&ParamSpec, &Region, &mut [f32]) -> Result<(), E>,
 ) -> Result<Family, E> {
     let family = family_of(model)?;
@@ -60,20 +64,34 @@ pub fn export<E: From<InterchangeError>>(
     let shapes: BTreeMap<String, Vec<usize>> =
         placed.iter().map(|(_, place)| (family.full_name(&place.tensor), place.shape.clone())).collect();
     let entries: Vec<TensorEntry> = shapes.into_iter().map(|(name, shape)| TensorEntry { name, shape }).collect();
-    let writer = TensorWriter::create(&folder.join(TENSORS), &entries).map_err(InterchangeError::from)?;
+    let writer = TensorWriter::create_in(&folder.join(TENSORS), &entries, stored).map_err(InterchangeError::from)?;
     let mut values = vec![];
     for (param, place) in &placed {
         for region in row_chunks(&param.shape, CHUNK_LEN) {
             values.resize(region.len(), 0.0);
             read(param, &region, &mut values)?;
+            fits(&param.name, &values, stored)?;
             put(&writer, &family.full_name(&place.tensor), place, &region, &values);
         }
     }
     writer.finish().map_err(InterchangeError::from)?;
     let file = folder.join(CONFIG);
-    let text = format!("{:#}\n", serde_json::Value::Object(config::write(family, model)));
+    let mut map = config::write(family, model);
+    map.insert("torch_dtype".into(), config::dtype(stored).into());
+    let text = format!("{:#}\n", serde_json::Value::Object(map));
     std::fs::write(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })?;
     Ok(family)
+}
+
+/// Whether all of `values` have a number of `stored` near them: half precision ends at 65504.
+fn fits(parameter: &str, values: &[f32], stored: Format) -> Result<(), InterchangeError> {
+    match stored {
+        Format::Fp32 | Format::Bf16 => Ok(()),
+        Format::Fp16 => match values.iter().find(|value| value.is_finite() && value.abs() > MAX_FP16) {
+            Some(value) => Err(InterchangeError::TooLarge { parameter: parameter.into(), value: *value }),
+            None => Ok(()),
+        },
+    }
 }
 
 fn put(writer: &TensorWriter, tensor: &str, place: &Place, region: &Region, values: &[f32]) {

@@ -23,6 +23,8 @@ pub enum Family {
     CodeGeeX,
     /// OPT as it was published: shards of metaseq.
     Metaseq,
+    /// GPT-NeoX-20B as it was trained: shards of DeepSpeed.
+    GptNeoXShards,
 }
 
 /// Matrices that stand beside the model's own tensors and so do not have their prefix.
@@ -41,7 +43,7 @@ const BUFFERS: [&str; 7] = [
 
 impl Family {
     /// All of them. Where two have a model, the first is written.
-    pub const ALL: [Family; 10] = [
+    pub const ALL: [Family; 11] = [
         Family::GptNeoX,
         Family::Bloom,
         Family::Opt,
@@ -52,6 +54,7 @@ impl Family {
         Family::Glm,
         Family::CodeGeeX,
         Family::Metaseq,
+        Family::GptNeoXShards,
     ];
 
     /// Name of the class: `architectures` in `config.json`. Those of published files are what `tools/published_weights.py` writes.
@@ -67,6 +70,7 @@ impl Family {
             Family::Glm => "GLM-130B",
             Family::CodeGeeX => "CodeGeeX-13B",
             Family::Metaseq => "metaseq",
+            Family::GptNeoXShards => "GPT-NeoX-20B",
         }
     }
 
@@ -83,6 +87,7 @@ impl Family {
             Family::Glm => "glm-130b",
             Family::CodeGeeX => "codegeex-13b",
             Family::Metaseq => "metaseq",
+            Family::GptNeoXShards => "gpt-neox-20b",
         }
     }
 
@@ -96,6 +101,7 @@ impl Family {
             Family::Glm => ["transformer.", ""],
             Family::CodeGeeX => ["module.language_model.", "language_model."],
             Family::Metaseq => ["decoder.", ""],
+            Family::GptNeoXShards => ["", ""],
         }
     }
 

@@ -12,7 +12,7 @@ use crate::config;
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
-use crate::names::place;
+use crate::names::{Copies, copies, place};
 use crate::place::{Orientation, Place, transposed};
 use crate::shards;
 
@@ -108,6 +108,10 @@ impl HuggingFaceFolder {
     /// # Errors
     /// A tensor that the folder does not have, or a file that cannot be read.
     pub fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), InterchangeError> {
+        let copies = copies(self.family, param);
+        if shards::is_replicated(param) && copies != Copies::First {
+            return self.get_of_copies(param, copies, region, values);
+        }
         for (held, tensors) in shards::regions(param, self.shards.len()).zip(&self.shards) {
             let Some(common) = region.intersect(&held) else { continue };
             if common == *region {
@@ -118,6 +122,27 @@ impl HuggingFaceFolder {
             for CopyRun { source, target, len } in copy_runs(&common, region) {
                 values[target..target + len].copy_from_slice(&part[source..source + len]);
             }
+        }
+        Ok(())
+    }
+
+    /// Box `region` of what all shards have copies of.
+    fn get_of_copies(
+        &self,
+        param: &ParamSpec,
+        copies: Copies,
+        region: &Region,
+        values: &mut [f32],
+    ) -> Result<(), InterchangeError> {
+        values.fill(0.0);
+        let share = match copies {
+            Copies::First | Copies::Sum => 1.0,
+            Copies::Mean => 1.0 / self.shards.len() as f32,
+        };
+        let mut copy = vec![0.0; values.len()];
+        for tensors in &self.shards {
+            self.get_of_shard(param, tensors, region, &mut copy)?;
+            values.iter_mut().zip(&copy).for_each(|(value, copy)| *value += share * copy);
         }
         Ok(())
     }

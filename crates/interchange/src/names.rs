@@ -34,22 +34,35 @@ struct Names {
     others: &'static Table,
 }
 
+const GPT_NEOX_LAYER: &Table = &[
+    ("attention_norm", "input_layernorm", Whole),
+    ("attention.query", "attention.query_key_value", InEachHead(0)),
+    ("attention.key", "attention.query_key_value", InEachHead(1)),
+    ("attention.value", "attention.query_key_value", InEachHead(2)),
+    ("attention.output", "attention.dense", Whole),
+    ("ffn_norm", "post_attention_layernorm", Whole),
+    ("ffn.up", "mlp.dense_h_to_4h", Whole),
+    ("ffn.down", "mlp.dense_4h_to_h", Whole),
+];
+
 const GPT_NEOX: Names = Names {
     layer: "layers",
-    of_layer: &[
-        ("attention_norm", "input_layernorm", Whole),
-        ("attention.query", "attention.query_key_value", InEachHead(0)),
-        ("attention.key", "attention.query_key_value", InEachHead(1)),
-        ("attention.value", "attention.query_key_value", InEachHead(2)),
-        ("attention.output", "attention.dense", Whole),
-        ("ffn_norm", "post_attention_layernorm", Whole),
-        ("ffn.up", "mlp.dense_h_to_4h", Whole),
-        ("ffn.down", "mlp.dense_4h_to_h", Whole),
-    ],
+    of_layer: GPT_NEOX_LAYER,
     others: &[
         ("embedding.token", "embed_in", Whole),
         ("head.norm", "final_layer_norm", Whole),
         ("head.output", "embed_out", Whole),
+    ],
+};
+
+/// GPT-NeoX-20B as it was trained (EleutherAI/gpt-neox, `tools/ckpts/merge20b.py`).
+const GPT_NEOX_SHARDS: Names = Names {
+    layer: "layers",
+    of_layer: GPT_NEOX_LAYER,
+    others: &[
+        ("embedding.token", "word_embeddings", Whole),
+        ("head.norm", "norm", Whole),
+        ("head.output", "final_linear", Whole),
     ],
 };
 
@@ -163,16 +176,11 @@ const CODEGEEX: Names = Names {
         ("embedding.position", "embedding.position_embeddings", Whole),
         ("head.norm", "transformer.final_layernorm", Whole),
         ("top_query.position", "topQueryEmbedding.top_query_embeddings", Whole),
-        ("top_query.attention_norm", "transformer.topQueryLayer.input_layernorm", Whole),
-        ("top_query.attention.query", "transformer.topQueryLayer.attention.query", Whole),
-        ("top_query.attention.key", "transformer.topQueryLayer.attention.key", Whole),
-        ("top_query.attention.value", "transformer.topQueryLayer.attention.value", Whole),
-        ("top_query.attention.output", "transformer.topQueryLayer.attention.dense", Whole),
-        ("top_query.ffn_norm", "transformer.topQueryLayer.post_attention_layernorm", Whole),
-        ("top_query.ffn.up", "transformer.topQueryLayer.mlp.dense_h_to_4h", Whole),
-        ("top_query.ffn.down", "transformer.topQueryLayer.mlp.dense_4h_to_h", Whole),
     ],
 };
+
+/// What parameters of the layer behind the final norm begin with, here and in CodeGeeX; what follows is as in any layer.
+const TOP_QUERY: (&str, &str) = ("top_query.", "transformer.topQueryLayer.");
 
 /// OPT in the files of metaseq (`multihead_attention.py`): each shard has its keys, its values, its queries, in this order.
 const METASEQ: Names = Names {
@@ -201,6 +209,7 @@ fn names(family: Family) -> &'static Names {
         Family::Opt => &OPT,
         Family::Gpt2 => &GPT2,
         Family::Llama | Family::Qwen2 | Family::Qwen3 => &LLAMA,
+        Family::GptNeoXShards => &GPT_NEOX_SHARDS,
         Family::Glm => &GLM,
         Family::CodeGeeX => &CODEGEEX,
         Family::Metaseq => &METASEQ,
@@ -211,11 +220,14 @@ fn names(family: Family) -> &'static Names {
 pub fn place(family: Family, model: &ModelSpec, param: &ParamSpec, shards: usize) -> Option<Place> {
     let names = names(family);
     let (part, kind) = param.name.rsplit_once('.')?;
-    let (prefix, table, own) = match part.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
-        Some((number, own)) => (format!("{}.{number}.", names.layer), names.of_layer, own),
-        None => (String::new(), names.others, part),
+    let in_table = |table: &'static Table, own: &str| table.iter().find(|(known, _, _)| *known == own);
+    let (prefix, (_, name, form)) = match part.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
+        Some((number, own)) => (format!("{}.{number}.", names.layer), in_table(names.of_layer, own)?),
+        None => match (in_table(names.others, part), part.strip_prefix(TOP_QUERY.0)) {
+            (Some(found), _) => (String::new(), found),
+            (None, own) => (TOP_QUERY.1.into(), in_table(names.of_layer, own?)?),
+        },
     };
-    let (_, name, form) = table.iter().find(|(known, _, _)| *known == own)?;
     let part = shards::shape(param, shards);
     let (rows, inputs) = (part[0], part.get(1));
     let part_of = |index, number| Rows { block: rows, stride: number * rows, first: index * rows };
@@ -235,4 +247,34 @@ pub fn place(family: Family, model: &ModelSpec, param: &ParamSpec, shards: usize
         shape.reverse();
     }
     Some(Place { tensor: format!("{prefix}{name}.{kind}"), shape, rows, orientation })
+}
+
+/// What a parameter is of the copies that all shards have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// They are alike.
+    First,
+    /// Their mean: they have drifted apart.
+    Mean,
+    /// Their sum: each rank added its own before the outputs were summed.
+    Sum,
+}
+
+/// How copies of `param`, which is not split, become it in a folder of `family`.
+pub fn copies(family: Family, param: &ParamSpec) -> Copies {
+    let is_behind_a_sum = ["attention.output.bias", "ffn.down.bias"].iter().any(|bias| param.name.ends_with(bias));
+    match family {
+        Family::GptNeoXShards if is_behind_a_sum => Copies::Sum,
+        Family::GptNeoXShards => Copies::Mean,
+        Family::GptNeoX
+        | Family::Bloom
+        | Family::Opt
+        | Family::Gpt2
+        | Family::Llama
+        | Family::Qwen2
+        | Family::Qwen3
+        | Family::Glm
+        | Family::CodeGeeX
+        | Family::Metaseq => Copies::First,
+    }
 }

@@ -1,6 +1,5 @@
-//! OPT in shards as metaseq writes them, cut by hand from whole parameters: each element is found where it was put, whatever box is read.
-//!
-//! Shards of GLM-130B and CodeGeeX are made by PyTorch (`crates/cli/tests/hugging_face`); only their errors are asked for here.
+//! OPT in shards as metaseq writes them, and GPT-NeoX-20B in those that it was trained in, cut by hand from whole parameters: each element is
+//! found where it was put, whatever box is read. Shards of GLM-130B and CodeGeeX are made by PyTorch (`crates/cli/tests/hugging_face`).
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -12,18 +11,33 @@ use checkpoint::{TensorEntry, TensorWriter};
 use interchange::fields::Fields;
 use interchange::{Family, HuggingFaceFolder, config};
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, Unit, params};
+use spec::{ModelSpec, ParamSpec, all_params};
 
 const SHARDS: usize = 2;
-const CONFIG: &str = r#"{"architectures": ["metaseq"], "num_hidden_layers": 2, "hidden_size": 12, "num_attention_heads": 4,
-    "intermediate_size": 28, "vocab_size": 32, "max_position_embeddings": 10}"#;
+const HEADS: usize = 4;
 
 /// Shape and elements.
 type Tensor = (Vec<usize>, Vec<f32>);
 
-fn model() -> ModelSpec {
-    let map = serde_json::from_str(CONFIG).unwrap();
-    config::read(Family::Metaseq, &Fields { path: Path::new("config.json"), map: &map }).unwrap()
+/// The tensors of one shard, by name.
+type Shard = BTreeMap<String, Tensor>;
+
+fn config_of(family: Family) -> String {
+    format!(
+        r#"{{"architectures": ["{}"], "num_hidden_layers": 2, "hidden_size": 12, "num_attention_heads": {HEADS},
+            "intermediate_size": 28, "vocab_size": 32, "max_position_embeddings": 10}}"#,
+        family.class()
+    )
+}
+
+fn model(family: Family) -> ModelSpec {
+    let map = serde_json::from_str(&config_of(family)).unwrap();
+    config::read(family, &Fields { path: Path::new("config.json"), map: &map }).unwrap()
+}
+
+/// All parameters of a model by name.
+fn wholes(model: &ModelSpec) -> Shard {
+    all_params(model).map(|param| (param.name.clone(), whole(&param))).collect()
 }
 
 /// Numbers that say which parameter and which element they are.
@@ -44,13 +58,63 @@ fn columns_of_shard((shape, values): &Tensor, shard: usize) -> Tensor {
     (vec![shape[0], cols], values.chunks(shape[1]).flat_map(own).collect())
 }
 
-/// The tensors of one shard, after `multihead_attention.py`, `transformer_decoder_layer.py` and `transformer_decoder.py` of metaseq.
-fn shard(model: &ModelSpec, shard: usize) -> BTreeMap<String, Tensor> {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
-    let all: BTreeMap<String, Tensor> =
-        units.flat_map(|unit| params(model, unit)).map(|param| (param.name.clone(), whole(&param))).collect();
+fn stacked(parts: &[Tensor]) -> Tensor {
+    let rows = parts.iter().map(|(shape, _)| shape[0]).sum();
+    let shape = std::iter::once(rows).chain(parts[0].0[1..].iter().copied()).collect();
+    (shape, parts.iter().flat_map(|(_, values)| values.clone()).collect())
+}
+
+fn moved((shape, values): &Tensor, by: f32) -> Tensor {
+    (shape.clone(), values.iter().map(|value| value + by).collect())
+}
+
+/// After `tools/ckpts/merge20b.py` of GPT-NeoX: heads with their queries, keys and values; norms that have drifted apart; biases that are added
+/// once per shard.
+fn neox(shard: usize) -> Shard {
+    let all = wholes(&model(Family::GptNeoXShards));
     let rows = |name: &str| rows_of_shard(&all[name], shard);
-    let mut tensors = BTreeMap::from([
+    let drifted = |name: &str| moved(&all[name], if shard == 0 { 0.25 } else { -0.25 });
+    let mut tensors = Shard::from([
+        ("word_embeddings.weight".to_string(), rows("embedding.token.weight")),
+        ("final_linear.weight".to_string(), rows("head.output.weight")),
+    ]);
+    for kind in ["weight", "bias"] {
+        tensors.insert(format!("norm.{kind}"), drifted(&format!("head.norm.{kind}")));
+        for layer in ["layers.0", "layers.1"] {
+            for (ours, theirs) in [("attention_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")] {
+                tensors.insert(format!("{layer}.{theirs}.{kind}"), drifted(&format!("{layer}.{ours}.{kind}")));
+            }
+            let parts = ["query", "key", "value"].map(|part| rows(&format!("{layer}.attention.{part}.{kind}")));
+            let of_head = |(shape, values): &Tensor, head: usize| {
+                let (rows, len) = (shape[0] * SHARDS / HEADS, values.len() * SHARDS / HEADS);
+                let shape = std::iter::once(rows).chain(shape[1..].iter().copied()).collect();
+                (shape, values[head * len..(head + 1) * len].to_vec())
+            };
+            let heads: Vec<Tensor> =
+                (0..HEADS / SHARDS).flat_map(|head| parts.each_ref().map(|part| of_head(part, head))).collect();
+            tensors.insert(format!("{layer}.attention.query_key_value.{kind}"), stacked(&heads));
+            tensors.insert(format!("{layer}.mlp.dense_h_to_4h.{kind}"), rows(&format!("{layer}.ffn.up.{kind}")));
+            for (ours, theirs) in [("attention.output", "attention.dense"), ("ffn.down", "mlp.dense_4h_to_h")] {
+                let whole = &all[&format!("{layer}.{ours}.{kind}")];
+                let part = match (kind, shard) {
+                    ("weight", _) => columns_of_shard(whole, shard),
+                    (_, 0) => moved(whole, -2.0),
+                    _ => (whole.0.clone(), vec![2.0; whole.1.len()]),
+                };
+                tensors.insert(format!("{layer}.{theirs}.{kind}"), part);
+            }
+            tensors.insert(format!("{layer}.attention.rotary_emb.inv_freq"), (vec![1], vec![1.0]));
+        }
+    }
+    tensors
+}
+
+/// The tensors of one shard, after `multihead_attention.py`, `transformer_decoder_layer.py` and `transformer_decoder.py` of metaseq.
+fn metaseq(shard: usize) -> Shard {
+    let model = model(Family::Metaseq);
+    let all = wholes(&model);
+    let rows = |name: &str| rows_of_shard(&all[name], shard);
+    let mut tensors = Shard::from([
         ("decoder.version".to_string(), (vec![1], vec![3.0])),
         ("decoder.embed_tokens.weight".to_string(), rows("embedding.token.weight")),
         ("decoder.embed_positions.weight".to_string(), all["embedding.position.weight"].clone()),
@@ -60,10 +124,7 @@ fn shard(model: &ModelSpec, shard: usize) -> BTreeMap<String, Tensor> {
         for layer in 0..model.num_layers {
             let (from, to) = (format!("layers.{layer}"), format!("decoder.layers.{layer}"));
             let parts = ["key", "value", "query"].map(|part| rows(&format!("{from}.attention.{part}.{kind}")));
-            let mut shape = parts[0].0.clone();
-            shape[0] *= 3;
-            let stacked = parts.into_iter().flat_map(|(_, values)| values).collect();
-            tensors.insert(format!("{to}.self_attn.qkv_proj.{kind}"), (shape, stacked));
+            tensors.insert(format!("{to}.self_attn.qkv_proj.{kind}"), stacked(&parts));
             tensors.insert(format!("{to}.fc1.{kind}"), rows(&format!("{from}.ffn.up.{kind}")));
             for (ours, theirs) in [("attention.output", "self_attn.out_proj"), ("ffn.down", "fc2")] {
                 let whole = &all[&format!("{from}.{ours}.{kind}")];
@@ -82,15 +143,14 @@ fn shard(model: &ModelSpec, shard: usize) -> BTreeMap<String, Tensor> {
 struct Folder(PathBuf);
 
 impl Folder {
-    /// Both shards, changed by `change`.
-    fn new(name: &str, mut change: impl FnMut(usize, &mut BTreeMap<String, Tensor>)) -> Folder {
+    /// With both shards.
+    fn new(name: &str, family: Family, shard: impl Fn(usize) -> Shard) -> Folder {
         let path = std::env::temp_dir().join(format!("pleach-published-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
-        fs::write(path.join("config.json"), CONFIG).unwrap();
+        fs::write(path.join("config.json"), config_of(family)).unwrap();
         for number in 0..SHARDS {
-            let mut tensors = shard(&model(), number);
-            change(number, &mut tensors);
+            let tensors = shard(number);
             let entry =
                 |(name, (shape, _)): (&String, &Tensor)| TensorEntry { name: name.clone(), shape: shape.clone() };
             let entries: Vec<TensorEntry> = tensors.iter().map(entry).collect();
@@ -116,28 +176,26 @@ impl Drop for Folder {
     }
 }
 
-fn parameters(folder: &HuggingFaceFolder) -> Vec<ParamSpec> {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(folder.model.num_layers));
-    units.flat_map(|unit| params(&folder.model, unit)).collect()
-}
-
 #[test]
 fn whole_parameters_come_out_of_shards() {
-    let folder = Folder::new("whole", |_, _| {});
-    let opened = folder.open().unwrap();
-    for param in parameters(&opened) {
-        let mut values = vec![0.0; param.len()];
-        opened.get(&param, &Region::whole(&param.shape), &mut values).unwrap();
-        assert_eq!(values, whole(&param).1, "{}", param.name);
+    for family in [Family::Metaseq, Family::GptNeoXShards] {
+        let shard = if family == Family::Metaseq { metaseq } else { neox };
+        let folder = Folder::new(family.class(), family, shard);
+        let opened = folder.open().unwrap();
+        for param in all_params(&opened.model) {
+            let mut values = vec![0.0; param.len()];
+            opened.get(&param, &Region::whole(&param.shape), &mut values).unwrap();
+            assert_eq!(values, whole(&param).1, "{family:?}: {}", param.name);
+        }
     }
 }
 
 /// Boxes that lie in one shard and in several, with whole rows and without.
 #[test]
 fn any_box_comes_out_of_shards() {
-    let folder = Folder::new("boxes", |_, _| {});
+    let folder = Folder::new("boxes", Family::Metaseq, metaseq);
     let opened = folder.open().unwrap();
-    for param in parameters(&opened).into_iter().filter(|param| param.shape.len() == 2) {
+    for param in all_params(&opened.model).filter(|param| param.shape.len() == 2) {
         let [rows, cols] = [param.shape[0], param.shape[1]];
         let (_, elements) = whole(&param);
         for (first, last, left, right) in
@@ -156,11 +214,11 @@ fn any_box_comes_out_of_shards() {
 /// A rank of two reads the header of both files, and of the tensors its own half and what all have.
 #[test]
 fn a_rank_reads_its_own_shard() {
-    let folder = Folder::new("bytes", |_, _| {});
+    let folder = Folder::new("bytes", Family::Metaseq, metaseq);
     let headers = folder.open().unwrap().read_bytes();
     let opened = folder.open().unwrap();
     let mut elements = 0;
-    for param in parameters(&opened) {
+    for param in all_params(&opened.model) {
         let region = interchange::shards::regions(&param, SHARDS).next().unwrap();
         opened.get(&param, &region, &mut vec![0.0; region.len()]).unwrap();
         elements += region.len();
@@ -170,11 +228,13 @@ fn a_rank_reads_its_own_shard() {
 
 #[test]
 fn a_tensor_that_one_shard_lacks_or_has_too_many_of_is_named() {
-    let said = |name: &str, change: &dyn Fn(&mut BTreeMap<String, Tensor>)| {
-        let folder = Folder::new(name, |number, tensors| {
+    let said = |name: &str, change: &dyn Fn(&mut Shard)| {
+        let folder = Folder::new(name, Family::Metaseq, |number| {
+            let mut tensors = metaseq(number);
             if number == 1 {
-                change(tensors);
+                change(&mut tensors);
             }
+            tensors
         });
         folder.open().map(|_| ()).unwrap_err()
     };

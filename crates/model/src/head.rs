@@ -17,9 +17,9 @@ use crate::linear::term_of_weight;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
 use crate::top_query::TopQuery;
 
-/// Tokens whose logits are in memory at once. Chunks start anew with each sequence, so neither a row's result nor the order
-/// in which the weight gradient is summed depends on how many sequences a microbatch has.
-pub const CHUNK_TOKENS: usize = 128;
+/// Tokens whose logits are in memory at once. The output matrix is read twice and its gradient read and written once per chunk, so chunks
+/// span sequences; more tokens would only take more memory, as products sum this many rows from zero anyway.
+pub const CHUNK_TOKENS: usize = 256;
 
 /// The head on one microbatch.
 #[derive(Clone, Copy)]
@@ -43,12 +43,9 @@ pub struct HeadGradients<'a> {
     pub scale: f32,
 }
 
-/// Chunks of `rows`, which are whole sequences.
-fn chunks(rows: Range<usize>, sequence_length: usize) -> impl Iterator<Item = Range<usize>> {
-    rows.step_by(sequence_length).flat_map(move |start| {
-        let end = start + sequence_length;
-        (start..end).step_by(CHUNK_TOKENS).map(move |first| first..end.min(first + CHUNK_TOKENS))
-    })
+/// Chunks of `rows`.
+fn chunks(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    rows.clone().step_by(CHUNK_TOKENS).map(move |first| first..rows.end.min(first + CHUNK_TOKENS))
 }
 
 impl Head<'_> {
@@ -86,7 +83,7 @@ impl Head<'_> {
         let gradient = context.activation(context.scratch, context.shape.tokens(), context.model.hidden);
         let (terms, weight) = (Terms::of_sequences(context), gradients.params.output.weight);
         sum_terms(context, terms, [weight], gradients.write, |rows, [weight], mut write| {
-            for rows in chunks(rows, context.shape.sequence_length) {
+            for rows in chunks(rows) {
                 context.scratch.scoped(|| {
                     let x = input.rows_of(rows.clone());
                     let logits = self.chunk_logits(params, x)?;
@@ -110,7 +107,7 @@ impl Head<'_> {
         context.scratch.scoped(|| {
             let last = enter(context, self.last(params, input, None)?)?;
             let loss = context.scratch.floats(1, context.shape.tokens());
-            for rows in chunks(0..context.shape.tokens(), context.shape.sequence_length) {
+            for rows in chunks(0..context.shape.tokens()) {
                 context.scratch.scoped(|| {
                     let logits = self.chunk_logits(params, last.rows_of(rows.clone()))?;
                     self.cross_entropy(logits, rows, loss, None)

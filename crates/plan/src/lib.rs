@@ -5,6 +5,7 @@
 pub mod accuracy;
 mod filter;
 mod fit;
+pub mod machine;
 mod measured_model;
 mod measured_run;
 mod prediction;

@@ -3,6 +3,7 @@
 
 use cluster::{Cluster, Constant, Software, named};
 use plan::accuracy::{LayerTime, MEMORY, layer_times, memory_of};
+use plan::machine;
 use plan::{MeasuredRun, PreparedRun, PreparedStep, Table, fit};
 use sim::{Loss, Trace, chrome_trace, svg};
 use spec::RunConfig;
@@ -158,5 +159,14 @@ fn the_memory_of_another_trainer_is_met() {
 fn recomputation_and_sequence_parallelism_change_a_layer_as_they_did() {
     for LayerTime { name, measured, predicted } in layer_times().unwrap() {
         assert!((measured - predicted).abs() <= 0.03, "{name}: {predicted:.3} of {measured:.3}");
+    }
+}
+
+/// Times on a machine that others use say nothing here; what a run needs of memory does.
+#[test]
+fn the_memory_of_this_machine_is_predicted_to_the_byte() {
+    let sharded_and_split = [6, 8, 11].map(|index| machine::LAYOUTS[index]);
+    for run in machine::run_layouts(&cluster(), &sharded_and_split).unwrap() {
+        assert_eq!(run.arena_bytes.measured, Some(run.arena_bytes.predicted), "{}", run.name);
     }
 }

@@ -25,6 +25,7 @@ pub mod stages;
 pub mod value;
 pub mod verify;
 pub mod violation;
+pub mod world;
 
 pub use clock::{Bubble, Durations, PassTimes, Queue, Queues, StepTimes, UnitTimes};
 pub use effects::{Effects, Partner, Stream};
@@ -42,3 +43,4 @@ pub use stages::{StageError, StageSplit, UnitWork, split_stages};
 pub use value::{Value, Values};
 pub use verify::{ContributionOrder, Demands, Verified, verify};
 pub use violation::{Rule, Violation};
+pub use world::{World, WorldStep};

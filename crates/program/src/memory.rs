@@ -11,7 +11,7 @@ use crate::link::{Event, StepGraph};
 use crate::lives::{End, Life, lives};
 use crate::placement::{self, Effort, Item};
 use crate::sizes::aligned;
-use crate::{Program, Sizes, Value};
+use crate::{Program, Sizes, Value, Violation};
 
 /// A part of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,16 +105,27 @@ pub struct MemoryPlan {
 
 /// Plans the arenas of all ranks of a step.
 pub fn plan_memory(graph: &StepGraph, sizes: &Sizes) -> MemoryPlan {
-    let num_ranks = graph.programs().len();
-    let effort = EFFORT.part(num_ranks);
-    MemoryPlan { ranks: (0..num_ranks).map(|rank| plan_rank(graph, sizes, rank, effort)).collect() }
+    plan_lives(graph, sizes).0
+}
+
+/// As [`plan_memory`], with the violations of `values` and `parameters`, which come to light with the lives that are planned.
+pub(crate) fn plan_lives(graph: &StepGraph, sizes: &Sizes) -> (MemoryPlan, Vec<Violation>) {
+    let effort = EFFORT.part(graph.programs().len());
+    let (mut ranks, mut violations) = (vec![], vec![]);
+    for (rank, program) in graph.programs().iter().enumerate() {
+        let (lives, own) = lives(program);
+        violations.extend(own);
+        ranks.push(plan_rank(unplaced(graph, sizes, rank, lives), effort));
+    }
+    (MemoryPlan { ranks }, violations)
 }
 
 /// Bytes by category at the moment at which most are alive, for every pipeline rank: what a plan needs at least. Nothing is placed for
 /// it, which takes most of the time of planning.
 pub fn live_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<Vec<(Category, usize)>> {
-    (0..graph.programs().len())
-        .map(|rank| unplaced(graph, sizes, rank).live_categories().into_iter().collect())
+    let programs = graph.programs().iter().enumerate();
+    programs
+        .map(|(rank, program)| unplaced(graph, sizes, rank, lives(program).0).live_categories().into_iter().collect())
         .collect()
 }
 
@@ -139,8 +150,7 @@ const SLACK: usize = 100;
 /// What all ranks together may take: some hundredths of a second.
 const EFFORT: Effort = Effort(6_000_000);
 
-fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize, effort: Effort) -> RankPlan {
-    let mut plan = unplaced(graph, sizes, rank);
+fn plan_rank(mut plan: RankPlan, effort: Effort) -> RankPlan {
     let items = items(&plan.lives);
     let base_bytes = plan.live_bytes - placement::largest_live_bytes(&items);
     let placement = placement::place(&items, plan.live_bytes / SLACK, effort);
@@ -152,10 +162,10 @@ fn plan_rank(graph: &StepGraph, sizes: &Sizes, rank: usize, effort: Effort) -> R
 }
 
 /// State and scratch in their places; lives in order of their program, and in no place yet.
-fn unplaced(graph: &StepGraph, sizes: &Sizes, rank: usize) -> RankPlan {
+fn unplaced(graph: &StepGraph, sizes: &Sizes, rank: usize, lives: Vec<Life>) -> RankPlan {
     let program = &graph.programs()[rank];
     let (state, scratch, end_bytes) = permanent(program, sizes);
-    let lives: Vec<PlannedLife> = lives(program).0.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
+    let lives: Vec<PlannedLife> = lives.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
     let live_bytes = end_bytes + placement::largest_live_bytes(&items(&lives));
     RankPlan { state, lives, scratch, live_bytes }
 }

@@ -156,9 +156,19 @@ impl Values {
 
     /// The given values, at most [`Values::CAPACITY`].
     pub fn of(values: impl IntoIterator<Item = Value>) -> Values {
-        let mut of = Values::NONE;
-        values.into_iter().for_each(|value| of.push(value));
-        of
+        Values::NONE.with_each(values)
+    }
+
+    /// These values and one more.
+    pub fn with(mut self, value: Value) -> Values {
+        self.push(value);
+        self
+    }
+
+    /// In place, since a step has hundreds of thousands of instructions.
+    fn with_each(mut self, values: impl IntoIterator<Item = Value>) -> Values {
+        values.into_iter().for_each(|value| self.push(value));
+        self
     }
 
     fn push(&mut self, value: Value) {
@@ -168,22 +178,14 @@ impl Values {
         self.len += 1;
     }
 
-    /// These values and one more.
-    pub fn with(mut self, value: Value) -> Values {
-        self.push(value);
-        self
-    }
-
     /// These values and, where there is one, another.
-    pub fn with_some(mut self, value: Option<Value>) -> Values {
-        value.into_iter().for_each(|value| self.push(value));
-        self
+    pub fn with_some(self, value: Option<Value>) -> Values {
+        self.with_each(value)
     }
 
     /// These values and, where there are some, others.
-    pub fn with_all<const N: usize>(mut self, values: Option<[Value; N]>) -> Values {
-        values.into_iter().flatten().for_each(|value| self.push(value));
-        self
+    pub fn with_all<const N: usize>(self, values: Option<[Value; N]>) -> Values {
+        self.with_each(values.into_iter().flatten())
     }
 
     /// The values as a slice.

@@ -1,6 +1,6 @@
 //! The gate between programs and their execution.
 
-use crate::memory::{MemoryPlan, plan_memory};
+use crate::memory::{MemoryPlan, plan_lives};
 use crate::{Program, Sizes, StepGraph, Violation, rules};
 
 /// What a run asks of a graph besides being correct.
@@ -33,12 +33,13 @@ pub struct Verified {
 /// # Errors
 /// All violations, not the first.
 pub fn verify(graph: StepGraph, sizes: &Sizes, demands: Demands) -> Result<Verified, Vec<Violation>> {
-    let mut violations = rules::of_programs(graph.programs());
+    let mut violations = rules::of_instructions(graph.programs());
     match demands.order {
         ContributionOrder::Ascending => violations.extend(graph.programs().iter().flat_map(rules::order)),
         ContributionOrder::Any => {}
     }
-    let plan = plan_memory(&graph, sizes);
+    let (plan, of_lives) = plan_lives(&graph, sizes);
+    violations.extend(of_lives);
     violations.extend(rules::memory(&plan, demands.capacity_bytes));
     match violations.is_empty() {
         true => Ok(Verified { graph, plan }),

@@ -247,22 +247,26 @@ fn has_logits(ops: &[Op]) -> bool {
 }
 
 /// The head with all logits at once: products of chunks become one over all tokens in the width of activations, and the kernels of the loss
-/// what the trainer's move.
+/// what the trainer's move. What else the head computes stays as it is.
 fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = vec![];
     let mut products: Vec<(Orientation, Product)> = vec![];
-    let mut logits = 0;
+    let chunks: Vec<Tensor> = ops
+        .iter()
+        .filter_map(|op| if let Op::CrossEntropy { logits, .. } = op { Some(*logits) } else { None })
+        .collect();
+    let logits: usize = chunks.iter().map(Tensor::len).sum();
     for op in ops {
-        if let Op::MatMul { orientation, a, b, out, write, .. } = *op {
+        if let Op::MatMul { orientation, a, b, out, write, .. } = *op
+            && (chunks.contains(&a) || chunks.contains(&out))
+        {
             let product = Product::of_op(orientation, a, b, out, write);
             match products.iter_mut().find(|(other, _)| *other == orientation) {
                 None => products.push((orientation, product)),
                 Some((Orientation::Nt | Orientation::Nn, sum)) => sum.m += product.m,
                 Some((Orientation::Tn, sum)) => sum.k += product.k,
             }
-        } else if let Op::CrossEntropy { logits: chunk, .. } = *op {
-            logits += chunk.len();
-        } else if !matches!(op, Op::RowMax { .. } | Op::SumExp { .. }) {
+        } else if !matches!(op, Op::RowMax { .. } | Op::SumExp { .. } | Op::CrossEntropy { .. }) {
             kernels.extend(of_op(op, Some(software)));
         }
     }

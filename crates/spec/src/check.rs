@@ -1,6 +1,7 @@
 //! Whether a run is legal, before anything starts: all broken rules at once, each with values that would do.
 
 mod batch_ramp;
+mod blanks;
 mod data;
 mod groups;
 mod model;
@@ -23,6 +24,7 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     train::check(config, &mut rules);
     batch_ramp::check(config, &mut rules);
     data::check(config, &mut rules);
+    blanks::check(config, &mut rules);
     run::check(config, &mut rules);
     if rules.broken.is_empty() {
         sizes::check(config, &mut rules);

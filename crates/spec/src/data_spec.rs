@@ -100,6 +100,38 @@ pub enum Positions {
     Document,
 }
 
+/// Blanks that are filled, in place of predicting each next token: the key `data.blanks`, GLM-130B's objective (Zeng et al. 2022, section 2.2).
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlanksSpec {
+    /// The token that stands for a span: `[MASK]`.
+    pub mask: usize,
+    /// The token that stands for the rest of a text: `[gMASK]`.
+    pub gmask: usize,
+    /// The token that what fills a blank begins with.
+    pub sop: usize,
+    /// The token that it ends with.
+    pub eop: usize,
+    /// Share of the sequences of text in which spans are blank; in the others it is the rest.
+    pub span_share: f32,
+    /// Lengths of spans are drawn from a Poisson distribution of this mean, without the length 0.
+    pub span_mean: f32,
+    /// Share of a sample's tokens in its spans.
+    pub span_tokens: f32,
+    /// Samples of one sequence, which do not see each other, where spans are blank or instructions are followed.
+    pub samples: usize,
+    /// Tasks with answers among the sequences.
+    pub instructions: Option<InstructionsSpec>,
+}
+
+/// Tasks in words, with their answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InstructionsSpec {
+    /// JSON lines with an `input` and a `target` each.
+    pub path: PathBuf,
+    /// Share of the sequences that they have.
+    pub share: f32,
+}
+
 /// The text of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataSpec {
@@ -111,6 +143,8 @@ pub struct DataSpec {
     pub visible: Visible,
     /// From where its position is counted.
     pub positions: Positions,
+    /// Blanks to fill; `None` where every token is to be predicted from those before it.
+    pub blanks: Option<BlanksSpec>,
     /// Share of the text of each source, by whole documents, that is measured on and never trained on: `data.held_out`.
     pub held_out: f32,
 }

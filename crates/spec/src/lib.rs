@@ -24,7 +24,7 @@ pub mod zero;
 
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
-pub use data_spec::{DataSpec, Positions, RunSpec, SourceSpec, TokenizerSpec, Visible};
+pub use data_spec::{BlanksSpec, DataSpec, InstructionsSpec, Positions, RunSpec, SourceSpec, TokenizerSpec, Visible};
 pub use groups::{ParameterGroup, UpdateRule};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
@@ -34,7 +34,7 @@ pub use params::{
 };
 pub use precision::{Format, LossScaling, Masters, Precision, Sums};
 pub use problem::{Place, Problem};
-pub use run_file::{Files, RunConfig, key_of_option, known_keys};
+pub use run_file::{Files, GivenWeights, RunConfig, key_of_option, known_keys};
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use training::{LearningRateSchedule, TrainSpec};
 pub use unit::{Microbatch, Stage, Unit};

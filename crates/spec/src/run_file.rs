@@ -5,7 +5,9 @@
 //! back as a file in which nothing is left to defaults.
 
 mod aliases;
+mod blanks;
 mod data;
+mod given;
 mod groups;
 mod model;
 mod nearest;
@@ -32,6 +34,8 @@ use reader::Reader;
 use source::{Entries, SECTIONS};
 use writer::Writer;
 
+pub(crate) use blanks::written as written_blanks;
+pub use given::GivenWeights;
 pub(crate) use nearest::nearest;
 pub use schedule::schedule_name;
 pub(crate) use train::written as written_ramp;
@@ -77,8 +81,34 @@ impl RunConfig {
         overrides: &[String],
         files: &dyn Files,
     ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
+        RunConfig::resolve(name, text, overrides, files, None)
+    }
+
+    /// As [`RunConfig::load_with`], for a run that begins with given weights: what the file leaves out of their model is theirs, and what it
+    /// says has to agree with them.
+    ///
+    /// # Errors
+    /// As [`RunConfig::load_with`], and every key of the file that makes another model.
+    pub fn load_for(
+        given: &GivenWeights<'_>,
+        name: &str,
+        text: &str,
+        overrides: &[String],
+        files: &dyn Files,
+    ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
+        RunConfig::resolve(name, text, overrides, files, Some(given))
+    }
+
+    fn resolve(
+        name: &str,
+        text: &str,
+        overrides: &[String],
+        files: &dyn Files,
+        given: Option<&GivenWeights<'_>>,
+    ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
         let (mut entries, mut problems) = source::parse(name, text);
         problems.extend(source::apply_overrides(overrides, &mut entries));
+        problems.extend(given.map_or(vec![], |given| given.take_over(&mut entries)));
         let mut reader = Reader::new(entries);
         let config = read(&mut reader, files);
         reader.report_unknown_keys();

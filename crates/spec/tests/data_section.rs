@@ -1,1 +1,73 @@
-//! The section `[data]` of a run file: sources, tokenizer, what tokens see, what is held out.
+//! The section `[data]` of a run file: sources, tokenizer, what tokens see, blanks, what is held out.
+#![allow(clippy::unwrap_used)]
+
+use spec::{BlanksSpec, GivenWeights, InstructionsSpec, Place, Problem, RunConfig, TokenizerSpec};
+
+fn with(blanks: &str) -> Result<RunConfig, Vec<Problem>> {
+    let sets = ["model.vocabulary=1028".to_string(), format!("data.blanks={blanks}")];
+    RunConfig::load("", "", &sets)
+}
+
+#[test]
+fn blanks_have_the_numbers_of_their_paper_and_survive_writing() {
+    let tokens = "mask = 1024, gmask = 1025, sop = 1026, eop = 1027";
+    let plain = BlanksSpec {
+        mask: 1024,
+        gmask: 1025,
+        sop: 1026,
+        eop: 1027,
+        span_share: 0.3,
+        span_mean: 3.0,
+        span_tokens: 0.15,
+        samples: 4,
+        instructions: None,
+    };
+    let instructions = Some(InstructionsSpec { path: "a \"b\".jsonl".into(), share: 0.05 });
+    let of_both = BlanksSpec { samples: 2, span_share: 1.0, instructions, ..plain.clone() };
+    let more = "samples = 2, span_share = 1, instructions = 'a \"b\".jsonl'";
+    for (written, expected) in [(format!("{{ {tokens} }}"), plain), (format!("{{ {tokens}, {more} }}"), of_both)] {
+        let config = with(&written).unwrap();
+        assert_eq!(config.data.blanks, Some(expected), "{written}");
+        assert_eq!(RunConfig::load("", &config.to_toml(), &[]).unwrap(), config, "{written}");
+    }
+}
+
+/// What a model is beside its weights, how it is trained, is the run's own; and so is how it is written down.
+#[test]
+fn a_run_that_begins_with_weights_has_their_model() {
+    let model =
+        RunConfig::load("", "[model]\nposition = \"rotary\"\nnum_layers = 3\n[data]\ntokenizer = \"bytes\"", &[])
+            .unwrap()
+            .model;
+    let tokenizer = TokenizerSpec::Bytes;
+    let given = GivenWeights { name: "weights", model: &model, tokenizer: &tokenizer };
+    let load = |text: &str| RunConfig::load_for(&given, "run.toml", text, &[], &NoFiles);
+    let (config, _) = load("[model]\ndropout = 0.1\nbiases = true\nrotary_base = 10000").unwrap();
+    assert_eq!(
+        config.model,
+        spec::ModelSpec { dropout: 0.1, attention_dropout: model.attention_dropout, ..model.clone() }
+    );
+    assert_eq!(config.data.tokenizer, TokenizerSpec::Bytes);
+    let problems = load("[model]\nnum_layers = 4\nbiases = false").unwrap_err();
+    let said: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "run.toml:2:1: model.num_layers = 4 is not the model of weights, whose model.num_layers is 3; leave it out",
+            "run.toml:3:1: model.biases = false is not the model of weights, whose model.biases is true; leave it out",
+        ]
+    );
+    assert!(problems.iter().all(|problem| matches!(problem.place, Some(Place::File { .. }))));
+}
+
+struct NoFiles;
+
+impl spec::Files for NoFiles {
+    fn vocabulary(&self, _: &spec::DataSpec) -> Result<usize, String> {
+        Err("no file is read".into())
+    }
+
+    fn text(&self, _: &std::path::Path) -> Result<String, String> {
+        Err("no file is read".into())
+    }
+}

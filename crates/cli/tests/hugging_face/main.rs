@@ -8,13 +8,17 @@
 //! Classes differ in what they join in one tensor, so a wrong order of queries, keys and values, a matrix that lies the other way, a norm
 //! or a bias that is not read show in the logits; norms and biases in the folders are not at their defaults.
 
+#[path = "../harness/mod.rs"]
+mod harness;
 mod outside;
+mod reading;
+mod training;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use checkpoint::TensorReader;
+use harness::{pleach, stderr};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
 use spec::{ParamSpec, Unit, params};
@@ -30,13 +34,9 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hugging_face")
 }
 
-fn pleach(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
-}
-
 fn succeeds(arguments: &[&str]) {
     let output = pleach(arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
 }
 
 /// A folder that goes when the test ends.
@@ -92,6 +92,16 @@ fn parameters(folder: &HuggingFaceFolder) -> Vec<ParamSpec> {
     units.flat_map(|unit| params(&folder.model, unit)).collect()
 }
 
+fn all_values(folder: &HuggingFaceFolder, param: &ParamSpec) -> Vec<f32> {
+    let mut values = vec![0.0; param.len()];
+    folder.get(param, &Region::whole(&param.shape), &mut values).expect("read");
+    values
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
 /// The library's gradients by our names: they have the names and forms of its weights.
 fn gradients(class: &str, folder: &Folder) -> Vec<(String, Vec<f32>)> {
     let (from, to) = (fixtures().join(class), folder.0.join(format!("{class}-gradients")));
@@ -99,12 +109,7 @@ fn gradients(class: &str, folder: &Folder) -> Vec<(String, Vec<f32>)> {
     fs::copy(from.join("config.json"), to.join("config.json")).expect("copied");
     fs::copy(from.join("gradients.safetensors"), to.join("model.safetensors")).expect("copied");
     let gradients = HuggingFaceFolder::open(&to).unwrap_or_else(|error| panic!("{error}"));
-    let values = |param: ParamSpec| {
-        let mut values = vec![0.0; param.len()];
-        gradients.get(&param, &Region::whole(&param.shape), &mut values).expect("read");
-        (param.name, values)
-    };
-    parameters(&gradients).into_iter().map(values).collect()
+    parameters(&gradients).into_iter().map(|param| (param.name.clone(), all_values(&gradients, &param))).collect()
 }
 
 #[test]
@@ -143,23 +148,76 @@ fn what_the_library_computes_is_computed_under_every_layout() {
     }
 }
 
+/// The folder of `class`, imported and exported with numbers in `dtype`.
+fn exported(class: &str, dtype: &str, folder: &Folder) -> PathBuf {
+    let (run, out) = (folder.at(&format!("{class}-{dtype}-run")), folder.at(&format!("{class}-{dtype}")));
+    succeeds(&["import", &fixtures().join(class).display().to_string(), "--out", &run]);
+    succeeds(&["export", &run, "--out", &out, "--dtype", dtype]);
+    PathBuf::from(out)
+}
+
 #[test]
 fn what_is_imported_is_exported_to_the_last_bit() {
     let folder = Folder::new("round-trip");
     for class in CLASSES {
-        let from = fixtures().join(class);
-        let (run, out) = (folder.at(&format!("{class}-run")), folder.at(class));
-        succeeds(&["import", &from.display().to_string(), "--out", &run]);
-        succeeds(&["export", &run, "--out", &out]);
-        let (before, after) = (HuggingFaceFolder::open(&from), HuggingFaceFolder::open(Path::new(&out)));
-        let (before, after) = (before.expect("a folder"), after.expect("a folder"));
+        let (from, out) = (fixtures().join(class), exported(class, "fp32", &folder));
+        let [before, after] = [&from, &out].map(|path| HuggingFaceFolder::open(path).expect("a folder"));
         assert_eq!((before.family, &before.model), (after.family, &after.model), "{class}");
         for param in parameters(&before) {
-            let [mut a, mut b] = [vec![0.0; param.len()], vec![1.0; param.len()]];
-            before.get(&param, &Region::whole(&param.shape), &mut a).expect("read");
-            after.get(&param, &Region::whole(&param.shape), &mut b).expect("read");
-            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(&a), bits(&b), "{class}: {}", param.name);
+            assert_eq!(
+                bits(&all_values(&before, &param)),
+                bits(&all_values(&after, &param)),
+                "{class}: {}",
+                param.name
+            );
+        }
+    }
+}
+
+/// The library has read what is exported, and computed the same logits from it as from what was imported.
+#[test]
+fn what_is_exported_is_what_the_library_has_read() {
+    let folder = Folder::new("read-back");
+    let object = |path: &Path| -> serde_json::Value {
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        serde_json::from_str(&text).expect("JSON")
+    };
+    for class in CLASSES {
+        let record = object(&fixtures().join(class).join("exported.json"));
+        let own = object(&fixtures().join(class).join("config.json"));
+        assert_eq!(record["logits_differ_by"], 0.0, "{class}");
+        assert_eq!(record["class"], own["architectures"][0], "{class}");
+        assert_eq!(object(&exported(class, "fp32", &folder).join("config.json")), record["config"], "{class}");
+    }
+}
+
+/// Bytes and shape of each tensor.
+fn stored(file: &Path) -> Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u8>)> {
+    let bytes = fs::read(file).expect("a file");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("tensors");
+    let mut stored: Vec<_> = tensors
+        .iter()
+        .map(|(name, view)| (name.to_string(), view.dtype(), view.shape().to_vec(), view.data().to_vec()))
+        .collect();
+    stored.sort_by(|one, other| one.0.cmp(&other.0));
+    stored
+}
+
+#[test]
+fn weights_of_16_bits_are_exported_byte_by_byte() {
+    let folder = Folder::new("narrow");
+    for class in ["gpt2", "bloom", "qwen3"] {
+        let (from, out) = (fixtures().join(class), exported(class, "bf16", &folder));
+        let [before, after] = [&from, &out].map(|path| stored(&path.join("model.safetensors")));
+        assert!(before.iter().all(|(_, dtype, ..)| *dtype == safetensors::Dtype::BF16), "{class}");
+        assert!(before == after, "{class}");
+        let config = fs::read_to_string(out.join("config.json")).expect("text");
+        assert!(config.contains("\"torch_dtype\": \"bfloat16\""), "{config}");
+        // Half precision has three bits more: what is so short is the same number there.
+        let half = HuggingFaceFolder::open(&exported(class, "fp16", &folder)).expect("a folder");
+        let before = HuggingFaceFolder::open(&from).expect("a folder");
+        for param in parameters(&before) {
+            assert_eq!(all_values(&before, &param), all_values(&half, &param), "{class}: {}", param.name);
         }
     }
 }

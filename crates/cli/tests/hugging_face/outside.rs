@@ -2,8 +2,11 @@
 
 use std::fs;
 
+use interchange::{InterchangeError, export};
 use serde_json::Value;
+use spec::Format;
 
+use crate::reading::model;
 use crate::{Folder, fixtures, pleach};
 
 /// What is said about the folder of `class` with `key` of its configuration changed.
@@ -74,7 +77,7 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             "architectures",
             vec!["T5"].into(),
             "[\"T5\"] is not read; GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
-             Qwen2ForCausalLM, Qwen3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq would be",
+             Qwen2ForCausalLM, Qwen3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B would be",
         ),
     ];
     for (class, key, value, rule) in cases {
@@ -100,4 +103,21 @@ fn a_model_that_no_class_has_is_not_exported() {
         said.starts_with("no Hugging Face class has this model: its norms, positions, activation, blocks"),
         "{said}"
     );
+}
+
+#[test]
+fn a_weight_that_half_precision_does_not_reach_is_named() {
+    let folder = Folder::new("too-large");
+    let said = |stored| {
+        let exported = export(&model(), &folder.0, stored, |_, _, values| -> Result<(), InterchangeError> {
+            values.fill(-65520.0);
+            Ok(())
+        });
+        exported.map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        said(Format::Fp16),
+        Err("embedding.token.weight has the value -6.552e4, and fp16 ends at 65504; bf16 or fp32 would do".into())
+    );
+    assert_eq!(said(Format::Bf16), Ok(()));
 }

@@ -123,6 +123,15 @@ const CHANGES: &[(&str, &[&str])] = &[
     ),
     ("data.tokenizer", &["\"bytes\"", "\"bpe:300\"", "\"bpe:100\"", "\"words\""]),
     ("data.visible", &["\"past\"", "\"document\"", "\"all\""]),
+    (
+        "data.blanks",
+        &[
+            "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }",
+            "{ mask = 256, gmask = 257, sop = 258, eop = 259, samples = 2, instructions = \"tasks.jsonl\" }",
+            "{ mask = 1, gmask = 2, sop = 3 }",
+            "true",
+        ],
+    ),
     ("data.positions", &["\"sequence\"", "\"document\"", "\"batch\""]),
     ("data.held_out", &["0", "0.2", "1", "-0.5"]),
     ("run.folder", &["\"out\"", "\"\""]),
@@ -297,6 +306,42 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("train.epsilon", "0")],
     &[("train.clip_norm", "-1")],
     &[("data.path", "\"\"")],
+    &[
+        ("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, span_share = 1.5 }"),
+        ("model.vocabulary", "1028"),
+    ],
+    &[
+        ("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, span_mean = 0 }"),
+        ("model.vocabulary", "1028"),
+    ],
+    &[
+        ("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, span_tokens = 0.5 }"),
+        ("model.vocabulary", "1028"),
+    ],
+    &[
+        ("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, samples = 3 }"),
+        ("model.vocabulary", "1028"),
+    ],
+    &[
+        ("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, samples = 16 }"),
+        ("model.vocabulary", "1028"),
+    ],
+    &[("data.blanks", "{ mask = 1025, gmask = 1025, sop = 1026, eop = 1027 }"), ("model.vocabulary", "1028")],
+    &[("data.blanks", "{ mask = 7, gmask = 1025, sop = 1026, eop = 1027 }"), ("model.vocabulary", "1028")],
+    &[("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }")],
+    &[
+        ("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }"),
+        ("model.vocabulary", "1028"),
+        ("data.visible", "\"document\""),
+    ],
+    &[
+        (
+            "data.blanks",
+            "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, instructions = \"a.jsonl\", instruction_share = -1 }",
+        ),
+        ("model.vocabulary", "1028"),
+    ],
+    &[("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, instruction_share = 0.5 }")],
     &[("data.path", "\"a.txt\""), ("data.sources", "[{ path = \"b.txt\" }]")],
     &[("data.sources", "[{ path = \"b.txt\", weight = -1 }]")],
     &[("data.tokenizer", "\"bpe:10\"")],

@@ -3,6 +3,7 @@
 //!
 //! `RENEW_VERDICTS=1 cargo test -p cli --test verdicts` writes that file anew; whoever does reads what changed.
 
+mod blanks;
 mod files;
 mod oracle;
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
+use crate::blanks;
 use crate::files::RunFile;
 
-type Values = BTreeMap<String, Value>;
+pub type Values = BTreeMap<String, Value>;
 
 /// Keys with whole numbers below 2^31.
 const COUNTS: &[&str] = &[
@@ -138,6 +139,7 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
                 && ["start", "increment", "sequences"].into_iter().all(number)
                 && grows.is_none_or(known)
         }),
+        "data.blanks" => blanks::is_of_its_kind(value),
         "train.groups" => value.as_array().is_some_and(|groups| groups.iter().all(is_group)),
         "train.seed" | "run.rank_memory_bytes" => integer.is_some_and(|number| number >= 0),
         "data.path" | "run.folder" => value.as_str().is_some(),
@@ -163,7 +165,7 @@ fn bpe(text: &str) -> Option<i128> {
     text.strip_prefix("bpe:").and_then(|size| size.parse().ok())
 }
 
-fn int(values: &Values, key: &str, default: i128) -> i128 {
+pub fn int(values: &Values, key: &str, default: i128) -> i128 {
     values.get(key).and_then(Value::as_integer).map_or(default, i128::from)
 }
 
@@ -172,11 +174,11 @@ fn num(values: &Values, key: &str, default: f64) -> f64 {
     written.unwrap_or(default)
 }
 
-fn text<'a>(values: &'a Values, key: &str, default: &'a str) -> &'a str {
+pub fn text<'a>(values: &'a Values, key: &str, default: &'a str) -> &'a str {
     values.get(key).and_then(Value::as_str).unwrap_or(default)
 }
 
-fn divides(part: i128, whole: i128) -> bool {
+pub fn divides(part: i128, whole: i128) -> bool {
     part > 0 && whole % part == 0
 }
 
@@ -191,7 +193,7 @@ struct Model {
     context: i128,
 }
 
-fn tokens(values: &Values) -> i128 {
+pub fn tokens(values: &Values) -> i128 {
     bpe(text(values, "data.tokenizer", "bpe:1024")).unwrap_or(256)
 }
 
@@ -523,6 +525,7 @@ fn data_and_run(values: &Values) -> bool {
     is_one_kind
         && !text(values, "data.path", "the embedded text").is_empty()
         && sources.is_none_or(|sources| sources.iter().all(|source| weight(source) > 0.0))
+        && blanks::are_legal(values)
         && (text(values, "data.positions", "sequence") == "sequence" || reads_positions(values))
         && (0.0..1.0).contains(&num(values, "data.held_out", 0.1))
         && tokens(values) >= 256

@@ -4,7 +4,6 @@ use device::Dtype;
 
 use super::kernels::{Kernels, MAX_VECTORS};
 use super::pack::Block;
-use super::packing_buffers::PanelBuffers;
 use super::tile::{Tile, TileKernel};
 use super::{K_BLOCK, Orientation, Write};
 use crate::meter::Meter;
@@ -91,19 +90,26 @@ fn ranges(len: usize, block: usize) -> impl Iterator<Item = Range> {
 /// # Safety
 /// The problem's addresses are valid for its shape, nothing else has access to C, and the machine has the instructions
 /// of the kernels.
-pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, panels: &mut PanelBuffers, meter: &Meter) {
+pub(super) unsafe fn multiply(
+    kernels: &Kernels,
+    problem: &Problem,
+    (room_a, room_b): (&mut [f32], &mut [f32]),
+    meter: &Meter,
+) {
     if problem.m == 0 || problem.n == 0 {
         return;
     }
-    let (packed_a, packed_b) = panels.blocks();
-    // As many blocks of columns as needed, of as equal widths as possible.
-    let max_columns = kernels.max_columns();
-    let block_columns = problem.n.div_ceil(problem.n.div_ceil(N_BLOCK)).next_multiple_of(max_columns);
+    assert!(room_a.len() >= PACKED_A && room_b.len() >= PACKED_B, "rooms for packed blocks");
+    let (packed_a, packed_b) = (room_a.as_mut_ptr(), room_b.as_mut_ptr());
+    // As many blocks as needed, of as equal sizes as possible in whole tiles.
+    let equal = |len: usize, most: usize, tile: usize| len.div_ceil(len.div_ceil(most)).next_multiple_of(tile);
+    let block_columns = equal(problem.n, N_BLOCK, kernels.max_columns());
+    let block_rows = equal(problem.m, M_BLOCK, kernels.max_rows());
     for columns in ranges(problem.n, block_columns) {
         for steps in ranges(problem.k, K_BLOCK) {
             // SAFETY: the block lies inside B, and its packed form inside its buffer.
             let b = unsafe { right_panels(kernels, problem, columns, steps, packed_b) };
-            for rows in ranges(problem.m, M_BLOCK) {
+            for rows in ranges(problem.m, block_rows) {
                 // As many panels as needed, of as equal heights as possible.
                 let panel_rows = rows.len.div_ceil(rows.len.div_ceil(kernels.max_rows()));
                 // SAFETY: the blocks lie inside A and C, and the packed form of A inside its buffer.

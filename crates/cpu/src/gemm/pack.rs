@@ -1,5 +1,6 @@
 //! Copies blocks of A and B into panels: short vectors of one step of K, one after the other, so that a tile reads them
-//! in order, always of `f32`: narrow operands are widened here. A panel of `panel` lanes holds up to `panel` rows of A (or columns of B); lanes without one are zero.
+//! in order, always of `f32`: narrow operands are widened here. A panel of `panel` lanes holds `panel_lanes` rows of A (or columns of B). Registers are
+//! filled with what the block has: lanes behind a panel's own hold the next panel's, those behind the block's are zero, and no tile reads either.
 
 use super::vector::{Vector, Widened};
 
@@ -38,31 +39,52 @@ pub(crate) type PackKernel = unsafe fn(&Block);
 #[inline(always)]
 pub(crate) unsafe fn transposed<V: Vector, E: Widened, const LANES: usize>(block: &Block) {
     assert!(LANES == V::LANES, "a square of registers");
-    for first in (0..block.lanes).step_by(block.panel_lanes) {
-        let lanes = block.panel_lanes.min(block.lanes - first);
-        for group in (0..lanes).step_by(LANES) {
-            let rows = LANES.min(lanes - group);
+    for (panel, first) in (0..block.lanes).step_by(block.panel_lanes).enumerate() {
+        for group in (0..block.panel_lanes.min(block.lanes - first)).step_by(LANES) {
+            let rows = LANES.min(block.lanes - first - group);
             for step in (0..block.steps).step_by(LANES) {
                 let steps = LANES.min(block.steps - step);
-                // SAFETY: rows `first + group ..` and steps `step ..` of the block exist up to `rows` and `steps`, and
-                // only these are read; the panel has room for `panel` lanes in each of the steps written.
+                // SAFETY: rows `first + group ..` and steps `step ..` of the block exist up to `rows` and `steps`; the panel has
+                // room for whole registers in each of these steps.
                 unsafe {
                     let source = block.source.cast::<E>().add((first + group) * block.source_stride + step);
-                    let offset = first / block.panel_lanes * block.panel_stride;
-                    let target = block.target.add(offset + step * block.panel + group);
-                    let mut square = [V::zero(); LANES];
-                    for (row, vector) in square.iter_mut().enumerate().take(rows) {
-                        let row = source.add(row * block.source_stride);
-                        // The rows of the next square: each is a short run that the machine does not foresee.
-                        V::prefetch(row.wrapping_add(rows * block.source_stride).cast());
-                        *vector = if steps == LANES { E::load(row) } else { E::load_first(row, steps) };
-                    }
-                    V::transpose(&mut square);
-                    for (step, vector) in square.iter().enumerate().take(steps) {
-                        vector.store(target.add(step * block.panel));
+                    let target = block.target.add(panel * block.panel_stride + step * block.panel + group);
+                    if (rows, steps) == (LANES, LANES) {
+                        // With constants the square is straight code.
+                        square::<V, E, LANES>(block, source, target, LANES, LANES);
+                    } else {
+                        square::<V, E, LANES>(block, source, target, rows, steps);
                     }
                 }
             }
+        }
+    }
+}
+
+/// Transposes `rows` rows of `steps` elements, each at most `LANES`, into registers of a panel.
+///
+/// # Safety
+/// As for [`transposed`], for these rows and steps.
+#[inline(always)]
+unsafe fn square<V: Vector, E: Widened, const LANES: usize>(
+    block: &Block,
+    source: *const E,
+    target: *mut f32,
+    rows: usize,
+    steps: usize,
+) {
+    // SAFETY: the caller's promise; any address may be asked for.
+    unsafe {
+        let mut square = [V::zero(); LANES];
+        for (row, vector) in square.iter_mut().enumerate().take(rows) {
+            let row = source.add(row * block.source_stride);
+            // The rows of the next square: each is a short run that the machine does not foresee.
+            V::prefetch(row.wrapping_add(LANES * block.source_stride).cast());
+            *vector = if steps == LANES { E::load(row) } else { E::load_first(row, steps) };
+        }
+        V::transpose(&mut square);
+        for (step, vector) in square.iter().enumerate().take(steps) {
+            vector.store(target.add(step * block.panel));
         }
     }
 }
@@ -74,26 +96,46 @@ pub(crate) unsafe fn transposed<V: Vector, E: Widened, const LANES: usize>(block
 #[inline(always)]
 pub(crate) unsafe fn copied<V: Vector, E: Widened>(block: &Block) {
     for first_step in (0..block.steps).step_by(COPIED_STEPS) {
-        let steps = first_step..block.steps.min(first_step + COPIED_STEPS);
-        for first in (0..block.lanes).step_by(block.panel_lanes) {
-            let lanes = block.panel_lanes.min(block.lanes - first);
-            let panel = first / block.panel_lanes * block.panel_stride;
-            for step in steps.clone() {
-                let next = block.source.cast::<E>().wrapping_add((step + COPIED_STEPS) * block.source_stride + first);
-                // SAFETY: any address may be asked for.
-                unsafe { V::prefetch(next.cast()) };
-                for group in (0..lanes).step_by(V::LANES) {
-                    let count = V::LANES.min(lanes - group);
-                    // SAFETY: lanes `first + group ..` of the step exist up to `count`, and only these are read; the
-                    // panel has room for whole registers.
-                    unsafe {
-                        let source = block.source.cast::<E>().add(step * block.source_stride + first + group);
-                        let target = block.target.add(panel + step * block.panel + group);
-                        let vector: V = if count == V::LANES { E::load(source) } else { E::load_first(source, count) };
-                        vector.store(target);
+        let steps = COPIED_STEPS.min(block.steps - first_step);
+        for (panel, first) in (0..block.lanes).step_by(block.panel_lanes).enumerate() {
+            for group in (0..block.panel_lanes.min(block.lanes - first)).step_by(V::LANES) {
+                let count = V::LANES.min(block.lanes - first - group);
+                // SAFETY: lanes `first + group ..` of these steps exist up to `count`, and only these are read; the panel has
+                // room for whole registers.
+                unsafe {
+                    let source = block.source.cast::<E>().add(first_step * block.source_stride + first + group);
+                    let target = block.target.add(panel * block.panel_stride + first_step * block.panel + group);
+                    if count == V::LANES {
+                        registers::<V, E>(block, source, target, steps, |row| E::load(row));
+                    } else {
+                        registers::<V, E>(block, source, target, steps, |row| E::load_first(row, count));
                     }
                 }
             }
+        }
+    }
+}
+
+/// Copies a register's lanes of `steps` steps.
+///
+/// # Safety
+/// As for [`transposed`], for these lanes and steps.
+#[inline(always)]
+unsafe fn registers<V: Vector, E: Widened>(
+    block: &Block,
+    source: *const E,
+    target: *mut f32,
+    steps: usize,
+    load: impl Fn(*const E) -> V,
+) {
+    for step in 0..steps {
+        // SAFETY: the caller's promise; any address may be asked for.
+        unsafe {
+            let (row, register) = (source.add(step * block.source_stride), target.add(step * block.panel));
+            // The next steps' row, and the next panel: both begin where the machine does not foresee it.
+            V::prefetch(row.wrapping_add(COPIED_STEPS * block.source_stride).cast());
+            V::prefetch(register.wrapping_add(block.panel_stride));
+            load(row).store(register);
         }
     }
 }

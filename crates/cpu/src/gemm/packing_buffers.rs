@@ -1,38 +1,43 @@
 //! Memory for packed panels, and for results before they are rounded.
 
+use std::alloc::{Layout, handle_alloc_error};
+
+use device::Mapping;
+
 use super::blocks::{PACKED_A, PACKED_B};
 use super::rounded::STAGED;
-use crate::aligned::Aligned;
 
 /// Room for one packed block of A, one of B, and one of C before it is rounded, of constant size
 /// ([`PackingBuffers::BYTES`]). Allocated once per thread that multiplies; what it holds between calls has no meaning.
 pub struct PackingBuffers {
-    pub(super) panels: PanelBuffers,
-    /// `STAGED` elements.
-    pub(super) stage: Aligned,
+    memory: Mapping,
 }
 
-/// Room for the packed blocks of one product.
-pub(super) struct PanelBuffers {
-    a: Aligned,
-    b: Aligned,
+/// The parts of the memory.
+pub(super) struct Rooms<'a> {
+    /// `PACKED_A` elements.
+    pub a: &'a mut [f32],
+    /// `PACKED_B` elements.
+    pub b: &'a mut [f32],
+    /// `STAGED` elements.
+    pub stage: &'a mut [f32],
 }
 
 impl PackingBuffers {
     /// Bytes of a set of buffers.
-    pub const BYTES: usize = (PACKED_A + PACKED_B + STAGED) * size_of::<f32>();
+    pub const BYTES: usize = Self::LAYOUT.size();
+
+    const LAYOUT: Layout = Layout::new::<[f32; PACKED_A + PACKED_B + STAGED]>();
 
     /// Allocates the buffers.
     pub fn new() -> Self {
-        let panels = PanelBuffers { a: Aligned::new(PACKED_A), b: Aligned::new(PACKED_B) };
-        Self { panels, stage: Aligned::new(STAGED) }
+        Self { memory: Mapping::new(Self::BYTES).unwrap_or_else(|_| handle_alloc_error(Self::LAYOUT)) }
     }
-}
 
-impl PanelBuffers {
-    /// The addresses of the block of A (`PACKED_A` elements) and of B (`PACKED_B` elements).
-    pub(super) fn blocks(&mut self) -> (*mut f32, *mut f32) {
-        (self.a.as_mut_ptr(), self.b.as_mut_ptr())
+    pub(super) fn rooms(&mut self) -> Rooms<'_> {
+        let (a, rest) = bytemuck::cast_slice_mut(&mut self.memory).split_at_mut(PACKED_A);
+        let (b, stage) = rest.split_at_mut(PACKED_B);
+        Rooms { a, b, stage }
     }
 }
 

@@ -91,9 +91,22 @@ pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS:
                 V::prefetch(tile.c.wrapping_add(row * tile.c_stride + vector * V::LANES));
             }
         }
-        let sums = multiply::<V, L, ROWS, VECTORS>(tile);
         let last = VECTORS - 1;
         let lanes = tile.columns - last * V::LANES;
+        // Loads under a mask take a multiplier's turn on some processors: whole tiles have a loop without.
+        let sums = if lanes == V::LANES {
+            multiply::<V, L, ROWS, VECTORS>(
+                tile,
+                #[inline(always)]
+                |source| V::load(source),
+            )
+        } else {
+            multiply::<V, L, ROWS, VECTORS>(
+                tile,
+                #[inline(always)]
+                |source| V::load_first(source, lanes),
+            )
+        };
         for (row, sums) in sums.iter().enumerate() {
             for (vector, sum) in sums.iter().enumerate() {
                 let column = vector * V::LANES;
@@ -120,16 +133,18 @@ pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS:
     }
 }
 
-/// The sums of the tile, in registers.
+/// The sums of the tile, in registers; `load_last` reads the last register of a row of B.
 ///
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(tile: &Tile) -> [[V; VECTORS]; ROWS] {
+unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(
+    tile: &Tile,
+    load_last: impl Fn(*const f32) -> V,
+) -> [[V; VECTORS]; ROWS] {
     // SAFETY: as in `run`; the addresses only advance past the last step after its last use.
     unsafe {
         let last = VECTORS - 1;
-        let lanes = tile.columns - last * V::LANES;
         let step = L::step(tile.a_stride);
         let mut sums = [[V::zero(); VECTORS]; ROWS];
         // One address per three rows: the others are one and two strides further, which an x86 address can say, and so
@@ -140,7 +155,7 @@ unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize
             let mut columns = [V::zero(); VECTORS];
             for (vector, column) in columns.iter_mut().enumerate() {
                 let source = b.add(vector * V::LANES);
-                *column = if vector < last { V::load(source) } else { V::load_first(source, lanes) };
+                *column = if vector < last { V::load(source) } else { load_last(source) };
             }
             for (row, sums) in sums.iter_mut().enumerate() {
                 let element = V::splat(a[row / 3].add(L::row(tile.a_stride, row % 3)));

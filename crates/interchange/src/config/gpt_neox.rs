@@ -1,9 +1,9 @@
 //! `GPTNeoXForCausalLM`: GPT-NeoX-20B, Pythia.
 
 use serde_json::{Map, Value};
-use spec::{Blocks, ModelSpec};
+use spec::{Activation, Blocks, ModelSpec};
 
-use super::{activation, activation_name, layer_norm, model, number, object, rotary, sizes, turned};
+use super::{activation, activation_name, layer_norm, model, number, object, rotary, sizes, turned, write_sizes};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
@@ -27,19 +27,20 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
 
 pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
     let (base, share) = turned(model);
-    object([
-        ("hidden_size", model.hidden.into()),
-        ("num_attention_heads", model.num_heads.into()),
-        ("num_hidden_layers", model.num_layers.into()),
-        ("intermediate_size", model.ffn_hidden.into()),
-        ("vocab_size", model.vocabulary.into()),
-        ("max_position_embeddings", model.context.into()),
+    let mut map = write_sizes(model);
+    map.extend(object([
         ("rotary_emb_base", number(base)),
         ("rotary_pct", number(share)),
-        ("hidden_act", activation_name(model.activation).into()),
+        ("hidden_act", own_name(model.activation).into()),
         ("use_parallel_residual", (model.blocks == Blocks::Parallel).into()),
         ("layer_norm_eps", number(model.norm.epsilon)),
         ("hidden_dropout", number(model.dropout)),
         ("attention_dropout", number(model.attention_dropout)),
-    ])
+    ]));
+    map
+}
+
+/// Of the library's names for the tanh form of GELU, the one that GPT-NeoX-20B has; it rounds a constant otherwise than the others.
+fn own_name(activation: Activation) -> &'static str {
+    if activation == Activation::GeluTanh { "gelu_fast" } else { activation_name(activation) }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use spec::{Activation, Biases, ModelSpec, Norm, NormKind};
 
-use super::{model, number, object, rotary, sizes, turned};
+use super::{model, number, object, rotary, sizes, turned, write_sizes};
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
@@ -41,7 +41,8 @@ fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
         | Family::Gpt2
         | Family::Glm
         | Family::CodeGeeX
-        | Family::Metaseq => {
+        | Family::Metaseq
+        | Family::GptNeoXShards => {
             let attention = fields.truth_or("attention_bias", false)?;
             fields.only("mlp_bias", attention)?;
             Ok(if attention { Biases::All } else { Biases::Off })
@@ -51,20 +52,15 @@ fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
 
 pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
     let (base, share) = turned(model);
-    let mut map = object([
-        ("hidden_size", model.hidden.into()),
-        ("num_attention_heads", model.num_heads.into()),
+    let mut map = write_sizes(model);
+    map.extend(object([
         ("num_key_value_heads", model.num_kv_heads.into()),
         ("head_dim", model.head_dim.into()),
-        ("num_hidden_layers", model.num_layers.into()),
-        ("intermediate_size", model.ffn_hidden.into()),
-        ("vocab_size", model.vocabulary.into()),
-        ("max_position_embeddings", model.context.into()),
         ("hidden_act", "silu".into()),
         ("rms_norm_eps", number(model.norm.epsilon)),
         ("rope_theta", number(base)),
         ("attention_dropout", number(model.attention_dropout)),
-    ]);
+    ]));
     if share < 1.0 {
         map.insert("partial_rotary_factor".into(), number(share));
     }

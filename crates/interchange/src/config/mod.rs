@@ -8,7 +8,7 @@ mod opt;
 mod published;
 
 use serde_json::{Map, Value};
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
+use spec::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 
 use crate::error::InterchangeError;
 use crate::family::Family;
@@ -44,6 +44,7 @@ pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeErr
         Family::Glm => published::glm(fields),
         Family::CodeGeeX => published::codegeex(fields),
         Family::Metaseq => published::metaseq(fields),
+        Family::GptNeoXShards => published::gpt_neox(fields),
     }
 }
 
@@ -55,14 +56,22 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         Family::Opt => opt::write(model),
         Family::Gpt2 => gpt2::write(model),
         Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::write(family, model),
-        Family::Glm | Family::CodeGeeX | Family::Metaseq => published::write(model),
+        Family::Glm | Family::CodeGeeX | Family::Metaseq | Family::GptNeoXShards => published::write(model),
     };
     map.insert("architectures".into(), vec![family.class()].into());
     map.insert("model_type".into(), family.model_type().into());
     map.insert("tie_word_embeddings".into(), model.tied_embeddings.into());
     map.insert("initializer_range".into(), number(model.init_std));
-    map.insert("torch_dtype".into(), "float32".into());
     map
+}
+
+/// The library's name for a format of numbers.
+pub fn dtype(format: Format) -> &'static str {
+    match format {
+        Format::Fp32 => "float32",
+        Format::Bf16 => "bfloat16",
+        Format::Fp16 => "float16",
+    }
 }
 
 /// Layers, hidden, heads, feed-forward width, vocabulary and context, under the names that GPT-NeoX and Llama have for them.
@@ -74,6 +83,18 @@ fn sizes(fields: &Fields) -> Result<[usize; 6], InterchangeError> {
         fields.count("intermediate_size")?,
         fields.count("vocab_size")?,
         fields.count_or("max_position_embeddings", 2048)?,
+    ])
+}
+
+/// What [`sizes`] reads.
+fn write_sizes(model: &ModelSpec) -> Map<String, Value> {
+    object([
+        ("num_hidden_layers", model.num_layers.into()),
+        ("hidden_size", model.hidden.into()),
+        ("num_attention_heads", model.num_heads.into()),
+        ("intermediate_size", model.ffn_hidden.into()),
+        ("vocab_size", model.vocabulary.into()),
+        ("max_position_embeddings", model.context.into()),
     ])
 }
 

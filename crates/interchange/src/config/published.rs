@@ -4,11 +4,11 @@
 use serde_json::{Map, Value};
 use spec::{Activation, Blocks, ModelSpec, Pairing, Position, TopQuery};
 
-use super::{layer_norm, model, number, object, sizes};
+use super::{layer_norm, model, number, object, sizes, write_sizes};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
-/// Of all three.
+/// Of all of them.
 const EPSILON: f32 = 1e-5;
 /// Of OPT: rows of its position table that no token reads.
 const OFFSET: usize = 2;
@@ -33,6 +33,17 @@ pub(super) fn metaseq(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     Ok(ModelSpec { position: Position::Learned { offset: OFFSET }, ..published(fields, Activation::Relu)? })
 }
 
+/// EleutherAI/gpt-neox, `configs/20B.yml`.
+pub(super) fn gpt_neox(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+    let read = published(fields, Activation::GeluTanh)?;
+    Ok(ModelSpec {
+        position: Position::Rotary { base: 10_000.0, rotary_dims: read.head_dim / 4, pairing: Pairing::Half },
+        blocks: Blocks::Parallel,
+        tied_embeddings: false,
+        ..read
+    })
+}
+
 fn published(fields: &Fields, activation: Activation) -> Result<ModelSpec, InterchangeError> {
     Ok(ModelSpec {
         activation,
@@ -44,14 +55,10 @@ fn published(fields: &Fields, activation: Activation) -> Result<ModelSpec, Inter
 }
 
 pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
-    object([
-        ("hidden_size", model.hidden.into()),
-        ("num_attention_heads", model.num_heads.into()),
-        ("num_hidden_layers", model.num_layers.into()),
-        ("intermediate_size", model.ffn_hidden.into()),
-        ("vocab_size", model.vocabulary.into()),
-        ("max_position_embeddings", model.context.into()),
+    let mut map = write_sizes(model);
+    map.extend(object([
         ("hidden_dropout", number(model.dropout)),
         ("attention_dropout", number(model.attention_dropout)),
-    ])
+    ]));
+    map
 }

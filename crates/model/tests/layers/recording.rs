@@ -101,10 +101,9 @@ fn footprints_are_the_sums_of_the_tensors() {
         ..Footprint::default()
     };
     assert_eq!(actual.layer, layer);
-    let chunk = 6;
     let head = Footprint {
-        // Norm and statistics, losses, gradient of the norm; logits, maxima and sums of a chunk.
-        scratch_bytes: bytes(&[residual, stats, tokens, residual, chunk * rows, chunk, 2 * chunk]),
+        // Norm and statistics, losses, gradient of the norm; logits, maxima and sums of a chunk, here of all tokens.
+        scratch_bytes: bytes(&[residual, stats, tokens, residual, tokens * rows, tokens, 2 * tokens]),
         ..Footprint::default()
     };
     assert_eq!(actual.head, head);

@@ -82,12 +82,14 @@ pub(super) fn pair(programs: &[Program]) -> (Transfers, Vec<Violation>) {
     (Transfers { other_end }, violations)
 }
 
-enum Direction {
+/// Which way a transfer goes, as seen by its rank.
+pub(crate) enum Direction {
     Send,
     Receive,
 }
 
-fn transfer(instr: crate::Instr) -> Option<(Value, Direction)> {
+/// The value that an instruction sends or receives, if it does.
+pub(crate) fn transfer(instr: crate::Instr) -> Option<(Value, Direction)> {
     use crate::Instr;
     match instr {
         Instr::SendAct { unit, microbatch } => Some((Value::Output { unit, microbatch }, Direction::Send)),

@@ -3,13 +3,13 @@
 use mesh::AxisSet;
 use spec::{GradientReduction, Kept, Microbatch, StateKind, Unit};
 
-use super::{contributions, on_rank};
+use super::{Contributions, on_rank};
 use crate::{Instr, Program, Purpose, Rule, Violation};
 
-pub(super) fn gradients(program: &Program) -> Vec<Violation> {
+pub(super) fn gradients(program: &Program, contributions: &Contributions) -> Vec<Violation> {
     let check = Check { program, violations: vec![] };
     match program.place.purpose {
-        Purpose::Train => check.run(),
+        Purpose::Train => check.run(contributions),
         Purpose::Evaluate => check.loss_is_summed(),
         Purpose::Generate => check.nothing_is_updated(),
     }
@@ -55,17 +55,17 @@ impl Check<'_> {
         }
     }
 
-    fn run(mut self) -> Vec<Violation> {
+    fn run(mut self, contributions: &Contributions) -> Vec<Violation> {
         let place = &self.program.place;
         let norm = self.once(Instr::GradNorm);
         let tied = if place.sums_tied() { self.once(Instr::SumTied) } else { None };
         self.ordered((tied, "the sum of the tied table's gradients"), (norm, "the norm"));
-        for ((unit, by), list) in contributions(self.program) {
+        for (&(unit, by), list) in contributions {
             self.axes(unit);
             let instr = Instr::ReduceGrads { unit, by };
             let reduction = match place.zero.reduction() {
                 GradientReduction::Step => self.once(instr),
-                GradientReduction::Microbatch => self.after_each(instr, &list),
+                GradientReduction::Microbatch => self.after_each(instr, list),
             };
             let name = instr.to_string();
             let last_write = list.last().map(|(index, _)| *index);

@@ -19,12 +19,19 @@ use crate::{Program, Rule, Value, Violation};
 
 /// Violations of the rules that need no graph and that nothing waives.
 pub(crate) fn of_programs(programs: &[Program]) -> Vec<Violation> {
+    let mut violations = of_instructions(programs);
+    violations.extend(programs.iter().flat_map(|program| lives(program).1));
+    violations
+}
+
+/// The same without `values` and `parameters`, which [`crate::memory`] finds where it plans lives.
+pub(crate) fn of_instructions(programs: &[Program]) -> Vec<Violation> {
     let mut violations = layers::layers(programs);
     for program in programs {
         violations.extend(work::work(program));
-        violations.extend(lives(program).1);
-        violations.extend(gradients::gradients(program));
-        violations.extend(provenance::provenance(program));
+        let contributions = contributions(program);
+        violations.extend(gradients::gradients(program, &contributions));
+        violations.extend(provenance::provenance(program, &contributions));
     }
     violations
 }
@@ -41,10 +48,12 @@ fn name((unit, by): Gradient) -> String {
     Value::Accumulator { unit, by }.to_string()
 }
 
-/// The contributions to each gradient in program order: instruction and microbatch. Gradients without any are there too.
-fn contributions(program: &Program) -> BTreeMap<Gradient, Vec<(usize, Microbatch)>> {
-    let mut found: BTreeMap<Gradient, Vec<(usize, Microbatch)>> =
-        program.place.accumulators().map(|gradient| (gradient, vec![])).collect();
+/// Per gradient the contributions to it: instruction and microbatch.
+type Contributions = BTreeMap<Gradient, Vec<(usize, Microbatch)>>;
+
+/// The contributions to each gradient in program order. Gradients without any are there too.
+fn contributions(program: &Program) -> Contributions {
+    let mut found: Contributions = program.place.accumulators().map(|gradient| (gradient, vec![])).collect();
     for (index, instr) in program.instrs.iter().enumerate() {
         let Some(microbatch) = instr.microbatch() else { continue };
         for value in instr.effects(&program.place).accumulates.iter() {

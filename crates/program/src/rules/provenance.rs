@@ -1,17 +1,17 @@
 //! `provenance`: each microbatch contributes exactly once to each gradient.
 
-use super::{contributions, name, on_rank};
+use super::{Contributions, name, on_rank};
 use crate::{Program, Purpose, Rule, Violation};
 
-pub(super) fn provenance(program: &Program) -> Vec<Violation> {
+pub(super) fn provenance(program: &Program, contributions: &Contributions) -> Vec<Violation> {
     match program.place.purpose {
         Purpose::Evaluate | Purpose::Generate => return vec![],
         Purpose::Train => {}
     }
     let num_microbatches = program.place.num_microbatches;
     let mut violations = vec![];
-    for (gradient, list) in contributions(program) {
-        let value = name(gradient);
+    for (gradient, list) in contributions {
+        let value = name(*gradient);
         let mut counts = vec![0usize; num_microbatches];
         for (index, microbatch) in list {
             match counts.get_mut(microbatch.0 as usize) {

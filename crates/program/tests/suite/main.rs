@@ -17,3 +17,4 @@ mod setup;
 mod sharding;
 mod stages;
 mod sums;
+mod world;

@@ -23,7 +23,7 @@ use watched::{INPUTS, Read, Scratch, Target};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Nothing in the file depends on the rest.
-fn no_seal(_file: &mut Vec<u8>) {}
+fn no_seal(_file: &mut [u8]) {}
 
 /// What run files name, without a disk.
 struct Named;
@@ -75,7 +75,7 @@ fn manifests() {
     for (rank, bytes) in files_in(CHECKPOINT, "safetensors").iter().enumerate() {
         scratch.file(&format!("rank-{rank:05}.safetensors"), bytes);
     }
-    let seal = |file: &mut Vec<u8>| {
+    let seal = |file: &mut [u8]| {
         if let Some(digits) = file.get_mut(9..25) {
             digits.copy_from_slice(&[b'0'; 16]);
             let hash = format!("{:016x}", xxh3_64(file));
@@ -109,7 +109,7 @@ fn tensors() -> Vec<u8> {
 #[test]
 fn safetensors_headers() {
     let scratch = Scratch::new("safetensors");
-    let seal = |file: &mut Vec<u8>| {
+    let seal = |file: &mut [u8]| {
         // The length of the header, which ends with its last brace.
         if let (Some(behind), true) = (file.iter().rposition(|byte| *byte == b'}'), file.len() > 8) {
             let len_bytes = (behind + 1).saturating_sub(8) as u64;
@@ -138,7 +138,7 @@ fn trained() -> Tokenizer {
 }
 
 /// Hashes of the content and of the tokenizer as they belong to it, as far as the file says where these are.
-fn seal_tokens(file: &mut Vec<u8>) {
+fn seal_tokens(file: &mut [u8]) {
     let number = |at: usize| {
         let bytes = file.get(at..at + 8)?;
         usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()

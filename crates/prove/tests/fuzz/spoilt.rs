@@ -69,7 +69,7 @@ const DIGITS: [&str; 16] = [
 
 impl Spoilt {
     /// What became of one of `seeds`; hashes are renewed by `seal`.
-    pub fn file(&self, seeds: &[Vec<u8>], seal: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
+    pub fn file(&self, seeds: &[Vec<u8>], seal: impl Fn(&mut [u8])) -> Vec<u8> {
         let mut file = seeds[usize::from(self.seed) % seeds.len()].clone();
         self.edits.iter().for_each(|edit| edit.apply(&mut file));
         match self.seal {

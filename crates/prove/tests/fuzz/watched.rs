@@ -33,7 +33,7 @@ pub struct Target<'a> {
     /// Sound files.
     pub seeds: Vec<Vec<u8>>,
     /// Renews the hashes within a file.
-    pub seal: fn(&mut Vec<u8>),
+    pub seal: fn(&mut [u8]),
     /// Reads a file and uses what is in it.
     pub read: &'a (dyn Fn(&[u8]) -> Read + RefUnwindSafe + Sync),
 }

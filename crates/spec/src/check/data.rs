@@ -1,4 +1,4 @@
-//! Rules of `[data]`.
+//! Rules of `[data]`; those of its blanks are in [`super::blanks`].
 
 use super::Rules;
 use crate::data_spec::{Positions, TokenizerSpec};

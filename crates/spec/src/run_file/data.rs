@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::blanks;
 use super::reader::{Choices, Reader, name_of};
 use super::source::Value;
 use super::writer::Writer;
@@ -26,6 +27,7 @@ pub fn read(reader: &mut Reader) -> DataSpec {
         tokenizer: reader.text_as("data.tokenizer", TokenizerSpec::FORMS, TokenizerSpec::parse).unwrap_or(default),
         visible: reader.choice("data.visible", VISIBLE, Visible::Past),
         positions: reader.choice("data.positions", POSITIONS, Positions::Sequence),
+        blanks: blanks::read(reader),
         held_out: reader.number("data.held_out", 0.1),
         sources,
     }
@@ -90,5 +92,8 @@ pub fn write(data: &DataSpec, writer: &mut Writer) {
     writer.text("tokenizer", &data.tokenizer.to_string());
     writer.text("visible", name_of(VISIBLE, data.visible));
     writer.text("positions", name_of(POSITIONS, data.positions));
+    if let Some(blanks) = &data.blanks {
+        writer.bare("blanks", &blanks::written(blanks));
+    }
     writer.number("held_out", data.held_out);
 }

@@ -1,8 +1,10 @@
 //! Writes `docs/accuracy.md`: fits constants to the calibration rows and scores the others.
 
+use std::error::Error;
 use std::process::ExitCode;
 
-use plan::accuracy::{AccuracyError, CHECKS, LAYERS, LayerTime, MEMORY, Outcome, Runs, layer_times, memory_of};
+use plan::accuracy::{CHECKS, LAYERS, LayerTime, MEMORY, Outcome, Runs, layer_times, memory_of};
+use plan::machine::{LAYOUTS, SMALL_MODEL, measure, run_layouts};
 use plan::{Errors, Pair, Ranking, Report, Scored};
 
 const INTRODUCTION: &str = "# Accuracy\n\n\
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn page() -> Result<String, AccuracyError> {
+fn page() -> Result<String, Box<dyn Error>> {
     let mut text = String::from(INTRODUCTION);
     for check in &CHECKS {
         text += &section(&check.run()?);
@@ -61,6 +63,35 @@ fn page() -> Result<String, AccuracyError> {
              fitted. Of runs that differ in their batch alone, which need the same, the first is shown.\n";
     for runs in &MEMORY {
         text += &memory(runs, &memory_of(runs)?);
+    }
+    Ok(text + &machine()?)
+}
+
+/// Layouts of a small model on the machine that writes the page.
+fn machine() -> Result<String, Box<dyn Error>> {
+    let cluster = measure()?;
+    let runs = run_layouts(&cluster, &LAYOUTS)?;
+    let errors = Errors::of(runs.iter().filter_map(|run| run.step_s.error()));
+    let mut text = format!(
+        "\n## This machine\n\nThe profile is measured (`pleach cluster measure`), then each layout is predicted and run on the machine that writes \
+         this page: the default GPT with `{}`. Seconds are the median of five steps, bytes those of the largest arena; {}. Mean error of the \
+         seconds {:.1} %, largest {:.1} %.\n\n\
+         | layout | measured ms | predicted ms | error | measured bytes | predicted bytes |\n|---|---|---|---|---|---|\n",
+        SMALL_MODEL.join("`, `"),
+        cluster.about,
+        100.0 * errors.mean,
+        100.0 * errors.largest
+    );
+    for run in &runs {
+        text += &format!(
+            "| {} | {:.1} | {:.1} | {:+.1} % | {} | {} |\n",
+            run.name,
+            1e3 * run.step_s.measured.unwrap_or_default(),
+            1e3 * run.step_s.predicted,
+            100.0 * run.step_s.error().unwrap_or_default(),
+            run.arena_bytes.measured.unwrap_or_default(),
+            run.arena_bytes.predicted
+        );
     }
     Ok(text)
 }

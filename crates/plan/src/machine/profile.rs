@@ -1,0 +1,102 @@
+//! The profile of this machine: what a rank that is a thread gets of a core, measured while every core has one.
+
+use std::time::Duration;
+
+use cluster::{Accelerator, Cluster, Compute, Link, Node, StreamQueue};
+use comm::Timeouts;
+use cpu::peak;
+use device::DeviceError;
+use mesh::{AxisSizes, Mesh, MeshError, Rank};
+use train::{Engine, ThreadEngine};
+
+use crate::machine::bench::{PRODUCT, REDUCED, Times, UNALIGNED_COLS};
+
+/// Why this machine cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// No mesh of its cores.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    /// An operation failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A rank panicked.
+    #[error("a rank that measures panicked")]
+    Rank,
+}
+
+/// Room for the largest operands of a rank.
+const ARENA_BYTES: usize = 64 << 20;
+
+/// Measures for some seconds with a rank on every core, and at least two, for a link has two ends.
+///
+/// # Errors
+/// See [`MeasureError`].
+pub fn measure() -> Result<Cluster, MeasureError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let ranks = cores.max(2);
+    let mesh = Mesh::new(AxisSizes::dp_tp_pp(ranks, 1, 1))?;
+    let engine = ThreadEngine::new(mesh, Timeouts { wait: Duration::from_secs(60) }.scaled(ranks, cores));
+    let times = std::thread::scope(|scope| {
+        let engine = &engine;
+        let threads: Vec<_> =
+            (0..ranks).map(|rank| scope.spawn(move || Times::of(engine.open(Rank(rank), ARENA_BYTES)?))).collect();
+        let all: Vec<_> = threads.into_iter().map(|thread| thread.join().map_err(|_| MeasureError::Rank)).collect();
+        all.into_iter().next().unwrap_or(Err(MeasureError::Rank))
+    })??;
+    let peak = peak::flops_per_second(cores) / cores as f64;
+    Ok(profile(&times, peak, cores, ranks))
+}
+
+/// The profile of ranks whose core does `peak` floating-point operations per second.
+fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
+    let (rows, cols, [short, long]) = PRODUCT;
+    // t = c (depth + ramp) for both depths.
+    let per_column = (times.products[1] - times.products[0]).max(1.0) / (long - short) as f64;
+    let ramp = (times.products[1] / per_column - long as f64).max(0.0);
+    let peak_per_ns = peak * 1e-9;
+    let share = |value: f64| value.clamp(0.01, 1.0);
+    let tflops = peak * 1e-12;
+    // Of a ring of n, each member sends 2 (n - 1) / n of the bytes.
+    let sent_bytes = 2.0 * (ranks - 1) as f64 / ranks as f64 * (4 * REDUCED) as f64;
+    let link = Link {
+        gb_per_s: sent_bytes / (times.reduce_all - times.reduce_one).max(1.0),
+        efficiency: 1.0,
+        start_us: times.reduce_one * 1e-3,
+        latency_us: 0.0,
+    };
+    let measured = |what: &str| format!("measured on this machine with a rank on each of {cores} cores: {what}");
+    let sources = [
+        ("accelerator", measured("chains of multiply-adds in registers, copies of activations")),
+        ("compute", measured("products of two depths, attention, elementwise operations, the shortest operation")),
+        ("node", measured("all-reduces of one number and of many")),
+        ("network", "there is one node; the numbers are those of its links".into()),
+    ];
+    Cluster {
+        about: format!("this machine, a rank on each of {cores} cores"),
+        accelerator: Accelerator {
+            name: "core".into(),
+            memory_gb: 1.0,
+            memory_gb_per_s: times.copied_per_ns,
+            half_tflops: tflops,
+            single_tflops: tflops,
+            multiprocessors: 1,
+            streams: StreamQueue::InLine,
+        },
+        compute: Compute {
+            matrix_efficiency: share(2.0 * (rows * cols) as f64 / (per_column * peak_per_ns)),
+            tile_ramp_columns: ramp,
+            unaligned_efficiency: share(times.products[1] * UNALIGNED_COLS as f64 / cols as f64 / times.unaligned),
+            attention_efficiency: share(times.attention_per_ns[0] / peak_per_ns),
+            attention_backward_efficiency: share(times.attention_per_ns[1] / peak_per_ns),
+            memory_efficiency: share(times.elementwise_per_ns / times.copied_per_ns),
+            kernel_gap_us: times.launch * 1e-3,
+            issue_us: 0.0,
+            contention: 0.0,
+        },
+        node: Node { accelerators: cores, link: link.clone() },
+        network: link,
+        software: None,
+        sources: sources.map(|(section, source)| (section.to_string(), source)).into_iter().collect(),
+    }
+}

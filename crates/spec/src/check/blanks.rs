@@ -1,0 +1,86 @@
+//! Rules of `data.blanks`.
+
+use super::Rules;
+use crate::data_spec::{BlanksSpec, Positions, Visible};
+use crate::problem::Problem;
+use crate::run_file::{RunConfig, written_blanks};
+
+/// Tokens of a sample that has room for a blank and something around it.
+const MIN_SAMPLE_LENGTH: usize = 16;
+/// Share of a sample beyond which spans could not be told apart: each needs a token between it and the next.
+const MAX_SPAN_TOKENS: f32 = 0.3;
+/// Mean beyond which a span is no span.
+const MAX_SPAN_MEAN: f32 = 64.0;
+
+/// A rule that is broken, and what would do.
+type Refusal = (String, String);
+
+pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
+    let Some(blanks) = &config.data.blanks else { return };
+    let judged = tokens(config, blanks).and_then(|()| numbers(blanks)).and_then(|()| samples(config, blanks));
+    if let Err((rule, remedy)) = judged {
+        rules.report(Problem::of_value("data.blanks", written_blanks(blanks), rule, remedy));
+    }
+}
+
+/// The four tokens are the model's, none is another, and no text has them.
+fn tokens(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
+    let tokens = [("mask", blanks.mask), ("gmask", blanks.gmask), ("sop", blanks.sop), ("eop", blanks.eop)];
+    let vocabulary = config.model.vocabulary;
+    for (index, (name, token)) in tokens.into_iter().enumerate() {
+        if token >= vocabulary {
+            let rule = format!("has {name} = {token}, which is outside model.vocabulary = {vocabulary}");
+            return Err((rule, format!("a token below {vocabulary} would do, or a larger vocabulary")));
+        }
+        if let Some((other, _)) = tokens[..index].iter().find(|(_, other)| *other == token) {
+            return Err((format!("has {token} for {other} and for {name}"), "four tokens would do".into()));
+        }
+        if let Some(text) = config.data.tokenizer.vocabulary().filter(|text| token < *text) {
+            let rule = format!("has {name} = {token}, which is among the {text} tokens of text of data.tokenizer");
+            return Err((rule, format!("{text} or more would do, with as large a model.vocabulary")));
+        }
+    }
+    Ok(())
+}
+
+fn numbers(blanks: &BlanksSpec) -> Result<(), Refusal> {
+    let shares = [
+        ("span_share", Some(blanks.span_share)),
+        ("instruction_share", blanks.instructions.as_ref().map(|own| own.share)),
+    ];
+    for (name, share) in shares {
+        if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
+            return Err((format!("has {name} = {share:?}, which is no share"), "0 to 1 would be".into()));
+        }
+    }
+    let BlanksSpec { span_mean, span_tokens, .. } = *blanks;
+    let limits = [("span_mean", span_mean, MAX_SPAN_MEAN), ("span_tokens", span_tokens, MAX_SPAN_TOKENS)];
+    for (name, number, most) in limits {
+        if !(number > 0.0 && number <= most) {
+            let rule = format!("has {name} = {number:?}, which leaves no spans with text between them");
+            return Err((rule, format!("more than 0 and at most {most:?} would")));
+        }
+    }
+    Ok(())
+}
+
+/// Samples share out a sequence, and decide what a token sees.
+fn samples(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
+    let (length, samples) = (config.train.sequence_length, blanks.samples);
+    let fits = |samples: usize| length.is_multiple_of(samples) && length / samples >= MIN_SAMPLE_LENGTH;
+    if samples == 0 || !fits(samples) {
+        let would: Vec<usize> = mesh::divisors(length).into_iter().filter(|samples| fits(*samples)).collect();
+        let rule = format!("has samples = {samples}, which do not share out train.sequence_length = {length}");
+        let remedy = match would.is_empty() {
+            true => format!("a sequence of {MIN_SAMPLE_LENGTH} tokens or more would do"),
+            false => format!("{} would", mesh::alternatives(&would)),
+        };
+        return Err((rule, remedy));
+    }
+    if (config.data.visible, config.data.positions) != (Visible::Past, Positions::Sequence) {
+        let rule =
+            "says itself what a token sees and where it is, and data.visible or data.positions says something else";
+        return Err((rule.into(), "leave one of them out".into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! A run that begins with weights has their model: its run file says nothing else about it.
+
+use super::source::{self, Entries, Entry, Value};
+use super::{model, writer::Writer};
+use crate::data_spec::TokenizerSpec;
+use crate::model::ModelSpec;
+use crate::problem::Problem;
+
+/// Weights that a run begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct GivenWeights<'a> {
+    /// What they are called in messages.
+    pub name: &'a str,
+    /// Their model.
+    pub model: &'a ModelSpec,
+    /// How the text that they have learned from became tokens: that of the run, unless its file says another.
+    pub tokenizer: &'a TokenizerSpec,
+}
+
+/// Keys of a model that are no part of the function that its weights compute.
+const OF_TRAINING: [&str; 4] = ["model.dropout", "model.attention_dropout", "model.init_std", "model.output_init_std"];
+
+impl GivenWeights<'_> {
+    /// Adds to `entries` what they leave out of the model, and the tokenizer. Returns what they say of another model.
+    pub(super) fn take_over(&self, entries: &mut Entries) -> Vec<Problem> {
+        let mut writer = Writer::default();
+        model::write(self.model, &mut writer);
+        writer.section("data");
+        writer.text("tokenizer", &self.tokenizer.to_string());
+        let (own, mut problems) = source::parse(self.name, &writer.finish());
+        for (key, own) in own {
+            let is_free = OF_TRAINING.contains(&key.as_str()) || key == "data.tokenizer";
+            match entries.get(&key) {
+                Some(_) if is_free => {}
+                Some(Entry { value, place }) if !says_the_same(value, &own.value) => {
+                    let rule = format!("is not the model of {}, whose {key} is {}", self.name, own.value);
+                    let problem = Problem::of_value(&key, value, rule, "leave it out").at(Some(place.clone()));
+                    problems.push(problem);
+                    entries.insert(key, own);
+                }
+                Some(_) => {}
+                None => {
+                    entries.insert(key, own);
+                }
+            }
+        }
+        problems
+    }
+}
+
+/// Whether two values of one key mean the same: `1` and `1.0` do, and `true` and `"true"`.
+fn says_the_same(one: &Value, other: &Value) -> bool {
+    match (one.number(), other.number()) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => bare(one) == bare(other),
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+fn bare(value: &Value) -> String {
+    value.text().map_or_else(|| value.to_string(), str::to_string)
+}
