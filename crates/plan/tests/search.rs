@@ -27,7 +27,7 @@ impl Numbers {
 /// How many random clusters are searched.
 const CASES: u64 = 1000;
 /// How many keys of a random layout are kept: of one that is left over, all combinations are simulated.
-const KEPT: usize = 6;
+const KEPT: usize = 7;
 
 /// A run on a cluster of which every number is drawn, and the keys of its layout that are not searched.
 struct Case {
