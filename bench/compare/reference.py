@@ -12,6 +12,7 @@ import json
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -71,34 +72,47 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+class Step:
+    """A training step on random text, of `sequences` sequences."""
+
+    def __init__(self, run: dict, sequences: int, wrap: Callable[[nn.Module], nn.Module], autocast: torch.autocast) -> None:
+        torch.manual_seed(0)
+        gpt = Gpt(run["model"])
+        decayed = [parameter for parameter in gpt.parameters() if parameter.dim() > 1]
+        others = [parameter for parameter in gpt.parameters() if parameter.dim() == 1]
+        groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+        rate = run["train"]["learning_rate"]
+        self.optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), eps=1e-8, fused=True)
+        self.loss_of, self.autocast = wrap(gpt), autocast
+        text = torch.randint(run["model"]["vocabulary"], (sequences, run["train"]["sequence_length"] + 1))
+        self.tokens, self.labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    def take(self) -> tuple[float, float]:
+        """Seconds and loss of a step."""
+        started = time.perf_counter()
+        with self.autocast:
+            loss = self.loss_of(self.tokens, self.labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.loss_of.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = loss.item()
+        return time.perf_counter() - started, loss
+
+
 def main() -> None:
     asked = arguments()
     with open(asked.run, "rb") as file:
         run = tomllib.load(file)
     torch.set_num_threads(asked.threads)
-    torch.manual_seed(0)
     print(json.dumps({"before_bytes": resident_bytes("VmRSS")}), flush=True)
-    train = run["train"]
-    gpt = Gpt(run["model"])
-    decayed = [parameter for parameter in gpt.parameters() if parameter.dim() > 1]
-    others = [parameter for parameter in gpt.parameters() if parameter.dim() == 1]
-    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=train["learning_rate"], betas=(0.9, 0.95), eps=1e-8, fused=True)
-    loss_of = torch.compile(gpt) if asked.compiled else gpt
-    shape = (train["global_batch"], train["sequence_length"] + 1)
-    text = torch.randint(run["model"]["vocabulary"], shape)
-    tokens, labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=asked.precision == "bf16")
+    step = Step(run, run["train"]["global_batch"], torch.compile if asked.compiled else lambda gpt: gpt, autocast)
     for _ in sys.stdin:
-        started = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=asked.precision == "bf16"):
-            loss = loss_of(tokens, labels)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(gpt.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss = loss.item()
-        print(json.dumps({"seconds": time.perf_counter() - started, "loss": loss}), flush=True)
+        seconds, loss = step.take()
+        print(json.dumps({"seconds": seconds, "loss": loss}), flush=True)
     print(json.dumps({"peak_bytes": resident_bytes("VmHWM")}), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -33,13 +33,12 @@ pub struct Verified {
 /// # Errors
 /// All violations, not the first.
 pub fn verify(graph: StepGraph, sizes: &Sizes, demands: Demands) -> Result<Verified, Vec<Violation>> {
-    let mut violations = rules::of_instructions(graph.programs());
+    let (plan, mut violations) = plan_lives(&graph, sizes);
+    violations.extend(rules::of_instructions(graph.programs()));
     match demands.order {
         ContributionOrder::Ascending => violations.extend(graph.programs().iter().flat_map(rules::order)),
         ContributionOrder::Any => {}
     }
-    let (plan, of_lives) = plan_lives(&graph, sizes);
-    violations.extend(of_lives);
     violations.extend(rules::memory(&plan, demands.capacity_bytes));
     match violations.is_empty() {
         true => Ok(Verified { graph, plan }),

@@ -1,0 +1,72 @@
+"""PyTorch's data parallelism on two cores: two processes of one thread (DDP over Gloo) against one process of two threads, in turns.
+
+    python bench/compare/replicas.py RUN.toml [--pairs 9]
+
+The counterpart of `cargo bench -p train --bench ranks -- "dp 2"`; the same model as `reference.py`, half of the sequences for each replica.
+"""
+
+import argparse
+import os
+import statistics
+import tomllib
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+
+from reference import Step
+
+REPLICAS = 2
+WARM_UP = 2
+
+
+def steps(run: dict, sequences: int, threads: int, wrap, turns, times) -> None:
+    torch.set_num_threads(threads)
+    step = Step(run, sequences, wrap, torch.autocast("cpu", enabled=False))
+    for _ in iter(turns.get, None):
+        times.put(step.take()[0])
+
+
+def replica(rank: int, address: str, run: dict, turns, times) -> None:
+    os.sched_setaffinity(0, {rank})
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=REPLICAS)
+    sequences = run["train"]["global_batch"] // REPLICAS
+    steps(run, sequences, 1, DistributedDataParallel, turns, times)
+    dist.destroy_process_group()
+
+
+def alone(run: dict, turns, times) -> None:
+    steps(run, run["train"]["global_batch"], REPLICAS, lambda gpt: gpt, turns, times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run")
+    parser.add_argument("--pairs", type=int, default=9)
+    asked = parser.parse_args()
+    with open(asked.run, "rb") as file:
+        run = tomllib.load(file)
+    context = multiprocessing.get_context("spawn")
+    turns, times = [context.SimpleQueue() for _ in range(REPLICAS + 1)], [context.SimpleQueue() for _ in range(REPLICAS + 1)]
+    address = "tcp://127.0.0.1:29571"
+    sides = [context.Process(target=replica, args=(rank, address, run, turns[rank], times[rank])) for rank in range(REPLICAS)]
+    sides.append(context.Process(target=alone, args=(run, turns[REPLICAS], times[REPLICAS])))
+    for side in sides:
+        side.start()
+
+    def take(indices: range) -> float:
+        for index in indices:
+            turns[index].put(True)
+        return max(times[index].get() for index in indices)
+
+    pairs = [(take(range(REPLICAS)), take(range(REPLICAS, REPLICAS + 1))) for _ in range(WARM_UP + asked.pairs)][WARM_UP:]
+    for turn in turns:
+        turn.put(None)
+    replicas, one = (statistics.median(side) for side in zip(*pairs))
+    ratio = statistics.median(one / replicas for replicas, one in pairs)
+    print(f"DDP, {REPLICAS} processes of one thread: {replicas:.3f} s a step, one process of {REPLICAS}: {one:.3f} s: {ratio:.3f} of its tokens/s")
+
+
+if __name__ == "__main__":
+    main()
