@@ -185,7 +185,7 @@ fn what_is_exported_is_what_the_library_has_read() {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         serde_json::from_str(&text).expect("JSON")
     };
-    for class in CLASSES {
+    for class in ["gpt_neox", "bloom", "opt", "gpt2", "llama", "qwen2", "qwen3"] {
         let record = object(&fixtures().join(class).join("exported.json"));
         let own = object(&fixtures().join(class).join("config.json"));
         assert_eq!(record["logits_differ_by"], 0.0, "{class}");
