@@ -16,7 +16,7 @@ use crate::output::tell;
 use crate::progress::{Progress, Screen, Told};
 use crate::rates::{Capacity, Meter};
 use crate::resume::resume;
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, WayOut};
 use crate::text::Text;
 use crate::verdict::{Planned, Verdict};
 use crate::watchdog::{GRACE, watch};
@@ -32,7 +32,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     }
     let verdict = input::judged(&arguments.run, Planned::EveryBatch)?;
     let text = Text::read(&verdict.config)?;
-    let folder = RunFolder::open(&verdict.config.run)?;
+    let folder = RunFolder::open(&verdict.config.run, WayOut::OtherFolder)?;
     folder.check_done()?;
     Session { verdict, text, folder }.run(arguments, Start::Seed)
 }
