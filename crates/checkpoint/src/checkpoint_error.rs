@@ -15,7 +15,7 @@ pub enum CheckpointError {
         reason: io::Error,
     },
     /// Another run writes there.
-    #[error("another run writes {} ({holder}); wait for its end, or give this run a folder of its own", .folder.display())]
+    #[error("another run writes {} ({holder}); wait for its end", .folder.display())]
     Locked {
         /// The folder.
         folder: PathBuf,

@@ -175,8 +175,8 @@ impl Drop for CheckpointWriter {
 }
 
 fn write_new(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let file = storage.create(path, bytes.len() as u64)?;
-    file.write_at(bytes, 0)?;
+    let mut file = storage.create(path, bytes.len() as u64)?;
+    file.append(bytes)?;
     file.sync()
 }
 

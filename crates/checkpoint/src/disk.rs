@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use crate::disk_file::DiskFile;
+
 /// A place for checkpoints.
 pub trait Storage: Debug + Send + Sync {
     /// Makes a folder that is not there yet.
@@ -40,18 +42,18 @@ pub trait Storage: Debug + Send + Sync {
 }
 
 /// A file in the making.
-pub trait NewFile: Debug + Send + Sync {
-    /// Writes all of `bytes` from `offset_bytes` on.
+pub trait NewFile: Debug + Send {
+    /// Takes all of `bytes`, which lie behind those that were taken before. They may be written later.
     ///
     /// # Errors
-    /// What the system says.
-    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()>;
+    /// What the system says, of these bytes or of earlier ones.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes what was written last.
+    /// Writes what is not written yet, and makes all of it last.
     ///
     /// # Errors
     /// What the system says.
-    fn sync(&self) -> io::Result<()>;
+    fn sync(self: Box<Self>) -> io::Result<()>;
 }
 
 /// A file system of this machine.
@@ -64,9 +66,7 @@ impl Storage for Disk {
     }
 
     fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
-        let file = File::create_new(path)?;
-        reserve(&file, len_bytes)?;
-        Ok(Box::new(file))
+        Ok(Box::new(DiskFile::create(path, len_bytes)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -83,18 +83,9 @@ impl Storage for Disk {
     }
 }
 
-impl NewFile for File {
-    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
-        write_all_at(self, bytes, offset_bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.sync_all()
-    }
-}
-
+/// Writes all of `bytes` from `offset_bytes` on.
 #[cfg(unix)]
-fn write_all_at(file: &File, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, offset_bytes)
 }
 
@@ -104,8 +95,9 @@ pub(crate) fn read_exact_at(file: &File, bytes: &mut [u8], offset_bytes: u64) ->
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset_bytes)
 }
 
+/// As on Unix.
 #[cfg(windows)]
-fn write_all_at(file: &File, mut bytes: &[u8], mut offset_bytes: u64) -> io::Result<()> {
+pub(crate) fn write_all_at(file: &File, mut bytes: &[u8], mut offset_bytes: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = std::os::windows::fs::FileExt::seek_write(file, bytes, offset_bytes)?;
         if written == 0 {

@@ -13,6 +13,7 @@ mod checkpoint_error;
 mod checkpoint_writer;
 pub mod cover;
 pub mod disk;
+mod disk_file;
 mod error;
 mod hash;
 mod header;

@@ -1,13 +1,13 @@
 //! A file of a checkpoint in the making: the pieces that one rank answers for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mesh::Region;
 use spec::Format;
 
 use crate::checkpoint_error::CheckpointError;
 use crate::disk::NewFile;
-use crate::hash::{BLOCK_BYTES, Hash};
+use crate::hash::Hash;
 use crate::header::{Header, TensorEntry, header};
 use crate::manifest::{ELEMENT_BYTES, FileRecord, PieceRecord};
 
@@ -42,6 +42,8 @@ pub struct PieceFile {
     starts_bytes: Vec<u64>,
     /// Hashes of each piece's blocks so far.
     hashes: Vec<Vec<Hash>>,
+    /// Bytes so far, the header among them.
+    taken_bytes: u64,
 }
 
 /// A file that is whole, and the pieces in it, in the order of its entries.
@@ -64,37 +66,38 @@ impl PieceFile {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let (header_bytes, header_xxh3) = (bytes.len() as u64, Hash::of(&bytes));
         let record = FileRecord { name, bytes: len_bytes, header_bytes, header_xxh3 };
-        let created = create(len_bytes).and_then(|file| file.write_at(&bytes, 0).map(|()| file));
+        let created = create(len_bytes).and_then(|mut file| file.append(&bytes).map(|()| file));
         let hashes = vec![vec![]; entries.len()];
         match created {
-            Ok(file) => Ok(PieceFile { path, file, record, starts_bytes, hashes }),
+            Ok(file) => Ok(PieceFile { path, file, record, starts_bytes, hashes, taken_bytes: header_bytes }),
             Err(reason) => Err(CheckpointError::Write { path, reason }),
         }
     }
 
-    /// Takes the next block of piece `index`: [`BLOCK_BYTES`] bytes, the last one of a piece what is left. Elements are floats as this machine has
-    /// them.
+    /// Takes the next block of the first piece that is not whole: [`BLOCK_BYTES`](crate::BLOCK_BYTES) bytes, the last one of a piece what is left. Elements are floats
+    /// as this machine has them.
     ///
     /// # Errors
     /// A disk that refuses.
-    pub fn put(&mut self, index: usize, block: &mut [u8]) -> Result<(), CheckpointError> {
+    pub fn put(&mut self, block: &mut [u8]) -> Result<(), CheckpointError> {
         if cfg!(target_endian = "big") {
             block.as_chunks_mut::<ELEMENT_BYTES>().0.iter_mut().for_each(|element| element.reverse());
         }
-        let offset_bytes = self.starts_bytes[index] + (self.hashes[index].len() * BLOCK_BYTES) as u64;
-        self.hashes[index].push(Hash::of(block));
-        self.file.write_at(block, offset_bytes).map_err(|reason| self.cannot_write(reason))
+        let piece = self.starts_bytes.partition_point(|start_bytes| *start_bytes <= self.taken_bytes) - 1;
+        self.hashes[piece].push(Hash::of(block));
+        self.taken_bytes += block.len() as u64;
+        self.file.append(block).map_err(|reason| cannot_write(&self.path, reason))
     }
 
     /// Brings everything to the disk.
     pub(crate) fn finish(self) -> Result<Written, CheckpointError> {
-        self.file.sync().map_err(|reason| self.cannot_write(reason))?;
+        self.file.sync().map_err(|reason| cannot_write(&self.path, reason))?;
         Ok(Written { file: self.record, pieces: self.starts_bytes.into_iter().zip(self.hashes).collect() })
     }
+}
 
-    fn cannot_write(&self, reason: std::io::Error) -> CheckpointError {
-        CheckpointError::Write { path: self.path.clone(), reason }
-    }
+fn cannot_write(path: &Path, reason: std::io::Error) -> CheckpointError {
+    CheckpointError::Write { path: path.into(), reason }
 }
 
 impl Written {

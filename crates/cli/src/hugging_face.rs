@@ -11,7 +11,7 @@ use train::{TensorSink, TensorSource};
 use crate::failure::Failure;
 use crate::hugging_face_arguments::{ExportArguments, ImportArguments};
 use crate::output::tell;
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, WayOut};
 use crate::run_source::RunSource;
 
 /// Elements that are copied at once, or one row where that is wider.
@@ -65,7 +65,7 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     let source = RunSource::open(from, &[], &[])?;
     let mut config = source.config.clone();
     config.run.folder = arguments.out.clone();
-    let folder = RunFolder::open(&config.run)?;
+    let folder = RunFolder::open(&config.run, WayOut::OtherFolder)?;
     let writer = folder.weights(&config.model)?;
     for_each_box(&config.model, |param, region, values| {
         source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))?;

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::input::{self, Disk};
 use crate::machine_memory::memory_limit;
 use crate::output::tell;
-use crate::run_folder::{CHECKPOINTS, RunFolder};
+use crate::run_folder::{CHECKPOINTS, RunFolder, WayOut};
 use crate::text::Text;
 use crate::train::Session;
 use crate::verdict::{Planned, Verdict, judge};
@@ -49,7 +49,11 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
             let aside = session.folder.store.set_aside(&found)?;
             tell(&format!("{} is damaged and now called {}\n", found.path.display(), aside.display()));
         }
-        tell(&format!("going on after step {} from {}\n", found.steps, found.path.display()));
+        let (steps, path) = (found.steps, found.path.display());
+        tell(&match session.verdict.config.train.steps == steps {
+            true => format!("all {steps} steps are done in {path}; --set train.steps=... with more of them goes on\n"),
+            false => format!("going on after step {steps} from {path}\n"),
+        });
         match (session.run(arguments, Start::Checkpoint(&checkpoint)), checkpoint.damage()) {
             (Err(_), Some(damage)) => {
                 tell(&format!("{damage}\n"));
@@ -70,8 +74,8 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
     let name = format!("the run file of {}", checkpoint.path().display());
     let mut overrides = input::overrides(&arguments.run);
     if let Some(set) = overrides.iter().find(|set| key_of(set) == "run.folder") {
-        let remedy = "copy the folder of the run, and resume the copy, to go on elsewhere";
-        return Err(Failure::Input(format!("--set {set}: with --resume a run stays in its folder; {remedy}")));
+        let way_out = WayOut::Copy;
+        return Err(Failure::Input(format!("--set {set}: with --resume a run stays in its folder; {way_out}")));
     }
     let changes_text = overrides.iter().any(|set| key_of(set).starts_with("data."));
     let keeps_tokenizer = !overrides.iter().any(|set| key_of(set) == "data.tokenizer");
@@ -103,7 +107,7 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
         }
         changed.insert(DATA_HASH.into(), [before, text.hash()].map(|hash| hash.to_string().into()));
     }
-    let folder = RunFolder::open(&verdict.config.run)?;
+    let folder = RunFolder::open(&verdict.config.run, WayOut::Copy)?;
     folder.record_start(&json!({
         "after_step": state.steps,
         "checkpoint": checkpoint.path().file_name().map(|name| name.to_string_lossy()),

@@ -26,6 +26,25 @@ pub struct RunFolder {
     path: PathBuf,
     /// Takes checkpoints.
     pub store: Store,
+    way_out: WayOut,
+}
+
+/// What helps a run that cannot write its folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayOut {
+    /// One that begins may do so in any folder.
+    OtherFolder,
+    /// One that goes on needs what is in its folder.
+    Copy,
+}
+
+impl fmt::Display for WayOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WayOut::OtherFolder => "another folder: --set run.folder=...",
+            WayOut::Copy => "copy the folder of the run, and resume the copy, to go on elsewhere",
+        })
+    }
 }
 
 impl RunFolder {
@@ -33,11 +52,12 @@ impl RunFolder {
     ///
     /// # Errors
     /// A folder that cannot be made or written, or in which another run writes.
-    pub fn open(run: &RunSpec) -> Result<RunFolder, Failure> {
+    pub fn open(run: &RunSpec, way_out: WayOut) -> Result<RunFolder, Failure> {
         let RunSpec { keep_newest, keep_every, keep_best, .. } = *run;
         let retention = Retention { newest: keep_newest, every: keep_every, best: keep_best };
-        let store = Store::open(&run.folder.join(CHECKPOINTS), Arc::new(Disk), retention).map_err(elsewhere)?;
-        Ok(RunFolder { path: run.folder.clone(), store })
+        let store = Store::open(&run.folder.join(CHECKPOINTS), Arc::new(Disk), retention);
+        let store = store.map_err(|error| failure(error, way_out))?;
+        Ok(RunFolder { path: run.folder.clone(), store, way_out })
     }
 
     /// Where it is.
@@ -51,17 +71,17 @@ impl RunFolder {
     /// A run whose newest checkpoint is not after its last step.
     pub fn check_done(&self) -> Result<(), Failure> {
         let sound = |found: &Found| Checkpoint::open(&found.path).ok();
-        let newest = committed(self.store.folder()).map_err(elsewhere)?.iter().find_map(sound);
+        let newest = committed(self.store.folder()).map_err(|error| self.failure(error))?.iter().find_map(sound);
         let Some(newest) = newest else { return Ok(()) };
         let (steps, all) = (newest.state().steps, steps_of(&newest.state().run));
         if all == Some(steps) {
             return Ok(());
         }
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
-        let (path, checkpoints) = (self.path.display(), self.store.folder().display());
+        let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().display(), self.way_out);
         Err(Failure::Input(format!(
             "{path} holds a run that is not done, after step {steps}{of}; `pleach train --resume {path}` goes on with it, \
-             without {checkpoints} it is given up, {OTHER_FOLDER}"
+             without {checkpoints} it is given up, {way_out}"
         )))
     }
 
@@ -77,7 +97,7 @@ impl RunFolder {
     /// # Errors
     /// A folder that cannot be written, a disk without room, or another run that writes here.
     pub fn weights(&self, model: &ModelSpec) -> Result<TensorWriter, Failure> {
-        weights_writer(model, &self.path.join(WEIGHTS)).map_err(elsewhere)
+        weights_writer(model, &self.path.join(WEIGHTS)).map_err(|error| self.failure(error))
     }
 
     /// The file `metrics.jsonl`, one object per step, with those of the first `steps` steps that are in it already.
@@ -93,9 +113,9 @@ impl RunFolder {
             let is_done = |line: &&str| step(line).is_some_and(|step| step <= u64::from(steps));
             let kept: String = before.lines().filter(is_done).map(|line| format!("{line}\n")).collect();
             self.replace(METRICS, &kept)?;
-            return OpenOptions::new().append(true).open(&file).map_err(|error| cannot_write(&file, error));
+            return OpenOptions::new().append(true).open(&file).map_err(|error| self.cannot_write(&file, error));
         }
-        File::create(&file).map_err(|error| cannot_write(&file, error))
+        File::create(&file).map_err(|error| self.cannot_write(&file, error))
     }
 
     /// Writes the resolved run file, `run.toml`; that of an earlier run is replaced when this one is whole.
@@ -113,7 +133,7 @@ impl RunFolder {
     pub fn record_start(&self, record: &serde_json::Value) -> Result<(), Failure> {
         let file = self.path.join(RESUMES);
         let opened = OpenOptions::new().create(true).append(true).open(&file);
-        opened.and_then(|mut file| writeln!(file, "{record}")).map_err(|error| cannot_write(&file, error))
+        opened.and_then(|mut file| writeln!(file, "{record}")).map_err(|error| self.cannot_write(&file, error))
     }
 
     /// Removes the list of resumes of an earlier run.
@@ -123,16 +143,24 @@ impl RunFolder {
     pub fn forget_resumes(&self) -> Result<(), Failure> {
         let file = self.path.join(RESUMES);
         match fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(cannot_write(&file, error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.cannot_write(&file, error)),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    fn failure(&self, error: impl fmt::Display) -> Failure {
+        failure(error, self.way_out)
+    }
+
+    fn cannot_write(&self, path: &Path, error: impl fmt::Display) -> Failure {
+        self.failure(format!("{} cannot be written: {error}", path.display()))
     }
 
     /// Gives the file `name` another content, at once.
     fn replace(&self, name: &str, text: &str) -> Result<(), Failure> {
         let (file, partial) = (self.path.join(name), self.path.join(format!(".{name}.partial")));
         let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &file));
-        written.map_err(|error| cannot_write(&file, error))
+        written.map_err(|error| self.cannot_write(&file, error))
     }
 }
 
@@ -144,7 +172,10 @@ pub fn check_apart(run: &RunSpec, from: &Path) -> Result<(), Failure> {
     let [own, from] =
         [run.folder.as_path(), from].map(|path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf()));
     match from.starts_with(&own) {
-        true => Err(elsewhere(format!("--from {} is in the folder of the run, which begins anew", from.display()))),
+        true => {
+            let error = format!("--from {} is in the folder of the run, which begins anew", from.display());
+            Err(failure(error, WayOut::OtherFolder))
+        }
         false => Ok(()),
     }
 }
@@ -155,15 +186,8 @@ fn steps_of(run: &str) -> Option<u32> {
     table.get("train")?.get("steps")?.as_integer().and_then(|steps| u32::try_from(steps).ok())
 }
 
-const OTHER_FOLDER: &str = "another folder: --set run.folder=...";
-
-fn cannot_write(path: &Path, error: impl fmt::Display) -> Failure {
-    elsewhere(format!("{} cannot be written: {error}", path.display()))
-}
-
-/// What another folder may help against.
-fn elsewhere(error: impl fmt::Display) -> Failure {
-    Failure::Input(format!("{error}; {OTHER_FOLDER}"))
+fn failure(error: impl fmt::Display, way_out: WayOut) -> Failure {
+    Failure::Input(format!("{error}; {way_out}"))
 }
 
 impl From<CheckpointError> for Failure {

@@ -17,7 +17,7 @@ use crate::output::tell;
 use crate::progress::{Progress, Screen, Told};
 use crate::rates::{Capacity, Meter};
 use crate::resume::resume;
-use crate::run_folder::{RunFolder, check_apart};
+use crate::run_folder::{RunFolder, WayOut, check_apart};
 use crate::run_source::RunSource;
 use crate::text::Text;
 use crate::verdict::{Planned, Verdict};
@@ -57,7 +57,7 @@ impl Session {
     /// A run that begins, in a folder that it may have.
     fn new(verdict: Verdict) -> Result<Session, Failure> {
         let text = Text::read(&verdict.config)?;
-        let folder = RunFolder::open(&verdict.config.run)?;
+        let folder = RunFolder::open(&verdict.config.run, WayOut::OtherFolder)?;
         folder.check_done()?;
         Ok(Session { verdict, text, folder })
     }

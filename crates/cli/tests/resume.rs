@@ -278,7 +278,20 @@ fn what_cannot_be_resumed_is_said() {
     }
     let illegal = refused(&mut resume(&run, &["train.global_batch=3"]));
     assert!(illegal.starts_with("--set train.global_batch=3: train.global_batch = 3 "), "{illegal}");
+    let lock = fs::File::open(run.join("checkpoints/.lock")).expect("a file");
+    lock.lock().expect("it is free");
+    let locked = refused(&mut resume(&run, &[]));
+    assert!(locked.starts_with("another run writes RUN/checkpoints (process "), "{locked}");
+    assert!(
+        locked.ends_with("; wait for its end; copy the folder of the run, and resume the copy, to go on elsewhere\n"),
+        "{locked}"
+    );
+    lock.unlock().expect("it was taken");
     succeeds(&mut resume(&run, &[]));
+    let (learned_before, told) = (learned(&run), succeeds(&mut resume(&run, &[])));
+    let done = "/checkpoints/step-00000006; --set train.steps=... with more of them goes on\n";
+    assert!(told.starts_with("all 6 steps are done in ") && told.ends_with(done), "{told}");
+    assert!(learned(&run) == learned_before);
     // It is done now, so another run may take its place.
     succeeds(&mut train(&run, &["train.steps=2"]));
     assert!(!run.join("resumes.jsonl").exists() && !run.join("checkpoints/step-00000006").exists());

@@ -5,6 +5,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use serde::Deserialize;
 use spec::TokenizerSpec;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -223,10 +224,23 @@ impl Tokenizer {
 /// has no stack for more than some ten thousand.
 const MAX_TOKEN_BYTES: usize = 4096;
 
+/// What is looked at of a file before the library has it. Of two values for one key the library might take the other one, so there may not be two.
+#[derive(Deserialize)]
+struct TokenizerFile {
+    #[serde(default)]
+    model: Model,
+}
+
+#[derive(Default, Deserialize)]
+struct Model {
+    #[serde(default)]
+    vocab: serde_json::Value,
+}
+
 /// Whether the library can take the tokens of a Unigram model. What is no JSON is refused, too: the library would build a model of its beginning.
 fn check_tokens(description: &str) -> Result<(), String> {
-    let file: serde_json::Value = serde_json::from_str(description).map_err(|error| error.to_string())?;
-    let tokens = file["model"]["vocab"].as_array().into_iter().flatten().filter_map(|entry| entry[0].as_str());
+    let file: TokenizerFile = serde_json::from_str(description).map_err(|error| error.to_string())?;
+    let tokens = file.model.vocab.as_array().into_iter().flatten().filter_map(|entry| entry[0].as_str());
     match tokens.map(str::len).find(|len_bytes| *len_bytes > MAX_TOKEN_BYTES) {
         Some(len_bytes) => Err(format!("it has a token of {len_bytes} bytes; at most {MAX_TOKEN_BYTES} would do")),
         None => Ok(()),

@@ -62,6 +62,15 @@ fn what_is_no_tokenizer_is_refused() {
     folder.put("long.json", unigram.as_bytes());
     let said = Tokenizer::open(&folder.path("long.json")).expect_err("too long").to_string();
     assert!(said.ends_with("it has a token of 50000 bytes; at most 4096 would do"), "{said}");
+    // Neither of two models is looked at while the library takes the other.
+    for (key, twice) in [
+        ("model", format!("{{\"model\":{{}},{}", &unigram[1..])),
+        ("vocab", unigram.replacen("\"vocab\":", "\"vocab\":[],\"vocab\":", 1)),
+    ] {
+        folder.put("twice.json", twice.as_bytes());
+        let said = Tokenizer::open(&folder.path("twice.json")).expect_err("two of them").to_string();
+        assert!(said.contains(&format!("it is no tokenizer: duplicate field `{key}`")), "{said}");
+    }
     // The library panics at this one.
     folder.put("contradictory.json", trained_json("\"decoder\":", "\"decoder\":{\"type\":\"Fuse\",\"a\":").as_bytes());
     let said = Tokenizer::open(&folder.path("contradictory.json")).expect_err("no tokenizer").to_string();

@@ -109,13 +109,13 @@ struct FaultyFile {
 }
 
 impl NewFile for FaultyFile {
-    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let taken = self.disk.take(bytes.len() as u64) as usize;
-        self.file.write_at(&bytes[..taken], offset_bytes)?;
+        self.file.append(&bytes[..taken])?;
         if taken < bytes.len() { self.disk.end() } else { Ok(()) }
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync(self: Box<Self>) -> io::Result<()> {
         self.disk.step()?;
         self.file.sync()
     }

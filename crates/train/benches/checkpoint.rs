@@ -3,15 +3,19 @@
 //! GPT-2 of 124 million parameters with the state of AdamW, in `FOLDER` or that of the system for what is temporary. Beside each figure stands
 //! what the same cores do with the same bytes: copy them in memory, or read them out of the files without a look at them.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use checkpoint::{BLOCK_BYTES, Checkpoint, Disk, Retention, Store, committed};
+use device::DeviceError;
 use prove::{Labels, ProofText, thread_engine};
 use spec::{Parallelism, RunConfig, TrainSpec};
+use train::rank::Rank;
+use train::saving::SaveStream;
 use train::{Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, Wish, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare/gpt2_124m_short.toml");
@@ -25,26 +29,51 @@ const LAYOUTS: [&str; 4] = ["dp=2, zero=1", "tp=2", "pp=2", "dp=2, zero=3"];
 /// Each is loaded so often; the median counts.
 const LOADS: usize = 5;
 
-/// Keeps the seconds of steps and of saves.
+/// Keeps the seconds of steps and of saves, and those that instructions have waited for saving, by steps.
 #[derive(Default)]
 struct Stopwatch {
     steps: Mutex<Vec<f64>>,
-    saves: Mutex<Vec<Duration>>,
+    saves: Mutex<Vec<f64>>,
+    waited: Mutex<BTreeMap<u32, f64>>,
 }
 
-fn taken<T>(values: &Mutex<Vec<T>>) -> Vec<T> {
-    std::mem::take(&mut values.lock().unwrap_or_else(PoisonError::into_inner))
+fn locked<T>(values: &Mutex<T>) -> MutexGuard<'_, T> {
+    values.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Observer for Stopwatch {
     fn step(&self, report: &StepReport) -> Wish {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(report.wall.as_secs_f64());
+        locked(&self.steps).push(report.wall.as_secs_f64());
         Wish::Continue
     }
 
     fn saved(&self, report: SaveReport) {
         report.finished.outcome.expect("a checkpoint");
-        self.saves.lock().unwrap_or_else(PoisonError::into_inner).push(report.wall);
+        locked(&self.saves).push(report.wall.as_secs_f64());
+    }
+
+    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+        let waited = rank.saving.as_ref().map_or(Duration::ZERO, SaveStream::waited);
+        locked(&self.waited).insert(rank.step, waited.as_secs_f64());
+        Ok(())
+    }
+}
+
+impl Stopwatch {
+    /// Seconds of the timed steps.
+    fn timed(&self) -> Vec<f64> {
+        locked(&self.steps)[WARM_UP as usize..].to_vec()
+    }
+
+    /// Seconds that the thread of the rank waited in each step that had something to wait for.
+    fn waits(&self) -> Vec<f64> {
+        let waited: Vec<f64> = locked(&self.waited).values().copied().collect();
+        let of_steps = waited.windows(2).map(|two| two[1] - two[0]);
+        of_steps
+            .enumerate()
+            .filter(|(step, _)| (*step as u32 + 1).is_multiple_of(EVERY))
+            .map(|(_, wait)| wait)
+            .collect()
     }
 }
 
@@ -67,21 +96,22 @@ fn store(folder: &Path) -> Store {
     Store::open(folder, Arc::new(Disk), retention).expect("a folder")
 }
 
-/// Seconds of the timed steps, with a checkpoint after every [`EVERY`] where there is a store.
-fn steps(config: &RunConfig, store: Option<&Store>) -> (Vec<f64>, Vec<Duration>) {
+/// What the steps took, with a checkpoint after every [`EVERY`] where there is a store.
+fn steps(config: &RunConfig, store: Option<&Store>) -> Stopwatch {
     let setup = setup(config, WARM_UP + STEPS);
     let (text, stopwatch) = (text(&setup), Stopwatch::default());
     let saving = store.map(|store| Saving { store, every: EVERY, run: "", data_xxh3: None });
     let engine = thread_engine(&setup).with_threads_per_rank(config.run.threads_per_rank);
     run(&setup, &engine, Ports { saving, ..Ports::new(&text, &stopwatch) }).expect("a run");
-    (taken(&stopwatch.steps).split_off(WARM_UP as usize), taken(&stopwatch.saves))
+    stopwatch
 }
 
-/// What a checkpoint adds to the steps after it.
+/// What a checkpoint adds to the steps after it: seconds that the rank's thread waits, and seconds in all, with the cores that the saving thread
+/// takes from it.
 fn saving(config: &RunConfig, folder: &Path) {
-    let (plain, _) = steps(config, None);
-    let plain = median(plain);
-    let (saved, saves) = steps(config, Some(&store(folder)));
+    let plain = median(steps(config, None).timed());
+    let stopwatch = steps(config, Some(&store(folder)));
+    let saved = stopwatch.timed();
     // The first save is after step EVERY, so the timed steps begin in the middle of a row.
     let behind = |place: u32| {
         let is_behind = |index: u32| (WARM_UP + index + 1) > EVERY && (WARM_UP + index) % EVERY == place;
@@ -92,11 +122,13 @@ fn saving(config: &RunConfig, folder: &Path) {
     let bytes = newest(folder).manifest().data_bytes() as f64;
     let cores = config.run.threads_per_rank;
     let copied = 2.0 * bytes / cpu::peak::copy_bytes_per_second(cores);
-    let wall = median(saves.iter().map(Duration::as_secs_f64).collect());
+    let (wall, waited) = (median(locked(&stopwatch.saves).clone()), median(stopwatch.waits()));
     println!(
-        "save: {:.2} GB in {wall:.2} s beside steps of {plain:.3} s, which it makes {added:.3} s longer in all ({}); \
-         {cores} cores copy as much in {copied:.3} s: {:.2} x",
+        "save: {:.2} GB in {wall:.2} s beside steps of {plain:.3} s; {cores} cores copy as much in {copied:.3} s\n\
+         the training thread waits {waited:.3} s for it: {:.2} x\n\
+         steps are {added:.3} s longer in all ({}): {:.2} x",
         bytes / 1e9,
+        waited / copied,
         rows.iter().map(|seconds| format!("{:+.3}", seconds - plain)).collect::<Vec<_>>().join(", "),
         added / copied
     );

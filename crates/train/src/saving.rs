@@ -156,8 +156,8 @@ fn stuck(unit: Unit, error: RecvTimeoutError) -> DeviceError {
     DeviceError::Storage { what: unit.to_string(), reason }
 }
 
-/// The pieces of a rank's file in their order, and where the numbers of each unit's pieces lie.
-type Parts = (Vec<PieceEntry>, BTreeMap<Unit, Vec<(usize, Tensor)>>);
+/// The pieces of a rank's file in their order, which is that of the units that a rank saves, and where the numbers of each unit's pieces lie.
+type Parts = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 
 /// Everything that `rank` answers for: over all ranks each element of each tensor once.
 fn parts(rank: &Rank<'_>) -> Parts {
@@ -165,7 +165,7 @@ fn parts(rank: &Rank<'_>) -> Parts {
     for unit in saved_units(&rank.program.place) {
         let mut of_unit = Vec::new();
         for (param, tensor, region, part) in unit_parts(&rank.units[&unit], rank) {
-            of_unit.push((entries.len(), tensor));
+            of_unit.push(tensor);
             entries.push(PieceEntry { tensor: part.tensor(&param.name), shape: param.shape.clone(), region });
         }
         places.insert(unit, of_unit);
@@ -194,7 +194,7 @@ struct Saver<'a> {
     observer: &'a dyn Observer,
     memory: Box<dyn MemoryReader>,
     entries: Vec<PieceEntry>,
-    places: BTreeMap<Unit, Vec<(usize, Tensor)>>,
+    places: BTreeMap<Unit, Vec<Tensor>>,
 }
 
 impl Saver<'_> {
@@ -231,13 +231,13 @@ impl Saver<'_> {
     /// Block by block, so that little memory is needed beside the state itself.
     fn save(&self, unit: Unit, file: &mut PieceFile) -> Result<(), CheckpointError> {
         let mut buffer = vec![0; BLOCK_BYTES];
-        for (index, tensor) in &self.places[&unit] {
+        for tensor in &self.places[&unit] {
             let block_len = BLOCK_BYTES / tensor.dtype.size_bytes();
             for start in (0..tensor.len()).step_by(block_len) {
                 let block = tensor.elements(start..tensor.len().min(start + block_len));
                 let bytes = &mut buffer[..block.size_bytes()];
                 self.memory.read(block, bytes).map_err(|error| CheckpointError::State(error.to_string()))?;
-                file.put(*index, bytes)?;
+                file.put(bytes)?;
             }
         }
         Ok(())

@@ -124,9 +124,9 @@ pub fn put(
     entries: &[PieceEntry],
 ) -> Result<Option<PieceFile>, CheckpointError> {
     let Some(mut file) = writer.file(rank, entries)? else { return Ok(None) };
-    for (index, entry) in entries.iter().enumerate() {
+    for entry in entries {
         let mut bytes: Vec<u8> = values(entry, steps).iter().flat_map(|value| value.to_ne_bytes()).collect();
-        bytes.chunks_mut(BLOCK_BYTES).try_for_each(|block| file.put(index, block))?;
+        bytes.chunks_mut(BLOCK_BYTES).try_for_each(|block| file.put(block))?;
     }
     Ok(Some(file))
 }

@@ -69,12 +69,12 @@ impl Storage for Waiting {
 struct WaitingFile(Box<dyn NewFile>, Arc<Gate>);
 
 impl NewFile for WaitingFile {
-    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.1.wait()?;
-        self.0.write_at(bytes, offset_bytes)
+        self.0.append(bytes)
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync(self: Box<Self>) -> io::Result<()> {
         self.0.sync()
     }
 }
