@@ -41,6 +41,9 @@ impl PackingBuffers {
     }
 }
 
+// A huge page is in memory as a whole as soon as it is touched: what little stood in a third would take 2 MiB of every thread.
+const _: () = assert!(PackingBuffers::BYTES <= 4 << 20);
+
 impl Default for PackingBuffers {
     fn default() -> Self {
         Self::new()
