@@ -131,7 +131,7 @@ fn section(Compared { preset, published, laid_out, answer }: &Compared) -> Strin
     text += &row("best found", best);
     let counts = answer.counts;
     text + &format!(
-        "\n{} Of all layouts, rules refused {}, the memory floor excluded {}, the bounds on time {}, and {} were simulated.\n",
+        "\n{} Of all layouts, rules refused {}, the memory floor excluded {}, the bounds on time {}; simulated: {}.\n",
         reason(laid_out, best),
         grouped(counts.refused as u64),
         grouped(counts.over_memory as u64),
