@@ -43,6 +43,12 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// As [`bytes`], rounded up: who has as many as it says has enough.
+pub fn enough_bytes(needed: u64) -> String {
+    let third_digit = 10u64.pow(needed.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    bytes(needed.div_ceil(third_digit).saturating_mul(third_digit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +57,13 @@ mod tests {
     fn digits_are_grouped_from_the_right() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_192_960, "1,192,960")] {
             assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn enough_is_never_less() {
+        for (needed, text) in [(0, "0 B"), (1000, "1.00 kB"), (414_200_000_000, "415 GB"), (9_991_000, "10.0 MB")] {
+            assert_eq!(enough_bytes(needed), text);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::arguments::Format;
 use crate::cluster_arguments::PlanArguments;
 use crate::cluster_profile::of_run;
 use crate::failure::Failure;
-use crate::figures::{bytes, counted, grouped};
+use crate::figures::{bytes, counted, enough_bytes, grouped};
 use crate::input;
 use crate::memory_table::aligned;
 use crate::output::print;
@@ -93,7 +93,7 @@ fn nowhere(answer: &Answer, question: &Question) -> Result<Failure, train::Setup
         return Ok(illegal(answer, question));
     };
     let needed = bytes(memory_bytes as u64);
-    let mut remedies = vec![format!("{needed} a rank")];
+    let mut remedies = vec![format!("{} a rank", enough_bytes(memory_bytes as u64))];
     remedies.extend(question.needless_keys()?.into_iter().map(|key| format!("leaving --fix {key} out")));
     remedies.extend(question.enough_accelerators()?.map(|more| format!("{} accelerators", grouped(more as u64))));
     Ok(Failure::Input(format!(

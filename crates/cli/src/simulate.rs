@@ -91,6 +91,7 @@ struct Json {
     bottleneck: String,
     memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
     accelerator_memory_bytes: f64,
+    fits: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<Comparison>,
 }
@@ -152,8 +153,22 @@ impl Told<'_> {
             std::iter::once(stage.to_string()).chain(cells).collect()
         });
         let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-        let there = bytes((self.cluster.accelerator.memory_gb * 1e9) as u64);
-        format!("bytes of one rank at its peak, of {there}\n{}", aligned(&rows))
+        let there = bytes(self.there_bytes() as u64);
+        let mut text = format!("bytes of one rank at its peak, of {there}\n{}", aligned(&rows));
+        if !self.fits() {
+            text += &format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n");
+        }
+        text
+    }
+
+    /// Memory of one accelerator.
+    fn there_bytes(&self) -> f64 {
+        self.cluster.accelerator.memory_gb * 1e9
+    }
+
+    /// Whether the hungriest rank has room.
+    fn fits(&self) -> bool {
+        self.step.memory().iter().all(|rank| rank.occupied_bytes() as f64 <= self.there_bytes())
     }
 
     fn json(&self) -> Json {
@@ -174,7 +189,8 @@ impl Told<'_> {
                 .collect(),
             bottleneck: self.bottleneck(),
             memory_bytes: step.memory().into_iter().map(named).collect(),
-            accelerator_memory_bytes: cluster.accelerator.memory_gb * 1e9,
+            accelerator_memory_bytes: self.there_bytes(),
+            fits: self.fits(),
             against: None,
         }
     }

@@ -44,6 +44,9 @@ fn a_step_is_simulated_drawn_and_traced() {
     let json = stdout(&pleach(&["simulate", "--cluster=a100-80g-dgx", "--json"]));
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert!(json["step_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    assert_eq!(json["fits"], true);
+    let large = pleach(&["simulate", "preset:opt-175b", "--cluster=a100-40g-dgx"]);
+    assert!(stdout(&large).contains("\nThat does not fit 40.0 GB; `pleach plan` finds"), "{}", stdout(&large));
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
@@ -209,6 +212,12 @@ fn a_table_is_validated_and_a_profile_fitted_to_it() {
     );
     let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx", "--rows", "tp > 8"]);
     assert_eq!(stderr(&refused), format!("{table}: no row is meant; leave --rows out to take all\n"));
+    for time in ["nan", "inf", "0", "-5", "fast"] {
+        std::fs::write(&table, format!("{header}{}", rows.replace("0.25", time))).expect("a table");
+        let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx"]);
+        assert_eq!(refused.status.code(), Some(2), "{time}");
+        assert!(stderr(&refused).contains("no number above 0; leave it empty where"), "{}", stderr(&refused));
+    }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 

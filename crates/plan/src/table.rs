@@ -120,13 +120,16 @@ impl Row {
         self.cells.get(column).map(String::as_str).filter(|cell| !cell.is_empty())
     }
 
-    /// A number; nothing where the cell is empty.
+    /// A number above 0, as all that is measured is; nothing where the cell is empty.
     ///
     /// # Errors
-    /// A cell that is no number.
+    /// A cell that is no such number.
     pub fn number(&self, column: &str) -> Result<Option<f64>, TableError> {
         let Some(text) = self.text(column) else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| self.refused(column, "no number".into()))
+        let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+        number
+            .map(Some)
+            .ok_or_else(|| self.refused(column, "no number above 0; leave it empty where nothing was measured".into()))
     }
 
     /// A whole number above 0; nothing where the cell is empty.
