@@ -12,6 +12,7 @@ use crate::cover::cover;
 use crate::disk::read_exact_at;
 use crate::hash::{BLOCK_BYTES, Hash};
 use crate::manifest::{ELEMENT_BYTES, FORMAT, FileRecord, MANIFEST, Manifest, ManifestError, PieceRecord, RunState};
+use crate::store::named_steps;
 
 /// Elements of a block.
 const BLOCK_LEN: usize = BLOCK_BYTES / ELEMENT_BYTES;
@@ -39,6 +40,11 @@ impl Checkpoint {
             ManifestError::Malformed(reason) => CheckpointError::Manifest { path: file.clone(), reason },
             ManifestError::Newer(found) => CheckpointError::Newer { path: file.clone(), found, known: FORMAT },
         })?;
+        let steps = manifest.state.steps;
+        if let Some(named) = named_steps(path).filter(|named| *named != steps) {
+            let reason = format!("it is of step {steps}, and its folder has the name of step {named}");
+            return Err(CheckpointError::Manifest { path: file, reason });
+        }
         for FileRecord { name, bytes: expected, .. } in &manifest.files {
             let path = path.join(name);
             match fs::metadata(&path) {

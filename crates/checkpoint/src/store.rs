@@ -29,6 +29,11 @@ pub(crate) fn partial_name(steps: u32) -> String {
     format!(".{}.partial", folder_name(steps))
 }
 
+/// The steps that the name of a checkpoint's folder tells, where it is such a name.
+pub(crate) fn named_steps(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
+}
+
 /// A checkpoint that was committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -53,8 +58,7 @@ pub fn committed(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.map_err(failed)?.path();
-        let steps = path.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX)?.parse().ok());
-        if let Some(steps) = steps.filter(|_| path.join(MANIFEST).is_file()) {
+        if let Some(steps) = named_steps(&path).filter(|_| path.join(MANIFEST).is_file()) {
             found.push(Found { path, steps });
         }
     }

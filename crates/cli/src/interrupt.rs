@@ -100,6 +100,24 @@ pub fn ends_at_once() -> Result<(), Failure> {
     end_where(&Arc::new(AtomicBool::new(true)), &Signal::ALL).map_err(not_handled)
 }
 
+/// From now on a file that grows beyond the limit of the process is a write that fails, answered as on a full disk, and not the end of the process.
+///
+/// # Errors
+/// A system that does not let this process handle the signal.
+#[cfg(unix)]
+pub fn survive_file_limits() -> Result<(), Failure> {
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).map(drop).map_err(not_handled)
+}
+
+/// Other systems have no such limit.
+///
+/// # Errors
+/// None.
+#[cfg(not(unix))]
+pub fn survive_file_limits() -> Result<(), Failure> {
+    Ok(())
+}
+
 fn not_handled(error: io::Error) -> Failure {
     Failure::Work(format!("signals cannot be handled: {error}"))
 }

@@ -72,7 +72,17 @@ fn main() -> ExitCode {
             return Failure::Input(told).exit_code();
         }
     };
-    let outcome = match &arguments.command {
+    match interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::tell(&format!("{failure}\n"));
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
         Command::Train(arguments) => train::train(arguments),
         Command::Check(arguments) => check::check(arguments),
         Command::Prove(arguments) => prove_command::prove(arguments),
@@ -93,12 +103,5 @@ fn main() -> ExitCode {
         Command::Export(arguments) => hugging_face::write(arguments),
         Command::Presets(arguments) if arguments.compare => published_runs::compare(),
         Command::Presets(_) => presets::presets(),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            output::tell(&format!("{failure}\n"));
-            failure.exit_code()
-        }
     }
 }

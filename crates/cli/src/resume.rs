@@ -79,6 +79,7 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
     }
     let changes_text = overrides.iter().any(|set| key_of(set).starts_with("data."));
     let keeps_tokenizer = !overrides.iter().any(|set| key_of(set) == "data.tokenizer");
+    let asked = overrides.clone();
     overrides.push(format!("run.folder={}", serde_json::Value::from(folder.to_string_lossy())));
     let base = base(&state.run, &overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
     let (mut config, places) = RunConfig::load_with(&name, &base, &overrides, &Disk).map_err(Failure::Run)?;
@@ -91,6 +92,14 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
         let (steps, done) = (config.train.steps, state.steps);
         return Err(Failure::Input(format!(
             "train.steps = {steps} is less than the {done} steps that are done; {done} or more would do"
+        )));
+    }
+    if config.train.steps == state.steps && !asked.is_empty() {
+        // Else the run file would say of the weights what they were not trained with.
+        return Err(Failure::Input(format!(
+            "all {} steps are done, so nothing would be trained with {}; leave it out, or go on with --set train.steps=... with more of them",
+            state.steps,
+            asked.join(", ")
         )));
     }
     check_tensors(checkpoint, &config.model).map_err(|error| {

@@ -206,7 +206,12 @@ fn a_damaged_checkpoint_is_named_set_aside_and_passed_over() {
         }
         fs::remove_dir_all(&copy).expect("removed");
     }
-    // One bit of the newest one's data, and a manifest that is cut.
+    // One that was copied under a later name, one bit of the newest one's data, and a manifest that is cut.
+    let (second, ninth) = ("checkpoints/step-00000002", "checkpoints/step-00000009");
+    fs::create_dir(hurt.join(ninth)).expect("a folder");
+    for file in fs::read_dir(hurt.join(second)).expect("a folder").map(|file| file.expect("a file").path()) {
+        fs::copy(&file, hurt.join(ninth).join(file.file_name().expect("a name"))).expect("copied");
+    }
     let file = hurt.join("checkpoints/step-00000006/rank-00000.safetensors");
     let mut bytes = fs::read(&file).expect("a file");
     let last = bytes.len() - 1;
@@ -217,6 +222,8 @@ fn a_damaged_checkpoint_is_named_set_aside_and_passed_over() {
     fs::write(&manifest, &text[..text.len() / 2]).expect("written");
 
     let told = succeeds(&mut resume(&hurt, &[])).replace(&hurt.display().to_string(), "RUN");
+    let named = "step-00000009/manifest.json is no manifest of a checkpoint: it is of step 2, and its folder has the name of step 9";
+    assert!(told.contains(named), "{told}");
     assert!(told.contains("RUN/checkpoints/step-00000006/rank-00000.safetensors: bytes "), "{told}");
     assert!(told.contains(", of tensor second_moment."), "{told}");
     assert!(told.contains("step-00000004/manifest.json is no manifest of a checkpoint: its hash is "), "{told}");
@@ -291,6 +298,9 @@ fn what_cannot_be_resumed_is_said() {
     let (learned_before, told) = (learned(&run), succeeds(&mut resume(&run, &[])));
     let done = "/checkpoints/step-00000006; --set train.steps=... with more of them goes on\n";
     assert!(told.starts_with("all 6 steps are done in ") && told.ends_with(done), "{told}");
+    let (code, told) = output(&mut resume(&run, &["train.learning_rate=0.002"]));
+    let nothing = "all 6 steps are done, so nothing would be trained with train.learning_rate=0.002; leave it out, or go on with ";
+    assert!(code == Some(2) && told.starts_with(nothing), "{told}");
     assert!(learned(&run) == learned_before);
     // It is done now, so another run may take its place.
     succeeds(&mut train(&run, &["train.steps=2"]));
@@ -344,7 +354,7 @@ fn a_run_goes_on_where_checkpoints_have_no_room() {
     };
     // The limit counts kibibytes in bash.
     let limit = weights_bytes.div_ceil(1024) + 8;
-    let script = format!("trap '' XFSZ; ulimit -f {limit}; exec \"$0\" \"$@\"");
+    let script = format!("ulimit -f {limit}; exec \"$0\" \"$@\"");
     let mut limited = Command::new("bash");
     limited.args(["-c", &script]).arg(train.get_program()).args(train.get_args());
     let (code, told) = output(&mut limited);

@@ -80,7 +80,7 @@ fn a_file_that_is_not_its_own_is_found() {
     refused("rank-00000.safetensors: bytes ");
     load(&path).expect("sound again");
     fs::copy(before.join("manifest.json"), path.join("manifest.json")).expect("copied");
-    refused("are not those that were written");
+    refused("it is of step 1, and its folder has the name of step 2");
 }
 
 /// Files of the same length, exchanged: the header says whose they are.
