@@ -1,13 +1,15 @@
-//! Maps from values, which a walk along a program asks several times for each instruction. Values are no strangers' input, so nothing has to
-//! be defended against keys that were chosen to collide.
+//! Maps from values and the like, which a walk along a program asks several times for each instruction. Programs are no strangers' input, so
+//! nothing has to be defended against keys that were chosen to collide.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::Value;
 
+/// A map from what instructions name.
+pub(crate) type QuickMap<K, T> = HashMap<K, T, BuildHasherDefault<QuickHasher>>;
 /// A map from values.
-pub(crate) type ValueMap<T> = HashMap<Value, T, BuildHasherDefault<QuickHasher>>;
+pub(crate) type ValueMap<T> = QuickMap<Value, T>;
 /// A set of values.
 pub(crate) type ValueSet = HashSet<Value, BuildHasherDefault<QuickHasher>>;
 
@@ -37,6 +39,10 @@ impl Hasher for QuickHasher {
 
     fn write_u64(&mut self, word: u64) {
         self.add(word);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.add(word as u64);
     }
 
     fn write_isize(&mut self, word: isize) {

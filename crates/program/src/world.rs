@@ -4,11 +4,12 @@
 //! for granted: every partner is the rank, or the group of ranks, that the mesh says, and the step runs to its end on the
 //! weakest engine: one queue per rank, posted sends, blocking receives and collectives.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
 
 use crate::link::transfer;
+use crate::quick_hash::QuickMap;
 use crate::{Instr, Partner, Program, Rule, Value, Violation, rules};
 
 /// A mesh whose ranks have programs.
@@ -98,10 +99,10 @@ struct Run<'a> {
     world: &'a World<'a>,
     programs: Vec<&'a Program>,
     next: Vec<usize>,
-    channels: HashMap<Way, Channel>,
+    channels: QuickMap<Way, Channel>,
     groups: Vec<Joined>,
     /// The group that a rank means by a partner.
-    group_of: HashMap<(Rank, Partner), usize>,
+    group_of: QuickMap<(Rank, Partner), usize>,
     done: WorldStep,
 }
 
@@ -117,7 +118,7 @@ impl<'a> Run<'a> {
     fn new(world: &'a World<'a>) -> Run<'a> {
         let programs: Vec<&Program> = world.mesh.ranks().map(|rank| world.program(rank)).collect();
         let next = vec![0; programs.len()];
-        let (channels, groups, group_of) = (HashMap::new(), vec![], HashMap::new());
+        let (channels, groups, group_of) = (QuickMap::default(), vec![], QuickMap::default());
         Run { world, programs, next, channels, groups, group_of, done: WorldStep::default() }
     }
 
@@ -156,7 +157,7 @@ impl<'a> Run<'a> {
     }
 
     fn turn(&mut self, rank: Rank, instr: Instr) -> Result<Turn, Violation> {
-        let turn = match instr.effects(&self.programs[rank.0].place).partner {
+        let turn = match instr.partner(&self.programs[rank.0].place) {
             Partner::Nobody => Turn::Done(vec![]),
             Partner::To(to) => self.send(rank, self.along_pipeline(rank, to), instr),
             Partner::From(from) => self.receive(self.along_pipeline(rank, from), rank, instr)?,

@@ -1,29 +1,30 @@
 //! `work`: each unit and microbatch has one forward, one backward of the input, one of the weights.
 
-use std::collections::BTreeMap;
-
 use spec::{LayerRecompute, Microbatch, Unit};
 
 use super::on_rank;
+use crate::quick_hash::QuickMap;
 use crate::{Instr, Pass, PassKind, Place, Program, Purpose, Rule, Violation};
 
 /// What a rank does for a microbatch, apart from transfers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Work {
     Load(Microbatch),
     Pass(Pass),
 }
 
 pub(super) fn work(program: &Program) -> Vec<Violation> {
-    let mut counts: BTreeMap<Work, (usize, usize)> = BTreeMap::new();
+    let mut counts: QuickMap<Work, (usize, usize)> = QuickMap::default();
     for work in expected(&program.place) {
         counts.entry(work).or_default().0 += 1;
     }
     for work in program.instrs.iter().filter_map(|instr| work_of(*instr)) {
         counts.entry(work).or_default().1 += 1;
     }
-    let wrong = counts.into_iter().filter(|(_, (expected, found))| expected != found);
+    let mut wrong: Vec<_> = counts.into_iter().filter(|(_, (expected, found))| expected != found).collect();
+    wrong.sort_unstable();
     wrong
+        .into_iter()
         .map(|(work, (expected, found))| {
             let what = match work {
                 Work::Load(microbatch) => format!("load {microbatch}"),
