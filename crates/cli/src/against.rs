@@ -54,8 +54,18 @@ struct TraceEvent {
     args: BTreeMap<String, serde_json::Value>,
 }
 
-/// Seconds of every instruction by pipeline rank and name, one for each rank of the stage.
-type Durations = BTreeMap<(usize, String), Vec<f64>>;
+/// Seconds of every instruction by pipeline rank, name, and how many of that name came before it; one for each rank of the stage.
+type Durations = BTreeMap<(usize, String, usize), Vec<f64>>;
+
+/// By process, or rank, and name: instructions that came already.
+type Counts = BTreeMap<(usize, String), usize>;
+
+/// How many of its name came before, and one more from now on.
+fn count(before: &mut Counts, of: usize, name: &str) -> usize {
+    let seen = before.entry((of, name.to_string())).or_default();
+    *seen += 1;
+    *seen - 1
+}
 
 impl TraceFile {
     fn read(path: &Path) -> Result<TraceFile, Failure> {
@@ -78,10 +88,13 @@ impl TraceFile {
 
     fn durations(&self) -> Durations {
         let stages = self.stages();
-        let mut durations = Durations::new();
-        for event in self.timed() {
+        let mut in_order: Vec<&TraceEvent> = self.timed().collect();
+        in_order.sort_by(|one, other| one.ts.total_cmp(&other.ts));
+        let (mut durations, mut before) = (Durations::new(), Counts::new());
+        for event in in_order {
             if let Some(stage) = stages.get(&event.pid) {
-                durations.entry((*stage, event.name.clone())).or_default().push(event.dur * 1e-6);
+                let nth = count(&mut before, event.pid, &event.name);
+                durations.entry((*stage, event.name.clone(), nth)).or_default().push(event.dur * 1e-6);
             }
         }
         durations
@@ -102,12 +115,13 @@ impl Comparison {
     pub fn read(predicted: &Trace, path: &Path) -> Result<Comparison, Failure> {
         let file = TraceFile::read(path)?;
         let durations = file.durations();
-        let mut instructions = vec![];
+        let (mut instructions, mut before) = (vec![], Counts::new());
         for (pp, rank) in predicted.ranks.iter().enumerate() {
             for timed in &rank.instrs {
                 let instruction = timed.instr.to_string();
                 let predicted_s = (timed.end_ns - timed.start_ns) as f64 * 1e-9;
-                let measured = durations.get(&(pp, instruction.clone()));
+                let nth = count(&mut before, pp, &instruction);
+                let measured = durations.get(&(pp, instruction.clone(), nth));
                 if timed.instr.pass().is_some() && measured.is_none() {
                     return Err(Failure::Input(format!(
                         "--against {}: has no `{instruction}` on pp {pp}, so it is of another run; trace this one with `pleach train --trace`",
@@ -138,5 +152,25 @@ impl Comparison {
                 .map(|one| row(format!("pp {}: {}", one.pp, one.instruction), one.predicted_s, one.measured_s)),
         );
         aligned(&rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_of_one_name_are_told_apart() {
+        let event = |pid: usize, ts: f64, dur: f64| serde_json::json!({"ph": "X", "name": "gather", "pid": pid, "ts": ts, "dur": dur});
+        let process = |pid: usize| {
+            let name = format!("rank {pid}: dp {pid}, tp 0, pp 0");
+            serde_json::json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
+        };
+        let events =
+            [process(0), process(1), event(0, 9.0, 2e6), event(0, 1.0, 1e6), event(1, 1.0, 3e6), event(1, 9.0, 4e6)];
+        let file: TraceFile = serde_json::from_value(serde_json::json!({"traceEvents": events})).expect("a trace");
+        let durations: Vec<(usize, Vec<f64>)> =
+            file.durations().into_iter().map(|((_, _, nth), seconds)| (nth, seconds)).collect();
+        assert_eq!(durations, [(0, vec![1.0, 3.0]), (1, vec![2.0, 4.0])]);
     }
 }

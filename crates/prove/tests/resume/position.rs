@@ -55,6 +55,9 @@ fn resumed_with(run: &Layout, change: impl Fn(RunState) -> RunState) -> Result<p
     let manifest = checkpoint.manifest().clone();
     let changed = Manifest { state: change(manifest.state.clone()), ..manifest };
     std::fs::write(checkpoint.path().join(MANIFEST), changed.to_bytes().unwrap()).unwrap();
+    // A checkpoint has the name of its step.
+    let named = format!("step-{:08}", changed.state.steps);
+    std::fs::rename(checkpoint.path(), checkpoint.path().with_file_name(named)).unwrap();
     let second = outcome_of_parts(&part(run.train.steps), &tokens, &folder.0)?;
     let joined = |first: Vec<f64>, second: Vec<f64>| [first, second].concat();
     Ok(prove::Outcome {
