@@ -1,24 +1,16 @@
 //! The commands that read a run's weights, as a user meets them: what they print and write, and how they exit.
 
+mod harness;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::OnceLock;
+
+use harness::{pleach, prints};
 
 /// Context and sequences of the run that all tests read.
 const LENGTH: usize = 24;
-
-fn pleach(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
-}
-
-/// What a command that succeeds prints.
-fn prints(arguments: &[&str]) -> String {
-    let output = pleach(arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
-}
 
 /// What a command that cannot use its input says.
 fn refuses(arguments: &[&str]) -> String {

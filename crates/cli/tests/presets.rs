@@ -1,20 +1,13 @@
 //! Runs that are part of the program: published layouts are planned and fit their accelerators, and each small twin keeps under its layout
 //! the promise that it makes its own run on one rank.
 
+mod harness;
+
 use std::fs;
-use std::process::{Command, Output};
+
+use harness::{pleach, prints};
 
 const NAMES: [&str; 6] = ["codegeex-13b", "gpt-neox-20b", "glm-130b", "opt-175b", "bloom-176b", "mt-nlg-530b"];
-
-fn pleach(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
-}
-
-fn prints(arguments: &[&str]) -> String {
-    let output = pleach(arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
-}
 
 #[test]
 fn published_layouts_are_planned_and_fit() {

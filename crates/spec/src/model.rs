@@ -71,6 +71,16 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Each of them.
+    pub const ALL: [Activation; 6] = [
+        Activation::GeluTanh,
+        Activation::GeluErf,
+        Activation::GeluSigmoid,
+        Activation::Relu,
+        Activation::SwiGlu,
+        Activation::GeGlu,
+    ];
+
     /// Whether its slope jumps: rounding that moves an input across the jump makes a gradient come or go.
     pub fn has_kink(self) -> bool {
         match self {

@@ -179,18 +179,26 @@ fn table(model: &ModelSpec) -> ParamSpec {
     }
 }
 
+/// A table with a row for each position.
+fn positions(model: &ModelSpec, unit: Unit, name: &str, rows: usize, applied_to: AppliedTo) -> ParamSpec {
+    ParamSpec {
+        name: format!("{name}.weight"),
+        shape: vec![rows, model.hidden],
+        sharding: Sharding::Replicated,
+        unit,
+        applied_to,
+        init: Init::Normal { std: model.init_std },
+        decay: true,
+    }
+}
+
 fn embedding(model: &ModelSpec) -> Vec<ParamSpec> {
     let mut list = match model.position {
         Position::Rotary { .. } | Position::Alibi => vec![],
-        Position::Learned { offset } => vec![ParamSpec {
-            name: "embedding.position.weight".into(),
-            shape: vec![offset + model.context, model.hidden],
-            sharding: Sharding::Replicated,
-            unit: Unit::Embedding,
-            applied_to: AppliedTo::Residual,
-            init: Init::Normal { std: model.init_std },
-            decay: true,
-        }],
+        Position::Learned { offset } => {
+            let rows = offset + model.context;
+            vec![positions(model, Unit::Embedding, "embedding.position", rows, AppliedTo::Residual)]
+        }
     };
     if model.embedding_norm {
         list.extend(norm(model, Unit::Embedding, "embedding.norm"));
@@ -201,16 +209,8 @@ fn embedding(model: &ModelSpec) -> Vec<ParamSpec> {
 fn head(model: &ModelSpec) -> Vec<ParamSpec> {
     let mut list = norm(model, Unit::Head, "head.norm");
     if model.top_query == TopQuery::On {
-        list.push(ParamSpec {
-            name: "top_query.position.weight".into(),
-            shape: vec![model.context, model.hidden],
-            sharding: Sharding::Replicated,
-            unit: Unit::Head,
-            // Its rows go into the heads' queries and nowhere else, so each rank makes the share of its own heads.
-            applied_to: AppliedTo::Heads,
-            init: Init::Normal { std: model.init_std },
-            decay: true,
-        });
+        // Its rows go into the heads' queries and nowhere else, so each rank makes the share of its own heads.
+        list.push(positions(model, Unit::Head, "top_query.position", model.context, AppliedTo::Heads));
         list.extend(layer_params(model, Unit::Head, "top_query"));
     }
     if !model.tied_embeddings {

@@ -159,21 +159,22 @@ fn exported(class: &str, dtype: &str, folder: &Folder) -> PathBuf {
     PathBuf::from(out)
 }
 
+/// That two folders have one model and the same bits.
+fn assert_same_tensors(class: &str, before: &Path, after: &Path) {
+    let [before, after] = [before, after].map(|path| HuggingFaceFolder::open(path).expect("a folder"));
+    assert_eq!((before.family, &before.model), (after.family, &after.model), "{class}");
+    for param in parameters(&before) {
+        let [before, after] = [&before, &after].map(|folder| bits(&all_values(folder, &param)));
+        assert_eq!(before, after, "{class}: {}", param.name);
+    }
+}
+
 #[test]
 fn what_is_imported_is_exported_to_the_last_bit() {
     let folder = Folder::new("round-trip");
     for class in CLASSES.into_iter().chain(PUBLISHED) {
         let (from, out) = (fixtures().join(class), exported(class, "fp32", &folder));
-        let [before, after] = [&from, &out].map(|path| HuggingFaceFolder::open(path).expect("a folder"));
-        assert_eq!((before.family, &before.model), (after.family, &after.model), "{class}");
-        for param in parameters(&before) {
-            assert_eq!(
-                bits(&all_values(&before, &param)),
-                bits(&all_values(&after, &param)),
-                "{class}: {}",
-                param.name
-            );
-        }
+        assert_same_tensors(class, &from, &out);
     }
 }
 

@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use interchange::HuggingFaceFolder;
 use serde_json::json;
 
-use crate::{Folder, all_values, bits, fixtures, parameters, pleach, succeeds};
+use crate::{Folder, assert_same_tensors, fixtures, pleach, succeeds};
 
 /// The fixture of `class` with a tokenizer, and a text that it can read.
 fn with_tokenizer(class: &str, folder: &Folder) -> [String; 2] {
@@ -55,16 +54,7 @@ fn a_run_begins_with_the_weights_of_a_folder_under_any_layout() {
         let sets = sets(&run, &[&rates[..], &[&zero]].concat());
         succeeds(&training(&from, &text, &sets));
         succeeds(&["export", &run, "--out", &out]);
-        let [before, after] = [&from, &out].map(|path| HuggingFaceFolder::open(Path::new(path)).expect("a folder"));
-        assert_eq!((before.family, &before.model), (after.family, &after.model), "{class}");
-        for param in parameters(&before) {
-            assert_eq!(
-                bits(&all_values(&before, &param)),
-                bits(&all_values(&after, &param)),
-                "{class}: {}",
-                param.name
-            );
-        }
+        assert_same_tensors(class, from.as_ref(), out.as_ref());
         for name in ["tokenizer.json", "tokenizer_config.json"] {
             let [before, after] =
                 [&from, &out].map(|path| fs::read_to_string(Path::new(path).join(name)).expect("kept"));

@@ -4,6 +4,7 @@ use device::Dtype;
 
 use super::kernels::{Kernels, MAX_VECTORS};
 use super::pack::Block;
+use super::packing_buffers::PackedRooms;
 use super::tile::{Tile, TileKernel};
 use super::{K_BLOCK, Orientation, Write};
 use crate::meter::Meter;
@@ -90,17 +91,12 @@ fn ranges(len: usize, block: usize) -> impl Iterator<Item = Range> {
 /// # Safety
 /// The problem's addresses are valid for its shape, nothing else has access to C, and the machine has the instructions
 /// of the kernels.
-pub(super) unsafe fn multiply(
-    kernels: &Kernels,
-    problem: &Problem,
-    (room_a, room_b): (&mut [f32], &mut [f32]),
-    meter: &Meter,
-) {
+pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut PackedRooms, meter: &Meter) {
     if problem.m == 0 || problem.n == 0 {
         return;
     }
-    assert!(room_a.len() >= PACKED_A && room_b.len() >= PACKED_B, "rooms for packed blocks");
-    let (packed_a, packed_b) = (room_a.as_mut_ptr(), room_b.as_mut_ptr());
+    assert!(packed.a.len() >= PACKED_A && packed.b.len() >= PACKED_B, "rooms for packed blocks");
+    let (packed_a, packed_b) = (packed.a.as_mut_ptr(), packed.b.as_mut_ptr());
     // As many blocks as needed, of as equal sizes as possible in whole tiles.
     let equal = |len: usize, most: usize, tile: usize| len.div_ceil(len.div_ceil(most)).next_multiple_of(tile);
     let block_columns = equal(problem.n, N_BLOCK, kernels.max_columns());

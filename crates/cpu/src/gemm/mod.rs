@@ -47,7 +47,7 @@ use crate::meter::Meter;
 use crate::view::MatMut;
 use blocks::Problem;
 use kernels::Kernels;
-use packing_buffers::Rooms;
+use packing_buffers::PackedRooms;
 
 /// Steps of K per chain of fused multiply-adds. Part of the numerics: another value gives other bits.
 pub const K_BLOCK: usize = 256;
@@ -65,17 +65,17 @@ pub fn gemm(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
-    let Rooms { a, b, .. } = packing.rooms();
-    gemm_blocks(product, c, write, bias, (a, b), instruction_set, meter);
+    let (mut packed, _) = packing.rooms();
+    gemm_blocks(product, c, write, bias, &mut packed, instruction_set, meter);
 }
 
-/// As [`gemm`], in the given rooms for packed blocks of A and B.
+/// As [`gemm`], with its blocks packed in the given rooms.
 fn gemm_blocks(
     product: Product<'_>,
     mut c: MatMut<'_>,
     write: Write,
     bias: Option<&[f32]>,
-    rooms: (&mut [f32], &mut [f32]),
+    packed: &mut PackedRooms,
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
@@ -97,5 +97,5 @@ fn gemm_blocks(
     };
     // SAFETY: the views hold the operands' memory for the shapes that were just compared, C is borrowed exclusively, and
     // `Kernels::of` checks that the machine has the instructions.
-    unsafe { blocks::multiply(Kernels::of(instruction_set), &problem, rooms, meter) }
+    unsafe { blocks::multiply(Kernels::of(instruction_set), &problem, packed, meter) }
 }

@@ -13,14 +13,12 @@ pub struct PackingBuffers {
     memory: Mapping,
 }
 
-/// The parts of the memory.
-pub(super) struct Rooms<'a> {
+/// Room for the packed blocks of one product.
+pub(super) struct PackedRooms<'a> {
     /// `PACKED_A` elements.
     pub a: &'a mut [f32],
     /// `PACKED_B` elements.
     pub b: &'a mut [f32],
-    /// `STAGED` elements.
-    pub stage: &'a mut [f32],
 }
 
 impl PackingBuffers {
@@ -34,10 +32,11 @@ impl PackingBuffers {
         Self { memory: Mapping::new(Self::BYTES).unwrap_or_else(|_| handle_alloc_error(Self::LAYOUT)) }
     }
 
-    pub(super) fn rooms(&mut self) -> Rooms<'_> {
+    /// Room for packed blocks, and `STAGED` elements for results before they are rounded.
+    pub(super) fn rooms(&mut self) -> (PackedRooms<'_>, &mut [f32]) {
         let (a, rest) = bytemuck::cast_slice_mut(&mut self.memory).split_at_mut(PACKED_A);
         let (b, stage) = rest.split_at_mut(PACKED_B);
-        Rooms { a, b, stage }
+        (PackedRooms { a, b }, stage)
     }
 }
 

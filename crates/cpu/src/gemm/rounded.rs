@@ -1,6 +1,6 @@
 //! Products whose result is stored in a narrow type: block by block in `f32`, then rounded once.
 
-use super::packing_buffers::{PackingBuffers, Rooms};
+use super::packing_buffers::PackingBuffers;
 use super::{Product, Write, gemm_blocks};
 use crate::copy::Copy;
 use crate::instruction_set::InstructionSet;
@@ -37,7 +37,7 @@ pub fn gemm_rounded<E: Stored>(
     let c_sizes = (c.rows(), c.cols());
     assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
     assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
-    let Rooms { a, b, stage } = packing.rooms();
+    let (mut packed, stage) = packing.rooms();
     let (stage, wide_bias) = stage.split_at_mut(BLOCK);
     // As many blocks as needed, of as equal sizes as possible.
     let block_rows = m.div_ceil(m.div_ceil(MAX_ROWS).max(1)).max(1);
@@ -61,15 +61,7 @@ pub fn gemm_rounded<E: Stored>(
                 }
             }
             let sums = MatMut::dense(stage, rows, cols);
-            gemm_blocks(
-                product.block(row, rows, col, cols),
-                sums,
-                write,
-                bias,
-                (&mut *a, &mut *b),
-                instruction_set,
-                meter,
-            );
+            gemm_blocks(product.block(row, rows, col, cols), sums, write, bias, &mut packed, instruction_set, meter);
             run(instruction_set, Copy { from: MatRef::dense(stage, rows, cols), to: target.reborrow() });
         }
     }

@@ -5,15 +5,6 @@ use spec::Activation;
 
 use crate::support::*;
 
-const ALL: [Activation; 6] = [
-    Activation::GeluTanh,
-    Activation::GeluErf,
-    Activation::GeluSigmoid,
-    Activation::Relu,
-    Activation::SwiGlu,
-    Activation::GeGlu,
-];
-
 fn normal_cumulative(x: f64) -> f64 {
     // Abramowitz and Stegun 26.2.10 (series) and 26.2.14 (continued fraction of the tail).
     if x.abs() < 4.0 {
@@ -76,7 +67,7 @@ fn backward(activation: Activation, x: &[f64], dy: &[f64]) -> Vec<f64> {
 
 #[test]
 fn reference_gradients_agree_with_differences() {
-    for activation in ALL {
+    for activation in Activation::ALL {
         let x = double(&random("x", 40, 5.0));
         let dy = double(&random("dy", 40 / activation.inputs_per_output(), 1.0));
         let loss = |x: &[f64]| dot(&forward(activation, x), &dy);
@@ -87,7 +78,7 @@ fn reference_gradients_agree_with_differences() {
 #[test]
 fn values_and_gradients_are_within_their_bounds() {
     for (rows, outputs, gap, scale) in [(1, 1, 0, 1.0), (3, 16, 5, 3.0), (4, 71, 0, 8.0), (2, 333, 2, 30.0)] {
-        for activation in ALL {
+        for activation in Activation::ALL {
             let cols = outputs * activation.inputs_per_output();
             let x = random("x", rows * (cols + gap), scale);
             let dy = random("dy", rows * outputs, 1.0);

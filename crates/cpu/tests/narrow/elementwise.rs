@@ -32,14 +32,7 @@ fn norms_are_rounded_once() {
 #[test]
 fn activations_are_rounded_once() {
     let (rows, cols) = SHAPE;
-    for activation in [
-        Activation::GeluTanh,
-        Activation::GeluErf,
-        Activation::GeluSigmoid,
-        Activation::Relu,
-        Activation::SwiGlu,
-        Activation::GeGlu,
-    ] {
+    for activation in Activation::ALL {
         assert_rounded_once(&format!("{activation:?}"), |machine| {
             let width = cols * activation.inputs_per_output();
             let [x, dx] = [0; 2].map(|_| machine.stored(rows, width));
