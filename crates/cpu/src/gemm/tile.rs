@@ -75,6 +75,21 @@ impl Layout for StepMajor {
     }
 }
 
+/// The body for each of `ROWS` rows, written out, with the row as a constant. The compiler unrolls a loop only up to a size of its own
+/// choosing, and sums that a loop walks through lie in memory, not in registers: of a tile of 14 rows, a step then takes four times as long.
+macro_rules! for_each_row {
+    ($rows:ident, $row:ident, $body:block) => {
+        const { assert!($rows <= 14, "more rows than are written out") };
+        for_each_row!($rows, $row, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
+    };
+    ($rows:ident, $row:ident, $body:block, $($index:literal)*) => {
+        $(if $index < $rows {
+            const $row: usize = $index;
+            $body
+        })*
+    };
+}
+
 /// Runs a tile of `ROWS` rows and `VECTORS` registers per row.
 ///
 /// # Safety
@@ -107,27 +122,37 @@ pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS:
                 |source| V::load_first(source, lanes),
             )
         };
-        for (row, sums) in sums.iter().enumerate() {
-            for (vector, sum) in sums.iter().enumerate() {
-                let column = vector * V::LANES;
-                let c = tile.c.add(row * tile.c_stride + column);
-                let whole = vector < last || lanes == V::LANES;
-                let load = |source: *const f32| {
-                    if whole { V::load(source) } else { V::load_first(source, lanes) }
-                };
-                let mut value = *sum;
-                match tile.write {
-                    Write::Assign => {}
-                    Write::Accumulate => value = load(c).add(value),
-                }
-                if !tile.bias.is_null() {
-                    value = value.add(load(tile.bias.add(column)));
-                }
-                if whole {
-                    value.store(c);
-                } else {
-                    value.store_first(c, lanes);
-                }
+        for_each_row!(ROWS, ROW, { write_row(tile, ROW, sums[ROW], lanes) });
+    }
+}
+
+/// Assigns or adds a row of the tile, and the bias; `lanes` lanes of its last register exist.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn write_row<V: Vector, const VECTORS: usize>(tile: &Tile, row: usize, sums: [V; VECTORS], lanes: usize) {
+    // SAFETY: as in `run`.
+    unsafe {
+        for (vector, sum) in sums.into_iter().enumerate() {
+            let column = vector * V::LANES;
+            let c = tile.c.add(row * tile.c_stride + column);
+            let whole = vector < VECTORS - 1 || lanes == V::LANES;
+            let load = |source: *const f32| {
+                if whole { V::load(source) } else { V::load_first(source, lanes) }
+            };
+            let mut value = sum;
+            match tile.write {
+                Write::Assign => {}
+                Write::Accumulate => value = load(c).add(value),
+            }
+            if !tile.bias.is_null() {
+                value = value.add(load(tile.bias.add(column)));
+            }
+            if whole {
+                value.store(c);
+            } else {
+                value.store_first(c, lanes);
             }
         }
     }
@@ -157,12 +182,12 @@ unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize
                 let source = b.add(vector * V::LANES);
                 *column = if vector < last { V::load(source) } else { load_last(source) };
             }
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let element = V::splat(a[row / 3].add(L::row(tile.a_stride, row % 3)));
-                for (sum, column) in sums.iter_mut().zip(columns) {
+            for_each_row!(ROWS, ROW, {
+                let element = V::splat(a[ROW / 3].add(L::row(tile.a_stride, ROW % 3)));
+                for (sum, column) in sums[ROW].iter_mut().zip(columns) {
                     *sum = element.multiply_add(column, *sum);
                 }
-            }
+            });
             for address in &mut a {
                 *address = address.wrapping_add(step);
             }
