@@ -84,3 +84,38 @@ pub(crate) fn transpose<E: Element>(
     // `Kernels::of` checked that the machine has the instructions.
     unsafe { (kernels.pack(E::DTYPE).transposed)(&block) }
 }
+
+#[cfg(test)]
+mod tests {
+    use device::{Bf16, F16};
+
+    use super::*;
+    use crate::instruction_set::InstructionSet;
+
+    /// All 65,536 numbers, 13 of them twice, in rows and columns that end within a register.
+    fn assert_transposed<E: Element>(of: impl Fn(u16) -> E) {
+        const ROWS: usize = 101;
+        const COLS: usize = 649;
+        const STRIDE: usize = 112;
+        let source: Vec<E> = (0..ROWS * COLS).map(|i| of(i as u16)).collect();
+        for set in InstructionSet::available() {
+            let mut target = vec![-1.0; COLS * STRIDE];
+            transpose(Kernels::of(set), MatRef::dense(&source, ROWS, COLS), &mut target, STRIDE);
+            for (col, values) in target.chunks(STRIDE).enumerate() {
+                for (row, &value) in values[..ROWS].iter().enumerate() {
+                    let number = source[row * COLS + col];
+                    let exact = number.widen();
+                    let same = value.to_bits() == exact.to_bits() || value.is_nan() && exact.is_nan();
+                    assert!(same, "{number:?} on {set:?}: {value:e}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_narrow_number_is_widened_and_transposed_on_every_set() {
+        assert_transposed(Bf16);
+        assert_transposed(F16);
+        assert_transposed(|bits| f32::from_bits(u32::from(bits) * 65_537));
+    }
+}

@@ -4,15 +4,14 @@ use super::*;
 
 const ROUNDS: usize = 64;
 
-/// Sixteen floats of every kind: random bits, with zeros, infinities and subnormals among them (no NaN).
+/// Sixteen floats of every kind: random bits, with zeros, infinities, subnormals and NaNs of both signs among them.
 fn sample(round: usize) -> [f32; LANES] {
     std::array::from_fn(|lane| {
         let words = philox::philox4x32_10([round as u32, lane as u32, 0, 0], [1, 2]);
-        let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE / 4.0, 1.0];
-        let value = f32::from_bits(words[0]);
+        let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE / 4.0, 1.0, f32::NAN, -f32::NAN];
         match words[1] % 8 {
             0 => special[words[2] as usize % special.len()],
-            1..4 if !value.is_nan() => value,
+            1..4 => f32::from_bits(words[0]),
             _ => philox::half_open_f32(words[3]) * 20.0 - 10.0,
         }
     })
@@ -46,7 +45,6 @@ impl Kernel for AllOperations {
             significand,
             exponent,
             L::select(la.less(lb), lc, la),
-            L::load_partial(&a[..5], 7.0),
             L::splat(la.reduce_sum()),
             L::splat(lb.reduce_max()),
         ];
@@ -56,13 +54,17 @@ impl Kernel for AllOperations {
             result.store(&mut out);
             bits.extend(out.map(canonical));
         }
-        let mut partial = [9.0; 7];
-        la.store_partial(&mut partial);
-        bits.extend(partial.map(canonical));
+        for count in 0..LANES {
+            L::load_partial(&a[..count], 7.0).store(&mut out);
+            bits.extend(out.map(canonical));
+            let mut around = [9.0; LANES];
+            la.store_partial(&mut around[..count]);
+            bits.extend(around.map(canonical));
+        }
         let row: Vec<f32> = (0..100).map(|i| sample(i)[i % LANES].clamp(-1e3, 1e3)).collect();
         for len in [0, 1, 15, 16, 17, 31, 100] {
             let sum = row_sum(len, |block| block.load::<L>(&row) + L::splat(1.0));
-            bits.push((sum as f32).to_bits());
+            bits.push(canonical(sum as f32));
         }
         bits
     }
