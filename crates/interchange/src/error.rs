@@ -61,6 +61,22 @@ pub enum InterchangeError {
         /// The tensor.
         tensor: String,
     },
+    /// An output matrix beside the token table that the configuration says it is, and is not.
+    #[error(
+        "{}: tensor {output} is not {table}: row {row} differs. tie_word_embeddings = true in config.json says that they are one; \
+         false would read both",
+        .folder.display()
+    )]
+    NotTied {
+        /// The folder.
+        folder: PathBuf,
+        /// The output matrix.
+        output: String,
+        /// The token table.
+        table: String,
+        /// A row with other numbers.
+        row: usize,
+    },
     /// A tensor has another shape than the configuration says.
     #[error("{}: tensor {tensor} is {found:?}, and {expected:?} by config.json", .folder.display())]
     Shape {

@@ -20,6 +20,8 @@ const COUNTS: &[&str] = &[
     "model.vocabulary",
     "model.context",
     "model.position_offset",
+    "model.rotary_original_context",
+    "model.padding_token",
     "parallelism.dp",
     "parallelism.tp",
     "parallelism.pp",
@@ -46,10 +48,14 @@ const NUMBERS: &[&str] = &[
     "model.norm_epsilon",
     "model.rotary_base",
     "model.rotary_fraction",
+    "model.rotary_scaling_factor",
+    "model.rotary_low_turns",
+    "model.rotary_high_turns",
     "model.dropout",
     "model.attention_dropout",
     "model.init_std",
     "model.output_init_std",
+    "model.xavier_gain",
     "model.deepnorm_alpha",
     "train.learning_rate",
     "train.min_learning_rate",
@@ -77,6 +83,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("model.position", &["learned", "rotary", "alibi"]),
     ("model.blocks", &["sequential", "parallel", "deepnorm"]),
     ("model.rotary_pairing", &["half", "interleaved"]),
+    ("model.rotary_scaling", &["none", "linear", "llama3"]),
     ("model.activation", &["gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu"]),
     ("parallelism.reduce", &["step", "microbatch"]),
     ("parallelism.reshard", &["after-use", "after-backward"]),
@@ -126,7 +133,9 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
         return value.as_str().is_some_and(|text| choices.contains(&text));
     }
     match key {
-        "model.biases" => value.as_bool().is_some() || value.as_str() == Some("qkv"),
+        "model.biases" => {
+            value.as_bool().is_some() || value.as_str().is_some_and(|text| ["qkv", "attention", "ffn"].contains(&text))
+        }
         "parallelism.zero" => integer.is_some_and(|stage| (0..=3).contains(&stage)),
         "parallelism.stage_layers" => {
             value.as_array().is_some_and(|layers| layers.iter().all(|layer| layer.as_integer().is_some()))
@@ -233,16 +242,40 @@ fn model(values: &Values) -> bool {
         && share("model.attention_dropout", dropout)
         && num(values, "model.init_std", 0.02) > 0.0
         && num(values, "model.output_init_std", 0.02) > 0.0
+        && num(values, "model.xavier_gain", 1.0) > 0.0
+        && !(values.contains_key("model.xavier_gain") && values.contains_key("model.output_init_std"))
+        && int(values, "model.padding_token", 0) < vocabulary
+        && rotary_scaling(values)
 }
 
 fn rotary(values: &Values, head_dim: i128) -> bool {
-    let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing"];
+    let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing", "model.rotary_scaling"];
     if text(values, "model.position", "learned") != "rotary" {
         return !keys.iter().any(|key| values.contains_key(*key));
     }
     let fraction = num(values, "model.rotary_fraction", 1.0);
     let dims = (f64::from(fraction as f32) * head_dim as f64).round() as i128;
     num(values, "model.rotary_base", 1e4) > 1.0 && fraction > 0.0 && fraction <= 1.0 && dims > 0 && dims % 2 == 0
+}
+
+fn rotary_scaling(values: &Values) -> bool {
+    let is_set = |key: &str| values.contains_key(key);
+    let of_llama = ["model.rotary_low_turns", "model.rotary_high_turns", "model.rotary_original_context"];
+    let kind = text(values, "model.rotary_scaling", "none");
+    if kind != "llama3" && of_llama.into_iter().any(is_set) {
+        return false;
+    }
+    let (low, high) = (num(values, "model.rotary_low_turns", 1.0), num(values, "model.rotary_high_turns", 4.0));
+    let tokens = int(values, "model.rotary_original_context", 8192);
+    match kind {
+        "none" => !is_set("model.rotary_scaling_factor"),
+        _ => {
+            num(values, "model.rotary_scaling_factor", 8.0) >= 1.0
+                && low > 0.0
+                && high > low
+                && (1..=1 << 23).contains(&tokens)
+        }
+    }
 }
 
 fn offset(values: &Values) -> bool {
@@ -443,6 +476,8 @@ fn parameters(values: &Values) -> Vec<String> {
         let is_input_of_heads = ["query", "key", "value"].iter().any(|part| map.ends_with(part));
         let has_bias = match values.get("model.biases") {
             Some(Value::Boolean(all)) => *all,
+            Some(Value::String(which)) if which == "attention" => map.starts_with("attention."),
+            Some(Value::String(which)) if which == "ffn" => map.starts_with("ffn."),
             Some(_) => is_input_of_heads,
             None => true,
         };
