@@ -358,7 +358,7 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
         ),
         ("model.vocabulary", "1028"),
     ],
-    &[("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, instruction_share = 0.5 }")],
+    &[("data.blanks", "{ mask = 1024, gmask = 1025, sop = 1026, eop = 1027, instruction_shares = 0.5 }")],
     &[("data.path", "\"a.txt\""), ("data.sources", "[{ path = \"b.txt\" }]")],
     &[("data.sources", "[{ path = \"b.txt\", weight = -1 }]")],
     &[("data.tokenizer", "\"bpe:10\"")],
