@@ -43,6 +43,17 @@ pub enum InterchangeError {
         /// What is wrong with it, and what would do.
         rule: String,
     },
+    /// Weights in a form that runs code when it is read.
+    #[error(
+        "{}: {file} is pickled, which is not read; model.safetensors would be, as save_pretrained of the library writes it",
+        .folder.display()
+    )]
+    Pickled {
+        /// The folder.
+        folder: PathBuf,
+        /// The file.
+        file: String,
+    },
     /// The folder lacks a tensor.
     #[error("{}: there is no tensor {tensor}, which {parameter} is read from", .folder.display())]
     Missing {

@@ -28,6 +28,9 @@ fn shard_file(shard: usize) -> String {
 /// The file of each tensor, where there are several.
 const INDEX: &str = "model.safetensors.index.json";
 
+/// What older folders have in place of [`TENSORS`] and [`INDEX`].
+const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+
 /// Rows by which two matrices are told apart.
 const TIED_ROWS: usize = 64;
 
@@ -233,8 +236,13 @@ fn files_of_shards(path: &Path) -> Result<Vec<BTreeSet<String>>, InterchangeErro
 /// The files of tensors of a folder in one piece: those of the index, or the only one.
 fn files_of(path: &Path) -> Result<BTreeSet<String>, InterchangeError> {
     let index = path.join(INDEX);
-    if path.join(TENSORS).exists() || !index.exists() {
-        return Ok(BTreeSet::from([TENSORS.to_string()]));
+    let is_there = |file: &str| path.join(file).exists();
+    if is_there(TENSORS) || !is_there(INDEX) {
+        let pickled = PICKLED.into_iter().find(|file| !is_there(TENSORS) && is_there(file));
+        return match pickled {
+            Some(file) => Err(InterchangeError::Pickled { folder: path.to_path_buf(), file: file.into() }),
+            None => Ok(BTreeSet::from([TENSORS.to_string()])),
+        };
     }
     let map = read_object(&index)?;
     let files = map.get("weight_map").and_then(Value::as_object);

@@ -160,10 +160,8 @@ timeout_seconds = 2.5
 "#;
     let config = load(text, &["model.num_layers=5", "train.learning_rate=1e-3"]).expect("legal");
     assert_eq!(config.model.norm.kind, NormKind::Rms);
-    assert_eq!(
-        config.model.position,
-        Position::Rotary { base: 5e5, rotary_dims: 6, pairing: Pairing::Interleaved, scaling: RotaryScaling::Off }
-    );
+    let (pairing, scaling) = (Pairing::Interleaved, RotaryScaling::Off);
+    assert_eq!(config.model.position, Position::Rotary { base: 5e5, rotary_dims: 6, pairing, scaling });
     assert_eq!(config.model.activation, Activation::SwiGlu);
     assert_eq!((config.model.dropout, config.model.attention_dropout), (0.1, 0.1));
     assert_eq!(config.parallelism.zero, ZeroStage::Off);

@@ -70,6 +70,7 @@ fn defaults_are_those_of_the_code() {
     // Keys of rotary positions, DeepNorm, sharding, full recomputation and loss scaling are written only where they have a meaning.
     let mut defaults = values(&[
         "model.position=rotary",
+        "model.rotary_scaling=llama3",
         "model.blocks=deepnorm",
         "parallelism.zero=3",
         "parallelism.recompute=full",

@@ -126,6 +126,16 @@ fn keys_that_together_are_no_model_are_refused() {
     assert_eq!(refused_with("bloom", slices), format!("config.json: slow_but_exact = {rule}"));
 }
 
+#[test]
+fn a_folder_of_pickled_weights_is_refused() {
+    let folder = Folder::new("pickled");
+    fs::copy(fixtures().join("gpt2/config.json"), folder.0.join("config.json")).expect("copied");
+    fs::write(folder.0.join("pytorch_model.bin"), b"").expect("written");
+    let said = interchange::HuggingFaceFolder::open(&folder.0).expect_err("pickled").to_string();
+    let rule = "pytorch_model.bin is pickled, which is not read; model.safetensors would be, as save_pretrained of the library writes it";
+    assert_eq!(said, format!("{}: {rule}", folder.0.display()));
+}
+
 /// The library reads the output matrix or the table, depending on its version.
 #[test]
 fn an_output_matrix_that_is_not_the_table_that_it_is_said_to_be_is_refused() {
