@@ -76,6 +76,8 @@ fn defaults_are_those_of_the_code() {
         "parallelism.recompute=full",
         "train.precision=fp16",
     ]);
+    // What those choices replaced is a default, too.
+    defaults.extend(values(&["model.position=rotary"]));
     defaults.extend(values(&[]));
     for row in rows() {
         match defaults.get(&row.key) {
