@@ -14,21 +14,22 @@ use crate::failure::Failure;
 use crate::figures::counted;
 use crate::memory_table::aligned;
 use crate::output::print;
+use crate::output_file::OutputFile;
 
 /// Predicts every row that is meant and prints how far the predictions are.
 ///
 /// # Errors
 /// A table or profile that cannot be used.
 pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
+    let file = OutputFile::promised_if("--predictions", arguments.predictions.as_deref())?;
     let cluster = profile(&arguments.cluster.cluster)?;
     let asked = arguments.cluster.software.as_deref();
     let software = software(asked, &arguments.cluster.cluster, &cluster)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
     let scored = runs.prepared.iter().map(|run| run.on(&cluster).map_err(|error| Failure::Work(error.to_string())));
     let scored: Vec<Scored> = scored.collect::<Result<_, _>>()?;
-    if let Some(path) = &arguments.predictions {
-        std::fs::write(path, predictions(&scored))
-            .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", path.display())))?;
+    if let Some(file) = file {
+        file.write(&predictions(&scored))?;
     }
     let report = Report::new(&scored);
     match arguments.format() {

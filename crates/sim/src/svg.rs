@@ -33,8 +33,9 @@ pub fn svg(trace: &Trace, title: &str) -> String {
         escaped(title)
     );
     let blocks: Vec<Vec<Block>> = trace.ranks.iter().map(|rank| rank.blocks()).collect();
-    out += &legend(&blocks);
-    for (row, (rank, blocks)) in trace.ranks.iter().zip(&blocks).enumerate() {
+    let labels: Vec<Vec<Label>> = blocks.iter().map(|blocks| labels(blocks, scale)).collect();
+    out += &legend(&blocks, labels.iter().all(Vec::is_empty));
+    for (row, ((rank, blocks), labels)) in trace.ranks.iter().zip(&blocks).zip(&labels).enumerate() {
         let y = TOP + ROW * row as f64;
         let _ = writeln!(
             out,
@@ -46,6 +47,7 @@ pub fn svg(trace: &Trace, title: &str) -> String {
             WIDTH - LEFT - RIGHT,
         );
         out += &bars(blocks, y, scale);
+        out.extend(labels.iter().map(|label| label.at(y)));
     }
     out += &axis(end_ns, scale, bottom);
     out + "</svg>\n"
@@ -58,6 +60,7 @@ const IDLE: &str = "#eeeeee";
 fn colours(kind: BlockKind) -> [&'static str; 2] {
     match kind {
         BlockKind::Forward => ["#0072b2", "#2a8cc4"],
+        BlockKind::Recompute => ["#56b4e9", "#7cc5ee"],
         BlockKind::Backward => ["#d55e00", "#e07b2f"],
         BlockKind::BackwardInput => ["#e69f00", "#edb53d"],
         BlockKind::BackwardWeight => ["#f0e442", "#f5ec7e"],
@@ -70,11 +73,11 @@ fn colours(kind: BlockKind) -> [&'static str; 2] {
 fn label_colour(kind: BlockKind) -> &'static str {
     match kind {
         BlockKind::Forward | BlockKind::Communication | BlockKind::Optimizer => "#ffffff",
-        BlockKind::Backward | BlockKind::BackwardInput | BlockKind::BackwardWeight => "#111111",
+        BlockKind::Recompute | BlockKind::Backward | BlockKind::BackwardInput | BlockKind::BackwardWeight => "#111111",
     }
 }
 
-fn legend(blocks: &[Vec<Block>]) -> String {
+fn legend(blocks: &[Vec<Block>], is_unlabelled: bool) -> String {
     let present = |kind: BlockKind| blocks.iter().flatten().any(|block| block.kind == kind);
     let drawn = BlockKind::ALL.into_iter().filter(|kind| present(*kind)).map(|kind| (kind.name(), colours(kind)[0]));
     let mut x = LEFT;
@@ -88,7 +91,8 @@ fn legend(blocks: &[Vec<Block>]) -> String {
         );
         x += 50.0 + 7.5 * name.len() as f64;
     }
-    out + &format!("<text x=\"{:.1}\" y=\"52\" fill=\"#555555\">numbers are microbatches</text>\n", x + 10.0)
+    let numbers = if is_unlabelled { "the shade changes with the microbatch" } else { "numbers are microbatches" };
+    out + &format!("<text x=\"{:.1}\" y=\"52\" fill=\"#555555\">{numbers}</text>\n", x + 10.0)
 }
 
 fn bars(blocks: &[Block], y: f64, scale: f64) -> String {
@@ -108,20 +112,42 @@ fn bars(blocks: &[Block], y: f64, scale: f64) -> String {
             }
         }
     }
-    for block in blocks.iter().filter(|block| block.kind != BlockKind::Communication) {
-        let (x, width) = span(block, scale);
-        let label = block.microbatch.map(|microbatch| microbatch.to_string()).unwrap_or_default();
-        if !label.is_empty() && width >= DIGIT * label.len() as f64 + 4.0 {
-            let _ = writeln!(
-                out,
-                "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" text-anchor=\"middle\" fill=\"{}\">{label}</text>",
-                x + width / 2.0,
-                y + 11.5,
-                label_colour(block.kind)
-            );
-        }
-    }
     out
+}
+
+/// The number of a microbatch, in the middle of its pass.
+struct Label {
+    number: u32,
+    x: f64,
+    colour: &'static str,
+}
+
+impl Label {
+    fn at(&self, y: f64) -> String {
+        let Label { number, x, colour } = self;
+        let y = y + 11.5;
+        format!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"10\" text-anchor=\"middle\" fill=\"{colour}\">{number}</text>\n"
+        )
+    }
+}
+
+/// The labels for which there is room. What is computed again has one with the backward pass that it is for.
+fn labels(blocks: &[Block], scale: f64) -> Vec<Label> {
+    let blocks: Vec<Block> = blocks.iter().filter(|block| block.kind != BlockKind::Communication).copied().collect();
+    let passes = blocks.chunk_by(|one, next| {
+        let is_forward = |block: &Block| block.kind == BlockKind::Forward;
+        one.microbatch == next.microbatch && one.end_ns >= next.start_ns && is_forward(one) == is_forward(next)
+    });
+    let label = |pass: &[Block]| {
+        let (first, last) = (pass.first()?, pass.last()?);
+        let (x, width) = span(&Block { end_ns: last.end_ns, ..*first }, scale);
+        let number = first.microbatch?;
+        let digits = number.checked_ilog10().unwrap_or(0) + 1;
+        let has_room = width >= DIGIT * f64::from(digits) + 4.0;
+        has_room.then(|| Label { number, x: x + width / 2.0, colour: label_colour(first.kind) })
+    };
+    passes.filter_map(label).collect()
 }
 
 /// Top and height: communication runs beside what computes, so it has a band of its own at the bottom of the row.
@@ -129,6 +155,7 @@ fn band(kind: BlockKind, y: f64) -> (f64, f64) {
     match kind {
         BlockKind::Communication => (y + BAR - COMMUNICATION, COMMUNICATION),
         BlockKind::Forward
+        | BlockKind::Recompute
         | BlockKind::Backward
         | BlockKind::BackwardInput
         | BlockKind::BackwardWeight
