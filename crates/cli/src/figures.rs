@@ -71,7 +71,9 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits_wherever_the_point_is() {
-        for (number, text) in [(0.0, "0"), (0.08683, "0.0868"), (0.5, "0.500"), (1.0, "1.00"), (19.5, "19.5"), (2250.4, "2250")] {
+        for (number, text) in
+            [(0.0, "0"), (0.08683, "0.0868"), (0.5, "0.500"), (1.0, "1.00"), (19.5, "19.5"), (2250.4, "2250")]
+        {
             assert_eq!(three_digits(number), text);
         }
     }

@@ -3,7 +3,7 @@
 use plan::search::candidates::{Refusals, keys};
 use plan::search::{Answer, Counts, Found, Question, Remedies, Smallest};
 use sim::Loss;
-use spec::{GradientReduction, Parallelism, ZeroStage};
+use spec::{GradientReduction, Parallelism, Problem, ZeroStage};
 
 use crate::figures::{bytes, counted, enough_bytes, grouped};
 use crate::memory_table::aligned;
@@ -51,7 +51,11 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
                 bytes(*memory_bytes as u64),
             )
         }
-        None => format!("no layout on {accelerators} {}", illegal(question, &answer.refusals)),
+        None => {
+            let fixed = question.fixed.iter().map(|(key, value)| format!(" --fix {key}={value}"));
+            let fixed = fixed.reduce(|all, next| all + &next).map_or(String::new(), |all| format!(" with{all}"));
+            format!("no layout on {accelerators} obeys the rules of a run{fixed}")
+        }
     };
     would_do.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
     would_do.extend(remedies.accelerators.map(|more| format!("{} accelerators", grouped(more as u64))));
@@ -59,20 +63,16 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
         true => "a smaller model or another train.global_batch may".to_string(),
         false => format!("{} would do", would_do.join(", or ")),
     };
-    format!("{problem}; {remedy}")
+    let rules = if remedies.least.is_some() { String::new() } else { rules(&answer.refusals) };
+    format!("{problem}; {remedy}{rules}")
 }
 
-/// Which rules leave nothing over, and how many combinations each refuses.
-fn illegal(question: &Question, refusals: &Refusals) -> String {
-    let fixed: Vec<String> = question.fixed.iter().map(|(key, value)| format!("--fix {key}={value}")).collect();
-    let fixed = if fixed.is_empty() { String::new() } else { format!(" with {}", fixed.join(" ")) };
-    if refusals.by_key.is_empty() {
-        return format!("agrees{fixed}");
-    }
+/// How many combinations each rule refuses, and what it says of the first.
+fn rules(refusals: &Refusals) -> String {
     let mut by_number: Vec<_> = refusals.by_key.values().collect();
     by_number.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-    let rules = by_number.iter().map(|(number, problem)| format!("\n  {} refused: {problem}", grouped(*number as u64)));
-    format!("obeys the rules of a run{fixed}{}\n", rules.collect::<String>())
+    let line = |(number, problem): &&(usize, Problem)| format!("\nrefused {}: {problem}", grouped(*number as u64));
+    by_number.iter().map(line).collect()
 }
 
 /// `dp 8 x tp 8 x pp 35, zero 1, 1f1b, microbatches of 1, full recomputation`.

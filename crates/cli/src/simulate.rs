@@ -182,7 +182,7 @@ impl Told<'_> {
         });
         let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
         let there = bytes(self.there_bytes() as u64);
-        let mut text = format!("bytes of one rank at its peak, of {there}\n{}", aligned(&rows));
+        let mut text = format!("bytes of one rank at the peak of a training step, of {there}\n{}", aligned(&rows));
         if !self.fits() {
             text += &format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n");
         }

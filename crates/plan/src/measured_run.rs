@@ -77,6 +77,11 @@ impl MeasuredRun {
         })
     }
 
+    /// Whether anything was measured.
+    pub fn is_measured(&self) -> bool {
+        self.step_s.is_some() || self.memory_bytes.is_some() || self.resident_bytes.is_some() || self.fits.is_some()
+    }
+
     /// The trainer of the run: that of the profile, with the attention that the table names.
     pub fn software(&self, software: Option<&Software>) -> Option<Software> {
         let software = software?.clone();
@@ -101,9 +106,19 @@ fn memory_bytes(row: &Row) -> Result<Option<f64>, TableError> {
 fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     let (tp, pp) = (row.required("tp")?, row.required("pp")?);
     let dp = match (row.count("dp")?, row.count("gpus")?) {
+        (Some(dp), Some(gpus)) if dp * tp * pp != gpus => {
+            let rule = format!(
+                "not dp {dp} x tp {tp} x pp {pp} = {}; put right the one that is wrong, or leave gpus or dp empty",
+                dp * tp * pp
+            );
+            return Err(row.refused("gpus", rule));
+        }
         (Some(dp), _) => dp,
         (None, Some(gpus)) if gpus.is_multiple_of(tp * pp) => gpus / (tp * pp),
-        (None, Some(_)) => return Err(row.refused("gpus", format!("no multiple of tp {tp} x pp {pp}"))),
+        (None, Some(_)) => {
+            let rule = format!("no multiple of tp {tp} x pp {pp} = {}; put right the one that is wrong", tp * pp);
+            return Err(row.refused("gpus", rule));
+        }
         (None, None) => 1,
     };
     let stages_per_rank = row.count("vpp")?.unwrap_or(1);

@@ -113,7 +113,8 @@ mod tests {
     #[test]
     fn letters_are_as_many_as_their_share_of_the_time() {
         let pass = |start_ns: u64| {
-            let block = |kind, from, to| Block { kind, microbatch: None, start_ns: start_ns + from, end_ns: start_ns + to };
+            let block =
+                |kind, from, to| Block { kind, microbatch: None, start_ns: start_ns + from, end_ns: start_ns + to };
             [block(BlockKind::Forward, 0, 1), block(BlockKind::Recompute, 1, 2), block(BlockKind::Backward, 2, 4)]
         };
         // Twenty passes in forty slices: none is wider than a slice; then nothing for ten.

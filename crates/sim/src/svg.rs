@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::time_axis::{Tick, ticks};
-use crate::trace::{Block, BlockKind, Trace};
+use crate::trace::{Block, BlockKind, Trace, passes};
 
 const WIDTH: f64 = 1600.0;
 const LEFT: f64 = 90.0;
@@ -32,8 +32,9 @@ pub fn svg(trace: &Trace, title: &str) -> String {
          <text x=\"{LEFT}\" y=\"24\" font-size=\"15\" fill=\"#111111\">{}</text>\n",
         escaped(title)
     );
-    let blocks: Vec<Vec<Block>> = trace.ranks.iter().map(|rank| rank.blocks()).collect();
-    let labels: Vec<Vec<Label>> = blocks.iter().map(|blocks| labels(blocks, scale)).collect();
+    let rows: Vec<Vec<Vec<Block>>> = trace.ranks.iter().map(|rank| passes(&rank.blocks())).collect();
+    let labels: Vec<Vec<Label>> = rows.iter().map(|passes| labels(passes, scale)).collect();
+    let blocks: Vec<Vec<Block>> = rows.into_iter().map(|passes| passes.concat()).collect();
     out += &legend(&blocks, labels.iter().all(Vec::is_empty));
     for (row, ((rank, blocks), labels)) in trace.ranks.iter().zip(&blocks).zip(&labels).enumerate() {
         let y = TOP + ROW * row as f64;
@@ -132,14 +133,9 @@ impl Label {
     }
 }
 
-/// The labels for which there is room. What is computed again has one with the backward pass that it is for.
-fn labels(blocks: &[Block], scale: f64) -> Vec<Label> {
-    let blocks: Vec<Block> = blocks.iter().filter(|block| block.kind != BlockKind::Communication).copied().collect();
-    let passes = blocks.chunk_by(|one, next| {
-        let is_forward = |block: &Block| block.kind == BlockKind::Forward;
-        one.microbatch == next.microbatch && one.end_ns >= next.start_ns && is_forward(one) == is_forward(next)
-    });
-    let label = |pass: &[Block]| {
+/// The labels for which there is room.
+fn labels(passes: &[Vec<Block>], scale: f64) -> Vec<Label> {
+    let label = |pass: &Vec<Block>| {
         let (first, last) = (pass.first()?, pass.last()?);
         let (x, width) = span(&Block { end_ns: last.end_ns, ..*first }, scale);
         let number = first.microbatch?;
@@ -147,7 +143,7 @@ fn labels(blocks: &[Block], scale: f64) -> Vec<Label> {
         let has_room = width >= DIGIT * f64::from(digits) + 4.0;
         has_room.then(|| Label { number, x: x + width / 2.0, colour: label_colour(first.kind) })
     };
-    passes.filter_map(label).collect()
+    passes.iter().filter_map(label).collect()
 }
 
 /// Top and height: communication runs beside what computes, so it has a band of its own at the bottom of the row.

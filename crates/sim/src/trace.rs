@@ -169,6 +169,36 @@ impl RankTrace {
     }
 }
 
+/// Blocks by what a drawing shows as one: the forward pass of a microbatch, or its backward pass with all that is computed again for it. The
+/// layers' turns of these two are thinner than a hair, so that what is computed again is put in front, as long as all of it takes.
+pub fn passes(blocks: &[Block]) -> Vec<Vec<Block>> {
+    let is_beside = |block: &Block| block.kind == BlockKind::Communication;
+    let beside = blocks.iter().filter(|block| is_beside(block)).map(|block| vec![*block]);
+    let computing: Vec<Block> = blocks.iter().filter(|block| !is_beside(block)).copied().collect();
+    let passes = computing.chunk_by(|one, next| {
+        let is_forward = |block: &Block| block.kind == BlockKind::Forward;
+        one.microbatch == next.microbatch && one.end_ns >= next.start_ns && is_forward(one) == is_forward(next)
+    });
+    passes.map(recomputed_first).chain(beside).collect()
+}
+
+fn recomputed_first(pass: &[Block]) -> Vec<Block> {
+    let (again, once): (Vec<Block>, Vec<Block>) = pass.iter().partition(|block| block.kind == BlockKind::Recompute);
+    let (Some(first), Some(last), Some(kind)) = (again.first(), pass.last(), all_joined(&once)) else {
+        return pass.to_vec();
+    };
+    let start_ns = pass[0].start_ns;
+    let turn_ns = start_ns + again.iter().map(|block| block.end_ns - block.start_ns).sum::<u64>();
+    let again = Block { start_ns, end_ns: turn_ns, ..*first };
+    vec![again, Block { kind, start_ns: turn_ns, end_ns: last.end_ns, ..*first }]
+}
+
+/// What all of these are together, if they are anything.
+fn all_joined(blocks: &[Block]) -> Option<BlockKind> {
+    let (first, rest) = blocks.split_first()?;
+    rest.iter().try_fold(first.kind, |kind, next| joined(kind, next.kind))
+}
+
 fn kind_of(instr: Instr) -> Option<BlockKind> {
     if let Some(pass) = instr.pass() {
         return Some(match pass.kind {
@@ -240,5 +270,28 @@ mod tests {
             [(BlockKind::Forward, 0, 9), (BlockKind::Recompute, 9, 12), (BlockKind::Backward, 20, 26)],
             "the wait for the gradient stays visible"
         );
+    }
+
+    #[test]
+    fn what_is_computed_again_is_drawn_in_one_piece() {
+        let block = |kind, start_ns, end_ns| Block { kind, microbatch: Some(3), start_ns, end_ns };
+        let (forward, again, backward) = (BlockKind::Forward, BlockKind::Recompute, BlockKind::Backward);
+        let beside = block(BlockKind::Communication, 5, 30);
+        let blocks = [
+            block(forward, 0, 4),
+            block(again, 4, 6),
+            beside,
+            block(backward, 6, 10),
+            block(again, 10, 12),
+            block(BlockKind::BackwardInput, 12, 16),
+            block(backward, 20, 24),
+        ];
+        let drawn = [
+            vec![block(forward, 0, 4)],
+            vec![block(again, 4, 8), block(backward, 8, 16)],
+            vec![block(backward, 20, 24)],
+            vec![beside],
+        ];
+        assert_eq!(passes(&blocks), drawn);
     }
 }

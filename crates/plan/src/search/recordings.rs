@@ -72,7 +72,8 @@ impl<'a> Recordings<'a> {
     /// A unit that cannot be recorded.
     pub(super) fn record(&mut self, layouts: &[Parallelism]) -> Result<(), SetupError> {
         let mut seen = BTreeSet::new();
-        let is_new = |layout: &&Parallelism| !self.by_key.contains_key(&Key::of(layout)) && seen.insert(Key::of(layout));
+        let is_new =
+            |layout: &&Parallelism| !self.by_key.contains_key(&Key::of(layout)) && seen.insert(Key::of(layout));
         let distinct: Vec<&Parallelism> = layouts.iter().filter(is_new).collect();
         let made = in_threads(&distinct, |layout| self.recording(layout));
         for (layout, recording) in distinct.into_iter().zip(made) {

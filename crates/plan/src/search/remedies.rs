@@ -121,7 +121,9 @@ impl Question<'_> {
             let legal = Question { fixed: &fixed, ..self.clone() }.legal();
             let value = |parallelism: &Parallelism| keys(parallelism).remove(key).unwrap_or_default();
             let mut by_value: BTreeMap<String, Vec<Parallelism>> = BTreeMap::new();
-            legal.into_iter().for_each(|parallelism| by_value.entry(value(&parallelism)).or_default().push(parallelism));
+            legal
+                .into_iter()
+                .for_each(|parallelism| by_value.entry(value(&parallelism)).or_default().push(parallelism));
             let mut nearest: Vec<(String, Vec<Parallelism>)> = by_value.into_iter().collect();
             nearest.sort_by(|(one, _), (other, _)| distance(own, one).total_cmp(&distance(own, other)));
             for (value, legal) in nearest {
