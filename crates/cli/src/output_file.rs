@@ -18,7 +18,7 @@ impl OutputFile {
     /// # Errors
     /// A file that cannot be written.
     pub fn promised(option: &str, path: &Path) -> Result<OutputFile, Failure> {
-        let refused = |reason: String| Err(Failure::Input(format!("{option} {}: {reason}", path.display())));
+        let refused = |reason: String| Err(Failure::Input(format!("{option} {} {reason}", path.display())));
         let there = fs::symlink_metadata(path);
         match &there {
             Ok(there) if there.is_dir() => return refused("is a folder; name a file in it".into()),
@@ -87,10 +87,10 @@ mod tests {
         }
 
         let refused = |path: &Path| OutputFile::promised("--out", path).expect_err("refused").to_string();
-        let told = format!("--out {}: is a folder; name a file in it", folder.display());
+        let told = format!("--out {} is a folder; name a file in it", folder.display());
         assert_eq!(refused(&folder), told);
         let inner = folder.join("no/such.txt");
-        let told = format!("--out {}: cannot be written: there is no folder {}/no", inner.display(), folder.display());
+        let told = format!("--out {} cannot be written: there is no folder {}/no", inner.display(), folder.display());
         assert_eq!(refused(&inner), format!("{told}; make it first"));
         assert!(refused(&old.join("file")).contains("cannot be written: "));
         fs::remove_dir_all(&folder).expect("removed");

@@ -14,6 +14,8 @@ const BAR: f64 = 16.0;
 /// Height of the band of communication.
 const COMMUNICATION: f64 = 5.0;
 const AXIS: f64 = 44.0;
+/// Width below which the turns of layers cannot be told apart.
+const THIN: f64 = 4.0;
 /// A digit's width at the size of the labels.
 const DIGIT: f64 = 6.5;
 /// Ticks of the time axis, about.
@@ -32,7 +34,8 @@ pub fn svg(trace: &Trace, title: &str) -> String {
          <text x=\"{LEFT}\" y=\"24\" font-size=\"15\" fill=\"#111111\">{}</text>\n",
         escaped(title)
     );
-    let rows: Vec<Vec<Vec<Block>>> = trace.ranks.iter().map(|rank| passes(&rank.blocks())).collect();
+    let thin_ns = (THIN / scale) as u64;
+    let rows: Vec<Vec<Vec<Block>>> = trace.ranks.iter().map(|rank| passes(&rank.blocks(), thin_ns)).collect();
     let labels: Vec<Vec<Label>> = rows.iter().map(|passes| labels(passes, scale)).collect();
     let blocks: Vec<Vec<Block>> = rows.into_iter().map(|passes| passes.concat()).collect();
     out += &legend(&blocks, labels.iter().all(Vec::is_empty));

@@ -169,17 +169,21 @@ impl RankTrace {
     }
 }
 
-/// Blocks by what a drawing shows as one: the forward pass of a microbatch, or its backward pass with all that is computed again for it. The
-/// layers' turns of these two are thinner than a hair, so that what is computed again is put in front, as long as all of it takes.
-pub fn passes(blocks: &[Block]) -> Vec<Vec<Block>> {
-    let is_beside = |block: &Block| block.kind == BlockKind::Communication;
-    let beside = blocks.iter().filter(|block| is_beside(block)).map(|block| vec![*block]);
-    let computing: Vec<Block> = blocks.iter().filter(|block| !is_beside(block)).copied().collect();
+/// Blocks by what a drawing shows as one: backward passes go with what is computed again for them. Where layers take turns at these two that are
+/// shorter than `thin_ns`, all that is computed again is put in front, as long as it takes.
+pub fn passes(blocks: &[Block], thin_ns: u64) -> Vec<Vec<Block>> {
+    let (beside, computing): (Vec<Block>, Vec<Block>) =
+        blocks.iter().partition(|block| block.kind == BlockKind::Communication);
     let passes = computing.chunk_by(|one, next| {
-        let is_forward = |block: &Block| block.kind == BlockKind::Forward;
-        one.microbatch == next.microbatch && one.end_ns >= next.start_ns && is_forward(one) == is_forward(next)
+        let has = |kind| one.kind == kind || next.kind == kind;
+        let take_turns = has(BlockKind::Recompute) && !has(BlockKind::Forward) && !has(BlockKind::BackwardWeight);
+        take_turns && one.microbatch == next.microbatch && one.end_ns >= next.start_ns
     });
-    passes.map(recomputed_first).chain(beside).collect()
+    let drawn = |pass: &[Block]| match pass.iter().any(|block| block.end_ns - block.start_ns < thin_ns) {
+        true => recomputed_first(pass),
+        false => pass.to_vec(),
+    };
+    passes.map(drawn).chain(beside.into_iter().map(|block| vec![block])).collect()
 }
 
 fn recomputed_first(pass: &[Block]) -> Vec<Block> {
@@ -284,14 +288,13 @@ mod tests {
             block(backward, 6, 10),
             block(again, 10, 12),
             block(BlockKind::BackwardInput, 12, 16),
+            block(BlockKind::BackwardWeight, 16, 18),
             block(backward, 20, 24),
         ];
-        let drawn = [
-            vec![block(forward, 0, 4)],
-            vec![block(again, 4, 8), block(backward, 8, 16)],
-            vec![block(backward, 20, 24)],
-            vec![beside],
-        ];
-        assert_eq!(passes(&blocks), drawn);
+        let alone = |index: usize| vec![blocks[index]];
+        let merged = vec![block(again, 4, 8), block(backward, 8, 16)];
+        assert_eq!(passes(&blocks, 3), [alone(0), merged, alone(6), alone(7), alone(2)]);
+        let turns = [1, 3, 4, 5].map(|index: usize| blocks[index]).to_vec();
+        assert_eq!(passes(&blocks, 2), [alone(0), turns, alone(6), alone(7), alone(2)], "wide enough to be seen");
     }
 }
