@@ -57,7 +57,7 @@ fn each_loss_comes_from_what_it_is_named_after() {
 #[test]
 fn a_trace_has_every_message_and_every_rank() {
     let step = step(LAYOUTS[1], None);
-    let trace = Trace::simulated(&step.graph, &step.on(&cluster()).unwrap().times);
+    let trace = Trace::of_stages(&step.graph, &step.on(&cluster()).unwrap().times);
     let json = chrome_trace(&trace);
     let events = json["traceEvents"].as_array().unwrap();
     let phases = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();

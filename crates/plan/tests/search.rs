@@ -106,6 +106,19 @@ impl Case {
         all
     }
 
+    /// The best three in so much memory.
+    fn question(&self, memory_bytes: f64) -> Question<'_> {
+        Question {
+            config: &self.config,
+            cluster: &self.cluster,
+            software: self.software.as_ref(),
+            accelerators: self.accelerators,
+            fixed: &self.fixed,
+            memory_bytes,
+            top: 3,
+        }
+    }
+
     fn best_three_are_the_best_of_all(&self, number: u64) {
         let all = self.everything(number);
         let mut memories: Vec<usize> = all.iter().map(|(_, memory)| *memory).collect();
@@ -116,16 +129,7 @@ impl Case {
                 all.iter().filter(|(_, memory)| *memory <= memory_bytes).map(|(time, _)| *time).collect();
             times.sort_unstable();
             times.truncate(3);
-            let question = Question {
-                config: &self.config,
-                cluster: &self.cluster,
-                software: self.software.as_ref(),
-                accelerators: self.accelerators,
-                fixed: &self.fixed,
-                memory_bytes: memory_bytes as f64,
-                top: 3,
-            };
-            let answer = search(&question).unwrap();
+            let answer = search(&self.question(memory_bytes as f64)).unwrap();
             let found: Vec<u64> = answer.best.iter().map(|found| found.step_ns).collect();
             assert_eq!(found, times, "case {number}");
             let counts = answer.counts;
@@ -138,15 +142,7 @@ impl Case {
     fn remedies_are_the_smallest(&mut self, number: u64) -> bool {
         self.fixed.retain(|key, _| key != "dp" && key != "pp");
         let Some(least) = self.everything(number).into_iter().map(|(_, memory)| memory).min() else { return false };
-        let question = Question {
-            config: &self.config,
-            cluster: &self.cluster,
-            software: self.software.as_ref(),
-            accelerators: self.accelerators,
-            fixed: &self.fixed,
-            memory_bytes: least as f64 - 1.0,
-            top: 1,
-        };
+        let question = self.question(least as f64 - 1.0);
         let remedies = question.remedies().unwrap();
         assert_eq!(remedies.least.map(|smallest| smallest.memory_bytes), Some(least), "case {number}");
         let Some(enough) = remedies.accelerators else { return false };

@@ -66,14 +66,15 @@ fn letters(slices: &[[f64; KINDS]]) -> String {
 /// A share of a slice that is no rounding error.
 const TRACE: f64 = 1e-6;
 
-/// Labels that begin below a mark at their moments.
+/// Labels that begin below a mark at their moments; one that would stand out to the right begins before it.
 fn axis(end_ns: u64, columns: usize, width: usize) -> String {
     let (mut marks, mut labels) = (String::new(), String::new());
     for Tick { at_ns, label } in ticks(end_ns, TICKS) {
         let column = (at_ns / end_ns.max(1) as f64 * columns as f64) as usize;
-        if labels.chars().count() < column || column == 0 {
+        let (before, begin) = (labels.chars().count(), column.min((columns + 1).saturating_sub(label.chars().count())));
+        if before < begin || column == 0 {
             marks += &format!("{}'", " ".repeat(column - marks.len()));
-            labels += &format!("{}{label}", " ".repeat(column - labels.chars().count()));
+            labels += &format!("{}{label}", " ".repeat(begin - before));
         }
     }
     let margin = " ".repeat(width + 2);
@@ -109,6 +110,14 @@ fn chosen(ranks: usize, rows: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_label_stands_out() {
+        let ended = |columns| axis(80_000_000_000, columns, 0).lines().last().map(str::to_string);
+        let told = "  0 s            20 s           40 s           60 s         80 s";
+        assert_eq!(ended(61).as_deref(), Some(told));
+        assert!((1..200).all(|columns| ended(columns).is_some_and(|line| line.chars().count() <= columns.max(3) + 3)));
+    }
 
     #[test]
     fn letters_are_as_many_as_their_share_of_the_time() {

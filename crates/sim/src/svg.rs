@@ -184,3 +184,41 @@ fn axis(end_ns: u64, scale: f64, bottom: f64) -> String {
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
+
+#[cfg(test)]
+mod tests {
+    use program::Instr;
+    use spec::{Microbatch, Unit};
+
+    use super::*;
+    use crate::trace::{RankTrace, TimedInstr};
+
+    /// One rank that computes each of so many microbatches forward, and again for a backward pass.
+    fn drawn(microbatches: u32) -> String {
+        let unit = Unit::Layer(0);
+        let instrs = (0..microbatches).flat_map(|number| {
+            let microbatch = Microbatch(number);
+            let passes = [
+                Instr::Forward { unit, microbatch },
+                Instr::Recompute { unit, microbatch },
+                Instr::BackwardInput { unit, microbatch },
+            ];
+            let start = |turn: usize| 1000 * (3 * u64::from(number) + turn as u64);
+            let timed = move |(turn, instr)| TimedInstr { instr, start_ns: start(turn), end_ns: start(turn + 1) };
+            passes.into_iter().enumerate().map(timed).collect::<Vec<_>>()
+        });
+        let rank = RankTrace { number: 0, name: "pp 0".into(), instrs: instrs.collect() };
+        svg(&Trace { ranks: vec![rank], messages: vec![] }, "title")
+    }
+
+    #[test]
+    fn the_legend_says_what_is_drawn() {
+        let (few, many) = (drawn(4), drawn(2000));
+        for word in ["forward", "forward again", "backward of inputs", "waiting"] {
+            assert!(few.contains(&format!(">{word}<")) && many.contains(&format!(">{word}<")), "{word}");
+        }
+        assert!(!few.contains(">communication<"));
+        assert!(few.contains("numbers are microbatches") && few.contains(">3</text>"));
+        assert!(many.contains("the shade changes with the microbatch") && !many.contains(">3</text>"));
+    }
+}
