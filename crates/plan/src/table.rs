@@ -93,6 +93,9 @@ const MEASURED: [&str; 4] = ["iter_s", "mem_gb", "resident_gb", "status"];
 /// How to go on without a row that lacks what every run has.
 const LEAVE_OUT: &str = "every run has one, so write it, or leave the row out with --rows";
 
+/// What to do with cells that do not go together.
+pub(crate) const PUT_RIGHT: &str = "put right the one that is wrong";
+
 impl Table {
     /// Reads a table; lines that begin with `#` are comments. `name` stands for it in messages.
     ///

@@ -72,7 +72,7 @@ fn axis(end_ns: u64, columns: usize, width: usize) -> String {
     for Tick { at_ns, label } in ticks(end_ns, TICKS) {
         let column = (at_ns / end_ns.max(1) as f64 * columns as f64) as usize;
         let (before, begin) = (labels.chars().count(), column.min((columns + 1).saturating_sub(label.chars().count())));
-        if before < begin || column == 0 {
+        if before < begin || labels.is_empty() {
             marks += &format!("{}'", " ".repeat(column - marks.len()));
             labels += &format!("{}{label}", " ".repeat(begin - before));
         }
