@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::arguments::{EXIT_CODES, Format, RunArguments};
+use crate::rank_times::TracedRanks;
 
 /// Which cluster a run is meant for.
 #[derive(Debug, Args)]
@@ -43,9 +44,13 @@ pub struct SimulateArguments {
     /// Draw the step into this file
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
-    /// Write every instruction with its time into this file, for Perfetto or chrome://tracing
+    /// Write every instruction with its time into this file, for Perfetto or chrome://tracing: a process for each rank, a thread for each stream
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
+    /// Ranks in the trace: all, replica (those of the first), pipeline (one of each stage), or numbers, e.g. 0,8,16-23. Ranks of a stage do the same;
+    /// without it, all up to 64 ranks, of more a pipeline
+    #[arg(long, value_name = "RANKS", requires = "trace")]
+    pub ranks: Option<TracedRanks>,
     /// Print what every instruction takes beside what it took in this trace, as train --trace writes one
     #[arg(long, value_name = "FILE.json")]
     pub against: Option<PathBuf>,
@@ -68,16 +73,16 @@ pub struct PlanArguments {
     #[command(flatten)]
     pub cluster: RunClusterArguments,
     /// Accelerators of the cluster that the run gets
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = accelerators)]
     pub gpus: usize,
     /// How many layouts are shown
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     pub top: u8,
-    /// Keep a key of the layout, e.g. --fix tp=8; may be given many times
+    /// Keep a key of the layout, e.g. --fix tp=8 or --fix reduce=step; may be given many times
     #[arg(long, value_name = "KEY=VALUE")]
     pub fix: Vec<String>,
     /// Units of 10^9 bytes that a rank may use, instead of all that its accelerator has
-    #[arg(long, value_name = "GB")]
+    #[arg(long, value_name = "GB", allow_negative_numbers = true, value_parser = memory_gb)]
     pub max_memory: Option<f64>,
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -85,6 +90,15 @@ pub struct PlanArguments {
     /// Write the run with the best layout into this file
     #[arg(long, value_name = "RUN.toml")]
     pub write: Option<PathBuf>,
+}
+
+fn accelerators(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or("a run needs a whole number of accelerators, at least 1".into())
+}
+
+fn memory_gb(text: &str) -> Result<f64, String> {
+    let memory_gb = text.parse().ok().filter(|memory_gb: &f64| memory_gb.is_finite() && *memory_gb > 0.0);
+    memory_gb.ok_or("is no memory; give units of 10^9 bytes, e.g. 40, or leave the option out".into())
 }
 
 impl PlanArguments {

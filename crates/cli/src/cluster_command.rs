@@ -1,7 +1,5 @@
 //! `pleach cluster`: profiles that are made, not looked up.
 
-use std::path::Path;
-
 use cluster::{Cluster, Constant};
 use plan::machine::measure;
 use plan::{PreparedRun, Report, Scored, fit};
@@ -11,6 +9,7 @@ use crate::cluster_profile::{profile, software};
 use crate::failure::Failure;
 use crate::machine_memory::memory_limit;
 use crate::output::print;
+use crate::output_file::OutputFile;
 use crate::validate::Runs;
 
 /// Runs one of the commands.
@@ -26,11 +25,12 @@ pub fn run(command: &ClusterCommand) -> Result<(), Failure> {
 
 /// Measures, writes the profile and says what it says.
 fn measure_machine(arguments: &MeasureArguments) -> Result<(), Failure> {
+    let out = OutputFile::promised("--out", &arguments.out)?;
     let mut measured = measure().map_err(|error| Failure::Work(error.to_string()))?;
     if let Some(limit) = memory_limit() {
         measured.accelerator.memory_gb = limit.bytes as f64 / measured.node.accelerators as f64 * 1e-9;
     }
-    write(&measured, &arguments.out)?;
+    out.write(&measured.to_toml())?;
     let Cluster { about, accelerator, compute, node, .. } = &measured;
     print(&format!(
         "{about}\n\
@@ -48,17 +48,13 @@ fn measure_machine(arguments: &MeasureArguments) -> Result<(), Failure> {
         compute.kernel_gap_us,
         node.link.start_us,
         node.link.gb_per_s,
-        arguments.out.display()
+        out.path().display()
     ))
-}
-
-fn write(profile: &Cluster, path: &Path) -> Result<(), Failure> {
-    std::fs::write(path, profile.to_toml())
-        .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", path.display())))
 }
 
 /// Fits constants and writes the profile.
 fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
+    let out = OutputFile::promised("--out", &arguments.out)?;
     let base = profile(&arguments.base)?;
     let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
@@ -87,13 +83,13 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
             fitted.sources.entry(section.into()).and_modify(|told| *told = format!("{told}; {source}"));
         }
     }
-    write(&fitted, &arguments.out)?;
+    out.write(&fitted.to_toml())?;
     print(&format!(
         "{text}{left_out}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
         runs.len(),
         100.0 * before,
         100.0 * after,
-        arguments.out.display()
+        out.path().display()
     ))
 }
 

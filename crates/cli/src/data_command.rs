@@ -10,6 +10,7 @@ use spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use crate::failure::Failure;
 use crate::figures::counted;
 use crate::output::print;
+use crate::output_file::OutputFile;
 
 /// What to do with text.
 #[derive(Debug, Subcommand)]
@@ -61,6 +62,8 @@ fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
             return Err(Failure::Input(format!("--out {name} should end with .tokens, or with .bin for Megatron-LM")));
         }
     };
+    // Training a tokenizer may take minutes.
+    OutputFile::promised("--out", &arguments.out)?;
     let dataset = Dataset::open(&data_spec(arguments)?).map_err(failure)?;
     let written = match format {
         Format::TokenFile => write_token_file(arguments, &dataset),

@@ -37,9 +37,18 @@ pub fn bytes(bytes: u64) -> String {
     }
     match unit {
         "B" => format!("{bytes} B"),
-        unit if number < 9.995 => format!("{number:.2} {unit}"),
-        unit if number < 99.95 => format!("{number:.1} {unit}"),
-        unit => format!("{number:.0} {unit}"),
+        unit => format!("{} {unit}", three_digits(number)),
+    }
+}
+
+/// A number with three digits, or all that it has before the point: `0.0868`, `19.5`, `2250`.
+pub fn three_digits(number: f64) -> String {
+    match number {
+        0.9995.. if number < 9.995 => format!("{number:.2}"),
+        9.995..99.95 => format!("{number:.1}"),
+        99.95.. => format!("{number:.0}"),
+        number if number > 0.0 => format!("{number:.*}", (2.0 - number.log10().floor()) as usize),
+        _ => "0".into(),
     }
 }
 
@@ -57,6 +66,15 @@ mod tests {
     fn digits_are_grouped_from_the_right() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_192_960, "1,192,960")] {
             assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn numbers_have_three_digits_wherever_the_point_is() {
+        for (number, text) in
+            [(0.0, "0"), (0.08683, "0.0868"), (0.5, "0.500"), (1.0, "1.00"), (19.5, "19.5"), (2250.4, "2250")]
+        {
+            assert_eq!(three_digits(number), text);
         }
     }
 

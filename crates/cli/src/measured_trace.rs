@@ -1,10 +1,8 @@
 //! When every rank ran every instruction of a step, for `pleach train --trace`.
 
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use mesh::{Axis, AxisSet, Rank as RankNumber};
 use sim::Trace;
 use sim::trace::RankTimes;
 use train::Setup;
@@ -12,6 +10,8 @@ use train::rank::Rank;
 use train::setup::JobIndex;
 
 use crate::failure::Failure;
+use crate::output_file::OutputFile;
+use crate::rank_times::rank_times;
 
 /// Ends of instructions of the last step that every rank has ended, as the ranks report them.
 pub struct Recorder {
@@ -50,32 +50,25 @@ impl Recorder {
     ///
     /// # Errors
     /// A file that cannot be written, or a run that did not end a step.
-    pub fn write(self, setup: &Setup, path: &Path) -> Result<(), Failure> {
+    pub fn write(self, setup: &Setup, file: &OutputFile) -> Result<(), Failure> {
         let records =
             self.ranks.into_iter().map(|record| record.into_inner().unwrap_or_else(PoisonError::into_inner).done);
         let done: Option<Vec<(JobIndex, Vec<u64>)>> = records.collect();
         let Some(done) = done.filter(|done| !done.is_empty()) else {
-            return Err(Failure::Work(format!("{}: no step was done that could be drawn", path.display())));
+            return Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())));
         };
         let first_ns = done.iter().filter_map(|(_, ends)| ends.first()).min().copied().unwrap_or(0);
         let graph = setup.graph_of(done[0].0);
+        let ranks = done.iter().enumerate();
         let ranks: Vec<RankTimes> =
-            done.iter().enumerate().map(|(number, (_, ends))| rank_times(setup, number, ends, first_ns)).collect();
-        std::fs::write(path, sim::chrome_trace(&Trace::new(graph, &ranks)).to_string())
-            .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", path.display())))
+            ranks.map(|(number, (_, ends))| rank_times(&setup.mesh, number, times(ends, first_ns))).collect();
+        file.write(&sim::chrome_trace(&Trace::new(graph, ranks)).to_string())
     }
 }
 
 /// Instructions are issued one after the other, so each starts when the one before it has ended.
-fn rank_times(setup: &Setup, number: usize, ends: &[u64], first_ns: u64) -> RankTimes {
-    let coord = setup.mesh.coord(RankNumber(number));
-    let (dp, tp, pp) = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp));
+fn times(ends: &[u64], first_ns: u64) -> Vec<(u64, u64)> {
     let ends = ends.iter().map(|end| end - first_ns);
     let starts = ends.clone().take(1).chain(ends.clone());
-    RankTimes {
-        name: format!("rank {number}: dp {dp}, tp {tp}, pp {pp}"),
-        pp,
-        pipeline: dp * setup.parallelism.tp + tp,
-        times: starts.zip(ends).collect(),
-    }
+    starts.zip(ends).collect()
 }

@@ -49,7 +49,24 @@ pub fn memory_table(setup: &Setup) -> String {
         row
     });
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-    format!("bytes of one rank\n{}", aligned(&rows))
+    format!("bytes of one rank\n{}{}", aligned(&rows), beyond_training(setup))
+}
+
+/// What training alone would take, where the first rank that takes most does so for something else; nothing where it does not.
+fn beyond_training(setup: &Setup) -> String {
+    let stages = 0..setup.parallelism.pp;
+    let Some(stage) = stages.rev().max_by_key(|stage| largest_plan(setup, *stage).arena_bytes()) else {
+        return String::new();
+    };
+    let (most, training) = (largest_plan(setup, stage).arena_bytes(), setup.plan(stage));
+    if most == training.arena_bytes() {
+        return String::new();
+    }
+    let [training, alive] = [training.arena_bytes(), training.largest_live_bytes()].map(|size| bytes(size as u64));
+    format!(
+        "\nMeasuring the loss on held-out text takes the most on stage {stage}. A training step takes {training} there, of which {alive} are alive at \
+         once: what `pleach simulate` counts.\n"
+    )
 }
 
 /// Columns to the right, two spaces between them.
@@ -66,7 +83,12 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use spec::RunConfig;
+
     use super::*;
+    use crate::{presets, verdict};
 
     #[test]
     fn layers_that_are_no_neighbours_are_named_apart() {
@@ -75,5 +97,25 @@ mod tests {
         assert_eq!(ranges(&[0, 2, 4]), "0,2,4");
         assert_eq!(ranges(&[0, 1, 6, 7]), "0-1,6-7");
         assert_eq!(ranges(&[]), "none");
+    }
+
+    /// What is planned for a training step and what is predicted for it are one number.
+    #[test]
+    fn simulated_memory_is_that_of_the_plan_without_gaps() {
+        let evaluation_decides =
+            [("bloom-176b", true), ("gpt-neox-20b", false), ("opt-175b-tiny", false), ("mt-nlg-530b-tiny", true)];
+        for (name, is_told) in evaluation_decides {
+            let preset = presets::named(Path::new(&format!("preset:{name}"))).expect("known").expect("a preset");
+            let RunConfig { model, parallelism, mut train, .. } =
+                RunConfig::load(name, preset.text, &[]).expect("a legal run");
+            train.batch_ramp = None;
+            let step = plan::PreparedStep::new(&model, &parallelism, &train, None).expect("planned");
+            let setup = verdict::plan(model, parallelism, train).expect("planned");
+            let predicted: Vec<usize> = step.memory().iter().map(sim::RankMemory::occupied_bytes).collect();
+            let planned: Vec<usize> =
+                (0..setup.parallelism.pp).map(|stage| setup.plan(stage).largest_live_bytes()).collect();
+            assert_eq!(predicted, planned, "{name}");
+            assert_eq!(memory_table(&setup).contains("Measuring the loss"), is_told, "{name}");
+        }
     }
 }

@@ -133,7 +133,7 @@ fn section(Compared { preset, published, laid_out, answer }: &Compared) -> Strin
     text + &format!(
         "\n{} Of all layouts, rules refused {}, the memory floor excluded {}, the bounds on time {}; simulated: {}.\n",
         reason(laid_out, best),
-        grouped(counts.refused as u64),
+        grouped(answer.refusals.number() as u64),
         grouped(counts.over_memory as u64),
         grouped(counts.over_time as u64),
         grouped(counts.simulated as u64),

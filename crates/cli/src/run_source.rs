@@ -173,7 +173,7 @@ fn run_file(folder: &Path) -> Result<(String, String), Failure> {
     }
     let name = folder.join("run.toml").display().to_string();
     let text = std::fs::read_to_string(&name).map_err(|error| {
-        let hint = "--from takes the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors";
+        let hint = "this has to be the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors";
         Failure::Input(format!("{name} cannot be read: {error}; {hint}"))
     })?;
     Ok((name, text))

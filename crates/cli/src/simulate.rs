@@ -1,13 +1,13 @@
 //! `pleach simulate`: a step on a cluster that is not there.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use cluster::Cluster;
+use mesh::{AxisSizes, Mesh};
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
 use sim::{Loss, MemoryPart, RankMemory, Trace, lines};
-use spec::RunConfig;
+use spec::{Parallelism, RunConfig};
 
 use crate::against::Comparison;
 use crate::arguments::Format;
@@ -15,13 +15,20 @@ use crate::check::describe;
 use crate::cluster_arguments::SimulateArguments;
 use crate::cluster_profile::of_run;
 use crate::failure::Failure;
-use crate::figures::{bytes, counted, grouped};
+use crate::figures::{bytes, counted, grouped, three_digits};
 use crate::input;
 use crate::memory_table::aligned;
-use crate::output::print;
+use crate::output::{print, tell};
+use crate::output_file::OutputFile;
+use crate::rank_times::{self, TracedRanks};
+use crate::terminal;
 
-/// Columns and rows of the drawing in a terminal.
-const DRAWING: (usize, usize) = (100, 12);
+/// Rows of the drawing in a terminal.
+const ROWS: usize = 12;
+/// Columns of the drawing where there is no terminal.
+const COLUMNS: usize = 100;
+/// Columns beside the letters of a drawing: the name of a stage, and a line on either side.
+const MARGIN: usize = 9;
 
 /// What MFU counts.
 const CONVENTION: &str =
@@ -32,19 +39,21 @@ const CONVENTION: &str =
 /// # Errors
 /// A run or a profile that cannot be used, or a file that cannot be written.
 pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
+    let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref())?;
+    let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
     let RunConfig { model, parallelism, train, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?;
     let prediction = step.on(&cluster).map_err(refused)?;
-    let trace = Trace::simulated(&step.graph, &prediction.times);
-    if let Some(path) = &arguments.svg {
+    let trace = Trace::of_stages(&step.graph, &prediction.times);
+    if let Some(file) = svg {
         let title = format!("{} on {}", layout(&config), cluster.about);
-        write(path, &sim::svg(&trace, &title))?;
+        file.write(&sim::svg(&trace, &title))?;
     }
-    if let Some(path) = &arguments.trace {
-        write(path, &sim::chrome_trace(&trace).to_string())?;
+    if let Some(file) = trace_file {
+        write_trace(&file, parallelism, arguments.ranks.as_ref(), &step, &prediction)?;
     }
     let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
     let told = Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction };
@@ -61,8 +70,27 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::Work(format!("{} cannot be written: {error}", path.display())))
+/// Writes the trace of the ranks that are meant, and says which these are where they are not all.
+fn write_trace(
+    file: &OutputFile,
+    parallelism: &Parallelism,
+    ranks: Option<&TracedRanks>,
+    step: &PreparedStep,
+    prediction: &Prediction,
+) -> Result<(), Failure> {
+    let Parallelism { dp, tp, pp, .. } = *parallelism;
+    let mesh = Mesh::new(AxisSizes::dp_tp_pp(dp, tp, pp)).map_err(|error| Failure::Work(error.to_string()))?;
+    let usual = TracedRanks::usual(&mesh);
+    let traced = rank_times::simulated(&mesh, ranks.unwrap_or(&usual), &prediction.times)?;
+    if traced.len() < mesh.world_size() && ranks.is_none() {
+        tell(&format!(
+            "{}: {} of {} ranks, one of each stage; --ranks chooses others\n",
+            file.path().display(),
+            traced.len(),
+            grouped(mesh.world_size() as u64)
+        ));
+    }
+    file.write(&sim::chrome_trace(&Trace::new(&step.graph, traced)).to_string())
 }
 
 /// `dp 8 x tp 4 x pp 12`.
@@ -120,15 +148,15 @@ impl Told<'_> {
             seconds(step_ns),
             grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
             100.0 * step.mfu(cluster, step_ns),
-            cluster.accelerator.half_tflops,
+            three_digits(step.peak_flops_per_ns(cluster) * 1e-3),
             100.0 * bubble.rate(),
             100.0 * bubble.rate_with_norm(),
         );
         text += &self.time_table();
         text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));
         text += &self.memory_table();
-        let (columns, rows) = DRAWING;
-        let drawing = lines::lines(trace, columns, rows);
+        let columns = terminal::columns().map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1));
+        let drawing = lines::lines(trace, columns, ROWS);
         text + &format!("\none step; {}\n{drawing}", lines::legend(&drawing))
     }
 
@@ -154,7 +182,7 @@ impl Told<'_> {
         });
         let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
         let there = bytes(self.there_bytes() as u64);
-        let mut text = format!("bytes of one rank at its peak, of {there}\n{}", aligned(&rows));
+        let mut text = format!("bytes of one rank at the peak of a training step, of {there}\n{}", aligned(&rows));
         if !self.fits() {
             text += &format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n");
         }
@@ -208,9 +236,5 @@ pub fn seconds(ns: u64) -> String {
         1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
         1_000_000_000.. => (ns as f64 / 1e9, "s"),
     };
-    match value {
-        ..9.995 => format!("{value:.2} {unit}"),
-        ..99.95 => format!("{value:.1} {unit}"),
-        _ => format!("{value:.0} {unit}"),
-    }
+    format!("{} {unit}", three_digits(value))
 }

@@ -14,6 +14,7 @@ use crate::grace::Grace;
 use crate::interrupt::Interrupt;
 use crate::measured_trace::Recorder;
 use crate::output::tell;
+use crate::output_file::OutputFile;
 use crate::progress::{Progress, Screen, Told};
 use crate::rates::{Capacity, Meter};
 use crate::resume::resume;
@@ -70,6 +71,7 @@ impl Session {
         let Session { verdict, text, folder } = self;
         let config = &verdict.config;
         // All that the run will write has its place before the first step.
+        let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
         let weights = folder.weights(&config.model)?;
         text.save_tokenizer(folder.path())?;
         let metrics = folder.metrics(start.steps())?;
@@ -90,7 +92,7 @@ impl Session {
             tell(&format!("{}{}{}\n", describe(config), memory_line(verdict), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
-        let recorder = arguments.trace.as_ref().map(|_| Recorder::new(config.run.ranks));
+        let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));
         let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics).with_recorder(recorder);
         let ending = self.launch(&progress, &weights, start);
         // Whatever one of the files came to, the other is finished.
@@ -99,8 +101,8 @@ impl Session {
         kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
         let Told { evaluation, not_saved, recorder } =
             told.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
-        if let (Some(recorder), Some(path)) = (recorder, &arguments.trace) {
-            let written = recorder.write(&verdict.setup, path);
+        if let (Some(recorder), Some(file)) = (recorder, &trace) {
+            let written = recorder.write(&verdict.setup, file);
             written.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
         }
         if let Some(reason) = not_saved {

@@ -14,21 +14,22 @@ use crate::failure::Failure;
 use crate::figures::counted;
 use crate::memory_table::aligned;
 use crate::output::print;
+use crate::output_file::OutputFile;
 
 /// Predicts every row that is meant and prints how far the predictions are.
 ///
 /// # Errors
 /// A table or profile that cannot be used.
 pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
+    let file = OutputFile::promised_if("--predictions", arguments.predictions.as_deref())?;
     let cluster = profile(&arguments.cluster.cluster)?;
     let asked = arguments.cluster.software.as_deref();
     let software = software(asked, &arguments.cluster.cluster, &cluster)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
     let scored = runs.prepared.iter().map(|run| run.on(&cluster).map_err(|error| Failure::Work(error.to_string())));
     let scored: Vec<Scored> = scored.collect::<Result<_, _>>()?;
-    if let Some(path) = &arguments.predictions {
-        std::fs::write(path, predictions(&scored))
-            .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", path.display())))?;
+    if let Some(file) = file {
+        file.write(&predictions(&scored))?;
     }
     let report = Report::new(&scored);
     match arguments.format() {
@@ -59,10 +60,8 @@ impl Runs {
         let text =
             std::fs::read_to_string(path).map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
         let table = Table::read(&name, &text).map_err(|error| Failure::Input(error.to_string()))?;
-        let filter = match &rows.rows {
-            None => Filter::all(),
-            Some(text) => text.parse().map_err(|error| Failure::Input(format!("--rows {error}")))?,
-        };
+        table.check_measured(&name).map_err(|error| Failure::Input(error.to_string()))?;
+        let filter = filter(rows, &name, &table)?;
         let mut runs = Runs { prepared: vec![], left_out: vec![] };
         for row in table.rows.iter().filter(|row| filter.takes(row)) {
             match MeasuredRun::new(row) {
@@ -75,8 +74,15 @@ impl Runs {
             }
         }
         match (runs.prepared.is_empty(), runs.left_out.first()) {
-            (false, _) => Ok(runs),
-            (true, None) => Err(Failure::Input(format!("{name}: no row is meant; leave --rows out to take all"))),
+            (false, _) if runs.prepared.iter().any(|prepared| prepared.run.is_measured()) => Ok(runs),
+            (false, _) => Err(Failure::Input(format!(
+                "{name}: of the rows that are meant ({}), none says what was measured; fill in iter_s, mem_gb or status",
+                runs.prepared.len()
+            ))),
+            (true, None) => {
+                let rows = counted(table.rows.len() as u64, "row");
+                Err(Failure::Input(format!("{name}: of its {rows}, none is meant; leave --rows out to take all")))
+            }
             (true, Some(first)) => Err(Failure::Input(format!(
                 "{name}: of the rows that are meant ({}), none is a run that pleach can plan; {first}",
                 runs.left_out.len()
@@ -91,6 +97,17 @@ impl Runs {
             Some(first) => format!("left out {}: {first}\n", counted(self.left_out.len() as u64, "row")),
         }
     }
+}
+
+/// The choice of rows, whose columns are those of the table.
+fn filter(rows: &RowsArguments, name: &str, table: &Table) -> Result<Filter, Failure> {
+    let Some(text) = &rows.rows else { return Ok(Filter::all()) };
+    let filter: Filter = text.parse().map_err(|error| Failure::Input(format!("--rows {error}")))?;
+    if let Some(unknown) = filter.columns().find(|asked| table.columns.iter().all(|column| column != asked)) {
+        let known = table.columns.join(", ");
+        return Err(Failure::Input(format!("--rows `{text}`: {name} has no column `{unknown}`; there are {known}")));
+    }
+    Ok(filter)
 }
 
 fn predictions(scored: &[Scored]) -> String {

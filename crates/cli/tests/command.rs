@@ -177,6 +177,36 @@ fn what_cannot_be_read_or_written_is_named() {
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
+/// None of them does any work: each is refused for a run, a profile or a table that it never reads.
+#[test]
+fn files_that_cannot_be_written_are_refused_before_work_starts() {
+    let file = "no/such/folder/file.tokens";
+    for (option, arguments) in [
+        ("--write", vec!["plan", "no.toml", "--gpus=8", "--cluster=no.toml"]),
+        ("--svg", vec!["simulate", "no.toml", "--cluster=no.toml"]),
+        ("--trace", vec!["simulate", "no.toml", "--cluster=no.toml"]),
+        ("--predictions", vec!["validate", "no.csv", "--cluster=no.toml"]),
+        ("--out", vec!["cluster", "measure"]),
+        ("--out", vec!["data", "tokenize", "no.txt"]),
+        ("--out", vec!["cluster", "fit", "--table=no.csv", "--base=no.toml"]),
+    ] {
+        let output = pleach(&[&arguments[..], &[option, file]].concat());
+        let expected = format!("{option} {file} cannot be written: there is no folder no/such/folder; make it first\n");
+        assert_eq!((stderr(&output), output.status.code()), (expected, Some(2)), "{arguments:?}");
+    }
+    let folder = folder("trace");
+    let run = format!("run.folder={}", folder.join("run").display());
+    let output = pleach(&["train", "--set", &run, "--trace", file]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).starts_with("--trace no/such/folder/file.tokens cannot be written: "),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!folder.join("run/run.toml").exists(), "nothing was trained");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
 #[test]
 fn help_names_the_exit_codes_and_wrong_arguments_exit_with_2() {
     let commands = ["", "train", "check", "explain", "eval", "generate", "forward", "doctor", "data tokenize"];

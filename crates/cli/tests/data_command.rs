@@ -89,7 +89,7 @@ fn what_cannot_be_done_exits_with_2() {
             vec!["--out", "a.tokens", "--tokenizer", "gpt2"],
             "--tokenizer gpt2 is not \"bytes\", \"bpe:\" and a number of tokens as in \"bpe:2048\", or a path such as \"tokenizer.json\"\n",
         ),
-        (vec!["--out", "no/such/folder/a.tokens"], "no/such/folder/a.tokens cannot be written: "),
+        (vec!["--out", "no/such/folder/a.tokens"], "--out no/such/folder/a.tokens cannot be written: "),
     ] {
         let output = pleach(&[&["data", "tokenize", &text], arguments.as_slice()].concat());
         assert_eq!(output.status.code(), Some(2));

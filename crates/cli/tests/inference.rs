@@ -254,7 +254,7 @@ fn what_cannot_be_used_is_said() {
     );
     let nowhere = refuses(&["eval", "--from", "no/such/folder"]);
     assert!(nowhere.starts_with("no/such/folder/run.toml cannot be read: "), "{nowhere}");
-    let hint = "; --from takes the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors\n";
+    let hint = "; this has to be the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors\n";
     assert!(nowhere.ends_with(hint), "{nowhere}");
 }
 

@@ -29,10 +29,10 @@ fn a_step_is_simulated_drawn_and_traced() {
     let text = stdout(&output);
     for line in [
         "cluster DGX A100 80 GB (Selene): 8 per node, NVSwitch, 8 x HDR 200: 8 of A100-SXM4-80GB on 1 node",
-        "% of 312 TFLOP/s: matrix products and causal attention",
+        "% of 19.5 TFLOP/s: matrix products and causal attention",
         "time of the rank that computes longest",
         "the largest losses are",
-        "bytes of one rank at its peak, of 80.0 GB",
+        "bytes of one rank at the peak of a training step, of 80.0 GB",
         "one step; F forward, B backward",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
@@ -40,6 +40,8 @@ fn a_step_is_simulated_drawn_and_traced() {
     assert!(std::fs::read_to_string(svg).expect("a drawing").starts_with("<svg "));
     let trace: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(trace).expect("a trace")).expect("JSON");
+    assert_eq!(processes(&trace).len(), 8, "a process for each rank");
+    assert_eq!(processes(&trace)[5], (5, "rank 5: dp 0, tp 1, pp 1".to_string()));
     assert!(trace["traceEvents"].as_array().is_some_and(|events| events.len() > 100));
     let json = stdout(&pleach(&["simulate", "--cluster=a100-80g-dgx", "--json"]));
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -87,11 +89,7 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
     let text = std::fs::read_to_string(&trace).expect("a trace");
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let events = json["traceEvents"].as_array().expect("events");
-    let named: Vec<&str> = events
-        .iter()
-        .filter(|event| event["name"] == "process_name")
-        .filter_map(|event| event["args"]["name"].as_str())
-        .collect();
+    let named: Vec<String> = processes(&json).into_iter().map(|(_, name)| name).collect();
     let ranks = [
         "rank 0: dp 0, tp 0, pp 0",
         "rank 1: dp 1, tp 0, pp 0",
@@ -120,6 +118,42 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
     assert!(refused(&[&no_trace]).contains("cannot be read"));
     std::fs::write(&no_trace, "{}").expect("a file");
     assert!(refused(&[&no_trace]).contains("is no trace; `pleach train --trace FILE` writes one"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// Numbers and names of the processes of a trace.
+fn processes(trace: &serde_json::Value) -> Vec<(u64, String)> {
+    let events = trace["traceEvents"].as_array().expect("events").iter();
+    let named = events.filter(|event| event["name"] == "process_name");
+    let process =
+        |event: &serde_json::Value| Some((event["pid"].as_u64()?, event["args"]["name"].as_str()?.to_string()));
+    named.filter_map(process).collect()
+}
+
+#[test]
+fn the_ranks_of_a_trace_are_chosen() {
+    let folder = folder("ranks");
+    let file = folder.join("step.json").display().to_string();
+    let traced = |arguments: &[&str]| {
+        let output = pleach(&[&["simulate", "preset:gpt-neox-20b", "--trace", &file], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let trace: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&file).expect("a trace")).expect("JSON");
+        let numbers: Vec<u64> = processes(&trace).into_iter().map(|(number, _)| number).collect();
+        let events = trace["traceEvents"].as_array().expect("events");
+        let arrows: Vec<u64> =
+            events.iter().filter(|event| event["ph"] == "s").filter_map(|event| event["pid"].as_u64()).collect();
+        (numbers, arrows, stderr(&output))
+    };
+    let (numbers, arrows, told) = traced(&[]);
+    assert_eq!(numbers, [0, 24, 48, 72], "of many ranks, one of each stage");
+    assert!(numbers.iter().all(|number| arrows.contains(number)), "each sends");
+    assert_eq!(told, format!("{file}: 4 of 96 ranks, one of each stage; --ranks chooses others\n"));
+    let (numbers, arrows, told) = traced(&["--ranks", "1,24-25"]);
+    assert_eq!((numbers, told), (vec![1, 24, 25], String::new()));
+    assert!(arrows.contains(&1) && arrows.contains(&25) && !arrows.contains(&24), "1 and 25 are neighbours");
+    let refused = pleach(&["simulate", "preset:gpt-neox-20b", "--trace", &file, "--ranks", "96"]);
+    assert_eq!(stderr(&refused), "--ranks 96 is no rank of the run; 0 to 95 are\n");
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
@@ -211,13 +245,59 @@ fn a_table_is_validated_and_a_profile_fitted_to_it() {
         "{written}"
     );
     let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx", "--rows", "tp > 8"]);
-    assert_eq!(stderr(&refused), format!("{table}: no row is meant; leave --rows out to take all\n"));
+    assert_eq!(stderr(&refused), format!("{table}: of its 3 rows, none is meant; leave --rows out to take all\n"));
     for time in ["nan", "inf", "0", "-5", "fast"] {
         std::fs::write(&table, format!("{header}{}", rows.replace("0.25", time))).expect("a table");
         let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx"]);
         assert_eq!(refused.status.code(), Some(2), "{time}");
         assert!(stderr(&refused).contains("no number above 0; leave it empty where"), "{}", stderr(&refused));
     }
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn a_table_that_cannot_be_used_says_where_and_what_would_do() {
+    let folder = folder("tables");
+    let table = folder.join("runs.csv").display().to_string();
+    let refused = |header: &str, row: &str, arguments: &[&str]| {
+        std::fs::write(&table, format!("{header}\n{row}\n")).expect("a table");
+        let output = pleach(&[&["validate", &table, "--cluster=a100-80g-dgx"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{header}\n{row}");
+        stderr(&output).replace(&table, "runs.csv")
+    };
+    let header = "layers,hidden,heads,tp,pp,dp,gpus,vpp,global_batch,iter_s";
+    let left_out = "every run has one, so write it, or leave the row out with --rows";
+    for (row, told) in [
+        ("4,2048,16,1,1,8,8,,?,0.3", format!("global_batch = `?` is no whole number above 0; {left_out}")),
+        ("4,2048,16,1,1,8,8,,,0.3", format!("global_batch is empty; {left_out}")),
+        ("4,2048,16,1,1,8,8,x,8,0.3", "vpp = `x` is no whole number above 0; leave it empty for the default".into()),
+        (
+            "4,2048,16,1,1,4,8,,8,0.3",
+            "gpus = `8` is not dp 4 x tp 1 x pp 1 = 4; put right the one that is wrong, or leave gpus or dp empty"
+                .into(),
+        ),
+        (
+            "4,2048,16,3,1,,8,,8,0.3",
+            "gpus = `8` is no multiple of tp 3 x pp 1 = 3; put right the one that is wrong".into(),
+        ),
+    ] {
+        assert_eq!(refused(header, row, &[]), format!("runs.csv, line 2: {told}\n"));
+    }
+    let row = "4,2048,16,1,1,8,8,,8,";
+    assert_eq!(
+        refused(&header.replace("iter_s", "seconds"), &format!("{row}0.3"), &[]),
+        "runs.csv has none of the columns iter_s, mem_gb, resident_gb, status, so nothing in it was measured; add `iter_s`, \
+         the seconds of a step\n"
+    );
+    assert_eq!(
+        refused(header, row, &[]),
+        "runs.csv: of the rows that are meant (1), none says what was measured; fill in iter_s, mem_gb or status\n"
+    );
+    assert_eq!(
+        refused(header, row, &["--rows", "degree > 1"]),
+        "--rows `degree > 1`: runs.csv has no column `degree`; there are layers, hidden, heads, tp, pp, dp, gpus, vpp, \
+         global_batch, iter_s\n"
+    );
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
@@ -266,48 +346,5 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
         "{}",
         stderr(&none)
     );
-    std::fs::remove_dir_all(&folder).expect("removed");
-}
-
-#[test]
-fn layouts_are_planned_and_the_best_is_written() {
-    let folder = folder("plan");
-    let file = folder.join("best.toml").display().to_string();
-    let small = ["--set", "train.global_batch=4", "--set", "model.num_layers=2", "--cluster=a100-80g-dgx"];
-    let plan = |arguments: &[&str]| pleach(&[&["plan"], &small[..], arguments].concat());
-    let output = plan(&["--gpus=4", "--top=2", "--fix", "tp=2", "--write", &file]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = stdout(&output);
-    assert!(text.starts_with("1. ") && text.contains("\n2. ") && text.contains(" x tp 2 x pp "), "{text}");
-    assert!(text.contains(" ahead of the next, wh") || text.contains("the next takes as long"), "{text}");
-    for line in
-        ["refused by a rule", "excluded by the memory floor", "excluded by the bound on time", "simulated, of which"]
-    {
-        assert!(text.contains(line), "{line}\n{text}");
-    }
-    let checked = pleach(&["check", &file]);
-    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
-    assert!(stdout(&checked).contains("x tp 2 x pp "), "{}", stdout(&checked));
-
-    let refused = |arguments: &[&str]| {
-        let output = plan(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        stderr(&output)
-    };
-    assert_eq!(refused(&["--gpus=0"]), "--gpus 0: a run needs at least one accelerator\n");
-    assert!(refused(&["--gpus=4", "--fix", "ep=2"]).starts_with("--fix ep=2 fixes nothing; write KEY=VALUE with dp, "));
-    let nowhere = refused(&["--gpus=2", "--max-memory=0.001"]);
-    assert!(
-        nowhere.starts_with("the run fits nowhere on 2 accelerators of 1.00 MB: ") && nowhere.contains(" would do"),
-        "{nowhere}"
-    );
-    assert!(refused(&["--gpus=1", "--max-memory=0"]).starts_with("--max-memory 0 is no memory; give 10^9 bytes"));
-    let needless = refused(&["--gpus=4", "--max-memory=0.005", "--fix", "tp=1"]);
-    assert!(needless.contains(" a rank, or leaving --fix tp out"), "{needless}");
-    assert_eq!(
-        refused(&["--gpus=4", "--fix", "tp=3"]),
-        "no layout on 4 accelerators obeys the rules of a run with --fix tp=3; tp = 1 or 2 or 4 would do\n"
-    );
-    assert!(refused(&["--gpus=7"]).starts_with("no layout on 7 accelerators obeys the rules of a run ("));
     std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -1,13 +1,35 @@
 //! Profiles from TOML and back, with what is wrong said by key.
 
-use crate::{Cluster, Software};
+use toml::{Table, Value};
+
+use crate::{Cluster, Software, named};
 
 /// Why a text is no profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// It is no TOML, lacks a key or has one too many.
+    /// It is no TOML, or has a key too many.
     #[error("{0}")]
     Syntax(String),
+    /// It lacks a key.
+    #[error("{place} has no `{key}`{unit}; write for example {key} = {example}, which is that of {EXAMPLE}")]
+    Missing {
+        /// The section in brackets, or the file.
+        place: String,
+        /// The key.
+        key: String,
+        /// In what it is counted, as an end of a sentence.
+        unit: &'static str,
+        /// A value.
+        example: String,
+    },
+    /// It lacks a section.
+    #[error("the section [{section}] is missing; that of {EXAMPLE} is\n\n{example}")]
+    NoSection {
+        /// The section.
+        section: String,
+        /// How it is written.
+        example: String,
+    },
     /// A number that nothing in this world has.
     #[error("{key} = {value} {rule}")]
     Value {
@@ -29,8 +51,9 @@ impl Cluster {
     /// # Errors
     /// See [`ProfileError`].
     pub fn from_toml(text: &str) -> Result<Cluster, ProfileError> {
-        let cluster: Cluster =
-            toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string().trim_end().to_string()))?;
+        let cluster: Cluster = toml::from_str(text).map_err(|error| {
+            missing(text).unwrap_or_else(|| ProfileError::Syntax(error.to_string().trim_end().to_string()))
+        })?;
         cluster.check()?;
         Ok(cluster)
     }
@@ -89,4 +112,50 @@ fn all(values: &[(&str, f64)], holds: impl Fn(f64) -> bool, rule: &'static str) 
         Some((key, value)) => Err(ProfileError::Value { key: (*key).into(), value: value.to_string(), rule }),
         None => Ok(()),
     }
+}
+
+/// The profile that shows those who miss something what it looks like. It has every key that a profile needs, and no other.
+const EXAMPLE: &str = "a100-80g-dgx";
+
+/// The first thing that the example has and `text` has not, if it is TOML at all.
+fn missing(text: &str) -> Option<ProfileError> {
+    let own: Table = text.parse().ok()?;
+    let example: Table = named(EXAMPLE)?.parse().ok()?;
+    missing_in(&own, &example, "")
+}
+
+fn missing_in(own: &Table, example: &Table, section: &str) -> Option<ProfileError> {
+    example.iter().find_map(|(key, value)| {
+        let inner = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
+        match (own.get(key), value) {
+            (Some(Value::Table(own)), Value::Table(value)) => missing_in(own, value, &inner),
+            (Some(_), _) => None,
+            (None, Value::Table(value)) => Some(ProfileError::NoSection {
+                example: format!("[{inner}]\n{value}").trim_end().into(),
+                section: inner,
+            }),
+            (None, value) => Some(ProfileError::Missing {
+                place: if section.is_empty() { "the profile".into() } else { format!("[{section}]") },
+                key: key.clone(),
+                unit: unit(key),
+                example: value.to_string(),
+            }),
+        }
+    })
+}
+
+/// In what a key is counted, which its end says.
+fn unit(key: &str) -> &'static str {
+    let units = [
+        ("gb_per_s", ", in 10^9 bytes per second"),
+        ("_gb", ", in units of 10^9 bytes"),
+        ("_tflops", ", in 10^12 floating-point operations per second"),
+        ("_us", ", in microseconds"),
+        ("efficiency", ", a share of 1"),
+        ("contention", ", a share of 1"),
+        ("_columns", ", in columns"),
+        ("accelerators", ", a whole number"),
+        ("multiprocessors", ", a whole number"),
+    ];
+    units.into_iter().find(|(end, _)| key.ends_with(end)).map_or("", |(_, unit)| unit)
 }

@@ -51,10 +51,33 @@ fn what_nothing_in_this_world_has_is_refused_with_its_key() {
         "compute.unaligned_efficiency = 1.8 is no share: it has to be above 0 and at most 1"
     );
     assert_eq!(refused("issue_us = ", "issue_us = -"), "compute.issue_us = -8 is below 0; 0 would leave it out");
-    assert!(refused("memory_gb_per_s = 2039.0\n", "").contains("missing field `memory_gb_per_s`"));
+    assert_eq!(
+        refused("memory_gb_per_s = 2039.0\n", ""),
+        "[accelerator] has no `memory_gb_per_s`, in 10^9 bytes per second; write for example memory_gb_per_s = 2039.0, \
+         which is that of a100-80g-dgx"
+    );
+    assert_eq!(
+        refused("[node.link]\ngb_per_s = 300.0\n", "[node.link]\n"),
+        "[node.link] has no `gb_per_s`, in 10^9 bytes per second; write for example gb_per_s = 300.0, which is that of \
+         a100-80g-dgx"
+    );
+    assert!(refused("about = ", "# ").starts_with("the profile has no `about`; write for example about = \"DGX "));
+    let (before, network) = text.split_once("[network]").unwrap();
+    let (network, sources) = network.split_once("[sources]").unwrap();
+    assert_eq!(
+        Cluster::from_toml(&format!("{before}[sources]{sources}")).unwrap_err().to_string(),
+        format!("the section [network] is missing; that of a100-80g-dgx is\n\n[network]{}", sorted(network))
+    );
     assert!(refused("[network]\n", "[network]\nspeed = 3\n").contains("unknown field `speed`"));
     assert_eq!(
         refused("\nnetwork = \"", "\nnetwerk = \""),
         "[sources] has no `network`; say in a line where what `network` says is from"
     );
+}
+
+/// The keys of a section in order, as TOML writes them.
+fn sorted(section: &str) -> String {
+    let mut lines: Vec<&str> = section.lines().filter(|line| !line.is_empty()).collect();
+    lines.sort_unstable();
+    lines.iter().map(|line| format!("\n{line}")).collect()
 }

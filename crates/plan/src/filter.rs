@@ -54,6 +54,14 @@ impl Filter {
         Filter { any: vec![vec![]] }
     }
 
+    /// The columns that are compared.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.any.iter().flatten().filter_map(|test| match test {
+            Test::Compare { column, .. } => Some(column.as_str()),
+            Test::Every { .. } | Test::NotEvery { .. } => None,
+        })
+    }
+
     /// Whether a row is meant. A column that is empty equals nothing.
     pub fn takes(&self, row: &Row) -> bool {
         self.any.iter().any(|all| all.iter().all(|test| test.takes(row)))
@@ -105,7 +113,7 @@ fn test(words: &[&str]) -> Result<Test, String> {
     match words {
         ["every", step, "from", first] => every(step, first).map(|(step, first)| Test::Every { step, first }),
         ["not", "every", step, "from", first] => every(step, first).map(|(step, first)| Test::NotEvery { step, first }),
-        [column, relation, value] => {
+        [column, relation, value @ ..] if !value.is_empty() => {
             let relation = match *relation {
                 "=" => Relation::Equal,
                 "!=" => Relation::NotEqual,
@@ -115,9 +123,18 @@ fn test(words: &[&str]) -> Result<Test, String> {
                 ">=" => Relation::AtLeast,
                 other => return Err(format!("`{other}` is none of = != < <= > >=")),
             };
-            Ok(Test::Compare { column: (*column).into(), relation, value: (*value).into() })
+            let value = value.join(" ").trim_matches(['"', '\'']).to_string();
+            let is_order = !matches!(relation, Relation::Equal | Relation::NotEqual);
+            if is_order && value.parse::<f64>().is_err() {
+                return Err(format!("`{value}` is no number; words are compared with = and !="));
+            }
+            Ok(Test::Compare { column: (*column).into(), relation, value })
         }
-        words => Err(format!("`{}` is no comparison of a column with a value", words.join(" "))),
+        words => {
+            let text = words.join(" ");
+            let hint = if text.contains(['=', '<', '>']) { ", which has spaces around its relation" } else { "" };
+            Err(format!("`{text}` is no comparison of a column with a value{hint}"))
+        }
     }
 }
 
@@ -141,6 +158,9 @@ mod tests {
         assert_eq!(taken("every 2 from 0"), [0, 2]);
         assert_eq!(taken("not every 2 from 0 and model != bert"), [1]);
         assert_eq!(taken("global_batch != 4"), [2], "an empty cell equals nothing");
+        assert_eq!(taken("model = gpt \"large\" or model = 'bert'"), [2], "words may have quotes and be several");
+        let filter: Filter = "tp = 2 and model = gpt or every 2 from 0".parse().unwrap();
+        assert_eq!(filter.columns().collect::<Vec<_>>(), ["tp", "model"]);
     }
 
     #[test]
@@ -151,6 +171,10 @@ mod tests {
             "`tp == 2` chooses no rows: `==` is none of = != < <= > >=; write for example `model = gpt and pp > 1`, or \
              `every 10 from 0`"
         );
+        assert!(
+            refused("tp>1").contains("`tp>1` is no comparison of a column with a value, which has spaces around its")
+        );
+        assert!(refused("tp > many").contains("`many` is no number; words are compared with = and !="));
         assert!(refused("every 0 from 1").contains("needs two whole numbers"));
         assert!(refused("tp = 2 and").contains("`` is no comparison"));
     }

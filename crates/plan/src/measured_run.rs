@@ -8,7 +8,7 @@ use spec::{
 };
 
 use crate::measured_model::{attention, model};
-use crate::table::{Row, TableError};
+use crate::table::{PUT_RIGHT, Row, TableError};
 
 /// One row, as a run that can be simulated.
 #[derive(Clone, Debug)]
@@ -55,7 +55,10 @@ impl MeasuredRun {
         let train = train(row, model.context)?;
         let per_microbatch = parallelism.dp * parallelism.microbatch_size;
         if !train.global_batch.is_multiple_of(per_microbatch) {
-            let rule = format!("no multiple of dp {} x micro_batch {}", parallelism.dp, parallelism.microbatch_size);
+            let rule = format!(
+                "no multiple of dp {} x micro_batch {}; {PUT_RIGHT}",
+                parallelism.dp, parallelism.microbatch_size
+            );
             return Err(row.refused("global_batch", rule));
         }
         let step_s = row.number("iter_s")?;
@@ -75,6 +78,11 @@ impl MeasuredRun {
                 None => step_s.or(memory_bytes).map(|_| true),
             },
         })
+    }
+
+    /// Whether anything was measured.
+    pub fn is_measured(&self) -> bool {
+        self.step_s.is_some() || self.memory_bytes.is_some() || self.resident_bytes.is_some() || self.fits.is_some()
     }
 
     /// The trainer of the run: that of the profile, with the attention that the table names.
@@ -101,9 +109,17 @@ fn memory_bytes(row: &Row) -> Result<Option<f64>, TableError> {
 fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     let (tp, pp) = (row.required("tp")?, row.required("pp")?);
     let dp = match (row.count("dp")?, row.count("gpus")?) {
+        (Some(dp), Some(gpus)) if dp * tp * pp != gpus => {
+            let rule =
+                format!("not dp {dp} x tp {tp} x pp {pp} = {}; {PUT_RIGHT}, or leave gpus or dp empty", dp * tp * pp);
+            return Err(row.refused("gpus", rule));
+        }
         (Some(dp), _) => dp,
         (None, Some(gpus)) if gpus.is_multiple_of(tp * pp) => gpus / (tp * pp),
-        (None, Some(_)) => return Err(row.refused("gpus", format!("no multiple of tp {tp} x pp {pp}"))),
+        (None, Some(_)) => {
+            let rule = format!("no multiple of tp {tp} x pp {pp} = {}; {PUT_RIGHT}", tp * pp);
+            return Err(row.refused("gpus", rule));
+        }
         (None, None) => 1,
     };
     let stages_per_rank = row.count("vpp")?.unwrap_or(1);

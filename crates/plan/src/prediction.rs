@@ -118,8 +118,12 @@ impl PreparedStep {
 
     /// Share of the peak of all accelerators that [`PreparedStep::model_flops_per_rank`] makes of a step of `step_ns`.
     pub fn mfu(&self, cluster: &Cluster, step_ns: u64) -> f64 {
-        let width = self.train.precision.stored().size_bytes();
-        self.model_flops_per_rank() / (sim::peak_flops_per_ns(&cluster.accelerator, width) * step_ns as f64)
+        self.model_flops_per_rank() / (self.peak_flops_per_ns(cluster) * step_ns as f64)
+    }
+
+    /// The peak of one accelerator for the format of the run's numbers, in floating-point operations per nanosecond.
+    pub fn peak_flops_per_ns(&self, cluster: &Cluster) -> f64 {
+        sim::peak_flops_per_ns(&cluster.accelerator, self.train.precision.stored().size_bytes())
     }
 
     /// Tokens of a step.

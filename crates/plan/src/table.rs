@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 /// A table as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
+    /// The names of the columns.
+    pub columns: Vec<String>,
     /// Rows in order.
     pub rows: Vec<Row>,
 }
@@ -35,6 +37,15 @@ pub enum TableError {
         /// All that are needed.
         needed: String,
     },
+    /// No column tells anything that a prediction could be laid beside.
+    #[error(
+        "{table} has none of the columns {columns}, so nothing in it was measured; add `iter_s`, the seconds of a step",
+        columns = MEASURED.join(", ")
+    )]
+    NothingMeasured {
+        /// The file.
+        table: String,
+    },
     /// A row with more or fewer cells than columns.
     #[error("{table}, line {line}: {cells} cells for {columns} columns; put cells with commas in quotation marks")]
     Cells {
@@ -48,7 +59,7 @@ pub enum TableError {
         columns: usize,
     },
     /// A cell that is not what its column holds.
-    #[error("line {line}: {column} = `{value}` is {rule}")]
+    #[error("line {line}: {column} {is}", is = if value.is_empty() { rule.clone() } else { format!("= `{value}` is {rule}") })]
     Cell {
         /// The line.
         line: usize,
@@ -76,6 +87,15 @@ pub enum TableError {
 /// Columns without which a row is no run.
 const NEEDED: [&str; 6] = ["layers", "hidden", "heads", "tp", "pp", "global_batch"];
 
+/// Columns of which each says something that was measured.
+const MEASURED: [&str; 4] = ["iter_s", "mem_gb", "resident_gb", "status"];
+
+/// How to go on without a row that lacks what every run has.
+const LEAVE_OUT: &str = "every run has one, so write it, or leave the row out with --rows";
+
+/// What to do with cells that do not go together.
+pub(crate) const PUT_RIGHT: &str = "put right the one that is wrong";
+
 impl Table {
     /// Reads a table; lines that begin with `#` are comments. `name` stands for it in messages.
     ///
@@ -96,7 +116,18 @@ impl Table {
             }
             rows.push(Row { index, line, cells: columns.iter().cloned().zip(cells).collect() });
         }
-        Ok(Table { rows })
+        Ok(Table { columns, rows })
+    }
+
+    /// Whether there are columns for what was measured. `name` stands for the table in messages.
+    ///
+    /// # Errors
+    /// [`TableError::NothingMeasured`]
+    pub fn check_measured(&self, name: &str) -> Result<(), TableError> {
+        match MEASURED.iter().any(|measured| self.columns.iter().any(|column| column == measured)) {
+            true => Ok(()),
+            false => Err(TableError::NothingMeasured { table: name.into() }),
+        }
     }
 }
 
@@ -139,7 +170,10 @@ impl Row {
     pub fn count(&self, column: &str) -> Result<Option<usize>, TableError> {
         let Some(text) = self.text(column) else { return Ok(None) };
         match text.parse() {
-            Ok(0) | Err(_) => Err(self.refused(column, "no whole number above 0".into())),
+            Ok(0) | Err(_) => {
+                let remedy = if NEEDED.contains(&column) { LEAVE_OUT } else { "leave it empty for the default" };
+                Err(self.refused(column, format!("no whole number above 0; {remedy}")))
+            }
             Ok(count) => Ok(Some(count)),
         }
     }
@@ -149,7 +183,7 @@ impl Row {
     /// # Errors
     /// A cell that is empty or no such number.
     pub fn required(&self, column: &str) -> Result<usize, TableError> {
-        self.count(column)?.ok_or_else(|| self.refused(column, "empty; every run has it".into()))
+        self.count(column)?.ok_or_else(|| self.refused(column, format!("is empty; {LEAVE_OUT}")))
     }
 
     /// Whether `notes` quote Megatron's arguments, as `{'name': 'value'; ...}`.

@@ -57,7 +57,7 @@ fn each_loss_comes_from_what_it_is_named_after() {
 #[test]
 fn a_trace_has_every_message_and_every_rank() {
     let step = step(LAYOUTS[1], None);
-    let trace = Trace::simulated(&step.graph, &step.on(&cluster()).unwrap().times);
+    let trace = Trace::of_stages(&step.graph, &step.on(&cluster()).unwrap().times);
     let json = chrome_trace(&trace);
     let events = json["traceEvents"].as_array().unwrap();
     let phases = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
@@ -124,13 +124,22 @@ fn a_table_that_cannot_be_used_says_where_and_why() {
         refused(&format!("{header}2,8,2,1\n")),
         "runs.csv, line 2: 4 cells for 8 columns; put cells with commas in quotation marks"
     );
-    assert_eq!(refused(&format!("{header}0,8,2,1,1,4,,\n")), "line 2: layers = `0` is no whole number above 0");
-    assert_eq!(refused(&format!("{header}2,8,2,2,1,4,3,\n")), "line 2: gpus = `3` is no multiple of tp 2 x pp 1");
-    assert_eq!(refused(&format!("{header}2,8,3,1,1,4,,\n")), "line 2: heads = `3` is no divisor of hidden = 8");
+    assert_eq!(
+        refused(&format!("{header}0,8,2,1,1,4,,\n")),
+        "line 2: layers = `0` is no whole number above 0; every run has one, so write it, or leave the row out with --rows"
+    );
+    assert_eq!(
+        refused(&format!("{header}2,8,2,2,1,4,3,\n")),
+        "line 2: gpus = `3` is no multiple of tp 2 x pp 1 = 2; put right the one that is wrong"
+    );
+    assert_eq!(
+        refused(&format!("{header}2,8,3,1,1,4,,\n")),
+        "line 2: heads = `3` is no divisor of hidden = 8; put right the one that is wrong"
+    );
     assert_eq!(refused(&format!("{header}2,8,2,1,1,4,,4\n")), "line 2: zero = `4` is none of 0, 1, 2 and 3");
     assert_eq!(
         refused(&format!("{header}2,8,2,1,1,5,2,\n")),
-        "line 2: global_batch = `5` is no multiple of dp 2 x micro_batch 1"
+        "line 2: global_batch = `5` is no multiple of dp 2 x micro_batch 1; put right the one that is wrong"
     );
 }
 

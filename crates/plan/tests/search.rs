@@ -27,7 +27,7 @@ impl Numbers {
 /// How many random clusters are searched.
 const CASES: u64 = 1000;
 /// How many keys of a random layout are kept: of one that is left over, all combinations are simulated.
-const KEPT: usize = 7;
+const KEPT: usize = 8;
 
 /// A run on a cluster of which every number is drawn, and the keys of its layout that are not searched.
 struct Case {
@@ -106,6 +106,19 @@ impl Case {
         all
     }
 
+    /// The best three in so much memory.
+    fn question(&self, memory_bytes: f64) -> Question<'_> {
+        Question {
+            config: &self.config,
+            cluster: &self.cluster,
+            software: self.software.as_ref(),
+            accelerators: self.accelerators,
+            fixed: &self.fixed,
+            memory_bytes,
+            top: 3,
+        }
+    }
+
     fn best_three_are_the_best_of_all(&self, number: u64) {
         let all = self.everything(number);
         let mut memories: Vec<usize> = all.iter().map(|(_, memory)| *memory).collect();
@@ -116,22 +129,61 @@ impl Case {
                 all.iter().filter(|(_, memory)| *memory <= memory_bytes).map(|(time, _)| *time).collect();
             times.sort_unstable();
             times.truncate(3);
-            let question = Question {
-                config: &self.config,
-                cluster: &self.cluster,
-                software: self.software.as_ref(),
-                accelerators: self.accelerators,
-                fixed: &self.fixed,
-                memory_bytes: memory_bytes as f64,
-                top: 3,
-            };
-            let answer = search(&question).unwrap();
+            let answer = search(&self.question(memory_bytes as f64)).unwrap();
             let found: Vec<u64> = answer.best.iter().map(|found| found.step_ns).collect();
             assert_eq!(found, times, "case {number}");
             let counts = answer.counts;
             assert_eq!(counts.over_memory + counts.over_time + counts.simulated, all.len(), "each is decided once");
         }
     }
+
+    /// Where nothing fits, the least memory is that of everything, and the number of accelerators is the first on which the search finds something.
+    /// Returns whether there is one.
+    fn remedies_are_the_smallest(&mut self, number: u64) -> bool {
+        self.fixed.retain(|key, _| key != "dp" && key != "pp");
+        let Some(least) = self.everything(number).into_iter().map(|(_, memory)| memory).min() else { return false };
+        let question = self.question(least as f64 - 1.0);
+        let remedies = question.remedies().unwrap();
+        assert_eq!(remedies.least.map(|smallest| smallest.memory_bytes), Some(least), "case {number}");
+        let Some(enough) = remedies.accelerators else { return false };
+        for accelerators in self.accelerators + 1..=enough {
+            let answer = search(&Question { accelerators, ..question.clone() }).unwrap();
+            assert_eq!(answer.best.is_empty(), accelerators < enough, "case {number} on {accelerators}");
+        }
+        true
+    }
+}
+
+#[test]
+fn remedies_are_the_smallest_changes() {
+    let found = (0..24).filter(|number| Case::new(*number).remedies_are_the_smallest(*number)).count();
+    assert!(found >= 12, "more accelerators would do in {found} cases");
+}
+
+/// Microbatches of one sequence would make too long a program, others would not: none is refused for what another one is.
+#[test]
+fn each_microbatch_is_judged_by_itself() {
+    let overrides = [
+        "model.num_layers=40",
+        "train.global_batch=2048",
+        "parallelism.dp=1",
+        "parallelism.tp=1",
+        "parallelism.pp=1",
+        "parallelism.microbatch_size=32",
+    ];
+    let config = RunConfig::load("", "", &overrides.map(String::from)).unwrap();
+    let Candidates { legal, refusals } = Candidates::new(&config, 1, &BTreeMap::new());
+    let is_legal = |size: usize| {
+        let parallelism = Parallelism { microbatch_size: size, ..config.parallelism.clone() };
+        spec::check(&RunConfig { parallelism, ..config.clone() }).is_ok()
+    };
+    let sizes = [1, 2, 4, 8, 16, 32];
+    let found = |size: &usize| legal.iter().any(|layout| layout.microbatch_size == *size);
+    assert_eq!(sizes.map(|size| found(&size)), sizes.map(is_legal));
+    assert_eq!(sizes.map(is_legal), [false, true, true, true, true, true]);
+    let (number, problem) = &refusals.by_key["train.global_batch"];
+    assert_eq!((refusals.number(), *number), (3, 3), "microbatches of one sequence, with each form of recomputation");
+    assert!(problem.to_string().contains("too long a program; parallelism.microbatch_size = "), "{problem}");
 }
 
 #[test]

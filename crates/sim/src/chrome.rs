@@ -8,7 +8,8 @@ use crate::trace::Trace;
 /// The trace as JSON. Times are in microseconds, as the format asks.
 pub fn chrome_trace(trace: &Trace) -> Value {
     let mut events: Vec<Value> = vec![];
-    for (pid, rank) in trace.ranks.iter().enumerate() {
+    for rank in &trace.ranks {
+        let pid = rank.number;
         events.push(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": rank.name}}));
         for stream in [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io] {
             let args = json!({"name": stream_name(stream)});
@@ -30,7 +31,7 @@ pub fn chrome_trace(trace: &Trace) -> Value {
         let tid = Stream::Transfer as u32;
         let sent = trace.ranks[send.rank].instrs[send.index].start_ns;
         let received = trace.ranks[receive.rank].instrs[receive.index].end_ns;
-        let event = |phase: &str, pid: usize, at: u64| json!({"ph": phase, "name": "message", "cat": "message", "id": id, "pid": pid, "tid": tid, "ts": microseconds(at)});
+        let event = |phase: &str, place: usize, at: u64| json!({"ph": phase, "name": "message", "cat": "message", "id": id, "pid": trace.ranks[place].number, "tid": tid, "ts": microseconds(at)});
         events.push(event("s", send.rank, sent));
         let mut end = event("f", receive.rank, received);
         end["bp"] = json!("e");

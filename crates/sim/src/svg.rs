@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::time_axis::{Tick, ticks};
-use crate::trace::{Block, BlockKind, Trace};
+use crate::trace::{Block, BlockKind, Trace, passes};
 
 const WIDTH: f64 = 1600.0;
 const LEFT: f64 = 90.0;
@@ -14,6 +14,8 @@ const BAR: f64 = 16.0;
 /// Height of the band of communication.
 const COMMUNICATION: f64 = 5.0;
 const AXIS: f64 = 44.0;
+/// Width below which the turns of layers cannot be told apart.
+const THIN: f64 = 4.0;
 /// A digit's width at the size of the labels.
 const DIGIT: f64 = 6.5;
 /// Ticks of the time axis, about.
@@ -32,9 +34,12 @@ pub fn svg(trace: &Trace, title: &str) -> String {
          <text x=\"{LEFT}\" y=\"24\" font-size=\"15\" fill=\"#111111\">{}</text>\n",
         escaped(title)
     );
-    let blocks: Vec<Vec<Block>> = trace.ranks.iter().map(|rank| rank.blocks()).collect();
-    out += &legend(&blocks);
-    for (row, (rank, blocks)) in trace.ranks.iter().zip(&blocks).enumerate() {
+    let thin_ns = (THIN / scale) as u64;
+    let rows: Vec<Vec<Vec<Block>>> = trace.ranks.iter().map(|rank| passes(&rank.blocks(), thin_ns)).collect();
+    let labels: Vec<Vec<Label>> = rows.iter().map(|passes| labels(passes, scale)).collect();
+    let blocks: Vec<Vec<Block>> = rows.into_iter().map(|passes| passes.concat()).collect();
+    out += &legend(&blocks, labels.iter().all(Vec::is_empty));
+    for (row, ((rank, blocks), labels)) in trace.ranks.iter().zip(&blocks).zip(&labels).enumerate() {
         let y = TOP + ROW * row as f64;
         let _ = writeln!(
             out,
@@ -46,6 +51,7 @@ pub fn svg(trace: &Trace, title: &str) -> String {
             WIDTH - LEFT - RIGHT,
         );
         out += &bars(blocks, y, scale);
+        out.extend(labels.iter().map(|label| label.at(y)));
     }
     out += &axis(end_ns, scale, bottom);
     out + "</svg>\n"
@@ -58,6 +64,7 @@ const IDLE: &str = "#eeeeee";
 fn colours(kind: BlockKind) -> [&'static str; 2] {
     match kind {
         BlockKind::Forward => ["#0072b2", "#2a8cc4"],
+        BlockKind::Recompute => ["#56b4e9", "#7cc5ee"],
         BlockKind::Backward => ["#d55e00", "#e07b2f"],
         BlockKind::BackwardInput => ["#e69f00", "#edb53d"],
         BlockKind::BackwardWeight => ["#f0e442", "#f5ec7e"],
@@ -70,11 +77,11 @@ fn colours(kind: BlockKind) -> [&'static str; 2] {
 fn label_colour(kind: BlockKind) -> &'static str {
     match kind {
         BlockKind::Forward | BlockKind::Communication | BlockKind::Optimizer => "#ffffff",
-        BlockKind::Backward | BlockKind::BackwardInput | BlockKind::BackwardWeight => "#111111",
+        BlockKind::Recompute | BlockKind::Backward | BlockKind::BackwardInput | BlockKind::BackwardWeight => "#111111",
     }
 }
 
-fn legend(blocks: &[Vec<Block>]) -> String {
+fn legend(blocks: &[Vec<Block>], is_unlabelled: bool) -> String {
     let present = |kind: BlockKind| blocks.iter().flatten().any(|block| block.kind == kind);
     let drawn = BlockKind::ALL.into_iter().filter(|kind| present(*kind)).map(|kind| (kind.name(), colours(kind)[0]));
     let mut x = LEFT;
@@ -88,7 +95,8 @@ fn legend(blocks: &[Vec<Block>]) -> String {
         );
         x += 50.0 + 7.5 * name.len() as f64;
     }
-    out + &format!("<text x=\"{:.1}\" y=\"52\" fill=\"#555555\">numbers are microbatches</text>\n", x + 10.0)
+    let numbers = if is_unlabelled { "the shade changes with the microbatch" } else { "numbers are microbatches" };
+    out + &format!("<text x=\"{:.1}\" y=\"52\" fill=\"#555555\">{numbers}</text>\n", x + 10.0)
 }
 
 fn bars(blocks: &[Block], y: f64, scale: f64) -> String {
@@ -108,20 +116,37 @@ fn bars(blocks: &[Block], y: f64, scale: f64) -> String {
             }
         }
     }
-    for block in blocks.iter().filter(|block| block.kind != BlockKind::Communication) {
-        let (x, width) = span(block, scale);
-        let label = block.microbatch.map(|microbatch| microbatch.to_string()).unwrap_or_default();
-        if !label.is_empty() && width >= DIGIT * label.len() as f64 + 4.0 {
-            let _ = writeln!(
-                out,
-                "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" text-anchor=\"middle\" fill=\"{}\">{label}</text>",
-                x + width / 2.0,
-                y + 11.5,
-                label_colour(block.kind)
-            );
-        }
-    }
     out
+}
+
+/// The number of a microbatch, in the middle of its pass.
+struct Label {
+    number: u32,
+    x: f64,
+    colour: &'static str,
+}
+
+impl Label {
+    fn at(&self, y: f64) -> String {
+        let Label { number, x, colour } = self;
+        let y = y + 11.5;
+        format!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"10\" text-anchor=\"middle\" fill=\"{colour}\">{number}</text>\n"
+        )
+    }
+}
+
+/// The labels for which there is room.
+fn labels(passes: &[Vec<Block>], scale: f64) -> Vec<Label> {
+    let label = |pass: &Vec<Block>| {
+        let (first, last) = (pass.first()?, pass.last()?);
+        let (x, width) = span(&Block { end_ns: last.end_ns, ..*first }, scale);
+        let number = first.microbatch?;
+        let digits = number.checked_ilog10().unwrap_or(0) + 1;
+        let has_room = width >= DIGIT * f64::from(digits) + 4.0;
+        has_room.then(|| Label { number, x: x + width / 2.0, colour: label_colour(first.kind) })
+    };
+    passes.iter().filter_map(label).collect()
 }
 
 /// Top and height: communication runs beside what computes, so it has a band of its own at the bottom of the row.
@@ -129,6 +154,7 @@ fn band(kind: BlockKind, y: f64) -> (f64, f64) {
     match kind {
         BlockKind::Communication => (y + BAR - COMMUNICATION, COMMUNICATION),
         BlockKind::Forward
+        | BlockKind::Recompute
         | BlockKind::Backward
         | BlockKind::BackwardInput
         | BlockKind::BackwardWeight
@@ -157,4 +183,42 @@ fn axis(end_ns: u64, scale: f64, bottom: f64) -> String {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use program::Instr;
+    use spec::{Microbatch, Unit};
+
+    use super::*;
+    use crate::trace::{RankTrace, TimedInstr};
+
+    /// One rank that computes each of so many microbatches forward, and again for a backward pass.
+    fn drawn(microbatches: u32) -> String {
+        let unit = Unit::Layer(0);
+        let instrs = (0..microbatches).flat_map(|number| {
+            let microbatch = Microbatch(number);
+            let passes = [
+                Instr::Forward { unit, microbatch },
+                Instr::Recompute { unit, microbatch },
+                Instr::BackwardInput { unit, microbatch },
+            ];
+            let start = |turn: usize| 1000 * (3 * u64::from(number) + turn as u64);
+            let timed = move |(turn, instr)| TimedInstr { instr, start_ns: start(turn), end_ns: start(turn + 1) };
+            passes.into_iter().enumerate().map(timed).collect::<Vec<_>>()
+        });
+        let rank = RankTrace { number: 0, name: "pp 0".into(), instrs: instrs.collect() };
+        svg(&Trace { ranks: vec![rank], messages: vec![] }, "title")
+    }
+
+    #[test]
+    fn the_legend_says_what_is_drawn() {
+        let (few, many) = (drawn(4), drawn(2000));
+        for word in ["forward", "forward again", "backward of inputs", "waiting"] {
+            assert!(few.contains(&format!(">{word}<")) && many.contains(&format!(">{word}<")), "{word}");
+        }
+        assert!(!few.contains(">communication<"));
+        assert!(few.contains("numbers are microbatches") && few.contains(">3</text>"));
+        assert!(many.contains("the shade changes with the microbatch") && !many.contains(">3</text>"));
+    }
 }

@@ -1,11 +1,13 @@
 //! A step in time, simulated or measured: the same type, so that one can be laid beside the other.
 
+use std::collections::BTreeMap;
+
 use program::{Event, Instr, PassKind, StepGraph, StepTimes, Wait};
 
 /// Instructions of a step with their times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// One per process: pipeline ranks of a simulation, all ranks of a run.
+    /// One per process: ranks, or pipeline ranks that stand for all of their stage.
     pub ranks: Vec<RankTrace>,
     /// Sends with their receives, as places in `ranks`.
     pub messages: Vec<(Event, Event)>,
@@ -14,6 +16,8 @@ pub struct Trace {
 /// What one rank did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankTrace {
+    /// Its number.
+    pub number: usize,
     /// Its name.
     pub name: String,
     /// In the order of its program.
@@ -34,6 +38,8 @@ pub struct TimedInstr {
 /// When one rank's instructions started and ended, in nanoseconds and in the order of its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankTimes {
+    /// Its number.
+    pub number: usize,
     /// Its name.
     pub name: String,
     /// Which pipeline rank's program it ran.
@@ -46,33 +52,32 @@ pub struct RankTimes {
 
 impl Trace {
     /// The trace of ranks that ran the programs of `graph`.
-    pub fn new(graph: &StepGraph, ranks: &[RankTimes]) -> Trace {
+    pub fn new(graph: &StepGraph, ranks: Vec<RankTimes>) -> Trace {
+        let places: BTreeMap<(usize, usize), usize> =
+            ranks.iter().enumerate().map(|(place, rank)| ((rank.pp, rank.pipeline), place)).collect();
         let mut messages = vec![];
         for (place, rank) in ranks.iter().enumerate() {
             for index in 0..rank.times.len() {
                 let Wait::Send(send) = graph.wait(Event { rank: rank.pp, index }) else { continue };
-                let from = ranks.iter().position(|other| (other.pp, other.pipeline) == (send.rank, rank.pipeline));
-                messages.extend(from.map(|from| (Event { rank: from, ..send }, Event { rank: place, index })));
+                let from = places.get(&(send.rank, rank.pipeline));
+                messages.extend(from.map(|from| (Event { rank: *from, ..send }, Event { rank: place, index })));
             }
         }
-        let ranks = ranks.iter().map(|rank| {
-            let instrs = graph.programs()[rank.pp].instrs.iter().zip(&rank.times);
-            let timed = instrs.map(|(instr, (start_ns, end_ns))| TimedInstr {
-                instr: *instr,
-                start_ns: *start_ns,
-                end_ns: *end_ns,
-            });
-            RankTrace { name: rank.name.clone(), instrs: timed.collect() }
+        let ranks = ranks.into_iter().map(|rank| {
+            let instrs = graph.programs()[rank.pp].instrs.iter().zip(rank.times);
+            let timed = instrs.map(|(instr, (start_ns, end_ns))| TimedInstr { instr: *instr, start_ns, end_ns });
+            RankTrace { number: rank.number, name: rank.name, instrs: timed.collect() }
         });
         Trace { ranks: ranks.collect(), messages }
     }
 
-    /// The trace of a simulated step: one rank for each pipeline coordinate, whose peers do the same.
-    pub fn simulated(graph: &StepGraph, times: &StepTimes) -> Trace {
-        let ranks = times.ranks.iter().enumerate();
-        let ranks =
-            ranks.map(|(pp, times)| RankTimes { name: format!("pp {pp}"), pp, pipeline: 0, times: times.clone() });
-        Trace::new(graph, &ranks.collect::<Vec<_>>())
+    /// The trace of a simulated step by stages: one rank for each pipeline coordinate, whose peers do the same.
+    pub fn of_stages(graph: &StepGraph, times: &StepTimes) -> Trace {
+        let rank = |(pp, times): (usize, &Vec<(u64, u64)>)| {
+            let (name, times) = (format!("pp {pp}"), times.clone());
+            RankTimes { number: pp, name, pp, pipeline: 0, times }
+        };
+        Trace::new(graph, times.ranks.iter().enumerate().map(rank).collect())
     }
 
     /// When the last instruction ends.
@@ -86,7 +91,9 @@ impl Trace {
 pub enum BlockKind {
     /// Forward of a stage.
     Forward,
-    /// Backward of inputs and weights, with what is computed again for it.
+    /// What is computed again for a backward pass.
+    Recompute,
+    /// Backward of inputs and weights.
     Backward,
     /// Backward of inputs alone.
     BackwardInput,
@@ -100,8 +107,9 @@ pub enum BlockKind {
 
 impl BlockKind {
     /// All of them, in the order of a legend.
-    pub const ALL: [BlockKind; 6] = [
+    pub const ALL: [BlockKind; 7] = [
         BlockKind::Forward,
+        BlockKind::Recompute,
         BlockKind::Backward,
         BlockKind::BackwardInput,
         BlockKind::BackwardWeight,
@@ -113,6 +121,7 @@ impl BlockKind {
     pub fn name(self) -> &'static str {
         match self {
             BlockKind::Forward => "forward",
+            BlockKind::Recompute => "forward again",
             BlockKind::Backward => "backward",
             BlockKind::BackwardInput => "backward of inputs",
             BlockKind::BackwardWeight => "backward of weights",
@@ -160,11 +169,45 @@ impl RankTrace {
     }
 }
 
+/// Blocks by what a drawing shows as one: backward passes go with what is computed again for them. Where layers take turns at these two that are
+/// shorter than `thin_ns`, all that is computed again is put in front, as long as it takes.
+pub fn passes(blocks: &[Block], thin_ns: u64) -> Vec<Vec<Block>> {
+    let (beside, computing): (Vec<Block>, Vec<Block>) =
+        blocks.iter().partition(|block| block.kind == BlockKind::Communication);
+    let passes = computing.chunk_by(|one, next| {
+        let has = |kind| one.kind == kind || next.kind == kind;
+        let take_turns = has(BlockKind::Recompute) && !has(BlockKind::Forward) && !has(BlockKind::BackwardWeight);
+        take_turns && one.microbatch == next.microbatch && one.end_ns >= next.start_ns
+    });
+    let drawn = |pass: &[Block]| match pass.iter().any(|block| block.end_ns - block.start_ns < thin_ns) {
+        true => recomputed_first(pass),
+        false => pass.to_vec(),
+    };
+    passes.map(drawn).chain(beside.into_iter().map(|block| vec![block])).collect()
+}
+
+fn recomputed_first(pass: &[Block]) -> Vec<Block> {
+    let (again, once): (Vec<Block>, Vec<Block>) = pass.iter().partition(|block| block.kind == BlockKind::Recompute);
+    let (Some(first), Some(last), Some(kind)) = (again.first(), pass.last(), all_joined(&once)) else {
+        return pass.to_vec();
+    };
+    let start_ns = pass[0].start_ns;
+    let turn_ns = start_ns + again.iter().map(|block| block.end_ns - block.start_ns).sum::<u64>();
+    let again = Block { start_ns, end_ns: turn_ns, ..*first };
+    vec![again, Block { kind, start_ns: turn_ns, end_ns: last.end_ns, ..*first }]
+}
+
+/// What all of these are together, if they are anything.
+fn all_joined(blocks: &[Block]) -> Option<BlockKind> {
+    let (first, rest) = blocks.split_first()?;
+    rest.iter().try_fold(first.kind, |kind, next| joined(kind, next.kind))
+}
+
 fn kind_of(instr: Instr) -> Option<BlockKind> {
     if let Some(pass) = instr.pass() {
         return Some(match pass.kind {
             PassKind::Forward => BlockKind::Forward,
-            PassKind::Recompute => BlockKind::Backward,
+            PassKind::Recompute => BlockKind::Recompute,
             PassKind::BackwardInput => BlockKind::BackwardInput,
             PassKind::BackwardWeight => BlockKind::BackwardWeight,
         });
@@ -191,15 +234,16 @@ fn kind_of(instr: Instr) -> Option<BlockKind> {
 
 /// What two neighbours are together.
 fn joined(one: BlockKind, next: BlockKind) -> Option<BlockKind> {
-    use BlockKind::{Backward, BackwardInput, BackwardWeight, Communication, Forward, Optimizer};
+    use BlockKind::{Backward, BackwardInput, BackwardWeight, Communication, Forward, Optimizer, Recompute};
     match (one, next) {
         (Forward, Forward) => Some(Forward),
+        (Recompute, Recompute) => Some(Recompute),
         (Communication, Communication) => Some(Communication),
         (Optimizer, Optimizer) => Some(Optimizer),
         (BackwardInput, BackwardInput) => Some(BackwardInput),
         (BackwardWeight, BackwardWeight) => Some(BackwardWeight),
         (Backward | BackwardInput | BackwardWeight, Backward | BackwardInput | BackwardWeight) => Some(Backward),
-        (Forward | Communication | Optimizer | Backward | BackwardInput | BackwardWeight, _) => None,
+        (Forward | Recompute | Communication | Optimizer | Backward | BackwardInput | BackwardWeight, _) => None,
     }
 }
 
@@ -222,13 +266,35 @@ mod tests {
             timed(Instr::BackwardInput { unit, microbatch }, 20, 23),
             timed(Instr::BackwardWeight { unit, microbatch }, 23, 26),
         ];
-        let blocks = RankTrace { name: "pp 0".into(), instrs }.blocks();
+        let blocks = RankTrace { number: 0, name: "pp 0".into(), instrs }.blocks();
         let found: Vec<(BlockKind, u64, u64)> =
             blocks.iter().map(|block| (block.kind, block.start_ns, block.end_ns)).collect();
         assert_eq!(
             found,
-            [(BlockKind::Forward, 0, 9), (BlockKind::Backward, 9, 12), (BlockKind::Backward, 20, 26)],
+            [(BlockKind::Forward, 0, 9), (BlockKind::Recompute, 9, 12), (BlockKind::Backward, 20, 26)],
             "the wait for the gradient stays visible"
         );
+    }
+
+    #[test]
+    fn what_is_computed_again_is_drawn_in_one_piece() {
+        let block = |kind, start_ns, end_ns| Block { kind, microbatch: Some(3), start_ns, end_ns };
+        let (forward, again, backward) = (BlockKind::Forward, BlockKind::Recompute, BlockKind::Backward);
+        let beside = block(BlockKind::Communication, 5, 30);
+        let blocks = [
+            block(forward, 0, 4),
+            block(again, 4, 6),
+            beside,
+            block(backward, 6, 10),
+            block(again, 10, 12),
+            block(BlockKind::BackwardInput, 12, 16),
+            block(BlockKind::BackwardWeight, 16, 18),
+            block(backward, 20, 24),
+        ];
+        let alone = |index: usize| vec![blocks[index]];
+        let merged = vec![block(again, 4, 8), block(backward, 8, 16)];
+        assert_eq!(passes(&blocks, 3), [alone(0), merged, alone(6), alone(7), alone(2)]);
+        let turns = [1, 3, 4, 5].map(|index: usize| blocks[index]).to_vec();
+        assert_eq!(passes(&blocks, 2), [alone(0), turns, alone(6), alone(7), alone(2)], "wide enough to be seen");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use spec::run_file::schedule_name;
 use spec::{
-    CheckpointInputs, Checkpoints, Gathering, GradientReduction, Parallelism, Recompute, Reshard, RunConfig,
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
     ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
 };
 
@@ -18,8 +18,28 @@ const LARGEST_MICROBATCH: usize = 32;
 pub struct Candidates {
     /// Those that a run may have.
     pub legal: Vec<Parallelism>,
-    /// How many it may not.
-    pub refused: usize,
+    /// Those that it may not.
+    pub refusals: Refusals,
+}
+
+/// Combinations that a run may not have, by the key of the first rule that each breaks.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals {
+    /// How many of each, and what the rule says of the first of them.
+    pub by_key: BTreeMap<String, (usize, Problem)>,
+}
+
+impl Refusals {
+    /// How many there are.
+    pub fn number(&self) -> usize {
+        self.by_key.values().map(|(number, _)| number).sum()
+    }
+
+    fn add(&mut self, problem: &Problem, number: usize) {
+        if number > 0 {
+            self.by_key.entry(problem.key.clone()).or_insert_with(|| (0, problem.clone())).0 += number;
+        }
+    }
 }
 
 /// The keys by which a layout can be fixed, with their values as run files write them.
@@ -39,12 +59,17 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
         ZeroStage::Two { .. } => "2",
         ZeroStage::Three { .. } => "3",
     };
+    let reduce = match parallelism.zero.reduction() {
+        GradientReduction::Step => "step",
+        GradientReduction::Microbatch => "microbatch",
+    };
     let sequence_parallel = parallelism.sequence_parallel == SequenceParallel::On;
     let entries = [
         ("dp", parallelism.dp.to_string()),
         ("tp", parallelism.tp.to_string()),
         ("pp", parallelism.pp.to_string()),
         ("zero", zero.to_string()),
+        ("reduce", reduce.to_string()),
         ("schedule", schedule),
         ("stages_per_rank", parallelism.schedule.stages_per_rank().unwrap_or(1).to_string()),
         ("microbatch_size", parallelism.microbatch_size.to_string()),
@@ -61,12 +86,13 @@ impl Candidates {
         for tp in mesh::divisors(accelerators) {
             for pp in mesh::divisors(accelerators / tp) {
                 let degrees = Degrees { dp: accelerators / tp / pp, tp, pp };
-                // Where no schedule and no microbatch could make these degrees legal, no combination is asked about one by one.
-                let plain = degrees.plain(ScheduleKind::OneForwardOneBackward, SequenceParallel::Off, 1);
-                let verdict = if is_legal(config, &plain) { Verdict::Open } else { Verdict::Refused };
+                let refused = degrees.refused(config);
                 for schedule in schedules(pp) {
                     for sequence_parallel in sequence_parallel(tp) {
-                        candidates.of_degrees(config, fixed, degrees, schedule, sequence_parallel, verdict);
+                        for microbatch_size in degrees.microbatch_sizes(config) {
+                            let one = degrees.plain(schedule, sequence_parallel, microbatch_size);
+                            candidates.add(config, fixed, &one, refused.as_ref());
+                        }
                     }
                 }
             }
@@ -74,37 +100,21 @@ impl Candidates {
         candidates
     }
 
-    fn of_degrees(
+    /// All variants of `one` that agree with `fixed`. No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands
+    /// for all.
+    fn add(
         &mut self,
         config: &RunConfig,
         fixed: &BTreeMap<String, String>,
-        degrees: Degrees,
-        schedule: ScheduleKind,
-        sequence_parallel: SequenceParallel,
-        verdict: Verdict,
+        one: &Parallelism,
+        refused: Option<&Problem>,
     ) {
-        let per_replica = config.train.global_batch / degrees.dp;
-        let sizes = mesh::divisors(per_replica.max(1)).into_iter().filter(|size| *size <= LARGEST_MICROBATCH);
-        for microbatch_size in sizes {
-            let one = degrees.plain(schedule, sequence_parallel, microbatch_size);
-            // No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands for all.
-            let is_legal = verdict == Verdict::Open && is_legal(config, &one);
-            let agreeing = variants(&one).filter(|variant| agrees(variant, fixed));
-            match is_legal {
-                true => self.legal.extend(agreeing),
-                false => self.refused += agreeing.count(),
-            }
+        let agreeing = variants(one).filter(|variant| agrees(variant, fixed));
+        match refused.cloned().or_else(|| broken_rule(config, one)) {
+            None => self.legal.extend(agreeing),
+            Some(problem) => self.refusals.add(&problem, agreeing.count()),
         }
     }
-}
-
-/// What is known of degrees before anything else is chosen.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// Some run may have them.
-    Open,
-    /// None may: 1F1B on microbatches of one sequence asks for least.
-    Refused,
 }
 
 #[derive(Clone, Copy)]
@@ -131,14 +141,34 @@ impl Degrees {
             stage_layers: None,
         }
     }
+
+    /// Those that divide a replica's share of the batch, ascending.
+    fn microbatch_sizes(self, config: &RunConfig) -> Vec<usize> {
+        let per_replica = config.train.global_batch / self.dp;
+        mesh::divisors(per_replica.max(1)).into_iter().filter(|size| *size <= LARGEST_MICROBATCH).collect()
+    }
+
+    /// The rule that refuses the degrees whatever else is chosen, so that no combination is asked about one by one: it refuses 1F1B, which asks
+    /// for least, with the smallest and with the largest microbatch. A rule that is about a microbatch's size refuses on one side of some size.
+    fn refused(self, config: &RunConfig) -> Option<Problem> {
+        let sizes = self.microbatch_sizes(config);
+        let broken = |size: &usize| {
+            let schedule = ScheduleKind::OneForwardOneBackward;
+            broken_rule(config, &self.plain(schedule, SequenceParallel::Off, *size))
+        };
+        let smallest = sizes.first().and_then(broken)?;
+        let largest = sizes.last().and_then(broken)?;
+        (smallest.key == largest.key).then_some(smallest)
+    }
 }
 
-fn is_legal(config: &RunConfig, parallelism: &Parallelism) -> bool {
+/// The first rule that a run with this layout breaks.
+fn broken_rule(config: &RunConfig, parallelism: &Parallelism) -> Option<Problem> {
     let mut config = config.clone();
     config.run.ranks = parallelism.world_size();
     config.run.rank_memory_bytes = None;
     config.parallelism = parallelism.clone();
-    check(&config).is_ok()
+    check(&config).err()?.into_iter().next()
 }
 
 fn agrees(parallelism: &Parallelism, fixed: &BTreeMap<String, String>) -> bool {

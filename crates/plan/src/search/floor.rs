@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use cluster::Software;
 use program::{Cell, CellCosts, CellKind, Schedule, StageSplit, UnitWork, split_stages};
 use spec::{
-    Kept, LayerRecompute, Masters, Parallelism, RunConfig, ScheduleKind, ScheduleSpec, StateKind, Unit, UnitLayout,
-    params,
+    Kept, LayerRecompute, Masters, Parallelism, Precision, RunConfig, ScheduleKind, ScheduleSpec, StateKind, Unit,
+    UnitLayout, params, unique_parameters,
 };
 
 use super::recordings::{Key, Recording, Recordings};
@@ -33,6 +33,13 @@ pub struct Floor {
     pub memory_bytes: f64,
     /// Which rank that is, as far as is known.
     pub hungriest: usize,
+}
+
+impl Floor {
+    /// The layout whose floor it is, with its stages written out.
+    pub(super) fn laid_out(&self, parallelism: Parallelism) -> Parallelism {
+        Parallelism { stage_layers: Some(self.split.layers_per_stage().to_vec()), ..parallelism }
+    }
 }
 
 impl<'a> Floors<'a> {
@@ -225,30 +232,41 @@ impl Shape<'_> {
     /// Bytes of one parameter that live throughout the step.
     fn state_bytes(&self) -> f64 {
         let precision = self.config.train.precision;
-        let moments = match precision.masters() {
-            Masters::Parameters => 8.0,
-            Masters::Apart => 12.0,
-        };
-        let moments = moments * self.trainer.map_or(1.0, |trainer| trainer.memory.optimizer_bytes / 12.0);
         let gradients = match self.parallelism.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => self.gradient_bytes(),
+            Kept::Whole => gradient_bytes(self.trainer),
             Kept::Shard => 0.0,
         };
         precision.stored().size_bytes() as f64 * self.share(StateKind::Parameters)
             + gradients
-            + moments * self.share(StateKind::Optimizer)
-    }
-
-    /// Bytes of a number of a sum of gradients.
-    fn gradient_bytes(&self) -> f64 {
-        self.trainer.map_or(4.0, |trainer| trainer.gradient_bytes)
+            + moment_bytes(precision, self.trainer) * self.share(StateKind::Optimizer)
     }
 
     /// Bytes of one parameter's gradient where ranks keep shards of the sum.
     fn reduced_bytes(&self) -> f64 {
         match self.parallelism.zero.keeps(StateKind::Gradients) {
             Kept::Whole => 0.0,
-            Kept::Shard => self.gradient_bytes() * self.share(StateKind::Gradients),
+            Kept::Shard => gradient_bytes(self.trainer) * self.share(StateKind::Gradients),
         }
     }
+}
+
+/// Bytes of the moments of a parameter, and of its master where it has one apart.
+fn moment_bytes(precision: Precision, trainer: Option<&Software>) -> f64 {
+    let own = match precision.masters() {
+        Masters::Parameters => 8.0,
+        Masters::Apart => 12.0,
+    };
+    own * trainer.map_or(1.0, |trainer| trainer.memory.optimizer_bytes / 12.0)
+}
+
+/// Bytes of a number of a sum of gradients.
+fn gradient_bytes(trainer: Option<&Software>) -> f64 {
+    trainer.map_or(4.0, |trainer| trainer.gradient_bytes)
+}
+
+/// Bytes of the state of a model, each parameter's once: all ranks together have no less at the end of a step, whatever the layout.
+pub(super) fn least_state_bytes(config: &RunConfig, trainer: Option<&Software>) -> f64 {
+    let precision = config.train.precision;
+    let of_one = precision.stored().size_bytes() as f64 + gradient_bytes(trainer) + moment_bytes(precision, trainer);
+    unique_parameters(&config.model) as f64 * of_one
 }

@@ -21,10 +21,10 @@ use sim::Spent;
 use spec::{Parallelism, RunConfig};
 use train::SetupError;
 
-use candidates::Candidates;
+use candidates::{Candidates, Refusals};
 use floor::{Floor, Floors};
 use recordings::Recordings;
-pub use remedies::Smallest;
+pub use remedies::{Remedies, Smallest};
 use threads::in_threads;
 
 /// What is asked.
@@ -59,11 +59,9 @@ pub struct Found {
     pub memory_bytes: usize,
 }
 
-/// How many layouts were decided how.
+/// How many legal layouts were decided how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Refused by a rule.
-    pub refused: usize,
     /// Excluded because their memory floor does not fit.
     pub over_memory: usize,
     /// Excluded because their least time is too long.
@@ -79,7 +77,9 @@ pub struct Counts {
 pub struct Answer {
     /// The best layouts, the fastest first.
     pub best: Vec<Found>,
-    /// How they were found.
+    /// Combinations that are no layouts.
+    pub refusals: Refusals,
+    /// How the others were decided.
     pub counts: Counts,
 }
 
@@ -123,9 +123,8 @@ const AT_ONCE: [usize; 2] = [32, 2];
 /// A unit that cannot be recorded, or a program that breaks its rules: faults of pleach.
 pub fn search(question: &Question) -> Result<Answer, SetupError> {
     let candidates = Candidates::new(question.config, question.accelerators, question.fixed);
-    let recordings = Recordings::new(question.config, question.cluster, question.software, &candidates.legal)?;
-    let mut answer = Answer::default();
-    answer.counts.refused = candidates.refused;
+    let recordings = question.recordings(&candidates.legal)?;
+    let mut answer = Answer { refusals: candidates.refusals, ..Answer::default() };
     let mut open = Ladder::new(candidates.legal, &recordings, question, &mut answer);
     loop {
         let late_ns = answer.late_ns(question.top);
@@ -158,15 +157,14 @@ impl Ladder {
         let mut ladder = Ladder { open: BTreeMap::new() };
         let mut floors = Floors::new(recordings);
         for (index, parallelism) in layouts.into_iter().enumerate() {
-            let Some(Floor { split, least_ns, memory_bytes, hungriest }) = floors.of(&parallelism) else {
-                answer.counts.refused += 1;
-                continue;
-            };
+            // Legal layouts have no more stages than there is to put into them.
+            let Some(floor) = floors.of(&parallelism) else { continue };
+            let Floor { least_ns, memory_bytes, hungriest, .. } = floor;
             if memory_bytes > question.memory_bytes {
                 answer.counts.over_memory += 1;
                 continue;
             }
-            let parallelism = Parallelism { stage_layers: Some(split.layers_per_stage().to_vec()), ..parallelism };
+            let parallelism = floor.laid_out(parallelism);
             ladder.put(least_ns, index, Open { parallelism, hungriest, rung: Rung::Floor });
         }
         ladder
@@ -218,6 +216,12 @@ impl Open {
                 })))
             }
         }
+    }
+}
+
+impl<'a> Question<'a> {
+    fn recordings(&self, layouts: &[Parallelism]) -> Result<Recordings<'a>, SetupError> {
+        Recordings::new(self.config, self.cluster, self.software, layouts)
     }
 }
 

@@ -62,16 +62,27 @@ impl<'a> Recordings<'a> {
         layouts: &[Parallelism],
     ) -> Result<Recordings<'a>, SetupError> {
         let mut recordings = Recordings { config, cluster, software, by_key: BTreeMap::new() };
-        let mut seen = BTreeSet::new();
-        let distinct: Vec<&Parallelism> = layouts.iter().filter(|layout| seen.insert(Key::of(layout))).collect();
-        let made = in_threads(&distinct, |layout| recordings.record(layout));
-        for (layout, recording) in distinct.into_iter().zip(made) {
-            recordings.by_key.insert(Key::of(layout), recording?);
-        }
+        recordings.record(layouts)?;
         Ok(recordings)
     }
 
-    fn record(&self, parallelism: &Parallelism) -> Result<Recording<'a>, SetupError> {
+    /// Records what further layouts need.
+    ///
+    /// # Errors
+    /// A unit that cannot be recorded.
+    pub(super) fn record(&mut self, layouts: &[Parallelism]) -> Result<(), SetupError> {
+        let mut seen = BTreeSet::new();
+        let is_new =
+            |layout: &&Parallelism| !self.by_key.contains_key(&Key::of(layout)) && seen.insert(Key::of(layout));
+        let distinct: Vec<&Parallelism> = layouts.iter().filter(is_new).collect();
+        let made = in_threads(&distinct, |layout| self.recording(layout));
+        for (layout, recording) in distinct.into_iter().zip(made) {
+            self.by_key.insert(Key::of(layout), recording?);
+        }
+        Ok(())
+    }
+
+    fn recording(&self, parallelism: &Parallelism) -> Result<Recording<'a>, SetupError> {
         let records = UnitRecords::new(StepOrder::case(&self.config.model, parallelism, &self.config.train))?;
         let (units, footprints) = (RecordedUnits::new(&records, self.software), records.footprints());
         // Passes do not depend on how the ranks beside the tensor-parallel group are used.
@@ -112,7 +123,7 @@ impl<'a> Recordings<'a> {
     /// No such schedule, or layers that do not make its stages.
     pub fn cells_ns(&self, parallelism: &Parallelism) -> Result<u64, SetupError> {
         let recording = self.of(parallelism);
-        let order = self.order(recording, parallelism)?;
+        let order = StepOrder::recorded(&recording.records, parallelism, &self.config.train)?;
         let costs = self.costs_of(parallelism, &recording.units, &recording.footprints)?;
         let num_microbatches = parallelism.num_microbatches(self.config.train.global_batch);
         Ok(Pipeline::new(&order, parallelism, num_microbatches, &costs).least_ns())
@@ -126,14 +137,18 @@ impl<'a> Recordings<'a> {
         self.rank_bytes_in(&self.config.train, parallelism, rank)
     }
 
-    /// The same in a step of so few microbatches that it is known soon, and of so many that a rank holds as much as it ever does.
+    /// The same in a step of few microbatches.
     ///
     /// # Errors
     /// See [`SetupError`].
     pub(super) fn few_microbatches_bytes(&self, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
+        self.rank_bytes_in(&self.few_microbatches(parallelism), parallelism, rank)
+    }
+
+    /// Steps of so few microbatches that they are known soon, and of so many that a rank holds as much as it ever does.
+    fn few_microbatches(&self, parallelism: &Parallelism) -> TrainSpec {
         let of_few = parallelism.dp * parallelism.microbatch_size * FEW_PER_RANK * parallelism.pp;
-        let train = TrainSpec { global_batch: self.config.train.global_batch.min(of_few), ..self.config.train.clone() };
-        self.rank_bytes_in(&train, parallelism, rank)
+        TrainSpec { global_batch: self.config.train.global_batch.min(of_few), ..self.config.train.clone() }
     }
 
     fn rank_bytes_in(&self, train: &TrainSpec, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
@@ -148,17 +163,21 @@ impl<'a> Recordings<'a> {
     /// # Errors
     /// See [`SetupError`].
     pub fn step(&self, parallelism: &Parallelism) -> Result<PreparedStep, SetupError> {
-        let recording = self.of(parallelism);
-        let order = self.order(recording, parallelism)?;
-        PreparedStep::ordered(&order, parallelism, &self.config.train, &recording.units, self.software)
+        self.step_in(&self.config.train, parallelism)
     }
 
-    fn order<'s>(
-        &'s self,
-        recording: &'s Recording<'a>,
-        parallelism: &'s Parallelism,
-    ) -> Result<StepOrder<'s>, SetupError> {
-        StepOrder::recorded(&recording.records, parallelism, &self.config.train)
+    /// A step of the layout of few microbatches, which takes as much memory.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub(super) fn few_microbatches_step(&self, parallelism: &Parallelism) -> Result<PreparedStep, SetupError> {
+        self.step_in(&self.few_microbatches(parallelism), parallelism)
+    }
+
+    fn step_in(&self, train: &TrainSpec, parallelism: &Parallelism) -> Result<PreparedStep, SetupError> {
+        let recording = self.of(parallelism);
+        let order = StepOrder::recorded(&recording.records, parallelism, train)?;
+        PreparedStep::ordered(&order, parallelism, train, &recording.units, self.software)
     }
 
     pub(super) fn software(&self) -> Option<&'a Software> {

@@ -1,14 +1,25 @@
 //! What would do where no layout does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use spec::Parallelism;
 use train::SetupError;
 
 use super::Question;
 use super::candidates::{Candidates, keys};
-use super::floor::{Floor, Floors};
+use super::floor::{Floors, least_state_bytes};
 use super::recordings::Recordings;
+
+/// Changes of which each alone makes some layout fit.
+#[derive(Clone, Debug, Default)]
+pub struct Remedies {
+    /// The legal layout that needs least memory, if any is legal: accelerators with so much would do.
+    pub least: Option<Smallest>,
+    /// The smallest number of accelerators, above that of the question, on which a layout fits; nothing where none is found in reasonable time.
+    pub accelerators: Option<usize>,
+    /// Other values of keys that are fixed, of each key the one nearest to its own.
+    pub values: BTreeMap<String, String>,
+}
 
 /// A layout, and what it needs.
 #[derive(Clone, Debug)]
@@ -19,86 +30,117 @@ pub struct Smallest {
     pub memory_bytes: usize,
 }
 
-/// What is known of a layout's memory.
+/// What is known of a layout's memory; each is no less than the one before.
 enum Known {
     /// Its floor, with the rank that is then the hungriest.
     Floor(usize),
-    /// That rank's program in a step of few microbatches.
+    /// That rank's program, in a step of few microbatches.
     Program,
+    /// All ranks of such a step.
+    Step,
 }
 
-/// How many times as many accelerators are tried.
-const TIMES: [usize; 6] = [2, 3, 4, 8, 16, 32];
+/// So many combinations are judged at most for a larger number of accelerators: it takes seconds.
+const MOST_COMBINATIONS: usize = 10_000_000;
+/// So many times the accelerators, or the fewest that hold the state of the model, are asked about at most.
+const MOST_TIMES: usize = 32;
 
 impl Question<'_> {
-    /// Of all legal layouts the one that needs least memory by the program of its hungriest rank, if there are any.
+    /// What would do, if nothing that is asked for does.
     ///
     /// # Errors
     /// As [`super::search`].
-    pub fn smallest(&self) -> Result<Option<Smallest>, SetupError> {
-        let legal = Candidates::new(self.config, self.accelerators, self.fixed).legal;
-        let recordings = Recordings::new(self.config, self.cluster, self.software, &legal)?;
-        let mut floors = Floors::new(&recordings);
-        let mut open = BTreeMap::new();
-        for (index, parallelism) in legal.into_iter().enumerate() {
-            let Some(Floor { split, memory_bytes, hungriest, .. }) = floors.of(&parallelism) else { continue };
-            let parallelism = Parallelism { stage_layers: Some(split.layers_per_stage().to_vec()), ..parallelism };
-            open.insert((memory_bytes as usize, index), (parallelism, Known::Floor(hungriest)));
-        }
-        while let Some(((bytes, index), (parallelism, known))) = open.pop_first() {
-            let closer = match known {
-                Known::Floor(rank) => recordings.few_microbatches_bytes(&parallelism, rank)?,
-                Known::Program => {
-                    let memory_bytes = recordings.step(&parallelism)?.memory_bytes();
-                    return Ok(Some(Smallest { parallelism, memory_bytes }));
-                }
-            };
-            open.insert((closer.max(bytes), index), (parallelism, Known::Program));
-        }
-        Ok(None)
+    pub fn remedies(&self) -> Result<Remedies, SetupError> {
+        let mut recordings = self.recordings(&[])?;
+        Ok(Remedies {
+            least: self.least_memory(&self.legal(), &mut recordings, f64::INFINITY)?,
+            accelerators: self.enough_accelerators(&mut recordings)?,
+            values: self.fitting_values(&mut recordings)?,
+        })
     }
 
-    /// The smallest of a few multiples of the accelerators on which some layout fits.
-    ///
-    /// # Errors
-    /// As [`super::search`].
-    pub fn enough_accelerators(&self) -> Result<Option<usize>, SetupError> {
-        for times in TIMES {
-            let more = Question { accelerators: times * self.accelerators, ..self.clone() };
-            if more.smallest()?.is_some_and(|smallest| smallest.memory_bytes as f64 <= self.memory_bytes) {
-                return Ok(Some(more.accelerators));
+    fn legal(&self) -> Vec<Parallelism> {
+        Candidates::new(self.config, self.accelerators, self.fixed).legal
+    }
+
+    /// Of these layouts the one that needs least memory, if that is at most `most_bytes`. The one whose least bound is least is looked at more
+    /// closely, until it is known.
+    fn least_memory(
+        &self,
+        legal: &[Parallelism],
+        recordings: &mut Recordings,
+        most_bytes: f64,
+    ) -> Result<Option<Smallest>, SetupError> {
+        recordings.record(legal)?;
+        let mut floors = Floors::new(recordings);
+        let mut open = BTreeMap::new();
+        for (index, parallelism) in legal.iter().enumerate() {
+            let Some(floor) = floors.of(parallelism).filter(|floor| floor.memory_bytes <= most_bytes) else { continue };
+            let laid_out = floor.laid_out(parallelism.clone());
+            open.insert((floor.memory_bytes as usize, index), (laid_out, Known::Floor(floor.hungriest)));
+        }
+        while let Some(((memory_bytes, index), (parallelism, known))) = open.pop_first() {
+            let (closer, known) = match known {
+                Known::Floor(rank) => (recordings.few_microbatches_bytes(&parallelism, rank)?, Known::Program),
+                Known::Program => (recordings.few_microbatches_step(&parallelism)?.memory_bytes(), Known::Step),
+                Known::Step => return Ok(Some(Smallest { parallelism, memory_bytes })),
+            };
+            let closer = closer.max(memory_bytes);
+            if closer as f64 <= most_bytes {
+                open.insert((closer, index), (parallelism, known));
             }
         }
         Ok(None)
     }
 
-    /// The keys that are fixed and without which alone some layout fits.
-    ///
-    /// # Errors
-    /// As [`super::search`].
-    pub fn needless_keys(&self) -> Result<Vec<String>, SetupError> {
-        let mut found = vec![];
-        for key in self.fixed.keys() {
-            let free = self.without(key);
-            let smallest = Question { fixed: &free, ..self.clone() }.smallest()?;
-            if smallest.is_some_and(|smallest| smallest.memory_bytes as f64 <= self.memory_bytes) {
-                found.push(key.clone());
+    /// Every number is asked about, from the first that holds the state of the model.
+    fn enough_accelerators(&self, recordings: &mut Recordings) -> Result<Option<usize>, SetupError> {
+        let holding = (least_state_bytes(self.config, self.software) / self.memory_bytes).ceil() as usize;
+        let first = holding.max(self.accelerators + 1);
+        let last = (MOST_TIMES * self.accelerators).max(2 * first);
+        let mut judged = 0;
+        for accelerators in first..=last {
+            let Candidates { legal, refusals } = Candidates::new(self.config, accelerators, self.fixed);
+            if self.least_memory(&legal, recordings, self.memory_bytes)?.is_some() {
+                return Ok(Some(accelerators));
+            }
+            judged += legal.len() + refusals.number();
+            if judged > MOST_COMBINATIONS {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Of each key that is fixed the value nearest to its own with which some layout fits while the others are kept.
+    fn fitting_values(&self, recordings: &mut Recordings) -> Result<BTreeMap<String, String>, SetupError> {
+        let mut found = BTreeMap::new();
+        for (key, own) in self.fixed {
+            let mut fixed = self.fixed.clone();
+            fixed.remove(key);
+            let legal = Question { fixed: &fixed, ..self.clone() }.legal();
+            let value = |parallelism: &Parallelism| keys(parallelism).remove(key).unwrap_or_default();
+            let mut by_value: BTreeMap<String, Vec<Parallelism>> = BTreeMap::new();
+            legal
+                .into_iter()
+                .for_each(|parallelism| by_value.entry(value(&parallelism)).or_default().push(parallelism));
+            let mut nearest: Vec<(String, Vec<Parallelism>)> = by_value.into_iter().collect();
+            nearest.sort_by(|(one, _), (other, _)| distance(own, one).total_cmp(&distance(own, other)));
+            for (value, legal) in nearest {
+                if self.least_memory(&legal, recordings, self.memory_bytes)?.is_some() {
+                    found.insert(key.clone(), value);
+                    break;
+                }
             }
         }
         Ok(found)
     }
+}
 
-    /// By key that is fixed: its values in the layouts that are legal when only the other keys are.
-    pub fn legal_values(&self) -> BTreeMap<String, BTreeSet<String>> {
-        let values = |key: &String| {
-            let legal = Candidates::new(self.config, self.accelerators, &self.without(key)).legal;
-            legal.iter().filter_map(|parallelism| keys(parallelism).remove(key)).collect()
-        };
-        self.fixed.keys().map(|key| (key.clone(), values(key))).collect()
-    }
-
-    fn without(&self, key: &str) -> BTreeMap<String, String> {
-        let others = self.fixed.iter().filter(|(other, _)| *other != key);
-        others.map(|(key, value)| (key.clone(), value.clone())).collect()
+/// By which factor numbers differ, as a logarithm; words are all as near.
+fn distance(one: &str, other: &str) -> f64 {
+    match (one.parse::<f64>(), other.parse::<f64>()) {
+        (Ok(one), Ok(other)) => (one.max(0.5) / other.max(0.5)).ln().abs(),
+        (Ok(_) | Err(_), _) => 0.0,
     }
 }

@@ -1,0 +1,117 @@
+//! The processes of a trace: ranks, by number and by their place in the mesh, whether their step was simulated or measured.
+
+use std::str::FromStr;
+
+use mesh::{Axis, AxisSet, Mesh, Rank};
+use program::StepTimes;
+use sim::trace::RankTimes;
+
+use crate::failure::Failure;
+
+/// So many ranks are traced where nobody chooses: as many as a window shows.
+const MOST: usize = 64;
+
+/// A rank with the times of its instructions.
+pub fn rank_times(mesh: &Mesh, number: usize, times: Vec<(u64, u64)>) -> RankTimes {
+    let coord = mesh.coord(Rank(number));
+    let (dp, tp, pp) = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp));
+    let name = format!("rank {number}: dp {dp}, tp {tp}, pp {pp}");
+    RankTimes { number, name, pp, pipeline: dp * mesh.size(Axis::Tp) + tp, times }
+}
+
+/// Which ranks of a simulated step are traced. Those of one stage do the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TracedRanks {
+    /// Every one.
+    All,
+    /// Those of the first replica.
+    Replica,
+    /// The first of each stage.
+    Pipeline,
+    /// These.
+    Numbers(Vec<usize>),
+}
+
+impl FromStr for TracedRanks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TracedRanks, String> {
+        let numbers = || -> Option<Vec<usize>> {
+            let range = |part: &str| {
+                let (first, last) = part.split_once('-').unwrap_or((part, part));
+                Some(first.trim().parse::<usize>().ok()?..=last.trim().parse::<usize>().ok()?)
+            };
+            let ranges: Vec<_> = text.split(',').map(range).collect::<Option<_>>()?;
+            Some(ranges.into_iter().flatten().collect())
+        };
+        match text {
+            "all" => Ok(TracedRanks::All),
+            "replica" => Ok(TracedRanks::Replica),
+            "pipeline" => Ok(TracedRanks::Pipeline),
+            _ => match numbers().filter(|numbers| !numbers.is_empty()) {
+                Some(numbers) => Ok(TracedRanks::Numbers(numbers)),
+                None => Err("is none of all, replica, pipeline, and numbers like 0,8,16-23".into()),
+            },
+        }
+    }
+}
+
+impl TracedRanks {
+    /// All ranks of a mesh if they are few, otherwise one pipeline.
+    pub fn usual(mesh: &Mesh) -> TracedRanks {
+        if mesh.world_size() <= MOST { TracedRanks::All } else { TracedRanks::Pipeline }
+    }
+
+    /// The numbers of these ranks, ascending.
+    ///
+    /// # Errors
+    /// A number that is no rank's.
+    pub fn numbers(&self, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
+        let is_first = |rank: &Rank, set: AxisSet| mesh.coord(*rank).position(set) == 0;
+        let of_first = |set: AxisSet| mesh.ranks().filter(|rank| is_first(rank, set)).map(|rank| rank.0).collect();
+        let mut numbers: Vec<usize> = match self {
+            TracedRanks::All => of_first(AxisSet::NONE),
+            TracedRanks::Replica => of_first(AxisSet::DATA),
+            TracedRanks::Pipeline => of_first(AxisSet::DATA.with(Axis::Tp)),
+            TracedRanks::Numbers(numbers) => numbers.clone(),
+        };
+        numbers.sort_unstable();
+        numbers.dedup();
+        match numbers.iter().find(|number| **number >= mesh.world_size()) {
+            None => Ok(numbers),
+            Some(number) => Err(Failure::Input(format!(
+                "--ranks {number} is no rank of the run; 0 to {} are",
+                mesh.world_size() - 1
+            ))),
+        }
+    }
+}
+
+/// These ranks of a simulated step.
+///
+/// # Errors
+/// A number that is no rank's.
+pub fn simulated(mesh: &Mesh, ranks: &TracedRanks, times: &StepTimes) -> Result<Vec<RankTimes>, Failure> {
+    let of = |number: usize| rank_times(mesh, number, times.ranks[mesh.coord(Rank(number)).along(Axis::Pp)].clone());
+    Ok(ranks.numbers(mesh)?.into_iter().map(of).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use mesh::AxisSizes;
+
+    use super::*;
+
+    #[test]
+    fn ranks_are_chosen_by_place_or_number() {
+        let mesh = Mesh::new(AxisSizes::dp_tp_pp(2, 2, 3)).expect("a mesh");
+        let chosen = |text: &str| text.parse::<TracedRanks>().expect("a choice").numbers(&mesh).expect("ranks");
+        assert_eq!(chosen("all"), (0..12).collect::<Vec<_>>());
+        assert_eq!(chosen("replica"), [0, 1, 4, 5, 8, 9]);
+        assert_eq!(chosen("pipeline"), [0, 4, 8]);
+        assert_eq!(chosen("8, 1-3,2"), [1, 2, 3, 8]);
+        assert!("some".parse::<TracedRanks>().is_err() && "3-1".parse::<TracedRanks>().is_err());
+        let refused = TracedRanks::Numbers(vec![12]).numbers(&mesh).expect_err("there are 12").to_string();
+        assert_eq!(refused, "--ranks 12 is no rank of the run; 0 to 11 are");
+    }
+}

@@ -1,0 +1,103 @@
+//! `plan`, as a user meets it.
+
+mod harness;
+
+use harness::{pleach, prints, stderr, stdout};
+
+const SMALL: [&str; 5] = ["--set", "train.global_batch=4", "--set", "model.num_layers=2", "--cluster=a100-80g-dgx"];
+
+/// What a small run that cannot be planned is told.
+fn refuses(arguments: &[&str]) -> String {
+    let output = pleach(&[&["plan"], &SMALL[..], arguments].concat());
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    stderr(&output)
+}
+
+#[test]
+fn layouts_are_planned_and_the_best_is_written() {
+    let file = std::env::temp_dir().join(format!("pleach-plan-{}.toml", std::process::id()));
+    let file = file.display().to_string();
+    let text = prints(&[&["plan"], &SMALL[..], &["--gpus=4", "--top=2", "--fix", "tp=2", "--write", &file]].concat());
+    assert!(text.starts_with("1. ") && text.contains("\n2. ") && text.contains(" x tp 2 x pp "), "{text}");
+    assert!(text.contains(" ahead of the next, wh") || text.contains("the next takes as long"), "{text}");
+    for line in
+        ["refused by a rule", "excluded by the memory floor", "excluded by the bound on time", "simulated, of which"]
+    {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let checked = prints(&["check", &file]);
+    assert!(checked.contains("x tp 2 x pp "), "{checked}");
+    std::fs::remove_file(&file).expect("removed");
+}
+
+#[test]
+fn a_layout_as_json_has_numbers_and_all_of_its_keys() {
+    let fixed = ["--gpus=4", "--top=1", "--fix", "zero=2", "--fix", "reduce=microbatch", "--fix", "pp=2", "--json"];
+    let json = prints(&[&["plan"], &SMALL[..], &fixed].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let layout = &json["best"][0]["layout"];
+    assert_eq!(
+        (&layout["dp"], &layout["tp"], &layout["pp"], &layout["zero"]),
+        (&2.into(), &1.into(), &2.into(), &2.into())
+    );
+    assert_eq!((&layout["reduce"], &layout["sequence_parallel"]), (&"microbatch".into(), &false.into()));
+    let stages = layout["stage_layers"].as_array().expect("stages");
+    assert_eq!(stages.iter().filter_map(serde_json::Value::as_u64).sum::<u64>(), 2, "{layout}");
+    assert!(json["best"][0]["step_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    let by_rule = json["refused_by"].as_object().expect("rules").values();
+    assert_eq!(Some(by_rule.filter_map(|rule| rule["layouts"].as_u64()).sum()), json["refused"].as_u64());
+    assert_eq!(json["remedies"], serde_json::Value::Null);
+}
+
+#[test]
+fn what_is_no_question_is_refused() {
+    let invalid = |arguments: &[&str]| refuses(arguments).lines().next().unwrap_or_default().to_string();
+    let told = "for '--gpus <COUNT>': a run needs a whole number of accelerators, at least 1";
+    assert_eq!(invalid(&["--gpus=0"]), format!("error: invalid value '0' {told}"));
+    assert_eq!(invalid(&["--gpus", "-1"]), format!("error: invalid value '-1' {told}"));
+    let told = "for '--max-memory <GB>': is no memory; give units of 10^9 bytes, e.g. 40, or leave the option out";
+    assert_eq!(invalid(&["--gpus=4", "--max-memory", "-1"]), format!("error: invalid value '-1' {told}"));
+    assert!(refuses(&["--gpus=4", "--fix", "ep=2"]).starts_with("--fix ep=2 fixes nothing; write KEY=VALUE with dp, "));
+}
+
+#[test]
+fn where_nothing_fits_what_would_is_named() {
+    let told = refuses(&["--gpus=2", "--max-memory=0.004"]);
+    assert!(told.starts_with("the run fits nowhere on 2 accelerators of 4.00 MB: dp 1 x tp 2 x pp 1, "), "{told}");
+    let (_, would_do) = told.split_once(" needs least, ").expect("what is needed");
+    let (needed, more) = would_do.split_once(" a rank, or ").expect("two remedies");
+    assert!(needed.contains(" MB a rank; "), "{told}");
+    let more: usize =
+        more.trim().strip_suffix(" accelerators would do").and_then(|more| more.parse().ok()).expect(&told);
+    // The smallest: on that many it fits, on one less it does not.
+    let on =
+        |gpus: usize| pleach(&[&["plan"], &SMALL[..], &["--max-memory=0.004", &format!("--gpus={gpus}")]].concat());
+    assert_eq!((on(more).status.code(), on(more - 1).status.code()), (Some(0), Some(2)), "{told}");
+
+    let told = refuses(&["--gpus=4", "--max-memory=0.005", "--fix", "tp=1", "--fix", "zero=0"]);
+    assert!(told.contains(" a rank, or --fix tp=2 would do"), "{told}");
+}
+
+#[test]
+fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
+    assert_eq!(
+        refuses(&["--gpus=4", "--fix", "tp=3"]),
+        "no layout on 4 accelerators obeys the rules of a run with --fix tp=3; --fix tp=4 would do\n"
+    );
+    let told = refuses(&["--gpus=7"]);
+    let mut lines = told.lines();
+    assert_eq!(
+        lines.next(),
+        Some("no layout on 7 accelerators obeys the rules of a run; 8 accelerators would do"),
+        "{told}"
+    );
+    let refused: Vec<&str> = lines.collect();
+    assert_eq!(refused.len(), 3, "{told}");
+    assert!(refused.iter().all(|line| line.starts_with("refused ") && line.contains(" would")), "{told}");
+
+    let output = pleach(&[&["plan"], &SMALL[..], &["--gpus=7", "--json"]].concat());
+    assert_eq!((output.status.code(), stderr(&output)), (Some(2), told));
+    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!((&json["best"], &json["remedies"]["accelerators"]), (&serde_json::json!([]), &8.into()));
+    assert_eq!(json["refused_by"].as_object().map(serde_json::Map::len), Some(3));
+}
