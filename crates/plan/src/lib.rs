@@ -8,6 +8,7 @@ mod fit;
 pub mod machine;
 mod measured_model;
 mod measured_run;
+pub mod operations;
 mod prediction;
 pub mod search;
 mod table;

@@ -51,6 +51,13 @@ pub struct Product {
 }
 
 impl Product {
+    /// Products of operands of `width_bytes` a number, any of whose lengths may be that of a row.
+    pub fn new(batch: usize, [m, n, k]: [usize; 3], width_bytes: usize, out_bytes: usize) -> Product {
+        let rows = [m, n, k].map(|length| row_multiple(length * width_bytes));
+        let row_multiple_bytes = rows.into_iter().min().unwrap_or(ROW_BYTES);
+        Product { batch, m, n, k, width_bytes, out_bytes, row_multiple_bytes }
+    }
+
     /// Floating-point operations.
     pub fn flops(&self) -> f64 {
         2.0 * self.batch as f64 * self.m as f64 * self.n as f64 * self.k as f64
@@ -189,16 +196,7 @@ struct Scores {
 
 impl Scores {
     fn product(&self, m: usize, n: usize, k: usize) -> Kernel {
-        let rows = [m, n, k].map(|length| row_multiple(length * self.width_bytes));
-        Kernel::Product(Product {
-            batch: self.batch,
-            m,
-            n,
-            k,
-            width_bytes: self.width_bytes,
-            out_bytes: self.width_bytes,
-            row_multiple_bytes: rows.into_iter().min().unwrap_or(ROW_BYTES),
-        })
+        Kernel::Product(Product::new(self.batch, [m, n, k], self.width_bytes, self.width_bytes))
     }
 
     /// Kernels that move so many bytes per score.

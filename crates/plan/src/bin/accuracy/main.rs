@@ -1,5 +1,7 @@
 //! Writes `docs/accuracy.md`: fits constants to the calibration rows and scores the others.
 
+mod constants;
+
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -23,6 +25,9 @@ counts units of 10^9 bytes, or of 2^30 where `mem_kind` begins with `GiB`; `resi
 not fit. Where `notes` quote Megatron's arguments as `{'name': 'value'}`, `swiglu`, `normalization`, `position-embedding-type` and \
 `untie-embeddings-and-output-weights` say which model it was, with Megatron's defaults. Rows with `cp` or `ep` above 1, with experts or with another \
 `precision` are left out, and told.\n";
+
+const UNEXPLAINED: &str = "\n## What is not explained\n\n\
+TODO\n";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -64,7 +69,7 @@ fn page() -> Result<String, Box<dyn Error>> {
     for runs in &MEMORY {
         text += &memory(runs, &memory_of(runs)?);
     }
-    Ok(text + &machine()?)
+    Ok(text + UNEXPLAINED + &constants::section()? + &machine()?)
 }
 
 /// Layouts of a small model on the machine that writes the page.
@@ -132,7 +137,7 @@ fn layers(times: &[LayerTime]) -> String {
 }
 
 fn section(outcome: &Outcome) -> String {
-    let mut text = format!("\n## {}\n\n", outcome.check.name);
+    let mut text = format!("\n## {}\n\n{}", outcome.check.name, outcome.check.about);
     if let Some(runs) = outcome.check.calibrated_on {
         text += &format!(
             "Fitted to {} rows of `{}` (`{}`), from profile `{}`, trainer `{}`:\n\n| constant | value |\n|---|---|\n",
