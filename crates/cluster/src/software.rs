@@ -91,6 +91,8 @@ pub enum WeightGradients {
     Freed,
     /// The product adds to the sum, and the backward graph is handed a tensor that nobody reads: one of each shape of a layer's weights, which stays.
     KeptPerShape,
+    /// It stays beside the sum until the next microbatch's takes its place.
+    Kept,
 }
 
 /// Where rotated queries and keys are.
@@ -141,6 +143,8 @@ pub enum GradientSums {
     InTheProduct,
     /// A kernel of its own adds what the product left.
     Separate,
+    /// What the product left is copied in the width of the sum, and a second kernel adds the copy.
+    Copied,
 }
 
 /// Where collectives of tensor parallelism run in backward passes.

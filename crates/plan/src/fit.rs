@@ -14,17 +14,44 @@ const STEP: f64 = 0.02;
 /// Errors beyond this share count no more than it, so that rows that no constant explains do not bend those that explain the rest.
 const CAP: f64 = 0.12;
 
+/// A constant of which a change to its e-fold changes times by less than this share is not in the rows.
+const SEEN: f64 = 1e-3;
+/// What is left of a constant's effect when others take over what they can, as a share of the effect: below it, only their sum is known.
+const APART: f64 = 0.02;
+
+/// What a fit came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    /// The profile with the constants.
+    pub cluster: Cluster,
+    /// Constants that the rows do not determine.
+    pub open: Vec<(Constant, Open)>,
+}
+
+/// Why rows do not determine a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// No time depends on it: it is what it was.
+    Unseen,
+    /// A change of the others that are fitted does what a change of it does.
+    Mixed,
+}
+
 /// The profile whose `constants` predict the runs best: least squares of `ln(predicted / measured)` by Levenberg's and Marquardt's steps, each
 /// constant within its range. Runs without a time do not count.
 ///
 /// # Errors
 /// Degrees that make no mesh.
-pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Result<Cluster, SetupError> {
+pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Result<Fitted, SetupError> {
     let mut best = base.clone();
     let mut residuals = errors(&best, runs)?;
+    let columns = derivatives(&best, constants, runs, &residuals)?;
+    let open = open(constants, &columns);
+    let seen = |constant: &&Constant| !open.contains(&(**constant, Open::Unseen));
+    let constants: Vec<Constant> = constants.iter().filter(seen).copied().collect();
     let mut damping = 1e-2;
     for _ in 0..ROUNDS {
-        let columns = derivatives(&best, constants, runs, &residuals)?;
+        let columns = derivatives(&best, &constants, runs, &residuals)?;
         let before = squares(&residuals);
         let improved = loop {
             let steps = solve(&columns, &residuals, damping);
@@ -49,7 +76,25 @@ pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Resu
             break;
         }
     }
-    Ok(best)
+    Ok(Fitted { cluster: best, open })
+}
+
+/// Which of `constants` the rows do not determine, whose effects are `columns`.
+fn open(constants: &[Constant], columns: &[Vec<f64>]) -> Vec<(Constant, Open)> {
+    let of = |index: usize| {
+        let column = &columns[index];
+        let effect = squares(column);
+        if effect <= SEEN * SEEN * column.len() as f64 {
+            return Some(Open::Unseen);
+        }
+        let others: Vec<Vec<f64>> =
+            (0..columns.len()).filter(|other| *other != index).map(|other| columns[other].clone()).collect();
+        let shares = solve(&others, column, 0.0);
+        let taken = |row: usize| others.iter().zip(&shares).map(|(other, share)| other[row] * share).sum::<f64>();
+        let left: Vec<f64> = column.iter().enumerate().map(|(row, value)| value + taken(row)).collect();
+        (squares(&left) <= APART * APART * effect).then_some(Open::Mixed)
+    };
+    constants.iter().enumerate().filter_map(|(index, constant)| Some((*constant, of(index)?))).collect()
 }
 
 fn errors(cluster: &Cluster, runs: &[PreparedRun]) -> Result<Vec<f64>, SetupError> {

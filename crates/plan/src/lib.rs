@@ -15,7 +15,7 @@ mod table;
 mod validate;
 
 pub use filter::{Filter, FilterError};
-pub use fit::fit;
+pub use fit::{Fitted, Open, fit};
 pub use measured_run::MeasuredRun;
 pub use prediction::{Prediction, PreparedStep};
 pub use table::{Row, Table, TableError};

@@ -120,7 +120,9 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         Some("full") => Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Whole }),
         Some("selective") => Recompute::Selective,
         Some(word) if word.starts_with("selective") => {
-            return Err(row.beyond("recompute", "another form of selective recomputation than that of the attention core"));
+            return Err(
+                row.beyond("recompute", "another form of selective recomputation than that of the attention core")
+            );
         }
         Some(_) => return Err(row.refused("recompute", "none of none, selective and full".into())),
     };

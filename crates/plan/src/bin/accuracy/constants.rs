@@ -33,7 +33,11 @@ fn left_out() -> Result<String, Box<dyn Error>> {
         let outcome = check.run()?;
         if index == 0 {
             let keys: Vec<String> = outcome.constants.iter().map(|(constant, _)| format!("`{constant}`")).collect();
-            text += &format!("| fitted to | {} | rows left out | mean | largest |\n|---|{}---|---|---|\n", keys.join(" | "), "---|".repeat(keys.len()));
+            text += &format!(
+                "| fitted to | {} | rows left out | mean | largest |\n|---|{}---|---|---|\n",
+                keys.join(" | "),
+                "---|".repeat(keys.len())
+            );
         }
         let values: Vec<String> = outcome.constants.iter().map(|(_, value)| format!("{value:.3}")).collect();
         let scored = outcome.scored.iter().flat_map(|(_, rows, _)| rows);
