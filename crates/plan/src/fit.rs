@@ -44,14 +44,10 @@ pub enum Open {
 /// Degrees that make no mesh.
 pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Result<Fitted, SetupError> {
     let mut best = base.clone();
-    let mut residuals = errors(&best, runs)?;
-    let columns = derivatives(&best, constants, runs, &residuals)?;
-    let open = open(constants, &columns);
-    let seen = |constant: &&Constant| !open.contains(&(**constant, Open::Unseen));
-    let constants: Vec<Constant> = constants.iter().filter(seen).copied().collect();
+    let mut residuals = errors(&best, runs, capped)?;
     let mut damping = 1e-2;
     for _ in 0..ROUNDS {
-        let columns = derivatives(&best, &constants, runs, &residuals)?;
+        let columns = derivatives(&best, constants, runs, capped)?;
         let before = squares(&residuals);
         let improved = loop {
             let steps = solve(&columns, &residuals, damping);
@@ -61,7 +57,7 @@ pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Resu
                 let value = constant.of(&mut tried);
                 *value = (*value * step.clamp(-0.5, 0.5).exp()).clamp(low, high);
             }
-            let next = errors(&tried, runs)?;
+            let next = errors(&tried, runs, capped)?;
             if squares(&next) < before {
                 (best, residuals) = (tried, next);
                 damping = (damping * 0.3).max(1e-6);
@@ -75,6 +71,13 @@ pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Resu
         if !improved || squares(&residuals) > before * (1.0 - ENOUGH) {
             break;
         }
+    }
+    // Of two kernels or links the slower one counts, so an effect may be gone where it was, or be new.
+    let [before, after] = [base, &best].map(|cluster| derivatives(cluster, constants, runs, |error| error));
+    let both = before?.into_iter().zip(after?).map(|(before, after)| [before, after].concat());
+    let open = open(constants, &both.collect::<Vec<_>>());
+    for (constant, _) in open.iter().filter(|(_, why)| *why == Open::Unseen) {
+        *constant.of(&mut best) = *constant.of(&mut base.clone());
     }
     Ok(Fitted { cluster: best, open })
 }
@@ -97,15 +100,19 @@ fn open(constants: &[Constant], columns: &[Vec<f64>]) -> Vec<(Constant, Open)> {
     constants.iter().enumerate().filter_map(|(index, constant)| Some((*constant, of(index)?))).collect()
 }
 
-fn errors(cluster: &Cluster, runs: &[PreparedRun]) -> Result<Vec<f64>, SetupError> {
+/// What `counted` makes of the logarithm of every predicted time over the measured one.
+fn errors(cluster: &Cluster, runs: &[PreparedRun], counted: fn(f64) -> f64) -> Result<Vec<f64>, SetupError> {
     let mut all = vec![];
     for run in runs {
         if let Some(measured) = run.run.step_s {
-            let error = (run.step_s(cluster)? / measured).ln();
-            all.push(CAP * (error / CAP).tanh());
+            all.push(counted((run.step_s(cluster)? / measured).ln()));
         }
     }
     Ok(all)
+}
+
+fn capped(error: f64) -> f64 {
+    CAP * (error / CAP).tanh()
 }
 
 fn squares(residuals: &[f64]) -> f64 {
@@ -117,8 +124,9 @@ fn derivatives(
     cluster: &Cluster,
     constants: &[Constant],
     runs: &[PreparedRun],
-    residuals: &[f64],
+    counted: fn(f64) -> f64,
 ) -> Result<Vec<Vec<f64>>, SetupError> {
+    let residuals = errors(cluster, runs, counted)?;
     let column = |constant: &Constant| -> Result<Vec<f64>, SetupError> {
         let mut moved = cluster.clone();
         let (low, high) = constant.range();
@@ -127,8 +135,8 @@ fn derivatives(
         *value = value.max(low + 1e-3 * (high - low));
         let step = if *value * (1.0 + STEP) > high { -STEP } else { STEP };
         *value *= 1.0 + step;
-        let after = errors(&moved, runs)?;
-        Ok(after.iter().zip(residuals).map(|(after, before)| (after - before) / step).collect())
+        let after = errors(&moved, runs, counted)?;
+        Ok(after.iter().zip(&residuals).map(|(after, before)| (after - before) / step).collect())
     };
     constants.iter().map(column).collect()
 }

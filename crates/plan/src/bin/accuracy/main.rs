@@ -14,17 +14,18 @@ How far `pleach simulate` is from runs that were measured. This page is written 
 ```text\ncargo run --release -p plan --bin accuracy -- --write docs/accuracy.md\n```\n\n\
 Each check fits a few constants of a cluster profile to its calibration rows and scores the rows that it names; both are frozen. The tables are \
 in `crates/plan/tables`, with their sources. The runs are those of other trainers: `crates/cluster/software` says what these keep, fuse and wait \
-for, each with its source. No constant belongs to a model. *One constant* is the naive prediction: the model's operations at the peak rate, times \
+for, each with its source, whole or as what differs from another (`like = \"NAME\"`). No constant belongs to a model. *One constant* is the naive prediction: the model's operations at the peak rate, times \
 the median of what the scored rows of the table take of that.\n\n\
-Constants are fitted to calibration rows alone. What the model describes, and what is said of other trainers, was chosen with the errors of the \
-scored rows in sight; a table that it has not seen is the fairer judge.\n\n\
+Constants are fitted to calibration rows alone. What the model describes, and what is said of the trainers of the first three checks, was chosen \
+with the errors of the scored rows in sight; [the rows that nothing was tuned on](#not-tuned-on) are the fairer judge, and \
+[what the errors owe to each constant](#constants-by-themselves) is told.\n\n\
 A cell of a table that is empty stands for: `dp` = `gpus / (tp x pp)`, `vpp` 1, `zero` 0, `micro_batch` 1, `vocab` 51200, `seq` 2048, `ffn` 4 x \
 `hidden`, `kv_heads` = `heads`, `recompute` none, `precision` bf16. Vocabularies are padded to a multiple of 128 x `tp` where `tp` shares them \
 out. Another feed-forward width than 4 x `hidden` is that of a gated activation. Layers are spread evenly over stages where they can be. `mem_gb` \
 counts units of 10^9 bytes, or of 2^30 where `mem_kind` begins with `GiB`; `resident_gb` is the same between two steps; `status` `OOM` is a run that did \
 not fit. Where `notes` quote Megatron's arguments as `{'name': 'value'}`, `swiglu`, `normalization`, `position-embedding-type` and \
-`untie-embeddings-and-output-weights` say which model it was, with Megatron's defaults. Rows with `cp` or `ep` above 1, with experts or with another \
-`precision` are left out, and told.\n";
+`untie-embeddings-and-output-weights` say which model it was, with Megatron's defaults. Rows with `cp` or `ep` above 1, with experts, with another \
+`precision` or another selective recomputation than that of the attention core are left out, and told.\n";
 
 const UNEXPLAINED: &str = "\n## What is not explained\n\n\
 - *Trainers on DeepSpeed's pipeline* (MT-NLG, GLM, and GPT-NeoX in [six-models.md](six-models.md)) take 7 to 20 % longer than predicted with \
