@@ -5,7 +5,7 @@ use comm::Operation;
 use sim::{GroupShape, Kernel, Product, collective_ns, kernel_ns};
 
 use crate::accuracy::AccuracyError;
-use crate::validate::Errors;
+use crate::validate::{Errors, Pair};
 
 /// A table of measured operations that is part of this repository.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +15,16 @@ pub struct Operations {
     text: &'static str,
     /// The profile of the accelerators.
     pub profile: &'static str,
-    /// The nanoseconds of a row, measured and predicted.
-    of_row: fn(&Cluster, &[f64]) -> Option<(f64, f64)>,
+    /// What its rows are.
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Rows, columns, depth, bytes moved per number of the result, share of the peak.
+    Products,
+    /// Ranks, bytes, microseconds.
+    AllReduces,
 }
 
 /// All tables.
@@ -25,19 +33,19 @@ pub const OPERATIONS: [Operations; 3] = [
         file: "products_a100_pcie.csv",
         text: include_str!("../tables/products_a100_pcie.csv"),
         profile: "a100-80g-pcie",
-        of_row: product,
+        kind: Kind::Products,
     },
     Operations {
         file: "products_b200.csv",
         text: include_str!("../tables/products_b200.csv"),
         profile: "b200-180g-dgx",
-        of_row: product,
+        kind: Kind::Products,
     },
     Operations {
         file: "all_reduce_a100.csv",
         text: include_str!("../tables/all_reduce_a100.csv"),
         profile: "a100-80g-dgx",
-        of_row: all_reduce,
+        kind: Kind::AllReduces,
     },
 ];
 
@@ -50,23 +58,28 @@ impl Operations {
         let cluster = Cluster::from_toml(named(self.profile).unwrap_or_default())?;
         let numbers = |line: &str| line.split(',').map(str::parse).collect::<Result<Vec<f64>, _>>().ok();
         let rows = self.text.lines().filter(|line| !line.starts_with('#')).skip(1).filter_map(numbers);
-        let pairs = rows.filter_map(|row| (self.of_row)(&cluster, &row));
-        Ok(Errors::of(pairs.map(|(measured, predicted)| predicted / measured - 1.0)))
+        let pairs = rows.filter_map(|row| match self.kind {
+            Kind::Products => product(&cluster, &row),
+            Kind::AllReduces => all_reduce(&cluster, &row),
+        });
+        Ok(Errors::of(pairs.filter_map(|pair| pair.error())))
     }
 }
 
-/// Rows, columns, depth, bytes moved per number of the result, share of the peak.
-fn product(cluster: &Cluster, row: &[f64]) -> Option<(f64, f64)> {
+/// Nanoseconds.
+fn product(cluster: &Cluster, row: &[f64]) -> Option<Pair<f64>> {
     let [rows, columns, depth, result_bytes, share] = *row else { return None };
     let product = Product::new(1, [rows, columns, depth].map(|length| length as usize), 2, result_bytes as usize);
     let at_peak_ns = product.flops() / (1000.0 * cluster.accelerator.half_tflops);
-    Some((at_peak_ns / share, kernel_ns(cluster, &Kernel::Product(product))))
+    let predicted = kernel_ns(cluster, &Kernel::Product(product));
+    Some(Pair { measured: Some(at_peak_ns / share), predicted })
 }
 
-/// Ranks, bytes, microseconds.
-fn all_reduce(cluster: &Cluster, row: &[f64]) -> Option<(f64, f64)> {
+/// Nanoseconds.
+fn all_reduce(cluster: &Cluster, row: &[f64]) -> Option<Pair<f64>> {
     let [ranks, bytes, microseconds] = *row else { return None };
     let size = ranks as usize;
     let group = GroupShape { size, per_node: size, nodes: 1, beside: size };
-    Some((1000.0 * microseconds, collective_ns(cluster, group, Operation::AllReduce, bytes)))
+    let predicted = collective_ns(cluster, group, Operation::AllReduce, bytes);
+    Some(Pair { measured: Some(1000.0 * microseconds), predicted })
 }
