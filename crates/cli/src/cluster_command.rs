@@ -2,7 +2,7 @@
 
 use cluster::{Cluster, Constant};
 use plan::machine::measure;
-use plan::{PreparedRun, Report, Scored, fit};
+use plan::{Fitted, Open, PreparedRun, Report, Scored, fit};
 
 use crate::cluster_arguments::{ClusterCommand, FitArguments, MeasureArguments};
 use crate::cluster_profile::{profile, software};
@@ -66,14 +66,20 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
         let scored: Result<Vec<Scored>, _> = runs.iter().map(|run: &PreparedRun| run.on(cluster)).collect();
         Ok(Report::new(&scored.map_err(refused)?).errors.mean)
     };
-    let mut fitted = fit(&base, &constants, &runs).map_err(refused)?;
+    let Fitted { cluster: mut fitted, open } = fit(&base, &constants, &runs).map_err(refused)?;
     let (before, after) = (mean(&base)?, mean(&fitted)?);
     let mut text = String::new();
     let mut start = base.clone();
     for constant in &constants {
         let (from, to) = (*constant.of(&mut start), *constant.of(&mut fitted));
         let (low, high) = constant.range();
-        text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}\n", constant.key());
+        let told = match open.iter().find(|(of, _)| of == constant).map(|(_, open)| open) {
+            Some(Open::Unseen) => "; no row depends on it",
+            Some(Open::Mixed) => "; these rows cannot tell it from the others: give more rows, or fewer --constants",
+            None if to == low || to == high => "; at the end of what it can be: another cause may be missing",
+            None => "",
+        };
+        text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}{told}\n", constant.key());
     }
     let which = arguments.rows.rows.as_deref().map(|rows| format!(", rows {rows}")).unwrap_or_default();
     let source = format!("fitted to {}{which} from {}", arguments.table.display(), arguments.base);

@@ -26,7 +26,7 @@ const PRESETS: [Preset; 12] = [
     preset!("gpt-neox-20b-tiny", None),
     preset!("glm-130b", published("a100-40g-dgx", "largescale-2022", 88.5)),
     preset!("glm-130b-tiny", None),
-    preset!("opt-175b", published("a100-80g-dgx", "megatron-2022", 20.0)),
+    preset!("opt-175b", published("a100-80g-dgx", "metaseq-2022", 20.0)),
     preset!("opt-175b-tiny", None),
     preset!("bloom-176b", published("a100-80g-jean-zay", "deepspeed-bf16-2022", 104.5)),
     preset!("bloom-176b-tiny", None),

@@ -192,8 +192,8 @@ fn what_cannot_be_simulated_is_refused_with_what_would_do() {
     );
     assert_eq!(
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software"]),
-        "--software: the profile h100-80g-dgx has no [software]; megatron-2021, megatron-2022, deepspeed-2022, \
-         largescale-2022, deepspeed-bf16-2022, megatron-core-2024 are part of the program\n"
+        "--software: the profile h100-80g-dgx has no [software]; megatron-2020, megatron-2021, megatron-2022, \
+         deepspeed-2022, largescale-2022, deepspeed-bf16-2022, metaseq-2022, megatron-core-2024, torchtitan-2024 are part of the program\n"
     );
     assert!(
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software=nemo"])

@@ -84,6 +84,24 @@ impl Constant {
         }
     }
 
+    /// Whether it is a share of a rate that a data sheet prints, so that more than 1 means nothing.
+    pub fn is_share(self) -> bool {
+        match self {
+            Constant::MatrixEfficiency
+            | Constant::MemoryEfficiency
+            | Constant::LinkEfficiency
+            | Constant::NetworkEfficiency
+            | Constant::Contention => true,
+            Constant::TileRampColumns
+            | Constant::KernelGap
+            | Constant::Issue
+            | Constant::LinkStart
+            | Constant::LinkLatency
+            | Constant::NetworkStart
+            | Constant::NetworkLatency => false,
+        }
+    }
+
     /// Its place in a profile.
     pub fn of(self, cluster: &mut Cluster) -> &mut f64 {
         match self {

@@ -12,6 +12,7 @@ mod file;
 mod named;
 mod profile;
 mod software;
+mod trainer;
 
 pub use constant::Constant;
 pub use file::ProfileError;

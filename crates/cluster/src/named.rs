@@ -8,6 +8,7 @@ const NAMED: &[(&str, &str)] = &[
     ("a100-80g-pcie", include_str!("../profiles/a100-80g-pcie.toml")),
     ("v100-32g-dgx1", include_str!("../profiles/v100-32g-dgx1.toml")),
     ("h100-80g-dgx", include_str!("../profiles/h100-80g-dgx.toml")),
+    ("h100-96g-500w", include_str!("../profiles/h100-96g-500w.toml")),
     ("h200-141g-dgx", include_str!("../profiles/h200-141g-dgx.toml")),
     ("b200-180g-dgx", include_str!("../profiles/b200-180g-dgx.toml")),
     ("gb200-nvl72", include_str!("../profiles/gb200-nvl72.toml")),

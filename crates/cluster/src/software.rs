@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProfileError;
-
-/// The differences that change times by more than a per cent. It describes a trainer, never a model.
+/// The differences that change times by more than a per cent. It describes a trainer, never a model. Reading and writing are in `trainer`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Software {
     /// Which trainer, with its version.
     pub name: String,
@@ -93,6 +91,8 @@ pub enum WeightGradients {
     Freed,
     /// The product adds to the sum, and the backward graph is handed a tensor that nobody reads: one of each shape of a layer's weights, which stays.
     KeptPerShape,
+    /// It stays beside the sum until the next microbatch's takes its place.
+    Kept,
 }
 
 /// Where rotated queries and keys are.
@@ -143,6 +143,8 @@ pub enum GradientSums {
     InTheProduct,
     /// A kernel of its own adds what the product left.
     Separate,
+    /// What the product left is copied in the width of the sum, and a second kernel adds the copy.
+    Copied,
 }
 
 /// Where collectives of tensor parallelism run in backward passes.
@@ -196,47 +198,4 @@ pub enum StreamQueue {
     Beside,
     /// What can be put off until the last microbatch has ended is.
     Last,
-}
-
-const NAMED: &[(&str, &str)] = &[
-    ("megatron-2021", include_str!("../software/megatron-2021.toml")),
-    ("megatron-2022", include_str!("../software/megatron-2022.toml")),
-    ("deepspeed-2022", include_str!("../software/deepspeed-2022.toml")),
-    ("largescale-2022", include_str!("../software/largescale-2022.toml")),
-    ("deepspeed-bf16-2022", include_str!("../software/deepspeed-bf16-2022.toml")),
-    ("megatron-core-2024", include_str!("../software/megatron-core-2024.toml")),
-];
-
-impl Software {
-    /// The names of the trainers that are part of the program.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        NAMED.iter().map(|(name, _)| *name)
-    }
-
-    /// The trainer of this name, as text; `None` for a name that is none of [`Software::names`].
-    pub fn named(name: &str) -> Option<&'static str> {
-        NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
-    }
-
-    /// Reads what would be `[software]` of a profile.
-    ///
-    /// # Errors
-    /// No TOML, a key too few or too many, an entry without a source.
-    pub fn from_toml(text: &str) -> Result<Software, ProfileError> {
-        let software: Software =
-            toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string().trim_end().to_string()))?;
-        software.check()?;
-        Ok(software)
-    }
-
-    pub(crate) fn check(&self) -> Result<(), ProfileError> {
-        // Every field is a number, a string or a table, so there is nothing that TOML cannot hold.
-        let all = toml::Table::try_from(self).unwrap_or_default();
-        let memory = all.get("memory").and_then(toml::Value::as_table).into_iter().flat_map(|table| table.keys());
-        let own = all.keys().filter(|key| !["name", "memory", "sources"].contains(&key.as_str()));
-        match own.chain(memory).find(|key| !self.sources.contains_key(*key)) {
-            Some(key) => Err(ProfileError::NoSource(key.clone())),
-            None => Ok(()),
-        }
-    }
 }

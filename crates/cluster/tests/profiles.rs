@@ -1,7 +1,7 @@
 //! Profiles: what is read, written back, and refused.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{Cluster, Software, named, names};
+use cluster::{Cluster, Software, StreamQueue, TrainerMemory, named, names};
 
 #[test]
 fn every_named_profile_is_read_and_written_back() {
@@ -16,7 +16,9 @@ fn every_entry_of_a_named_trainer_says_where_it_is_from() {
     for name in Software::names() {
         let text = Software::named(name).unwrap();
         let software = Software::from_toml(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        for key in software.sources.keys() {
+        let (_, own) = text.split_once("[sources]\n").unwrap();
+        for key in own.lines().filter_map(|line| line.split_once(" = ").map(|(key, _)| key)) {
+            assert!(software.sources.contains_key(key), "{name}: {key}");
             let without: Vec<&str> = text.split_inclusive('\n').collect();
             let own = without.iter().rposition(|line| line.starts_with(&format!("{key} = "))).unwrap();
             let without = [&without[..own], &without[own + 1..]].concat().concat();
@@ -32,6 +34,34 @@ fn every_entry_of_a_named_trainer_says_where_it_is_from() {
             .unwrap_err()
             .to_string()
             .contains("missing field `operations_per_kernel`")
+    );
+}
+
+#[test]
+fn a_trainer_that_is_like_another_differs_in_what_its_description_says() {
+    let base = Software::from_toml(Software::named("megatron-2021").unwrap()).unwrap();
+    let text = "like = \"megatron-2021\"\nreductions = \"beside\"\n\n[memory]\nlogit_bytes = 2.0\n\n[sources]\nreductions = \"seen\"\nlogit_bytes = \"seen\"\n";
+    let like = Software::from_toml(text).unwrap();
+    assert_eq!((like.reductions, like.memory.logit_bytes), (StreamQueue::Beside, 2.0));
+    let TrainerMemory { unused_share, .. } = like.memory;
+    assert_eq!((like.gathers, unused_share, &like.name), (base.gathers, base.memory.unused_share, &base.name));
+    assert_eq!((like.sources["reductions"].as_str(), &like.sources["gathers"]), ("seen", &base.sources["gathers"]));
+
+    let profile = named("a100-80g-dgx").unwrap();
+    let within = text.replace("[memory]", "[software.memory]").replace("[sources]", "[software.sources]");
+    let with = Cluster::from_toml(&format!("{profile}\n[software]\n{within}")).unwrap();
+    assert_eq!(with.software, Some(like));
+    assert_eq!(Cluster::from_toml(&with.to_toml()).unwrap(), with, "written whole");
+
+    assert_eq!(
+        Software::from_toml(&text.replace("reductions = \"seen\"\n", "")).unwrap_err().to_string(),
+        "[sources] has no `reductions`; say in a line where what `reductions` says is from",
+        "the source of the other trainer is none of this one"
+    );
+    let unknown = Software::from_toml(&text.replace("megatron-2021", "mine")).unwrap_err().to_string();
+    assert!(
+        unknown.starts_with("like = \"mine\" is no trainer that is part of the program; there are megatron-2020, "),
+        "{unknown}"
     );
 }
 

@@ -14,17 +14,40 @@ const STEP: f64 = 0.02;
 /// Errors beyond this share count no more than it, so that rows that no constant explains do not bend those that explain the rest.
 const CAP: f64 = 0.12;
 
+/// A constant of which a change to its e-fold changes times by less than this share is not in the rows.
+const SEEN: f64 = 1e-3;
+/// What is left of a constant's effect when others take over what they can, as a share of the effect: below it, only their sum is known.
+const APART: f64 = 0.02;
+
+/// What a fit came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    /// The profile with the constants.
+    pub cluster: Cluster,
+    /// Constants that the rows do not determine.
+    pub open: Vec<(Constant, Open)>,
+}
+
+/// Why rows do not determine a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// No time depends on it: it is what it was.
+    Unseen,
+    /// A change of the others that are fitted does what a change of it does.
+    Mixed,
+}
+
 /// The profile whose `constants` predict the runs best: least squares of `ln(predicted / measured)` by Levenberg's and Marquardt's steps, each
 /// constant within its range. Runs without a time do not count.
 ///
 /// # Errors
 /// Degrees that make no mesh.
-pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Result<Cluster, SetupError> {
+pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Result<Fitted, SetupError> {
     let mut best = base.clone();
-    let mut residuals = errors(&best, runs)?;
+    let mut residuals = errors(&best, runs, capped)?;
     let mut damping = 1e-2;
     for _ in 0..ROUNDS {
-        let columns = derivatives(&best, constants, runs, &residuals)?;
+        let columns = derivatives(&best, constants, runs, capped)?;
         let before = squares(&residuals);
         let improved = loop {
             let steps = solve(&columns, &residuals, damping);
@@ -34,7 +57,7 @@ pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Resu
                 let value = constant.of(&mut tried);
                 *value = (*value * step.clamp(-0.5, 0.5).exp()).clamp(low, high);
             }
-            let next = errors(&tried, runs)?;
+            let next = errors(&tried, runs, capped)?;
             if squares(&next) < before {
                 (best, residuals) = (tried, next);
                 damping = (damping * 0.3).max(1e-6);
@@ -49,18 +72,47 @@ pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Resu
             break;
         }
     }
-    Ok(best)
+    // Of two kernels or links the slower one counts, so an effect may be gone where it was, or be new.
+    let [before, after] = [base, &best].map(|cluster| derivatives(cluster, constants, runs, |error| error));
+    let both = before?.into_iter().zip(after?).map(|(before, after)| [before, after].concat());
+    let open = open(constants, &both.collect::<Vec<_>>());
+    for (constant, _) in open.iter().filter(|(_, why)| *why == Open::Unseen) {
+        *constant.of(&mut best) = *constant.of(&mut base.clone());
+    }
+    Ok(Fitted { cluster: best, open })
 }
 
-fn errors(cluster: &Cluster, runs: &[PreparedRun]) -> Result<Vec<f64>, SetupError> {
+/// Which of `constants` the rows do not determine, whose effects are `columns`.
+fn open(constants: &[Constant], columns: &[Vec<f64>]) -> Vec<(Constant, Open)> {
+    let of = |index: usize| {
+        let column = &columns[index];
+        let effect = squares(column);
+        if effect <= SEEN * SEEN * column.len() as f64 {
+            return Some(Open::Unseen);
+        }
+        let others: Vec<Vec<f64>> =
+            (0..columns.len()).filter(|other| *other != index).map(|other| columns[other].clone()).collect();
+        let shares = solve(&others, column, 0.0);
+        let taken = |row: usize| others.iter().zip(&shares).map(|(other, share)| other[row] * share).sum::<f64>();
+        let left: Vec<f64> = column.iter().enumerate().map(|(row, value)| value + taken(row)).collect();
+        (squares(&left) <= APART * APART * effect).then_some(Open::Mixed)
+    };
+    constants.iter().enumerate().filter_map(|(index, constant)| Some((*constant, of(index)?))).collect()
+}
+
+/// What `counted` makes of the logarithm of every predicted time over the measured one.
+fn errors(cluster: &Cluster, runs: &[PreparedRun], counted: fn(f64) -> f64) -> Result<Vec<f64>, SetupError> {
     let mut all = vec![];
     for run in runs {
         if let Some(measured) = run.run.step_s {
-            let error = (run.step_s(cluster)? / measured).ln();
-            all.push(CAP * (error / CAP).tanh());
+            all.push(counted((run.step_s(cluster)? / measured).ln()));
         }
     }
     Ok(all)
+}
+
+fn capped(error: f64) -> f64 {
+    CAP * (error / CAP).tanh()
 }
 
 fn squares(residuals: &[f64]) -> f64 {
@@ -72,8 +124,9 @@ fn derivatives(
     cluster: &Cluster,
     constants: &[Constant],
     runs: &[PreparedRun],
-    residuals: &[f64],
+    counted: fn(f64) -> f64,
 ) -> Result<Vec<Vec<f64>>, SetupError> {
+    let residuals = errors(cluster, runs, counted)?;
     let column = |constant: &Constant| -> Result<Vec<f64>, SetupError> {
         let mut moved = cluster.clone();
         let (low, high) = constant.range();
@@ -82,8 +135,8 @@ fn derivatives(
         *value = value.max(low + 1e-3 * (high - low));
         let step = if *value * (1.0 + STEP) > high { -STEP } else { STEP };
         *value *= 1.0 + step;
-        let after = errors(&moved, runs)?;
-        Ok(after.iter().zip(residuals).map(|(after, before)| (after - before) / step).collect())
+        let after = errors(&moved, runs, counted)?;
+        Ok(after.iter().zip(&residuals).map(|(after, before)| (after - before) / step).collect())
     };
     constants.iter().map(column).collect()
 }

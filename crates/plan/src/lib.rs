@@ -8,13 +8,14 @@ mod fit;
 pub mod machine;
 mod measured_model;
 mod measured_run;
+pub mod operations;
 mod prediction;
 pub mod search;
 mod table;
 mod validate;
 
 pub use filter::{Filter, FilterError};
-pub use fit::fit;
+pub use fit::{Fitted, Open, fit};
 pub use measured_run::MeasuredRun;
 pub use prediction::{Prediction, PreparedStep};
 pub use table::{Row, Table, TableError};

@@ -134,7 +134,12 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     let recompute = match row.text("recompute") {
         None | Some("none") => Recompute::None,
         Some("full") => Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Whole }),
-        Some(word) if word.starts_with("selective") => Recompute::Selective,
+        Some("selective") => Recompute::Selective,
+        Some(word) if word.starts_with("selective") => {
+            return Err(
+                row.beyond("recompute", "another form of selective recomputation than that of the attention core")
+            );
+        }
         Some(_) => return Err(row.refused("recompute", "none of none, selective and full".into())),
     };
     let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };

@@ -1,11 +1,12 @@
 //! Predictions of whole steps: their parts add up, their drawings are whole, and constants are found again.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{Cluster, Constant, Software, named};
+use cluster::{Cluster, Constant, Software, WeightGradients, named};
 use plan::accuracy::{LayerTime, MEMORY, layer_times, memory_of};
 use plan::machine;
-use plan::{MeasuredRun, PreparedRun, PreparedStep, Table, fit};
-use sim::{Loss, Trace, chrome_trace, svg};
+use plan::operations::OPERATIONS;
+use plan::{Fitted, MeasuredRun, Open, PreparedRun, PreparedStep, Table, fit};
+use sim::{Loss, MemoryPart, Trace, chrome_trace, svg};
 use spec::RunConfig;
 
 fn cluster() -> Cluster {
@@ -99,12 +100,42 @@ fn times_that_constants_made_are_met_again() {
         *constant.of(&mut truth) = value;
     }
     let runs = runs(&truth);
-    let fitted = fit(&cluster(), &constants, &runs).unwrap();
+    let Fitted { cluster: fitted, open } = fit(&cluster(), &constants, &runs).unwrap();
+    assert_eq!(open, []);
     // Constants can stand in for each other where no run tells them apart, so the times are compared.
     for run in &runs {
         let error = run.on(&fitted).unwrap().time_s.error().unwrap();
         assert!(error.abs() < 0.01, "{}: {error}", run.run.layout());
         assert!(run.on(&cluster()).unwrap().time_s.error().unwrap().abs() > 0.1, "before the fit it is far away");
+    }
+}
+
+#[test]
+fn constants_that_rows_do_not_determine_are_named_and_stay_what_they_can_be() {
+    let mut runs = runs(&cluster());
+    let alone: Vec<PreparedRun> = runs.drain(..).filter(|run| run.run.accelerators() == 8).take(2).collect();
+    let constants =
+        [Constant::NetworkEfficiency, Constant::MatrixEfficiency, Constant::TileRampColumns, Constant::KernelGap];
+    let Fitted { cluster: mut fitted, open } = fit(&cluster(), &constants, &alone).unwrap();
+    assert_eq!(open[0], (Constant::NetworkEfficiency, Open::Unseen), "one node has no network");
+    assert_eq!(Constant::NetworkEfficiency.of(&mut fitted), Constant::NetworkEfficiency.of(&mut cluster()));
+    assert!(
+        open[1..].iter().all(|(_, open)| *open == Open::Mixed) && open.len() > 1,
+        "two rows, three constants: {open:?}"
+    );
+    for constant in constants {
+        let (low, high) = constant.range();
+        assert!((low..=high).contains(constant.of(&mut fitted)), "{constant}");
+    }
+}
+
+/// What `docs/accuracy.md` says of single operations, which profiles were taken from: means over shapes from whole waves to a few tiles.
+#[test]
+fn single_operations_are_met() {
+    for (operations, (rows, bound)) in OPERATIONS.iter().zip([(183, 0.05), (514, 0.12), (140, 0.09)]) {
+        let errors = operations.errors().unwrap();
+        assert_eq!(errors.rows, rows, "{}", operations.file);
+        assert!(errors.mean < bound, "{}: {}", operations.file, errors.mean);
     }
 }
 
@@ -138,6 +169,10 @@ fn a_table_that_cannot_be_used_says_where_and_why() {
     );
     assert_eq!(refused(&format!("{header}2,8,2,1,1,4,,4\n")), "line 2: zero = `4` is none of 0, 1, 2 and 3");
     assert_eq!(
+        refused("layers,hidden,heads,tp,pp,global_batch,recompute\n2,8,2,1,1,4,selective (op)\n"),
+        "line 2: recompute = `selective (op)` is another form of selective recomputation than that of the attention core"
+    );
+    assert_eq!(
         refused(&format!("{header}2,8,2,1,1,5,2,\n")),
         "line 2: global_batch = `5` is no multiple of dp 2 x micro_batch 1; put right the one that is wrong"
     );
@@ -162,6 +197,19 @@ fn the_memory_of_another_trainer_is_met() {
             }
         }
     }
+}
+
+#[test]
+fn gradients_that_stay_beside_their_sums_are_as_large_as_the_parameters() {
+    let memory = |weight_gradients| {
+        let mut software = software();
+        software.memory.weight_gradients = weight_gradients;
+        step(LAYOUTS[1], Some(&software)).memory().remove(0)
+    };
+    let [freed, kept] = [WeightGradients::Freed, WeightGradients::Kept].map(memory);
+    let [freed_gradients, kept_gradients] = [&freed, &kept].map(|memory| memory.parts[&MemoryPart::Gradients]);
+    assert_eq!(kept_gradients - freed_gradients, freed.parts[&MemoryPart::Parameters]);
+    assert_eq!(kept.resident_bytes - freed.resident_bytes, kept_gradients - freed_gradients);
 }
 
 #[test]

@@ -51,6 +51,13 @@ pub struct Product {
 }
 
 impl Product {
+    /// Products of operands of `width_bytes` a number, any of whose lengths may be that of a row.
+    pub fn new(batch: usize, [m, n, k]: [usize; 3], width_bytes: usize, out_bytes: usize) -> Product {
+        let rows = [m, n, k].map(|length| row_multiple(length * width_bytes));
+        let row_multiple_bytes = rows.into_iter().min().unwrap_or(ROW_BYTES);
+        Product { batch, m, n, k, width_bytes, out_bytes, row_multiple_bytes }
+    }
+
     /// Floating-point operations.
     pub fn flops(&self) -> f64 {
         2.0 * self.batch as f64 * self.m as f64 * self.n as f64 * self.k as f64
@@ -105,12 +112,14 @@ pub(crate) fn kernels(ops: &[Op], software: Option<&Software>) -> Vec<Kernel> {
 
 fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     let unfused = software.filter(|software| software.attention == AttentionKernels::Unfused);
-    let separate = software.and_then(separate_gradient_bytes);
+    let separate = software.filter(|software| software.gradient_sums != GradientSums::InTheProduct);
     match *op {
-        Op::MatMul { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate, .. } if separate.is_some() => {
+        Op::MatMul { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate, .. }
+            if let Some(software) = separate =>
+        {
             let product = Product::of_op(Orientation::Tn, a, b, out, Write::Assign);
             let product = Product { out_bytes: product.width_bytes, ..product };
-            let added = separate.map(|bytes| added(out.len(), product.width_bytes, bytes));
+            let added = added(out.len(), product.width_bytes, software);
             std::iter::once(Kernel::Product(product)).chain(added).collect()
         }
         Op::MatMul { orientation, a, b, out, write, .. } => {
@@ -127,11 +136,10 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
             vec![Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass: AttentionPass::Backward }]
         }
         // A dense gradient of the table is cleared, written where tokens are, and added to the sum.
-        Op::EmbeddingBackward { dy, dtable, .. } if separate.is_some() => {
+        Op::EmbeddingBackward { dy, dtable, .. } if let Some(software) = separate => {
             let width_bytes = dy.dtype.size_bytes();
             let made = Kernel::Memory { bytes: (dtable.len() * width_bytes + 3 * dy.size_bytes()) as f64 };
-            let added = separate.map(|bytes| added(dtable.len(), width_bytes, bytes));
-            std::iter::once(made).chain(added).collect()
+            std::iter::once(made).chain(added(dtable.len(), width_bytes, software)).collect()
         }
         // Only rows of tokens that occur are read and written.
         Op::EmbeddingBackward { dy, dtable, .. } => {
@@ -165,17 +173,15 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     }
 }
 
-/// Bytes of a gradient's number in the sum, where a kernel of its own adds to it.
-fn separate_gradient_bytes(software: &Software) -> Option<f64> {
+/// The kernels that add a new gradient of so many elements to the sum, where the product does not: they read both and write one, a copy before.
+fn added(elements: usize, width_bytes: usize, software: &Software) -> Vec<Kernel> {
+    let memory = |bytes: f64| Kernel::Memory { bytes: elements as f64 * bytes };
+    let (width, sum) = (width_bytes as f64, software.gradient_bytes);
     match software.gradient_sums {
-        GradientSums::InTheProduct => None,
-        GradientSums::Separate => Some(software.gradient_bytes),
+        GradientSums::InTheProduct => vec![],
+        GradientSums::Separate => vec![memory(width + 2.0 * sum)],
+        GradientSums::Copied => vec![memory(width + sum), memory(3.0 * sum)],
     }
-}
-
-/// The kernel that adds a new gradient to the sum: it reads both and writes one.
-fn added(elements: usize, width_bytes: usize, sum_bytes: f64) -> Kernel {
-    Kernel::Memory { bytes: elements as f64 * (width_bytes as f64 + 2.0 * sum_bytes) }
 }
 
 /// Sizes of attention with stored scores.
@@ -189,16 +195,7 @@ struct Scores {
 
 impl Scores {
     fn product(&self, m: usize, n: usize, k: usize) -> Kernel {
-        let rows = [m, n, k].map(|length| row_multiple(length * self.width_bytes));
-        Kernel::Product(Product {
-            batch: self.batch,
-            m,
-            n,
-            k,
-            width_bytes: self.width_bytes,
-            out_bytes: self.width_bytes,
-            row_multiple_bytes: rows.into_iter().min().unwrap_or(ROW_BYTES),
-        })
+        Kernel::Product(Product::new(self.batch, [m, n, k], self.width_bytes, self.width_bytes))
     }
 
     /// Kernels that move so many bytes per score.
@@ -273,8 +270,9 @@ fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
     for (orientation, product) in products {
         let product = Product { out_bytes: product.width_bytes, ..product };
         kernels.push(Kernel::Product(product));
-        let sum_bytes = separate_gradient_bytes(software).filter(|_| orientation == Orientation::Tn);
-        kernels.extend(sum_bytes.map(|bytes| added(product.m * product.n, product.width_bytes, bytes)));
+        if orientation == Orientation::Tn {
+            kernels.extend(added(product.m * product.n, product.width_bytes, software));
+        }
     }
     kernels.push(Kernel::Memory { bytes: logits as f64 * software.logit_bytes_moved });
     kernels

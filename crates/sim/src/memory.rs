@@ -217,9 +217,14 @@ fn one_of_each_shape(backward_weight: &[Op]) -> usize {
 /// Sizes of the values of a step as `software` would keep them.
 fn trainer_sizes(sizes: &Sizes, units: &RecordedUnits, software: &Software) -> Sizes {
     let scaled = |bytes: usize, by: f64| (bytes as f64 * by) as usize;
+    // As many bytes as the parameters that they are the gradients of, which no shard of sums makes less.
+    let beside_sum = |own: StateBytes| match software.memory.weight_gradients {
+        WeightGradients::Kept => own.gathered,
+        WeightGradients::Freed | WeightGradients::KeptPerShape => 0,
+    };
     let state = |own: StateBytes| StateBytes {
         unreduced: scaled(own.unreduced, software.gradient_bytes / 4.0),
-        accumulator: scaled(own.accumulator, software.gradient_bytes / 4.0),
+        accumulator: scaled(own.accumulator, software.gradient_bytes / 4.0) + beside_sum(own),
         moment: scaled(own.moment, software.memory.optimizer_bytes / 12.0),
         ..own
     };

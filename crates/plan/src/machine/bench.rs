@@ -9,8 +9,8 @@ use device::{
 use spec::{Activation, Norm, NormKind};
 use train::RankEngine;
 
-/// Times of one operation, of which the median counts.
-const RUNS: usize = 15;
+/// Times of one operation, of which the median counts: some tenths of a second, longer than what others do on the machine in between.
+const RUNS: usize = 61;
 /// Short operations of which one time is taken together.
 const TOGETHER: usize = 256;
 /// Rows and columns of products, and two depths whose difference shows what a tile costs besides.

@@ -1,0 +1,101 @@
+//! Trainers that are part of the program, and how a description is read: whole, or as what differs from one of these.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use toml::{Table, Value};
+
+use crate::{ProfileError, Software};
+
+const NAMED: &[(&str, &str)] = &[
+    ("megatron-2020", include_str!("../software/megatron-2020.toml")),
+    ("megatron-2021", include_str!("../software/megatron-2021.toml")),
+    ("megatron-2022", include_str!("../software/megatron-2022.toml")),
+    ("deepspeed-2022", include_str!("../software/deepspeed-2022.toml")),
+    ("largescale-2022", include_str!("../software/largescale-2022.toml")),
+    ("deepspeed-bf16-2022", include_str!("../software/deepspeed-bf16-2022.toml")),
+    ("metaseq-2022", include_str!("../software/metaseq-2022.toml")),
+    ("megatron-core-2024", include_str!("../software/megatron-core-2024.toml")),
+    ("torchtitan-2024", include_str!("../software/torchtitan-2024.toml")),
+];
+
+/// The key of a description that names the trainer it is like.
+const LIKE: &str = "like";
+const MEMORY: &str = "memory";
+const SOURCES: &str = "sources";
+
+impl Software {
+    /// The names of the trainers that are part of the program.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMED.iter().map(|(name, _)| *name)
+    }
+
+    /// The trainer of this name, as text; `None` for a name that is none of [`Software::names`].
+    pub fn named(name: &str) -> Option<&'static str> {
+        NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+    }
+
+    /// Reads what would be `[software]` of a profile. With `like = "NAME"` it is the trainer of that name, but for the entries of `text`, each of
+    /// which has a source of its own.
+    ///
+    /// # Errors
+    /// No TOML, a key too few or too many, a name that is none, an entry without a source.
+    pub fn from_toml(text: &str) -> Result<Software, ProfileError> {
+        let syntax = |error: toml::de::Error| ProfileError::Syntax(error.to_string().trim_end().to_string());
+        let whole = whole(toml::from_str(text).map_err(syntax)?)?;
+        let software = Software::deserialize(Value::Table(whole)).map_err(syntax)?;
+        software.check()?;
+        Ok(software)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ProfileError> {
+        // Every field is a number, a string or a table, so there is nothing that TOML cannot hold.
+        let all = Table::try_from(self).unwrap_or_default();
+        every_entry_has_a_source(&all)
+    }
+}
+
+/// A description with the entries of the trainer that it is like.
+fn whole(mut own: Table) -> Result<Table, ProfileError> {
+    let Some(like) = own.remove(LIKE) else { return Ok(own) };
+    let name = like.as_str().unwrap_or_default();
+    let Some(text) = Software::named(name) else {
+        let known = Software::names().collect::<Vec<_>>().join(", ");
+        return Err(ProfileError::Syntax(format!(
+            "like = {like} is no trainer that is part of the program; there are {known}"
+        )));
+    };
+    every_entry_has_a_source(&own)?;
+    let base = toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string()))?;
+    let mut all = whole(base)?;
+    for (key, value) in own {
+        match (all.get_mut(&key), value) {
+            (Some(Value::Table(section)), Value::Table(entries)) => section.extend(entries),
+            (_, value) => {
+                all.insert(key, value);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn every_entry_has_a_source(description: &Table) -> Result<(), ProfileError> {
+    let keys = |section: &str| description.get(section).and_then(Value::as_table).into_iter().flat_map(Table::keys);
+    let own = description.keys().filter(|key| !["name", MEMORY, SOURCES].contains(&key.as_str()));
+    match own.chain(keys(MEMORY)).find(|key| !keys(SOURCES).any(|source| source == *key)) {
+        Some(key) => Err(ProfileError::NoSource(key.clone())),
+        None => Ok(()),
+    }
+}
+
+impl<'de> Deserialize<'de> for Software {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Software, D::Error> {
+        let whole = whole(Table::deserialize(deserializer)?).map_err(D::Error::custom)?;
+        Software::deserialize(Value::Table(whole)).map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Software {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Software::serialize(self, serializer)
+    }
+}

@@ -1,0 +1,73 @@
+//! The constants by themselves: single operations, fits to other tables, and what the errors owe to each.
+
+use std::error::Error;
+
+use plan::Errors;
+use plan::accuracy::{LEFT_OUT, NOT_TUNED_ON};
+use plan::operations::OPERATIONS;
+
+/// All three.
+pub fn section() -> Result<String, Box<dyn Error>> {
+    Ok(String::from("\n## Constants by themselves\n") + &operations()? + &left_out()? + &sensitivity()?)
+}
+
+fn operations() -> Result<String, Box<dyn Error>> {
+    let mut text = String::from(
+        "\nSingle operations that were measured, beside what the profile says of them:\n\n\
+         | measured | profile | rows | mean | median | p90 | largest |\n|---|---|---|---|---|---|---|\n",
+    );
+    for operations in &OPERATIONS {
+        let Errors { rows, mean, median, p90, largest } = operations.errors()?;
+        let shares = [mean, median, p90, largest].map(percent).join(" | ");
+        text += &format!("| `{}` | `{}` | {rows} | {shares} |\n", operations.file, operations.profile);
+    }
+    Ok(text)
+}
+
+fn left_out() -> Result<String, Box<dyn Error>> {
+    let mut text = String::from(
+        "\nThe constants of the A100, fitted to one table of `a100-80g-dgx` after the other and scored on the tables that were left out. What \
+         describes an accelerator does not depend on whose runs it was fitted to:\n\n",
+    );
+    for (index, check) in LEFT_OUT.iter().enumerate() {
+        let outcome = check.run()?;
+        if index == 0 {
+            let keys: Vec<String> = outcome.constants.iter().map(|(constant, _)| format!("`{constant}`")).collect();
+            text += &format!(
+                "| fitted to | {} | rows left out | mean | largest |\n|---|{}---|---|---|\n",
+                keys.join(" | "),
+                "---|".repeat(keys.len())
+            );
+        }
+        let values: Vec<String> = outcome.constants.iter().map(|(_, value)| format!("{value:.3}")).collect();
+        let scored = outcome.scored.iter().flat_map(|(_, rows, _)| rows);
+        let errors = Errors::of(scored.filter_map(|row| row.time_s.error()));
+        text += &format!(
+            "| {} | {} | {} | {} | {} |\n",
+            check.name,
+            values.join(" | "),
+            errors.rows,
+            percent(errors.mean),
+            percent(errors.largest)
+        );
+    }
+    Ok(text)
+}
+
+fn sensitivity() -> Result<String, Box<dyn Error>> {
+    let (mean, constants) = NOT_TUNED_ON.sensitivity()?;
+    let mut text = format!(
+        "\nThe mean error of all rows that nothing was tuned on, {}, with a fifth less and a fifth more of one constant in all profiles (shares at \
+         most 1). A constant that changes nothing does no work, and one whose change mends much hides a cause:\n\n\
+         | constant | a fifth less | a fifth more |\n|---|---|---|\n",
+        percent(mean)
+    );
+    for of in constants {
+        text += &format!("| `{}` | {} | {} |\n", of.constant, percent(of.less), percent(of.more));
+    }
+    Ok(text)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

@@ -1,0 +1,43 @@
+//! How a microbatch's gradients join the sum, as other trainers do it.
+#![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
+
+use cluster::{GradientSums, Software};
+use device::{Dtype, Write};
+use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
+use program::Purpose;
+use sim::{Kernel, RecordedUnits};
+use spec::unit::UnitKind;
+use spec::{LayerRecompute, RunConfig, SequenceParallel, Sums};
+
+/// Bytes that kernels move beside the products of a layer's backward pass of the weights, in bf16 with sums of 4 bytes.
+fn moved_bytes(gradient_sums: GradientSums) -> f64 {
+    let model = RunConfig::quick_start().model;
+    let case = RecordCase {
+        model: &model,
+        tp: TensorParallel { size: 1, position: 0 },
+        shape: MicrobatchShape { sequences: 1, sequence_length: model.context },
+        stored: Dtype::Bf16,
+        sums: Sums::Single,
+        sequence_parallel: SequenceParallel::Off,
+        recompute: LayerRecompute::Nothing,
+        purpose: Purpose::Train,
+        write: Write::Accumulate,
+    };
+    let named = Software::from_toml(Software::named("megatron-2022").unwrap()).unwrap();
+    let units = RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&Software { gradient_sums, ..named }));
+    let kernels = &units.of(UnitKind::Layer).unwrap().backward_weight.kernels;
+    let moved = |kernel: &Kernel| if let Kernel::Memory { bytes } = kernel { *bytes } else { 0.0 };
+    kernels.iter().map(moved).sum()
+}
+
+/// A kernel reads 2 bytes of a gradient, reads 4 of the sum and writes 4; a copy in the width of the sum before it makes that 6 and 12.
+#[test]
+fn what_the_product_does_not_add_moves_ten_bytes_a_weight_and_with_a_copy_eighteen() {
+    let model = RunConfig::quick_start().model;
+    let params = spec::params(&model, spec::Unit::Layer(0));
+    let weights = params.iter().filter(|param| param.shape.len() == 2);
+    let weights: usize = weights.map(|param| param.shape.iter().product::<usize>()).sum();
+    let in_the_product = moved_bytes(GradientSums::InTheProduct);
+    assert_eq!(moved_bytes(GradientSums::Separate) - in_the_product, 10.0 * weights as f64);
+    assert_eq!(moved_bytes(GradientSums::Copied) - in_the_product, 18.0 * weights as f64);
+}
