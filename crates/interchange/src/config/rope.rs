@@ -33,7 +33,8 @@ pub(super) fn read(
         None => fields.object("rope_parameters")?,
     };
     // What the object does not say stands beside it.
-    let rope = rope.unwrap_or(*fields);
+    let nothing = Map::new();
+    let rope = rope.unwrap_or(Fields { path: fields.path, map: &nothing });
     let base = rope.number_or("rope_theta", fields.number_or(base_key, base)?)?;
     let share = match rotated {
         Rotated::Share(key, default) => rope.number_or(SHARE, fields.number_or(key, default)?)?,
