@@ -9,10 +9,10 @@ use crate::error::InterchangeError;
 use crate::fields::Fields;
 
 /// Of the class; no configuration changes them.
-const OFFSET: usize = 2;
+pub(super) const OFFSET: usize = 2;
 const EPSILON: f32 = 1e-5;
 /// The padding token where a file does not say.
-const PADDING: usize = 1;
+pub(super) const PADDING: usize = 1;
 
 pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("do_layer_norm_before", true)?;
