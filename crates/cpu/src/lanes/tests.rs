@@ -41,7 +41,7 @@ impl Kernel for AllOperations {
             la.abs(),
             la.copysign(lb),
             la.round(),
-            lb.round().max(L::splat(-126.0)).min(L::splat(127.0)).power_of_two(),
+            significand.scaled(lb.round().max(L::splat(-124.0)).min(L::splat(128.0))),
             significand,
             exponent,
             L::select(la.less(lb), lc, la),
