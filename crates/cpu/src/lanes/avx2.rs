@@ -208,7 +208,6 @@ impl Lanes for Avx2Lanes {
 
     #[inline(always)]
     fn scaled(self, exponent: Self) -> Self {
-        // In two steps, because 2^128 is no f32 but products just below it are.
         let exponent = exponent - Self::splat(1.0);
         let half = self * Self(power_of_two(exponent.0), power_of_two(exponent.1));
         half + half
