@@ -83,7 +83,9 @@ def variants() -> dict[str, transformers.PretrainedConfig]:
         ),
         "llama31": transformers.LlamaConfig(attention_bias=True, tie_word_embeddings=True, head_dim=12, **llama, **llama31),
         "llama_linear": transformers.LlamaConfig(mlp_bias=True, hidden_act="gelu", **llama, **linear),
-        "qwen3_biases": transformers.Qwen3Config(attention_bias=True, tie_word_embeddings=True, head_dim=6, **llama, **rope(1e6)),
+        "qwen3_padding": transformers.Qwen3Config(
+            attention_bias=True, tie_word_embeddings=True, head_dim=6, **(llama | {"pad_token_id": 1}), **rope(1e6)
+        ),
     }
 
 
@@ -125,7 +127,7 @@ def make() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         own = data
-        if name == "opt_padding":
+        if name.endswith("_padding"):
             own = data | {"input_ids": [[*tokens[:-2], 1, 1] for tokens in data["input_ids"]]}
             (folder / "tokens.json").write_text(json.dumps(own) + "\n")
         logits, loss = outputs(model, own)

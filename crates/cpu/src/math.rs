@@ -50,10 +50,7 @@ pub fn exp<L: Lanes>(x: L) -> L {
     // e^r = 1 + r + r^2 P(r) on |r| <= ln(2) / 2, within 2^-28.
     let tail = polynomial(rest, [0.499_999_94, 0.166_665_15, 0.041_668_456, 0.008_369_419, 0.001_381_318]);
     let power = tail.mul_add(rest * rest, rest) + L::splat(1.0);
-    // Scaled in two steps, because 2^128 is no f32 but results just below it are.
-    let scaled = power * (count - L::splat(1.0)).power_of_two();
-    let result = scaled + scaled;
-    let result = L::select(x.less(L::splat(EXP_LOWEST)), L::zero(), result);
+    let result = L::select(x.less(L::splat(EXP_LOWEST)), L::zero(), power.scaled(count));
     L::select(L::splat(EXP_HIGHEST).less(x), L::splat(f32::INFINITY), result)
 }
 

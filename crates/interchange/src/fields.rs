@@ -58,17 +58,6 @@ impl<'a> Fields<'a> {
         self.or_default(key, "a whole number", default, |value| usize::try_from(value.as_u64()?).ok())
     }
 
-    /// A whole number, `default` where the key is absent, `None` where it is `null`.
-    ///
-    /// # Errors
-    /// It is something else.
-    pub fn optional_count_or(&self, key: &str, default: usize) -> Result<Option<usize>, InterchangeError> {
-        match self.map.get(key) {
-            Some(Value::Null) => Ok(None),
-            Some(_) | None => self.count_or(key, default).map(Some),
-        }
-    }
-
     /// The whole number under the first of `keys` that is there.
     ///
     /// # Errors

@@ -183,7 +183,7 @@ pub struct ModelSpec {
     pub embedding_norm: bool,
     /// Whether the head reads the token table.
     pub tied_embeddings: bool,
-    /// A token whose row of the table has no gradient of being looked up, as padding has in OPT; a head that reads the table trains its row, too.
+    /// A token whose row of the table has no gradient of being looked up, as padding has in OPT and Llama; a head that reads the table trains its row, too.
     pub padding_token: Option<usize>,
     /// Whether a layer with queries of its own stands before the head's output matrix.
     pub top_query: TopQuery,

@@ -35,7 +35,7 @@ const VARIANTS: [&str; 8] = [
     "gpt2_untied",
     "llama31",
     "llama_linear",
-    "qwen3_biases",
+    "qwen3_padding",
 ];
 
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their own. The library has none of

@@ -72,6 +72,7 @@ fn models_that_are_not_built_here_are_refused_by_name() {
         ),
         ("llama", "hidden_act", "relu".into(), "\"relu\" is not among silu, gelu, swish"),
         ("llama", "rope_scaling", 2.into(), "2 is not an object"),
+        ("llama", "pad_token_id", 31.into(), "31 is none of vocab_size = 31 tokens; null would do"),
         ("llama", "num_experts", 8.into(), "8 is a model that pleach does not have; null would be one"),
         (
             "llama",

@@ -207,8 +207,10 @@ impl Lanes for Avx2Lanes {
     }
 
     #[inline(always)]
-    fn power_of_two(self) -> Self {
-        Self(power_of_two(self.0), power_of_two(self.1))
+    fn scaled(self, exponent: Self) -> Self {
+        let exponent = exponent - Self::splat(1.0);
+        let half = self * Self(power_of_two(exponent.0), power_of_two(exponent.1));
+        half + half
     }
 
     #[inline(always)]

@@ -173,12 +173,9 @@ impl Lanes for Avx512Lanes {
     }
 
     #[inline(always)]
-    fn power_of_two(self) -> Self {
+    fn scaled(self, exponent: Self) -> Self {
         // SAFETY: called only where AVX-512 exists.
-        unsafe {
-            let biased = _mm512_add_epi32(_mm512_cvttps_epi32(self.0), _mm512_set1_epi32(127));
-            Self(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased)))
-        }
+        Self(unsafe { _mm512_scalef_ps(self.0, exponent.0) })
     }
 
     #[inline(always)]

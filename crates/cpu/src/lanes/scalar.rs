@@ -117,11 +117,14 @@ impl Lanes for ScalarLanes {
     }
 
     #[inline(always)]
-    fn power_of_two(self) -> Self {
-        Self(self.0.map(|exponent| {
-            let exponent = exponent as i32;
+    fn scaled(self, exponent: Self) -> Self {
+        // In two steps, because 2^128 is no f32 but products just below it are.
+        let power = exponent.0.map(|exponent| {
+            let exponent = (exponent - 1.0) as i32;
             f32::from_bits((exponent.wrapping_add(127) as u32) << 23)
-        }))
+        });
+        let half = self * Self(power);
+        half + half
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use spec::{Activation, Biases, ModelSpec, Norm, NormKind};
 
 use super::rope::{self, Rotated};
-use super::{activation, activation_name, model, number, object, sizes, write_sizes};
+use super::{activation, activation_name, model, number, object, padding_token, sizes, write_sizes};
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
@@ -12,7 +12,7 @@ use crate::fields::Fields;
 pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
     let sizes = sizes(fields)?;
-    let [_, hidden, num_heads, _, _, context] = sizes;
+    let [_, hidden, num_heads, _, vocabulary, context] = sizes;
     no_window(fields, context)?;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
     let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", 1e-6)? };
@@ -22,6 +22,7 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
         head_dim,
         activation: activation(fields, &GATES, "hidden_act", "silu")?,
         biases: biases(family, fields)?,
+        padding_token: padding_token(fields, vocabulary, None)?,
         qk_norm: family == Family::Qwen3,
         tied_embeddings: fields.truth_or("tie_word_embeddings", false)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,
@@ -75,6 +76,7 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         ("hidden_act", activation_name(&GATES, model.activation).into()),
         ("rms_norm_eps", number(model.norm.epsilon)),
         ("attention_dropout", number(model.attention_dropout)),
+        ("pad_token_id", model.padding_token.into()),
     ]));
     if family != Family::Qwen2 {
         map.insert("attention_bias".into(), matches!(model.biases, Biases::All | Biases::Attention).into());

@@ -136,6 +136,24 @@ fn model(
     }
 }
 
+/// The token whose row the class does not train by looking it up; `default` where a file does not say. The library counts negative ones from the end.
+fn padding_token(
+    fields: &Fields,
+    vocabulary: usize,
+    default: Option<usize>,
+) -> Result<Option<usize>, InterchangeError> {
+    const KEY: &str = "pad_token_id";
+    let from_start = |token: i64| usize::try_from(if token < 0 { token + vocabulary as i64 } else { token }).ok();
+    match fields.map.get(KEY) {
+        None => Ok(default),
+        Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_i64().and_then(from_start).filter(|token| *token < vocabulary) {
+            Some(token) => Ok(Some(token)),
+            None => Err(fields.refused(KEY, format!("is none of vocab_size = {vocabulary} tokens; null would do"))),
+        },
+    }
+}
+
 fn layer_norm(epsilon: f32) -> Norm {
     Norm { kind: NormKind::Layer, epsilon }
 }

@@ -4,15 +4,15 @@
 use serde_json::{Map, Value};
 use spec::{Biases, ModelSpec, Position};
 
-use super::{PLAIN, activation, activation_name, layer_norm, model, number, object};
+use super::{PLAIN, activation, activation_name, layer_norm, model, number, object, padding_token};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
 /// Of the class; no configuration changes them.
-const OFFSET: usize = 2;
+pub(super) const OFFSET: usize = 2;
 const EPSILON: f32 = 1e-5;
 /// The padding token where a file does not say.
-const PADDING: usize = 1;
+pub(super) const PADDING: usize = 1;
 
 pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("do_layer_norm_before", true)?;
@@ -31,7 +31,7 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     Ok(ModelSpec {
         activation: activation(fields, PLAIN, "activation_function", "relu")?,
         biases: if fields.truth_or("enable_bias", true)? { Biases::All } else { Biases::Off },
-        padding_token: fields.optional_count_or("pad_token_id", PADDING)?,
+        padding_token: padding_token(fields, sizes[4], Some(PADDING))?,
         tied_embeddings: fields.truth_or("tie_word_embeddings", true)?,
         dropout: fields.number_or("dropout", 0.1)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,

@@ -4,15 +4,13 @@
 use serde_json::{Map, Value};
 use spec::{Activation, Blocks, ModelSpec, Pairing, Position, RotaryScaling, TopQuery};
 
+use super::opt::{OFFSET, PADDING};
 use super::{layer_norm, model, number, object, sizes, write_sizes};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
 /// Of all of them.
 const EPSILON: f32 = 1e-5;
-/// Of OPT: rows of its position table that no token reads, and the token of padding.
-const OFFSET: usize = 2;
-const PADDING: usize = 1;
 
 /// THUDM/GLM-130B, `configs/model_glm_130b.sh`; its paper, section 2.1.
 pub(super) fn glm(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
