@@ -30,7 +30,7 @@ fn measure_machine(arguments: &MeasureArguments) -> Result<(), Failure> {
     if let Some(limit) = memory_limit() {
         measured.accelerator.memory_gb = limit.bytes as f64 / measured.node.accelerators as f64 * 1e-9;
     }
-    out.write(&measured.to_toml())?;
+    out.write(measured.to_toml())?;
     let Cluster { about, accelerator, compute, node, .. } = &measured;
     print(&format!(
         "{about}\n\
@@ -89,7 +89,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
             fitted.sources.entry(section.into()).and_modify(|told| *told = format!("{told}; {source}"));
         }
     }
-    out.write(&fitted.to_toml())?;
+    out.write(fitted.to_toml())?;
     print(&format!(
         "{text}{left_out}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
         runs.len(),

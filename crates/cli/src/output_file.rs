@@ -1,7 +1,8 @@
 //! Files that a command writes when its work is done, and that were found writable before it began.
 
-use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
+use std::fmt::Display;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -53,9 +54,13 @@ impl OutputFile {
     ///
     /// # Errors
     /// A disk that is full, and all that happened to the file since it was promised.
-    pub fn write(&self, text: &str) -> Result<(), Failure> {
-        fs::write(&self.path, text)
-            .map_err(|error| Failure::Work(format!("{} cannot be written: {error}", self.path.display())))
+    pub fn write(&self, text: impl Display) -> Result<(), Failure> {
+        let write = || {
+            let mut file = BufWriter::new(File::create(&self.path)?);
+            write!(file, "{text}")?;
+            file.flush()
+        };
+        write().map_err(|error| Failure::Work(format!("{} cannot be written: {error}", self.path.display())))
     }
 
     /// Its name.

@@ -41,7 +41,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         false => None,
     };
     if let (Some(file), Some(best)) = (file, answer.best.first()) {
-        file.write(&planned(&config, &best.parallelism).to_toml())?;
+        file.write(planned(&config, &best.parallelism).to_toml())?;
     }
     match (arguments.format(), &remedies) {
         (Format::Text, None) => print(&plan_text::found(&answer, &question))?,

@@ -1,5 +1,7 @@
 //! The processes of a trace: ranks, by number and by their place in the mesh, whether their step was simulated or measured.
 
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
@@ -28,27 +30,24 @@ pub enum TracedRanks {
     Replica,
     /// The first of each stage.
     Pipeline,
-    /// These.
-    Numbers(Vec<usize>),
+    /// Those from the first to the last of each of these.
+    Numbers(Vec<RangeInclusive<usize>>),
 }
 
 impl FromStr for TracedRanks {
     type Err = String;
 
     fn from_str(text: &str) -> Result<TracedRanks, String> {
-        let numbers = || -> Option<Vec<usize>> {
-            let range = |part: &str| {
-                let (first, last) = part.split_once('-').unwrap_or((part, part));
-                Some(first.trim().parse::<usize>().ok()?..=last.trim().parse::<usize>().ok()?)
-            };
-            let ranges: Vec<_> = text.split(',').map(range).collect::<Option<_>>()?;
-            Some(ranges.into_iter().flatten().collect())
+        let range = |part: &str| -> Option<RangeInclusive<usize>> {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
+            (!range.is_empty()).then_some(range)
         };
         match text {
             "all" => Ok(TracedRanks::All),
             "replica" => Ok(TracedRanks::Replica),
             "pipeline" => Ok(TracedRanks::Pipeline),
-            _ => match numbers().filter(|numbers| !numbers.is_empty()) {
+            _ => match text.split(',').map(range).collect() {
                 Some(numbers) => Ok(TracedRanks::Numbers(numbers)),
                 None => Err("is none of all, replica, pipeline, and numbers like 0,8,16-23".into()),
             },
@@ -69,20 +68,19 @@ impl TracedRanks {
     pub fn numbers(&self, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
         let is_first = |rank: &Rank, set: AxisSet| mesh.coord(*rank).position(set) == 0;
         let of_first = |set: AxisSet| mesh.ranks().filter(|rank| is_first(rank, set)).map(|rank| rank.0).collect();
-        let mut numbers: Vec<usize> = match self {
-            TracedRanks::All => of_first(AxisSet::NONE),
-            TracedRanks::Replica => of_first(AxisSet::DATA),
-            TracedRanks::Pipeline => of_first(AxisSet::DATA.with(Axis::Tp)),
-            TracedRanks::Numbers(numbers) => numbers.clone(),
-        };
-        numbers.sort_unstable();
-        numbers.dedup();
-        match numbers.iter().find(|number| **number >= mesh.world_size()) {
-            None => Ok(numbers),
-            Some(number) => Err(Failure::Input(format!(
-                "--ranks {number} is no rank of the run; 0 to {} are",
-                mesh.world_size() - 1
-            ))),
+        match self {
+            TracedRanks::All => Ok(of_first(AxisSet::NONE)),
+            TracedRanks::Replica => Ok(of_first(AxisSet::DATA)),
+            TracedRanks::Pipeline => Ok(of_first(AxisSet::DATA.with(Axis::Tp))),
+            TracedRanks::Numbers(ranges) => {
+                let last = mesh.world_size() - 1;
+                match ranges.iter().map(|range| *range.end()).find(|number| *number > last) {
+                    None => Ok(ranges.iter().cloned().flatten().collect::<BTreeSet<_>>().into_iter().collect()),
+                    Some(number) => {
+                        Err(Failure::Input(format!("--ranks {number} is no rank of the run; 0 to {last} are")))
+                    }
+                }
+            }
         }
     }
 }
@@ -111,7 +109,8 @@ mod tests {
         assert_eq!(chosen("pipeline"), [0, 4, 8]);
         assert_eq!(chosen("8, 1-3,2"), [1, 2, 3, 8]);
         assert!("some".parse::<TracedRanks>().is_err() && "3-1".parse::<TracedRanks>().is_err());
-        let refused = TracedRanks::Numbers(vec![12]).numbers(&mesh).expect_err("there are 12").to_string();
+        let refused =
+            "0-12".parse::<TracedRanks>().expect("a choice").numbers(&mesh).expect_err("there are 12").to_string();
         assert_eq!(refused, "--ranks 12 is no rank of the run; 0 to 11 are");
     }
 }

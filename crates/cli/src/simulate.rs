@@ -50,7 +50,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let trace = Trace::of_stages(&step.graph, &prediction.times);
     if let Some(file) = svg {
         let title = format!("{} on {}", layout(&config), cluster.about);
-        file.write(&sim::svg(&trace, &title))?;
+        file.write(sim::svg(&trace, &title))?;
     }
     if let Some(file) = trace_file {
         write_trace(&file, parallelism, arguments.ranks.as_ref(), &step, &prediction)?;
@@ -90,7 +90,7 @@ fn write_trace(
             grouped(mesh.world_size() as u64)
         ));
     }
-    file.write(&sim::chrome_trace(&Trace::new(&step.graph, traced)).to_string())
+    file.write(sim::ChromeTrace(&Trace::new(&step.graph, traced)))
 }
 
 /// `dp 8 x tp 4 x pp 12`.

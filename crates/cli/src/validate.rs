@@ -29,7 +29,7 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     let scored = runs.prepared.iter().map(|run| run.on(&cluster).map_err(|error| Failure::Work(error.to_string())));
     let scored: Vec<Scored> = scored.collect::<Result<_, _>>()?;
     if let Some(file) = file {
-        file.write(&predictions(&scored))?;
+        file.write(predictions(&scored))?;
     }
     let report = Report::new(&scored);
     match arguments.format() {

@@ -6,7 +6,7 @@ use plan::accuracy::{LayerTime, MEMORY, layer_times, memory_of};
 use plan::machine;
 use plan::operations::OPERATIONS;
 use plan::{Fitted, MeasuredRun, Open, PreparedRun, PreparedStep, Table, fit};
-use sim::{Loss, MemoryPart, Trace, chrome_trace, svg};
+use sim::{ChromeTrace, Loss, MemoryPart, Trace, svg};
 use spec::RunConfig;
 
 fn cluster() -> Cluster {
@@ -59,7 +59,7 @@ fn each_loss_comes_from_what_it_is_named_after() {
 fn a_trace_has_every_message_and_every_rank() {
     let step = step(LAYOUTS[1], None);
     let trace = Trace::of_stages(&step.graph, &step.on(&cluster()).unwrap().times);
-    let json = chrome_trace(&trace);
+    let json: serde_json::Value = serde_json::from_str(&ChromeTrace(&trace).to_string()).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
     let phases = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
     // 2 pipeline ranks; 8 microbatches there and back.

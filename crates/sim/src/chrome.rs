@@ -1,43 +1,67 @@
 //! A trace in the format of Chrome's tracing, which Perfetto opens: one process per rank, one thread per stream, an arrow per message.
 
+use std::fmt;
+
 use program::Stream;
 use serde_json::{Value, json};
 
-use crate::trace::Trace;
+use crate::trace::{RankTrace, TimedInstr, Trace};
 
-/// The trace as JSON. Times are in microseconds, as the format asks.
-pub fn chrome_trace(trace: &Trace) -> Value {
-    let mut events: Vec<Value> = vec![];
-    for rank in &trace.ranks {
-        let pid = rank.number;
-        events.push(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": rank.name}}));
-        for stream in [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io] {
-            let args = json!({"name": stream_name(stream)});
-            events.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": stream as u32, "args": args}));
+/// Writes itself as JSON, an event a line and one after the other: the events of a thousand ranks as one value would not fit into memory.
+#[derive(Clone, Copy, Debug)]
+pub struct ChromeTrace<'a>(pub &'a Trace);
+
+impl fmt::Display for ChromeTrace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ChromeTrace(trace) = self;
+        let names = trace.ranks.iter().flat_map(names);
+        let instrs = trace.ranks.iter().flat_map(|rank| {
+            let timed = rank.instrs.iter().filter(|timed| timed.end_ns > timed.start_ns);
+            timed.map(|timed| instruction(rank, timed))
+        });
+        let arrows = (0..trace.messages.len()).flat_map(|id| arrow(trace, id));
+        f.write_str("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
+        for (index, event) in names.chain(instrs).chain(arrows).enumerate() {
+            write!(f, "{}\n{event}", if index > 0 { "," } else { "" })?;
         }
-        for timed in rank.instrs.iter().filter(|timed| timed.end_ns > timed.start_ns) {
-            events.push(json!({
-                "ph": "X",
-                "name": timed.instr.to_string(),
-                "cat": stream_name(timed.instr.stream()),
-                "pid": pid,
-                "tid": timed.instr.stream() as u32,
-                "ts": microseconds(timed.start_ns),
-                "dur": microseconds(timed.end_ns - timed.start_ns),
-            }));
-        }
+        f.write_str("\n]}\n")
     }
-    for (id, (send, receive)) in trace.messages.iter().enumerate() {
-        let tid = Stream::Transfer as u32;
-        let sent = trace.ranks[send.rank].instrs[send.index].start_ns;
-        let received = trace.ranks[receive.rank].instrs[receive.index].end_ns;
-        let event = |phase: &str, place: usize, at: u64| json!({"ph": phase, "name": "message", "cat": "message", "id": id, "pid": trace.ranks[place].number, "tid": tid, "ts": microseconds(at)});
-        events.push(event("s", send.rank, sent));
-        let mut end = event("f", receive.rank, received);
-        end["bp"] = json!("e");
-        events.push(end);
-    }
-    json!({"displayTimeUnit": "ms", "traceEvents": events})
+}
+
+/// Names of a process and of its threads.
+fn names(rank: &RankTrace) -> Vec<Value> {
+    let pid = rank.number;
+    let process = json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": rank.name}});
+    let threads = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io].map(|stream| {
+        let args = json!({"name": stream_name(stream)});
+        json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": stream as u32, "args": args})
+    });
+    std::iter::once(process).chain(threads).collect()
+}
+
+fn instruction(rank: &RankTrace, timed: &TimedInstr) -> Value {
+    json!({
+        "ph": "X",
+        "name": timed.instr.to_string(),
+        "cat": stream_name(timed.instr.stream()),
+        "pid": rank.number,
+        "tid": timed.instr.stream() as u32,
+        "ts": microseconds(timed.start_ns),
+        "dur": microseconds(timed.end_ns - timed.start_ns),
+    })
+}
+
+/// Both ends of a message's arrow.
+fn arrow(trace: &Trace, id: usize) -> [Value; 2] {
+    let (send, receive) = trace.messages[id];
+    let (from, to) = (&trace.ranks[send.rank], &trace.ranks[receive.rank]);
+    let end = |phase: &str, rank: &RankTrace, at_ns: u64| {
+        let (pid, tid, ts) = (rank.number, Stream::Transfer as u32, microseconds(at_ns));
+        json!({"ph": phase, "name": "message", "cat": "message", "id": id, "pid": pid, "tid": tid, "ts": ts})
+    };
+    let mut received = end("f", to, to.instrs[receive.index].end_ns);
+    received["bp"] = json!("e");
+    [end("s", from, from.instrs[send.index].start_ns), received]
 }
 
 fn microseconds(ns: u64) -> f64 {

@@ -21,7 +21,7 @@ mod svg;
 mod time_axis;
 pub mod trace;
 
-pub use chrome::chrome_trace;
+pub use chrome::ChromeTrace;
 pub use collective::{GroupShape, collective_ns};
 pub use costs::{PassCost, StateCost, StepCosts, StepShape};
 pub use kernel::{AttentionPass, Kernel, Product};

@@ -171,7 +171,7 @@ impl RankTrace {
 
 /// Blocks by what a drawing shows as one: backward passes go with what is computed again for them. Where layers take turns at these two that are
 /// shorter than `thin_ns`, all that is computed again is put in front, as long as it takes.
-pub fn passes(blocks: &[Block], thin_ns: u64) -> Vec<Vec<Block>> {
+pub(crate) fn passes(blocks: &[Block], thin_ns: u64) -> Vec<Vec<Block>> {
     let (beside, computing): (Vec<Block>, Vec<Block>) =
         blocks.iter().partition(|block| block.kind == BlockKind::Communication);
     let passes = computing.chunk_by(|one, next| {
