@@ -5,6 +5,8 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use device::Mapping;
+
 use crate::instruction_set::InstructionSet;
 
 /// Enough chains to hide the latency of a multiply-add on every core of the last ten years.
@@ -34,21 +36,23 @@ const COPIED_BYTES: usize = 256 << 20;
 /// Copies of which the fastest counts; the first is the first to touch the memory.
 const COPIES: usize = 4;
 
-/// Bytes that `cores` cores at once read plus bytes that they write, per second, in copies of 256 MiB together. Memory is taken for twice as much.
+/// Bytes that `cores` cores at once read plus bytes that they write, per second, in copies of 256 MiB together, on pages like those of an arena. Memory
+/// is taken for twice as much.
 pub fn copy_bytes_per_second(cores: usize) -> f64 {
-    let len = COPIED_BYTES / size_of::<u64>() / cores.max(1);
+    let bytes = COPIED_BYTES / cores.max(1);
     let start = Barrier::new(cores);
     let copies = || {
-        let source = vec![1u64; len];
-        let mut target = vec![0u64; len];
+        let (mut source, mut target) = (Mapping::or_abort(bytes), Mapping::or_abort(bytes));
+        // What was never written is one page of zeros.
+        source.fill(1);
         let mut best = f64::INFINITY;
         for _ in 0..COPIES {
             start.wait();
             let started = Instant::now();
-            black_box(&mut target).copy_from_slice(black_box(&source));
+            black_box(&mut target[..]).copy_from_slice(black_box(&source[..]));
             best = best.min(started.elapsed().as_secs_f64());
         }
-        (2 * size_of::<u64>() * len) as f64 / best
+        (2 * bytes) as f64 / best
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(copies)).collect();

@@ -1,5 +1,6 @@
 //! Zeroed memory on huge pages, where the system has them.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::io;
 use std::ops::{Deref, DerefMut};
 
@@ -31,6 +32,12 @@ impl Mapping {
         }
         let before = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
         Ok(Mapping { mapping, before, len: bytes })
+    }
+
+    /// As [`Mapping::new`], but where the system has no such piece left, the process ends as it does where a `Vec` finds none.
+    pub fn or_abort(bytes: usize) -> Mapping {
+        Mapping::new(bytes)
+            .unwrap_or_else(|_| handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>())))
     }
 }
 

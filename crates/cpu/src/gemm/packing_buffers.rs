@@ -1,7 +1,5 @@
 //! Memory for packed panels, and for results before they are rounded.
 
-use std::alloc::{Layout, handle_alloc_error};
-
 use device::Mapping;
 
 use super::blocks::{PACKED_A, PACKED_B};
@@ -23,13 +21,11 @@ pub(super) struct PackedRooms<'a> {
 
 impl PackingBuffers {
     /// Bytes of a set of buffers.
-    pub const BYTES: usize = Self::LAYOUT.size();
-
-    const LAYOUT: Layout = Layout::new::<[f32; PACKED_A + PACKED_B + STAGED]>();
+    pub const BYTES: usize = (PACKED_A + PACKED_B + STAGED) * size_of::<f32>();
 
     /// Allocates the buffers.
     pub fn new() -> Self {
-        Self { memory: Mapping::new(Self::BYTES).unwrap_or_else(|_| handle_alloc_error(Self::LAYOUT)) }
+        Self { memory: Mapping::or_abort(Self::BYTES) }
     }
 
     /// Room for packed blocks, and `STAGED` elements for results before they are rounded.
