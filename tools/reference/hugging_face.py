@@ -59,6 +59,34 @@ def configurations() -> dict[str, transformers.PretrainedConfig]:
     }
 
 
+def variants() -> dict[str, transformers.PretrainedConfig]:
+    """What configurations of the same classes may say otherwise."""
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2} | COMMON
+    llama = small | {"intermediate_size": 12, "num_key_value_heads": 2, "max_position_embeddings": 12} | NO_DROPOUT
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    llama31 = {"rope_parameters": scaling | {"rope_theta": 20.0, "original_max_position_embeddings": 16}}
+    linear = {"rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 100.0}}
+    opt = small | {"ffn_dim": 12, "max_position_embeddings": 12, "word_embed_proj_dim": 8, "dropout": 0.0} | NO_DROPOUT
+    return {
+        "gpt_neox_sequential": transformers.GPTNeoXConfig(
+            intermediate_size=12, max_position_embeddings=12, hidden_act="relu", hidden_dropout=0.0, use_parallel_residual=False,
+            attention_bias=False, tie_word_embeddings=True, **small, **NO_DROPOUT, **rope(100.0, 0.5),
+        ),
+        "bloom_untied": transformers.BloomConfig(
+            hidden_size=12, n_layer=1, n_head=6, hidden_dropout=0.0, seq_length=12, tie_word_embeddings=False, **COMMON, **NO_DROPOUT
+        ),
+        "opt_padding": transformers.OPTConfig(enable_bias=False, **(opt | {"pad_token_id": 1})),
+        "opt_untied": transformers.OPTConfig(tie_word_embeddings=False, activation_function="gelu", **opt),
+        "gpt2_untied": transformers.GPT2Config(
+            n_embd=8, n_layer=1, n_head=2, n_positions=12, n_inner=20, activation_function="relu", tie_word_embeddings=False,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **COMMON,
+        ),
+        "llama31": transformers.LlamaConfig(attention_bias=True, tie_word_embeddings=True, head_dim=12, **llama, **llama31),
+        "llama_linear": transformers.LlamaConfig(mlp_bias=True, hidden_act="gelu", **llama, **linear),
+        "qwen3_biases": transformers.Qwen3Config(attention_bias=True, tie_word_embeddings=True, head_dim=6, **llama, **rope(1e6)),
+    }
+
+
 def randomize(model: torch.nn.Module) -> None:
     """Every weight at random, none at its default; rows that no token reads stay as they are."""
     for name, param in model.named_parameters():
@@ -88,17 +116,22 @@ def make() -> None:
     data = inputs()
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "tokens.json").write_text(json.dumps(data) + "\n")
-    for name, config in configurations().items():
+    for name, config in (configurations() | variants()).items():
         config._attn_implementation = "eager"
         model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
         randomize(model)
         model.tie_weights()
         folder = FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
-        logits, loss = outputs(model, data)
+        folder.mkdir()
+        own = data
+        if name == "opt_padding":
+            own = data | {"input_ids": [[*tokens[:-2], 1, 1] for tokens in data["input_ids"]]}
+            (folder / "tokens.json").write_text(json.dumps(own) + "\n")
+        logits, loss = outputs(model, own)
         loss.backward()
         # The library writes one matrix under another name than it has in memory.
-        written = {"lm_head.weight": "embed_out.weight"} if name == "gpt_neox" else {}
+        written = {"lm_head.weight": "embed_out.weight"} if name.startswith("gpt_neox") else {}
         gradients = {written.get(key, key): param.grad.float() for key, param in model.named_parameters()}
         stored = torch.float32 if name in ("gpt_neox", "llama") else torch.bfloat16
         # One in several files with an index.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use data::TOKENIZER_FILE;
-use interchange::{InterchangeError, export};
+use interchange::{InterchangeError, export, special_tokens};
 use mesh::Region;
 use spec::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{TensorSink, TensorSource};
@@ -17,14 +17,18 @@ use crate::run_source::RunSource;
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
 
-/// The library's files beside `tokenizer.json` that say how text becomes tokens; they go with the weights.
-const TOKENIZER_FILES: [&str; 6] = [
+/// The library's files beside `tokenizer.json` that say how text becomes tokens, and what is generated with; they go with the weights.
+const TOKENIZER_FILES: [&str; 10] = [
     TOKENIZER_FILE,
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
     "vocab.json",
+    "vocab.txt",
     "merges.txt",
-    "generation_config.json",
+    "chat_template.jinja",
+    special_tokens::GENERATION_CONFIG,
 ];
 
 impl From<InterchangeError> for Failure {
@@ -88,10 +92,11 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     let (source, out) = (RunSource::open(&arguments.from, &[], &[])?, &arguments.out);
     let created = std::fs::create_dir_all(out);
     created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;
-    let family = export(&source.config.model, out, arguments.dtype.into(), |param, region, values| {
+    let (model, tokens) = (&source.config.model, special_tokens::read(&source.folder)?);
+    let family = export(model, tokens, out, arguments.dtype.into(), |param, region, values| {
         source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))
     })?;
-    copy_tokenizer(&arguments.from, out)?;
+    copy_tokenizer(&source.folder, out)?;
     tell(&format!("written {}: {} in config.json and model.safetensors\n", out.display(), family.class()));
     Ok(())
 }
@@ -112,7 +117,7 @@ fn for_each_box(
     Ok(())
 }
 
-/// Copies the files that say how text becomes tokens, as far as they are there.
+/// Copies the files that say how text becomes tokens, as far as they are there, and the special tokens of a folder of the library.
 ///
 /// # Errors
 /// A folder that cannot be written.
@@ -124,5 +129,5 @@ pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
             copied.map_err(|error| Failure::Input(format!("{} cannot be written: {error}", target.display())))?;
         }
     }
-    Ok(())
+    Ok(special_tokens::keep(from, to)?)
 }

@@ -24,7 +24,8 @@ use crate::verdict::Verdict;
 /// A run to read from.
 #[derive(Debug)]
 pub struct RunSource {
-    folder: PathBuf,
+    /// Where it and its tokenizer are: of a checkpoint, the folder of its run.
+    pub folder: PathBuf,
     /// Its run file with other defaults and overrides: one rank unless those say otherwise.
     pub config: RunConfig,
     /// Its weights.

@@ -43,7 +43,7 @@ fn the_largest_is_planned_at_every_measured_size() {
         let set = format!("parallelism.dp={dp}");
         let refused = pleach(&["check", "preset:mt-nlg-530b", "--set", &set]);
         assert_eq!(refused.status.code(), Some(2), "dp {dp} does not divide the ramp");
-        let no_ramp = "train.batch_ramp={ start = 1920, increment = 1920, sequences = 0 }";
+        let no_ramp = "train.batch_ramp=";
         let said = prints(&["check", "preset:mt-nlg-530b", "--set", &set, "--set", no_ramp]);
         assert!(said.contains(&format!("= dp {dp} x tp 8 x pp 35")), "{said}");
     }

@@ -19,7 +19,7 @@ use cpu::rotary::{Rotary, RotaryTable};
 use cpu::squared_sum::SquaredSum;
 use cpu::view::{MatMut, MatRef};
 use device::{AdamWUpdate, Direction, DropoutKey, SUM_WORDS, Write};
-use spec::{Activation, Norm, NormKind, Pairing};
+use spec::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 
 const ROWS: usize = 2048;
 const COLS: usize = 1024;
@@ -124,7 +124,7 @@ fn dropout_and_rotary(copied: Copied) {
     let (mut cos, mut sin) = (vec![0.0; ROWS * 32], vec![0.0; ROWS * 32]);
     report(copied, "rotary table", 64.0 / COLS as f64, |set| {
         let (cos, sin) = (MatMut::dense(&mut cos, ROWS, 32), MatMut::dense(&mut sin, ROWS, 32));
-        run(set, RotaryTable { cos, sin, base: 10_000.0 });
+        run(set, RotaryTable { cos, sin, base: 10_000.0, scaling: RotaryScaling::Off });
     });
     for pairing in [Pairing::Half, Pairing::Interleaved] {
         report(copied, &format!("rotary {pairing:?}"), 2.0, |set| {

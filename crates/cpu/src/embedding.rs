@@ -43,7 +43,7 @@ impl<E: Stored> Kernel for EmbeddingLookup<'_, E> {
     }
 }
 
-/// `dtable[token - first_row] += scale * dy[T,D]` for the tokens of this rank, in ascending order of the tokens' places.
+/// `dtable[token - first_row] += scale * dy[T,D]` for the tokens of this rank but one, in ascending order of the tokens' places.
 pub struct EmbeddingBackward<'a, E = f32> {
     /// `[T]`
     pub tokens: &'a [i32],
@@ -53,6 +53,8 @@ pub struct EmbeddingBackward<'a, E = f32> {
     pub scale: f32,
     /// Global index of the table's first row.
     pub first_row: usize,
+    /// The row of the whole table that gets nothing.
+    pub untrained: Option<usize>,
     /// `[V/tp, D]`, accumulated.
     pub dtable: MatMut<'a>,
 }
@@ -62,7 +64,8 @@ impl<E: Stored> Kernel for EmbeddingBackward<'_, E> {
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
         assert_eq!(self.tokens.len(), self.dy.rows(), "one row per token");
-        for (row, &token) in self.tokens.iter().enumerate() {
+        let untrained = self.untrained.and_then(|row| i32::try_from(row).ok());
+        for (row, &token) in self.tokens.iter().enumerate().filter(|(_, token)| Some(**token) != untrained) {
             if let Some(local) = local_row(token, self.first_row, self.dtable.rows()) {
                 add_scaled_row::<L>(self.dy.row(row), self.scale, self.dtable.row_mut(local));
             }

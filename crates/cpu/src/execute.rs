@@ -89,8 +89,8 @@ impl Worker {
                 let dbias = dbias.map(|tensor| self.reals_mut(tensor)).transpose()?;
                 self.run(NormBackwardWeight { x, stats, dy, dweight: self.reals_mut(dweight)?, dbias });
             }),
-            Op::RotaryTable { cos, sin, base } => {
-                self.run(RotaryTable { cos: self.matrix_mut(cos)?, sin: self.matrix_mut(sin)?, base });
+            Op::RotaryTable { cos, sin, base, scaling } => {
+                self.run(RotaryTable { cos: self.matrix_mut(cos)?, sin: self.matrix_mut(sin)?, base, scaling });
             }
             Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction } => stored!(E of x => {
                 let (x, positions) = (self.matrix_mut::<E>(x)?, self.ints(positions)?);
@@ -145,9 +145,9 @@ impl Worker {
                 let (tokens, table, out) = (self.ints(tokens)?, self.matrix::<E>(table)?, self.matrix_mut(out)?);
                 self.run(EmbeddingLookup { tokens, table, first_row, out, write });
             }),
-            Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable } => stored!(E of dy => {
+            Op::EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable } => stored!(E of dy => {
                 let (tokens, dy, dtable) = (self.ints(tokens)?, self.matrix::<E>(dy)?, self.matrix_mut(dtable)?);
-                self.run(EmbeddingBackward { tokens, dy, scale, first_row, dtable });
+                self.run(EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable });
             }),
             Op::RowMax { logits, valid_columns, out } => {
                 self.run(RowMax { logits: self.matrix(logits)?, valid_columns, out: self.reals_mut(out)? });

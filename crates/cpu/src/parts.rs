@@ -125,10 +125,10 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let (tokens, out) = (tokens.elements(rows.clone()), out.rows_of(rows));
             Op::EmbeddingLookup { tokens, table, first_row, out, write }
         }
-        Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable } => {
+        Op::EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable } => {
             let columns = share.of(dy.cols, COLUMNS)?;
             let (dy, dtable) = (dy.cols_of(columns.clone()), dtable.cols_of(columns));
-            Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable }
+            Op::EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable }
         }
         Op::RowMax { logits, valid_columns, out } => {
             let rows = share.of(logits.rows, 1)?;

@@ -3,13 +3,13 @@
 //! Su et al. 2021, arXiv 2104.09864. The first `rotary_dims` channels of each head turn, the rest stay.
 
 use device::Direction;
-use spec::Pairing;
+use spec::{Pairing, RotaryScaling};
 
 use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::math::{exp_f64, log_f64, sin_cos_f64};
 use crate::view::{MatMut, MatRef};
 
-/// Fills `cos[P, R/2]` and `sin[P, R/2]` for positions `0..P`: the angle of pair `i` is `position * base^(-2i/R)`,
+/// Fills `cos[P, R/2]` and `sin[P, R/2]` for positions `0..P`: the angle of pair `i` is `position * base^(-2i/R)`, the frequency scaled,
 /// computed in f64 and rounded once at the end. Accurate for angles up to 1e6.
 pub struct RotaryTable<'a> {
     /// `[P, R/2]`, assigned.
@@ -18,6 +18,8 @@ pub struct RotaryTable<'a> {
     pub sin: MatMut<'a>,
     /// Base of the frequencies, 10,000 in the paper.
     pub base: f32,
+    /// What becomes of the frequencies.
+    pub scaling: RotaryScaling,
 }
 
 impl Kernel for RotaryTable<'_> {
@@ -27,7 +29,7 @@ impl Kernel for RotaryTable<'_> {
         let pairs = self.cos.cols();
         let log_base = log_f64(f64::from(self.base));
         for pair in 0..pairs {
-            let frequency = exp_f64(-(pair as f64) / pairs as f64 * log_base);
+            let frequency = self.scaling.scaled(exp_f64(-(pair as f64) / pairs as f64 * log_base));
             for position in 0..self.cos.rows() {
                 let (sin, cos) = sin_cos_f64(position as f64 * frequency);
                 self.cos.row_mut(position)[pair] = cos as f32;

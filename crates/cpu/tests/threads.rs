@@ -11,7 +11,7 @@ use device::{
     Tensor, Write,
 };
 use spec::layout::SHARD_BLOCK;
-use spec::{Activation, Norm, NormKind, Pairing};
+use spec::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 
 const ARENA_BYTES: usize = 64 << 20;
 /// Numbers that no count of threads divides.
@@ -120,7 +120,7 @@ fn attention(on: &Operands) {
     let ([q, k, v], [dq, dk, dv]) = (split(fused), split(gradients));
     let positions = on.ints(1, TOKENS, |i| i % LENGTH as i32);
     let (cos, sin) = (on.single(LENGTH, 8), on.single(LENGTH, 8));
-    on.submit(Op::RotaryTable { cos, sin, base: 1e4 });
+    on.submit(Op::RotaryTable { cos, sin, base: 1e4, scaling: RotaryScaling::Off });
     let (head_dim, pairing, direction) = (shape.head_dim, Pairing::Half, Direction::Forward);
     on.submit(Op::Rotary { x: fused.cols_of(0..query + key), head_dim, positions, cos, sin, pairing, direction });
     let visible = on.ints(TOKENS, 2, |i| if i % 2 == 0 { 0 } else { (i / 2) % LENGTH as i32 + 1 });
@@ -169,7 +169,7 @@ fn ends(on: &Operands) {
         on.submit(Op::EmbeddingLookup { tokens, table, first_row: 5, out, write });
     }
     let dtable = on.single(VOCABULARY as usize, WIDTH);
-    on.submit(Op::EmbeddingBackward { tokens, dy: out, scale: 0.3, first_row: 5, dtable });
+    on.submit(Op::EmbeddingBackward { tokens, dy: out, scale: 0.3, first_row: 5, untrained: Some(9), dtable });
     let (logits, max, sums) = (on.single(TOKENS, HIDDEN), on.single(1, TOKENS), on.single(TOKENS, 2));
     let (loss, valid_columns, first_row) = (on.single(1, TOKENS), HIDDEN - 3, 9);
     let labels = on.ints(1, TOKENS, |i| if i % 5 == 0 { device::IGNORED_LABEL } else { i * 3 });

@@ -60,7 +60,7 @@ impl Dataset {
         drop(training);
         let tokenizer = one_of(given, own_tokenizers)?;
         let instructions = data.blanks.as_ref().and_then(|blanks| blanks.instructions.as_ref());
-        let instructions = instructions.map(|own| Instructions::read(&own.path, &tokenizer)).transpose()?;
+        let instructions = instructions.map(|own| Instructions::read(own.path.as_deref(), &tokenizer)).transpose()?;
         let empty = Mixture { ingredients: vec![], visible: data.visible, positions: data.positions };
         let mut dataset = Dataset {
             tokenizer,

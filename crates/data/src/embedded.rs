@@ -1,9 +1,12 @@
-//! The corpus that is part of the program: this project's own documentation and sources at one state.
+//! What is part of the program: this project's own documentation and sources at one state, and a few tasks.
 
 use crate::corpus::Document;
 
 /// Begins the line above each document of the corpus file; the rest of the line is its name.
 pub const DOCUMENT_MARK: &str = "\u{1e} ";
+
+/// Short tasks with their answers, as JSON lines.
+pub const TASKS: &str = include_str!("../corpus/tasks.jsonl");
 
 const TEXT: &str = include_str!("../corpus/pleach.txt");
 

@@ -6,6 +6,7 @@ use philox::Permutation;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::corpus::Document;
+use crate::embedded;
 use crate::error::DataError;
 use crate::json_lines::fields;
 use crate::read::text_file;
@@ -27,12 +28,16 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Those of the file `path`.
+    /// Those of the file `path`, or without one the few that are part of the program.
     ///
     /// # Errors
     /// A file that cannot be read or has no tasks, a line that is none, and what the tokenizer says.
-    pub fn read(path: &Path, tokenizer: &Tokenizer) -> Result<Instructions, DataError> {
-        let lines = fields(path, &text_file(path)?, ["input", "target"])?;
+    pub fn read(path: Option<&Path>, tokenizer: &Tokenizer) -> Result<Instructions, DataError> {
+        let (path, text) = match path {
+            Some(path) => (path, text_file(path)?),
+            None => (Path::new("embedded tasks"), embedded::TASKS.to_string()),
+        };
+        let lines = fields(path, &text, ["input", "target"])?;
         if lines.is_empty() {
             return Err(DataError::Empty(path.to_path_buf()));
         }

@@ -188,7 +188,7 @@ fn samples_of_a_sequence_do_not_see_each_other() {
 fn tasks(folder: &Folder) -> Arc<Instructions> {
     let lines: Vec<String> = (0..3u8).map(|n| format!("{{\"input\": \"{n}?\", \"target\": \"{n}\"}}")).collect();
     folder.put("tasks.jsonl", lines.join("\n").as_bytes());
-    Arc::new(Instructions::read(&folder.path("tasks.jsonl"), &Tokenizer::bytes()).unwrap())
+    Arc::new(Instructions::read(Some(&folder.path("tasks.jsonl")), &Tokenizer::bytes()).unwrap())
 }
 
 /// Of a hundred sequences 5 are tasks; of the 95 of text, 0.3 x 95 = 28.5 have spans.
@@ -196,8 +196,10 @@ fn tasks(folder: &Folder) -> Arc<Instructions> {
 fn shares_are_kept_to_the_last_sequence_and_text_is_numbered_through() {
     let folder = Folder::new("blanks-shares");
     let tasks = tasks(&folder);
-    let spec =
-        BlanksSpec { instructions: Some(InstructionsSpec { path: "tasks.jsonl".into(), share: 0.05 }), ..paper() };
+    let spec = BlanksSpec {
+        instructions: Some(InstructionsSpec { path: Some("tasks.jsonl".into()), share: 0.05 }),
+        ..paper()
+    };
     let blanks = Blanks::new(&spec, tasks.clone(), 7, 2048);
     let kinds: Vec<Kind> = (0..100).map(|number| blanks.kind(number)).collect();
     let [mut texts, mut followed, mut spans] = [vec![], vec![], vec![]];
@@ -253,13 +255,23 @@ fn a_sequence_depends_on_the_seed_and_its_number_and_on_nothing_else() {
     assert_ne!(all, of(2, 4, BatchOrigin::default()));
 }
 
+/// Without a file there are tasks, too, each of which is answered in a sample of 64 bytes.
+#[test]
+fn the_program_has_a_few_tasks_of_its_own() {
+    let tasks = Instructions::read(None, &Tokenizer::bytes()).unwrap();
+    let first: Vec<&Instruction> = (0..20).map(|number| tasks.get(7, number)).collect();
+    let text = |tokens: &[i32]| tokens.iter().map(|byte| char::from(*byte as u8)).collect::<String>();
+    assert!(first.iter().any(|task| text(&task.input) == "Half of 8:" && text(&task.target) == " 4"));
+    assert!(first.iter().all(|task| task.input.len() + task.target.len() + 3 <= 64));
+}
+
 #[test]
 fn what_is_no_task_is_refused() {
     let folder = Folder::new("blanks-refused");
     let said = |text: &str| {
         folder.put("tasks.jsonl", text.as_bytes());
         let path = folder.path("tasks.jsonl");
-        let read = Instructions::read(&path, &Tokenizer::bytes()).and_then(|tasks| tasks.check_vocabulary(100));
+        let read = Instructions::read(Some(&path), &Tokenizer::bytes()).and_then(|tasks| tasks.check_vocabulary(100));
         let said = read.expect_err("it is none").to_string();
         said.replace(&path.display().to_string(), "tasks.jsonl")
     };

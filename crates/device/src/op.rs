@@ -9,7 +9,7 @@
 //! Every operation is deterministic: its bits depend on its inputs alone, not on the
 //! instruction set, the number of rows or the number of threads.
 
-use spec::{Activation, Norm, Pairing};
+use spec::{Activation, Norm, Pairing, RotaryScaling};
 
 use crate::Tensor;
 use crate::attention::{AttentionGradients, AttentionOperands};
@@ -93,8 +93,8 @@ pub enum Op {
     NormBackwardInput { tensors: NormBackward, write: Write },
     /// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)`, over rows. Stored: `x`, `dy`.
     NormBackwardWeight { norm: Norm, x: Tensor, stats: Tensor, dy: Tensor, dweight: Tensor, dbias: Option<Tensor> },
-    /// `cos[P,R/2]`, `sin[P,R/2]` for positions `0..P`: angle `p * base^(-2i/R)`, computed in double precision.
-    RotaryTable { cos: Tensor, sin: Tensor, base: f32 },
+    /// `cos[P,R/2]`, `sin[P,R/2]` for positions `0..P`: angle `p * scaled(base^(-2i/R))`, computed in double precision.
+    RotaryTable { cos: Tensor, sin: Tensor, base: f32, scaling: RotaryScaling },
     /// Rotates `x[T, heads*head_dim]` in place by `positions[T]`; `Backward` rotates the other way. Stored: `x`.
     Rotary {
         x: Tensor,
@@ -128,8 +128,16 @@ pub enum Op {
     DropoutBackward { dy: Tensor, dropout: DropoutKey, dx: Tensor },
     /// `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks. Stored: `table`, `out`.
     EmbeddingLookup { tokens: Tensor, table: Tensor, first_row: usize, out: Tensor, write: Write },
-    /// `dtable[token - first_row] += scale * dy[T,D]`, in ascending order of tokens' places, product and sum rounded once. Stored: `dy`.
-    EmbeddingBackward { tokens: Tensor, dy: Tensor, scale: f32, first_row: usize, dtable: Tensor },
+    /// `dtable[token - first_row] += scale * dy[T,D]`, but for the row `untrained` of the whole table, in ascending order of tokens' places, product
+    /// and sum rounded once. Stored: `dy`.
+    EmbeddingBackward {
+        tokens: Tensor,
+        dy: Tensor,
+        scale: f32,
+        first_row: usize,
+        untrained: Option<usize>,
+        dtable: Tensor,
+    },
     /// `out[R] = max over the first valid_columns of logits[R,V/tp]`.
     RowMax { logits: Tensor, valid_columns: usize, out: Tensor },
     /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or ignored.

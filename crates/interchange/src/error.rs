@@ -43,6 +43,17 @@ pub enum InterchangeError {
         /// What is wrong with it, and what would do.
         rule: String,
     },
+    /// Weights in a form that runs code when it is read.
+    #[error(
+        "{}: {file} is pickled, which is not read; model.safetensors would be, as save_pretrained of the library writes it",
+        .folder.display()
+    )]
+    Pickled {
+        /// The folder.
+        folder: PathBuf,
+        /// The file.
+        file: String,
+    },
     /// The folder lacks a tensor.
     #[error("{}: there is no tensor {tensor}, which {parameter} is read from", .folder.display())]
     Missing {
@@ -60,6 +71,22 @@ pub enum InterchangeError {
         folder: PathBuf,
         /// The tensor.
         tensor: String,
+    },
+    /// An output matrix beside the token table that the configuration says it is, and is not.
+    #[error(
+        "{}: tensor {output} is not {table}: row {row} differs. tie_word_embeddings = true in config.json says that they are one; \
+         false would read both",
+        .folder.display()
+    )]
+    NotTied {
+        /// The folder.
+        folder: PathBuf,
+        /// The output matrix.
+        output: String,
+        /// The token table.
+        table: String,
+        /// A row with other numbers.
+        row: usize,
     },
     /// A tensor has another shape than the configuration says.
     #[error("{}: tensor {tensor} is {found:?}, and {expected:?} by config.json", .folder.display())]

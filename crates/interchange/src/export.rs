@@ -5,6 +5,7 @@ use std::path::Path;
 
 use checkpoint::{TensorEntry, TensorWriter};
 use mesh::Region;
+use serde_json::{Map, Value};
 use spec::{Format, ModelSpec, ParamSpec, Unit, params};
 
 use crate::config;
@@ -27,7 +28,7 @@ const MAX_FP16: f32 = 65504.0;
 /// None has.
 pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
     // Initial values are nothing that a trained model has.
-    let model = ModelSpec { output_init_std: None, ..model.clone() };
+    let model = ModelSpec { output_init_std: None, xavier_gain: None, ..model.clone() };
     let reads_back = |family: &Family| {
         let map = config::write(*family, &model);
         let fields = Fields { path: Path::new(CONFIG), map: &map };
@@ -36,19 +37,21 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
     Family::ALL.into_iter().find(reads_back).ok_or_else(|| {
         let classes: Vec<&str> = Family::ALL.iter().map(|family| family.class()).collect();
         let reason = format!(
-            "its norms, positions, activation, blocks, biases and dropouts together are those of none of {}",
+            "its norms, positions, activation, blocks, biases, padding and dropouts together are those of none of {}",
             classes.join(", ")
         );
         InterchangeError::NoFamily { reason }
     })
 }
 
-/// Writes `config.json` and `model.safetensors`, its numbers rounded to `stored`, into `folder`, which is there. `read` gives boxes of parameters.
+/// Writes `config.json`, with `special_tokens` in it ([`crate::special_tokens::read`]), and `model.safetensors`, its numbers rounded to `stored`, into
+/// `folder`, which is there. `read` gives boxes of parameters.
 ///
 /// # Errors
 /// A model that no class has, files that cannot be written, and what `read` says.
 pub fn export<E: From<InterchangeError>>(
     model: &ModelSpec,
+    special_tokens: Map<String, Value>,
     folder: &Path,
     stored: Format,
     mut read: impl FnMut(&ParamSpec, &Region, &mut [f32]) -> Result<(), E>,
@@ -76,9 +79,10 @@ pub fn export<E: From<InterchangeError>>(
     }
     writer.finish().map_err(InterchangeError::from)?;
     let file = folder.join(CONFIG);
-    let mut map = config::write(family, model);
+    let mut map = special_tokens;
+    map.extend(config::write(family, model));
     map.insert("torch_dtype".into(), config::dtype(stored).into());
-    let text = format!("{:#}\n", serde_json::Value::Object(map));
+    let text = format!("{:#}\n", Value::Object(map));
     std::fs::write(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })?;
     Ok(family)
 }

@@ -115,8 +115,13 @@ impl Family {
         self.prefixes().into_iter().find_map(|prefix| tensor.strip_prefix(prefix)).unwrap_or(tensor)
     }
 
+    /// Whether a tensor is an output matrix.
+    pub fn is_output(self, tensor: &str) -> bool {
+        OUTPUTS.contains(&tensor)
+    }
+
     /// Whether a tensor that the model does not read is none of its weights: a buffer, or the output matrix where that is the token table.
     pub fn is_beside_weights(self, tensor: &str) -> bool {
-        OUTPUTS.contains(&tensor) || BUFFERS.iter().any(|buffer| tensor.ends_with(buffer))
+        self.is_output(tensor) || BUFFERS.iter().any(|buffer| tensor.ends_with(buffer))
     }
 }

@@ -58,6 +58,17 @@ impl<'a> Fields<'a> {
         self.or_default(key, "a whole number", default, |value| usize::try_from(value.as_u64()?).ok())
     }
 
+    /// A whole number, `default` where the key is absent, `None` where it is `null`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn optional_count_or(&self, key: &str, default: usize) -> Result<Option<usize>, InterchangeError> {
+        match self.map.get(key) {
+            Some(Value::Null) => Ok(None),
+            Some(_) | None => self.count_or(key, default).map(Some),
+        }
+    }
+
     /// The whole number under the first of `keys` that is there.
     ///
     /// # Errors
@@ -65,6 +76,17 @@ impl<'a> Fields<'a> {
     pub fn count_of(&self, keys: [&str; 2]) -> Result<usize, InterchangeError> {
         let key = keys.into_iter().find(|key| self.find(key).is_some()).unwrap_or(keys[0]);
         self.count(key)
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// It is absent, or something else.
+    pub fn number(&self, key: &str) -> Result<f32, InterchangeError> {
+        match self.find(key) {
+            None => Err(self.refused(key, "is not a number")),
+            Some(_) => self.number_or(key, 0.0),
+        }
     }
 
     /// A number, or `default`.
@@ -92,9 +114,12 @@ impl<'a> Fields<'a> {
     }
 
     /// The object under `key`, if there is one.
-    pub fn object(&self, key: &str) -> Option<Fields<'a>> {
-        let map = self.find(key)?.as_object()?;
-        Some(Fields { path: self.path, map })
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn object(&self, key: &str) -> Result<Option<Fields<'a>>, InterchangeError> {
+        let map = self.or_default(key, "an object", None, |value| value.as_object().map(Some))?;
+        Ok(map.map(|map| Fields { path: self.path, map }))
     }
 
     /// Refuses every value of `key` but `only`, which an absent one means.

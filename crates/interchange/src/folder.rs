@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use checkpoint::TensorReader;
 use mesh::{CopyRun, Region, copy_runs};
 use serde_json::{Map, Value};
-use spec::{ModelSpec, ParamSpec, all_params};
+use spec::{ModelSpec, ParamSpec, Unit, all_params, params};
 
 use crate::config;
 use crate::error::InterchangeError;
@@ -27,6 +27,12 @@ fn shard_file(shard: usize) -> String {
 
 /// The file of each tensor, where there are several.
 const INDEX: &str = "model.safetensors.index.json";
+
+/// What older folders have in place of [`TENSORS`] and [`INDEX`].
+const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+
+/// Rows by which two matrices are told apart.
+const TIED_ROWS: usize = 64;
 
 /// An open folder, all of whose tensors are there and have the shapes of its model.
 #[derive(Debug)]
@@ -86,6 +92,7 @@ impl HuggingFaceFolder {
             }
             read.insert(place.tensor);
         }
+        self.check_tied(tensors)?;
         let left_over = tensors.iter().find(|(short, _)| !read.contains(*short) && !self.is_beside_weights(short));
         match left_over {
             None => Ok(()),
@@ -93,6 +100,37 @@ impl HuggingFaceFolder {
                 Err(InterchangeError::Extra { folder: self.path.clone(), tensor: tensor.clone() })
             }
         }
+    }
+
+    /// Holds an output matrix that stands beside a tied table against it, by some rows of both: training moves every row, so matrices that are two
+    /// differ in each.
+    fn check_tied(&self, tensors: &BTreeMap<String, (usize, String)>) -> Result<(), InterchangeError> {
+        let output = tensors.iter().find(|(short, _)| self.family.is_output(short));
+        let tables = params(&self.model, Unit::Table);
+        let (true, Some((_, (output_file, output))), [table]) = (self.model.tied_embeddings, output, tables.as_slice())
+        else {
+            return Ok(());
+        };
+        let table = self.place(table).and_then(|place| tensors.get(&place.tensor));
+        let Some((table_file, table)) = table else { return Ok(()) };
+        let (output_file, table_file) = (&self.files[*output_file], &self.files[*table_file]);
+        let [found, expected] = [(output_file, output), (table_file, table)]
+            .map(|(file, name)| file.shape(name).unwrap_or_default().to_vec());
+        let folder = self.path.clone();
+        if found != expected {
+            return Err(InterchangeError::Shape { folder, tensor: output.clone(), found, expected });
+        }
+        let [rows, cols] = found[..] else { return Ok(()) };
+        let [mut one, mut other] = [vec![0.0; cols], vec![0.0; cols]];
+        for row in (0..rows).step_by(rows.div_ceil(TIED_ROWS).max(1)) {
+            let region = Region { start: vec![row, 0], extent: vec![1, cols] };
+            output_file.get(output, &region, &mut one)?;
+            table_file.get(table, &region, &mut other)?;
+            if one != other {
+                return Err(InterchangeError::NotTied { folder, output: output.clone(), table: table.clone(), row });
+            }
+        }
+        Ok(())
     }
 
     fn is_beside_weights(&self, short: &str) -> bool {
@@ -198,8 +236,13 @@ fn files_of_shards(path: &Path) -> Result<Vec<BTreeSet<String>>, InterchangeErro
 /// The files of tensors of a folder in one piece: those of the index, or the only one.
 fn files_of(path: &Path) -> Result<BTreeSet<String>, InterchangeError> {
     let index = path.join(INDEX);
-    if path.join(TENSORS).exists() || !index.exists() {
-        return Ok(BTreeSet::from([TENSORS.to_string()]));
+    let is_there = |file: &str| path.join(file).exists();
+    if is_there(TENSORS) || !is_there(INDEX) {
+        let pickled = PICKLED.into_iter().find(|file| !is_there(TENSORS) && is_there(file));
+        return match pickled {
+            Some(file) => Err(InterchangeError::Pickled { folder: path.to_path_buf(), file: file.into() }),
+            None => Ok(BTreeSet::from([TENSORS.to_string()])),
+        };
     }
     let map = read_object(&index)?;
     let files = map.get("weight_map").and_then(Value::as_object);
@@ -207,7 +250,7 @@ fn files_of(path: &Path) -> Result<BTreeSet<String>, InterchangeError> {
     Ok(files.values().filter_map(Value::as_str).map(str::to_string).collect())
 }
 
-fn read_object(path: &Path) -> Result<Map<String, Value>, InterchangeError> {
+pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, InterchangeError> {
     let text =
         std::fs::read_to_string(path).map_err(|reason| InterchangeError::Read { path: path.to_path_buf(), reason })?;
     serde_json::from_str(&text)

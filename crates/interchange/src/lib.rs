@@ -16,6 +16,7 @@ pub mod folder;
 pub mod names;
 pub mod place;
 pub mod shards;
+pub mod special_tokens;
 
 pub use error::InterchangeError;
 pub use export::export;

@@ -26,6 +26,9 @@ use Form::{InEachHead, Part, Transposed, TransposedThird, Whole};
 /// `(part of a parameter's name, part of the tensor's name, form)`; what follows in both is `.weight` or `.bias`.
 type Table = [(&'static str, &'static str, Form)];
 
+/// The output matrix in all classes but that of GPT-NeoX, where it is not the token table.
+const LM_HEAD: (&str, &str, Form) = ("head.output", "lm_head", Whole);
+
 /// The tables of a family.
 struct Names {
     /// What a tensor of a layer begins with, in front of its number.
@@ -82,6 +85,7 @@ const BLOOM: Names = Names {
         ("embedding.token", "word_embeddings", Whole),
         ("embedding.norm", "word_embeddings_layernorm", Whole),
         ("head.norm", "ln_f", Whole),
+        LM_HEAD,
     ],
 };
 
@@ -101,6 +105,7 @@ const OPT: Names = Names {
         ("embedding.token", "embed_tokens", Whole),
         ("embedding.position", "embed_positions", Whole),
         ("head.norm", "final_layer_norm", Whole),
+        LM_HEAD,
     ],
 };
 
@@ -116,7 +121,12 @@ const GPT2: Names = Names {
         ("ffn.up", "mlp.c_fc", Transposed),
         ("ffn.down", "mlp.c_proj", Transposed),
     ],
-    others: &[("embedding.token", "wte", Whole), ("embedding.position", "wpe", Whole), ("head.norm", "ln_f", Whole)],
+    others: &[
+        ("embedding.token", "wte", Whole),
+        ("embedding.position", "wpe", Whole),
+        ("head.norm", "ln_f", Whole),
+        LM_HEAD,
+    ],
 };
 
 const LLAMA: Names = Names {
@@ -134,11 +144,7 @@ const LLAMA: Names = Names {
         ("ffn.up", "mlp.up_proj", Whole),
         ("ffn.down", "mlp.down_proj", Whole),
     ],
-    others: &[
-        ("embedding.token", "embed_tokens", Whole),
-        ("head.norm", "norm", Whole),
-        ("head.output", "lm_head", Whole),
-    ],
+    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
 };
 
 /// GLM-130B (THUDM/SwissArmyTransformer, `glm130B_model.py`): of the two halves of the first map, the second is the gate.

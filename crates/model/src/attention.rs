@@ -1,7 +1,7 @@
 //! Attention on the heads of this rank: fused projection, norms of queries and keys, rotation, softmax, output projection.
 //!
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
-//! residual to the summed output without bias; the layer adds bias, dropout and the residual stream.
+//! residual to a pending sum without bias; the layer sums it and adds bias, dropout and the residual stream.
 
 use device::{
     Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op,
@@ -13,7 +13,7 @@ use crate::binding::{AttentionParams, QkNormParams};
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::gradient_sums::{Terms, clear, sum_terms};
-use crate::placement::{Partial, Residual, Sharded, enter, leave};
+use crate::placement::{Partial, Residual, Sharded, enter};
 use crate::projection::ProjectionPending;
 use crate::saved::SavedFrames;
 
@@ -189,16 +189,14 @@ impl Attention<'_> {
         Ok(Qkv { q: new.q, k: cache.keys(), v: cache.values() })
     }
 
-    /// Output projection, summed over tensor parallelism, without bias: at `out[R, D]`, or in scratch where that has not the room for
-    /// the sum.
+    /// Output projection without bias, assigned to `sum[T, D]+tp`.
     pub(crate) fn project(
         &self,
         params: &AttentionParams,
         saved: &AttentionSaved,
-        out: Tensor,
-    ) -> Result<Residual, DeviceError> {
-        let sum = Partial::place(self.context, out);
-        leave(self.context, params.output.forward(self.context, Sharded::new(saved.out), sum)?)
+        sum: Tensor,
+    ) -> Result<Partial, DeviceError> {
+        params.output.forward(self.context, Sharded::new(saved.out), sum, Write::Assign)
     }
 
     /// Gradient of the normed residual, in `pending`, from that of the block's output.

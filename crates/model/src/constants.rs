@@ -49,8 +49,8 @@ impl Constants {
     /// The device's.
     pub fn initialise(&self, device: &dyn Device, stream: Stream, model: &ModelSpec) -> Result<(), DeviceError> {
         match (self.rotary, model.position) {
-            (Some(tables), Position::Rotary { base, .. }) => {
-                device.submit(stream, &Op::RotaryTable { cos: tables.cos, sin: tables.sin, base })
+            (Some(RotaryTables { cos, sin }), Position::Rotary { base, scaling, .. }) => {
+                device.submit(stream, &Op::RotaryTable { cos, sin, base, scaling })
             }
             (Some(_) | None, Position::Learned { .. } | Position::Alibi) | (None, Position::Rotary { .. }) => Ok(()),
         }

@@ -120,7 +120,7 @@ impl Embedding<'_> {
         Ok(())
     }
 
-    /// Gradients of this rank's rows of the table, scaled, of the positions of this rank's tokens, and of the norm: on a step's first microbatch
+    /// Gradients of this rank's rows of the table, scaled, but for that of padding, of the positions of this rank's tokens, and of the norm: on a step's first microbatch
     /// assigned, then accumulated.
     ///
     /// # Errors
@@ -147,6 +147,7 @@ impl Embedding<'_> {
                 dy,
                 scale: table_scale,
                 first_row: self.first_row(params),
+                untrained: context.model.padding_token,
                 held: 0..params.table.rows,
             };
             rows.sum(context, params.table, Terms::of_sequences(context), write)
@@ -157,6 +158,7 @@ impl Embedding<'_> {
             dy: dy.tensor(),
             scale: 1.0,
             first_row: 0,
+            untrained: None,
             held: self.rows_of_positions(positions),
         };
         rows.sum(context, positions, Terms::of_residual(context), write)

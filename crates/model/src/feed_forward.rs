@@ -1,6 +1,6 @@
 //! The feed-forward block on the columns of this rank: up (and gate), activation, down.
 //!
-//! The block maps the normed residual to the summed output without bias; the layer adds bias, dropout and the residual
+//! The block maps the normed residual to a pending sum without bias; the layer sums it and adds bias, dropout and the residual
 //! stream. The activation's output is four times as wide as the residual and cheap, so it is not kept: the
 //! backward pass of the input writes it again beside the gradient.
 
@@ -81,22 +81,20 @@ impl FeedForward<'_> {
         context.scratch.scoped(|| params.up.forward(context, enter(context, normed)?, saved.hidden).map(|_| ()))
     }
 
-    /// Activation and down projection, summed over tensor parallelism, without bias: at `out[R, D]`, or in scratch where that has not
-    /// the room for the sum.
+    /// Activation and down projection without bias, assigned or added to `sum[T, D]+tp`.
     pub(crate) fn project(
         &self,
         params: &FeedForwardParams,
         saved: &FeedForwardSaved,
-        out: Tensor,
-    ) -> Result<Residual, DeviceError> {
+        sum: Tensor,
+        write: Write,
+    ) -> Result<Partial, DeviceError> {
         let context = self.context;
-        let sum = Partial::place(context, out);
-        let partial = context.scratch.scoped(|| {
+        context.scratch.scoped(|| {
             let activated = context.activation(context.scratch, context.shape.tokens(), activated_width(context));
             context.submit(Op::Activation { activation: context.model.activation, x: saved.hidden, y: activated })?;
-            params.down.forward(context, Sharded::new(activated), sum)
-        })?;
-        leave(context, partial)
+            params.down.forward(context, Sharded::new(activated), sum, write)
+        })
     }
 
     /// Gradient of the normed residual, in `pending`, from that of the block's output.

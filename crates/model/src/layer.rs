@@ -5,7 +5,8 @@
 //! parallel     r = x + A(n1(x))             y = r + F(n2(x))
 //! DeepNorm     r = alpha n1(x) + A(n1(x))   y = alpha n2(r) + F(n2(r))
 //! ```
-//! `A` and `F` are the blocks with bias and dropout. They map a normed residual to a summed one and know nothing of each other.
+//! `A` and `F` are the blocks with bias and dropout. They map a normed residual to a pending sum and know nothing of each other. Parallel blocks
+//! without dropout are added up before the sum over tensor parallelism is taken: once, not twice.
 
 use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
 use spec::Blocks;
@@ -16,7 +17,7 @@ use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::feed_forward::{FeedForward, FeedForwardPending, FeedForwardSaved};
 use crate::norm::{NormParams, NormSaved};
-use crate::placement::Residual;
+use crate::placement::{Partial, Residual, leave};
 use crate::saved::SavedFrames;
 
 /// Layer `number` on one microbatch.
@@ -122,15 +123,39 @@ impl Layer<'_> {
         cache: Option<&KeyValueCache>,
     ) -> Result<(), DeviceError> {
         self.fill(params, input, saved, cache)?;
-        self.context.scratch.scoped(|| {
-            let middle = match saved.middle {
-                Some(middle) => Residual::new(middle),
-                None => self.add_attention(params, input, saved, self.context.residual(self.context.scratch))?,
+        let context = self.context;
+        context.scratch.scoped(|| {
+            let middle = match (saved.middle, self.attention_dropout()) {
+                (Some(middle), _) => Residual::new(middle),
+                (None, None) => return self.add_both(params, input, saved, output),
+                // Each block has a mask of its own, of its sum.
+                (None, Some(_)) => self.add_attention(params, input, saved, context.residual(context.scratch))?,
             };
-            let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, output.tensor())?;
-            let block = Block { sum, bias: params.feed_forward.down.bias, dropout: self.feed_forward_dropout() };
+            let sum = Partial::place(context, output.tensor());
+            let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Assign)?;
+            let bias = params.feed_forward.down.bias;
+            let block = Block { sum: leave(context, sum)?, bias, dropout: self.feed_forward_dropout() };
             self.add(middle, saved.feed_forward_norm.y, block, output)
         })
+    }
+
+    /// `output[R, D]` assigned: the stream and both parallel blocks, without dropout.
+    fn add_both(
+        &self,
+        params: &LayerParams,
+        input: Residual,
+        saved: &LayerSaved,
+        output: Residual,
+    ) -> Result<(), DeviceError> {
+        let (context, out) = (self.context, output.tensor());
+        let sum = Partial::place(context, out);
+        self.attention().project(&params.attention, &saved.attention, sum)?;
+        let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Accumulate)?;
+        let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
+        self.add(input, saved.attention_norm.y, block, output)?;
+        let Some(bias) = params.feed_forward.down.bias else { return Ok(()) };
+        let (bias, residual, residual_scale) = (Some(bias), None, 1.0);
+        context.submit(Op::DropoutAdd { x: out, bias, residual, residual_scale, dropout: None, out })
     }
 
     /// Fills the saved set from `input` again, without the output: the same bits as [`Layer::forward`] leaves there.
@@ -304,8 +329,8 @@ impl Layer<'_> {
         saved: &LayerSaved,
         middle: Tensor,
     ) -> Result<Residual, DeviceError> {
-        let (sum, out) =
-            (self.attention().project(&params.attention, &saved.attention, middle)?, Residual::new(middle));
+        let (sum, out) = (Partial::place(self.context, middle), Residual::new(middle));
+        let sum = leave(self.context, self.attention().project(&params.attention, &saved.attention, sum)?)?;
         let block = Block { sum, bias: params.attention.output.bias, dropout: self.attention_dropout() };
         self.add(input, saved.attention_norm.y, block, out)?;
         Ok(out)

@@ -62,18 +62,18 @@ impl ColumnParallel {
 }
 
 impl RowParallel {
-    /// `out[T, O]+tp = x W^T`, without the bias.
+    /// `out[T, O]+tp` = or += `x W^T`, without the bias.
     ///
     /// # Errors
     /// The device's.
-    pub fn forward(&self, context: &Context, x: Sharded, out: Tensor) -> Result<Partial, DeviceError> {
+    pub fn forward(&self, context: &Context, x: Sharded, out: Tensor, write: Write) -> Result<Partial, DeviceError> {
         context.submit(Op::MatMul {
             orientation: Orientation::Nt,
             a: x.tensor(),
             b: self.weight,
             bias: None,
             out,
-            write: Write::Assign,
+            write,
         })?;
         Ok(Partial::new(out))
     }

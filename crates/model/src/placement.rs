@@ -28,18 +28,18 @@
 //! ```
 //! The output of a row-parallel linear map leaves before it joins the residual stream:
 //! ```compile_fail,E0308
-//! # use device::{DeviceError, Tensor};
+//! # use device::{DeviceError, Tensor, Write};
 //! # use model::{Context, linear::RowParallel, placement::{Residual, Sharded}};
 //! fn wrong(context: &Context, down: &RowParallel, g: Sharded, out: Tensor) -> Result<Residual, DeviceError> {
-//!     down.forward(context, g, out)
+//!     down.forward(context, g, out, Write::Assign)
 //! }
 //! ```
 //! It does not feed the next column-parallel map either, and a tensor cannot be declared whole or summed:
 //! ```compile_fail,E0308
-//! # use device::{DeviceError, Tensor};
+//! # use device::{DeviceError, Tensor, Write};
 //! # use model::{Context, linear::{ColumnParallel, RowParallel}, placement::Sharded};
 //! fn wrong(context: &Context, down: &RowParallel, up: &ColumnParallel, g: Sharded, out: Tensor) -> Result<(), DeviceError> {
-//!     up.forward(context, down.forward(context, g, out)?, out).map(|_| ())
+//!     up.forward(context, down.forward(context, g, out, Write::Assign)?, out).map(|_| ())
 //! }
 //! ```
 //! ```compile_fail,E0423
@@ -88,13 +88,13 @@
 //! ```
 //! The right composition:
 //! ```
-//! # use device::{DeviceError, Tensor};
+//! # use device::{DeviceError, Tensor, Write};
 //! # use model::{Context, linear::{ColumnParallel, RowParallel}, placement::{Residual, enter, leave}};
 //! fn right(
 //!     context: &Context, up: &ColumnParallel, down: &RowParallel, x: Residual, h: Tensor, y: Tensor,
 //! ) -> Result<Residual, DeviceError> {
 //!     let h = up.forward(context, enter(context, x)?, h)?;
-//!     leave(context, down.forward(context, h, y)?)
+//!     leave(context, down.forward(context, h, y, Write::Assign)?)
 //! }
 //! ```
 

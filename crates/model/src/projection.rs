@@ -130,6 +130,7 @@ impl Projection {
             dy: rows.gradients,
             scale: 1.0,
             first_row: 0,
+            untrained: None,
             held: 0..maps.positions.rows,
         };
         let terms = Terms::of_sequences(context).of_each(context.tp.size());

@@ -16,6 +16,8 @@ pub(crate) struct RowGradients {
     pub(crate) scale: f32,
     /// Global index of the table's first row.
     pub(crate) first_row: usize,
+    /// The row of the whole table that is not trained.
+    pub(crate) untrained: Option<usize>,
     /// The rows of the tensor that holds the table's part which belong to it; no token reads those before.
     pub(crate) held: Range<usize>,
 }
@@ -26,8 +28,9 @@ impl RowGradients {
         sum_terms(context, terms, [table], write, |range, [dtable], write| {
             clear(context, dtable, write)?;
             let (tokens, dy) = (self.rows.elements(range.clone()), self.dy.rows_of(range));
-            let (dtable, first_row) = (dtable.rows_of(self.held.clone()), self.first_row);
-            context.submit(Op::EmbeddingBackward { tokens, dy, scale: self.scale, first_row, dtable })
+            let RowGradients { scale, first_row, untrained, .. } = *self;
+            let dtable = dtable.rows_of(self.held.clone());
+            context.submit(Op::EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable })
         })
     }
 }

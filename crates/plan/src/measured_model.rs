@@ -1,7 +1,7 @@
 //! The model of a row: its columns, and the Megatron arguments that a cell of notes quotes.
 
 use cluster::AttentionKernels;
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
+use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
 
 use crate::table::{Row, TableError};
 
@@ -71,7 +71,12 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         context: row.count("seq")?.unwrap_or(2048),
         norm: Norm { kind: if root_mean_square { NormKind::Rms } else { NormKind::Layer }, epsilon: 1e-5 },
         position: match rotary {
-            true => Position::Rotary { base: 1e4, rotary_dims: hidden / num_heads, pairing: Pairing::Half },
+            true => Position::Rotary {
+                base: 1e4,
+                rotary_dims: hidden / num_heads,
+                pairing: Pairing::Half,
+                scaling: RotaryScaling::Off,
+            },
             false => Position::Learned { offset: 0 },
         },
         activation: if gated { Activation::SwiGlu } else { Activation::GeluTanh },
@@ -79,11 +84,13 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         biases: if gated { Biases::Off } else { Biases::All },
         embedding_norm: false,
         tied_embeddings: tied,
+        padding_token: None,
         top_query: TopQuery::Off,
         qk_norm: false,
         dropout,
         attention_dropout: dropout,
         init_std: 0.02,
         output_init_std: None,
+        xavier_gain: None,
     })
 }

@@ -14,6 +14,7 @@ pub mod intercepted;
 pub mod matrix;
 pub mod models;
 pub mod observed;
+pub mod page;
 pub mod poison;
 pub mod promise;
 pub mod rank_slots;

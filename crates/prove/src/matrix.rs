@@ -1,6 +1,6 @@
 //! What is combined with what: every ZeRO form with every schedule, with every way to share matrices, recomputation and numbers.
 //!
-//! Degrees, and whether the token table is tied, are drawn per cell. The model is as small as can be, so that thousands of cells are
+//! Degrees, and the shape of the model, are drawn per cell. The model is as small as can be, so that thousands of cells are
 //! few minutes.
 
 pub mod covering;
@@ -11,9 +11,10 @@ use std::fmt;
 use philox::philox4x32_10;
 use spec::unit::Tied;
 use spec::{
-    CheckpointInputs, Checkpoints, Format, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec,
-    Parallelism, Precision, Problem, Recompute, Reshard, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, Sums,
-    TokenizerSpec, TrainSpec, ZeroStage, check,
+    Activation, Blocks, CheckpointInputs, Checkpoints, Format, Gathering, GivenSchedule, GradientReduction,
+    LossScaling, ModelSpec, Pairing, Parallelism, Position, Precision, Problem, Recompute, Reshard, RotaryScaling,
+    RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TokenizerSpec, TopQuery, TrainSpec, ZeroStage,
+    check,
 };
 
 use crate::cases::{Degrees, Form, Groups, MAX_RANKS, Manner, recompute_name, schedule_name};
@@ -191,8 +192,8 @@ pub struct Cell {
     pub recompute: Recompute,
     /// How parameters and activations are stored, and gradients summed.
     pub numbers: Numbers,
-    /// Whether the head reads the token table; drawn.
-    pub tied: Tied,
+    /// What is trained; drawn.
+    pub shape: Shape,
     /// How many ranks do what; drawn.
     pub degrees: Degrees,
     /// Sequences of a microbatch.
@@ -211,7 +212,7 @@ impl Cell {
                     for recompute in sharing.recomputes() {
                         for &numbers in &single {
                             let [first, second, ..] = philox4x32_10([cells.len() as u32, 0, 0, 0], [SEED, 0]);
-                            let tied = if first.is_multiple_of(2) { Tied::Yes } else { Tied::No };
+                            let shape = Shape::ALL[first as usize % Shape::ALL.len()];
                             let candidates = degrees(form, order, sharing);
                             let degrees = candidates[second as usize % candidates.len()];
                             cells.push(Cell {
@@ -220,7 +221,7 @@ impl Cell {
                                 sharing,
                                 recompute,
                                 numbers,
-                                tied,
+                                shape,
                                 degrees,
                                 microbatch_size: 1,
                             });
@@ -237,19 +238,15 @@ impl Cell {
         cells
     }
 
-    /// The factors with their values as text: form, order, sharing, recomputation, numbers and tying.
+    /// The factors with their values as text: form, order, sharing, recomputation, numbers and shape.
     pub fn values(&self) -> [String; 6] {
-        let tied = match self.tied {
-            Tied::Yes => "tied",
-            Tied::No => "untied",
-        };
         [
             self.form.to_string(),
             self.order.to_string(),
             self.sharing.to_string(),
             recompute_name(self.recompute),
             self.numbers.to_string(),
-            tied.to_string(),
+            self.shape.to_string(),
         ]
     }
 
@@ -292,7 +289,7 @@ impl Cell {
             recompute: self.recompute,
             stage_layers: None,
         };
-        Layout { model: model(self.tied), parallelism, train }
+        Layout { model: self.shape.model(), parallelism, train }
     }
 
     /// The rules that the product says the cell breaks; none for a legal one.
@@ -336,6 +333,50 @@ fn degrees(form: Form, order: Order, sharing: Sharing) -> Vec<Degrees> {
         }
     }
     all
+}
+
+/// What the cells' models are like; their sizes are those of [`model`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    /// Layer norms, a tied table.
+    Gpt2,
+    /// RMS norms, rotation, gated activations, fewer key than query heads, an output matrix of its own.
+    Llama,
+    /// Blocks side by side, half of each head rotated, an output matrix of its own; no dropout of the blocks' sums, so that they are taken together.
+    GptNeoX,
+    /// A layer behind the final norm whose queries come from a table.
+    CodeGeeX,
+}
+
+impl Shape {
+    /// All.
+    pub const ALL: [Shape; 4] = [Shape::Gpt2, Shape::Llama, Shape::GptNeoX, Shape::CodeGeeX];
+
+    /// Its model.
+    pub fn model(self) -> ModelSpec {
+        let gpt2 = model(Tied::Yes);
+        match self {
+            Shape::Gpt2 => gpt2,
+            Shape::Llama => model(Tied::No),
+            Shape::GptNeoX => {
+                let (pairing, scaling) = (Pairing::Half, RotaryScaling::Off);
+                let position = Position::Rotary { base: 10_000.0, rotary_dims: gpt2.head_dim / 2, pairing, scaling };
+                ModelSpec { blocks: Blocks::Parallel, position, tied_embeddings: false, dropout: 0.0, ..gpt2 }
+            }
+            Shape::CodeGeeX => ModelSpec { top_query: TopQuery::On, activation: Activation::GeluSigmoid, ..gpt2 },
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Shape::Gpt2 => "GPT-2",
+            Shape::Llama => "Llama",
+            Shape::GptNeoX => "GPT-NeoX",
+            Shape::CodeGeeX => "CodeGeeX",
+        })
+    }
 }
 
 /// Six layers of four heads, 16 wide: two stages on each of four ranks. GPT-2 where the table is tied, Llama with two key and value heads where
@@ -397,12 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn every_form_meets_every_order_tied_and_untied_and_in_several_degrees() {
+    fn every_form_meets_every_order_in_every_shape_and_in_several_degrees() {
         let cells = Cell::all();
         for form in forms() {
             for order in Order::all() {
                 let of = || cells.iter().filter(|cell| cell.form == form && cell.order == order);
-                assert_eq!(of().map(|cell| cell.tied == Tied::Yes).collect::<BTreeSet<_>>().len(), 2, "{form} {order}");
+                let shapes = of().map(|cell| cell.shape).collect::<BTreeSet<_>>().len();
+                assert_eq!(shapes, Shape::ALL.len(), "{form} {order}");
                 let drawn = of().map(|cell| cell.degrees).collect::<BTreeSet<_>>().len();
                 assert!(drawn >= 3, "{form} {order}: {drawn} degrees");
             }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use spec::{
     Activation, BatchOrigin, Biases, Blocks, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism,
-    Position, Precision, Recompute, ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec, ZeroStage,
+    Position, Precision, Recompute, RotaryScaling, ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec,
+    ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -36,7 +37,12 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
     let (norm, position, activation, biases) = match style {
         Style::Gpt2 => (NormKind::Layer, Position::Learned { offset: 0 }, Activation::GeluTanh, Biases::All),
         Style::Llama => {
-            let rotary = Position::Rotary { base: 10_000.0, rotary_dims: 4, pairing: Pairing::Half };
+            let rotary = Position::Rotary {
+                base: 10_000.0,
+                rotary_dims: 4,
+                pairing: Pairing::Half,
+                scaling: RotaryScaling::Off,
+            };
             (NormKind::Rms, rotary, Activation::SwiGlu, Biases::Off)
         }
     };
@@ -56,12 +62,14 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         biases,
         embedding_norm: false,
         tied_embeddings,
+        padding_token: None,
         top_query: TopQuery::Off,
         qk_norm: false,
         dropout: 0.1,
         attention_dropout: 0.1,
         init_std: 0.04,
         output_init_std: None,
+        xavier_gain: None,
     }
 }
 

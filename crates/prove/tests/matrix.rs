@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use prove::matrix::covering::three_wise;
 use prove::matrix::proof::{Known, prove_all};
-use prove::matrix::{Cell, Numbers};
+use prove::matrix::{Cell, Numbers, Shape};
 use spec::Format;
 use train::StepFate;
 
@@ -31,8 +31,8 @@ fn every_three_factors_combine() {
 fn oracles_learn_and_those_in_fp16_skip_steps() {
     let (known, cells) = (Known::default(), Cell::all());
     for numbers in Numbers::ALL {
-        for tied in [spec::unit::Tied::Yes, spec::unit::Tied::No] {
-            let cell = cells.iter().find(|cell| cell.numbers == numbers && cell.tied == tied).unwrap();
+        for shape in Shape::ALL {
+            let cell = cells.iter().find(|cell| cell.numbers == numbers && cell.shape == shape).unwrap();
             let oracle = known.outcome(&cell.oracle()).unwrap();
             println!("{}: {:?} {:?}", cell.oracle(), oracle.losses, oracle.scaling);
             assert!(oracle.losses.last() < oracle.losses.first(), "{numbers}: {:?}", oracle.losses);

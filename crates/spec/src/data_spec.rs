@@ -126,8 +126,8 @@ pub struct BlanksSpec {
 /// Tasks in words, with their answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstructionsSpec {
-    /// JSON lines with an `input` and a `target` each.
-    pub path: PathBuf,
+    /// JSON lines with an `input` and a `target` each; `None` for the few that are part of the program.
+    pub path: Option<PathBuf>,
     /// Share of the sequences that they have.
     pub share: f32,
 }

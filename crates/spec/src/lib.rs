@@ -16,6 +16,7 @@ pub mod parallelism;
 pub mod params;
 pub mod precision;
 pub mod problem;
+pub mod rotary_scaling;
 pub mod run_file;
 pub mod schedule;
 pub mod training;
@@ -34,6 +35,7 @@ pub use params::{
 };
 pub use precision::{Format, LossScaling, Masters, Precision, Sums};
 pub use problem::{Place, Problem};
+pub use rotary_scaling::RotaryScaling;
 pub use run_file::{Files, GivenWeights, RunConfig, key_of_option, known_keys};
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use training::{LearningRateSchedule, TrainSpec};

@@ -1,5 +1,6 @@
 //! A model described by data: sizes, norms, position, activation, how blocks join, biases, tying, dropout.
 
+use crate::rotary_scaling::RotaryScaling;
 use crate::unit::Tied;
 
 /// The widest head: attention kernels have buffers of that size.
@@ -39,6 +40,8 @@ pub enum Position {
         rotary_dims: usize,
         /// Which dims form a pair.
         pairing: Pairing,
+        /// What becomes of the angles of long sequences.
+        scaling: RotaryScaling,
     },
     /// Scores fall linearly with the distance of a key, at a slope of each head's own (ALiBi, Press et al. 2022, arXiv 2108.12409).
     Alibi,
@@ -122,8 +125,12 @@ pub enum Blocks {
 pub enum Biases {
     /// All: query, key, value, attention output, up (and gate), down.
     All,
+    /// Query, key, value and attention output: an option of Llama and Qwen 3.
+    Attention,
     /// Query, key and value: Qwen 2.
     QueryKeyValue,
+    /// Up (and gate) and down: options of GPT-NeoX and Llama.
+    FeedForward,
     /// None.
     Off,
 }
@@ -176,6 +183,8 @@ pub struct ModelSpec {
     pub embedding_norm: bool,
     /// Whether the head reads the token table.
     pub tied_embeddings: bool,
+    /// A token whose row of the table has no gradient of being looked up, as padding has in OPT; a head that reads the table trains its row, too.
+    pub padding_token: Option<usize>,
     /// Whether a layer with queries of its own stands before the head's output matrix.
     pub top_query: TopQuery,
     /// Whether queries and keys are normalised per head (RMS norm with one weight of `head_dim`).
@@ -188,6 +197,10 @@ pub struct ModelSpec {
     pub init_std: f32,
     /// That of maps back into the residual stream; `None` is `init_std / sqrt(2 L)`, with which its variance does not grow with depth.
     pub output_init_std: Option<f32>,
+    /// Where given, maps in layers begin as Xavier's do instead (Glorot and Bengio 2010), with the standard deviation
+    /// `gain sqrt(2 / (inputs + outputs))`: this gain for values, the attention output and the feed-forward block, 1 for queries and keys
+    /// (DeepNorm, arXiv 2203.00555, figure 2).
+    pub xavier_gain: Option<f32>,
 }
 
 impl ModelSpec {

@@ -245,10 +245,20 @@ fn layer_params(model: &ModelSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
     list
 }
 
-/// Standard deviation of maps back into the residual stream.
-fn residual_std(model: &ModelSpec) -> f32 {
+/// Standard deviation of initial weights `[outputs, inputs]` of a map in a layer.
+fn std_of_map(model: &ModelSpec, [outputs, inputs]: [usize; 2], Map { direction, gain, .. }: Map) -> f32 {
+    if let Some(small) = model.xavier_gain {
+        let gain = match gain {
+            Gain::One => 1.0,
+            Gain::Small => f64::from(small),
+        };
+        return (gain * (2.0 / (inputs + outputs) as f64).sqrt()) as f32;
+    }
     let shrunk = || (f64::from(model.init_std) / (2.0 * model.attention_layers().max(1) as f64).sqrt()) as f32;
-    model.output_init_std.unwrap_or_else(shrunk)
+    match direction {
+        Direction::Column => model.init_std,
+        Direction::Row => model.output_init_std.unwrap_or_else(shrunk),
+    }
 }
 
 /// Whether a linear map has a bias.
@@ -258,27 +268,42 @@ enum Bias {
     Off,
 }
 
-/// Of the maps into heads, and of all others.
-fn biases(model: &ModelSpec) -> (Bias, Bias) {
+/// Of the maps into heads, of the one out of them, and of those of the feed-forward block.
+fn biases(model: &ModelSpec) -> [Bias; 3] {
     match model.biases {
-        Biases::All => (Bias::On, Bias::On),
-        Biases::QueryKeyValue => (Bias::On, Bias::Off),
-        Biases::Off => (Bias::Off, Bias::Off),
+        Biases::All => [Bias::On, Bias::On, Bias::On],
+        Biases::Attention => [Bias::On, Bias::On, Bias::Off],
+        Biases::QueryKeyValue => [Bias::On, Bias::Off, Bias::Off],
+        Biases::FeedForward => [Bias::Off, Bias::Off, Bias::On],
+        Biases::Off => [Bias::Off, Bias::Off, Bias::Off],
     }
 }
 
+/// Which gain a map's initial weights have where [`ModelSpec::xavier_gain`] is given.
+#[derive(Clone, Copy)]
+enum Gain {
+    /// 1.
+    One,
+    /// The given one.
+    Small,
+}
+
+/// What a linear map of a layer is.
+#[derive(Clone, Copy)]
+struct Map {
+    direction: Direction,
+    inside: AppliedTo,
+    bias: Bias,
+    gain: Gain,
+}
+
 /// `W[outputs, inputs]` and, with a bias, `b[outputs]`.
-fn linear(
-    model: &ModelSpec,
-    unit: Unit,
-    name: &str,
-    shape: [usize; 2],
-    (direction, inside, bias): (Direction, AppliedTo, Bias),
-) -> Vec<ParamSpec> {
-    let (sharding, std, bias_sharding, bias_applied_to) = match direction {
-        Direction::Column => (Sharding::Split { dim: 0 }, model.init_std, Sharding::Split { dim: 0 }, inside),
+fn linear(model: &ModelSpec, unit: Unit, name: &str, shape: [usize; 2], map: Map) -> Vec<ParamSpec> {
+    let Map { direction, inside, bias, .. } = map;
+    let (sharding, bias_sharding, bias_applied_to) = match direction {
+        Direction::Column => (Sharding::Split { dim: 0 }, Sharding::Split { dim: 0 }, inside),
         // The bias of a row-parallel map is added once, after the partial sums are joined.
-        Direction::Row => (Sharding::Split { dim: 1 }, residual_std(model), Sharding::Replicated, AppliedTo::Residual),
+        Direction::Row => (Sharding::Split { dim: 1 }, Sharding::Replicated, AppliedTo::Residual),
     };
     let mut list = vec![ParamSpec {
         name: format!("{name}.weight"),
@@ -286,7 +311,7 @@ fn linear(
         sharding,
         unit,
         applied_to: inside,
-        init: Init::Normal { std },
+        init: Init::Normal { std: std_of_map(model, shape, map) },
         decay: true,
     }];
     if bias == Bias::On {
@@ -314,16 +339,16 @@ enum Direction {
 
 fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     let (hidden, query, key) = (model.hidden, model.query_width(), model.key_width());
-    let (into_heads, others) = biases(model);
-    let column = |part: &str, outputs| {
-        let kind = (Direction::Column, AppliedTo::Heads, into_heads);
-        linear(model, unit, &format!("{name}.{part}"), [outputs, hidden], kind)
+    let [into_heads, out_of_heads, _] = biases(model);
+    let column = |part: &str, outputs, gain| {
+        let map = Map { direction: Direction::Column, inside: AppliedTo::Heads, bias: into_heads, gain };
+        linear(model, unit, &format!("{name}.{part}"), [outputs, hidden], map)
     };
-    let mut list = column("query", query);
-    list.extend(column("key", key));
-    list.extend(column("value", key));
-    let kind = (Direction::Row, AppliedTo::Heads, others);
-    list.extend(linear(model, unit, &format!("{name}.output"), [hidden, query], kind));
+    let mut list = column("query", query, Gain::One);
+    list.extend(column("key", key, Gain::One));
+    list.extend(column("value", key, Gain::Small));
+    let map = Map { direction: Direction::Row, inside: AppliedTo::Heads, bias: out_of_heads, gain: Gain::Small };
+    list.extend(linear(model, unit, &format!("{name}.output"), [hidden, query], map));
     if model.qk_norm {
         // One weight for all heads, applied to heads that differ between ranks: its gradient is summed over tp.
         list.extend(["query_norm", "key_norm"].map(|part| ParamSpec {
@@ -341,15 +366,12 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
 
 fn feed_forward(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     let (hidden, ffn) = (model.hidden, model.ffn_hidden);
-    let (_, bias) = biases(model);
-    let column = |part: &str| {
-        let kind = (Direction::Column, AppliedTo::Hidden, bias);
-        linear(model, unit, &format!("{name}.{part}"), [ffn, hidden], kind)
-    };
+    let [_, _, bias] = biases(model);
+    let map = |direction| Map { direction, inside: AppliedTo::Hidden, bias, gain: Gain::Small };
+    let column = |part: &str| linear(model, unit, &format!("{name}.{part}"), [ffn, hidden], map(Direction::Column));
     let mut list = if model.activation.inputs_per_output() == 2 { column("gate") } else { vec![] };
     list.extend(column("up"));
-    let kind = (Direction::Row, AppliedTo::Hidden, bias);
-    list.extend(linear(model, unit, &format!("{name}.down"), [hidden, ffn], kind));
+    list.extend(linear(model, unit, &format!("{name}.down"), [hidden, ffn], map(Direction::Row)));
     list
 }
 
@@ -362,5 +384,39 @@ mod tests {
     fn operations_per_token_follow_the_formula() {
         let model = RunConfig::quick_start().model;
         assert_eq!(flops_per_token(&model, 128), 6.0 * 1_337_344.0 + 12.0 * 6.0 * 128.0 * 128.0);
+    }
+
+    /// GLM-130B, section 2.1: the gain (2 L)^-0.5 for the feed-forward block, values and the attention output.
+    #[test]
+    fn maps_begin_with_the_gain_that_is_theirs() {
+        let model = ModelSpec {
+            hidden: 100,
+            ffn_hidden: 700,
+            num_heads: 4,
+            num_kv_heads: 2,
+            head_dim: 50,
+            ..RunConfig::quick_start().model
+        };
+        let model = ModelSpec { xavier_gain: Some(0.1), ..model };
+        let list = params(&model, Unit::Layer(1));
+        let std = |name: &str| {
+            let init =
+                list.iter().find(|param| param.name == format!("layers.1.{name}.weight")).map(|param| param.init);
+            let Some(Init::Normal { std }) = init else { panic!("{name} begins as {init:?}") };
+            std
+        };
+        let expected = [
+            ("attention.query", 1.0, 100 + 200),
+            ("attention.key", 1.0, 100 + 100),
+            ("attention.value", 0.1, 100 + 100),
+            ("attention.output", 0.1, 200 + 100),
+            ("ffn.up", 0.1, 100 + 700),
+            ("ffn.down", 0.1, 700 + 100),
+        ];
+        for (name, gain, ends) in expected {
+            let exact = gain * (2.0 / f64::from(ends)).sqrt();
+            assert!((f64::from(std(name)) / exact - 1.0).abs() < 1e-6, "{name}: {}", std(name));
+        }
+        assert_eq!(params(&model, Unit::Table)[0].init, Init::Normal { std: model.init_std });
     }
 }

@@ -22,10 +22,16 @@ fn blanks_have_the_numbers_of_their_paper_and_survive_writing() {
         samples: 4,
         instructions: None,
     };
-    let instructions = Some(InstructionsSpec { path: "a \"b\".jsonl".into(), share: 0.05 });
+    let instructions = Some(InstructionsSpec { path: Some("a \"b\".jsonl".into()), share: 0.05 });
+    let embedded = Some(InstructionsSpec { path: None, share: 0.25 });
+    let of_program = BlanksSpec { instructions: embedded, ..plain.clone() };
     let of_both = BlanksSpec { samples: 2, span_share: 1.0, instructions, ..plain.clone() };
     let more = "samples = 2, span_share = 1, instructions = 'a \"b\".jsonl'";
-    for (written, expected) in [(format!("{{ {tokens} }}"), plain), (format!("{{ {tokens}, {more} }}"), of_both)] {
+    for (written, expected) in [
+        (format!("{{ {tokens} }}"), plain),
+        (format!("{{ {tokens}, instruction_share = 0.25 }}"), of_program),
+        (format!("{{ {tokens}, {more} }}"), of_both),
+    ] {
         let config = with(&written).unwrap();
         assert_eq!(config.data.blanks, Some(expected), "{written}");
         assert_eq!(RunConfig::load("", &config.to_toml(), &[]).unwrap(), config, "{written}");

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use spec::{
     Activation, BatchGrowth, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction,
-    NormKind, Pairing, ParameterGroup, Position, Positions, Recompute, Reshard, RunConfig, RunSpec, ScheduleKind,
-    ScheduleSpec, SequenceParallel, Visible, ZeroStage, check, unique_parameters,
+    NormKind, Pairing, ParameterGroup, Position, Positions, Recompute, Reshard, RotaryScaling, RunConfig, RunSpec,
+    ScheduleKind, ScheduleSpec, SequenceParallel, Visible, ZeroStage, check, unique_parameters,
 };
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
@@ -160,7 +160,8 @@ timeout_seconds = 2.5
 "#;
     let config = load(text, &["model.num_layers=5", "train.learning_rate=1e-3"]).expect("legal");
     assert_eq!(config.model.norm.kind, NormKind::Rms);
-    assert_eq!(config.model.position, Position::Rotary { base: 5e5, rotary_dims: 6, pairing: Pairing::Interleaved });
+    let (pairing, scaling) = (Pairing::Interleaved, RotaryScaling::Off);
+    assert_eq!(config.model.position, Position::Rotary { base: 5e5, rotary_dims: 6, pairing, scaling });
     assert_eq!(config.model.activation, Activation::SwiGlu);
     assert_eq!((config.model.dropout, config.model.attention_dropout), (0.1, 0.1));
     assert_eq!(config.parallelism.zero, ZeroStage::Off);
@@ -307,6 +308,19 @@ fn names_of_megatron_are_answered_with_the_key_here() {
     assert_eq!(refused("", &["swiglu"]), "--set swiglu: `swiglu` is `model.activation` here (write \"swiglu\")");
 }
 
+/// A ramp is left out, not made one of nothing.
+#[test]
+fn an_override_without_a_value_takes_a_key_out() {
+    let text = "[train]\nglobal_batch = 32\nbatch_ramp = { start = 8, increment = 8, sequences = 96 }\n";
+    assert!(load(text, &[]).expect("legal").train.batch_ramp.is_some());
+    let config = load(text, &["train.batch_ramp=", "train.global_batch = "]).expect("legal");
+    assert_eq!((config.train.batch_ramp, config.train.global_batch), (None, 16));
+    assert_eq!(
+        refused("", &["train.batch_rump="]),
+        "--set train.batch_rump=: `train.batch_rump` is no key; did you mean `train.batch_ramp`?"
+    );
+}
+
 #[test]
 fn overrides_that_name_nothing_are_refused() {
     assert_eq!(refused("", &["tp=2"]), "--set tp=2: `tp` has no section; write parallelism.tp");
@@ -316,15 +330,16 @@ fn overrides_that_name_nothing_are_refused() {
     assert_eq!(
         refused("", &["model.zebra=1"]),
         "--set model.zebra=1: `model.zebra` is no key; [model] has activation, attention_dropout, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, \
-         ffn_hidden, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, position, \
-         position_offset, qk_norm, rotary_base, rotary_fraction, rotary_pairing, tied_embeddings, top_query, vocabulary"
+         ffn_hidden, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
+         position, position_offset, qk_norm, rotary_base, rotary_fraction, rotary_high_turns, rotary_low_turns, rotary_original_context, \
+         rotary_pairing, rotary_scaling, rotary_scaling_factor, tied_embeddings, top_query, vocabulary, xavier_gain"
     );
 }
 
 #[test]
 fn values_of_a_wrong_kind_are_refused() {
     for (text, expected) in [
-        ("model.biases=1", "model.biases = 1 is not one of true, false and \"qkv\""),
+        ("model.biases=1", "model.biases = 1 is not one of true, false, \"qkv\", \"attention\" and \"ffn\""),
         ("model.norm=layr", "model.norm = \"layr\" is not \"layer\" or \"rms\""),
         ("model.num_layers=-1", "model.num_layers = -1 is not a whole number from 0 to 2147483647"),
         ("model.num_layers=2.0", "model.num_layers = 2.0 is not a whole number from 0 to 2147483647"),

@@ -70,11 +70,14 @@ fn defaults_are_those_of_the_code() {
     // Keys of rotary positions, DeepNorm, sharding, full recomputation and loss scaling are written only where they have a meaning.
     let mut defaults = values(&[
         "model.position=rotary",
+        "model.rotary_scaling=llama3",
         "model.blocks=deepnorm",
         "parallelism.zero=3",
         "parallelism.recompute=full",
         "train.precision=fp16",
     ]);
+    // What those choices replaced is a default, too.
+    defaults.extend(values(&["model.position=rotary"]));
     defaults.extend(values(&[]));
     for row in rows() {
         match defaults.get(&row.key) {

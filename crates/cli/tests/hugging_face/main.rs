@@ -26,6 +26,18 @@ use spec::{ParamSpec, Unit, params};
 /// Classes of the library.
 const CLASSES: [&str; 7] = ["gpt_neox", "bloom", "opt", "gpt2", "llama", "qwen2", "qwen3"];
 
+/// The same classes with what their configurations may say otherwise: output matrices of their own, scaled rotations, other biases, padding in the text.
+const VARIANTS: [&str; 8] = [
+    "gpt_neox_sequential",
+    "bloom_untied",
+    "opt_padding",
+    "opt_untied",
+    "gpt2_untied",
+    "llama31",
+    "llama_linear",
+    "qwen3_biases",
+];
+
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their own. The library has none of
 /// them.
 const PUBLISHED: [&str; 2] = ["glm", "codegeex"];
@@ -118,12 +130,14 @@ fn gradients(class: &str, folder: &Folder) -> Vec<(String, Vec<f32>)> {
 #[test]
 fn what_the_library_computes_is_computed_under_every_layout() {
     let folder = Folder::new("forward");
-    for class in CLASSES.into_iter().chain(PUBLISHED) {
+    let of_variants = VARIANTS.map(|class| (class, &LAYOUTS[3..]));
+    let classes = CLASSES.into_iter().chain(PUBLISHED).map(|class| (class, &LAYOUTS[..]));
+    for (class, layouts) in classes.chain(of_variants) {
         let from = fixtures().join(class).display().to_string();
         let expected = TensorReader::open(&fixtures().join(class).join("expected.safetensors")).expect("a file");
         let gradients = gradients(class, &folder);
         let all = norm(gradients.iter().map(|(_, values)| norm_of(values)));
-        for (tp, pp) in LAYOUTS {
+        for &(tp, pp) in layouts {
             let (tokens, out) = (tokens(class).display().to_string(), folder.at("out.safetensors"));
             let sets = [format!("parallelism.tp={tp}"), format!("parallelism.pp={pp}")];
             let mut arguments = vec!["forward", "--from", &from, "--tokens", &tokens, "--out", &out, "--grads"];
@@ -172,7 +186,7 @@ fn assert_same_tensors(class: &str, before: &Path, after: &Path) {
 #[test]
 fn what_is_imported_is_exported_to_the_last_bit() {
     let folder = Folder::new("round-trip");
-    for class in CLASSES.into_iter().chain(PUBLISHED) {
+    for class in CLASSES.into_iter().chain(VARIANTS).chain(PUBLISHED) {
         let (from, out) = (fixtures().join(class), exported(class, "fp32", &folder));
         assert_same_tensors(class, &from, &out);
     }
@@ -186,7 +200,7 @@ fn what_is_exported_is_what_the_library_has_read() {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         serde_json::from_str(&text).expect("JSON")
     };
-    for class in ["gpt_neox", "bloom", "opt", "gpt2", "llama", "qwen2", "qwen3"] {
+    for class in CLASSES.into_iter().chain(VARIANTS) {
         let record = object(&fixtures().join(class).join("exported.json"));
         let own = object(&fixtures().join(class).join("config.json"));
         assert_eq!(record["logits_differ_by"], 0.0, "{class}");

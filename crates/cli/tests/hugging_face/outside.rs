@@ -11,6 +11,13 @@ use crate::{Folder, fixtures, pleach};
 
 /// What is said about the folder of `class` with `key` of its configuration changed.
 fn refused(class: &str, key: &str, value: Value) -> String {
+    refused_with(class, vec![(key, value)])
+}
+
+/// What is said about the folder of `class` with some keys of its configuration changed.
+fn refused_with(class: &str, changes: Vec<(&str, Value)>) -> String {
+    let keys: Vec<&str> = changes.iter().map(|(key, _)| *key).collect();
+    let key = keys.join("-");
     let (from, folder) = (fixtures().join(class), Folder::new(&format!("{class}-{key}")));
     for entry in fs::read_dir(&from).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -18,7 +25,7 @@ fn refused(class: &str, key: &str, value: Value) -> String {
     }
     let config = folder.0.join("config.json");
     let mut map: Value = serde_json::from_str(&fs::read_to_string(&config).expect("text")).expect("JSON");
-    map[key] = value;
+    changes.into_iter().for_each(|(key, value)| map[key] = value);
     fs::write(&config, map.to_string()).expect("written");
     let from = folder.0.display().to_string();
     let output = pleach(&["import", &from, "--out", &folder.at("run")]);
@@ -63,8 +70,21 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             true.into(),
             "true is a model that pleach does not have; false would be one",
         ),
-        ("llama", "hidden_act", "gelu".into(), "\"gelu\" is a model that pleach does not have; \"silu\" would be one"),
-        ("llama", "rope_scaling", 2.into(), "2 is a model that pleach does not have; null would be one"),
+        ("llama", "hidden_act", "relu".into(), "\"relu\" is not among silu, gelu, swish"),
+        ("llama", "rope_scaling", 2.into(), "2 is not an object"),
+        ("llama", "num_experts", 8.into(), "8 is a model that pleach does not have; null would be one"),
+        (
+            "llama",
+            "partial_rotary_factor",
+            0.5.into(),
+            "0.5 is passed over by this class, which rotates all dims; 1.0 would be what it does",
+        ),
+        (
+            "llama",
+            "quantization_config",
+            serde_json::json!({ "bits": 4 }),
+            "{\"bits\":4} keeps weights in a form that is not read; a folder with weights of fp32, bf16 or fp16 would do",
+        ),
         ("llama", "hidden_size", Value::Null, "null says no size; a whole number would"),
         (
             "gpt_neox",
@@ -83,6 +103,51 @@ fn models_that_are_not_built_here_are_refused_by_name() {
     for (class, key, value, rule) in cases {
         assert_eq!(refused(class, key, value), format!("config.json: {key} = {rule}"));
     }
+}
+
+#[test]
+fn a_scaling_of_rotations_that_is_not_built_here_is_refused_by_name() {
+    let yarn = serde_json::json!({ "rope_type": "yarn", "factor": 4.0 });
+    let rule =
+        "is a scaling of rotations that pleach does not have; \"default\", \"linear\" or \"llama3\" would be one";
+    assert_eq!(refused("llama", "rope_scaling", yarn), format!("config.json: rope_type = \"yarn\" {rule}"));
+    let nothing = serde_json::json!({ "type": "linear" });
+    assert_eq!(refused("llama", "rope_scaling", nothing), "config.json: factor = null is not a number");
+}
+
+/// Keys that mean something beside others only: a window shorter than the context, biases that the library leaves out of slices.
+#[test]
+fn keys_that_together_are_no_model_are_refused() {
+    let windows = |tokens: usize| vec![("use_sliding_window", true.into()), ("sliding_window", tokens.into())];
+    let rule = "true is a model that pleach does not have; false would be one, and so would sliding_window = 12";
+    assert_eq!(refused_with("qwen2", windows(11)), format!("config.json: use_sliding_window = {rule}"));
+    let slices = vec![("slow_but_exact", true.into()), ("pretraining_tp", 2.into())];
+    let rule = "true is a model that pleach does not have; false would be one";
+    assert_eq!(refused_with("bloom", slices), format!("config.json: slow_but_exact = {rule}"));
+}
+
+#[test]
+fn a_folder_of_pickled_weights_is_refused() {
+    let folder = Folder::new("pickled");
+    fs::copy(fixtures().join("gpt2/config.json"), folder.0.join("config.json")).expect("copied");
+    fs::write(folder.0.join("pytorch_model.bin"), b"").expect("written");
+    let said = interchange::HuggingFaceFolder::open(&folder.0).expect_err("pickled").to_string();
+    let rule = "pytorch_model.bin is pickled, which is not read; model.safetensors would be, as save_pretrained of the library writes it";
+    assert_eq!(said, format!("{}: {rule}", folder.0.display()));
+}
+
+/// The library reads the output matrix or the table, depending on its version.
+#[test]
+fn an_output_matrix_that_is_not_the_table_that_it_is_said_to_be_is_refused() {
+    assert_eq!(
+        refused("gpt2_untied", "tie_word_embeddings", true.into()),
+        "FOLDER: tensor lm_head.weight is not transformer.wte.weight: row 0 differs. tie_word_embeddings = true in config.json says \
+         that they are one; false would read both"
+    );
+    assert_eq!(
+        refused("gpt2", "tie_word_embeddings", false.into()),
+        "FOLDER: there is no tensor lm_head.weight, which head.output.weight is read from"
+    );
 }
 
 #[test]
@@ -109,10 +174,16 @@ fn a_model_that_no_class_has_is_not_exported() {
 fn a_weight_that_half_precision_does_not_reach_is_named() {
     let folder = Folder::new("too-large");
     let said = |stored| {
-        let exported = export(&model(), &folder.0, stored, |_, _, values| -> Result<(), InterchangeError> {
-            values.fill(-65520.0);
-            Ok(())
-        });
+        let exported = export(
+            &model(),
+            serde_json::Map::new(),
+            &folder.0,
+            stored,
+            |_, _, values| -> Result<(), InterchangeError> {
+                values.fill(-65520.0);
+                Ok(())
+            },
+        );
         exported.map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(

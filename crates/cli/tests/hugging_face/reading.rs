@@ -11,7 +11,8 @@ use interchange::{HuggingFaceFolder, InterchangeError, export};
 use mesh::Region;
 use prove::{ProofText, thread_engine};
 use spec::{
-    ModelSpec, NormKind, Pairing, Parallelism, ParamSpec, Position, RunConfig, TrainSpec, Unit, UnitLayout, params,
+    ModelSpec, NormKind, Pairing, Parallelism, ParamSpec, Position, RotaryScaling, RunConfig, TrainSpec, Unit,
+    UnitLayout, params,
 };
 use train::{LogitsSink, Setup, SourceError, TensorSource, run_forward};
 
@@ -31,7 +32,7 @@ pub fn model() -> ModelSpec {
         vocabulary: 64,
         context: 8,
         norm: spec::Norm { kind: NormKind::Rms, epsilon: 1e-6 },
-        position: Position::Rotary { base: 1e6, rotary_dims: 264, pairing: Pairing::Half },
+        position: Position::Rotary { base: 1e6, rotary_dims: 264, pairing: Pairing::Half, scaling: RotaryScaling::Off },
         activation: spec::Activation::SwiGlu,
         biases: spec::Biases::Off,
         tied_embeddings: false,
@@ -44,10 +45,16 @@ pub fn model() -> ModelSpec {
 fn single(path: &Path) {
     fs::create_dir_all(path).expect("a folder");
     let value = |element: usize| (element % 97) as f32 * 0.01;
-    let family = export(&model(), path, spec::Format::Fp32, |_, region, values| -> Result<(), InterchangeError> {
-        values.iter_mut().enumerate().for_each(|(index, out)| *out = value(index + region.start[0]));
-        Ok(())
-    });
+    let family = export(
+        &model(),
+        serde_json::Map::new(),
+        path,
+        spec::Format::Fp32,
+        |_, region, values| -> Result<(), InterchangeError> {
+            values.iter_mut().enumerate().for_each(|(index, out)| *out = value(index + region.start[0]));
+            Ok(())
+        },
+    );
     assert_eq!(family.expect("a class").class(), "Qwen3ForCausalLM");
 }
 

@@ -8,12 +8,10 @@ use crate::oracle::{self, Values};
 pub fn is_of_its_kind(value: &Value) -> bool {
     value.as_table().is_some_and(|blanks| {
         let count = |key: &str| blanks.get(key).and_then(Value::as_integer).is_some_and(|token| token >= 0);
-        let known =
-            ["mask", "gmask", "sop", "eop", "span_share", "span_mean", "span_tokens", "samples", "instructions"];
-        let is_known = |key: &String| {
-            known.contains(&key.as_str()) || key == "instruction_share" && blanks.contains_key("instructions")
-        };
-        blanks.keys().all(is_known) && ["mask", "gmask", "sop", "eop"].into_iter().all(count)
+        let tokens = ["mask", "gmask", "sop", "eop"];
+        let others = ["span_share", "span_mean", "span_tokens", "samples", "instructions", "instruction_share"];
+        let is_known = |key: &String| tokens.into_iter().chain(others).any(|known| known == key);
+        blanks.keys().all(is_known) && tokens.into_iter().all(count)
     })
 }
 

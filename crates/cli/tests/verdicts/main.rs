@@ -5,6 +5,7 @@
 
 mod blanks;
 mod files;
+mod model;
 mod oracle;
 
 use std::path::{Path, PathBuf};

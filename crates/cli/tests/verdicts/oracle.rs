@@ -6,6 +6,7 @@ use toml::Value;
 
 use crate::blanks;
 use crate::files::RunFile;
+use crate::model::{self, Model, resolved_model};
 
 pub type Values = BTreeMap<String, Value>;
 
@@ -20,6 +21,8 @@ const COUNTS: &[&str] = &[
     "model.vocabulary",
     "model.context",
     "model.position_offset",
+    "model.rotary_original_context",
+    "model.padding_token",
     "parallelism.dp",
     "parallelism.tp",
     "parallelism.pp",
@@ -46,10 +49,14 @@ const NUMBERS: &[&str] = &[
     "model.norm_epsilon",
     "model.rotary_base",
     "model.rotary_fraction",
+    "model.rotary_scaling_factor",
+    "model.rotary_low_turns",
+    "model.rotary_high_turns",
     "model.dropout",
     "model.attention_dropout",
     "model.init_std",
     "model.output_init_std",
+    "model.xavier_gain",
     "model.deepnorm_alpha",
     "train.learning_rate",
     "train.min_learning_rate",
@@ -77,6 +84,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("model.position", &["learned", "rotary", "alibi"]),
     ("model.blocks", &["sequential", "parallel", "deepnorm"]),
     ("model.rotary_pairing", &["half", "interleaved"]),
+    ("model.rotary_scaling", &["none", "linear", "llama3"]),
     ("model.activation", &["gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu"]),
     ("parallelism.reduce", &["step", "microbatch"]),
     ("parallelism.reshard", &["after-use", "after-backward"]),
@@ -104,7 +112,7 @@ pub fn is_legal(file: &RunFile) -> bool {
         }
     }
     values.iter().all(|(key, value)| is_of_its_kind(key, value))
-        && model(&values)
+        && model::is_legal(&values)
         && parallelism(&values)
         && train(&values)
         && data_and_run(&values)
@@ -126,7 +134,9 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
         return value.as_str().is_some_and(|text| choices.contains(&text));
     }
     match key {
-        "model.biases" => value.as_bool().is_some() || value.as_str() == Some("qkv"),
+        "model.biases" => {
+            value.as_bool().is_some() || value.as_str().is_some_and(|text| ["qkv", "attention", "ffn"].contains(&text))
+        }
         "parallelism.zero" => integer.is_some_and(|stage| (0..=3).contains(&stage)),
         "parallelism.stage_layers" => {
             value.as_array().is_some_and(|layers| layers.iter().all(|layer| layer.as_integer().is_some()))
@@ -169,7 +179,7 @@ pub fn int(values: &Values, key: &str, default: i128) -> i128 {
     values.get(key).and_then(Value::as_integer).map_or(default, i128::from)
 }
 
-fn num(values: &Values, key: &str, default: f64) -> f64 {
+pub fn num(values: &Values, key: &str, default: f64) -> f64 {
     let written = values.get(key).and_then(|value| value.as_float().or(value.as_integer().map(|number| number as f64)));
     written.unwrap_or(default)
 }
@@ -182,83 +192,8 @@ pub fn divides(part: i128, whole: i128) -> bool {
     part > 0 && whole % part == 0
 }
 
-struct Model {
-    layers: i128,
-    hidden: i128,
-    heads: i128,
-    kv_heads: i128,
-    head_dim: i128,
-    ffn: i128,
-    vocabulary: i128,
-    context: i128,
-}
-
 pub fn tokens(values: &Values) -> i128 {
     bpe(text(values, "data.tokenizer", "bpe:1024")).unwrap_or(256)
-}
-
-fn resolved_model(values: &Values) -> Model {
-    let hidden = int(values, "model.hidden", 128);
-    let heads = int(values, "model.num_heads", 4);
-    Model {
-        layers: int(values, "model.num_layers", 6),
-        hidden,
-        heads,
-        kv_heads: int(values, "model.num_kv_heads", heads),
-        head_dim: int(values, "model.head_dim", hidden / heads.max(1)),
-        ffn: int(values, "model.ffn_hidden", 4 * hidden),
-        vocabulary: int(values, "model.vocabulary", tokens(values)),
-        context: int(values, "model.context", 128),
-    }
-}
-
-fn model(values: &Values) -> bool {
-    let model = resolved_model(values);
-    let Model { layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context } = model;
-    let sizes = [layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context];
-    let share = |key: &str, default| (0.0..1.0).contains(&num(values, key, default));
-    let dropout = num(values, "model.dropout", 0.0);
-    sizes.iter().all(|size| (1..=1 << 24).contains(size))
-        && context <= 1 << 23
-        && heads * head_dim <= 1 << 24
-        && head_dim <= 512
-        && (values.contains_key("model.head_dim") || divides(heads, hidden))
-        && divides(kv_heads, heads)
-        && vocabulary >= tokens(values)
-        && rotary(values, head_dim)
-        && offset(values)
-        && deepnorm(values)
-        && num(values, "model.norm_epsilon", 1e-5) > 0.0
-        && share("model.dropout", 0.0)
-        && share("model.attention_dropout", dropout)
-        && num(values, "model.init_std", 0.02) > 0.0
-        && num(values, "model.output_init_std", 0.02) > 0.0
-}
-
-fn rotary(values: &Values, head_dim: i128) -> bool {
-    let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing"];
-    if text(values, "model.position", "learned") != "rotary" {
-        return !keys.iter().any(|key| values.contains_key(*key));
-    }
-    let fraction = num(values, "model.rotary_fraction", 1.0);
-    let dims = (f64::from(fraction as f32) * head_dim as f64).round() as i128;
-    num(values, "model.rotary_base", 1e4) > 1.0 && fraction > 0.0 && fraction <= 1.0 && dims > 0 && dims % 2 == 0
-}
-
-fn offset(values: &Values) -> bool {
-    match values.contains_key("model.position_offset") {
-        true => {
-            text(values, "model.position", "learned") == "learned" && int(values, "model.position_offset", 0) <= 1 << 23
-        }
-        false => true,
-    }
-}
-
-fn deepnorm(values: &Values) -> bool {
-    match text(values, "model.blocks", "sequential") {
-        "deepnorm" => num(values, "model.deepnorm_alpha", 1.0) > 0.0,
-        _ => !values.contains_key("model.deepnorm_alpha"),
-    }
 }
 
 /// dp, tp and pp; `None` where the ranks leave no degree.
@@ -443,6 +378,8 @@ fn parameters(values: &Values) -> Vec<String> {
         let is_input_of_heads = ["query", "key", "value"].iter().any(|part| map.ends_with(part));
         let has_bias = match values.get("model.biases") {
             Some(Value::Boolean(all)) => *all,
+            Some(Value::String(which)) if which == "attention" => map.starts_with("attention."),
+            Some(Value::String(which)) if which == "ffn" => map.starts_with("ffn."),
             Some(_) => is_input_of_heads,
             None => true,
         };

@@ -32,7 +32,7 @@ fn the_sum_over_ranks_is_the_embedding() {
 
 #[test]
 fn gradients_are_added_in_the_order_of_tokens() {
-    for (width, scale) in [(1, 1.0f32), (16, 0.1), (37, 1.0), (37, 0.1)] {
+    for (width, scale, untrained) in [(1, 1.0f32, None), (16, 0.1, Some(8)), (37, 1.0, Some(200)), (37, 0.1, None)] {
         let dy = random("dy", TOKENS.len() * width, 1.0);
         let before = random("before", 4 * width, 1.0);
         let first_row = 7;
@@ -40,12 +40,12 @@ fn gradients_are_added_in_the_order_of_tokens() {
             let mut dtable = before.clone();
             let dy = MatRef::dense(&dy, TOKENS.len(), width);
             let rows = MatMut::dense(&mut dtable, 4, width);
-            run(set, EmbeddingBackward { tokens: &TOKENS, dy, scale, first_row, dtable: rows });
+            run(set, EmbeddingBackward { tokens: &TOKENS, dy, scale, first_row, untrained, dtable: rows });
             dtable
         });
         let mut expected = before;
         for (row, &token) in TOKENS.iter().enumerate() {
-            if (7..11).contains(&token) {
+            if (7..11).contains(&token) && Some(token as usize) != untrained {
                 for col in 0..width {
                     let sum = &mut expected[(token as usize - first_row) * width + col];
                     *sum = dy[row * width + col].mul_add(scale, *sum);

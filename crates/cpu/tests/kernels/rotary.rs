@@ -2,7 +2,7 @@ use cpu::lanes::run;
 use cpu::rotary::{Rotary, RotaryTable};
 use cpu::view::{MatMut, MatRef};
 use device::Direction;
-use spec::Pairing;
+use spec::{Pairing, RotaryScaling};
 
 use crate::support::*;
 
@@ -13,11 +13,12 @@ struct Tables {
     sin: Vec<f32>,
 }
 
-fn tables(positions: usize, pairs: usize, base: f32) -> Tables {
+fn tables(positions: usize, pairs: usize, base: f32, scaling: RotaryScaling) -> Tables {
     let both = same_on_all_sets(|set| {
         let (mut cos, mut sin) = (vec![0.0; positions * pairs], vec![0.0; positions * pairs]);
         let cos_out = MatMut::dense(&mut cos, positions, pairs);
-        run(set, RotaryTable { cos: cos_out, sin: MatMut::dense(&mut sin, positions, pairs), base });
+        let sin_out = MatMut::dense(&mut sin, positions, pairs);
+        run(set, RotaryTable { cos: cos_out, sin: sin_out, base, scaling });
         cos.extend(sin);
         cos
     });
@@ -28,9 +29,11 @@ fn tables(positions: usize, pairs: usize, base: f32) -> Tables {
 #[test]
 fn tables_are_rounded_cosines_and_sines() {
     let (positions, pairs) = (3000, 5);
-    for base in [10_000.0f32, 500_000.0] {
-        let tables = tables(positions, pairs, base);
-        let angle = |i: usize| (i / pairs) as f64 * f64::from(base).powf(-((i % pairs) as f64) / pairs as f64);
+    let llama = RotaryScaling::Llama3 { factor: 8.0, low_turns: 1.0, high_turns: 4.0, original_context: 1000 };
+    for (base, scaling) in [(10_000.0f32, RotaryScaling::Off), (500_000.0, RotaryScaling::Off), (100.0, llama)] {
+        let tables = tables(positions, pairs, base, scaling);
+        let frequency = |pair: usize| scaling.scaled(f64::from(base).powf(-(pair as f64) / pairs as f64));
+        let angle = |i: usize| (i / pairs) as f64 * frequency(i % pairs);
         let exact = |f: fn(f64) -> f64| (0..positions * pairs).map(|i| f(angle(i))).collect::<Vec<_>>();
         // One rounding to f32, and the error of the angle in f64.
         assert_within("cos", &tables.cos, &exact(f64::cos), |i| ROUNDING + angle(i) * 1e-15);
@@ -83,7 +86,7 @@ fn turned(
 #[test]
 fn heads_are_rotated_and_rotated_back() {
     for (heads, head_dim, pairs, gap) in [(1, 2, 1, 0), (3, 64, 32, 10), (2, 40, 10, 0), (2, 50, 25, 3)] {
-        let tables = tables(20, pairs, 10_000.0);
+        let tables = tables(20, pairs, 10_000.0, RotaryScaling::Off);
         let stride = heads * head_dim + gap;
         let x = random("x", 9 * stride, 2.0);
         for pairing in [Pairing::Half, Pairing::Interleaved] {
@@ -108,7 +111,7 @@ fn heads_are_rotated_and_rotated_back() {
 /// `<dy, R x> = <R^T dy, x>`: the backward direction is the transposed map.
 #[test]
 fn backward_is_the_transposed_map() {
-    let tables = tables(20, 8, 10_000.0);
+    let tables = tables(20, 8, 10_000.0, RotaryScaling::Off);
     let (x, dy) = (random("x", 6 * 32, 1.0), random("dy", 6 * 32, 1.0));
     for pairing in [Pairing::Half, Pairing::Interleaved] {
         let y = double(&turned(&x, 2, 16, 0, (pairing, Direction::Forward), &tables));

@@ -1,7 +1,7 @@
 //! Norms, activations, dropout, embeddings, rotations, sums over rows, the optimizer's copy.
 
 use device::{AdamWUpdate, Direction, DropoutKey, NormBackward, Op, Write};
-use spec::{Activation, Norm, NormKind, Pairing};
+use spec::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 
 use crate::machine::assert_rounded_once;
 
@@ -68,7 +68,7 @@ fn embeddings_are_rounded_once() {
             let (table, out, dy) = (machine.stored(6, 45), machine.stored(7, 45), machine.stored(7, 45));
             let dtable = machine.single(6, 45);
             machine.submit(Op::EmbeddingLookup { tokens, table, first_row: 3, out, write });
-            machine.submit(Op::EmbeddingBackward { tokens, dy, scale: 0.1, first_row: 3, dtable });
+            machine.submit(Op::EmbeddingBackward { tokens, dy, scale: 0.1, first_row: 3, untrained: None, dtable });
             vec![out, dtable]
         });
     }
@@ -80,7 +80,7 @@ fn rotations_are_rounded_once() {
         for direction in [Direction::Forward, Direction::Backward] {
             assert_rounded_once(&format!("{pairing:?} {direction:?}"), |machine| {
                 let (cos, sin) = (machine.single(9, 19), machine.single(9, 19));
-                machine.submit(Op::RotaryTable { cos, sin, base: 100.0 });
+                machine.submit(Op::RotaryTable { cos, sin, base: 100.0, scaling: RotaryScaling::Off });
                 let (x, positions) = (machine.stored(4, 3 * 40), machine.ints(1, &[8, 0, 3, 5]));
                 machine.submit(Op::Rotary { x, head_dim: 40, positions, cos, sin, pairing, direction });
                 vec![x]

@@ -20,7 +20,7 @@ fn embedding_and_its_gradient() {
                 let table = machine.put(num_rows, &weight[part[0] * cols..part[1] * cols]);
                 let dtable = machine.full(num_rows, cols, 0.0);
                 machine.submit(Op::EmbeddingLookup { tokens, table, first_row, out, write: Write::Accumulate });
-                machine.submit(Op::EmbeddingBackward { tokens, dy, scale: 1.0, first_row, dtable });
+                machine.submit(Op::EmbeddingBackward { tokens, dy, scale: 1.0, first_row, untrained: None, dtable });
                 gradient.extend(machine.read(dtable));
             }
             vec![machine.read(out), gradient]

@@ -1,5 +1,5 @@
 use device::{Direction, Op};
-use spec::Pairing;
+use spec::{Pairing, RotaryScaling};
 
 use crate::file::File;
 use crate::machine::*;
@@ -17,7 +17,7 @@ fn rotations_and_their_gradients() {
             let case = file.case(&name);
             let actual = on_all_sets(|machine| {
                 let (cos, sin) = (machine.empty(512, turned / 2), machine.empty(512, turned / 2));
-                machine.submit(Op::RotaryTable { cos, sin, base: case.floats("base")[0] });
+                machine.submit(Op::RotaryTable { cos, sin, base: case.floats("base")[0], scaling: RotaryScaling::Off });
                 let positions = machine.input_ints(case, "positions");
                 let turn = |name, direction| {
                     let x = machine.input(case, name);

@@ -9,6 +9,10 @@ use crate::fields::Fields;
 
 pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("apply_residual_connection_post_layernorm", false)?;
+    // There the library leaves the biases of maps back into the stream out.
+    if fields.count_or("pretraining_tp", 1)? > 1 {
+        fields.only("slow_but_exact", false)?;
+    }
     let hidden = fields.count_of(["hidden_size", "n_embed"])?;
     let sizes = [
         fields.count_of(["n_layer", "num_hidden_layers"])?,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use spec::{ModelSpec, Position};
 
-use super::{activation, activation_name, layer_norm, model, number, object};
+use super::{PLAIN, activation, activation_name, layer_norm, model, number, object};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
@@ -22,7 +22,7 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     ];
     let norm = layer_norm(fields.number_or("layer_norm_epsilon", 1e-5)?);
     Ok(ModelSpec {
-        activation: activation(fields, "activation_function", "gelu_new")?,
+        activation: activation(fields, PLAIN, "activation_function", "gelu_new")?,
         tied_embeddings: fields.truth_or("tie_word_embeddings", true)?,
         dropout: fields.number_or("resid_pdrop", 0.1)?,
         attention_dropout: fields.number_or("attn_pdrop", 0.1)?,
@@ -39,7 +39,7 @@ pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
         ("n_inner", model.ffn_hidden.into()),
         ("vocab_size", model.vocabulary.into()),
         ("n_positions", model.context.into()),
-        ("activation_function", activation_name(model.activation).into()),
+        ("activation_function", activation_name(PLAIN, model.activation).into()),
         ("layer_norm_epsilon", number(model.norm.epsilon)),
         ("resid_pdrop", number(model.dropout)),
         ("embd_pdrop", number(model.dropout)),

@@ -1,22 +1,26 @@
 //! `GPTNeoXForCausalLM`: GPT-NeoX-20B, Pythia.
 
 use serde_json::{Map, Value};
-use spec::{Activation, Blocks, ModelSpec};
+use spec::{Activation, Biases, Blocks, ModelSpec};
 
-use super::{activation, activation_name, layer_norm, model, number, object, rotary, sizes, turned, write_sizes};
+use super::rope::{self, Rotated};
+use super::{PLAIN, activation, activation_name, layer_norm, model, number, object, sizes, write_sizes};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
+const BASE: &str = "rotary_emb_base";
+const ROTATED: Rotated = Rotated::Share("rotary_pct", 0.25);
+
 pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
-    fields.only("attention_bias", true)?;
     let sizes = sizes(fields)?;
-    let [_, hidden, num_heads, ..] = sizes;
+    let [_, hidden, num_heads, _, _, context] = sizes;
     let head_dim = hidden / num_heads.max(1);
-    let position = rotary(fields, ("rotary_emb_base", 10_000.0), ("rotary_pct", 0.25), head_dim)?;
+    let position = rope::read(fields, (BASE, 10_000.0), ROTATED, head_dim, context)?;
     let is_parallel = fields.truth_or("use_parallel_residual", true)?;
     Ok(ModelSpec {
-        activation: activation(fields, "hidden_act", "gelu")?,
+        activation: activation(fields, PLAIN, "hidden_act", "gelu")?,
         blocks: if is_parallel { Blocks::Parallel } else { Blocks::Sequential },
+        biases: if fields.truth_or("attention_bias", true)? { Biases::All } else { Biases::FeedForward },
         tied_embeddings: fields.truth_or("tie_word_embeddings", false)?,
         dropout: fields.number_or("hidden_dropout", 0.0)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,
@@ -26,11 +30,10 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
 }
 
 pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
-    let (base, share) = turned(model);
     let mut map = write_sizes(model);
+    map.extend(rope::write(BASE, ROTATED, model));
     map.extend(object([
-        ("rotary_emb_base", number(base)),
-        ("rotary_pct", number(share)),
+        ("attention_bias", (model.biases == Biases::All).into()),
         ("hidden_act", own_name(model.activation).into()),
         ("use_parallel_residual", (model.blocks == Blocks::Parallel).into()),
         ("layer_norm_eps", number(model.norm.epsilon)),
@@ -42,5 +45,5 @@ pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
 
 /// Of the library's names for the tanh form of GELU, the one that GPT-NeoX-20B has; it rounds a constant otherwise than the others.
 fn own_name(activation: Activation) -> &'static str {
-    if activation == Activation::GeluTanh { "gelu_fast" } else { activation_name(activation) }
+    if activation == Activation::GeluTanh { "gelu_fast" } else { activation_name(PLAIN, activation) }
 }

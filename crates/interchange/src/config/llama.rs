@@ -3,23 +3,24 @@
 use serde_json::{Map, Value};
 use spec::{Activation, Biases, ModelSpec, Norm, NormKind};
 
-use super::{model, number, object, rotary, sizes, turned, write_sizes};
+use super::rope::{self, Rotated};
+use super::{activation, activation_name, model, number, object, sizes, write_sizes};
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
 
 pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
-    fields.only("hidden_act", "silu")?;
-    fields.only("use_sliding_window", false)?;
+    ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
     let sizes = sizes(fields)?;
-    let [_, hidden, num_heads, ..] = sizes;
+    let [_, hidden, num_heads, _, _, context] = sizes;
+    no_window(fields, context)?;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
     let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", 1e-6)? };
-    let position = rotary(fields, ("rope_theta", 10_000.0), ("partial_rotary_factor", 1.0), head_dim)?;
+    let position = rope::read(fields, ("rope_theta", 10_000.0), Rotated::All, head_dim, context)?;
     Ok(ModelSpec {
         num_kv_heads: fields.count_or("num_key_value_heads", num_heads)?,
         head_dim,
-        activation: Activation::SwiGlu,
+        activation: activation(fields, &GATES, "hidden_act", "silu")?,
         biases: biases(family, fields)?,
         qk_norm: family == Family::Qwen3,
         tied_embeddings: fields.truth_or("tie_word_embeddings", false)?,
@@ -29,11 +30,25 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
     })
 }
 
+/// Refuses layers that attend to the nearest tokens only, unless the nearest are all that there are.
+fn no_window(fields: &Fields, context: usize) -> Result<(), InterchangeError> {
+    if fields.truth_or("use_sliding_window", false)? && fields.count_or("sliding_window", context)? < context {
+        let remedy = format!("false would be one, and so would sliding_window = {context}");
+        return Err(fields.refused("use_sliding_window", format!("is a model that pleach does not have; {remedy}")));
+    }
+    Ok(())
+}
+
+/// The library's names of functions of the gate.
+const GATES: [(&str, Activation); 3] =
+    [("silu", Activation::SwiGlu), ("gelu", Activation::GeGlu), ("swish", Activation::SwiGlu)];
+
 fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
+    let has = |key| fields.truth_or(key, false);
     match family {
         Family::Qwen2 => Ok(Biases::QueryKeyValue),
-        // The feed-forward block of Qwen 3 never has any, that of Llama has a key of its own.
-        Family::Qwen3 => fields.only("attention_bias", false).map(|()| Biases::Off),
+        // Its feed-forward block never has any.
+        Family::Qwen3 => Ok(if has("attention_bias")? { Biases::Attention } else { Biases::Off }),
         Family::Llama
         | Family::GptNeoX
         | Family::Bloom
@@ -42,31 +57,30 @@ fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
         | Family::Glm
         | Family::CodeGeeX
         | Family::Metaseq
-        | Family::GptNeoXShards => {
-            let attention = fields.truth_or("attention_bias", false)?;
-            fields.only("mlp_bias", attention)?;
-            Ok(if attention { Biases::All } else { Biases::Off })
-        }
+        | Family::GptNeoXShards => Ok(match (has("attention_bias")?, has("mlp_bias")?) {
+            (true, true) => Biases::All,
+            (true, false) => Biases::Attention,
+            (false, true) => Biases::FeedForward,
+            (false, false) => Biases::Off,
+        }),
     }
 }
 
 pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
-    let (base, share) = turned(model);
     let mut map = write_sizes(model);
+    map.extend(rope::write("rope_theta", Rotated::All, model));
     map.extend(object([
         ("num_key_value_heads", model.num_kv_heads.into()),
         ("head_dim", model.head_dim.into()),
-        ("hidden_act", "silu".into()),
+        ("hidden_act", activation_name(&GATES, model.activation).into()),
         ("rms_norm_eps", number(model.norm.epsilon)),
-        ("rope_theta", number(base)),
         ("attention_dropout", number(model.attention_dropout)),
     ]));
-    if share < 1.0 {
-        map.insert("partial_rotary_factor".into(), number(share));
+    if family != Family::Qwen2 {
+        map.insert("attention_bias".into(), matches!(model.biases, Biases::All | Biases::Attention).into());
     }
     if family == Family::Llama {
-        let all = Value::from(model.biases == Biases::All);
-        map.extend(object([("attention_bias", all.clone()), ("mlp_bias", all)]));
+        map.insert("mlp_bias".into(), matches!(model.biases, Biases::All | Biases::FeedForward).into());
     }
     map
 }

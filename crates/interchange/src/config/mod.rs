@@ -6,9 +6,10 @@ mod gpt_neox;
 mod llama;
 mod opt;
 mod published;
+mod rope;
 
 use serde_json::{Map, Value};
-use spec::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
+use spec::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Position, TopQuery};
 
 use crate::error::InterchangeError;
 use crate::family::Family;
@@ -35,6 +36,10 @@ pub fn family(fields: &Fields) -> Result<Family, InterchangeError> {
 /// # Errors
 /// A value that means something that is not built here, or a size that is not there.
 pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
+    if fields.map.contains_key("quantization_config") {
+        let rule = "keeps weights in a form that is not read; a folder with weights of fp32, bf16 or fp16 would do";
+        return Err(fields.refused("quantization_config", rule));
+    }
     match family {
         Family::GptNeoX => gpt_neox::read(fields),
         Family::Bloom => bloom::read(fields),
@@ -120,12 +125,14 @@ fn model(
         biases: Biases::All,
         embedding_norm: false,
         tied_embeddings: true,
+        padding_token: None,
         top_query: TopQuery::Off,
         qk_norm: false,
         dropout: 0.0,
         attention_dropout: 0.0,
         init_std: 0.02,
         output_init_std: None,
+        xavier_gain: None,
     }
 }
 
@@ -133,36 +140,11 @@ fn layer_norm(epsilon: f32) -> Norm {
     Norm { kind: NormKind::Layer, epsilon }
 }
 
-/// Base and share of rotated dims, from `rope_parameters` or, in files before it, from `base_key` and `share_key`.
-fn rotary(
-    fields: &Fields,
-    (base_key, base): (&str, f32),
-    (share_key, share): (&str, f32),
-    head_dim: usize,
-) -> Result<Position, InterchangeError> {
-    fields.absent("rope_scaling")?;
-    let (base, share) = match fields.object("rope_parameters") {
-        None => (fields.number_or(base_key, base)?, fields.number_or(share_key, share)?),
-        Some(rope) => {
-            rope.only("rope_type", "default")?;
-            (rope.number_or("rope_theta", base)?, rope.number_or("partial_rotary_factor", share)?)
-        }
-    };
-    // The library rounds down; the share is in single precision here.
-    let rotary_dims = (f64::from(share) * head_dim as f64 * (1.0 + f64::from(f32::EPSILON))) as usize;
-    Ok(Position::Rotary { base, rotary_dims, pairing: Pairing::Half })
-}
-
-/// The base and the share of rotated dims of a model with rotary positions.
-fn turned(model: &ModelSpec) -> (f32, f32) {
-    match model.position {
-        Position::Rotary { base, rotary_dims, .. } => (base, (rotary_dims as f64 / model.head_dim as f64) as f32),
-        Position::Learned { .. } | Position::Alibi => (0.0, 0.0),
-    }
-}
-
 /// The library's names of functions, the one that is written first.
-const ACTIVATIONS: [(&str, Activation); 6] = [
+type Activations = [(&'static str, Activation)];
+
+/// Those of a block without a gate.
+const PLAIN: &Activations = &[
     ("gelu", Activation::GeluErf),
     ("gelu_new", Activation::GeluTanh),
     ("gelu_fast", Activation::GeluTanh),
@@ -171,18 +153,19 @@ const ACTIVATIONS: [(&str, Activation); 6] = [
     ("relu", Activation::Relu),
 ];
 
-fn activation(fields: &Fields, key: &str, default: &str) -> Result<Activation, InterchangeError> {
+fn activation(fields: &Fields, among: &Activations, key: &str, default: &str) -> Result<Activation, InterchangeError> {
     let name = fields.text_or(key, "")?;
     let name = if name.is_empty() { default } else { name };
-    let known = ACTIVATIONS.iter().find(|(known, _)| *known == name);
+    let known = among.iter().find(|(known, _)| *known == name);
     known.map(|(_, activation)| *activation).ok_or_else(|| {
-        let names: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = among.iter().map(|(name, _)| *name).collect();
         fields.refused(key, format!("is not among {}", names.join(", ")))
     })
 }
 
-fn activation_name(activation: Activation) -> &'static str {
-    ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("silu", |(name, _)| name)
+/// The name of `activation`, or the first of those `among` which it is not.
+fn activation_name(among: &Activations, activation: Activation) -> &'static str {
+    among.iter().find(|(_, known)| *known == activation).map_or(among[0].0, |(name, _)| name)
 }
 
 /// A number with the fewest digits that give the same 32 bits again.

@@ -2,19 +2,20 @@
 //! token reads.
 
 use serde_json::{Map, Value};
-use spec::{ModelSpec, Position};
+use spec::{Biases, ModelSpec, Position};
 
-use super::{activation, activation_name, layer_norm, model, number, object};
+use super::{PLAIN, activation, activation_name, layer_norm, model, number, object};
 use crate::error::InterchangeError;
 use crate::fields::Fields;
 
 /// Of the class; no configuration changes them.
 const OFFSET: usize = 2;
 const EPSILON: f32 = 1e-5;
+/// The padding token where a file does not say.
+const PADDING: usize = 1;
 
 pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("do_layer_norm_before", true)?;
-    fields.only("enable_bias", true)?;
     fields.only("layer_norm_elementwise_affine", true)?;
     fields.only("_remove_final_layer_norm", false)?;
     let hidden = fields.count("hidden_size")?;
@@ -28,7 +29,9 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
         fields.count_or("max_position_embeddings", 2048)?,
     ];
     Ok(ModelSpec {
-        activation: activation(fields, "activation_function", "relu")?,
+        activation: activation(fields, PLAIN, "activation_function", "relu")?,
+        biases: if fields.truth_or("enable_bias", true)? { Biases::All } else { Biases::Off },
+        padding_token: fields.optional_count_or("pad_token_id", PADDING)?,
         tied_embeddings: fields.truth_or("tie_word_embeddings", true)?,
         dropout: fields.number_or("dropout", 0.1)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,
@@ -46,8 +49,10 @@ pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
         ("ffn_dim", model.ffn_hidden.into()),
         ("vocab_size", model.vocabulary.into()),
         ("max_position_embeddings", model.context.into()),
-        ("activation_function", activation_name(model.activation).into()),
+        ("activation_function", activation_name(PLAIN, model.activation).into()),
         ("do_layer_norm_before", true.into()),
+        ("enable_bias", (model.biases == Biases::All).into()),
+        ("pad_token_id", model.padding_token.into()),
         ("init_std", number(model.init_std)),
         ("dropout", number(model.dropout)),
         ("attention_dropout", number(model.attention_dropout)),

@@ -2,7 +2,7 @@
 //! the model, and no file says it.
 
 use serde_json::{Map, Value};
-use spec::{Activation, Blocks, ModelSpec, Pairing, Position, TopQuery};
+use spec::{Activation, Blocks, ModelSpec, Pairing, Position, RotaryScaling, TopQuery};
 
 use super::{layer_norm, model, number, object, sizes, write_sizes};
 use crate::error::InterchangeError;
@@ -10,14 +10,20 @@ use crate::fields::Fields;
 
 /// Of all of them.
 const EPSILON: f32 = 1e-5;
-/// Of OPT: rows of its position table that no token reads.
+/// Of OPT: rows of its position table that no token reads, and the token of padding.
 const OFFSET: usize = 2;
+const PADDING: usize = 1;
 
 /// THUDM/GLM-130B, `configs/model_glm_130b.sh`; its paper, section 2.1.
 pub(super) fn glm(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     let read = published(fields, Activation::GeGlu)?;
     Ok(ModelSpec {
-        position: Position::Rotary { base: 10_000.0, rotary_dims: read.head_dim, pairing: Pairing::Half },
+        position: Position::Rotary {
+            base: 10_000.0,
+            rotary_dims: read.head_dim,
+            pairing: Pairing::Half,
+            scaling: RotaryScaling::Off,
+        },
         blocks: Blocks::DeepNorm { alpha: (2.0 * read.num_layers as f64).sqrt() as f32 },
         ..read
     })
@@ -30,14 +36,20 @@ pub(super) fn codegeex(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
 
 /// facebookresearch/metaseq, `transformer_decoder.py`.
 pub(super) fn metaseq(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
-    Ok(ModelSpec { position: Position::Learned { offset: OFFSET }, ..published(fields, Activation::Relu)? })
+    let read = published(fields, Activation::Relu)?;
+    Ok(ModelSpec { position: Position::Learned { offset: OFFSET }, padding_token: Some(PADDING), ..read })
 }
 
 /// EleutherAI/gpt-neox, `configs/20B.yml`.
 pub(super) fn gpt_neox(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     let read = published(fields, Activation::GeluTanh)?;
     Ok(ModelSpec {
-        position: Position::Rotary { base: 10_000.0, rotary_dims: read.head_dim / 4, pairing: Pairing::Half },
+        position: Position::Rotary {
+            base: 10_000.0,
+            rotary_dims: read.head_dim / 4,
+            pairing: Pairing::Half,
+            scaling: RotaryScaling::Off,
+        },
         blocks: Blocks::Parallel,
         tied_embeddings: false,
         ..read

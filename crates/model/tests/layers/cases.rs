@@ -1,7 +1,7 @@
 //! Small models of every style.
 
 use model::MicrobatchShape;
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
+use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
 
 /// Two sequences of six tokens.
 pub const SHAPE: MicrobatchShape = MicrobatchShape { sequences: 2, sequence_length: 6 };
@@ -25,12 +25,14 @@ pub fn gpt2() -> ModelSpec {
         biases: Biases::All,
         embedding_norm: false,
         tied_embeddings: true,
+        padding_token: None,
         top_query: TopQuery::Off,
         qk_norm: false,
         dropout: 0.0,
         attention_dropout: 0.0,
         init_std: 0.4,
         output_init_std: None,
+        xavier_gain: None,
     }
 }
 
@@ -39,7 +41,7 @@ pub fn llama() -> ModelSpec {
     ModelSpec {
         num_kv_heads: 2,
         norm: Norm { kind: NormKind::Rms, epsilon: 1e-5 },
-        position: Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half },
+        position: Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half, scaling: RotaryScaling::Off },
         activation: Activation::SwiGlu,
         biases: Biases::Off,
         tied_embeddings: false,
@@ -53,14 +55,23 @@ fn bloom() -> ModelSpec {
 }
 
 /// Blocks side by side, a part of each head rotated, a head of its own.
-fn neox() -> ModelSpec {
-    let position = Position::Rotary { base: 100.0, rotary_dims: 2, pairing: Pairing::Half };
+pub fn neox() -> ModelSpec {
+    let position =
+        Position::Rotary { base: 100.0, rotary_dims: 2, pairing: Pairing::Half, scaling: RotaryScaling::Off };
     ModelSpec { position, blocks: Blocks::Parallel, tied_embeddings: false, ..gpt2() }
+}
+
+/// Of the two pairs of a head one turns slowly and one is between slow and fast.
+fn scaled() -> ModelSpec {
+    let scaling = RotaryScaling::Llama3 { factor: 8.0, low_turns: 1.0, high_turns: 4.0, original_context: 16 };
+    let position = Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half, scaling };
+    ModelSpec { position, ..llama() }
 }
 
 /// Norms that the stream passes through, gated GELU.
 fn glm() -> ModelSpec {
-    let position = Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half };
+    let position =
+        Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half, scaling: RotaryScaling::Off };
     ModelSpec { position, blocks: Blocks::DeepNorm { alpha: 2.0 }, activation: Activation::GeGlu, ..gpt2() }
 }
 
@@ -71,7 +82,8 @@ fn codegeex() -> ModelSpec {
 
 /// All cases, by name.
 pub fn all() -> Vec<(&'static str, ModelSpec)> {
-    let partly_rotated = Position::Rotary { base: 100.0, rotary_dims: 2, pairing: Pairing::Interleaved };
+    let partly_rotated =
+        Position::Rotary { base: 100.0, rotary_dims: 2, pairing: Pairing::Interleaved, scaling: RotaryScaling::Off };
     let dropped = |model| ModelSpec { dropout: 0.2, attention_dropout: 0.3, ..model };
     vec![
         ("gpt2", gpt2()),
@@ -109,6 +121,8 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
             "quick GELU, biases of queries, keys and values",
             ModelSpec { activation: Activation::GeluSigmoid, biases: Biases::QueryKeyValue, ..llama() },
         ),
+        ("biases of attention", ModelSpec { biases: Biases::Attention, ..llama() }),
+        ("biases of the feed-forward block, scaled rotation", ModelSpec { biases: Biases::FeedForward, ..scaled() }),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
     ]
 }

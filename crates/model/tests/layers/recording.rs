@@ -5,7 +5,7 @@ use device::{Dtype, Write};
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
 use spec::unit::UnitKind;
-use spec::{Activation, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums};
+use spec::{Activation, Blocks, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums};
 
 use crate::cases;
 
@@ -309,6 +309,29 @@ fn sequence_parallel_bytes_are_those_of_the_literature() {
                 assert_eq!(sent(kind, phase, Operation::AllReduce), 0, "{kind:?} {phase:?}");
             }
         }
+    }
+}
+
+/// Parallel blocks are added up before their sum over the ranks is taken, unless each has a mask of its own.
+#[test]
+fn parallel_blocks_are_summed_once() {
+    for (dropout, sums) in [(0.0, 1), (0.1, 2)] {
+        let model = ModelSpec { dropout, blocks: Blocks::Parallel, ..wide() };
+        let sent = |sequence_parallel, phase, operation| {
+            let case = RecordCase { sequence_parallel, ..case(&model, TensorParallel { size: 2, position: 0 }) };
+            let sent = record_unit(&case, UnitKind::Layer, phase).unwrap().sent;
+            // Of two ranks, each sends half of the stream to gather or scatter it, and both halves to sum it.
+            let residual_bytes = (SHAPE.tokens() * model.hidden * 4) as u64;
+            let once = if operation == Operation::AllReduce { residual_bytes } else { residual_bytes / 2 };
+            sent.get(&operation).map_or(0, |traffic| traffic.bytes) / once
+        };
+        let (plain, sequence) = (SequenceParallel::Off, SequenceParallel::On);
+        assert_eq!(sent(plain, Phase::Forward, Operation::AllReduce), sums, "dropout {dropout}");
+        assert_eq!(sent(plain, Phase::Recompute, Operation::AllReduce), 0, "dropout {dropout}");
+        // Their norms are two, and each passes its own gradient on.
+        assert_eq!(sent(plain, Phase::BackwardInput, Operation::AllReduce), 2, "dropout {dropout}");
+        assert_eq!(sent(sequence, Phase::Forward, Operation::ReduceScatter), sums, "dropout {dropout}");
+        assert_eq!(sent(sequence, Phase::Forward, Operation::AllGather), 2, "dropout {dropout}");
     }
 }
 

@@ -32,6 +32,13 @@ fn gpt2_style_with_dropout() {
     assert_equal(&operations(&model, Manner::PLAIN), include_str!("sequence/gpt2.txt"));
 }
 
+/// Parallel blocks share a sum, whose biases are added one after the other.
+#[test]
+fn neox_style_without_dropout() {
+    let model = ModelSpec { num_layers: 1, ..cases::neox() };
+    assert_equal(&operations(&model, Manner::PLAIN), include_str!("sequence/neox.txt"));
+}
+
 #[test]
 fn llama_style_with_recomputation() {
     let model = ModelSpec { num_layers: 1, ..cases::llama() };

@@ -105,19 +105,26 @@ impl Setup {
             norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
             position: match self.learned_positions {
                 true => Position::Learned { offset: 0 },
-                false => Position::Rotary { base: 10_000.0, rotary_dims: 16, pairing: spec::model::Pairing::Half },
+                false => Position::Rotary {
+                    base: 10_000.0,
+                    rotary_dims: 16,
+                    pairing: spec::model::Pairing::Half,
+                    scaling: spec::RotaryScaling::Off,
+                },
             },
             activation: Activation::GeluTanh,
             blocks: Blocks::Sequential,
             biases: Biases::All,
             embedding_norm: false,
             tied_embeddings: self.tied,
+            padding_token: None,
             top_query: self.top_query,
             qk_norm: true,
             dropout: 0.1,
             attention_dropout: 0.0,
             init_std: 0.02,
             output_init_std: None,
+            xavier_gain: None,
         }
     }
 

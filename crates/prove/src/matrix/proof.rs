@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crate::arena_use::MeasuringEngine;
 use crate::class::{EqualityClass, Promised};
 use crate::distance::Outcome;
-use crate::matrix::{Cell, model};
+use crate::matrix::Cell;
 use crate::models::proof_text;
 use crate::poison::PoisonFreed;
 use crate::results::Row;
@@ -36,7 +36,7 @@ fn prove(cell: &Cell, known: &Known) -> Finding {
     let (reference, oracle) = (known.outcome(&cell.reference())?, known.outcome(&cell.oracle())?);
     let (outcome, mut faults) = measured(cell)?;
     let class = class(cell);
-    let verdict = Verdict::of(class, &model(cell.tied), &outcome, (&reference, &oracle));
+    let verdict = Verdict::of(class, &cell.shape.model(), &outcome, (&reference, &oracle));
     if !verdict.same_bits {
         faults.push("its bits are not those of one stage in the plain manner".to_string());
     }

@@ -85,7 +85,7 @@ fn gpipe_learns_it_too() {
 type Change = (&'static str, fn(&mut Layout));
 
 fn rotary(layout: &mut Layout, change: impl Fn(&mut f32, &mut usize, &mut Pairing)) {
-    if let Position::Rotary { base, rotary_dims, pairing } = &mut layout.model.position {
+    if let Position::Rotary { base, rotary_dims, pairing, .. } = &mut layout.model.position {
         change(base, rotary_dims, pairing);
     }
 }

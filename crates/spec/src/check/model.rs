@@ -3,6 +3,7 @@
 use super::{Rules, nearest_of};
 use crate::model::{Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Position};
 use crate::problem::Problem;
+use crate::rotary_scaling::RotaryScaling;
 use crate::run_file::RunConfig;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
@@ -20,6 +21,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     if positive {
         key_value_heads(model, rules);
         vocabulary(config, rules);
+        padding_token(model, rules);
         head_width(model, rules);
         widths(model, rules);
         dropout_coordinates(config, rules);
@@ -122,7 +124,8 @@ fn dropout_coordinates(config: &RunConfig, rules: &mut Rules) {
 }
 
 fn rotary(model: &ModelSpec, rules: &mut Rules) {
-    let Position::Rotary { base, rotary_dims, .. } = model.position else { return };
+    let Position::Rotary { base, rotary_dims, scaling, .. } = model.position else { return };
+    rotary_scaling(scaling, rules);
     rules.number(
         "model.rotary_base",
         base,
@@ -142,6 +145,33 @@ fn rotary(model: &ModelSpec, rules: &mut Rules) {
             even_shares(rotary_dims, model.head_dim),
         ));
     }
+}
+
+fn rotary_scaling(scaling: RotaryScaling, rules: &mut Rules) {
+    let factor = match scaling {
+        RotaryScaling::Off => return,
+        RotaryScaling::Linear { factor } | RotaryScaling::Llama3 { factor, .. } => factor,
+    };
+    let rule = "makes rotations no slower";
+    rules.number("model.rotary_scaling_factor", factor, factor >= 1.0, rule, "1 or more would");
+    let RotaryScaling::Llama3 { low_turns, high_turns, original_context, .. } = scaling else { return };
+    let rule = "is no number of turns that slow rotations stay below";
+    rules.number("model.rotary_low_turns", low_turns, low_turns > 0.0, rule, "more than 0 would be");
+    let rule = format!("is not more than model.rotary_low_turns = {low_turns:?}");
+    let remedy = format!("{:?} would be", 4.0 * low_turns);
+    rules.number("model.rotary_high_turns", high_turns, high_turns > low_turns, &rule, &remedy);
+    if !(1..=MAX_CONTEXT).contains(&original_context) {
+        let rule = "is no length of sequences that a model has learned from";
+        let remedy = format!("from 1 to {MAX_CONTEXT} would do");
+        rules.report(Problem::of_value("model.rotary_original_context", original_context, rule, remedy));
+    }
+}
+
+fn padding_token(model: &ModelSpec, rules: &mut Rules) {
+    let Some(token) = model.padding_token.filter(|token| *token >= model.vocabulary) else { return };
+    let rule = format!("is none of model.vocabulary = {} tokens", model.vocabulary);
+    let remedy = format!("at most {} would be, or leave it out", model.vocabulary - 1);
+    rules.report(Problem::of_value("model.padding_token", token, rule, remedy));
 }
 
 fn even_shares(rotary_dims: usize, head_dim: usize) -> String {
@@ -183,6 +213,10 @@ fn numbers(model: &ModelSpec, rules: &mut Rules) {
     if let Some(std) = model.output_init_std {
         let rule = "is no standard deviation that makes weights differ";
         rules.number("model.output_init_std", std, std > 0.0, rule, "leave it out, or more than 0 would do");
+    }
+    if let Some(gain) = model.xavier_gain {
+        let rule = "is no gain that makes weights differ";
+        rules.number("model.xavier_gain", gain, gain > 0.0, rule, "leave it out, or more than 0 would do");
     }
     if let Blocks::DeepNorm { alpha } = model.blocks {
         let rule = "does not keep the residual stream";

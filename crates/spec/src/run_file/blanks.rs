@@ -5,7 +5,7 @@ use super::source::Value;
 use crate::data_spec::{BlanksSpec, InstructionsSpec};
 
 const WANTED: &str = "blanks such as { mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }, perhaps with span_share, span_mean, span_tokens, \
-     samples, and instructions = \"tasks.jsonl\" with instruction_share";
+     samples, instruction_share, and instructions = \"tasks.jsonl\"";
 
 /// Names of numbers that have a default: those of GLM-130B.
 const DEFAULTS: [(&str, f32); 4] =
@@ -23,17 +23,16 @@ fn blanks(entries: &[(String, Value)]) -> Option<BlanksSpec> {
     let known = ["mask", "gmask", "sop", "eop", "samples", "instructions"];
     let is_known = |name: &str| known.contains(&name) || DEFAULTS.iter().any(|(own, _)| *own == name);
     let given = |name: &str| entries.iter().find(|(key, _)| key == name).map(|(_, value)| value);
-    if !entries.iter().all(|(name, _)| is_known(name))
-        || given("instructions").is_none() && given("instruction_share").is_some()
-    {
+    if !entries.iter().all(|(name, _)| is_known(name)) {
         return None;
     }
     let token = |name: &str| given(name).and_then(count);
     let [span_share, span_mean, span_tokens, share] =
         DEFAULTS.map(|(name, default)| given(name).map_or(Some(default), Value::number));
-    let instructions = match given("instructions") {
-        None => None,
-        Some(path) => Some(InstructionsSpec { path: path.text()?.into(), share: share? }),
+    let instructions = match (given("instructions"), given("instruction_share")) {
+        (None, None) => None,
+        (None, Some(_)) => Some(InstructionsSpec { path: None, share: share? }),
+        (Some(path), _) => Some(InstructionsSpec { path: Some(path.text()?.into()), share: share? }),
     };
     Some(BlanksSpec {
         mask: token("mask")?,
@@ -52,8 +51,10 @@ fn blanks(entries: &[(String, Value)]) -> Option<BlanksSpec> {
 pub fn written(blanks: &BlanksSpec) -> String {
     let BlanksSpec { mask, gmask, sop, eop, span_share, span_mean, span_tokens, samples, instructions } = blanks;
     let instructions = instructions.as_ref().map_or(String::new(), |InstructionsSpec { path, share }| {
-        let path = toml::Value::String(path.to_string_lossy().into());
-        format!(", instructions = {path}, instruction_share = {share:?}")
+        let file = path.as_ref().map_or(String::new(), |path| {
+            format!(", instructions = {}", toml::Value::String(path.to_string_lossy().into()))
+        });
+        format!("{file}, instruction_share = {share:?}")
     });
     format!(
         "{{ mask = {mask}, gmask = {gmask}, sop = {sop}, eop = {eop}, span_share = {span_share:?}, span_mean = {span_mean:?}, \

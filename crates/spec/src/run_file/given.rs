@@ -18,7 +18,14 @@ pub struct GivenWeights<'a> {
 }
 
 /// Keys of a model that are no part of the function that its weights compute.
-const OF_TRAINING: [&str; 4] = ["model.dropout", "model.attention_dropout", "model.init_std", "model.output_init_std"];
+const OF_TRAINING: [&str; 6] = [
+    "model.dropout",
+    "model.attention_dropout",
+    "model.padding_token",
+    "model.init_std",
+    "model.output_init_std",
+    "model.xavier_gain",
+];
 
 impl GivenWeights<'_> {
     /// Adds to `entries` what they leave out of the model, and the tokenizer. Returns what they say of another model.

@@ -4,6 +4,7 @@ use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
 use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 use crate::problem::Problem;
+use crate::rotary_scaling::RotaryScaling;
 
 const NORMS: &Choices<NormKind> = &[("layer", NormKind::Layer), ("rms", NormKind::Rms)];
 const PAIRINGS: &Choices<Pairing> = &[("half", Pairing::Half), ("interleaved", Pairing::Interleaved)];
@@ -16,7 +17,23 @@ const ACTIVATIONS: &Choices<Activation> = &[
     ("geglu", Activation::GeGlu),
 ];
 
-const BIASES: &Choices<Biases> = &[("true", Biases::All), ("false", Biases::Off), ("qkv", Biases::QueryKeyValue)];
+const BIASES: &Choices<Biases> = &[
+    ("true", Biases::All),
+    ("false", Biases::Off),
+    ("qkv", Biases::QueryKeyValue),
+    ("attention", Biases::Attention),
+    ("ffn", Biases::FeedForward),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum ScalingKind {
+    Off,
+    Linear,
+    Llama3,
+}
+
+const SCALINGS: &Choices<ScalingKind> =
+    &[("none", ScalingKind::Off), ("linear", ScalingKind::Linear), ("llama3", ScalingKind::Llama3)];
 
 #[derive(Clone, Copy, PartialEq)]
 enum PositionKind {
@@ -66,6 +83,7 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         biases: reader.choice("model.biases", BIASES, Biases::All),
         embedding_norm: reader.yes_no("model.embedding_norm", false),
         tied_embeddings: reader.yes_no("model.tied_embeddings", true),
+        padding_token: reader.optional_count("model.padding_token"),
         top_query: match reader.yes_no("model.top_query", false) {
             true => TopQuery::On,
             false => TopQuery::Off,
@@ -75,7 +93,18 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         attention_dropout: reader.number("model.attention_dropout", dropout),
         init_std: reader.number("model.init_std", 0.02),
         output_init_std: reader.optional_number("model.output_init_std"),
+        xavier_gain: xavier_gain(reader),
     }
+}
+
+/// Of maps in layers, in place of the standard deviation of those back into the stream.
+fn xavier_gain(reader: &mut Reader) -> Option<f32> {
+    let gain = reader.optional_number("model.xavier_gain")?;
+    if reader.is_set("model.output_init_std") {
+        let rule = "means nothing beside model.xavier_gain";
+        reader.report(Problem::of_key("model.output_init_std", rule, "leave one of them out"));
+    }
+    Some(gain)
 }
 
 /// DeepNorm's weight of the stream is by default that of its paper for a decoder: the square root of twice the layers.
@@ -127,10 +156,11 @@ fn position(reader: &mut Reader, head_dim: usize) -> Position {
     let base = reader.number("model.rotary_base", 10_000.0);
     let fraction = reader.number("model.rotary_fraction", 1.0);
     let pairing = reader.choice("model.rotary_pairing", PAIRINGS, Pairing::Half);
+    let scaling = rotary_scaling(reader);
     let offset = reader.count("model.position_offset", 0);
     let written = ("model.position", name_of(POSITIONS, kind));
     if kind != PositionKind::Rotary {
-        let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing"];
+        let keys = ["model.rotary_base", "model.rotary_fraction", "model.rotary_pairing", "model.rotary_scaling"];
         only_with(reader, &keys, written, "rotary");
     }
     if kind != PositionKind::Learned {
@@ -152,8 +182,31 @@ fn position(reader: &mut Reader, head_dim: usize) -> Position {
                 ));
             }
             let rotary_dims = (f64::from(fraction) * head_dim as f64).round() as usize;
-            Position::Rotary { base, rotary_dims, pairing }
+            Position::Rotary { base, rotary_dims, pairing, scaling }
         }
+    }
+}
+
+/// The defaults of its numbers are those of Llama 3.1.
+fn rotary_scaling(reader: &mut Reader) -> RotaryScaling {
+    let kind = reader.choice("model.rotary_scaling", SCALINGS, ScalingKind::Off);
+    let factor = reader.number("model.rotary_scaling_factor", 8.0);
+    let low_turns = reader.number("model.rotary_low_turns", 1.0);
+    let high_turns = reader.number("model.rotary_high_turns", 4.0);
+    let original_context = reader.count("model.rotary_original_context", 8192);
+    let written = ("model.rotary_scaling", name_of(SCALINGS, kind));
+    let of_llama = ["model.rotary_low_turns", "model.rotary_high_turns", "model.rotary_original_context"];
+    match kind {
+        ScalingKind::Off => {
+            only_with(reader, &["model.rotary_scaling_factor"], written, "linear");
+            only_with(reader, &of_llama, written, "llama3");
+            RotaryScaling::Off
+        }
+        ScalingKind::Linear => {
+            only_with(reader, &of_llama, written, "llama3");
+            RotaryScaling::Linear { factor }
+        }
+        ScalingKind::Llama3 => RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context },
     }
 }
 
@@ -176,11 +229,12 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
             writer.count("position_offset", offset);
         }
         Position::Alibi => writer.text("position", name_of(POSITIONS, PositionKind::Alibi)),
-        Position::Rotary { base, rotary_dims, pairing } => {
+        Position::Rotary { base, rotary_dims, pairing, scaling } => {
             writer.text("position", name_of(POSITIONS, PositionKind::Rotary));
             writer.number("rotary_base", base);
             writer.number("rotary_fraction", (rotary_dims as f64 / model.head_dim as f64) as f32);
             writer.text("rotary_pairing", name_of(PAIRINGS, pairing));
+            write_scaling(scaling, writer);
         }
     }
     writer.text("activation", name_of(ACTIVATIONS, model.activation));
@@ -194,10 +248,15 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     }
     match model.biases {
         Biases::All | Biases::Off => writer.bare("biases", name_of(BIASES, model.biases)),
-        Biases::QueryKeyValue => writer.text("biases", name_of(BIASES, model.biases)),
+        Biases::QueryKeyValue | Biases::Attention | Biases::FeedForward => {
+            writer.text("biases", name_of(BIASES, model.biases))
+        }
     }
     writer.yes_no("embedding_norm", model.embedding_norm);
     writer.yes_no("tied_embeddings", model.tied_embeddings);
+    if let Some(token) = model.padding_token {
+        writer.count("padding_token", token);
+    }
     writer.yes_no("top_query", model.top_query == TopQuery::On);
     writer.yes_no("qk_norm", model.qk_norm);
     writer.number("dropout", model.dropout);
@@ -205,5 +264,26 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     writer.number("init_std", model.init_std);
     if let Some(std) = model.output_init_std {
         writer.number("output_init_std", std);
+    }
+    if let Some(gain) = model.xavier_gain {
+        writer.number("xavier_gain", gain);
+    }
+}
+
+fn write_scaling(scaling: RotaryScaling, writer: &mut Writer) {
+    let mut kind = |kind| writer.text("rotary_scaling", name_of(SCALINGS, kind));
+    match scaling {
+        RotaryScaling::Off => kind(ScalingKind::Off),
+        RotaryScaling::Linear { factor } => {
+            kind(ScalingKind::Linear);
+            writer.number("rotary_scaling_factor", factor);
+        }
+        RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context } => {
+            kind(ScalingKind::Llama3);
+            writer.number("rotary_scaling_factor", factor);
+            writer.number("rotary_low_turns", low_turns);
+            writer.number("rotary_high_turns", high_turns);
+            writer.count("rotary_original_context", original_context);
+        }
     }
 }

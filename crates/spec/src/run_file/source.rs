@@ -181,14 +181,17 @@ fn place(name: &str, text: &str, offset: usize) -> Place {
 }
 
 /// Reads `section.key=value` overrides into `entries`; later ones win. A value that is not TOML is taken as a string, so that
-/// `model.norm=rms` needs no quotes.
+/// `model.norm=rms` needs no quotes. `section.key=` takes the key out, as if the file did not say it.
 pub fn apply_overrides(overrides: &[String], entries: &mut Entries) -> Vec<Problem> {
     let mut problems = Vec::new();
     for text in overrides {
         let place = Place::Override(text.clone());
         match split_override(text) {
-            Ok((key, value)) => {
+            Ok((key, Some(value))) => {
                 entries.insert(key, Entry { value, place });
+            }
+            Ok((key, None)) => {
+                entries.remove(&key);
             }
             Err(problem) => problems.push((*problem).at(Some(place))),
         }
@@ -196,7 +199,7 @@ pub fn apply_overrides(overrides: &[String], entries: &mut Entries) -> Vec<Probl
     problems
 }
 
-fn split_override(text: &str) -> Result<(String, Value), Box<Problem>> {
+fn split_override(text: &str) -> Result<(String, Option<Value>), Box<Problem>> {
     let Some((key, value)) = text.split_once('=') else {
         let key = text.trim();
         return Err(Box::new(match aliases::meaning(key) {
@@ -205,12 +208,16 @@ fn split_override(text: &str) -> Result<(String, Value), Box<Problem>> {
         }));
     };
     let (key, value) = (key.trim(), value.trim());
-    let Some((section, _)) = key.split_once('.') else { return Err(Box::new(stray_override(key))) };
+    let Some((section, name)) = key.split_once('.') else { return Err(Box::new(stray_override(key))) };
     if !SECTIONS.contains(&section) {
         return Err(Box::new(unknown_section(section)));
     }
+    // What is no key is kept, so that it is found to be none.
+    if value.is_empty() && super::section_of(name) == Some(section) {
+        return Ok((key.into(), None));
+    }
     let value = DeValue::parse(value).map_or_else(|_| Value::Text(value.into()), |value| convert(value.get_ref()));
-    Ok((key.into(), value))
+    Ok((key.into(), Some(value)))
 }
 
 fn stray_override(key: &str) -> Problem {

@@ -8,11 +8,11 @@ use super::random::keep_factor;
 
 pub fn run(memory: &mut Memory, op: &Op) {
     match *op {
-        Op::RotaryTable { cos, sin, base } => {
+        Op::RotaryTable { cos, sin, base, scaling } => {
             for position in 0..cos.rows {
                 for pair in 0..cos.cols {
                     let exponent = -(2.0 * pair as f64) / (2.0 * cos.cols as f64);
-                    let angle = position as f64 * f64::from(base).powf(exponent);
+                    let angle = position as f64 * scaling.scaled(f64::from(base).powf(exponent));
                     memory.set(cos, position, pair, angle.cos());
                     memory.set(sin, position, pair, angle.sin());
                 }

@@ -41,8 +41,11 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 }
             }
         }
-        Op::EmbeddingBackward { tokens, dy, scale, first_row, dtable } => {
+        Op::EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable } => {
             for row in 0..dy.rows {
+                if untrained.is_some_and(|token| memory.integer(tokens, 0, row) == token as i64) {
+                    continue;
+                }
                 let Some(local) = local_row(memory, tokens, row, first_row, dtable) else { continue };
                 for col in 0..dy.cols {
                     let value = f64::from(scale) * memory.get(dy, row, col);

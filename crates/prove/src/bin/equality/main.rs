@@ -9,55 +9,35 @@
 mod summary;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Parser;
 use prove::cases::{Case, Family};
+use prove::page::{ended, write};
 use prove::results::{Results, Row};
 use prove::survey::{self, Finding, Order};
 
-const USAGE: &str = "usage: equality [--results FILE] [--write FILE] [--golden FILE]
-
-  --results FILE  where results are kept while the cases run (default target/equality.txt)
-  --write FILE    where the table goes besides the screen
-  --golden FILE   write golden losses to FILE and run nothing else";
-
-/// What the command line says.
+/// Runs every case of the promise of equality and prints the table of distances.
+#[derive(Parser)]
 struct Arguments {
+    /// Where results are kept while the cases run
+    #[arg(long, value_name = "FILE", default_value = "target/equality.txt")]
     results: PathBuf,
+    /// Where the table goes besides the screen
+    #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Write golden losses to this file and run nothing else
+    #[arg(long, value_name = "FILE")]
     golden: Option<PathBuf>,
 }
 
-impl Arguments {
-    fn parse() -> Result<Arguments, String> {
-        let mut arguments = Arguments { results: "target/equality.txt".into(), write: None, golden: None };
-        let mut words = std::env::args().skip(1);
-        while let Some(word) = words.next() {
-            let file = words.next().map(PathBuf::from).ok_or(USAGE)?;
-            match word.as_str() {
-                "--results" => arguments.results = file,
-                "--write" => arguments.write = Some(file),
-                "--golden" => arguments.golden = Some(file),
-                _ => return Err(USAGE.into()),
-            }
-        }
-        Ok(arguments)
-    }
-}
-
 fn main() -> ExitCode {
-    let outcome = Arguments::parse().and_then(|arguments| match &arguments.golden {
-        Some(golden) => write(golden, &prove::golden::losses()?),
+    let arguments = Arguments::parse();
+    ended(match &arguments.golden {
+        Some(golden) => prove::golden::losses().and_then(|losses| write(golden, &losses)),
         None => run(&arguments),
-    });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
@@ -107,8 +87,4 @@ fn interleaved(orders: Vec<Order>) -> Vec<Order> {
         mixed.extend(orders.iter().skip(start).step_by(STRIDE).cloned());
     }
     mixed
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -11,45 +11,25 @@ mod page;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Parser;
 use prove::matrix::Cell;
 use prove::matrix::proof::prove_all;
+use prove::page::{ended, write};
 use prove::results::Results;
 
-const USAGE: &str = "usage: matrix [--results FILE] [--write FILE]
-
-  --results FILE  where results are kept while the cells run (default target/matrix.txt)
-  --write FILE    where the page goes besides the screen";
-
-/// What the command line says.
+/// Runs every cell of the support matrix and prints the page.
+#[derive(Parser)]
 struct Arguments {
+    /// Where results are kept while the cells run
+    #[arg(long, value_name = "FILE", default_value = "target/matrix.txt")]
     results: PathBuf,
+    /// Where the page goes besides the screen
+    #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
 
-impl Arguments {
-    fn parse() -> Result<Arguments, String> {
-        let mut arguments = Arguments { results: "target/matrix.txt".into(), write: None };
-        let mut words = std::env::args().skip(1);
-        while let Some(word) = words.next() {
-            let file = words.next().map(PathBuf::from).ok_or(USAGE)?;
-            match word.as_str() {
-                "--results" => arguments.results = file,
-                "--write" => arguments.write = Some(file),
-                _ => return Err(USAGE.into()),
-            }
-        }
-        Ok(arguments)
-    }
-}
-
 fn main() -> ExitCode {
-    match Arguments::parse().and_then(|arguments| run(&arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
@@ -70,7 +50,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let (text, faults) = page::page(&cells, &results.all());
     println!("{text}");
     if let Some(path) = &arguments.write {
-        std::fs::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+        write(path, &text)?;
     }
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }

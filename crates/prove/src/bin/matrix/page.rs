@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 
 use prove::class::{EqualityClass, Promised};
 use prove::matrix::proof::class;
-use prove::matrix::{Cell, Numbers, Order, Sharing, forms};
+use prove::matrix::{Cell, Numbers, Order, Shape, Sharing, forms};
 use prove::results::Row;
 use prove::verdict::Bounds;
-use spec::unit::Tied;
 
 /// The page, and every cell that is refused no reason for, has no result, or breaks the promise.
 pub fn page(cells: &[Cell], rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
@@ -64,7 +63,8 @@ fn count(shown: &[Shown], is_counted: impl Fn(&Shown) -> bool) -> usize {
 fn introduction(shown: &[Shown]) -> String {
     let kept = count(shown, |shown| matches!(shown.state, State::Kept(_)));
     let refused = count(shown, |shown| matches!(shown.state, State::Refused(_)));
-    let tied = count(shown, |shown| shown.cell.tied == Tied::Yes);
+    let shapes = Shape::ALL.map(|shape| format!("{shape} {}", count(shown, |shown| shown.cell.shape == shape)));
+    let shapes = shapes.join(", ");
     let ranks = shown.iter().map(|shown| shown.cell.degrees.world_size());
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     format!(
@@ -80,7 +80,7 @@ fn introduction(shown: &[Shown]) -> String {
          is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
          - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
          not-a-number at the start, and so is the place of each value when its life is over.\n\n\
-         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is 16 wide; a run has four\n\
+         dp (2 to 4), pp (2 to 4) and the model's shape ({shapes}) are drawn per cell. The model has six layers and is 16 wide; a run has four\n\
          steps of 24 sequences. [equality.md](equality.md) has larger runs of every degree.\n",
         shown.len(),
     )

@@ -7,35 +7,49 @@
 
 mod page;
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
+use clap::{Parser, Subcommand};
 use prove::ProofError;
+use prove::page::{ended, write};
 use prove::reliability::{
     Reference, Role, Shown, flipped_bits, full_disks, kills, layouts, locks, stops, vanished_folders, wrong_files,
 };
 
-const USAGE: &str = "usage: reliability [--write FILE]
+/// Disturbs a run in every way that it must survive, and says what each showed.
+#[derive(Parser)]
+struct Arguments {
+    /// Where the page goes besides the screen
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Be one of the processes that are disturbed
+    #[command(subcommand)]
+    part: Option<Part>,
+}
 
-  --write FILE    where the page goes besides the screen";
+#[derive(Subcommand)]
+enum Part {
+    /// A process that is disturbed
+    #[command(hide = true)]
+    Child {
+        /// What it does
+        role: Vec<String>,
+    },
+}
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match words.split_first() {
-        Some((first, role)) if first == "child" => child(role),
-        _ => run(&words),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        }
-    }
+    let arguments = Arguments::parse();
+    ended(match &arguments.part {
+        Some(Part::Child { role }) => child(role),
+        None => run(arguments.write.as_deref()),
+    })
 }
 
 fn child(role: &[String]) -> Result<(), String> {
-    Role::parse(role).ok_or(USAGE)?.perform().map_err(|error| error.to_string())
+    let role = Role::parse(role).ok_or_else(|| format!("no role: {}", role.join(" ")))?;
+    role.perform().map_err(|error| error.to_string())
 }
 
 /// This program in another role.
@@ -45,19 +59,14 @@ fn start(role: &Role) -> std::io::Result<Command> {
     Ok(command)
 }
 
-fn run(words: &[String]) -> Result<(), String> {
-    let file = match words {
-        [] => None,
-        [option, file] if option == "--write" => Some(file),
-        _ => return Err(USAGE.into()),
-    };
+fn run(file: Option<&Path>) -> Result<(), String> {
     let started = Instant::now();
     let all = trials().map_err(|error| error.to_string())?;
     let text = page::page(&all);
     println!("{text}");
     eprintln!("{:.0} s", started.elapsed().as_secs_f64());
     if let Some(file) = file {
-        std::fs::write(file, &text).map_err(|error| format!("{file}: {error}"))?;
+        write(file, &text)?;
     }
     let failures: Vec<String> = all.into_iter().flat_map(|shown| shown.failures).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }

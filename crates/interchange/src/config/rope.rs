@@ -1,0 +1,103 @@
+//! Rotary positions: one object in newer files, `rope_parameters`; in older ones keys of their own beside `rope_scaling`.
+
+use serde_json::{Map, Value};
+use spec::{ModelSpec, Pairing, Position, RotaryScaling};
+
+use super::{number, object};
+use crate::error::InterchangeError;
+use crate::fields::Fields;
+
+/// The share of rotated dims within the object.
+const SHARE: &str = "partial_rotary_factor";
+
+/// How many dims of a head a class rotates.
+#[derive(Clone, Copy)]
+pub(super) enum Rotated {
+    /// A share, by default the given one; in older files under the given name.
+    Share(&'static str, f32),
+    /// All: it passes over what says otherwise.
+    All,
+}
+
+/// Positions of heads of `head_dim`. The base stands in the object or, under the name that is given with its default, beside it; `context` is what a
+/// scaling counts from where it does not say.
+pub(super) fn read(
+    fields: &Fields,
+    (base_key, base): (&str, f32),
+    rotated: Rotated,
+    head_dim: usize,
+    context: usize,
+) -> Result<Position, InterchangeError> {
+    let rope = match fields.object("rope_scaling")? {
+        Some(older) => Some(older),
+        None => fields.object("rope_parameters")?,
+    };
+    // What the object does not say stands beside it.
+    let rope = rope.unwrap_or(*fields);
+    let base = rope.number_or("rope_theta", fields.number_or(base_key, base)?)?;
+    let share = match rotated {
+        Rotated::Share(key, default) => rope.number_or(SHARE, fields.number_or(key, default)?)?,
+        Rotated::All => {
+            all_dims(fields)?;
+            all_dims(&rope)?
+        }
+    };
+    let scaling = scaling(&rope, context)?;
+    // The library rounds down; the share is in single precision here.
+    let rotary_dims = (f64::from(share) * head_dim as f64 * (1.0 + f64::from(f32::EPSILON))) as usize;
+    Ok(Position::Rotary { base, rotary_dims, pairing: Pairing::Half, scaling })
+}
+
+/// The share of a class that rotates all dims.
+fn all_dims(fields: &Fields) -> Result<f32, InterchangeError> {
+    match fields.number_or(SHARE, 1.0)? {
+        1.0 => Ok(1.0),
+        _ => {
+            Err(fields
+                .refused(SHARE, "is passed over by this class, which rotates all dims; 1.0 would be what it does"))
+        }
+    }
+}
+
+fn scaling(rope: &Fields, context: usize) -> Result<RotaryScaling, InterchangeError> {
+    let key = if rope.map.contains_key("rope_type") { "rope_type" } else { "type" };
+    match rope.text_or(key, "default")? {
+        "default" => Ok(RotaryScaling::Off),
+        "linear" => Ok(RotaryScaling::Linear { factor: rope.number("factor")? }),
+        "llama3" => Ok(RotaryScaling::Llama3 {
+            factor: rope.number("factor")?,
+            low_turns: rope.number("low_freq_factor")?,
+            high_turns: rope.number("high_freq_factor")?,
+            original_context: rope.count_or("original_max_position_embeddings", context)?,
+        }),
+        _ => {
+            let rule = "is a scaling of rotations that pleach does not have; \"default\", \"linear\" or \"llama3\" would be one";
+            Err(rope.refused(key, rule))
+        }
+    }
+}
+
+/// Base, share of rotated dims and scaling, as far as the class has them; the base and the share under the names that are given.
+pub(super) fn write(base_key: &str, rotated: Rotated, model: &ModelSpec) -> Map<String, Value> {
+    let Position::Rotary { base, rotary_dims, scaling, .. } = model.position else { return Map::new() };
+    let mut map = object([(base_key, number(base))]);
+    match rotated {
+        Rotated::Share(key, _) => {
+            map.insert(key.into(), number((rotary_dims as f64 / model.head_dim as f64) as f32));
+        }
+        Rotated::All => {}
+    }
+    let scaling = match scaling {
+        RotaryScaling::Off => return map,
+        RotaryScaling::Linear { factor } => object([("rope_type", "linear".into()), ("factor", number(factor))]),
+        RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context } => object([
+            ("rope_type", "llama3".into()),
+            ("factor", number(factor)),
+            ("low_freq_factor", number(low_turns)),
+            ("high_freq_factor", number(high_turns)),
+            ("original_max_position_embeddings", original_context.into()),
+        ]),
+    };
+    map.insert("rope_scaling".into(), scaling.into());
+    map
+}

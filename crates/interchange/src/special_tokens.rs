@@ -1,0 +1,41 @@
+//! The tokens that begin, end and fill texts. No model here reads them, but the library does when it generates; they go where weights go.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::InterchangeError;
+use crate::folder::{CONFIG, read_object};
+
+/// What the library generates with.
+pub const GENERATION_CONFIG: &str = "generation_config.json";
+
+const KEYS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+
+/// The special tokens of a folder, by the library's names: those of its [`GENERATION_CONFIG`], and what that leaves out from its `config.json`.
+///
+/// # Errors
+/// A file that is there and cannot be read.
+pub fn read(folder: &Path) -> Result<Map<String, Value>, InterchangeError> {
+    let mut tokens = Map::new();
+    for file in [GENERATION_CONFIG, CONFIG].map(|name| folder.join(name)) {
+        let map = if file.is_file() { read_object(&file)? } else { Map::new() };
+        for (key, value) in map.into_iter().filter(|(key, value)| KEYS.contains(&key.as_str()) && !value.is_null()) {
+            tokens.entry(key).or_insert(value);
+        }
+    }
+    Ok(tokens)
+}
+
+/// Writes the special tokens of `from` into the [`GENERATION_CONFIG`] of `to`, unless that is there or there are none.
+///
+/// # Errors
+/// A file that cannot be read or written.
+pub fn keep(from: &Path, to: &Path) -> Result<(), InterchangeError> {
+    let (tokens, file) = (read(from)?, to.join(GENERATION_CONFIG));
+    if tokens.is_empty() || file.exists() {
+        return Ok(());
+    }
+    let text = format!("{:#}\n", Value::Object(tokens));
+    std::fs::write(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })
+}
