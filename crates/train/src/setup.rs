@@ -9,6 +9,7 @@ use program::{
     CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
     StepGraph, UnitTimes, Verified, Violation,
 };
+use rayon::prelude::*;
 use spec::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
 use thiserror::Error;
 
@@ -212,7 +213,9 @@ impl Setup {
             return Err(SetupError::ShardGroup { shard_group, dp });
         }
         let order = StepOrder::new(&model, &parallelism, &train)?;
-        let programs = ProgramSet::new(jobs.iter().map(|job| order.verified(state, job)).collect::<Result<_, _>>()?)?;
+        // A batch that grows has hundreds of jobs, each of which is decided by itself.
+        let verified: Vec<_> = jobs.par_iter().with_max_len(1).map(|job| order.verified(state, job)).collect();
+        let programs = ProgramSet::new(verified.into_iter().collect::<Result<_, _>>()?)?;
         let StepOrder { schedule, times, .. } = order;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);

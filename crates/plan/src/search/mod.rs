@@ -12,11 +12,11 @@ mod parameters;
 mod pipeline;
 pub mod recordings;
 mod remedies;
-mod threads;
 
 use std::collections::BTreeMap;
 
 use cluster::{Cluster, Software};
+use rayon::prelude::*;
 use sim::Spent;
 use spec::{Parallelism, RunConfig};
 use train::SetupError;
@@ -25,7 +25,6 @@ use candidates::{Candidates, Refusals};
 use floor::{Floor, Floors};
 use recordings::Recordings;
 pub use remedies::{Remedies, Smallest};
-use threads::in_threads;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -132,7 +131,8 @@ pub fn search(question: &Question) -> Result<Answer, SetupError> {
         if some.is_empty() {
             break;
         }
-        let steps = in_threads(&some, |(_, layout)| layout.step(&recordings, question, late_ns));
+        let steps: Vec<_> =
+            some.par_iter().with_max_len(1).map(|(_, layout)| layout.step(&recordings, question, late_ns)).collect();
         for ((place, layout), step) in some.into_iter().zip(steps) {
             match step? {
                 Step::Bound(least_ns) => open.put(least_ns.max(place.0), place.1, Open { rung: Rung::Cells, ..layout }),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::{Cluster, Software};
 use model::UnitRecords;
 use program::{Footprints, PassKind};
+use rayon::prelude::*;
 use sim::{RecordedUnits, StepCosts, StepShape, least_bytes};
 use spec::unit::UnitKind;
 use spec::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage};
@@ -12,7 +13,6 @@ use train::{SetupError, StepOrder};
 
 use super::floor::FEW_PER_RANK;
 use super::pipeline::Pipeline;
-use super::threads::in_threads;
 use crate::PreparedStep;
 
 /// Everything of a layout that what its passes cost and keep depends on.
@@ -75,7 +75,7 @@ impl<'a> Recordings<'a> {
         let is_new =
             |layout: &&Parallelism| !self.by_key.contains_key(&Key::of(layout)) && seen.insert(Key::of(layout));
         let distinct: Vec<&Parallelism> = layouts.iter().filter(is_new).collect();
-        let made = in_threads(&distinct, |layout| self.recording(layout));
+        let made: Vec<_> = distinct.par_iter().with_max_len(1).map(|layout| self.recording(layout)).collect();
         for (layout, recording) in distinct.into_iter().zip(made) {
             self.by_key.insert(Key::of(layout), recording?);
         }
