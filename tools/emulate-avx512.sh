@@ -75,9 +75,18 @@ com1: enabled=1, mode=file, dev=$folder/output
 display_library: term
 log: $folder/bochs.log
 END
-# Debian's bochs starts in its debugger, which is told to continue; its display wants a terminal. Power off ends it with status 1.
+# Debian's bochs starts in its debugger, which is told to continue and wants a terminal. The machine's screen is then another one, which bochs
+# names; the machine would stop as soon as what nobody reads of it has filled a buffer.
 echo continue > "$folder/debugger"
-TERM=xterm script -qec "bochs -q -f $folder/bochsrc -rc $folder/debugger" /dev/null < /dev/null > "$folder/screen" || :
+: > "$folder/terminal"
+{
+    until screen=$(grep -ao '/dev/pts/[0-9]*' "$folder/terminal"); do sleep 1; done
+    cat "$screen" > /dev/null
+} &
+reader=$!
+# Power off ends it with status 1.
+TERM=xterm script -qec "bochs -q -f $folder/bochsrc -rc $folder/debugger" /dev/null < /dev/null >> "$folder/terminal" || :
+kill $reader 2> /dev/null || :
 
 cat "$folder/output"
 grep -q '^== end' "$folder/output" && ! grep -q '^== exit status [^0]' "$folder/output"
