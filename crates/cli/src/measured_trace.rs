@@ -62,7 +62,7 @@ impl Recorder {
         let ranks = done.iter().enumerate();
         let ranks: Vec<RankTimes> =
             ranks.map(|(number, (_, ends))| rank_times(&setup.mesh, number, times(ends, first_ns))).collect();
-        file.write(sim::ChromeTrace(&Trace::new(graph, ranks)))
+        file.write(sim::ChromeTrace(&Trace::new(graph, &ranks)))
     }
 }
 

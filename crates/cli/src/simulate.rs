@@ -90,7 +90,7 @@ fn write_trace(
             grouped(mesh.world_size() as u64)
         ));
     }
-    file.write(sim::ChromeTrace(&Trace::new(&step.graph, traced)))
+    file.write(sim::ChromeTrace(&Trace::new(&step.graph, &traced)))
 }
 
 /// `dp 8 x tp 4 x pp 12`.

@@ -52,7 +52,7 @@ pub struct RankTimes {
 
 impl Trace {
     /// The trace of ranks that ran the programs of `graph`.
-    pub fn new(graph: &StepGraph, ranks: Vec<RankTimes>) -> Trace {
+    pub fn new(graph: &StepGraph, ranks: &[RankTimes]) -> Trace {
         let places: BTreeMap<(usize, usize), usize> =
             ranks.iter().enumerate().map(|(place, rank)| ((rank.pp, rank.pipeline), place)).collect();
         let mut messages = vec![];
@@ -63,10 +63,10 @@ impl Trace {
                 messages.extend(from.map(|from| (Event { rank: *from, ..send }, Event { rank: place, index })));
             }
         }
-        let ranks = ranks.into_iter().map(|rank| {
-            let instrs = graph.programs()[rank.pp].instrs.iter().zip(rank.times);
-            let timed = instrs.map(|(instr, (start_ns, end_ns))| TimedInstr { instr: *instr, start_ns, end_ns });
-            RankTrace { number: rank.number, name: rank.name, instrs: timed.collect() }
+        let ranks = ranks.iter().map(|rank| {
+            let instrs = graph.programs()[rank.pp].instrs.iter().zip(&rank.times);
+            let timed = instrs.map(|(&instr, &(start_ns, end_ns))| TimedInstr { instr, start_ns, end_ns });
+            RankTrace { number: rank.number, name: rank.name.clone(), instrs: timed.collect() }
         });
         Trace { ranks: ranks.collect(), messages }
     }
@@ -77,7 +77,7 @@ impl Trace {
             let (name, times) = (format!("pp {pp}"), times.clone());
             RankTimes { number: pp, name, pp, pipeline: 0, times }
         };
-        Trace::new(graph, times.ranks.iter().enumerate().map(rank).collect())
+        Trace::new(graph, &times.ranks.iter().enumerate().map(rank).collect::<Vec<_>>())
     }
 
     /// When the last instruction ends.
