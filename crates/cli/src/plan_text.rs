@@ -41,20 +41,22 @@ pub fn found(answer: &Answer, question: &Question) -> String {
 pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> String {
     let accelerators = counted(question.accelerators as u64, "accelerator");
     let mut would_do = vec![];
-    let problem = match &remedies.least {
+    let (problem, rules) = match &remedies.least {
         Some(Smallest { parallelism, memory_bytes }) => {
             would_do.push(format!("{} a rank", enough_bytes(*memory_bytes as u64)));
-            format!(
+            let problem = format!(
                 "the run fits nowhere on {accelerators} of {}: {} needs least, {} a rank",
                 bytes(question.memory_bytes as u64),
                 layout(parallelism),
                 bytes(*memory_bytes as u64),
-            )
+            );
+            (problem, String::new())
         }
         None => {
             let fixed = question.fixed.iter().map(|(key, value)| format!(" --fix {key}={value}"));
             let fixed = fixed.reduce(|all, next| all + &next).map_or(String::new(), |all| format!(" with{all}"));
-            format!("no layout on {accelerators} obeys the rules of a run{fixed}")
+            let problem = format!("no layout on {accelerators} obeys the rules of a run{fixed}");
+            (problem, rules(&answer.refusals))
         }
     };
     would_do.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
@@ -63,7 +65,6 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
         true => "a smaller model or another train.global_batch may".to_string(),
         false => format!("{} would do", would_do.join(", or ")),
     };
-    let rules = if remedies.least.is_some() { String::new() } else { rules(&answer.refusals) };
     format!("{problem}; {remedy}{rules}")
 }
 
@@ -75,7 +76,7 @@ fn rules(refusals: &Refusals) -> String {
     by_number.iter().map(line).collect()
 }
 
-/// `dp 8 x tp 8 x pp 35, zero 1, 1f1b, microbatches of 1, full recomputation`.
+/// `dp 8 x tp 8 x pp 35, zero 1, 1f1b, microbatches of 1, recompute full`.
 fn layout(parallelism: &Parallelism) -> String {
     let keys = keys(parallelism);
     let of = |key: &str| keys.get(key).map_or("", String::as_str).to_string();
