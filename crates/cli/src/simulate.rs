@@ -56,7 +56,8 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
         write_trace(&file, parallelism, arguments.ranks.as_ref(), &step, &prediction)?;
     }
     let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
-    let told = Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction };
+    let memory = step.memory();
+    let told = Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction, memory: &memory };
     match arguments.format() {
         Format::Text => {
             let beside = against.map_or(String::new(), |comparison| format!("\n{}", comparison.text()));
@@ -104,6 +105,8 @@ struct Told<'a> {
     cluster: &'a Cluster,
     step: &'a PreparedStep,
     prediction: &'a Prediction,
+    /// Of a rank of each stage.
+    memory: &'a [RankMemory],
 }
 
 #[derive(Serialize)]
@@ -133,7 +136,7 @@ impl Told<'_> {
     }
 
     fn text(&self, trace: &Trace) -> String {
-        let Told { config, cluster, step, prediction } = self;
+        let Told { config, cluster, step, prediction, .. } = self;
         let (step_ns, bubble) = (prediction.step_ns(), prediction.times.bubble());
         let mut text = format!(
             "{}cluster {}: {} of {} on {}\n\n\
@@ -170,12 +173,11 @@ impl Told<'_> {
     }
 
     fn memory_table(&self) -> String {
-        let memory = self.step.memory();
-        let parts: BTreeSet<MemoryPart> = memory.iter().flat_map(|rank| rank.parts.keys().copied()).collect();
+        let parts: BTreeSet<MemoryPart> = self.memory.iter().flat_map(|rank| rank.parts.keys().copied()).collect();
         let mut header = vec!["stage".to_string()];
         header.extend(parts.iter().map(MemoryPart::to_string));
         header.push("all".into());
-        let rows = memory.iter().enumerate().map(|(stage, rank)| {
+        let rows = self.memory.iter().enumerate().map(|(stage, rank)| {
             let of = |part| rank.parts.get(part).copied().unwrap_or(0);
             let cells = parts.iter().map(of).chain([rank.occupied_bytes()]).map(|size| bytes(size as u64));
             std::iter::once(stage.to_string()).chain(cells).collect()
@@ -196,13 +198,13 @@ impl Told<'_> {
 
     /// Whether the hungriest rank has room.
     fn fits(&self) -> bool {
-        self.step.memory().iter().all(|rank| rank.occupied_bytes() as f64 <= self.there_bytes())
+        self.memory.iter().all(|rank| rank.occupied_bytes() as f64 <= self.there_bytes())
     }
 
     fn json(&self) -> Json {
         let Told { cluster, step, prediction, .. } = self;
         let step_ns = prediction.step_ns();
-        let named = |rank: RankMemory| rank.parts.into_iter().map(|(part, bytes)| (part.to_string(), bytes)).collect();
+        let named = |rank: &RankMemory| rank.parts.iter().map(|(part, bytes)| (part.to_string(), *bytes)).collect();
         Json {
             step_s: step_ns as f64 * 1e-9,
             tokens_per_s: step.tokens() as f64 / (step_ns as f64 * 1e-9),
@@ -216,7 +218,7 @@ impl Told<'_> {
                 .map(|loss| (loss.to_string(), prediction.spent.on(*loss) as f64 * 1e-9))
                 .collect(),
             bottleneck: self.bottleneck(),
-            memory_bytes: step.memory().into_iter().map(named).collect(),
+            memory_bytes: self.memory.iter().map(named).collect(),
             accelerator_memory_bytes: self.there_bytes(),
             fits: self.fits(),
             against: None,
