@@ -4,7 +4,7 @@ use cluster::{Cluster, Constant, ProfileError, Software, named};
 use train::SetupError;
 
 use crate::filter::{Filter, FilterError};
-use crate::fit::fit;
+use crate::fit::{Open, fit};
 use crate::measured_run::MeasuredRun;
 use crate::table::{Table, TableError};
 use crate::validate::{Errors, PreparedRun, Report, Scored};
@@ -185,6 +185,8 @@ pub struct Outcome {
     pub check: Check,
     /// Constants after the fit.
     pub constants: Vec<(Constant, f64)>,
+    /// Those that the rows do not determine.
+    pub open: Vec<(Constant, Open)>,
     /// Rows that they were fitted to.
     pub calibrated_rows: usize,
     /// Per table: rows and report.
@@ -251,13 +253,13 @@ impl Check {
     /// # Errors
     /// See [`AccuracyError`].
     pub fn run(&self) -> Result<Outcome, AccuracyError> {
-        let mut constants = vec![];
-        let mut calibrated_rows = 0;
+        let (mut constants, mut open, mut calibrated_rows) = (vec![], vec![], 0);
         if let Some(runs) = &self.calibrated_on {
             let prepared = runs.prepared()?;
             calibrated_rows = prepared.len();
-            let mut fitted = fit(&runs.cluster()?, self.constants, &prepared)?.cluster;
-            constants = self.constants.iter().map(|constant| (*constant, *constant.of(&mut fitted))).collect();
+            let mut fitted = fit(&runs.cluster()?, self.constants, &prepared)?;
+            open = fitted.open;
+            constants = self.constants.iter().map(|constant| (*constant, *constant.of(&mut fitted.cluster))).collect();
         }
         let scored = self.scored_on.iter().map(|runs| -> Result<_, AccuracyError> {
             let mut cluster = runs.cluster()?;
@@ -269,7 +271,7 @@ impl Check {
             Ok((*runs, scored, report))
         });
         let scored = scored.collect::<Result<_, _>>()?;
-        Ok(Outcome { check: *self, constants, calibrated_rows, scored })
+        Ok(Outcome { check: *self, constants, open, calibrated_rows, scored })
     }
 }
 

@@ -159,7 +159,12 @@ fn section(outcome: &Outcome) -> String {
             outcome.calibrated_rows, runs.file, runs.rows, runs.profile, runs.software
         );
         for (constant, value) in &outcome.constants {
-            text += &format!("| `{constant}` | {value:.3} |\n");
+            let open = outcome
+                .open
+                .iter()
+                .find(|(of, _)| of == constant)
+                .map_or(String::new(), |(_, open)| format!("; {open}"));
+            text += &format!("| `{constant}` | {value:.3}{open} |\n");
         }
     }
     text +=
