@@ -74,10 +74,10 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
         let (from, to) = (*constant.of(&mut start), *constant.of(&mut fitted));
         let (low, high) = constant.range();
         let told = match open.iter().find(|(of, _)| of == constant).map(|(_, open)| open) {
-            Some(Open::Unseen) => "; no row depends on it",
-            Some(Open::Mixed) => "; these rows cannot tell it from the others: give more rows, or fewer --constants",
-            None if to == low || to == high => "; at the end of what it can be: another cause may be missing",
-            None => "",
+            Some(open @ Open::Unseen) => format!("; {open}"),
+            Some(open @ Open::Mixed) => format!("; {open}: give more rows, or fewer --constants"),
+            None if to == low || to == high => "; at the end of what it can be: another cause may be missing".into(),
+            None => String::new(),
         };
         text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}{told}\n", constant.key());
     }

@@ -44,7 +44,7 @@ pub fn bytes(bytes: u64) -> String {
 /// A number with three digits, or all that it has before the point: `0.0868`, `19.5`, `2250`.
 pub fn three_digits(number: f64) -> String {
     match number {
-        0.9995.. if number < 9.995 => format!("{number:.2}"),
+        0.9995..9.995 => format!("{number:.2}"),
         9.995..99.95 => format!("{number:.1}"),
         99.95.. => format!("{number:.0}"),
         number if number > 0.0 => format!("{number:.*}", (2.0 - number.log10().floor()) as usize),

@@ -62,7 +62,7 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
     would_do.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
     would_do.extend(remedies.accelerators.map(|more| format!("{} accelerators", grouped(more as u64))));
     let remedy = match would_do.is_empty() {
-        true => "a smaller model or another train.global_batch may".to_string(),
+        true => "a smaller model or another train.global_batch may do".to_string(),
         false => format!("{} would do", would_do.join(", or ")),
     };
     format!("{problem}; {remedy}{rules}")

@@ -90,9 +90,9 @@ impl Constant {
             Constant::MatrixEfficiency
             | Constant::MemoryEfficiency
             | Constant::LinkEfficiency
-            | Constant::NetworkEfficiency
-            | Constant::Contention => true,
-            Constant::TileRampColumns
+            | Constant::NetworkEfficiency => true,
+            Constant::Contention
+            | Constant::TileRampColumns
             | Constant::KernelGap
             | Constant::Issue
             | Constant::LinkStart

@@ -7,7 +7,7 @@ use crate::{Cluster, Software, named};
 /// Why a text is no profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// It is no TOML, or has a key too many.
+    /// It is no TOML, has a key too many or a value that is none of its kind.
     #[error("{0}")]
     Syntax(String),
     /// It lacks a key.
@@ -29,6 +29,14 @@ pub enum ProfileError {
         section: String,
         /// How it is written.
         example: String,
+    },
+    /// It is like a trainer that is none.
+    #[error("like = {like} is no trainer that is part of the program; there are {known}")]
+    NoTrainer {
+        /// What it says.
+        like: String,
+        /// The names of all that are.
+        known: String,
     },
     /// A number that nothing in this world has.
     #[error("{key} = {value} {rule}")]

@@ -60,9 +60,7 @@ fn whole(mut own: Table) -> Result<Table, ProfileError> {
     let name = like.as_str().unwrap_or_default();
     let Some(text) = Software::named(name) else {
         let known = Software::names().collect::<Vec<_>>().join(", ");
-        return Err(ProfileError::Syntax(format!(
-            "like = {like} is no trainer that is part of the program; there are {known}"
-        )));
+        return Err(ProfileError::NoTrainer { like: like.to_string(), known });
     };
     every_entry_has_a_source(&own)?;
     let base = toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string()))?;

@@ -120,8 +120,8 @@ impl Embedding<'_> {
         Ok(())
     }
 
-    /// Gradients of this rank's rows of the table, scaled, but for that of padding, of the positions of this rank's tokens, and of the norm: on a step's first microbatch
-    /// assigned, then accumulated.
+    /// Gradients of this rank's rows of the table, scaled, but for that of padding, of the positions of this rank's tokens, and of the norm: on a
+    /// step's first microbatch assigned, then accumulated.
     ///
     /// # Errors
     /// The device's and the communicator's.

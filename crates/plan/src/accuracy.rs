@@ -4,7 +4,7 @@ use cluster::{Cluster, Constant, ProfileError, Software, named};
 use train::SetupError;
 
 use crate::filter::{Filter, FilterError};
-use crate::fit::fit;
+use crate::fit::{Open, fit};
 use crate::measured_run::MeasuredRun;
 use crate::table::{Table, TableError};
 use crate::validate::{Errors, PreparedRun, Report, Scored};
@@ -43,8 +43,8 @@ macro_rules! runs {
 pub struct Check {
     /// Its name.
     pub name: &'static str,
-    /// What is to be known about it.
-    pub about: &'static str,
+    /// What is to be known about it, if anything.
+    pub about: Option<&'static str>,
     /// What it is fitted to; nothing, where a check scores with the constants of another.
     pub calibrated_on: Option<Runs>,
     /// What is fitted.
@@ -60,7 +60,7 @@ const COMPUTE: [Constant; 3] = [Constant::MatrixEfficiency, Constant::TileRampCo
 pub const CHECKS: [Check; 5] = [
     Check {
         name: "vTrain single node",
-        about: "",
+        about: None,
         calibrated_on: Some(runs!("vtrain_single_node.csv", "every 10 from 0", "a100-vtrain", "deepspeed-2022")),
         constants: &[
             Constant::MatrixEfficiency,
@@ -74,7 +74,7 @@ pub const CHECKS: [Check; 5] = [
     },
     Check {
         name: "vTrain multi-node",
-        about: "",
+        about: None,
         calibrated_on: Some(runs!(
             "vtrain_multi_node.csv",
             "layers = 30 or layers = 40",
@@ -95,7 +95,7 @@ pub const CHECKS: [Check; 5] = [
     },
     Check {
         name: "A100 clusters",
-        about: "",
+        about: None,
         calibrated_on: Some(TABLE_1),
         constants: &COMPUTE,
         scored_on: &[
@@ -109,8 +109,10 @@ pub const CHECKS: [Check; 5] = [
     },
     Check {
         name: "Jean Zay",
-        about: "Of the cluster of BLOOM the bandwidths that its links reach are fitted, to layouts that were tried in fp16; the trials in bf16 \
-                are those of another optimizer, days later.",
+        about: Some(
+            "Of the cluster of BLOOM the bandwidths that its links reach are fitted, to layouts that were tried in fp16; the trials in bf16 \
+             are those of another optimizer, days later.",
+        ),
         calibrated_on: Some(runs!("bloom_trials_fp16.csv", "status = ok", "a100-80g-jean-zay", "deepspeed-2022")),
         constants: &[Constant::NetworkEfficiency, Constant::LinkEfficiency],
         scored_on: &[
@@ -121,11 +123,14 @@ pub const CHECKS: [Check; 5] = [
     NOT_TUNED_ON,
 ];
 
-/// Runs that came last: their trainers are described by their sources, and their clusters by data sheets and single operations.
+/// Runs to which nothing was fitted: their trainers are described by their sources, and their clusters by data sheets, single operations and
+/// other runs.
 pub const NOT_TUNED_ON: Check = Check {
     name: "Not tuned on",
-    about: "No constant is fitted to these rows; profiles are taken as they are. What stays open is named in \
-            [what is not explained](#what-is-not-explained).",
+    about: Some(
+        "No constant is fitted to these rows; profiles are taken as they are. What stays open is named in \
+         [what is not explained](#what-is-not-explained).",
+    ),
     calibrated_on: None,
     constants: &[],
     scored_on: &[
@@ -153,7 +158,7 @@ pub const LEFT_OUT: [Check; 3] = [
 ];
 
 const fn left_out(name: &'static str, fitted_to: Runs, scored_on: &'static [Runs]) -> Check {
-    Check { name, about: "", calibrated_on: Some(fitted_to), constants: &COMPUTE, scored_on }
+    Check { name, about: None, calibrated_on: Some(fitted_to), constants: &COMPUTE, scored_on }
 }
 
 /// Why a check cannot be made: a fault of the tables and profiles in this repository.
@@ -180,6 +185,8 @@ pub struct Outcome {
     pub check: Check,
     /// Constants after the fit.
     pub constants: Vec<(Constant, f64)>,
+    /// Those that the rows do not determine.
+    pub open: Vec<(Constant, Open)>,
     /// Rows that they were fitted to.
     pub calibrated_rows: usize,
     /// Per table: rows and report.
@@ -246,13 +253,13 @@ impl Check {
     /// # Errors
     /// See [`AccuracyError`].
     pub fn run(&self) -> Result<Outcome, AccuracyError> {
-        let mut constants = vec![];
-        let mut calibrated_rows = 0;
+        let (mut constants, mut open, mut calibrated_rows) = (vec![], vec![], 0);
         if let Some(runs) = &self.calibrated_on {
             let prepared = runs.prepared()?;
             calibrated_rows = prepared.len();
-            let mut fitted = fit(&runs.cluster()?, self.constants, &prepared)?.cluster;
-            constants = self.constants.iter().map(|constant| (*constant, *constant.of(&mut fitted))).collect();
+            let mut fitted = fit(&runs.cluster()?, self.constants, &prepared)?;
+            open = fitted.open;
+            constants = self.constants.iter().map(|constant| (*constant, *constant.of(&mut fitted.cluster))).collect();
         }
         let scored = self.scored_on.iter().map(|runs| -> Result<_, AccuracyError> {
             let mut cluster = runs.cluster()?;
@@ -264,7 +271,7 @@ impl Check {
             Ok((*runs, scored, report))
         });
         let scored = scored.collect::<Result<_, _>>()?;
-        Ok(Outcome { check: *self, constants, calibrated_rows, scored })
+        Ok(Outcome { check: *self, constants, open, calibrated_rows, scored })
     }
 }
 

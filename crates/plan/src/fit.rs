@@ -1,5 +1,7 @@
 //! Fitting a profile's constants to runs that were measured.
 
+use std::fmt;
+
 use cluster::{Cluster, Constant};
 use train::SetupError;
 
@@ -35,6 +37,15 @@ pub enum Open {
     Unseen,
     /// A change of the others that are fitted does what a change of it does.
     Mixed,
+}
+
+impl fmt::Display for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Open::Unseen => "no row depends on it",
+            Open::Mixed => "these rows cannot tell it from the others",
+        })
+    }
 }
 
 /// The profile whose `constants` predict the runs best: least squares of `ln(predicted / measured)` by Levenberg's and Marquardt's steps, each

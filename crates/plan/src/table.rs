@@ -59,7 +59,7 @@ pub enum TableError {
         columns: usize,
     },
     /// A cell that is not what its column holds.
-    #[error("line {line}: {column} {is}", is = if value.is_empty() { rule.clone() } else { format!("= `{value}` is {rule}") })]
+    #[error("line {line}: {column} = `{value}` is {rule}")]
     Cell {
         /// The line.
         line: usize,
@@ -69,6 +69,14 @@ pub enum TableError {
         value: String,
         /// What is wrong with it.
         rule: String,
+    },
+    /// A cell that is empty, and every run has what it would say.
+    #[error("line {line}: {column} is empty; {LEAVE_OUT}")]
+    Empty {
+        /// The line.
+        line: usize,
+        /// The column.
+        column: String,
     },
     /// A run that pleach has no words for. Other rows of the table can be used without it.
     #[error("line {line}: {column} = `{value}` is {what}")]
@@ -183,7 +191,7 @@ impl Row {
     /// # Errors
     /// A cell that is empty or no such number.
     pub fn required(&self, column: &str) -> Result<usize, TableError> {
-        self.count(column)?.ok_or_else(|| self.refused(column, format!("is empty; {LEAVE_OUT}")))
+        self.count(column)?.ok_or_else(|| TableError::Empty { line: self.line, column: column.into() })
     }
 
     /// Whether `notes` quote Megatron's arguments, as `{'name': 'value'; ...}`.

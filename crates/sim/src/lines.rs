@@ -22,6 +22,9 @@ pub fn lines(trace: &Trace, columns: usize, rows: usize) -> String {
 
 const KINDS: usize = BlockKind::ALL.len();
 
+/// A share of a slice that is no rounding error.
+const LEAST_SHARE: f64 = 1e-6;
+
 /// Shares of every slice by kind.
 fn slices(blocks: &[Block], end_ns: u64, columns: usize) -> Vec<[f64; KINDS]> {
     let mut slices = vec![[0.0; KINDS]; columns];
@@ -48,9 +51,9 @@ fn letters(slices: &[[f64; KINDS]]) -> String {
         let waiting = (1.0 - computing - spent[communication]).max(0.0);
         owed_to_waiting += waiting;
         owed.iter_mut().zip(&spent).for_each(|(owed, spent)| *owed += spent);
-        let most = BlockKind::ALL.into_iter().filter(|kind| spent[*kind as usize] > TRACE);
+        let most = BlockKind::ALL.into_iter().filter(|kind| spent[*kind as usize] > LEAST_SHARE);
         match most.max_by(|one, other| owed[*one as usize].total_cmp(&owed[*other as usize])) {
-            Some(kind) if waiting < TRACE || owed[kind as usize] >= owed_to_waiting => {
+            Some(kind) if waiting < LEAST_SHARE || owed[kind as usize] >= owed_to_waiting => {
                 owed[kind as usize] -= 1.0;
                 letters.push(of(kind));
             }
@@ -62,9 +65,6 @@ fn letters(slices: &[[f64; KINDS]]) -> String {
     }
     letters
 }
-
-/// A share of a slice that is no rounding error.
-const TRACE: f64 = 1e-6;
 
 /// Labels that begin below a mark at their moments; one that would stand out to the right begins before it.
 fn axis(end_ns: u64, columns: usize, width: usize) -> String {

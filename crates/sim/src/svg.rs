@@ -38,7 +38,7 @@ pub fn svg(trace: &Trace, title: &str) -> String {
     let rows: Vec<Vec<Vec<Block>>> = trace.ranks.iter().map(|rank| passes(&rank.blocks(), thin_ns)).collect();
     let labels: Vec<Vec<Label>> = rows.iter().map(|passes| labels(passes, scale)).collect();
     let blocks: Vec<Vec<Block>> = rows.into_iter().map(|passes| passes.concat()).collect();
-    out += &legend(&blocks, labels.iter().all(Vec::is_empty));
+    out += &legend(&blocks, &labels);
     for (row, ((rank, blocks), labels)) in trace.ranks.iter().zip(&blocks).zip(&labels).enumerate() {
         let y = TOP + ROW * row as f64;
         let _ = writeln!(
@@ -81,7 +81,7 @@ fn label_colour(kind: BlockKind) -> &'static str {
     }
 }
 
-fn legend(blocks: &[Vec<Block>], is_unlabelled: bool) -> String {
+fn legend(blocks: &[Vec<Block>], labels: &[Vec<Label>]) -> String {
     let present = |kind: BlockKind| blocks.iter().flatten().any(|block| block.kind == kind);
     let drawn = BlockKind::ALL.into_iter().filter(|kind| present(*kind)).map(|kind| (kind.name(), colours(kind)[0]));
     let mut x = LEFT;
@@ -95,6 +95,7 @@ fn legend(blocks: &[Vec<Block>], is_unlabelled: bool) -> String {
         );
         x += 50.0 + 7.5 * name.len() as f64;
     }
+    let is_unlabelled = labels.iter().all(Vec::is_empty);
     let numbers = if is_unlabelled { "the shade changes with the microbatch" } else { "numbers are microbatches" };
     out + &format!("<text x=\"{:.1}\" y=\"52\" fill=\"#555555\">{numbers}</text>\n", x + 10.0)
 }

@@ -122,6 +122,13 @@ fn keys_that_together_are_no_model_are_refused() {
     let windows = |tokens: usize| vec![("use_sliding_window", true.into()), ("sliding_window", tokens.into())];
     let rule = "true is a model that pleach does not have; false would be one, and so would sliding_window = 12";
     assert_eq!(refused_with("qwen2", windows(11)), format!("config.json: use_sliding_window = {rule}"));
+    let unsaid = vec![
+        ("use_sliding_window", true.into()),
+        ("sliding_window", Value::Null),
+        ("max_position_embeddings", 8192.into()),
+    ];
+    let rule = "true is a model that pleach does not have; false would be one, and so would sliding_window = 8192";
+    assert_eq!(refused_with("qwen2", unsaid), format!("config.json: use_sliding_window = {rule}"));
     let slices = vec![("slow_but_exact", true.into()), ("pretraining_tp", 2.into())];
     let rule = "true is a model that pleach does not have; false would be one";
     assert_eq!(refused_with("bloom", slices), format!("config.json: slow_but_exact = {rule}"));

@@ -31,9 +31,12 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
     })
 }
 
+/// Tokens of a window that a file with windows leaves out, in Qwen 2 and 3.
+const WINDOW: usize = 4096;
+
 /// Refuses layers that attend to the nearest tokens only, unless the nearest are all that there are.
 fn no_window(fields: &Fields, context: usize) -> Result<(), InterchangeError> {
-    if fields.truth_or("use_sliding_window", false)? && fields.count_or("sliding_window", context)? < context {
+    if fields.truth_or("use_sliding_window", false)? && fields.count_or("sliding_window", WINDOW)? < context {
         let remedy = format!("false would be one, and so would sliding_window = {context}");
         return Err(fields.refused("use_sliding_window", format!("is a model that pleach does not have; {remedy}")));
     }

@@ -42,8 +42,10 @@ enum Known {
 
 /// So many combinations are judged at most for a larger number of accelerators: it takes seconds.
 const MOST_COMBINATIONS: usize = 10_000_000;
-/// So many times the accelerators, or the fewest that hold the state of the model, are asked about at most.
+/// So many times the accelerators are asked about at most, unless that is less than [`MOST_TIMES_HOLDING`] times the first that are.
 const MOST_TIMES: usize = 32;
+/// So many times the fewest accelerators that hold the state of the model are asked about in any case.
+const MOST_TIMES_HOLDING: usize = 2;
 
 impl Question<'_> {
     /// What would do, if nothing that is asked for does.
@@ -97,7 +99,7 @@ impl Question<'_> {
     fn enough_accelerators(&self, recordings: &mut Recordings) -> Result<Option<usize>, SetupError> {
         let holding = (least_state_bytes(self.config, self.software) / self.memory_bytes).ceil() as usize;
         let first = holding.max(self.accelerators + 1);
-        let last = (MOST_TIMES * self.accelerators).max(2 * first);
+        let last = (MOST_TIMES * self.accelerators).max(MOST_TIMES_HOLDING * first);
         let mut judged = 0;
         for accelerators in first..=last {
             let Candidates { legal, refusals } = Candidates::new(self.config, accelerators, self.fixed);
@@ -121,9 +123,9 @@ impl Question<'_> {
             let legal = Question { fixed: &fixed, ..self.clone() }.legal();
             let value = |parallelism: &Parallelism| keys(parallelism).remove(key).unwrap_or_default();
             let mut by_value: BTreeMap<String, Vec<Parallelism>> = BTreeMap::new();
-            legal
-                .into_iter()
-                .for_each(|parallelism| by_value.entry(value(&parallelism)).or_default().push(parallelism));
+            for parallelism in legal {
+                by_value.entry(value(&parallelism)).or_default().push(parallelism);
+            }
             let mut nearest: Vec<(String, Vec<Parallelism>)> = by_value.into_iter().collect();
             nearest.sort_by(|(one, _), (other, _)| distance(own, one).total_cmp(&distance(own, other)));
             for (value, legal) in nearest {

@@ -28,10 +28,10 @@ not fit. Where `notes` quote Megatron's arguments as `{'name': 'value'}`, `swigl
 `precision` or another selective recomputation than that of the attention core are left out, and told.\n";
 
 const UNEXPLAINED: &str = "\n## What is not explained\n\n\
-- *Trainers on DeepSpeed's pipeline* (MT-NLG, GLM, and GPT-NeoX in [six-models.md](six-models.md)) take 7 to 20 % longer than predicted with \
+- *Trainers on DeepSpeed's pipeline* (MT-NLG, GLM, and GPT-NeoX in [six-models.md](six-models.md)) are predicted 7 to 21 % too short with \
 constants that meet Megatron-LM's own runs. What their optimizers add to sums of gradients is in the prediction; the rest is not known. The same \
 shows in vTrain's fits, which end at the longest start of collectives that there can be.\n\
-- *Trials of BLOOM* with head sizes that are no multiple of a cache line are steeper cliffs than predicted, and so are microbatches of one or two \
+- *Trials of BLOOM* whose heads are no multiple of a cache line wide are slower than predicted, and so are those with microbatches of one or two \
 sequences with `tp` 8.\n\
 - *B200*: products that are measured one by one reach 0.6 of the peak where they are short and 0.48 where they are long, for the clock gives way to \
 power; the profile has one rate.\n\
@@ -149,17 +149,22 @@ fn layers(times: &[LayerTime]) -> String {
 }
 
 fn section(outcome: &Outcome) -> String {
-    let mut text = format!("\n## {}\n\n", outcome.check.name);
-    if !outcome.check.about.is_empty() {
-        text += &format!("{}\n\n", outcome.check.about);
+    let mut text = format!("\n## {}\n", outcome.check.name);
+    if let Some(about) = outcome.check.about {
+        text += &format!("\n{about}\n");
     }
     if let Some(runs) = outcome.check.calibrated_on {
         text += &format!(
-            "Fitted to {} rows of `{}` (`{}`), from profile `{}`, trainer `{}`:\n\n| constant | value |\n|---|---|\n",
+            "\nFitted to {} rows of `{}` (`{}`), from profile `{}`, trainer `{}`:\n\n| constant | value |\n|---|---|\n",
             outcome.calibrated_rows, runs.file, runs.rows, runs.profile, runs.software
         );
         for (constant, value) in &outcome.constants {
-            text += &format!("| `{constant}` | {value:.3} |\n");
+            let open = outcome
+                .open
+                .iter()
+                .find(|(of, _)| of == constant)
+                .map_or(String::new(), |(_, open)| format!("; {open}"));
+            text += &format!("| `{constant}` | {value:.3}{open} |\n");
         }
     }
     text +=

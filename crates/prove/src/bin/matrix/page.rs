@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use prove::class::{EqualityClass, Promised};
 use prove::matrix::proof::class;
-use prove::matrix::{Cell, Numbers, Order, Shape, Sharing, forms};
+use prove::matrix::{Cell, Numbers, Order, Sharing, forms};
 use prove::results::Row;
 use prove::verdict::Bounds;
 
@@ -63,7 +63,7 @@ fn count(shown: &[Shown], is_counted: impl Fn(&Shown) -> bool) -> usize {
 fn introduction(shown: &[Shown]) -> String {
     let kept = count(shown, |shown| matches!(shown.state, State::Kept(_)));
     let refused = count(shown, |shown| matches!(shown.state, State::Refused(_)));
-    let tied = count(shown, |shown| shown.cell.shape == Shape::Gpt2);
+    let tied = count(shown, |shown| shown.cell.shape.model().tied_embeddings);
     let ranks = shown.iter().map(|shown| shown.cell.degrees.world_size());
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     format!(
