@@ -124,14 +124,22 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Refuses any value of `key`, which breaks `rule`.
+    ///
+    /// # Errors
+    /// It has one.
+    pub fn none(&self, key: &str, rule: &str) -> Result<(), InterchangeError> {
+        match self.find(key) {
+            None => Ok(()),
+            Some(_) => Err(self.refused(key, rule)),
+        }
+    }
+
     /// Refuses any value of `key`.
     ///
     /// # Errors
     /// It has one.
     pub fn absent(&self, key: &str) -> Result<(), InterchangeError> {
-        match self.find(key) {
-            None => Ok(()),
-            Some(_) => Err(self.refused(key, "is a model that pleach does not have; null would be one")),
-        }
+        self.none(key, "is a model that pleach does not have; null would be one")
     }
 }

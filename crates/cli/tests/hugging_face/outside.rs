@@ -119,14 +119,21 @@ fn a_scaling_of_rotations_that_is_not_built_here_is_refused_by_name() {
 /// Keys that mean something beside others only: a window shorter than the context, biases that the library leaves out of slices.
 #[test]
 fn keys_that_together_are_no_model_are_refused() {
-    let windows = |tokens: usize| vec![("use_sliding_window", true.into()), ("sliding_window", tokens.into())];
+    // Kinds of layers that are written down go before the first layer with a window.
+    let sliding = |window: Value, layers: [(&'static str, Value); 2]| {
+        [vec![("use_sliding_window", true.into()), ("sliding_window", window)], layers.into()].concat()
+    };
+    let by_number = || [("layer_types", Value::Null), ("max_window_layers", 0.into())];
+    let by_kind =
+        [("layer_types", vec!["full_attention", "sliding_attention"].into()), ("max_window_layers", 28.into())];
     let rule = "true is a model that pleach does not have; false would be one, and so would sliding_window = 12";
-    assert_eq!(refused_with("qwen2", windows(11)), format!("config.json: use_sliding_window = {rule}"));
-    let unsaid = vec![
-        ("use_sliding_window", true.into()),
-        ("sliding_window", Value::Null),
-        ("max_position_embeddings", 8192.into()),
-    ];
+    for layers in [by_number(), by_kind] {
+        assert_eq!(
+            refused_with("qwen2", sliding(11.into(), layers)),
+            format!("config.json: use_sliding_window = {rule}")
+        );
+    }
+    let unsaid = [sliding(Value::Null, by_number()), vec![("max_position_embeddings", 8192.into())]].concat();
     let rule = "true is a model that pleach does not have; false would be one, and so would sliding_window = 8192";
     assert_eq!(refused_with("qwen2", unsaid), format!("config.json: use_sliding_window = {rule}"));
     let slices = vec![("slow_but_exact", true.into()), ("pretraining_tp", 2.into())];

@@ -12,8 +12,8 @@ use crate::fields::Fields;
 pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
     let sizes = sizes(fields)?;
-    let [_, hidden, num_heads, _, vocabulary, context] = sizes;
-    no_window(fields, context)?;
+    let [num_layers, hidden, num_heads, _, vocabulary, context] = sizes;
+    no_window(fields, num_layers, context)?;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
     let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", 1e-6)? };
     let position = rope::read(fields, ("rope_theta", 10_000.0), Rotated::All, head_dim, context)?;
@@ -34,9 +34,19 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
 /// Tokens of a window that a file with windows leaves out, in Qwen 2 and 3.
 const WINDOW: usize = 4096;
 
+/// The first layer with a window where a file leaves it out, in Qwen 2 and 3.
+const FIRST_LAYER_WITH_WINDOW: usize = 28;
+
 /// Refuses layers that attend to the nearest tokens only, unless the nearest are all that there are.
-fn no_window(fields: &Fields, context: usize) -> Result<(), InterchangeError> {
-    if fields.truth_or("use_sliding_window", false)? && fields.count_or("sliding_window", WINDOW)? < context {
+fn no_window(fields: &Fields, num_layers: usize, context: usize) -> Result<(), InterchangeError> {
+    let has_windows = match fields.map.get("layer_types").and_then(Value::as_array) {
+        Some(types) => types.iter().any(|layer| layer == "sliding_attention"),
+        None => fields.count_or("max_window_layers", FIRST_LAYER_WITH_WINDOW)? < num_layers,
+    };
+    if has_windows
+        && fields.truth_or("use_sliding_window", false)?
+        && fields.count_or("sliding_window", WINDOW)? < context
+    {
         let remedy = format!("false would be one, and so would sliding_window = {context}");
         return Err(fields.refused("use_sliding_window", format!("is a model that pleach does not have; {remedy}")));
     }

@@ -36,10 +36,10 @@ pub fn family(fields: &Fields) -> Result<Family, InterchangeError> {
 /// # Errors
 /// A value that means something that is not built here, or a size that is not there.
 pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
-    if fields.map.contains_key("quantization_config") {
-        let rule = "keeps weights in a form that is not read; a folder with weights of fp32, bf16 or fp16 would do";
-        return Err(fields.refused("quantization_config", rule));
-    }
+    fields.none(
+        "quantization_config",
+        "keeps weights in a form that is not read; a folder with weights of fp32, bf16 or fp16 would do",
+    )?;
     match family {
         Family::GptNeoX => gpt_neox::read(fields),
         Family::Bloom => bloom::read(fields),

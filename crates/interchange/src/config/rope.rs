@@ -10,6 +10,9 @@ use crate::fields::Fields;
 /// The share of rotated dims within the object.
 const SHARE: &str = "partial_rotary_factor";
 
+/// Tokens of the sequences that a model has learned from first: within the object, or beside it, where it goes before.
+const ORIGINAL_CONTEXT: &str = "original_max_position_embeddings";
+
 /// How many dims of a head a class rotates.
 #[derive(Clone, Copy)]
 pub(super) enum Rotated {
@@ -28,7 +31,8 @@ pub(super) fn read(
     head_dim: usize,
     context: usize,
 ) -> Result<Position, InterchangeError> {
-    let rope = match fields.object("rope_scaling")? {
+    // An empty object is none, as it is to the library.
+    let rope = match fields.object("rope_scaling")?.filter(|older| !older.map.is_empty()) {
         Some(older) => Some(older),
         None => fields.object("rope_parameters")?,
     };
@@ -43,7 +47,7 @@ pub(super) fn read(
             all_dims(&rope)?
         }
     };
-    let scaling = scaling(&rope, context)?;
+    let scaling = scaling(&rope, fields.count_or(ORIGINAL_CONTEXT, rope.count_or(ORIGINAL_CONTEXT, context)?)?)?;
     // The library rounds down; the share is in single precision here.
     let rotary_dims = (f64::from(share) * head_dim as f64 * (1.0 + f64::from(f32::EPSILON))) as usize;
     Ok(Position::Rotary { base, rotary_dims, pairing: Pairing::Half, scaling })
@@ -60,7 +64,8 @@ fn all_dims(fields: &Fields) -> Result<f32, InterchangeError> {
     }
 }
 
-fn scaling(rope: &Fields, context: usize) -> Result<RotaryScaling, InterchangeError> {
+/// The scaling that the object describes, of a model that has learned from sequences of `original_context` tokens first.
+fn scaling(rope: &Fields, original_context: usize) -> Result<RotaryScaling, InterchangeError> {
     let key = if rope.map.contains_key("rope_type") { "rope_type" } else { "type" };
     match rope.text_or(key, "default")? {
         "default" => Ok(RotaryScaling::Off),
@@ -69,7 +74,7 @@ fn scaling(rope: &Fields, context: usize) -> Result<RotaryScaling, InterchangeEr
             factor: rope.number("factor")?,
             low_turns: rope.number("low_freq_factor")?,
             high_turns: rope.number("high_freq_factor")?,
-            original_context: rope.count_or("original_max_position_embeddings", context)?,
+            original_context,
         }),
         _ => {
             let rule = "is a scaling of rotations that pleach does not have; \"default\", \"linear\" or \"llama3\" would be one";
@@ -96,9 +101,56 @@ pub(super) fn write(base_key: &str, rotated: Rotated, model: &ModelSpec) -> Map<
             ("factor", number(factor)),
             ("low_freq_factor", number(low_turns)),
             ("high_freq_factor", number(high_turns)),
-            ("original_max_position_embeddings", original_context.into()),
+            (ORIGINAL_CONTEXT, original_context.into()),
         ]),
     };
     map.insert("rope_scaling".into(), scaling.into());
     map
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
+
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn position(config: Value) -> Position {
+        let fields = Fields { path: Path::new("config.json"), map: config.as_object().unwrap() };
+        read(&fields, ("rope_theta", 10_000.0), Rotated::All, 8, 64).unwrap()
+    }
+
+    fn scaled(rope: Value) -> Value {
+        let mut all = json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0 });
+        all.as_object_mut().unwrap().extend(rope.as_object().unwrap().clone());
+        all
+    }
+
+    fn original_context(config: Value) -> usize {
+        match position(config) {
+            Position::Rotary { scaling: RotaryScaling::Llama3 { original_context, .. }, .. } => original_context,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// `standardize_rope_params` of the library: what stands beside the object goes before what stands in it.
+    #[test]
+    fn the_first_context_stands_in_the_object_or_beside_it() {
+        const KEY: &str = ORIGINAL_CONTEXT;
+        assert_eq!(original_context(json!({ "rope_parameters": scaled(json!({ KEY: 32 })) })), 32);
+        assert_eq!(original_context(json!({ KEY: 16, "rope_parameters": scaled(json!({})) })), 16);
+        assert_eq!(original_context(json!({ KEY: 16, "rope_parameters": scaled(json!({ KEY: 32 })) })), 16);
+        assert_eq!(original_context(json!({ "rope_parameters": scaled(json!({})) })), 64);
+    }
+
+    #[test]
+    fn an_empty_object_hides_no_other() {
+        let newer = json!({ "rope_type": "linear", "factor": 2.0, "rope_theta": 500.0 });
+        let both = json!({ "rope_scaling": {}, "rope_parameters": newer });
+        assert_eq!(position(both), position(json!({ "rope_parameters": newer })));
+        assert!(matches!(position(json!({ "rope_parameters": newer })), Position::Rotary { base: 500.0, .. }));
+    }
 }
