@@ -61,12 +61,10 @@ pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Resu
         let columns = derivatives(&best, constants, runs, capped)?;
         let before = squares(&residuals);
         let improved = loop {
-            let steps = solve(&columns, &residuals, damping);
+            let steps = possible_steps(&best, constants, &columns, |free| solve(free, &residuals, damping));
             let mut tried = best.clone();
             for (constant, step) in constants.iter().zip(&steps) {
-                let (low, high) = constant.range();
-                let value = constant.of(&mut tried);
-                *value = (*value * step.clamp(-0.5, 0.5).exp()).clamp(low, high);
+                *constant.of(&mut tried) = stepped(*constant, &best, *step);
             }
             let next = errors(&tried, runs, capped)?;
             if squares(&next) < before {
@@ -91,6 +89,37 @@ pub fn fit(base: &Cluster, constants: &[Constant], runs: &[PreparedRun]) -> Resu
         *constant.of(&mut best) = *constant.of(&mut base.clone());
     }
     Ok(Fitted { cluster: best, open })
+}
+
+/// The value of a constant of `cluster` a step on, within its range.
+fn stepped(constant: Constant, cluster: &Cluster, step: f64) -> f64 {
+    let (low, high) = constant.range();
+    (*constant.of(&mut cluster.clone()) * step.clamp(-0.5, 0.5).exp()).clamp(low, high)
+}
+
+/// What `solve` makes of the columns of those constants that can take their steps. One at an end of its range that would leave it stays, and the
+/// others are solved for without it: their steps would count on its.
+fn possible_steps(
+    cluster: &Cluster,
+    constants: &[Constant],
+    columns: &[Vec<f64>],
+    solve: impl Fn(&[Vec<f64>]) -> Vec<f64>,
+) -> Vec<f64> {
+    let mut free: Vec<usize> = (0..constants.len()).collect();
+    loop {
+        let steps = solve(&free.iter().map(|index| columns[*index].clone()).collect::<Vec<_>>());
+        let moves = |index: usize, step: f64| {
+            stepped(constants[index], cluster, step) != *constants[index].of(&mut cluster.clone())
+        };
+        let moved: Vec<(usize, f64)> =
+            free.iter().copied().zip(steps).filter(|(index, step)| moves(*index, *step)).collect();
+        if moved.len() == free.len() {
+            let mut all = vec![0.0; constants.len()];
+            moved.into_iter().for_each(|(index, step)| all[index] = step);
+            return all;
+        }
+        free = moved.into_iter().map(|(index, _)| index).collect();
+    }
 }
 
 /// Which of `constants` the rows do not determine, whose effects are `columns`.
@@ -184,6 +213,8 @@ fn solve(columns: &[Vec<f64>], residuals: &[f64], damping: f64) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
+
     use super::*;
 
     #[test]
@@ -192,5 +223,19 @@ mod tests {
         let columns = [vec![1.0, 0.0, 1.0], vec![0.0, 1.0, 1.0]];
         let x = solve(&columns, &[-2.0, 1.0, -1.0], 0.0);
         assert!((x[0] - 2.0).abs() < 1e-6 && (x[1] + 1.0).abs() < 1e-6, "{x:?}");
+    }
+
+    /// residuals + columns x = 0 for x = (1, 1); without the first constant, the second takes all of the second row.
+    #[test]
+    fn a_constant_at_the_end_of_its_range_leaves_its_step_to_the_others() {
+        let constants = [Constant::MatrixEfficiency, Constant::MemoryEfficiency];
+        let columns = [vec![1.0, 1.0], vec![0.0, 1.0]];
+        let mut cluster = Cluster::from_toml(cluster::named("a100-80g-dgx").unwrap()).unwrap();
+        *Constant::MemoryEfficiency.of(&mut cluster) = 0.5;
+        for (efficiency, expected) in [(0.8, [1.0, 1.0]), (Constant::MatrixEfficiency.range().1, [0.0, 2.0])] {
+            *Constant::MatrixEfficiency.of(&mut cluster) = efficiency;
+            let steps = possible_steps(&cluster, &constants, &columns, |free| solve(free, &[-1.0, -2.0], 0.0));
+            assert!(steps.iter().zip(expected).all(|(step, x)| (step - x).abs() < 1e-6), "{efficiency}: {steps:?}");
+        }
     }
 }
