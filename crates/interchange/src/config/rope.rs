@@ -130,10 +130,10 @@ mod tests {
     }
 
     fn original_context(config: Value) -> usize {
-        match position(config) {
-            Position::Rotary { scaling: RotaryScaling::Llama3 { original_context, .. }, .. } => original_context,
-            other => panic!("{other:?}"),
-        }
+        let Position::Rotary { scaling: RotaryScaling::Llama3 { original_context, .. }, .. } = position(config) else {
+            panic!("another position");
+        };
+        original_context
     }
 
     /// `standardize_rope_params` of the library: what stands beside the object goes before what stands in it.
