@@ -101,11 +101,6 @@ pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS:
     // SAFETY: all addresses lie inside the tile's operands, which the caller vouches for; of the last register per row
     // only the lanes of existing columns are read and written.
     unsafe {
-        for row in 0..ROWS {
-            for vector in 0..VECTORS {
-                V::prefetch(tile.c.wrapping_add(row * tile.c_stride + vector * V::LANES));
-            }
-        }
         let last = VECTORS - 1;
         let lanes = tile.columns - last * V::LANES;
         // Loads under a mask take a multiplier's turn on some processors: whole tiles have a loop without.
@@ -176,22 +171,34 @@ unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize
         // fourteen rows of a row-major A need no more registers than there are.
         let mut a: [*const f32; 5] = std::array::from_fn(|third| tile.a.wrapping_add(L::row(tile.a_stride, 3 * third)));
         let mut b = tile.b;
-        for _ in 0..tile.steps {
-            let mut columns = [V::zero(); VECTORS];
-            for (vector, column) in columns.iter_mut().enumerate() {
-                let source = b.add(vector * V::LANES);
-                *column = if vector < last { V::load(source) } else { load_last(source) };
+        // C is asked for a row at a time: all at once would fill the queue of what is on its way from memory, and B's next
+        // steps wait behind it.
+        let mut c = tile.c.cast_const();
+        let (mut ahead, per_row) = (tile.steps, (tile.steps / ROWS).max(1));
+        while ahead > 0 {
+            for vector in 0..VECTORS {
+                V::prefetch(c.wrapping_add(vector * V::LANES));
             }
-            for_each_row!(ROWS, ROW, {
-                let element = V::splat(a[ROW / 3].add(L::row(tile.a_stride, ROW % 3)));
-                for (sum, column) in sums[ROW].iter_mut().zip(columns) {
-                    *sum = element.multiply_add(column, *sum);
+            c = c.wrapping_add(tile.c_stride);
+            let steps = per_row.min(ahead);
+            ahead -= steps;
+            for _ in 0..steps {
+                let mut columns = [V::zero(); VECTORS];
+                for (vector, column) in columns.iter_mut().enumerate() {
+                    let source = b.add(vector * V::LANES);
+                    *column = if vector < last { V::load(source) } else { load_last(source) };
                 }
-            });
-            for address in &mut a {
-                *address = address.wrapping_add(step);
+                for_each_row!(ROWS, ROW, {
+                    let element = V::splat(a[ROW / 3].add(L::row(tile.a_stride, ROW % 3)));
+                    for (sum, column) in sums[ROW].iter_mut().zip(columns) {
+                        *sum = element.multiply_add(column, *sum);
+                    }
+                });
+                for address in &mut a {
+                    *address = address.wrapping_add(step);
+                }
+                b = b.wrapping_add(tile.b_stride);
             }
-            b = b.wrapping_add(tile.b_stride);
         }
         sums
     }
