@@ -9,12 +9,14 @@ use super::tile::{Tile, TileKernel};
 use super::{K_BLOCK, Orientation, Write};
 use crate::meter::Meter;
 
-/// Rows of A per packed block: with [`K_BLOCK`] steps, 224 KiB that stay in the L2 cache.
-const M_BLOCK: usize = 224;
+/// Rows of A per packed block: with [`K_BLOCK`] steps, 256 KiB that stay in the L2 cache.
+const M_BLOCK: usize = 256;
 /// Columns of B per packed block: with [`K_BLOCK`] steps, 2 MiB that stay in the L3 cache.
 const N_BLOCK: usize = 2048;
+/// Columns of B per packed block where no second block of rows reads it: 256 KiB that stay in the L2 cache until they are read.
+const READ_ONCE: usize = 256;
 
-/// Elements of a packed block of A: on AVX2, 38 panels of 6 rows and 2 of padding (sixteen of 14 + 2 on AVX-512).
+/// Elements of a packed block of A: on AVX2, 43 panels of 6 rows and 2 of padding (nineteen of 14 + 2 on AVX-512).
 pub(super) const PACKED_A: usize = M_BLOCK.div_ceil(6) * 8 * K_BLOCK;
 /// Elements of a packed block of B.
 pub(super) const PACKED_B: usize = N_BLOCK * K_BLOCK;
@@ -74,6 +76,15 @@ struct Panels {
     stride: usize,
 }
 
+/// A block of A.
+struct LeftPanels {
+    panels: Panels,
+    /// Of each panel but the last, which may have fewer.
+    rows: usize,
+    /// The kernels that read it.
+    tiles: &'static [[TileKernel; MAX_VECTORS]],
+}
+
 /// A range of one of the three sizes.
 #[derive(Clone, Copy)]
 struct Range {
@@ -99,38 +110,41 @@ pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut
     let (packed_a, packed_b) = (packed.a.as_mut_ptr(), packed.b.as_mut_ptr());
     // As many blocks as needed, of as equal sizes as possible in whole tiles.
     let equal = |len: usize, most: usize, tile: usize| len.div_ceil(len.div_ceil(most)).next_multiple_of(tile);
-    let block_columns = equal(problem.n, N_BLOCK, kernels.max_columns());
     let block_rows = equal(problem.m, M_BLOCK, kernels.max_rows());
-    for columns in ranges(problem.n, block_columns) {
-        for steps in ranges(problem.k, K_BLOCK) {
-            // SAFETY: the block lies inside B, and its packed form inside its buffer.
-            let b = unsafe { right_panels(kernels, problem, columns, steps, packed_b) };
-            for rows in ranges(problem.m, block_rows) {
-                // As many panels as needed, of as equal heights as possible.
-                let panel_rows = rows.len.div_ceil(rows.len.div_ceil(kernels.max_rows()));
-                // SAFETY: the blocks lie inside A and C, and the packed form of A inside its buffer.
-                unsafe {
-                    let (a, tiles) = left_panels(kernels, problem, rows, panel_rows, steps, packed_a);
-                    let block = CBlock { rows, panel_rows, columns, steps };
-                    run_tiles(kernels, problem, &block, (&a, tiles), &b, meter);
+    let read_once = block_rows >= problem.m;
+    let block_columns = equal(problem.n, if read_once { READ_ONCE } else { N_BLOCK }, kernels.max_columns());
+    // SAFETY: the blocks lie inside A, B and C, and the packed forms of A and B inside their buffers.
+    unsafe {
+        if read_once {
+            let rows = Range { start: 0, len: problem.m };
+            for steps in ranges(problem.k, K_BLOCK) {
+                let a = left_panels(kernels, problem, rows, steps, packed_a);
+                for columns in ranges(problem.n, block_columns) {
+                    let b = right_panels(kernels, problem, columns, steps, packed_b);
+                    run_tiles(kernels, problem, &CBlock { rows, columns, steps }, &a, &b, meter);
+                }
+            }
+            return;
+        }
+        for columns in ranges(problem.n, block_columns) {
+            for steps in ranges(problem.k, K_BLOCK) {
+                let b = right_panels(kernels, problem, columns, steps, packed_b);
+                for rows in ranges(problem.m, block_rows) {
+                    let a = left_panels(kernels, problem, rows, steps, packed_a);
+                    run_tiles(kernels, problem, &CBlock { rows, columns, steps }, &a, &b, meter);
                 }
             }
         }
     }
 }
 
-/// A block of A as panels of `panel_rows` rows, packed if that pays, and the tile kernels that read it.
+/// A block of A as panels, packed if that pays.
 ///
 /// # Safety
 /// As for [`multiply`]; `packed` has room for `PACKED_A` elements.
-unsafe fn left_panels(
-    kernels: &Kernels,
-    problem: &Problem,
-    rows: Range,
-    panel_rows: usize,
-    steps: Range,
-    packed: *mut f32,
-) -> (Panels, &'static [[TileKernel; MAX_VECTORS]]) {
+unsafe fn left_panels(kernels: &Kernels, problem: &Problem, rows: Range, steps: Range, packed: *mut f32) -> LeftPanels {
+    // As many panels as needed, of as equal heights as possible.
+    let panel_rows = rows.len.div_ceil(rows.len.div_ceil(kernels.max_rows()));
     let (stride, pack) = (problem.a.stride, kernels.pack(problem.a.dtype));
     let (offset, row_stride, in_place, pack) = match problem.orientation {
         Orientation::Nt | Orientation::Nn => {
@@ -148,7 +162,7 @@ unsafe fn left_panels(
         && let Some(start) = problem.a.in_place(source)
     {
         let panels = Panels { start, panel_stride: panel_rows * row_stride, stride };
-        return (panels, in_place);
+        return LeftPanels { panels, rows: panel_rows, tiles: in_place };
     }
     let panel = kernels.lanes;
     let block = Block {
@@ -165,7 +179,7 @@ unsafe fn left_panels(
     // SAFETY: the source is a block of A, and the assertion says that the panels fit.
     unsafe { pack(&block) };
     let panels = Panels { start: packed, panel_stride: block.panel_stride, stride: panel };
-    (panels, kernels.step_major)
+    LeftPanels { panels, rows: panel_rows, tiles: kernels.step_major }
 }
 
 /// A block of B as panels of the kernels' columns, packed if that is needed or pays.
@@ -207,7 +221,6 @@ unsafe fn right_panels(kernels: &Kernels, problem: &Problem, columns: Range, ste
 /// A block of C and the steps of K that are added to it.
 struct CBlock {
     rows: Range,
-    panel_rows: usize,
     columns: Range,
     steps: Range,
 }
@@ -216,15 +229,9 @@ struct CBlock {
 ///
 /// # Safety
 /// As for [`multiply`]; the panels hold the block's rows, columns and steps.
-unsafe fn run_tiles(
-    kernels: &Kernels,
-    problem: &Problem,
-    block: &CBlock,
-    (a, tiles): (&Panels, &[[TileKernel; MAX_VECTORS]]),
-    b: &Panels,
-    meter: &Meter,
-) {
-    let CBlock { rows, panel_rows, columns, steps } = *block;
+unsafe fn run_tiles(kernels: &Kernels, problem: &Problem, block: &CBlock, a: &LeftPanels, b: &Panels, meter: &Meter) {
+    let CBlock { rows, columns, steps } = *block;
+    let LeftPanels { panels: ref a, rows: panel_rows, tiles } = *a;
     let is_first = steps.start == 0;
     let is_last = steps.start + steps.len == problem.k;
     let write = if is_first { problem.write } else { Write::Accumulate };
