@@ -32,6 +32,9 @@ pub(crate) struct Tile {
     pub bias: *const f32,
 }
 
+/// Fewest steps between two rows of C that are asked for: short sums are of blocks that are in cache already.
+const STEPS_PER_ROW_OF_C: usize = 16;
+
 /// A kernel for a given number of rows and registers. Unsafe because the pointers of the tile must be valid for its
 /// shape, and the machine must have the kernel's instructions.
 pub(crate) type TileKernel = unsafe fn(&Tile);
@@ -174,7 +177,7 @@ unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize
         // C is asked for a row at a time: all at once would fill the queue of what is on its way from memory, and B's next
         // steps wait behind it.
         let mut c = tile.c.cast_const();
-        let (mut ahead, per_row) = (tile.steps, (tile.steps / ROWS).max(1));
+        let (mut ahead, per_row) = (tile.steps, (tile.steps / ROWS).max(STEPS_PER_ROW_OF_C));
         while ahead > 0 {
             for vector in 0..VECTORS {
                 V::prefetch(c.wrapping_add(vector * V::LANES));
