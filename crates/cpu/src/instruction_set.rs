@@ -1,10 +1,15 @@
 //! Which vector instructions the kernels use. Results never depend on it: every kernel gives the same bits on all
 //! of them, so it is a matter of speed only.
 
+#[cfg(target_arch = "x86_64")]
+use crate::gemm::pairs::amx;
+
 /// The instructions a kernel is built from. Slower sets can be forced on a machine that has faster ones, which is how
-/// tests hold the three against each other.
+/// tests hold them against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InstructionSet {
+    /// Tiles of bf16 for products in pairs: AMX-TILE and AMX-BF16. All else is done as with AVX-512.
+    Amx,
     /// 512-bit vectors: AVX-512 F, BW, DQ and VL, with AVX2, FMA and F16C.
     Avx512,
     /// 256-bit vectors: AVX2, FMA and F16C.
@@ -29,14 +34,16 @@ impl InstructionSet {
     pub fn is_available(self) -> bool {
         let has_avx2 =
             || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        let has_avx512 = || {
+            has_avx2()
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+        };
         match self {
-            Self::Avx512 => {
-                has_avx2()
-                    && is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512vl")
-            }
+            Self::Amx => has_avx512() && amx::is_available(),
+            Self::Avx512 => has_avx512(),
             Self::Avx2 => has_avx2(),
             Self::Scalar => true,
         }
@@ -49,7 +56,7 @@ impl InstructionSet {
     }
 
     fn fastest_first() -> impl Iterator<Item = Self> {
-        [Self::Avx512, Self::Avx2, Self::Scalar].into_iter()
+        [Self::Amx, Self::Avx512, Self::Avx2, Self::Scalar].into_iter()
     }
 }
 

@@ -129,13 +129,13 @@ pub fn run<K: Kernel>(instruction_set: InstructionSet, kernel: K) -> K::Output {
     match instruction_set {
         // SAFETY: the instructions are there, as just asserted.
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512 => unsafe { run_avx512(kernel) },
+        InstructionSet::Amx | InstructionSet::Avx512 => unsafe { run_avx512(kernel) },
         // SAFETY: the instructions are there, as just asserted.
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx2 => unsafe { run_avx2(kernel) },
-        // Elsewhere the other two are never available.
+        // Elsewhere the others are never available.
         #[cfg(not(target_arch = "x86_64"))]
-        InstructionSet::Avx512 | InstructionSet::Avx2 => kernel.run::<ScalarLanes>(),
+        InstructionSet::Amx | InstructionSet::Avx512 | InstructionSet::Avx2 => kernel.run::<ScalarLanes>(),
         InstructionSet::Scalar => kernel.run::<ScalarLanes>(),
     }
 }

@@ -83,7 +83,7 @@ type Kernel = (usize, unsafe fn() -> f32);
 #[cfg(target_arch = "x86_64")]
 fn kernel(instruction_set: InstructionSet) -> Kernel {
     match instruction_set {
-        InstructionSet::Avx512 => (16, x86_64::chains_of_512_bits),
+        InstructionSet::Amx | InstructionSet::Avx512 => (16, x86_64::chains_of_512_bits),
         InstructionSet::Avx2 => (8, x86_64::chains_of_256_bits),
         InstructionSet::Scalar => (4, chains_of_128_bits),
     }

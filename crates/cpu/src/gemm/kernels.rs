@@ -58,11 +58,11 @@ impl Kernels {
         assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
         match instruction_set {
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => &avx512::KERNELS,
+            InstructionSet::Amx | InstructionSet::Avx512 => &avx512::KERNELS,
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 => &avx2::KERNELS,
             #[cfg(not(target_arch = "x86_64"))]
-            InstructionSet::Avx512 | InstructionSet::Avx2 => &scalar::KERNELS,
+            InstructionSet::Amx | InstructionSet::Avx512 | InstructionSet::Avx2 => &scalar::KERNELS,
             InstructionSet::Scalar => &scalar::KERNELS,
         }
     }

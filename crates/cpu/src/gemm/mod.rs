@@ -28,6 +28,7 @@ pub(crate) mod kernels;
 mod operand;
 mod pack;
 mod packing_buffers;
+pub(crate) mod pairs;
 mod rounded;
 pub(crate) mod tile;
 mod vector;
@@ -40,6 +41,7 @@ mod vector_scalar;
 pub use device::{Orientation, Write};
 pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
+pub use pairs::{PAIRS_BLOCK, PairsProduct, gemm_pairs};
 pub use rounded::gemm_rounded;
 
 use crate::instruction_set::InstructionSet;

@@ -19,6 +19,17 @@ pub(super) struct PackedRooms<'a> {
     pub b: &'a mut [f32],
 }
 
+/// Room for one packed block of A, one of B and sums, of a product in pairs.
+pub(super) struct PairRooms<'a> {
+    pub a: &'a mut [u8],
+    pub b: &'a mut [u8],
+    pub sums: &'a mut [f32],
+}
+
+/// Bytes of packed blocks of products in pairs; the rest is for sums. Each begins at a cache line.
+const PAIRS_A: usize = 1 << 20;
+const PAIRS_B: usize = 2 << 20;
+
 impl PackingBuffers {
     /// Bytes of a set of buffers.
     pub const BYTES: usize = (PACKED_A + PACKED_B + STAGED) * size_of::<f32>();
@@ -33,6 +44,13 @@ impl PackingBuffers {
         let (a, rest) = bytemuck::cast_slice_mut(&mut self.memory).split_at_mut(PACKED_A);
         let (b, stage) = rest.split_at_mut(PACKED_B);
         (PackedRooms { a, b }, stage)
+    }
+
+    /// The same memory for a product in pairs.
+    pub(super) fn pair_rooms(&mut self) -> PairRooms<'_> {
+        let (a, rest) = self.memory.split_at_mut(PAIRS_A);
+        let (b, rest) = rest.split_at_mut(PAIRS_B);
+        PairRooms { a, b, sums: bytemuck::cast_slice_mut(rest) }
     }
 }
 

@@ -16,6 +16,18 @@ fn first(lanes: usize) -> __mmask16 {
     ((1u32 << lanes) - 1) as __mmask16
 }
 
+impl Avx512Vector {
+    /// These bits, whatever they mean.
+    ///
+    /// # Safety
+    /// The machine has AVX-512.
+    #[inline(always)]
+    pub(super) unsafe fn of_bits(bits: __m512i) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { _mm512_castsi512_ps(bits) })
+    }
+}
+
 impl Vector for Avx512Vector {
     const LANES: usize = 16;
 

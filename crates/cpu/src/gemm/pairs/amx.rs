@@ -1,0 +1,159 @@
+//! Tiles of AMX, whose order of sums products in pairs have.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::sync::OnceLock;
+
+use super::engine::{Begin, PairsTile};
+
+/// Bits of CPUID leaf 7, EDX.
+const AMX_BF16: u32 = 1 << 22;
+const AMX_TILE: u32 = 1 << 24;
+/// CPUID leaf 1, ECX: the system has enabled XGETBV.
+const OSXSAVE: u32 = 1 << 27;
+/// Bits of XCR0: the system saves the configuration of tiles, and tiles.
+const XCR0_TILES: u64 = 1 << 17 | 1 << 18;
+
+/// Whether this process may use tiles of bf16 on this machine. The system is asked once.
+pub(crate) fn is_available() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| processor_has_tiles() && system_permits_tiles())
+}
+
+fn processor_has_tiles() -> bool {
+    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
+        return false;
+    }
+    let features = __cpuid_count(7, 0).edx;
+    let (low, high): (u32, u32);
+    // SAFETY: OSXSAVE says that the instruction exists; register 0 always does.
+    unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack)) };
+    let enabled = u64::from(high) << 32 | u64::from(low);
+    features & AMX_BF16 != 0 && features & AMX_TILE != 0 && enabled & XCR0_TILES == XCR0_TILES
+}
+
+/// Linux saves the 8 KiB of tiles only for processes that have asked for it.
+#[cfg(target_os = "linux")]
+fn system_permits_tiles() -> bool {
+    const ARCH_REQ_XCOMP_PERM: libc::c_int = 0x1023;
+    const XFEATURE_XTILEDATA: libc::c_ulong = 18;
+    // SAFETY: the call has no memory operands; it only adds to what the system saves of this process.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+}
+
+/// Not known of other systems.
+#[cfg(not(target_os = "linux"))]
+fn system_permits_tiles() -> bool {
+    false
+}
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Eight tiles of 16 rows of 64 bytes.
+static CONFIGURATION: Configuration = Configuration {
+    palette: 1,
+    start_row: 0,
+    reserved: [0; 14],
+    row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+/// Makes the thread's tiles what [`tile`] needs.
+///
+/// # Safety
+/// [`is_available`].
+pub(super) unsafe fn configure() {
+    // SAFETY: the machine has the instruction, and the configuration is one of palette 1.
+    unsafe {
+        asm!(
+            "ldtilecfg [{configuration}]",
+            configuration = in(reg) &raw const CONFIGURATION,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, readonly),
+        );
+    }
+}
+
+/// Gives the thread's tiles back: threads without any are switched faster.
+///
+/// # Safety
+/// [`is_available`].
+pub(super) unsafe fn release() {
+    // SAFETY: the machine has the instruction; no value lies in a tile.
+    unsafe {
+        asm!(
+            "tilerelease",
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, nomem),
+        );
+    }
+}
+
+/// Computes 32 x 32 sums in four tiles. A panel has for each block of steps two tiles one after the other, of A and of B 2 KiB.
+///
+/// # Safety
+/// Between [`configure`] and [`release`]; the panels hold `blocks` blocks, and the sums can be read and written.
+pub(super) unsafe fn tile(tile: &PairsTile) {
+    let begins_at_zero = match tile.begin {
+        Begin::Zero => 1u64,
+        Begin::Stored => 0,
+    };
+    // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
+    unsafe {
+        asm!(
+            "test {zero}, {zero}",
+            "jz 2f",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "jmp 3f",
+            "2:",
+            "tileloadd tmm0, [{sums} + {row_of_sums}]",
+            "tileloadd tmm1, [{sums} + {row_of_sums} + 64]",
+            "tileloadd tmm2, [{sums} + {row_of_sums} + 2048]",
+            "tileloadd tmm3, [{sums} + {row_of_sums} + 2112]",
+            "3:",
+            "test {blocks}, {blocks}",
+            "jz 5f",
+            "4:",
+            "tileloadd tmm4, [{a} + {row}]",
+            "tileloadd tmm6, [{b} + {row}]",
+            "tileloadd tmm7, [{b} + {row} + 1024]",
+            "tileloadd tmm5, [{a} + {row} + 1024]",
+            "add {a}, 2048",
+            "add {b}, 2048",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "dec {blocks}",
+            "jnz 4b",
+            "5:",
+            "tilestored [{sums} + {row_of_sums}], tmm0",
+            "tilestored [{sums} + {row_of_sums} + 64], tmm1",
+            "tilestored [{sums} + {row_of_sums} + 2048], tmm2",
+            "tilestored [{sums} + {row_of_sums} + 2112], tmm3",
+            zero = in(reg) begins_at_zero,
+            a = inout(reg) tile.a => _,
+            b = inout(reg) tile.b => _,
+            blocks = inout(reg) tile.blocks => _,
+            sums = in(reg) tile.sums,
+            row = in(reg) 64u64,
+            row_of_sums = in(reg) 128u64,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }
+}

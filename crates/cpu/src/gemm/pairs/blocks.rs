@@ -1,0 +1,186 @@
+//! The loops around the tiles: rows, columns and steps of a product in pairs, the packing of each, and the tiles of a block.
+
+use device::Bf16;
+
+use super::PairsProduct;
+use super::engine::{Adjacent, Begin, Engine, PairsBlock, PairsTile, padded};
+use super::finish::Finish;
+use crate::gemm::packing_buffers::PairRooms;
+use crate::gemm::{Orientation, Write};
+use crate::instruction_set::InstructionSet;
+use crate::lanes::{Stored, run};
+use crate::meter::Meter;
+use crate::view::{MatMut, MatRef};
+
+/// A product on its way through the loops.
+pub(super) struct Pass<'a, E> {
+    pub engine: &'static Engine,
+    pub product: PairsProduct<'a>,
+    /// (M, N, K)
+    pub sizes: (usize, usize, usize),
+    pub write: Write,
+    pub bias: Option<&'a [E]>,
+    pub instruction_set: InstructionSet,
+    pub meter: &'a Meter,
+}
+
+/// A range of one of the three sizes.
+#[derive(Clone, Copy)]
+struct Range {
+    start: usize,
+    len: usize,
+}
+
+/// Cuts `start..start + len` into ranges of `block`; one empty range if there is nothing to cut.
+fn ranges(of: Range, block: usize) -> impl Iterator<Item = Range> {
+    (0..of.len.max(1))
+        .step_by(block)
+        .map(move |first| Range { start: of.start + first, len: block.min(of.len - first) })
+}
+
+/// The block size of as few blocks as `most` allows, of as equal sizes as possible in multiples of `grain`, of which `most` is one.
+fn equal(len: usize, most: usize, grain: usize) -> usize {
+    len.div_ceil(len.div_ceil(most).max(1)).next_multiple_of(grain).max(grain)
+}
+
+/// How a product is cut.
+struct Cut {
+    /// Rows whose sums are kept between runs of steps.
+    kept_rows: usize,
+    /// Rows of a packed block of A.
+    rows: usize,
+    /// Columns of a packed block of B.
+    columns: usize,
+    /// A run of steps.
+    steps: usize,
+}
+
+impl<E: Stored> Pass<'_, E> {
+    /// Computes the product.
+    pub(super) fn run(&self, mut c: MatMut<'_, E>, rooms: &mut PairRooms<'_>) {
+        let (m, n, k) = self.sizes;
+        if m == 0 || n == 0 {
+            return;
+        }
+        let cut = self.cut(rooms);
+        // SAFETY: `Engine::of` checked that the machine has the instructions.
+        unsafe { (self.engine.enter)() };
+        for kept in ranges(Range { start: 0, len: m }, cut.kept_rows) {
+            for columns in ranges(Range { start: 0, len: n }, cut.columns) {
+                for steps in ranges(Range { start: 0, len: k }, cut.steps) {
+                    self.pack(Side::B, columns, steps, rooms.b);
+                    for rows in ranges(kept, cut.rows) {
+                        self.pack(Side::A, rows, steps, rooms.a);
+                        self.tiles(&mut c, rows, (kept, columns, steps), rooms);
+                    }
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { (self.engine.leave)() };
+    }
+
+    fn cut(&self, rooms: &PairRooms<'_>) -> Cut {
+        let (m, n, k) = self.sizes;
+        let Engine { panel_rows, panel_columns, a_step_bytes, b_step_bytes, most_steps, most_a_bytes, .. } =
+            *self.engine;
+        let steps = equal(k, most_steps, super::PAIRS_BLOCK);
+        let fitting = |bytes: usize, step_bytes: usize, lanes: usize| bytes / (step_bytes * steps) * lanes;
+        let most_rows = fitting(rooms.a.len().min(most_a_bytes), a_step_bytes, panel_rows);
+        let most_columns = fitting(rooms.b.len(), b_step_bytes, panel_columns);
+        if k <= steps {
+            // Sums never leave a tile.
+            let (rows, columns) = (equal(m, most_rows, panel_rows), equal(n, most_columns, panel_columns));
+            return Cut { kept_rows: m, rows, columns, steps };
+        }
+        // A block of C whose sums fit into the room for them, about as high as wide.
+        let kept = rooms.sums.len();
+        let side = kept.isqrt();
+        let columns = equal(n, most_columns.min(side.max(kept / m)) / panel_columns * panel_columns, panel_columns);
+        let kept_rows = equal(m, kept / columns / panel_rows * panel_rows, panel_rows);
+        Cut { kept_rows, rows: equal(kept_rows, most_rows, panel_rows), columns, steps }
+    }
+
+    /// Packs these rows of A or columns of B.
+    fn pack(&self, side: Side, lanes: Range, steps: Range, room: &mut [u8]) {
+        let PairsProduct { orientation, a, b } = self.product;
+        let engine = self.engine;
+        let (operand, adjacent, panel_lanes, step_bytes, pack) = match (side, orientation) {
+            (Side::A, Orientation::Nt | Orientation::Nn) => {
+                (a, Adjacent::Steps, engine.panel_rows, engine.a_step_bytes, engine.pack_a)
+            }
+            (Side::A, Orientation::Tn) => (a, Adjacent::Lanes, engine.panel_rows, engine.a_step_bytes, engine.pack_a),
+            (Side::B, Orientation::Nt) => {
+                (b, Adjacent::Steps, engine.panel_columns, engine.b_step_bytes, engine.pack_b)
+            }
+            (Side::B, Orientation::Nn | Orientation::Tn) => {
+                (b, Adjacent::Lanes, engine.panel_columns, engine.b_step_bytes, engine.pack_b)
+            }
+        };
+        let needed = lanes.len.div_ceil(panel_lanes) * step_bytes * padded(steps.len);
+        assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
+        let block: MatRef<'_, Bf16> = match adjacent {
+            Adjacent::Steps => operand.block(lanes.start, lanes.len, steps.start, steps.len),
+            Adjacent::Lanes => operand.block(steps.start, steps.len, lanes.start, lanes.len),
+        };
+        let block = PairsBlock {
+            source: block.as_ptr(),
+            source_stride: block.row_stride(),
+            adjacent,
+            lanes: lanes.len,
+            steps: steps.len,
+            target: room.as_mut_ptr(),
+        };
+        // SAFETY: the view holds the source's memory, the room is large enough as just asserted and starts at a cache line, and
+        // `Engine::of` checked that the machine has the instructions.
+        unsafe { pack(&block) }
+    }
+
+    /// Runs all tiles of packed rows and columns, and writes those to C whose steps are done.
+    fn tiles(
+        &self,
+        c: &mut MatMut<'_, E>,
+        rows: Range,
+        (kept, columns, steps): (Range, Range, Range),
+        rooms: &mut PairRooms<'_>,
+    ) {
+        let Engine { panel_rows, panel_columns, a_step_bytes, b_step_bytes, .. } = *self.engine;
+        let padded_steps = padded(steps.len);
+        let is_last = steps.start + steps.len == self.sizes.2;
+        let begin = if steps.start == 0 { Begin::Zero } else { Begin::Stored };
+        let is_kept = begin == Begin::Stored || !is_last;
+        let sums_of_tile = panel_rows * panel_columns;
+        let tiles_across = columns.len.div_ceil(panel_columns);
+        for (b_panel, column) in (0..columns.len).step_by(panel_columns).enumerate() {
+            let tile_columns = panel_columns.min(columns.len - column);
+            for (a_panel, row) in (0..rows.len).step_by(panel_rows).enumerate() {
+                let tile_rows = panel_rows.min(rows.len - row);
+                let row_of_tiles = (rows.start - kept.start + row) / panel_rows;
+                let place = if is_kept { (row_of_tiles * tiles_across + b_panel) * sums_of_tile } else { 0 };
+                let sums = &mut rooms.sums[place..place + sums_of_tile];
+                let a = &rooms.a[a_panel * a_step_bytes * padded_steps..][..a_step_bytes * padded_steps];
+                let b = &rooms.b[b_panel * b_step_bytes * padded_steps..][..b_step_bytes * padded_steps];
+                let blocks = padded_steps / super::PAIRS_BLOCK;
+                let tile = PairsTile { a: a.as_ptr(), b: b.as_ptr(), blocks, begin, sums: sums.as_mut_ptr() };
+                // SAFETY: the slices hold the panels and the tile, `Engine::of` checked that the machine has the instructions, and
+                // `run` has entered the engine on this thread.
+                unsafe { (self.engine.tile)(&tile) };
+                self.meter.add_multiply_adds((tile_rows * tile_columns * steps.len) as u64);
+                if is_last {
+                    let (row, column) = (rows.start + row, columns.start + column);
+                    let c = c.block(row, tile_rows, column, tile_columns);
+                    let bias = self.bias.map(|bias| &bias[column..column + tile_columns]);
+                    let sums = MatRef::new(sums, tile_rows, tile_columns, panel_columns);
+                    run(self.instruction_set, Finish { sums, c, write: self.write, bias });
+                }
+            }
+        }
+    }
+}
+
+/// An operand.
+#[derive(Clone, Copy)]
+enum Side {
+    A,
+    B,
+}

@@ -1,0 +1,156 @@
+//! What each instruction set brings to products in pairs: the shape of its tiles and panels, and three functions.
+
+use device::Bf16;
+
+use super::{PAIRS_BLOCK, pack_widened, tile_scalar};
+use crate::gemm::kernels::Kernels;
+use crate::instruction_set::InstructionSet;
+
+/// Which of an operand's two sizes is adjacent in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adjacent {
+    /// Steps of K: A in NT and NN, B in NT.
+    Steps,
+    /// Rows of A or columns of B: A in TN, B in NN and TN.
+    Lanes,
+}
+
+/// A block of A or B to pack.
+#[derive(Clone, Copy)]
+pub(super) struct PairsBlock {
+    /// Element (0, 0).
+    pub source: *const Bf16,
+    /// In elements: from one lane to the next where steps are adjacent, from one step to the next where lanes are.
+    pub source_stride: usize,
+    pub adjacent: Adjacent,
+    /// Rows of A or columns of B.
+    pub lanes: usize,
+    /// Length along K; panels are filled up with zeros to a multiple of [`PAIRS_BLOCK`].
+    pub steps: usize,
+    /// Where the first panel starts, aligned to a cache line.
+    pub target: *mut u8,
+}
+
+/// The steps of a panel that holds `steps`.
+pub(super) fn padded(steps: usize) -> usize {
+    steps.next_multiple_of(PAIRS_BLOCK)
+}
+
+/// Where the sums of a tile begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// At +0.
+    Zero,
+    /// Where the steps before these have brought them.
+    Stored,
+}
+
+/// One tile of sums, `[panel_rows, panel_columns]`, dense; all of it is computed, also behind the edges of C.
+#[derive(Clone, Copy)]
+pub(super) struct PairsTile {
+    pub a: *const u8,
+    pub b: *const u8,
+    /// Blocks of [`PAIRS_BLOCK`] steps.
+    pub blocks: usize,
+    pub begin: Begin,
+    pub sums: *mut f32,
+}
+
+/// The functions may be called where [`InstructionSet::is_available`], `tile` between `enter` and `leave` on one thread.
+pub(super) struct Engine {
+    /// Rows of a tile and of a panel of A.
+    pub panel_rows: usize,
+    /// Columns of a tile and of a panel of B.
+    pub panel_columns: usize,
+    /// Bytes of one step of a panel of A.
+    pub a_step_bytes: usize,
+    /// Bytes of one step of a panel of B.
+    pub b_step_bytes: usize,
+    /// Most steps of a panel, a multiple of [`PAIRS_BLOCK`]: of as many as registers may sum before the panels leave the caches.
+    pub most_steps: usize,
+    /// Most bytes of a packed block of A: it stays in the L2 cache.
+    pub most_a_bytes: usize,
+    pub enter: unsafe fn(),
+    pub leave: unsafe fn(),
+    pub pack_a: unsafe fn(&PairsBlock),
+    pub pack_b: unsafe fn(&PairsBlock),
+    pub tile: unsafe fn(&PairsTile),
+}
+
+/// Nothing is to be done.
+unsafe fn nothing() {}
+
+/// Runs of steps of engines that read widened numbers, as of chained products: their panels stay in L1 and L2.
+const WIDENED_STEPS: usize = 256;
+/// As for chained products.
+const WIDENED_A_BYTES: usize = 256 << 10;
+
+/// An engine that reads widened numbers, packed with the kernels of a set of `$lanes` lanes: `$rows` rows of two registers.
+macro_rules! widened {
+    ($set:expr, $lanes:literal, $rows:literal, $tile:path) => {{
+        unsafe fn pack_a(block: &PairsBlock) {
+            // SAFETY: the caller's promise.
+            unsafe { pack_widened::pack(Kernels::of($set), block, $rows, $lanes) }
+        }
+        unsafe fn pack_b(block: &PairsBlock) {
+            // SAFETY: the caller's promise.
+            unsafe { pack_widened::pack(Kernels::of($set), block, 2 * $lanes, 2 * $lanes) }
+        }
+        static ENGINE: Engine = Engine {
+            panel_rows: $rows,
+            panel_columns: 2 * $lanes,
+            a_step_bytes: $lanes * size_of::<f32>(),
+            b_step_bytes: 2 * $lanes * size_of::<f32>(),
+            most_steps: WIDENED_STEPS,
+            most_a_bytes: WIDENED_A_BYTES,
+            enter: nothing,
+            leave: nothing,
+            pack_a,
+            pack_b,
+            tile: $tile,
+        };
+        &ENGINE
+    }};
+}
+
+#[cfg(target_arch = "x86_64")]
+mod amx {
+    use super::Engine;
+    use crate::gemm::pairs::{amx, pack_pairs};
+
+    pub(super) static ENGINE: Engine = Engine {
+        panel_rows: 32,
+        panel_columns: 32,
+        a_step_bytes: 64,
+        b_step_bytes: 64,
+        most_steps: 3072,
+        most_a_bytes: 1 << 20,
+        enter: amx::configure,
+        leave: amx::release,
+        pack_a: pack_pairs::pack_a,
+        pack_b: pack_pairs::pack_b,
+        tile: amx::tile,
+    };
+}
+
+impl Engine {
+    /// The engine of `instruction_set`. Panics on a machine that does not have it.
+    pub(super) fn of(instruction_set: InstructionSet) -> &'static Engine {
+        assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
+        match instruction_set {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Amx => &amx::ENGINE,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => widened!(InstructionSet::Avx512, 16, 12, super::tile_vectors::tile_512_bits),
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 => widened!(InstructionSet::Avx2, 8, 6, super::tile_vectors::tile_256_bits),
+            #[cfg(not(target_arch = "x86_64"))]
+            InstructionSet::Amx | InstructionSet::Avx512 | InstructionSet::Avx2 => Engine::scalar(),
+            InstructionSet::Scalar => Engine::scalar(),
+        }
+    }
+
+    fn scalar() -> &'static Engine {
+        widened!(InstructionSet::Scalar, 4, 4, tile_scalar::tile)
+    }
+}

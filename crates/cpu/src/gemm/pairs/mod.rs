@@ -1,0 +1,91 @@
+//! Products of two matrices of bf16 in the order of AMX, "in pairs", whose bits depend on the operands only.
+//!
+//! # Numerics
+//! This is what the instruction `TDPBF16PS` does with 32 steps of K, continued over all of K. Each element of C is computed in the same way
+//! on every instruction set, for any number of rows and columns, any strides and any split of the work:
+//!
+//! 1. K is cut into blocks of [`PAIRS_BLOCK`] steps, from step 0 on; the last is filled up with zeros.
+//! 2. Per block `even = odd = +0`, then for each pair of steps in ascending order `even = fused_multiply_add(a, b, even)` with the first
+//!    step and `odd = fused_multiply_add(a, b, odd)` with the second.
+//! 3. From `sum = +0` on, for each block in ascending order, `sum = sum + (even + odd)`.
+//! 4. With `Write::Assign` the sum becomes `c`, otherwise `c = c + sum`; with a bias, `c = c + bias[column]` at the end. Where C is of a
+//!    narrow type, this happens in `f32`, and C is rounded once.
+//!
+//! In 2 and 3 each operation is rounded once, to nearest with ties to even, to 24 bits with an exponent of any size. Operands and results
+//! that are below the smallest normal number, 2^-126, are zeros of their sign. In 4 subnormal numbers are numbers, as everywhere else.
+//!
+//! Rounding error of an element, with u = 2^-24 and n = min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum
+//! of its two halves, one per block, `c` and the bias): at most `n u / (1 - n u) * (sum |a b| + |c| + |bias|)`, and for numbers that become zero
+//! `2^-126 * (K + sum |a| + sum |b| + 2 ceil(K / 32))`: one for each subnormal operand times what it is multiplied with, and one for each operation.
+//! Up to K = 8,192 n is at most 275, as for chained products.
+//!
+//! # Structure
+//! Operands are packed into panels ([`engine`]) for the instruction set: AMX reads pairs as they are, the others read them widened, with
+//! the same loops around ([`blocks`]). Sums of a tile of C stay in registers, or in memory between two runs of steps; when the last step is done
+//! a tile is written to C at once ([`finish`]), while its sums are in the cache.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+mod blocks;
+mod engine;
+mod finish;
+#[cfg(target_arch = "x86_64")]
+mod pack_pairs;
+mod pack_widened;
+mod tile_scalar;
+#[cfg(target_arch = "x86_64")]
+mod tile_vectors;
+
+use device::Bf16;
+
+use super::packing_buffers::PackingBuffers;
+use super::{Orientation, Write};
+use crate::instruction_set::InstructionSet;
+use crate::lanes::Stored;
+use crate::meter::Meter;
+use crate::view::{MatMut, MatRef};
+use blocks::Pass;
+use engine::Engine;
+
+/// Steps of K whose products are summed in two chains. Part of the numerics, and of the instruction.
+pub const PAIRS_BLOCK: usize = 32;
+
+/// Two matrices of bf16 to multiply in pairs.
+#[derive(Clone, Copy, Debug)]
+pub struct PairsProduct<'a> {
+    /// Which of the two is read transposed.
+    pub orientation: Orientation,
+    /// The left operand.
+    pub a: MatRef<'a, Bf16>,
+    /// The right operand.
+    pub b: MatRef<'a, Bf16>,
+}
+
+impl PairsProduct<'_> {
+    /// (M, N, K). Panics if the operands' K differ.
+    fn sizes(&self) -> (usize, usize, usize) {
+        super::Product { orientation: self.orientation, a: self.a.into(), b: self.b.into() }.sizes()
+    }
+}
+
+/// Multiplies in pairs: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one. With K = 0 the product is
+/// zero. Counts M N K multiply-adds.
+///
+/// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
+pub fn gemm_pairs<E: Stored>(
+    product: PairsProduct<'_>,
+    c: MatMut<'_, E>,
+    write: Write,
+    bias: Option<&[E]>,
+    packing: &mut PackingBuffers,
+    instruction_set: InstructionSet,
+    meter: &Meter,
+) {
+    let (m, n, k) = product.sizes();
+    let c_sizes = (c.rows(), c.cols());
+    assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
+    assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
+    let engine = Engine::of(instruction_set);
+    let pass = Pass { engine, product, sizes: (m, n, k), write, bias, instruction_set, meter };
+    pass.run(c, &mut packing.pair_rooms());
+}

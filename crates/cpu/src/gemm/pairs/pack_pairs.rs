@@ -1,0 +1,192 @@
+//! Panels for AMX, with AVX-512: for each block of 32 steps two tiles of 1 KiB, for the first 16 lanes of the panel and the others.
+//!
+//! A tile of A has a lane per row, with its 16 pairs of steps; a tile of B a pair per row, with its 16 lanes. Either is read as it is or transposed
+//! as a square of 16 x 16 pairs, after lanes of two steps have been joined to pairs where lanes are adjacent.
+
+use std::arch::x86_64::*;
+
+use device::Bf16;
+
+use super::PAIRS_BLOCK;
+use super::engine::{Adjacent, PairsBlock};
+use crate::gemm::vector::Vector;
+use crate::gemm::vector_avx512::Avx512Vector;
+
+/// Lanes of a tile, and pairs of a block.
+const SIDE: usize = 16;
+/// Lanes of a panel.
+const PANEL: usize = 2 * SIDE;
+/// Bytes of a tile.
+const TILE: usize = 1024;
+
+/// Sixteen registers of sixteen pairs.
+type Square = [Avx512Vector; SIDE];
+
+/// Packs rows of A.
+///
+/// # Safety
+/// The machine has AVX-512 F and BW; the source may be read and the panels written for the block's shape.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn pack_a(block: &PairsBlock) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match block.adjacent {
+            Adjacent::Steps => pack_steps(
+                block,
+                #[inline(always)]
+                |square| square,
+            ),
+            Adjacent::Lanes => pack_lanes(
+                block,
+                #[inline(always)]
+                |square| transposed(square),
+            ),
+        }
+    }
+}
+
+/// Packs columns of B.
+///
+/// # Safety
+/// As for [`pack_a`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn pack_b(block: &PairsBlock) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match block.adjacent {
+            Adjacent::Steps => pack_steps(
+                block,
+                #[inline(always)]
+                |square| transposed(square),
+            ),
+            Adjacent::Lanes => pack_lanes(
+                block,
+                #[inline(always)]
+                |square| square,
+            ),
+        }
+    }
+}
+
+/// The square with rows and columns exchanged; pairs are moved as single numbers, whose bits no move changes.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn transposed(mut square: Square) -> Square {
+    // SAFETY: the caller's promise.
+    unsafe { Avx512Vector::transpose(&mut square) };
+    square
+}
+
+/// A mask of the first `count` of 32 numbers.
+#[inline(always)]
+fn first(count: usize) -> __mmask32 {
+    ((1u64 << count.min(PAIRS_BLOCK)) - 1) as __mmask32
+}
+
+/// The first `count` of 32 consecutive numbers, zeros behind them.
+///
+/// # Safety
+/// The machine has AVX-512 BW; these numbers can be read.
+#[inline(always)]
+unsafe fn load_first(source: *const Bf16, count: usize) -> __m512i {
+    // SAFETY: the caller's promise; masked numbers are not read.
+    unsafe {
+        if count >= PAIRS_BLOCK {
+            _mm512_loadu_si512(source.cast())
+        } else {
+            _mm512_maskz_loadu_epi16(first(count), source.cast())
+        }
+    }
+}
+
+/// Writes a tile.
+///
+/// # Safety
+/// The machine has AVX-512; 1 KiB can be written.
+#[inline(always)]
+unsafe fn store(square: &Square, tile: *mut u8) {
+    for (row, register) in square.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { register.store(tile.add(row * 64).cast()) };
+    }
+}
+
+/// Packs a block whose steps are adjacent: a register has a lane's pairs.
+///
+/// # Safety
+/// As for [`pack_a`].
+#[inline(always)]
+unsafe fn pack_steps(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
+    let blocks = block.steps.div_ceil(PAIRS_BLOCK);
+    for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
+        let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
+        for index in 0..blocks {
+            let steps = (block.steps - index * PAIRS_BLOCK).min(PAIRS_BLOCK);
+            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
+            unsafe {
+                let mut square = [Avx512Vector::zero(); SIDE];
+                for (lane, register) in square.iter_mut().enumerate().take(lanes) {
+                    let lane = block.source.add((half * SIDE + lane) * block.source_stride + index * PAIRS_BLOCK);
+                    *register = Avx512Vector::of_bits(load_first(lane, steps));
+                }
+                store(&arrange(square), block.target.add(place(half, index, blocks)));
+            }
+        }
+    }
+}
+
+/// Packs a block whose lanes are adjacent: registers of two steps are joined, so that one has a pair of sixteen lanes.
+///
+/// # Safety
+/// As for [`pack_a`].
+#[inline(always)]
+unsafe fn pack_lanes(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
+    let blocks = block.steps.div_ceil(PAIRS_BLOCK);
+    for index in 0..blocks {
+        let steps = (block.steps - index * PAIRS_BLOCK).min(PAIRS_BLOCK);
+        for panel in 0..block.lanes.div_ceil(PANEL) {
+            let lanes = (block.lanes - panel * PANEL).min(PANEL);
+            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
+            unsafe {
+                let columns = block.source.add(index * PAIRS_BLOCK * block.source_stride + panel * PANEL);
+                let mut halves = [[Avx512Vector::zero(); SIDE]; 2];
+                for pair in 0..SIDE {
+                    // Of steps that do not exist nothing is read.
+                    let counts = [2 * pair, 2 * pair + 1].map(|step| if step < steps { lanes } else { 0 });
+                    let even = columns.wrapping_add(2 * pair * block.source_stride);
+                    let odd = even.wrapping_add(block.source_stride);
+                    let [front, back] = join(load_first(even, counts[0]), load_first(odd, counts[1]));
+                    halves[0][pair] = Avx512Vector::of_bits(front);
+                    halves[1][pair] = Avx512Vector::of_bits(back);
+                }
+                for (half, square) in halves.into_iter().enumerate() {
+                    store(&arrange(square), block.target.add(place(2 * panel + half, index, blocks)));
+                }
+            }
+        }
+    }
+}
+
+/// Where the tile of a half panel and a block of steps lies, in bytes.
+#[inline(always)]
+fn place(half: usize, index: usize, blocks: usize) -> usize {
+    ((half / 2 * blocks + index) * 2 + half % 2) * TILE
+}
+
+/// Pairs of the same lanes of two steps: the first sixteen lanes, and the others.
+///
+/// # Safety
+/// The machine has AVX-512 BW.
+#[inline(always)]
+unsafe fn join(even: __m512i, odd: __m512i) -> [__m512i; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Each quarter of a register has eight lanes, of which these are the first four and the others.
+        let (low, high) = (_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd));
+        let front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+        let back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+        [_mm512_permutex2var_epi64(low, front, high), _mm512_permutex2var_epi64(low, back, high)]
+    }
+}

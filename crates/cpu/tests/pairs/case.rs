@@ -1,0 +1,138 @@
+//! One product in pairs with its operands in memory.
+
+use cpu::gemm::{Orientation, PackingBuffers, PairsProduct, Write, gemm_pairs};
+use cpu::instruction_set::InstructionSet;
+use cpu::lanes::Stored;
+use cpu::meter::Meter;
+use cpu::view::{MatMut, MatRef};
+use device::{Bf16, Element};
+
+/// Numbers from a linear congruential generator.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.next() as usize % bound
+    }
+
+    /// A number of bf16 with an exponent in a range.
+    fn with_exponent(&mut self, exponents: std::ops::Range<u16>) -> Bf16 {
+        let sign_and_fraction = self.next() as u16 & 0x807f;
+        let exponent = exponents.start + self.below(usize::from(exponents.end - exponents.start)) as u16;
+        Bf16(sign_and_fraction | exponent << 7)
+    }
+}
+
+/// What operands hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Numbers around 1.
+    Usual,
+    /// Numbers whose products are around the smallest normal one.
+    TinyProducts,
+    /// Numbers of which many are subnormal, times large ones.
+    Subnormal,
+    /// A few bits each around 2^-63: sums are often exactly 2^-126, or zero.
+    Corner,
+    /// All numbers but infinities and NaNs.
+    Any,
+    /// All bits.
+    Special,
+}
+
+impl Values {
+    pub const ALL: [Values; 6] =
+        [Values::Usual, Values::TinyProducts, Values::Subnormal, Values::Corner, Values::Any, Values::Special];
+
+    fn draw(self, random: &mut Random) -> Bf16 {
+        match self {
+            Values::Usual => random.with_exponent(119..129),
+            Values::TinyProducts => random.with_exponent(60..68),
+            Values::Subnormal => match random.below(3) {
+                0 => random.with_exponent(0..1),
+                1 => random.with_exponent(0..4),
+                _ => random.with_exponent(120..140),
+            },
+            Values::Corner => {
+                let number = random.with_exponent(51..65);
+                Bf16(number.0 & 0xffe0)
+            }
+            Values::Any => random.with_exponent(0..255),
+            // Half of the numbers are usual: otherwise every sum is a NaN.
+            Values::Special => match random.below(400) {
+                0 => Bf16(random.next() as u16),
+                1 => Bf16(0x7f80 | random.next() as u16 & 0x8000),
+                2..5 => Bf16(random.next() as u16 & 0x8000),
+                _ => random.with_exponent(100..140),
+            },
+        }
+    }
+}
+
+pub struct Case {
+    pub orientation: Orientation,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// Elements between the rows of each matrix.
+    pub gap: usize,
+    pub a: Vec<Bf16>,
+    pub b: Vec<Bf16>,
+    /// Numbers of bf16, as are those of the bias: the same whatever the type of C.
+    pub c: Vec<f32>,
+    pub bias: Option<Vec<f32>>,
+    pub write: Write,
+}
+
+impl Case {
+    pub fn new(
+        orientation: Orientation,
+        (m, n, k): (usize, usize, usize),
+        gap: usize,
+        values: Values,
+        random: &mut Random,
+    ) -> Case {
+        let mut draw = |len: usize| -> Vec<Bf16> { (0..len).map(|_| values.draw(random)).collect() };
+        let (a, b) = match orientation {
+            Orientation::Nt => (draw(m * (k + gap)), draw(n * (k + gap))),
+            Orientation::Nn => (draw(m * (k + gap)), draw(k * (n + gap))),
+            Orientation::Tn => (draw(k * (m + gap)), draw(k * (n + gap))),
+        };
+        let [c, bias] = [m * (n + gap), n].map(|len| draw(len).into_iter().map(|value| value.widen()).collect());
+        let bias = (random.below(2) == 0).then_some(bias);
+        let write = if random.below(2) == 0 { Write::Assign } else { Write::Accumulate };
+        Case { orientation, m, n, k, gap, a, b, c, bias, write }
+    }
+
+    pub fn product(&self) -> PairsProduct<'_> {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let (a_rows, a_cols) = if self.orientation == Orientation::Tn { (k, m) } else { (m, k) };
+        let (b_rows, b_cols) = if self.orientation == Orientation::Nt { (n, k) } else { (k, n) };
+        PairsProduct {
+            orientation: self.orientation,
+            a: MatRef::new(&self.a, a_rows, a_cols, a_cols + self.gap),
+            b: MatRef::new(&self.b, b_rows, b_cols, b_cols + self.gap),
+        }
+    }
+
+    /// The whole buffer of C of this type after the product, widened.
+    pub fn run<E: Stored>(&self, set: InstructionSet, packing: &mut PackingBuffers) -> Vec<f32> {
+        let meter = Meter::new();
+        let narrow = |values: &[f32]| -> Vec<E> { values.iter().map(|value| E::narrow(*value)).collect() };
+        let (mut c, bias) = (narrow(&self.c), self.bias.as_ref().map(|bias| narrow(bias)));
+        let view = MatMut::new(&mut c, self.m, self.n, self.n + self.gap);
+        gemm_pairs(self.product(), view, self.write, bias.as_deref(), packing, set, &meter);
+        assert_eq!(meter.multiply_adds(), (self.m * self.n * self.k) as u64);
+        c.into_iter().map(|value| value.widen()).collect()
+    }
+
+    pub fn name(&self) -> String {
+        let Case { orientation, m, n, k, gap, write, .. } = self;
+        format!("{orientation:?} m {m} n {n} k {k} gap {gap} {write:?}")
+    }
+}

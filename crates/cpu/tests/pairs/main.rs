@@ -1,0 +1,151 @@
+//! Products in pairs: the bits of the definition on every instruction set, of AMX too where the machine has it.
+
+mod case;
+mod oracle;
+
+use case::{Case, Random, Values};
+use cpu::gemm::{Orientation, PackingBuffers, PairsProduct, Write, gemm_pairs};
+use cpu::instruction_set::InstructionSet;
+use cpu::meter::Meter;
+use cpu::view::MatMut;
+use device::{Bf16, Element};
+
+const ORIENTATIONS: [Orientation; 3] = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
+
+/// Holds one case to the definition on all instruction sets, with C in single precision and in bf16.
+fn assert_defined(case: &Case, packing: &mut PackingBuffers) {
+    let expected: Vec<Vec<f32>> =
+        (0..case.m).map(|row| (0..case.n).map(|column| case.expected(row, column)).collect()).collect();
+    for set in InstructionSet::available() {
+        let (single, narrow) = (case.run::<f32>(set, packing), case.run::<Bf16>(set, packing));
+        for (row, expected) in expected.iter().enumerate() {
+            let start = row * (case.n + case.gap);
+            for (column, expected) in expected.iter().enumerate() {
+                let rounded = Bf16::narrow(*expected).widen();
+                for (actual, expected) in [(single[start + column], *expected), (narrow[start + column], rounded)] {
+                    assert!(
+                        actual.to_bits() == expected.to_bits() || actual.is_nan() && expected.is_nan(),
+                        "{set:?}, {}: ({row}, {column}) is {actual:e}, not {expected:e}",
+                        case.name()
+                    );
+                }
+            }
+            let between = start + case.n..start + case.n + case.gap;
+            for c in [&single, &narrow] {
+                let [now, before] = [&c[between.clone()], &case.c[between.clone()]].map(bits);
+                assert_eq!(now, before, "{set:?}, {}: behind row {row}", case.name());
+            }
+        }
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    // A NaN that is copied as bf16 and back stays one, which is enough here.
+    values.iter().map(|value| if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() }).collect()
+}
+
+/// Around the edges of tiles, panels and blocks of steps, with every kind of numbers.
+#[test]
+fn every_set_gives_the_bits_of_the_definition() {
+    let random = &mut Random(1);
+    let packing = &mut PackingBuffers::new();
+    let edges = [(1, 1, 1), (1, 1, 0), (3, 5, 0), (16, 16, 32), (17, 33, 31), (12, 32, 64), (13, 31, 65)];
+    let drawn: Vec<_> = (0..6).map(|_| (1 + random.below(70), 1 + random.below(80), random.below(140))).collect();
+    for sizes in edges.into_iter().chain(drawn) {
+        for orientation in ORIENTATIONS {
+            for values in Values::ALL {
+                let gap = random.below(3) * random.below(20);
+                assert_defined(&Case::new(orientation, sizes, gap, values, random), packing);
+            }
+        }
+    }
+}
+
+/// More steps than a panel has, so that sums wait in memory, and more rows and columns than packed blocks have.
+#[test]
+fn sums_that_wait_in_memory_have_the_same_bits() {
+    let random = &mut Random(2);
+    let packing = &mut PackingBuffers::new();
+    for (index, sizes) in [(40, 45, 7000), (35, 9, 3073), (270, 300, 515), (5, 2100, 260)].into_iter().enumerate() {
+        for orientation in ORIENTATIONS {
+            let case = Case::new(orientation, sizes, 3, Values::ALL[index % 4], random);
+            assert_defined(&case, packing);
+        }
+    }
+}
+
+/// 2^-126 plus or minus about 2^-150: what becomes zero depends on how the sum is rounded.
+#[test]
+fn sums_at_the_border_of_normal_numbers_are_those_of_the_definition() {
+    let packing = &mut PackingBuffers::new();
+    let power = |exponent: i32| Bf16::narrow(2.0f64.powi(exponent) as f32);
+    let (zero, sign) = (Bf16(0), Bf16(0x8000).0);
+    // The first pair's product is 2^-126, the second's between 2^-154 and 2^-146, of either sign.
+    let second = |lane: usize| Bf16(power(-73 - (lane % 5) as i32).0 | if lane.is_multiple_of(2) { sign } else { 0 });
+    let operand = |lane: usize| [power(-63), zero, second(lane), zero, power(-63), power(-63), zero, second(lane + 1)];
+    let random = &mut Random(3);
+    let case = Case::new(Orientation::Nt, (20, 35, 8), 0, Values::Usual, random);
+    let [a, b] = [20, 35].map(|lanes| (0..lanes).flat_map(operand).collect());
+    let case = Case { a, b, bias: None, write: Write::Assign, ..case };
+    assert_defined(&case, packing);
+    let short = |of: &[Bf16]| of.chunks(8).flat_map(|lane| lane[..4].to_vec()).collect();
+    let case = Case { k: 4, a: short(&case.a), b: short(&case.b), ..case };
+    assert_defined(&case, packing);
+    let c = case.run::<f32>(InstructionSet::detect(), packing);
+    assert!(c.contains(&0.0) && c.contains(&f32::MIN_POSITIVE), "both sides of the border");
+}
+
+#[test]
+fn close_to_the_exact_result() {
+    let random = &mut Random(4);
+    let packing = &mut PackingBuffers::new();
+    for (sizes, values) in [((40, 50, 700), Values::Usual), ((20, 20, 90), Values::Subnormal)] {
+        for orientation in ORIENTATIONS {
+            let case = Case::new(orientation, sizes, 2, values, random);
+            let c = case.run::<f32>(InstructionSet::detect(), packing);
+            for row in 0..case.m {
+                for column in 0..case.n {
+                    let (exact, bound) = case.exact(row, column);
+                    let error = (f64::from(c[row * (case.n + case.gap) + column]) - exact).abs();
+                    assert!(error <= bound, "{}: ({row}, {column}) is off by {error:e}, bound {bound:e}", case.name());
+                }
+            }
+        }
+    }
+}
+
+/// Rows, and columns, computed in separate calls have the same bits as in one call.
+#[test]
+fn any_cut_of_the_output_gives_the_same_bits() {
+    let random = &mut Random(5);
+    let packing = &mut PackingBuffers::new();
+    for (orientation, sizes) in
+        [(Orientation::Nt, (100, 90, 300)), (Orientation::Nn, (70, 300, 40)), (Orientation::Tn, (40, 70, 3600))]
+    {
+        let case = Case::new(orientation, sizes, 5, Values::Usual, random);
+        for set in InstructionSet::available() {
+            let whole = case.run::<f32>(set, packing);
+            let mut c = case.c.clone();
+            let (row, column) = (1 + random.below(case.m - 1), 1 + random.below(case.n - 1));
+            for (row, rows) in [(0, row), (row, case.m - row)] {
+                for (column, columns) in [(0, column), (column, case.n - column)] {
+                    let PairsProduct { orientation, a, b } = case.product();
+                    let a = match orientation {
+                        Orientation::Nt | Orientation::Nn => a.block(row, rows, 0, case.k),
+                        Orientation::Tn => a.block(0, case.k, row, rows),
+                    };
+                    let b = match orientation {
+                        Orientation::Nt => b.block(column, columns, 0, case.k),
+                        Orientation::Nn | Orientation::Tn => b.block(0, case.k, column, columns),
+                    };
+                    let mut view = MatMut::new(&mut c, case.m, case.n, case.n + case.gap);
+                    let view = view.block(row, rows, column, columns);
+                    let bias = case.bias.as_ref().map(|bias| &bias[column..column + columns]);
+                    let product = PairsProduct { orientation, a, b };
+                    gemm_pairs(product, view, case.write, bias, packing, set, &Meter::new());
+                }
+            }
+            assert!(bits(&c) == bits(&whole), "{set:?}: {}", case.name());
+        }
+    }
+}
