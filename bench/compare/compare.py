@@ -1,7 +1,7 @@
 """pleach and PyTorch take turns at the same training step on the same cores; prints a table.
 
     cargo bench -p train --bench step --no-run          # builds pleach's side
-    python bench/compare/compare.py [RUN.toml ...] [--venv FOLDER] [--pairs 9] [--precision bf16] [--cores 0,1]
+    python bench/compare/compare.py [RUN.toml ...] [--venv FOLDER] [--pairs 9] [--precision bf16 [--products pairs]] [--cores 0,1]
 
 With --venv the folder becomes a virtual environment with PyTorch, if it is none yet; otherwise PyTorch is this interpreter's own. Each pair is
 one step of every side; ratios are those of pairs, so that whatever else the machine does meets both.
@@ -91,7 +91,10 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
         train = tomllib.load(file)["train"]
     cores = {int(core) for core in asked.cores.split(",")}
     reference = [python, str(FOLDER / "reference.py"), str(run), "--threads", str(len(cores)), "--precision", asked.precision]
-    ours = [pleach, "--paced", str(run), f"run.threads_per_rank={len(cores)}", f"train.precision={asked.precision}", *asked.set]
+    ours = [pleach, "--paced", str(run), f"run.threads_per_rank={len(cores)}", f"train.precision={asked.precision}"]
+    if asked.products:
+        ours.append(f"train.products={asked.products}")
+    ours.extend(asked.set)
     sides = [Side("pleach", ours, cores), Side("PyTorch, eager", reference, cores)]
     if not asked.eager_only:
         sides.append(Side("PyTorch, compiled", [*reference, "--compiled"], cores))
@@ -102,7 +105,8 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
                 side.seconds.append(seconds)
                 side.cpu_seconds.append(cpu_seconds)
     tokens = train["global_batch"] * train["sequence_length"]
-    print(f"\n{run.stem}, {asked.precision}, {len(cores)} threads, {asked.pairs} pairs; median (quartiles)\n")
+    numbers = f"{asked.precision}, products in pairs" if asked.products == "pairs" else asked.precision
+    print(f"\n{run.stem}, {numbers}, {len(cores)} threads, {asked.pairs} pairs; median (quartiles)\n")
     print("| side | seconds a step | tokens/s | pleach's tokens/s against it | CPU seconds a step | against it | MB |\n|---|---|---|---|---|---|---|")
     for side in sides:
         ratios = [theirs / ours for ours, theirs in zip(sides[0].seconds, side.seconds)]
@@ -118,6 +122,7 @@ def main() -> None:
     parser.add_argument("--venv")
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--products", choices=["chained", "pairs"], help="the order of pleach's products of bf16")
     parser.add_argument("--cores", default="0,1")
     parser.add_argument("--eager-only", action="store_true")
     parser.add_argument("--binary", help="pleach's side, built before")

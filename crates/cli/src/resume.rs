@@ -158,7 +158,13 @@ const DEPENDENT: &[(&str, &[&str])] = &[
     ("parallelism.sequence_parallel", &["parallelism.recompute_inputs"]),
     (
         "train.precision",
-        &["train.initial_loss_scale", "train.loss_scale_window", "train.loss_scale_hysteresis", "train.min_loss_scale"],
+        &[
+            "train.products",
+            "train.initial_loss_scale",
+            "train.loss_scale_window",
+            "train.loss_scale_hysteresis",
+            "train.min_loss_scale",
+        ],
     ),
     ("data.path", &["data.sources"]),
     ("data.sources", &["data.path"]),

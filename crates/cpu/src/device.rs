@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use device::{Arena, Device, DeviceError, Op, Stream, Tensor};
+use spec::Products;
 
 use crate::affinity::stay_on;
 use crate::instruction_set::InstructionSet;
@@ -31,6 +32,13 @@ impl CpuDevice {
         let own = Worker::new(arena, instruction_set);
         let meters = vec![Arc::clone(&own.meter)];
         CpuDevice { own, pool: None, meters }
+    }
+
+    /// The same device, which adds the terms of products of two matrices of bf16 in this order. Asked before it has threads.
+    pub fn with_products(mut self, products: Products) -> CpuDevice {
+        assert!(self.pool.is_none(), "threads of a pool multiply in the order that was theirs from the start");
+        self.own.products = products;
+        self
     }
 
     /// The same device with `threads` threads: the rank's own and those of a pool, which ends with the device. With one thread there is no pool.

@@ -1,6 +1,7 @@
 //! From an operation to its kernel: the one match over `Op` of this device.
 
 use device::{Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, Orientation, SUM_WORDS, Tensor};
+use spec::Products;
 
 use crate::accumulate::{Accumulate, add_integers};
 use crate::activation::{ActivationBackward, ActivationForward};
@@ -13,7 +14,7 @@ use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
-use crate::gemm::{Product, gemm, gemm_rounded};
+use crate::gemm::{PairsProduct, Product, gemm, gemm_pairs, gemm_rounded};
 use crate::initialize::InitializeNormal;
 use crate::lanes::{Kernel, Stored, run};
 use crate::loss_sum::loss_sum;
@@ -50,6 +51,10 @@ impl Worker {
     pub(crate) fn execute(&self, op: &Op) -> Result<(), DeviceError> {
         match *op {
             Op::MatMul { orientation, a, b, bias, out, write } => {
+                if self.products == Products::Pairs && (a.dtype, b.dtype) == (Dtype::Bf16, Dtype::Bf16) {
+                    let product = PairsProduct { orientation, a: self.matrix(a)?, b: self.matrix(b)? };
+                    return stored!(E of out => self.product_in_pairs::<E>(product, bias, out, write));
+                }
                 let (a, b) = (self.operand(a)?, self.operand(b)?);
                 let product = match orientation {
                     Orientation::Nt => Product::nt(a, b),
@@ -236,6 +241,20 @@ impl Worker {
         let (bias, out) = (self.optional_reals::<E>(bias)?, self.matrix_mut(out)?);
         let mut packing = self.packing.borrow_mut();
         gemm_rounded(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
+        Ok(())
+    }
+
+    /// A product of two matrices of bf16 in the order of AMX.
+    fn product_in_pairs<E: Stored>(
+        &self,
+        product: PairsProduct<'_>,
+        bias: Option<Tensor>,
+        out: Tensor,
+        write: device::Write,
+    ) -> Result<(), DeviceError> {
+        let (bias, out) = (self.optional_reals::<E>(bias)?, self.matrix_mut(out)?);
+        let mut packing = self.packing.borrow_mut();
+        gemm_pairs(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
         Ok(())
     }
 

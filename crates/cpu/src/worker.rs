@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, SUM_WORDS, Tensor};
+use spec::Products;
 
 use crate::attention::AttentionBuffers;
 use crate::gemm::{Operand, PackingBuffers};
@@ -20,6 +21,7 @@ use crate::view::{MatMut, MatRef};
 pub(crate) struct Worker {
     arena: Arc<Arena>,
     pub(crate) instruction_set: InstructionSet,
+    pub(crate) products: Products,
     pub(crate) packing: RefCell<PackingBuffers>,
     pub(crate) attention: RefCell<AttentionBuffers>,
     pub(crate) meter: Arc<Meter>,
@@ -31,6 +33,7 @@ impl Worker {
         Worker {
             arena,
             instruction_set,
+            products: Products::Chained,
             packing: RefCell::new(PackingBuffers::new()),
             attention: RefCell::new(AttentionBuffers::new()),
             meter: Arc::new(Meter::new()),
@@ -39,7 +42,7 @@ impl Worker {
 
     /// A worker for another thread of the rank.
     pub(crate) fn sibling(&self) -> Worker {
-        Worker::new(Arc::clone(&self.arena), self.instruction_set)
+        Worker { products: self.products, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
     }
 
     /// A matrix to read.

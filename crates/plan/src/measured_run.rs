@@ -4,7 +4,7 @@ use cluster::{AttentionKernels, Software};
 use spec::CheckpointInputs;
 use spec::{
     BatchOrigin, Checkpoints, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec, Parallelism,
-    Precision, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 
 use crate::measured_model::{attention, model};
@@ -174,8 +174,8 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
     let precision = match row.text("precision") {
         Some(word) if word.starts_with("fp16") => Precision::Fp16(LossScaling::USUAL),
         Some(word) if word.starts_with("fp32") => Precision::Fp32,
-        None => Precision::Bf16,
-        Some(word) if word.starts_with("bf16") => Precision::Bf16,
+        None => Precision::Bf16(Products::Chained),
+        Some(word) if word.starts_with("bf16") => Precision::Bf16(Products::Chained),
         Some(_) => return Err(row.beyond("precision", "none of fp16, bf16 and fp32")),
     };
     Ok(TrainSpec {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank};
+use spec::Products;
 use train::{Engine, Groups, RankEngine, Setup, ThreadEngine};
 
 use crate::poison::{is_poison, poison_arena};
@@ -56,10 +57,10 @@ impl MeasuringEngine {
 }
 
 impl Engine for MeasuringEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
         let measured = Arc::clone(&self.ranks[rank.0]);
         measured.asked.store(arena_bytes, Ordering::Relaxed);
-        let rank = poison_arena(self.inner.open(rank, arena_bytes)?, arena_bytes)?;
+        let rank = poison_arena(self.inner.open(rank, arena_bytes, products)?, arena_bytes)?;
         Ok(measuring(rank, measured))
     }
 

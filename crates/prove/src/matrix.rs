@@ -12,9 +12,9 @@ use philox::philox4x32_10;
 use spec::unit::Tied;
 use spec::{
     Activation, Blocks, CheckpointInputs, Checkpoints, Format, Gathering, GivenSchedule, GradientReduction,
-    LossScaling, ModelSpec, Pairing, Parallelism, Position, Precision, Problem, Recompute, Reshard, RotaryScaling,
-    RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TokenizerSpec, TopQuery, TrainSpec, ZeroStage,
-    check,
+    LossScaling, ModelSpec, Pairing, Parallelism, Position, Precision, Problem, Products, Recompute, Reshard,
+    RotaryScaling, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TokenizerSpec, TopQuery, TrainSpec,
+    ZeroStage, check,
 };
 
 use crate::cases::{Degrees, Form, Groups, MAX_RANKS, Manner, recompute_name, schedule_name};
@@ -407,7 +407,7 @@ pub fn model(tied: Tied) -> ModelSpec {
 pub fn training(numbers: Numbers) -> TrainSpec {
     let precision = match numbers.format {
         Format::Fp32 => Precision::Fp32,
-        Format::Bf16 => Precision::Bf16,
+        Format::Bf16 => Precision::Bf16(Products::Chained),
         Format::Fp16 => Precision::Fp16(LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 }),
     };
     TrainSpec {

@@ -98,7 +98,7 @@ fn bounds(class: EqualityClass, activation: Activation, stored: Format) -> Bound
 
 #[cfg(test)]
 mod tests {
-    use spec::Precision;
+    use spec::{Precision, Products};
 
     use super::*;
     use crate::models::{Style, proof_model, proof_training};
@@ -113,7 +113,7 @@ mod tests {
         let small = TrainSpec { epsilon: 1e-8, ..train.clone() };
         let of_small = Promise::of(EqualityClass::OtherSums, &model, &small, 3);
         assert_eq!((of_small.loss, of_small.weight), (Some(1e-5), None));
-        let narrow = TrainSpec { precision: Precision::Bf16, ..small };
+        let narrow = TrainSpec { precision: Precision::Bf16(Products::Chained), ..small };
         assert!(Promise::of(EqualityClass::OtherSums, &model, &narrow, 3).weight.is_some());
     }
 
@@ -126,11 +126,12 @@ mod tests {
             Promise::of(class, model, &TrainSpec { precision, ..proof_training() }, 3).gradient
         };
         let of_both = |precision, class| [&smooth, &kinked].map(|model| gradient(model, precision, class));
-        let [near, far] = of_both(Precision::Bf16, EqualityClass::OtherSums);
+        let [near, far] = of_both(Precision::Bf16(Products::Chained), EqualityClass::OtherSums);
         assert!(0.06 < near && near < 0.07 && 0.21 < far && far < 0.22, "{near} {far}");
-        for (precision, class) in
-            [(Precision::Bf16, EqualityClass::OtherOrder), (Precision::Fp32, EqualityClass::OtherSums)]
-        {
+        for (precision, class) in [
+            (Precision::Bf16(Products::Chained), EqualityClass::OtherOrder),
+            (Precision::Fp32, EqualityClass::OtherSums),
+        ] {
             let [smooth, kinked] = of_both(precision, class);
             assert_eq!(smooth, kinked);
         }

@@ -2,6 +2,7 @@
 
 use device::DeviceError;
 use mesh::{Coord, Mesh, Rank};
+use spec::Products;
 use train::{Engine, RankEngine, Setup, ThreadEngine};
 
 use crate::runner::thread_engine;
@@ -29,8 +30,8 @@ impl<'a> WrappedEngine<'a> {
 }
 
 impl Engine for WrappedEngine<'_> {
-    fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
-        Ok((self.wrap)(self.mesh.coord(rank), self.inner.open(rank, arena_bytes)?))
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+        Ok((self.wrap)(self.mesh.coord(rank), self.inner.open(rank, arena_bytes, products)?))
     }
 
     fn abort(&self, rank: Rank, description: &str) {

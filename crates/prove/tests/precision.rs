@@ -13,8 +13,8 @@ use prove::verdict::is_noise;
 use prove::watch::Nobody;
 use prove::{Bounds, Distance, EqualityClass, Layout, Outcome, WrappedEngine, outcome_watched};
 use spec::{
-    Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Recompute, Reshard, ScheduleKind,
-    ScheduleSpec, TrainSpec, ZeroStage,
+    Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute, Reshard,
+    ScheduleKind, ScheduleSpec, TrainSpec, ZeroStage,
 };
 use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 
@@ -22,7 +22,7 @@ use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 const SCALING: LossScaling = LossScaling { initial: 16384.0, window: 2, hysteresis: 1, minimum: 1.0 };
 /// One unit ahead, given up after each use.
 const GATHERING: Gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
-const NARROW: [Precision; 2] = [Precision::Bf16, Precision::Fp16(SCALING)];
+const NARROW: [Precision; 2] = [Precision::Bf16(Products::Chained), Precision::Fp16(SCALING)];
 
 fn model(style: Style) -> ModelSpec {
     ModelSpec { num_layers: 3, ..proof_model(style, 12, style == Style::Gpt2) }

@@ -46,10 +46,20 @@ impl Format {
 pub enum Precision {
     /// Everything in single precision.
     Fp32,
-    /// Parameters and activations in bf16.
-    Bf16,
+    /// Parameters and activations in bf16, multiplied in this order.
+    Bf16(Products),
     /// Parameters and activations in fp16, gradients kept in its range by a factor of the loss.
     Fp16(LossScaling),
+}
+
+/// In which order the terms of a matrix product are added where both operands are bf16. The order belongs to the run, not to the machine: each has the same
+/// bits on every processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Products {
+    /// As in single precision: one term after the other.
+    Chained,
+    /// As AMX adds them: 32 terms in two chains, of those with even and with odd numbers.
+    Pairs,
 }
 
 /// In which numbers gradients of parameters are summed: over sequences, microbatches and ranks.
@@ -85,8 +95,16 @@ impl Precision {
     pub fn stored(self) -> Format {
         match self {
             Precision::Fp32 => Format::Fp32,
-            Precision::Bf16 => Format::Bf16,
+            Precision::Bf16(_) => Format::Bf16,
             Precision::Fp16(_) => Format::Fp16,
+        }
+    }
+
+    /// In which order matrix products add their terms where both operands are bf16.
+    pub fn products(self) -> Products {
+        match self {
+            Precision::Fp32 | Precision::Fp16(_) => Products::Chained,
+            Precision::Bf16(products) => products,
         }
     }
 
@@ -94,7 +112,7 @@ impl Precision {
     pub fn masters(self) -> Masters {
         match self {
             Precision::Fp32 => Masters::Parameters,
-            Precision::Bf16 | Precision::Fp16(_) => Masters::Apart,
+            Precision::Bf16(_) | Precision::Fp16(_) => Masters::Apart,
         }
     }
 }

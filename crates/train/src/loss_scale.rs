@@ -35,7 +35,7 @@ impl LossScale {
     /// Before the first step.
     pub fn new(precision: Precision) -> LossScale {
         let scaling = match precision {
-            Precision::Fp32 | Precision::Bf16 => None,
+            Precision::Fp32 | Precision::Bf16(_) => None,
             Precision::Fp16(scaling) => Some(scaling),
         };
         LossScale {
@@ -113,6 +113,8 @@ impl LossScale {
 
 #[cfg(test)]
 mod tests {
+    use spec::Products;
+
     use super::*;
 
     fn scale(scaling: LossScaling) -> LossScale {
@@ -162,7 +164,7 @@ mod tests {
         let mut scale = scale(scaling);
         assert_eq!([scale.after_overflow(), scale.after_overflow()], [StepFate::Skipped, StepFate::Hopeless]);
         assert_eq!((scale.factor(), scale.skipped_steps()), (2.0, 1));
-        assert_eq!(LossScale::new(Precision::Bf16).after_overflow(), StepFate::Hopeless);
+        assert_eq!(LossScale::new(Precision::Bf16(Products::Chained)).after_overflow(), StepFate::Hopeless);
     }
 
     #[test]
@@ -185,7 +187,7 @@ mod tests {
         let scaling = LossScaling { initial: 8.0, window: 3, hysteresis: 1, minimum: 4.0 };
         let mut fp16 = scale(LossScaling { minimum: 1.0, ..scaling });
         factors_of(&mut fp16, "xx");
-        let bf16 = LossScale::resumed(Precision::Bf16, &saved(&fp16));
+        let bf16 = LossScale::resumed(Precision::Bf16(Products::Chained), &saved(&fp16));
         assert_eq!((bf16.factor(), bf16.skipped_steps()), (1.0, 2));
         let again = LossScale::resumed(Precision::Fp16(scaling), &saved(&bf16));
         assert_eq!((again.factor(), again.skipped_steps()), (8.0, 2));

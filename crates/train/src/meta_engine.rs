@@ -11,6 +11,7 @@ use comm::collectives::Traffic;
 use comm::{MetaCommunicator, Operation};
 use device::{DeviceError, MetaDevice, Record};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+use spec::Products;
 
 use crate::engine::{Engine, Groups, RankEngine};
 
@@ -94,7 +95,7 @@ impl MetaEngine {
 
 impl Engine for MetaEngine {
     /// There is no arena: a rank of any size fits.
-    fn open(&self, rank: Rank, _arena_bytes: usize) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, _arena_bytes: usize, _products: Products) -> Result<RankEngine, DeviceError> {
         let MetaRank { device, groups } = &self.ranks[rank.0];
         Ok(RankEngine {
             device: Box::new(Arc::clone(device)),

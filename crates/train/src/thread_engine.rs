@@ -7,6 +7,7 @@ use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, DeviceError};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+use spec::Products;
 
 use crate::engine::{Engine, Groups, RankEngine};
 
@@ -67,12 +68,12 @@ impl ThreadEngine {
 }
 
 impl Engine for ThreadEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes)?);
         let groups = self.groups(rank, &arena);
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
         let cores = self.cores.chunks(self.threads_per_rank).nth(rank.0).unwrap_or_default();
-        let device = CpuDevice::new(arena).with_threads(self.threads_per_rank, cores)?;
+        let device = CpuDevice::new(arena).with_products(products).with_threads(self.threads_per_rank, cores)?;
         Ok(RankEngine { device: Box::new(device), memory, groups })
     }
 

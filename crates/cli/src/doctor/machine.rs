@@ -75,6 +75,7 @@ impl Memory {
 /// What an instruction set is called outside of this program.
 pub fn name(set: InstructionSet) -> &'static str {
     match set {
+        InstructionSet::Amx => "AMX",
         InstructionSet::Avx512 => "AVX-512",
         InstructionSet::Avx2 => "AVX2",
         InstructionSet::Scalar => "portable",

@@ -119,7 +119,7 @@ fn used(machine: &Machine) -> Vec<Row> {
 /// What is not there, or not used, and what it would be good for.
 fn missing(machine: &Machine) -> Vec<Row> {
     let vectors = match machine.instruction_sets.first() {
-        Some(InstructionSet::Avx512) => None,
+        Some(InstructionSet::Amx | InstructionSet::Avx512) => None,
         Some(InstructionSet::Avx2) => Some("AVX-512, whose kernels are twice as wide"),
         Some(InstructionSet::Scalar) | None => Some("AVX2 or AVX-512, whose kernels are several times faster"),
     };

@@ -9,7 +9,7 @@ use comm::Timeouts;
 use device::DeviceError;
 use mesh::Rank;
 use program::plan_memory;
-use spec::RunConfig;
+use spec::{Products, RunConfig};
 use train::{
     Engine, Observer, Ports, RankEngine, SequenceBuffers, Setup, SetupError, StepReport, ThreadEngine, TokenSource,
     TrainError, Wish, run,
@@ -128,9 +128,9 @@ impl Opened {
 }
 
 impl Engine for Opened {
-    fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
         self.arenas.lock().unwrap_or_else(PoisonError::into_inner).insert(rank.0, arena_bytes);
-        self.engine.open(rank, arena_bytes)
+        self.engine.open(rank, arena_bytes, products)
     }
 
     fn abort(&self, rank: Rank, description: &str) {

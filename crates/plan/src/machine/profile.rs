@@ -7,6 +7,7 @@ use comm::Timeouts;
 use cpu::peak;
 use device::DeviceError;
 use mesh::{AxisSizes, Mesh, MeshError, Rank};
+use spec::Products;
 use train::{Engine, ThreadEngine};
 
 use crate::machine::bench::{PRODUCT, REDUCED, Times, UNALIGNED_COLS};
@@ -39,8 +40,9 @@ pub fn measure() -> Result<Cluster, MeasureError> {
     let engine = ThreadEngine::new(mesh, Timeouts { wait: Duration::from_secs(60) }.scaled(ranks, cores));
     let times = std::thread::scope(|scope| {
         let engine = &engine;
-        let threads: Vec<_> =
-            (0..ranks).map(|rank| scope.spawn(move || Times::of(engine.open(Rank(rank), ARENA_BYTES)?))).collect();
+        let threads: Vec<_> = (0..ranks)
+            .map(|rank| scope.spawn(move || Times::of(engine.open(Rank(rank), ARENA_BYTES, Products::Chained)?)))
+            .collect();
         let all: Vec<_> = threads.into_iter().map(|thread| thread.join().map_err(|_| MeasureError::Rank)).collect();
         all.into_iter().next().unwrap_or(Err(MeasureError::Rank))
     })??;

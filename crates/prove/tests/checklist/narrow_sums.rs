@@ -5,14 +5,14 @@ use prove::intercepted::intercept_ops;
 use prove::models::{Style, plain_layout};
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Tensors};
-use spec::{LearningRateSchedule, Precision, TrainSpec};
+use spec::{LearningRateSchedule, Precision, Products, TrainSpec};
 
 use crate::rig::*;
 
 /// Whether eight microbatches of a bf16 run give the gradient of one: activations are the same bits, sums are single.
 fn sums_are_single(wrap: &WrapRank<'_>) -> Verdict {
     let model = small_model(Style::Gpt2, true);
-    let train = TrainSpec { precision: Precision::Bf16, ..training(1) };
+    let train = TrainSpec { precision: Precision::Bf16(Products::Chained), ..training(1) };
     let run =
         |microbatch_size| Case::new(&model, plain_layout(1, 1, 1, microbatch_size), &train).wrapped(wrap).outcome();
     let (one, eight) = (run(8)?, run(1)?);
@@ -63,7 +63,7 @@ fn small_updates_add_up(wrap: &WrapRank<'_>) -> Verdict {
     let moved = |precision, wrap: &WrapRank<'_>| {
         Ok::<f64, String>(distance(&run(1, precision, wrap)?, &run(8, precision, wrap)?))
     };
-    let (single, narrow) = (moved(Precision::Fp32, &untouched)?, moved(Precision::Bf16, wrap)?);
+    let (single, narrow) = (moved(Precision::Fp32, &untouched)?, moved(Precision::Bf16(Products::Chained), wrap)?);
     let share = narrow / single;
     verdict((!(0.9..1.1).contains(&share)).then(|| format!("weights moved {share:.2} times as far as they should")))
 }

@@ -4,7 +4,7 @@ use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
 use spec::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision,
-    Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    Products, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 use train::Setup;
 
@@ -69,7 +69,10 @@ pub fn cases() -> Vec<Case> {
         case("dp 2 x pp 2, tied", llama(true), plain_layout(2, 1, 2, 1)),
         case("dp 2 x tp 2 x pp 2, ZeRO 1, tied", gpt2(true), zero(plain_layout(2, 2, 2, 2))),
         case("dp 3 x tp 2 x pp 2, ZeRO 1, recomputing", llama(true), recompute(zero(plain_layout(3, 2, 2, 1)))),
-        narrow(Precision::Bf16, case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16", gpt2(true), zero(plain_layout(2, 2, 2, 2)))),
+        narrow(
+            Precision::Bf16(Products::Chained),
+            case("dp 2 x tp 2 x pp 2, ZeRO 1, bf16", gpt2(true), zero(plain_layout(2, 2, 2, 2))),
+        ),
         narrow(fp16, case("dp 2 x tp 4, fp16, grouped queries", llama(false), plain_layout(2, 4, 1, 1))),
         case("dp 2 x tp 3 x pp 2, GPipe, tied", gpt2(true), gpipe(plain_layout(2, 3, 2, 1))),
         narrow(

@@ -8,6 +8,7 @@ use comm::{Counting, Counts};
 use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, Communicator, Device, DeviceError, Dtype, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank as RankNumber};
+use spec::Products;
 use train::rank::Rank;
 use train::{Engine, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish};
 
@@ -72,14 +73,14 @@ impl<'a> CountingEngine<'a> {
 }
 
 impl Engine for CountingEngine<'_> {
-    fn open(&self, rank: RankNumber, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: RankNumber, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes + BEHIND_BYTES)?);
         let mut groups = self.threads.groups(rank, &arena);
         if self.extra == Extra::AllReduce {
             groups.tensor = Box::new(Twice { group: groups.tensor, is_due: Cell::new(true) });
         }
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
-        let cpu = CpuDevice::new(arena);
+        let cpu = CpuDevice::new(arena).with_products(products);
         let poisoned = self.poisoned(rank);
         cpu.write(poisoned, &vec![POISON; poisoned.size_bytes()])?;
         let is_due = Cell::new(self.extra != Extra::Nothing);

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
 use mesh::Rank as RankNumber;
+use spec::Products;
 use train::{Engine, Groups, RankEngine};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,8 @@ impl Watching {
 }
 
 impl Engine for Watching {
-    fn open(&self, rank: RankNumber, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, memory, groups } = self.inner.open(rank, arena_bytes)?;
+    fn open(&self, rank: RankNumber, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+        let RankEngine { device, memory, groups } = self.inner.open(rank, arena_bytes, products)?;
         let touches = &self.touches[rank.0];
         let watch = |group| Box::new(WatchedGroup { group, touches: Arc::clone(touches) });
         let Groups { tensor, data, replicas, pipeline, tied, world } = groups;

@@ -2,6 +2,7 @@
 
 use device::DeviceError;
 use mesh::Rank;
+use spec::Products;
 use train::{Engine, RankEngine, ThreadEngine};
 
 use crate::rig::{NEVER, eight_ranks, failure_of, threads};
@@ -10,8 +11,8 @@ use crate::rig::{NEVER, eight_ranks, failure_of, threads};
 struct Greedy(ThreadEngine);
 
 impl Engine for Greedy {
-    fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
-        self.0.open(rank, if rank == Rank(4) { 1 << 60 } else { arena_bytes })
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+        self.0.open(rank, if rank == Rank(4) { 1 << 60 } else { arena_bytes }, products)
     }
 
     fn abort(&self, rank: Rank, description: &str) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use device::{Device, DeviceError, Op, Stream, Tensor};
 use mesh::Rank;
+use spec::Products;
 use train::{Engine, RankEngine, ThreadEngine};
 
 /// What happens instead of an operation.
@@ -24,8 +25,8 @@ pub struct FaultyEngine {
 }
 
 impl Engine for FaultyEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize) -> Result<RankEngine, DeviceError> {
-        let engine = self.inner.open(rank, arena_bytes)?;
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+        let engine = self.inner.open(rank, arena_bytes, products)?;
         if rank != self.rank {
             return Ok(engine);
         }

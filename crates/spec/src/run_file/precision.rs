@@ -3,10 +3,14 @@
 use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
-use crate::precision::{Format, LossScaling, Precision};
+use crate::precision::{Format, LossScaling, Precision, Products};
 use crate::problem::Problem;
 
 const FORMATS: &Choices<Format> = &[("fp32", Format::Fp32), ("bf16", Format::Bf16), ("fp16", Format::Fp16)];
+
+const PRODUCTS_KEY: &str = "train.products";
+
+const PRODUCTS: &Choices<Products> = &[("chained", Products::Chained), ("pairs", Products::Pairs)];
 
 const LOSS_SCALING_KEYS: [&str; 4] =
     ["train.initial_loss_scale", "train.loss_scale_window", "train.loss_scale_hysteresis", "train.min_loss_scale"];
@@ -21,14 +25,17 @@ pub fn read(reader: &mut Reader) -> Precision {
         hysteresis: short_count(reader, hysteresis, LossScaling::USUAL.hysteresis),
         minimum: reader.number(minimum, LossScaling::USUAL.minimum),
     };
-    let precision = match format {
-        Format::Fp32 => Precision::Fp32,
-        Format::Bf16 => Precision::Bf16,
-        Format::Fp16 => return Precision::Fp16(scaling),
+    let products = reader.choice(PRODUCTS_KEY, PRODUCTS, Products::Chained);
+    let (precision, foreign): (Precision, &[(&str, &[&str])]) = match format {
+        Format::Fp32 => (Precision::Fp32, &[("bf16", &[PRODUCTS_KEY]), ("fp16", &LOSS_SCALING_KEYS)]),
+        Format::Bf16 => (Precision::Bf16(products), &[("fp16", &LOSS_SCALING_KEYS)]),
+        Format::Fp16 => (Precision::Fp16(scaling), &[("bf16", &[PRODUCTS_KEY])]),
     };
-    for key in LOSS_SCALING_KEYS.into_iter().filter(|key| reader.is_set(key)).collect::<Vec<_>>() {
-        let rule = format!("means nothing where train.precision = {:?}", name_of(FORMATS, format));
-        reader.report(Problem::of_key(key, rule, "write train.precision = \"fp16\", or leave it out"));
+    for (of, keys) in foreign {
+        for key in keys.iter().copied().filter(|key| reader.is_set(key)).collect::<Vec<_>>() {
+            let rule = format!("means nothing where train.precision = {:?}", name_of(FORMATS, format));
+            reader.report(Problem::of_key(key, rule, format!("write train.precision = {of:?}, or leave it out")));
+        }
     }
     precision
 }
@@ -37,7 +44,8 @@ pub fn read(reader: &mut Reader) -> Precision {
 pub fn write(precision: Precision, writer: &mut Writer) {
     writer.text("precision", name_of(FORMATS, precision.stored()));
     match precision {
-        Precision::Fp32 | Precision::Bf16 => {}
+        Precision::Fp32 => {}
+        Precision::Bf16(products) => writer.text("products", name_of(PRODUCTS, products)),
         Precision::Fp16(LossScaling { initial, window, hysteresis, minimum }) => {
             writer.power_of_two("initial_loss_scale", initial);
             writer.count("loss_scale_window", window);
