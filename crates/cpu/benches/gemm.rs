@@ -1,7 +1,7 @@
 //! Speed of GEMM on one thread beside a peer and the machine's peak: `cargo bench -p cpu --bench gemm [-- FILTER]`.
 //!
 //! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns, and the share of the peak of the
-//! same instruction set.
+//! same instruction set. Of each product there is a second line with operands of bf16: chained, then in pairs on each instruction set.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,6 +11,7 @@ use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
 use cpu::view::{MatMut, MatRef};
 
+mod narrow;
 mod peak;
 
 /// Tokens, inputs and outputs of linear layers: of the models of `bench/compare` with a chunk of the head, and those of equality tests.
@@ -103,10 +104,15 @@ fn main() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let packing = &mut PackingBuffers::new();
     let meter = &Meter::new();
-    let sets: Vec<_> = InstructionSet::available().into_iter().filter(|set| *set != InstructionSet::Scalar).collect();
+    let is_wide = |set: &InstructionSet| *set != InstructionSet::Scalar;
+    let for_pairs: Vec<_> = InstructionSet::available().into_iter().filter(is_wide).collect();
+    // With operands in single precision AMX is AVX-512.
+    let sets: Vec<_> = for_pairs.iter().copied().filter(|set| *set != InstructionSet::Amx).collect();
     // The peer's is of the best set.
     let peaks: Vec<f64> = sets.first().into_iter().chain(&sets).map(|set| peak::gflops(*set)).collect();
     println!("peaks of {sets:?}: {:.1?} GFLOP/s", &peaks[1..]);
+    let pair_peaks = narrow::peaks(&for_pairs);
+    println!("of bf16, chained, and in pairs on {for_pairs:?}: {pair_peaks:.1?} GFLOP/s");
     println!("{:34}          peer {sets:?}", "m x n x k");
     for layer in LAYERS {
         for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {
@@ -130,6 +136,9 @@ fn main() {
             };
             let speeds: Vec<_> = best.iter().zip(&peaks).map(speed).collect();
             println!("{name:34} {}", speeds.join(" "));
+            let best = narrow::Products::new(orientation, (bench.m, bench.n, bench.k)).best(&for_pairs, rounds, packing);
+            let speeds: Vec<_> = best.iter().zip(&pair_peaks).map(speed).collect();
+            println!("{:34} {}", "  bf16", speeds.join(" "));
         }
     }
 }

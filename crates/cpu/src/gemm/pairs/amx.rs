@@ -99,6 +99,46 @@ pub(super) unsafe fn release() {
     }
 }
 
+/// Multiply-adds of one round of [`multiply_registers`].
+pub(crate) const REGISTER_MULTIPLY_ADDS: usize = 4 * 16 * 16 * 32;
+
+/// Multiplies tiles that stay where they are, `rounds` times as one step of a tile of sums does.
+///
+/// # Safety
+/// [`is_available`]; `rounds` is not 0.
+pub(crate) unsafe fn multiply_registers(rounds: usize) {
+    // Tiles that were never loaded are known to be zero, and multiplied faster.
+    let values = [0x3f00_3f00u32; 256];
+    // SAFETY: the machine has the instructions, and a tile is read.
+    unsafe {
+        configure();
+        asm!(
+            "tileloadd tmm0, [{values} + {row}]",
+            "tileloadd tmm1, [{values} + {row}]",
+            "tileloadd tmm2, [{values} + {row}]",
+            "tileloadd tmm3, [{values} + {row}]",
+            "tileloadd tmm4, [{values} + {row}]",
+            "tileloadd tmm5, [{values} + {row}]",
+            "tileloadd tmm6, [{values} + {row}]",
+            "tileloadd tmm7, [{values} + {row}]",
+            "2:",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "dec {rounds}",
+            "jnz 2b",
+            values = in(reg) values.as_ptr(),
+            row = in(reg) 64u64,
+            rounds = inout(reg) rounds => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, readonly),
+        );
+        release();
+    }
+}
+
 /// Computes 32 x 32 sums in four tiles. A panel has for each block of steps two tiles one after the other, of A and of B 2 KiB.
 ///
 /// # Safety

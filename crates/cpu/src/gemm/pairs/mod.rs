@@ -17,7 +17,7 @@
 //! Rounding error of an element, with u = 2^-24 and n = min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum
 //! of its two halves, one per block, `c` and the bias): at most `n u / (1 - n u) * (sum |a b| + |c| + |bias|)`, and for numbers that become zero
 //! `2^-126 * (K + sum |a| + sum |b| + 2 ceil(K / 32))`: one for each subnormal operand times what it is multiplied with, and one for each operation.
-//! Up to K = 8,192 n is at most 275, as for chained products.
+//! At K = 8,192 n is 275, where chained products have 289.
 //!
 //! # Structure
 //! Operands are packed into panels ([`engine`]) for the instruction set: AMX reads pairs as they are, the others read them widened, with

@@ -1,0 +1,94 @@
+//! Products of bf16 in both orders.
+
+use std::hint::black_box;
+
+use cpu::gemm::{Orientation, PackingBuffers, PairsProduct, Product, Write, gemm, gemm_pairs, gemm_rounded};
+use cpu::instruction_set::InstructionSet;
+use cpu::meter::Meter;
+use cpu::peak::core_tile_flops_per_second;
+use cpu::view::{MatMut, MatRef};
+use device::{Bf16, Element};
+
+use crate::{peak, seconds};
+
+/// GFLOP/s of the best set's multiply-adds, in which chained products are summed, then of each set's own instructions.
+pub fn peaks(sets: &[InstructionSet]) -> Vec<f64> {
+    let of = |set: &InstructionSet| match set {
+        InstructionSet::Amx => core_tile_flops_per_second().unwrap_or(f64::NAN) / 1e9,
+        InstructionSet::Avx512 | InstructionSet::Avx2 | InstructionSet::Scalar => peak::gflops(*set),
+    };
+    sets.first().map(|set| peak::gflops(*set)).into_iter().chain(sets.iter().map(of)).collect()
+}
+
+/// A product with operands of bf16. A weight's gradient is in single precision, other results are of bf16.
+pub struct Products {
+    orientation: Orientation,
+    sizes: (usize, usize, usize),
+    a: Vec<Bf16>,
+    b: Vec<Bf16>,
+    single: Vec<f32>,
+    narrow: Vec<Bf16>,
+}
+
+impl Products {
+    pub fn new(orientation: Orientation, (m, n, k): (usize, usize, usize)) -> Self {
+        let values = |len: usize| (0..len).map(|i| Bf16::narrow((i * 37 % 101) as f32 / 101.0 - 0.5)).collect();
+        let (single, narrow) = (vec![0.0; m * n], vec![Bf16::default(); m * n]);
+        Self { orientation, sizes: (m, n, k), a: values(m * k), b: values(k * n), single, narrow }
+    }
+
+    /// Least seconds of chained products on the best set, then of products in pairs on each, in turns.
+    pub fn best(&mut self, sets: &[InstructionSet], rounds: usize, packing: &mut PackingBuffers) -> Vec<f64> {
+        let (m, n, k) = self.sizes;
+        let flops = 2.0 * (m * n * k) as f64;
+        let mut best = vec![f64::INFINITY; 1 + sets.len()];
+        for _ in 0..rounds {
+            best[0] = best[0].min(seconds(flops, || black_box(&mut *self).chained(sets[0], packing)));
+            for (best, set) in best[1..].iter_mut().zip(sets) {
+                *best = best.min(seconds(flops, || black_box(&mut *self).in_pairs(*set, packing)));
+            }
+        }
+        best
+    }
+
+    fn operands(&self) -> PairsProduct<'_> {
+        let (m, n, k) = self.sizes;
+        let (a, b) = match self.orientation {
+            Orientation::Nt => (MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, n, k)),
+            Orientation::Nn => (MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, k, n)),
+            Orientation::Tn => (MatRef::dense(&self.a, k, m), MatRef::dense(&self.b, k, n)),
+        };
+        PairsProduct { orientation: self.orientation, a, b }
+    }
+
+    fn chained(&mut self, set: InstructionSet, packing: &mut PackingBuffers) {
+        let ((m, n, _), meter) = (self.sizes, &Meter::new());
+        let (mut single, mut narrow) = (std::mem::take(&mut self.single), std::mem::take(&mut self.narrow));
+        let PairsProduct { orientation, a, b } = self.operands();
+        let product = Product { orientation, a: a.into(), b: b.into() };
+        match orientation {
+            Orientation::Tn => {
+                gemm(product, MatMut::dense(&mut single, m, n), Write::Assign, None, packing, set, meter);
+            }
+            Orientation::Nt | Orientation::Nn => {
+                gemm_rounded(product, MatMut::dense(&mut narrow, m, n), Write::Assign, None, packing, set, meter);
+            }
+        }
+        (self.single, self.narrow) = (single, narrow);
+    }
+
+    fn in_pairs(&mut self, set: InstructionSet, packing: &mut PackingBuffers) {
+        let ((m, n, _), meter) = (self.sizes, &Meter::new());
+        let (mut single, mut narrow) = (std::mem::take(&mut self.single), std::mem::take(&mut self.narrow));
+        let product = self.operands();
+        match product.orientation {
+            Orientation::Tn => {
+                gemm_pairs(product, MatMut::dense(&mut single, m, n), Write::Assign, None, packing, set, meter);
+            }
+            Orientation::Nt | Orientation::Nn => {
+                gemm_pairs(product, MatMut::dense(&mut narrow, m, n), Write::Assign, None, packing, set, meter);
+            }
+        }
+        (self.single, self.narrow) = (single, narrow);
+    }
+}
