@@ -165,5 +165,12 @@ mod tests {
              train.warmup_steps  20 | 0\n  \
              data.path           (not set) | \"text\"\n"
         );
+        let [chained, pairs] = ["train.products=chained", "train.products=pairs"];
+        assert_eq!(
+            compared(&["train.precision=bf16", chained], &["train.precision=bf16", pairs]),
+            "a.toml and b.toml: different runs\n\
+             they do not compute the same, so nothing is promised\n  \
+             train.products  \"chained\" | \"pairs\"\n"
+        );
     }
 }

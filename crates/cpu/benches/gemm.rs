@@ -136,7 +136,8 @@ fn main() {
             };
             let speeds: Vec<_> = best.iter().zip(&peaks).map(speed).collect();
             println!("{name:34} {}", speeds.join(" "));
-            let best = narrow::Products::new(orientation, (bench.m, bench.n, bench.k)).best(&for_pairs, rounds, packing);
+            let best =
+                narrow::Products::new(orientation, (bench.m, bench.n, bench.k)).best(&for_pairs, rounds, packing);
             let speeds: Vec<_> = best.iter().zip(&pair_peaks).map(speed).collect();
             println!("{:34} {}", "  bf16", speeds.join(" "));
         }

@@ -11,7 +11,7 @@ use device::{
     Tensor, Write,
 };
 use spec::layout::SHARD_BLOCK;
-use spec::{Activation, Norm, NormKind, Pairing, RotaryScaling};
+use spec::{Activation, Norm, NormKind, Pairing, Products, RotaryScaling};
 
 const ARENA_BYTES: usize = 64 << 20;
 /// Numbers that no count of threads divides.
@@ -33,7 +33,12 @@ struct Operands {
 
 impl Operands {
     fn new(threads: usize, stored: Dtype) -> Operands {
-        let device = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).unwrap())).with_threads(threads, &[]).unwrap();
+        Operands::in_order(threads, stored, Products::Chained)
+    }
+
+    fn in_order(threads: usize, stored: Dtype, products: Products) -> Operands {
+        let device = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).unwrap())).with_products(products);
+        let device = device.with_threads(threads, &[]).unwrap();
         Operands { device, frame: Frame::new(0, ARENA_BYTES), stored }
     }
 
@@ -222,6 +227,31 @@ fn any_number_of_threads_gives_the_same_bits() {
                 assert!(bytes(threads) == expected, "{name} in {stored:?} on {threads} threads");
             }
         }
+    }
+}
+
+/// What `run` leaves in memory.
+fn left_by(run: fn(&Operands), threads: usize, stored: Dtype, order: Products) -> Vec<u8> {
+    let operands = Operands::in_order(threads, stored, order);
+    run(&operands);
+    operands.bytes()
+}
+
+#[test]
+fn products_of_bf16_and_no_others_are_in_the_order_that_the_device_was_given() {
+    let in_pairs = left_by(products, 1, Dtype::Bf16, Products::Pairs);
+    assert!(in_pairs != left_by(products, 1, Dtype::Bf16, Products::Chained), "products of bf16");
+    for threads in [2, 3, 7] {
+        assert!(left_by(products, threads, Dtype::Bf16, Products::Pairs) == in_pairs, "{threads} threads");
+    }
+    for (run, stored) in [
+        (products as fn(&Operands), Dtype::F32),
+        (products, Dtype::F16),
+        (attention, Dtype::Bf16),
+        (elementwise, Dtype::Bf16),
+    ] {
+        let [pairs, chained] = [Products::Pairs, Products::Chained].map(|order| left_by(run, 2, stored, order));
+        assert!(pairs == chained, "operands of {stored:?}");
     }
 }
 

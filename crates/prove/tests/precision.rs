@@ -22,7 +22,8 @@ use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 const SCALING: LossScaling = LossScaling { initial: 16384.0, window: 2, hysteresis: 1, minimum: 1.0 };
 /// One unit ahead, given up after each use.
 const GATHERING: Gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
-const NARROW: [Precision; 2] = [Precision::Bf16(Products::Chained), Precision::Fp16(SCALING)];
+const NARROW: [Precision; 3] =
+    [Precision::Bf16(Products::Chained), Precision::Bf16(Products::Pairs), Precision::Fp16(SCALING)];
 
 fn model(style: Style) -> ModelSpec {
     ModelSpec { num_layers: 3, ..proof_model(style, 12, style == Style::Gpt2) }

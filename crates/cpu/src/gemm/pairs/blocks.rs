@@ -162,6 +162,10 @@ impl<E: Stored> Pass<'_, E> {
                 let b = &rooms.b[b_panel * b_step_bytes * padded_steps..][..b_step_bytes * padded_steps];
                 let blocks = padded_steps / super::PAIRS_BLOCK;
                 let tile = PairsTile { a: a.as_ptr(), b: b.as_ptr(), blocks, begin, sums: sums.as_mut_ptr() };
+                if is_last {
+                    let (row, column) = (rows.start + row, columns.start + column);
+                    ask_for(&mut c.block(row, tile_rows, column, tile_columns));
+                }
                 // SAFETY: the slices hold the panels and the tile, `Engine::of` checked that the machine has the instructions, and
                 // `run` has entered the engine on this thread.
                 unsafe { (self.engine.tile)(&tile) };
@@ -176,6 +180,22 @@ impl<E: Stored> Pass<'_, E> {
             }
         }
     }
+}
+
+/// Asks for the cache lines of a tile of C, whose rows begin where the machine does not foresee it: they come while the tile is computed.
+fn ask_for<E: Stored>(c: &mut MatMut<'_, E>) {
+    #[cfg(target_arch = "x86_64")]
+    for row in 0..c.rows() {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let last = c.cols() - 1;
+        let start = c.as_mut_ptr().wrapping_add(row * c.row_stride());
+        for column in (0..last).step_by(64 / size_of::<E>()).chain([last]) {
+            // SAFETY: any address may be asked for.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(column).cast()) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = c;
 }
 
 /// An operand.

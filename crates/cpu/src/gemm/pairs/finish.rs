@@ -16,9 +16,9 @@ impl<E: Stored> Kernel for Finish<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
+        let (write, bias) = (self.write, self.bias);
         for row in 0..self.sums.rows() {
             let (sums, c) = (self.sums.row(row), self.c.row_mut(row));
-            let (write, bias) = (self.write, self.bias);
             for_each_block(
                 sums.len(),
                 #[inline(always)]

@@ -16,6 +16,8 @@ use crate::gemm::vector_avx512::Avx512Vector;
 const SIDE: usize = 16;
 /// Lanes of a panel.
 const PANEL: usize = 2 * SIDE;
+/// How many panels before its use a row's cache line is asked for.
+const AHEAD: usize = 4;
 /// Bytes of a tile.
 const TILE: usize = 1024;
 
@@ -129,6 +131,8 @@ unsafe fn pack_steps(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
                 let mut square = [Avx512Vector::zero(); SIDE];
                 for (lane, register) in square.iter_mut().enumerate().take(lanes) {
                     let lane = block.source.add((half * SIDE + lane) * block.source_stride + index * PAIRS_BLOCK);
+                    // The same steps of the lanes after these: each row is a stream that the machine does not foresee.
+                    Avx512Vector::prefetch(lane.wrapping_add(SIDE * block.source_stride).cast());
                     *register = Avx512Vector::of_bits(load_first(lane, steps));
                 }
                 store(&arrange(square), block.target.add(place(half, index, blocks)));
@@ -157,6 +161,10 @@ unsafe fn pack_lanes(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
                     let counts = [2 * pair, 2 * pair + 1].map(|step| if step < steps { lanes } else { 0 });
                     let even = columns.wrapping_add(2 * pair * block.source_stride);
                     let odd = even.wrapping_add(block.source_stride);
+                    for step in [even, odd] {
+                        // Of this step the lanes of some panels on: more rows are read in turns than the machine foresees.
+                        Avx512Vector::prefetch(step.wrapping_add(AHEAD * PANEL).cast());
+                    }
                     let [front, back] = join(load_first(even, counts[0]), load_first(odd, counts[1]));
                     halves[0][pair] = Avx512Vector::of_bits(front);
                     halves[1][pair] = Avx512Vector::of_bits(back);
