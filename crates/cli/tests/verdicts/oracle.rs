@@ -93,6 +93,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
     ("train.precision", &["fp32", "bf16", "fp16"]),
+    ("train.products", &["chained", "pairs"]),
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
     ("data.positions", &["sequence", "document"]),
@@ -315,6 +316,7 @@ fn train(values: &Values) -> bool {
         && (f64::MIN_POSITIVE..=1.0).contains(&num(values, "train.embedding_gradient_scale", 1.0))
         && groups(values, rate, decay)
         && loss_scaling(values)
+        && order_of_products(values)
 }
 
 /// Every pattern names something, nothing is named in two groups, and updates stay small.
@@ -425,6 +427,11 @@ fn loss_scaling(values: &Values) -> bool {
         && least <= first
         && int(values, "train.loss_scale_window", 1000) > 0
         && int(values, "train.loss_scale_hysteresis", 2) > 0
+}
+
+/// Chosen in bf16 and nowhere else.
+fn order_of_products(values: &Values) -> bool {
+    values.get("train.precision").and_then(toml::Value::as_str) == Some("bf16") || !values.contains_key("train.products")
 }
 
 /// Whole steps lead from the first batch to the full one, and replicas share out each on the way.
