@@ -139,6 +139,17 @@ pub(crate) unsafe fn multiply_registers(rounds: usize) {
     }
 }
 
+/// Asks for the cache lines of the tile some bytes behind an address: loads of tiles wait for their lines, and products for the loads. Behind the end of a
+/// panel is the next one, or nothing that is missed.
+macro_rules! ask_for_tile {
+    ($start:literal, $bytes:literal) => {
+        ask_for_tile!($start, $bytes, 0 64 128 192 256 320 384 448 512 576 640 704 768 832 896 960)
+    };
+    ($start:literal, $bytes:literal, $($line:literal)*) => {
+        concat!($("prefetcht0 [", $start, " + ", $bytes, " + ", $line, "]\n"),*)
+    };
+}
+
 /// Computes 32 x 32 sums in four tiles. A panel has for each block of steps two tiles one after the other, of A and of B 2 KiB.
 ///
 /// # Safety
@@ -174,9 +185,13 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             "add {a}, 2048",
             "add {b}, 2048",
             "tdpbf16ps tmm0, tmm4, tmm6",
+            ask_for_tile!("{a}", 2048),
             "tdpbf16ps tmm1, tmm4, tmm7",
+            ask_for_tile!("{a}", 3072),
             "tdpbf16ps tmm2, tmm5, tmm6",
+            ask_for_tile!("{b}", 2048),
             "tdpbf16ps tmm3, tmm5, tmm7",
+            ask_for_tile!("{b}", 3072),
             "dec {blocks}",
             "jnz 4b",
             "5:",
