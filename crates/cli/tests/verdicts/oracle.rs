@@ -431,7 +431,8 @@ fn loss_scaling(values: &Values) -> bool {
 
 /// Chosen in bf16 and nowhere else.
 fn order_of_products(values: &Values) -> bool {
-    values.get("train.precision").and_then(toml::Value::as_str) == Some("bf16") || !values.contains_key("train.products")
+    values.get("train.precision").and_then(toml::Value::as_str) == Some("bf16")
+        || !values.contains_key("train.products")
 }
 
 /// Whole steps lead from the first batch to the full one, and replicas share out each on the way.
