@@ -14,7 +14,7 @@ use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
-use crate::gemm::{PairsProduct, Product, gemm, gemm_pairs, gemm_rounded};
+use crate::gemm::{PairsOperand, PairsProduct, Product, gemm, gemm_pairs, gemm_rounded};
 use crate::initialize::InitializeNormal;
 use crate::lanes::{Kernel, Stored, run};
 use crate::loss_sum::loss_sum;
@@ -51,8 +51,8 @@ impl Worker {
     pub(crate) fn execute(&self, op: &Op) -> Result<(), DeviceError> {
         match *op {
             Op::MatMul { orientation, a, b, bias, out, write } => {
-                if self.products == Products::Pairs && (a.dtype, b.dtype) == (Dtype::Bf16, Dtype::Bf16) {
-                    let product = PairsProduct { orientation, a: self.matrix(a)?, b: self.matrix(b)? };
+                if self.products == Products::Pairs && (a.dtype == Dtype::Bf16 || b.dtype == Dtype::Bf16) {
+                    let product = PairsProduct { orientation, a: self.pairs_operand(a)?, b: self.pairs_operand(b)? };
                     return stored!(E of out => self.product_in_pairs::<E>(product, bias, out, write));
                 }
                 let (a, b) = (self.operand(a)?, self.operand(b)?);
@@ -242,6 +242,15 @@ impl Worker {
         let mut packing = self.packing.borrow_mut();
         gemm_rounded(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
         Ok(())
+    }
+
+    /// A matrix to multiply in pairs.
+    fn pairs_operand(&self, tensor: Tensor) -> Result<PairsOperand<'_>, DeviceError> {
+        Ok(match tensor.dtype {
+            Dtype::Bf16 => PairsOperand::Bf16(self.matrix(tensor)?),
+            Dtype::F32 => PairsOperand::Rounded(self.matrix(tensor)?),
+            dtype @ (Dtype::F16 | Dtype::I32 | Dtype::I64) => panic!("{dtype:?} is no operand of a product in pairs"),
+        })
     }
 
     /// A product of two matrices of bf16 in the order of AMX.

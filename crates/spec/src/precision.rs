@@ -52,13 +52,13 @@ pub enum Precision {
     Fp16(LossScaling),
 }
 
-/// In which order the terms of a matrix product are added where both operands are bf16. The order belongs to the run, not to the machine: each has the same
+/// In which order the terms of a matrix product are added where an operand is bf16. The order belongs to the run, not to the machine: each has the same
 /// bits on every processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Products {
     /// As in single precision: one term after the other.
     Chained,
-    /// As AMX adds them: 32 terms in two chains, of those with even and with odd numbers.
+    /// As AMX adds them: 32 terms in two chains, of those with even and with odd numbers. An operand in single precision is rounded to bf16 first.
     Pairs,
 }
 

@@ -41,7 +41,7 @@ mod vector_scalar;
 pub use device::{Orientation, Write};
 pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
-pub use pairs::{PAIRS_BLOCK, PairsProduct, gemm_pairs};
+pub use pairs::{PAIRS_BLOCK, PairsOperand, PairsProduct, gemm_pairs};
 pub use rounded::gemm_rounded;
 
 use crate::instruction_set::InstructionSet;

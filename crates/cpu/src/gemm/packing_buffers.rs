@@ -1,6 +1,6 @@
 //! Memory for packed panels, and for results before they are rounded.
 
-use device::Mapping;
+use device::{Bf16, Mapping};
 
 use super::blocks::{PACKED_A, PACKED_B};
 use super::rounded::STAGED;
@@ -19,16 +19,20 @@ pub(super) struct PackedRooms<'a> {
     pub b: &'a mut [f32],
 }
 
-/// Room for one packed block of A, one of B and sums, of a product in pairs.
+/// Room for one packed block of A, one of B, operands before they are packed and sums, of a product in pairs.
 pub(super) struct PairRooms<'a> {
     pub a: &'a mut [u8],
     pub b: &'a mut [u8],
+    /// `PAIRS_ROUNDED` elements.
+    pub rounded: &'a mut [Bf16],
     pub sums: &'a mut [f32],
 }
 
 /// Bytes of packed blocks of products in pairs; the rest is for sums. Each begins at a cache line.
 const PAIRS_A: usize = 1 << 20;
 const PAIRS_B: usize = 2 << 20;
+/// Elements of operands that are rounded before they are packed: a panel of 32 lanes with the most steps that one has.
+pub(super) const PAIRS_ROUNDED: usize = 32 * 3072;
 
 impl PackingBuffers {
     /// Bytes of a set of buffers.
@@ -50,7 +54,8 @@ impl PackingBuffers {
     pub(super) fn pair_rooms(&mut self) -> PairRooms<'_> {
         let (a, rest) = self.memory.split_at_mut(PAIRS_A);
         let (b, rest) = rest.split_at_mut(PAIRS_B);
-        PairRooms { a, b, sums: bytemuck::cast_slice_mut(rest) }
+        let (rounded, rest) = rest.split_at_mut(PAIRS_ROUNDED * size_of::<Bf16>());
+        PairRooms { a, b, rounded: bytemuck::cast_slice_mut(rounded), sums: bytemuck::cast_slice_mut(rest) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One product in pairs with its operands in memory.
 
-use cpu::gemm::{Orientation, PackingBuffers, PairsProduct, Write, gemm_pairs};
+use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, Write, gemm_pairs};
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::Stored;
 use cpu::meter::Meter;
@@ -109,15 +109,21 @@ impl Case {
         Case { orientation, m, n, k, gap, a, b, c, bias, write }
     }
 
-    pub fn product(&self) -> PairsProduct<'_> {
+    /// Rows and columns of A and of B as they lie in memory.
+    pub fn shapes(&self) -> [(usize, usize); 2] {
         let (m, n, k) = (self.m, self.n, self.k);
-        let (a_rows, a_cols) = if self.orientation == Orientation::Tn { (k, m) } else { (m, k) };
-        let (b_rows, b_cols) = if self.orientation == Orientation::Nt { (n, k) } else { (k, n) };
-        PairsProduct {
-            orientation: self.orientation,
-            a: MatRef::new(&self.a, a_rows, a_cols, a_cols + self.gap),
-            b: MatRef::new(&self.b, b_rows, b_cols, b_cols + self.gap),
+        match self.orientation {
+            Orientation::Nt => [(m, k), (n, k)],
+            Orientation::Nn => [(m, k), (k, n)],
+            Orientation::Tn => [(k, m), (k, n)],
         }
+    }
+
+    /// A and B.
+    pub fn operands(&self) -> [MatRef<'_, Bf16>; 2] {
+        let [(a_rows, a_cols), (b_rows, b_cols)] = self.shapes();
+        let a = MatRef::new(&self.a, a_rows, a_cols, a_cols + self.gap);
+        [a, MatRef::new(&self.b, b_rows, b_cols, b_cols + self.gap)]
     }
 
     /// The whole buffer of C of this type after the product, widened.
@@ -126,7 +132,16 @@ impl Case {
         let narrow = |values: &[f32]| -> Vec<E> { values.iter().map(|value| E::narrow(*value)).collect() };
         let (mut c, bias) = (narrow(&self.c), self.bias.as_ref().map(|bias| narrow(bias)));
         let view = MatMut::new(&mut c, self.m, self.n, self.n + self.gap);
-        gemm_pairs(self.product(), view, self.write, bias.as_deref(), packing, set, &meter);
+        let [a, b] = self.operands().map(PairsOperand::Bf16);
+        gemm_pairs(
+            PairsProduct { orientation: self.orientation, a, b },
+            view,
+            self.write,
+            bias.as_deref(),
+            packing,
+            set,
+            &meter,
+        );
         assert_eq!(meter.multiply_adds(), (self.m * self.n * self.k) as u64);
         c.into_iter().map(|value| value.widen()).collect()
     }

@@ -4,10 +4,10 @@ mod case;
 mod oracle;
 
 use case::{Case, Random, Values};
-use cpu::gemm::{Orientation, PackingBuffers, PairsProduct, Write, gemm_pairs};
+use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, Write, gemm_pairs};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
-use cpu::view::MatMut;
+use cpu::view::{MatMut, MatRef};
 use device::{Bf16, Element};
 
 const ORIENTATIONS: [Orientation; 3] = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
@@ -129,7 +129,7 @@ fn any_cut_of_the_output_gives_the_same_bits() {
             let (row, column) = (1 + random.below(case.m - 1), 1 + random.below(case.n - 1));
             for (row, rows) in [(0, row), (row, case.m - row)] {
                 for (column, columns) in [(0, column), (column, case.n - column)] {
-                    let PairsProduct { orientation, a, b } = case.product();
+                    let [a, b] = case.operands();
                     let a = match orientation {
                         Orientation::Nt | Orientation::Nn => a.block(row, rows, 0, case.k),
                         Orientation::Tn => a.block(0, case.k, row, rows),
@@ -141,11 +141,50 @@ fn any_cut_of_the_output_gives_the_same_bits() {
                     let mut view = MatMut::new(&mut c, case.m, case.n, case.n + case.gap);
                     let view = view.block(row, rows, column, columns);
                     let bias = case.bias.as_ref().map(|bias| &bias[column..column + columns]);
+                    let [a, b] = [a, b].map(PairsOperand::Bf16);
                     let product = PairsProduct { orientation, a, b };
                     gemm_pairs(product, view, case.write, bias, packing, set, &Meter::new());
                 }
             }
             assert!(bits(&c) == bits(&whole), "{set:?}: {}", case.name());
+        }
+    }
+}
+
+/// An operand in single precision enters as if it were stored in bf16: either of the two, or both, of any size.
+#[test]
+fn operands_in_single_precision_enter_rounded() {
+    let random = &mut Random(6);
+    let packing = &mut PackingBuffers::new();
+    for (orientation, sizes) in ORIENTATIONS.into_iter().flat_map(|orientation| {
+        [(37, 70, 45), (300, 90, 700), (90, 420, 3300), (3, 2, 0)].map(|sizes| (orientation, sizes))
+    }) {
+        let case = Case::new(orientation, sizes, 3, Values::Usual, random);
+        // Anything from half a unit below a number of bf16 to half a unit above; ties, too.
+        let mut singles = |of: &[Bf16]| -> Vec<f32> {
+            let lower = |bits: u32| bits.wrapping_add(random.next() as u32 % 0x1_0001).wrapping_sub(0x8000);
+            of.iter().map(|number| number.widen().to_bits()).map(lower).map(f32::from_bits).collect()
+        };
+        let [a, b] = [singles(&case.a), singles(&case.b)];
+        let rounded = |of: &[f32]| -> Vec<Bf16> { of.iter().map(|value| Bf16::narrow(*value)).collect() };
+        let case = Case { a: rounded(&a), b: rounded(&b), ..case };
+        for set in InstructionSet::available() {
+            let expected = case.run::<f32>(set, packing);
+            for sides in [[true, false], [false, true], [true, true]] {
+                let stored = case.operands();
+                let singles = [(&a, 0), (&b, 1)].map(|(values, side)| {
+                    let (rows, cols) = case.shapes()[side];
+                    MatRef::new(values, rows, cols, cols + case.gap)
+                });
+                let [a, b] = [0, 1].map(|side| {
+                    if sides[side] { PairsOperand::Rounded(singles[side]) } else { PairsOperand::Bf16(stored[side]) }
+                });
+                let mut c = case.c.clone();
+                let view = MatMut::new(&mut c, case.m, case.n, case.n + case.gap);
+                let product = PairsProduct { orientation, a, b };
+                gemm_pairs(product, view, case.write, case.bias.as_deref(), packing, set, &Meter::new());
+                assert!(bits(&c) == bits(&expected), "{set:?}, single {sides:?}: {}", case.name());
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The loops around the tiles: rows, columns and steps of a product in pairs, the packing of each, and the tiles of a block.
 
-use device::Bf16;
+use device::{Bf16, Element};
 
-use super::PairsProduct;
 use super::engine::{Adjacent, Begin, Engine, PairsBlock, PairsTile, padded};
 use super::finish::Finish;
+use super::{PairsOperand, PairsProduct};
+use crate::copy::Copy;
 use crate::gemm::packing_buffers::PairRooms;
 use crate::gemm::{Orientation, Write};
 use crate::instruction_set::InstructionSet;
@@ -68,9 +69,9 @@ impl<E: Stored> Pass<'_, E> {
         for kept in ranges(Range { start: 0, len: m }, cut.kept_rows) {
             for columns in ranges(Range { start: 0, len: n }, cut.columns) {
                 for steps in ranges(Range { start: 0, len: k }, cut.steps) {
-                    self.pack(Side::B, columns, steps, rooms.b);
+                    self.pack(Side::B, columns, steps, rooms.b, rooms.rounded);
                     for rows in ranges(kept, cut.rows) {
-                        self.pack(Side::A, rows, steps, rooms.a);
+                        self.pack(Side::A, rows, steps, rooms.a, rooms.rounded);
                         self.tiles(&mut c, rows, (kept, columns, steps), rooms);
                     }
                 }
@@ -101,39 +102,39 @@ impl<E: Stored> Pass<'_, E> {
         Cut { kept_rows, rows: equal(kept_rows, most_rows, panel_rows), columns, steps }
     }
 
-    /// Packs these rows of A or columns of B.
-    fn pack(&self, side: Side, lanes: Range, steps: Range, room: &mut [u8]) {
-        let PairsProduct { orientation, a, b } = self.product;
-        let engine = self.engine;
-        let (operand, adjacent, panel_lanes, step_bytes, pack) = match (side, orientation) {
-            (Side::A, Orientation::Nt | Orientation::Nn) => {
-                (a, Adjacent::Steps, engine.panel_rows, engine.a_step_bytes, engine.pack_a)
-            }
-            (Side::A, Orientation::Tn) => (a, Adjacent::Lanes, engine.panel_rows, engine.a_step_bytes, engine.pack_a),
-            (Side::B, Orientation::Nt) => {
-                (b, Adjacent::Steps, engine.panel_columns, engine.b_step_bytes, engine.pack_b)
-            }
-            (Side::B, Orientation::Nn | Orientation::Tn) => {
-                (b, Adjacent::Lanes, engine.panel_columns, engine.b_step_bytes, engine.pack_b)
-            }
-        };
-        let needed = lanes.len.div_ceil(panel_lanes) * step_bytes * padded(steps.len);
+    /// Packs these rows of A or columns of B; what is to be rounded goes through the room for it, as many panels at a time as it holds.
+    fn pack(&self, side: Side, lanes: Range, steps: Range, room: &mut [u8], rounded: &mut [Bf16]) {
+        let panels = self.panels(side);
+        let needed = lanes.len.div_ceil(panels.lanes) * panels.bytes(steps);
         assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
-        let block: MatRef<'_, Bf16> = match adjacent {
-            Adjacent::Steps => operand.block(lanes.start, lanes.len, steps.start, steps.len),
-            Adjacent::Lanes => operand.block(steps.start, steps.len, lanes.start, lanes.len),
+        match panels.operand {
+            PairsOperand::Bf16(matrix) => panels.pack(panels.block(matrix, lanes, steps), room),
+            PairsOperand::Rounded(matrix) => {
+                let at_once = rounded.len() / padded(steps.len).max(1) / panels.lanes;
+                let rooms = room.chunks_mut(at_once * panels.bytes(steps).max(1));
+                for (part, room) in ranges(lanes, at_once * panels.lanes).zip(rooms) {
+                    let from = panels.block(matrix, part, steps);
+                    let (rows, cols) = (from.rows(), from.cols());
+                    let rounded = &mut rounded[..rows * cols];
+                    run(self.instruction_set, Copy { from, to: MatMut::dense(rounded, rows, cols) });
+                    panels.pack(MatRef::dense(rounded, rows, cols), room);
+                }
+            }
+        }
+    }
+
+    /// The panels of an operand.
+    fn panels(&self, side: Side) -> Panels<'_> {
+        let (PairsProduct { orientation, a, b }, engine) = (self.product, self.engine);
+        let adjacent = match (side, orientation) {
+            (Side::A, Orientation::Nt | Orientation::Nn) | (Side::B, Orientation::Nt) => Adjacent::Steps,
+            (Side::A, Orientation::Tn) | (Side::B, Orientation::Nn | Orientation::Tn) => Adjacent::Lanes,
         };
-        let block = PairsBlock {
-            source: block.as_ptr(),
-            source_stride: block.row_stride(),
-            adjacent,
-            lanes: lanes.len,
-            steps: steps.len,
-            target: room.as_mut_ptr(),
+        let (operand, lanes, step_bytes, kernel) = match side {
+            Side::A => (a, engine.panel_rows, engine.a_step_bytes, engine.pack_a),
+            Side::B => (b, engine.panel_columns, engine.b_step_bytes, engine.pack_b),
         };
-        // SAFETY: the view holds the source's memory, the room is large enough as just asserted and starts at a cache line, and
-        // `Engine::of` checked that the machine has the instructions.
-        unsafe { pack(&block) }
+        Panels { operand, adjacent, lanes, step_bytes, kernel }
     }
 
     /// Runs all tiles of packed rows and columns, and writes those to C whose steps are done.
@@ -198,7 +199,53 @@ fn ask_for<E: Stored>(c: &mut MatMut<'_, E>) {
     let _ = c;
 }
 
-/// An operand.
+/// An operand and how it is packed.
+struct Panels<'a> {
+    operand: PairsOperand<'a>,
+    adjacent: Adjacent,
+    /// Of each panel.
+    lanes: usize,
+    step_bytes: usize,
+    kernel: unsafe fn(&PairsBlock),
+}
+
+impl Panels<'_> {
+    /// Bytes of a panel.
+    fn bytes(&self, steps: Range) -> usize {
+        self.step_bytes * padded(steps.len)
+    }
+
+    /// These lanes and steps of the operand.
+    fn block<'m, E: Element>(&self, matrix: MatRef<'m, E>, lanes: Range, steps: Range) -> MatRef<'m, E> {
+        match self.adjacent {
+            Adjacent::Steps => matrix.block(lanes.start, lanes.len, steps.start, steps.len),
+            Adjacent::Lanes => matrix.block(steps.start, steps.len, lanes.start, lanes.len),
+        }
+    }
+
+    /// Packs a block of the operand, or its rounded copy, from the start of a room, which must be large enough.
+    fn pack(&self, block: MatRef<'_, Bf16>, room: &mut [u8]) {
+        let (lanes, steps) = match self.adjacent {
+            Adjacent::Steps => (block.rows(), block.cols()),
+            Adjacent::Lanes => (block.cols(), block.rows()),
+        };
+        let needed = lanes.div_ceil(self.lanes) * self.step_bytes * padded(steps);
+        assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
+        let block = PairsBlock {
+            source: block.as_ptr(),
+            source_stride: block.row_stride(),
+            adjacent: self.adjacent,
+            lanes,
+            steps,
+            target: room.as_mut_ptr(),
+        };
+        // SAFETY: the view holds the source's memory, the room is large enough as just asserted and starts at a cache line, and
+        // `Engine::of` checked that the machine has the instructions.
+        unsafe { (self.kernel)(&block) }
+    }
+}
+
+/// Which operand.
 #[derive(Clone, Copy)]
 enum Side {
     A,

@@ -1,6 +1,7 @@
 //! Products of two matrices of bf16 in the order of AMX, "in pairs", whose bits depend on the operands only.
 //!
 //! # Numerics
+//! An operand that is stored in `f32` is rounded to bf16 first, to nearest with ties to even.
 //! This is what the instruction `TDPBF16PS` does with 32 steps of K, continued over all of K. Each element of C is computed in the same way
 //! on every instruction set, for any number of rows and columns, any strides and any split of the work:
 //!
@@ -39,7 +40,7 @@ mod tile_vectors;
 use device::Bf16;
 
 use super::packing_buffers::PackingBuffers;
-use super::{Orientation, Write};
+use super::{Operand, Orientation, Write};
 use crate::instruction_set::InstructionSet;
 use crate::lanes::Stored;
 use crate::meter::Meter;
@@ -50,15 +51,33 @@ use engine::Engine;
 /// Steps of K whose products are summed in two chains. Part of the numerics, and of the instruction.
 pub const PAIRS_BLOCK: usize = 32;
 
-/// Two matrices of bf16 to multiply in pairs.
+/// A matrix to multiply in pairs.
+#[derive(Clone, Copy, Debug)]
+pub enum PairsOperand<'a> {
+    /// Of bf16.
+    Bf16(MatRef<'a, Bf16>),
+    /// Of `f32`, each number of which enters rounded to bf16.
+    Rounded(MatRef<'a>),
+}
+
+impl<'a> From<PairsOperand<'a>> for Operand<'a> {
+    fn from(operand: PairsOperand<'a>) -> Self {
+        match operand {
+            PairsOperand::Bf16(matrix) => Operand::Bf16(matrix),
+            PairsOperand::Rounded(matrix) => Operand::F32(matrix),
+        }
+    }
+}
+
+/// Two matrices to multiply in pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct PairsProduct<'a> {
     /// Which of the two is read transposed.
     pub orientation: Orientation,
     /// The left operand.
-    pub a: MatRef<'a, Bf16>,
+    pub a: PairsOperand<'a>,
     /// The right operand.
-    pub b: MatRef<'a, Bf16>,
+    pub b: PairsOperand<'a>,
 }
 
 impl PairsProduct<'_> {
