@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 
-use cpu::gemm::{Orientation, PackingBuffers, PairsProduct, Product, Write, gemm, gemm_pairs, gemm_rounded};
+use cpu::gemm::{
+    Orientation, PackingBuffers, PairsOperand, PairsProduct, Product, Write, gemm, gemm_pairs, gemm_rounded,
+};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
 use cpu::peak::core_tile_flops_per_second;
@@ -58,6 +60,7 @@ impl Products {
             Orientation::Nn => (MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, k, n)),
             Orientation::Tn => (MatRef::dense(&self.a, k, m), MatRef::dense(&self.b, k, n)),
         };
+        let [a, b] = [a, b].map(PairsOperand::Bf16);
         PairsProduct { orientation: self.orientation, a, b }
     }
 

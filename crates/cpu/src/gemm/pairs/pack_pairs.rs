@@ -155,8 +155,8 @@ unsafe fn pack_lanes(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
             // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
             unsafe {
                 let columns = block.source.add(index * PAIRS_BLOCK * block.source_stride + panel * PANEL);
-                let mut halves = [[Avx512Vector::zero(); SIDE]; 2];
-                for pair in 0..SIDE {
+                let (mut fronts, mut backs) = ([Avx512Vector::zero(); SIDE], [Avx512Vector::zero(); SIDE]);
+                for (pair, (front, back)) in fronts.iter_mut().zip(&mut backs).enumerate() {
                     // Of steps that do not exist nothing is read.
                     let counts = [2 * pair, 2 * pair + 1].map(|step| if step < steps { lanes } else { 0 });
                     let even = columns.wrapping_add(2 * pair * block.source_stride);
@@ -165,11 +165,10 @@ unsafe fn pack_lanes(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
                         // Of this step the lanes of some panels on: more rows are read in turns than the machine foresees.
                         Avx512Vector::prefetch(step.wrapping_add(AHEAD * PANEL).cast());
                     }
-                    let [front, back] = join(load_first(even, counts[0]), load_first(odd, counts[1]));
-                    halves[0][pair] = Avx512Vector::of_bits(front);
-                    halves[1][pair] = Avx512Vector::of_bits(back);
+                    let joined = join(load_first(even, counts[0]), load_first(odd, counts[1]));
+                    [*front, *back] = joined.map(|register| Avx512Vector::of_bits(register));
                 }
-                for (half, square) in halves.into_iter().enumerate() {
+                for (half, square) in [fronts, backs].into_iter().enumerate() {
                     store(&arrange(square), block.target.add(place(2 * panel + half, index, blocks)));
                 }
             }
