@@ -249,11 +249,14 @@ impl Worker {
         Ok(match tensor.dtype {
             Dtype::Bf16 => PairsOperand::Bf16(self.matrix(tensor)?),
             Dtype::F32 => PairsOperand::Rounded(self.matrix(tensor)?),
-            dtype @ (Dtype::F16 | Dtype::I32 | Dtype::I64) => panic!("{dtype:?} is no operand of a product in pairs"),
+            Dtype::F16 | Dtype::I32 | Dtype::I64 => {
+                let what = format!("{tensor:?} is no operand of a product in pairs");
+                return Err(DeviceError::Shape { op: "matrix", what });
+            }
         })
     }
 
-    /// A product of two matrices of bf16 in the order of AMX.
+    /// A product in the order of AMX: an operand is bf16, and the other one is or enters rounded.
     fn product_in_pairs<E: Stored>(
         &self,
         product: PairsProduct<'_>,

@@ -100,7 +100,7 @@ impl Precision {
         }
     }
 
-    /// In which order matrix products add their terms where both operands are bf16.
+    /// In which order matrix products add their terms where an operand is bf16.
     pub fn products(self) -> Products {
         match self {
             Precision::Fp32 | Precision::Fp16(_) => Products::Chained,

@@ -1,9 +1,9 @@
-//! Products of two matrices of bf16 in the order of AMX, "in pairs", whose bits depend on the operands only.
+//! Products of matrices of bf16, or rounded to it, in the order of AMX, "in pairs", whose bits depend on the operands only.
 //!
 //! # Numerics
-//! An operand that is stored in `f32` is rounded to bf16 first, to nearest with ties to even.
-//! This is what the instruction `TDPBF16PS` does with 32 steps of K, continued over all of K. Each element of C is computed in the same way
-//! on every instruction set, for any number of rows and columns, any strides and any split of the work:
+//! This is what the instruction `TDPBF16PS` does with 32 steps of K, continued over all of K. An operand that is stored in `f32` is rounded to
+//! bf16 first, to nearest with ties to even. Each element of C is computed in the same way on every instruction set, for any number of rows and
+//! columns, any strides and any split of the work:
 //!
 //! 1. K is cut into blocks of [`PAIRS_BLOCK`] steps, from step 0 on; the last is filled up with zeros.
 //! 2. Per block `even = odd = +0`, then for each pair of steps in ascending order `even = fused_multiply_add(a, b, even)` with the first
@@ -13,9 +13,10 @@
 //!    narrow type, this happens in `f32`, and C is rounded once.
 //!
 //! In 2 and 3 each operation is rounded once, to nearest with ties to even, to 24 bits with an exponent of any size. Operands and results
-//! that are below the smallest normal number, 2^-126, are zeros of their sign. In 4 subnormal numbers are numbers, as everywhere else.
+//! that are below the smallest normal number, 2^-126, are zeros of their sign; what is too large for `f32` is infinite. In 4 subnormal numbers
+//! are numbers, as everywhere else.
 //!
-//! Rounding error of an element, with u = 2^-24 and n = min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum
+//! Rounding error of an element, for the operands as they enter and sums that stay finite, with u = 2^-24 and n = min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum
 //! of its two halves, one per block, `c` and the bias): at most `n u / (1 - n u) * (sum |a b| + |c| + |bias|)`, and for numbers that become zero
 //! `2^-126 * (K + sum |a| + sum |b| + 2 ceil(K / 32))`: one for each subnormal operand times what it is multiplied with, and one for each operation.
 //! At K = 8,192 n is 275, where chained products have 289.
