@@ -18,7 +18,7 @@ use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
 use crate::top_query::TopQuery;
 
 /// Tokens whose logits are in memory at once. The output matrix is read twice and its gradient read and written once per chunk, so chunks
-/// span sequences; more tokens would only take more memory, as products sum this many rows from zero anyway.
+/// span sequences; more tokens would only take more memory, as chained products sum this many rows from zero anyway.
 pub const CHUNK_TOKENS: usize = 256;
 
 /// The head on one microbatch.

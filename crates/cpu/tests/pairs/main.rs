@@ -156,14 +156,17 @@ fn any_cut_of_the_output_gives_the_same_bits() {
 fn operands_in_single_precision_enter_rounded() {
     let random = &mut Random(6);
     let packing = &mut PackingBuffers::new();
-    for (orientation, sizes) in ORIENTATIONS.into_iter().flat_map(|orientation| {
-        [(37, 70, 45), (300, 90, 700), (90, 420, 3300), (3, 2, 0)].map(|sizes| (orientation, sizes))
-    }) {
-        let case = Case::new(orientation, sizes, 3, Values::Usual, random);
-        // Anything from half a unit below a number of bf16 to half a unit above; ties, too.
+    let sizes = [(37, 70, 45), (300, 90, 700), (90, 420, 3300), (3, 2, 0), (17, 33, 65), (20, 40, 31)];
+    let cases = ORIENTATIONS.into_iter().flat_map(|orientation| sizes.map(|sizes| (orientation, sizes)));
+    for ((orientation, sizes), values) in cases.zip(Values::ALL.into_iter().cycle()) {
+        let case = Case::new(orientation, sizes, 3, values, random);
+        // Anything from half a unit below a number of bf16 to half a unit above; ties, and what becomes infinite, too.
         let mut singles = |of: &[Bf16]| -> Vec<f32> {
-            let lower = |bits: u32| bits.wrapping_add(random.next() as u32 % 0x1_0001).wrapping_sub(0x8000);
-            of.iter().map(|number| number.widen().to_bits()).map(lower).map(f32::from_bits).collect()
+            let mut near = |bits: u32| {
+                let magnitude = (bits & 0x7fff_ffff) + random.next() as u32 % 0x1_0001;
+                f32::from_bits(bits & 0x8000_0000 | magnitude.saturating_sub(0x8000))
+            };
+            of.iter().map(|number| near(number.widen().to_bits())).collect()
         };
         let [a, b] = [singles(&case.a), singles(&case.b)];
         let rounded = |of: &[f32]| -> Vec<Bf16> { of.iter().map(|value| Bf16::narrow(*value)).collect() };
