@@ -1,6 +1,6 @@
 //! From an operation to its kernel: the one match over `Op` of this device.
 
-use device::{Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, Orientation, SUM_WORDS, Tensor};
+use device::{Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, SUM_WORDS, Tensor};
 use spec::Products;
 
 use crate::accumulate::{Accumulate, add_integers};
@@ -14,15 +14,17 @@ use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
-use crate::gemm::{PairsOperand, PairsProduct, Product, gemm, gemm_pairs, gemm_rounded};
+use crate::gemm::{PackingBuffers, PairsOperand, PairsProduct, Product, Write, gemm, gemm_pairs, gemm_rounded};
 use crate::initialize::InitializeNormal;
-use crate::lanes::{Kernel, Stored, run};
+use crate::instruction_set::InstructionSet;
+use crate::lanes::{Kernel, run};
 use crate::loss_sum::loss_sum;
+use crate::meter::Meter;
 use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use crate::rotary::{Rotary, RotaryTable};
 use crate::rounded_sum::{AddRounded, RoundedToSingle};
 use crate::squared_sum::SquaredSum;
-use crate::view::MatRef;
+use crate::view::{MatMut, MatRef};
 use crate::worker::{Worker, not_real};
 
 /// `stored!(E of tensor => ..)`: the expression with `E` as the type of real numbers that the tensor holds.
@@ -46,6 +48,9 @@ macro_rules! stored {
     };
 }
 
+/// Multiplies: `c` is assigned or accumulated the product `P`, plus a bias.
+type ProductKernel<P, E> = fn(P, MatMut<'_, E>, Write, Option<&[E]>, &mut PackingBuffers, InstructionSet, &Meter);
+
 impl Worker {
     /// Runs `op` to its end. One exhaustive match: what an operation means on this device is read here, line by line.
     pub(crate) fn execute(&self, op: &Op) -> Result<(), DeviceError> {
@@ -53,22 +58,13 @@ impl Worker {
             Op::MatMul { orientation, a, b, bias, out, write } => {
                 if self.products == Products::Pairs && (a.dtype == Dtype::Bf16 || b.dtype == Dtype::Bf16) {
                     let product = PairsProduct { orientation, a: self.pairs_operand(a)?, b: self.pairs_operand(b)? };
-                    return stored!(E of out => self.product_in_pairs::<E>(product, bias, out, write));
+                    return stored!(E of out => self.multiply(gemm_pairs::<E>, product, write, bias, out));
                 }
-                let (a, b) = (self.operand(a)?, self.operand(b)?);
-                let product = match orientation {
-                    Orientation::Nt => Product::nt(a, b),
-                    Orientation::Nn => Product::nn(a, b),
-                    Orientation::Tn => Product::tn(a, b),
-                };
+                let product = Product { orientation, a: self.operand(a)?, b: self.operand(b)? };
                 match out.dtype {
-                    Dtype::F32 => {
-                        let (bias, out) = (self.optional_reals(bias)?, self.matrix_mut(out)?);
-                        let mut packing = self.packing.borrow_mut();
-                        gemm(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
-                    }
-                    Dtype::Bf16 => self.rounded_product::<Bf16>(product, bias, out, write)?,
-                    Dtype::F16 => self.rounded_product::<F16>(product, bias, out, write)?,
+                    Dtype::F32 => self.multiply(gemm, product, write, bias, out)?,
+                    Dtype::Bf16 => self.multiply(gemm_rounded::<Bf16>, product, write, bias, out)?,
+                    Dtype::F16 => self.multiply(gemm_rounded::<F16>, product, write, bias, out)?,
                     Dtype::I32 | Dtype::I64 => return Err(not_real(out)),
                 }
             }
@@ -230,17 +226,18 @@ impl Worker {
         run(self.instruction_set, kernel);
     }
 
-    /// A product that is stored in a narrow type.
-    fn rounded_product<E: Stored>(
+    /// A product by the kernel for its order and for the type that it is stored in.
+    fn multiply<P, E: Element>(
         &self,
-        product: Product<'_>,
+        kernel: ProductKernel<P, E>,
+        product: P,
+        write: Write,
         bias: Option<Tensor>,
         out: Tensor,
-        write: device::Write,
     ) -> Result<(), DeviceError> {
-        let (bias, out) = (self.optional_reals::<E>(bias)?, self.matrix_mut(out)?);
+        let (bias, out) = (self.optional_reals(bias)?, self.matrix_mut(out)?);
         let mut packing = self.packing.borrow_mut();
-        gemm_rounded(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
+        kernel(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
         Ok(())
     }
 
@@ -254,20 +251,6 @@ impl Worker {
                 return Err(DeviceError::Shape { op: "matrix", what });
             }
         })
-    }
-
-    /// A product in the order of AMX: an operand is bf16, and the other one is or enters rounded.
-    fn product_in_pairs<E: Stored>(
-        &self,
-        product: PairsProduct<'_>,
-        bias: Option<Tensor>,
-        out: Tensor,
-        write: device::Write,
-    ) -> Result<(), DeviceError> {
-        let (bias, out) = (self.optional_reals::<E>(bias)?, self.matrix_mut(out)?);
-        let mut packing = self.packing.borrow_mut();
-        gemm_pairs(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
-        Ok(())
     }
 
     fn optional_reals<E: Element>(&self, tensor: Option<Tensor>) -> Result<Option<&[E]>, DeviceError> {

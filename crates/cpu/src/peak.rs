@@ -77,8 +77,8 @@ pub fn core_flops_per_second(instruction_set: InstructionSet) -> f64 {
     (2 * lanes * CHAINS * STEPS) as f64 / best
 }
 
-/// FLOP/s of the calling thread's core in tiles of AMX, the best of bursts; `None` where the machine has none. Such tiles slow a core down after some
-/// milliseconds, so that this is measured for as long as a step takes.
+/// FLOP/s of the calling thread's core in tiles of AMX, the best of bursts; `None` where the machine has none. Such tiles slow a core down
+/// after some milliseconds, so that this is measured for as long as a step takes.
 #[cfg(target_arch = "x86_64")]
 pub fn core_tile_flops_per_second() -> Option<f64> {
     use crate::gemm::pairs::amx::{REGISTER_MULTIPLY_ADDS, multiply_registers};
@@ -88,15 +88,13 @@ pub fn core_tile_flops_per_second() -> Option<f64> {
         return None;
     }
     let (begin, mut best) = (Instant::now(), f64::INFINITY);
-    let mut heated = begin.elapsed() >= HEATED;
     while begin.elapsed() < HEATED + 10 * MEASURED {
-        let started = Instant::now();
+        let (started, heated) = (Instant::now(), begin.elapsed() >= HEATED);
         // SAFETY: the machine has the instructions, as was just asked.
         unsafe { multiply_registers(ROUNDS) };
         if heated {
             best = best.min(started.elapsed().as_secs_f64());
         }
-        heated = begin.elapsed() >= HEATED;
     }
     Some((2 * REGISTER_MULTIPLY_ADDS * ROUNDS) as f64 / best)
 }

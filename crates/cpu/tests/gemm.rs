@@ -194,19 +194,10 @@ fn any_cut_of_the_output_gives_the_same_bits() {
                 let (row, column) = (1 + random.below(case.m - 1), 1 + random.below(case.n - 1));
                 for (row, rows) in [(0, row), (row, case.m - row)] {
                     for (column, columns) in [(0, column), (column, case.n - column)] {
-                        let Product { orientation, a, b } = case.product();
-                        let a = match orientation {
-                            Orientation::Nt | Orientation::Nn => a.block(row, rows, 0, case.k),
-                            Orientation::Tn => a.block(0, case.k, row, rows),
-                        };
-                        let b = match orientation {
-                            Orientation::Nt => b.block(column, columns, 0, case.k),
-                            Orientation::Nn | Orientation::Tn => b.block(0, case.k, column, columns),
-                        };
                         let mut view = MatMut::new(&mut c, case.m, case.n, case.n + case.gap);
                         let view = view.block(row, rows, column, columns);
                         let bias = case.bias.as_ref().map(|bias| &bias[column..column + columns]);
-                        let product = Product { orientation, a, b };
+                        let product = case.product().block(row, rows, column, columns);
                         gemm(product, view, case.write, bias, packing, instruction_set, &meter);
                     }
                 }

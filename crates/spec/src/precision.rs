@@ -52,8 +52,8 @@ pub enum Precision {
     Fp16(LossScaling),
 }
 
-/// In which order the terms of a matrix product are added where an operand is bf16. The order belongs to the run, not to the machine: each has the same
-/// bits on every processor.
+/// In which order the terms of a matrix product are added where an operand is bf16. The order belongs to the run, not to the machine:
+/// each has the same bits on every processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Products {
     /// As in single precision: one term after the other.

@@ -89,13 +89,8 @@ impl<'a> Seat<'a> {
     pub(crate) fn open(&self, tokens: &'a dyn TokenSource, start: Start<'_>) -> Result<Rank<'a>, Stop> {
         let coord = self.setup.mesh.coord(self.number);
         let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
-        let rank = Rank::open(
-            self.setup,
-            coord,
-            tokens,
-            start,
-            self.engine.open(self.number, arena_bytes, self.setup.train.precision.products())?,
-        )?;
+        let engine = self.engine.open(self.number, arena_bytes, self.setup.train.precision.products())?;
+        let rank = Rank::open(self.setup, coord, tokens, start, engine)?;
         match agree(&rank, self.setup.fingerprint()) {
             Ok(()) => Ok(rank),
             Err(AgreementError::Device(error)) => Err(error.into()),

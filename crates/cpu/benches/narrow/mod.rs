@@ -32,6 +32,12 @@ pub struct Products {
     narrow: Vec<Bf16>,
 }
 
+/// Where a product is stored.
+enum Results<'a> {
+    Single(MatMut<'a>),
+    Narrow(MatMut<'a, Bf16>),
+}
+
 impl Products {
     pub fn new(orientation: Orientation, (m, n, k): (usize, usize, usize)) -> Self {
         let values = |len: usize| (0..len).map(|i| Bf16::narrow((i * 37 % 101) as f32 / 101.0 - 0.5)).collect();
@@ -65,33 +71,31 @@ impl Products {
     }
 
     fn chained(&mut self, set: InstructionSet, packing: &mut PackingBuffers) {
-        let ((m, n, _), meter) = (self.sizes, &Meter::new());
-        let (mut single, mut narrow) = (std::mem::take(&mut self.single), std::mem::take(&mut self.narrow));
-        let PairsProduct { orientation, a, b } = self.operands();
-        let product = Product { orientation, a: a.into(), b: b.into() };
-        match orientation {
-            Orientation::Tn => {
-                gemm(product, MatMut::dense(&mut single, m, n), Write::Assign, None, packing, set, meter);
+        self.multiply(|PairsProduct { orientation, a, b }, result| {
+            let (product, meter) = (Product { orientation, a: a.into(), b: b.into() }, &Meter::new());
+            match result {
+                Results::Single(c) => gemm(product, c, Write::Assign, None, packing, set, meter),
+                Results::Narrow(c) => gemm_rounded(product, c, Write::Assign, None, packing, set, meter),
             }
-            Orientation::Nt | Orientation::Nn => {
-                gemm_rounded(product, MatMut::dense(&mut narrow, m, n), Write::Assign, None, packing, set, meter);
-            }
-        }
-        (self.single, self.narrow) = (single, narrow);
+        });
     }
 
     fn in_pairs(&mut self, set: InstructionSet, packing: &mut PackingBuffers) {
-        let ((m, n, _), meter) = (self.sizes, &Meter::new());
+        self.multiply(|product, result| match result {
+            Results::Single(c) => gemm_pairs(product, c, Write::Assign, None, packing, set, &Meter::new()),
+            Results::Narrow(c) => gemm_pairs(product, c, Write::Assign, None, packing, set, &Meter::new()),
+        });
+    }
+
+    /// Runs a kernel on the operands and what its results are stored in.
+    fn multiply(&mut self, kernel: impl FnOnce(PairsProduct<'_>, Results<'_>)) {
+        let (m, n, _) = self.sizes;
         let (mut single, mut narrow) = (std::mem::take(&mut self.single), std::mem::take(&mut self.narrow));
-        let product = self.operands();
-        match product.orientation {
-            Orientation::Tn => {
-                gemm_pairs(product, MatMut::dense(&mut single, m, n), Write::Assign, None, packing, set, meter);
-            }
-            Orientation::Nt | Orientation::Nn => {
-                gemm_pairs(product, MatMut::dense(&mut narrow, m, n), Write::Assign, None, packing, set, meter);
-            }
-        }
+        let result = match self.orientation {
+            Orientation::Tn => Results::Single(MatMut::dense(&mut single, m, n)),
+            Orientation::Nt | Orientation::Nn => Results::Narrow(MatMut::dense(&mut narrow, m, n)),
+        };
+        kernel(self.operands(), result);
         (self.single, self.narrow) = (single, narrow);
     }
 }

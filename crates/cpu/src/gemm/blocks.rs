@@ -2,6 +2,7 @@
 
 use device::Dtype;
 
+use super::cut::{Range, equal_blocks};
 use super::kernels::{Kernels, MAX_VECTORS};
 use super::pack::Block;
 use super::packing_buffers::PackedRooms;
@@ -85,18 +86,6 @@ struct LeftPanels {
     tiles: &'static [[TileKernel; MAX_VECTORS]],
 }
 
-/// A range of one of the three sizes.
-#[derive(Clone, Copy)]
-struct Range {
-    start: usize,
-    len: usize,
-}
-
-/// Cuts `0..len` into ranges of `block`; one empty range if there is nothing to cut.
-fn ranges(len: usize, block: usize) -> impl Iterator<Item = Range> {
-    (0..len.max(1)).step_by(block).map(move |start| Range { start, len: block.min(len - start) })
-}
-
 /// Computes the product.
 ///
 /// # Safety
@@ -107,30 +96,49 @@ pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut
         return;
     }
     assert!(packed.a.len() >= PACKED_A && packed.b.len() >= PACKED_B, "rooms for packed blocks");
-    let (packed_a, packed_b) = (packed.a.as_mut_ptr(), packed.b.as_mut_ptr());
-    // As many blocks as needed, of as equal sizes as possible in whole tiles.
-    let equal = |len: usize, most: usize, tile: usize| len.div_ceil(len.div_ceil(most)).next_multiple_of(tile);
-    let block_rows = equal(problem.m, M_BLOCK, kernels.max_rows());
-    let read_once = block_rows >= problem.m;
-    let block_columns = equal(problem.n, if read_once { READ_ONCE } else { N_BLOCK }, kernels.max_columns());
-    // SAFETY: the blocks lie inside A, B and C, and the packed forms of A and B inside their buffers.
+    // SAFETY: the caller's promise, and the rooms are large enough.
     unsafe {
-        if read_once {
-            let rows = Range { start: 0, len: problem.m };
-            for steps in ranges(problem.k, K_BLOCK) {
-                let a = left_panels(kernels, problem, rows, steps, packed_a);
-                for columns in ranges(problem.n, block_columns) {
-                    let b = right_panels(kernels, problem, columns, steps, packed_b);
-                    run_tiles(kernels, problem, &CBlock { rows, columns, steps }, &a, &b, meter);
-                }
-            }
-            return;
+        if problem.m <= M_BLOCK {
+            multiply_row_block(kernels, problem, packed, meter);
+        } else {
+            multiply_row_blocks(kernels, problem, packed, meter);
         }
-        for columns in ranges(problem.n, block_columns) {
-            for steps in ranges(problem.k, K_BLOCK) {
-                let b = right_panels(kernels, problem, columns, steps, packed_b);
-                for rows in ranges(problem.m, block_rows) {
-                    let a = left_panels(kernels, problem, rows, steps, packed_a);
+    }
+}
+
+/// With one block of rows each block of B is read once: A is packed once per block of steps, and B in pieces that are read at once.
+///
+/// # Safety
+/// As for [`multiply`], with rooms for the packed blocks.
+unsafe fn multiply_row_block(kernels: &Kernels, problem: &Problem, packed: &mut PackedRooms, meter: &Meter) {
+    let rows = Range::all(problem.m);
+    let block_columns = equal_blocks(problem.n, READ_ONCE, kernels.max_columns());
+    for steps in Range::all(problem.k).blocks(K_BLOCK) {
+        // SAFETY: the blocks lie inside A, B and C, and the packed forms of A and B inside their buffers.
+        unsafe {
+            let a = left_panels(kernels, problem, rows, steps, packed.a.as_mut_ptr());
+            for columns in Range::all(problem.n).blocks(block_columns) {
+                let b = right_panels(kernels, problem, columns, steps, packed.b.as_mut_ptr());
+                run_tiles(kernels, problem, &CBlock { rows, columns, steps }, &a, &b, meter);
+            }
+        }
+    }
+}
+
+/// With several blocks of rows each of them reads a packed block of B again.
+///
+/// # Safety
+/// As for [`multiply`], with rooms for the packed blocks.
+unsafe fn multiply_row_blocks(kernels: &Kernels, problem: &Problem, packed: &mut PackedRooms, meter: &Meter) {
+    let block_rows = equal_blocks(problem.m, M_BLOCK, kernels.max_rows());
+    let block_columns = equal_blocks(problem.n, N_BLOCK, kernels.max_columns());
+    for columns in Range::all(problem.n).blocks(block_columns) {
+        for steps in Range::all(problem.k).blocks(K_BLOCK) {
+            // SAFETY: the blocks lie inside A, B and C, and the packed forms of A and B inside their buffers.
+            unsafe {
+                let b = right_panels(kernels, problem, columns, steps, packed.b.as_mut_ptr());
+                for rows in Range::all(problem.m).blocks(block_rows) {
+                    let a = left_panels(kernels, problem, rows, steps, packed.a.as_mut_ptr());
                     run_tiles(kernels, problem, &CBlock { rows, columns, steps }, &a, &b, meter);
                 }
             }
@@ -144,7 +152,7 @@ pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut
 /// As for [`multiply`]; `packed` has room for `PACKED_A` elements.
 unsafe fn left_panels(kernels: &Kernels, problem: &Problem, rows: Range, steps: Range, packed: *mut f32) -> LeftPanels {
     // As many panels as needed, of as equal heights as possible.
-    let panel_rows = rows.len.div_ceil(rows.len.div_ceil(kernels.max_rows()));
+    let panel_rows = equal_blocks(rows.len, kernels.max_rows(), 1);
     let (stride, pack) = (problem.a.stride, kernels.pack(problem.a.dtype));
     let (offset, row_stride, in_place, pack) = match problem.orientation {
         Orientation::Nt | Orientation::Nn => {

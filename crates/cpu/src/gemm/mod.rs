@@ -23,6 +23,7 @@
 //! of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
 
 mod blocks;
+mod cut;
 pub(crate) mod in_place;
 pub(crate) mod kernels;
 mod operand;
@@ -38,6 +39,7 @@ mod vector_avx2;
 mod vector_avx512;
 mod vector_scalar;
 
+use device::Element;
 pub use device::{Orientation, Write};
 pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
@@ -46,7 +48,7 @@ pub use rounded::gemm_rounded;
 
 use crate::instruction_set::InstructionSet;
 use crate::meter::Meter;
-use crate::view::MatMut;
+use crate::view::{MatMut, MatRef};
 use blocks::Problem;
 use kernels::Kernels;
 use packing_buffers::PackedRooms;
@@ -71,6 +73,14 @@ pub fn gemm(
     gemm_blocks(product, c, write, bias, &mut packed, instruction_set, meter);
 }
 
+/// Panics unless C and the bias are those of a product of these sizes.
+fn assert_fits<E: Element>(c: MatRef<'_, E>, bias: Option<&[E]>, sizes: (usize, usize)) {
+    let c_sizes = (c.rows(), c.cols());
+    assert!(c_sizes == sizes, "c is {c_sizes:?}, the product is {sizes:?}");
+    let columns = sizes.1;
+    assert!(bias.is_none_or(|bias| bias.len() == columns), "the bias is not of length {columns}");
+}
+
 /// As [`gemm`], with its blocks packed in the given rooms.
 fn gemm_blocks(
     product: Product<'_>,
@@ -82,9 +92,7 @@ fn gemm_blocks(
     meter: &Meter,
 ) {
     let (m, n, k) = product.sizes();
-    let c_sizes = (c.rows(), c.cols());
-    assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
-    assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
+    assert_fits(c.as_ref(), bias, (m, n));
     let problem = Problem {
         orientation: product.orientation,
         m,

@@ -112,7 +112,7 @@ impl<'a> Product<'a> {
     }
 
     /// The product of which `rows` rows from `row` and `cols` columns from `col` of this one are all.
-    pub(super) fn block(&self, row: usize, rows: usize, col: usize, cols: usize) -> Self {
+    pub fn block(&self, row: usize, rows: usize, col: usize, cols: usize) -> Self {
         let (_, _, k) = self.sizes();
         let (a, b) = match self.orientation {
             Orientation::Nt => (self.a.block(row, rows, 0, k), self.b.block(col, cols, 0, k)),

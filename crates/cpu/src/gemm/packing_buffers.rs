@@ -3,6 +3,7 @@
 use device::{Bf16, Mapping};
 
 use super::blocks::{PACKED_A, PACKED_B};
+use super::pairs::LARGEST_PANEL;
 use super::rounded::STAGED;
 
 /// Room for one packed block of A, one of B, and one of C before it is rounded, of constant size
@@ -23,7 +24,7 @@ pub(super) struct PackedRooms<'a> {
 pub(super) struct PairRooms<'a> {
     pub a: &'a mut [u8],
     pub b: &'a mut [u8],
-    /// `PAIRS_ROUNDED` elements.
+    /// `LARGEST_PANEL` elements: operands are rounded, and then packed, by whole panels.
     pub rounded: &'a mut [Bf16],
     pub sums: &'a mut [f32],
 }
@@ -31,8 +32,6 @@ pub(super) struct PairRooms<'a> {
 /// Bytes of packed blocks of products in pairs; the rest is for sums. Each begins at a cache line.
 const PAIRS_A: usize = 1 << 20;
 const PAIRS_B: usize = 2 << 20;
-/// Elements of operands that are rounded before they are packed: a panel of 32 lanes with the most steps that one has.
-pub(super) const PAIRS_ROUNDED: usize = 32 * 3072;
 
 impl PackingBuffers {
     /// Bytes of a set of buffers.
@@ -54,7 +53,7 @@ impl PackingBuffers {
     pub(super) fn pair_rooms(&mut self) -> PairRooms<'_> {
         let (a, rest) = self.memory.split_at_mut(PAIRS_A);
         let (b, rest) = rest.split_at_mut(PAIRS_B);
-        let (rounded, rest) = rest.split_at_mut(PAIRS_ROUNDED * size_of::<Bf16>());
+        let (rounded, rest) = rest.split_at_mut(LARGEST_PANEL * size_of::<Bf16>());
         PairRooms { a, b, rounded: bytemuck::cast_slice_mut(rounded), sums: bytemuck::cast_slice_mut(rest) }
     }
 }

@@ -1,7 +1,8 @@
 //! Products whose result is stored in a narrow type: block by block in `f32`, then rounded once.
 
+use super::cut::equal_blocks;
 use super::packing_buffers::PackingBuffers;
-use super::{Product, Write, gemm_blocks};
+use super::{Product, Write, assert_fits, gemm_blocks};
 use crate::copy::Copy;
 use crate::instruction_set::InstructionSet;
 use crate::lanes::{Stored, run};
@@ -34,13 +35,10 @@ pub fn gemm_rounded<E: Stored>(
     meter: &Meter,
 ) {
     let (m, n, _) = product.sizes();
-    let c_sizes = (c.rows(), c.cols());
-    assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
-    assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
+    assert_fits(c.as_ref(), bias, (m, n));
     let (mut packed, stage) = packing.rooms();
     let (stage, wide_bias) = stage.split_at_mut(BLOCK);
-    // As many blocks as needed, of as equal sizes as possible.
-    let block_rows = m.div_ceil(m.div_ceil(MAX_ROWS).max(1)).max(1);
+    let block_rows = equal_blocks(m, MAX_ROWS, 1);
     let block_columns = (BLOCK / block_rows / COLUMNS * COLUMNS).min(MAX_COLUMNS);
     for col in (0..n).step_by(block_columns) {
         let cols = block_columns.min(n - col);

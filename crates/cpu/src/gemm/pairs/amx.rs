@@ -139,8 +139,8 @@ pub(crate) unsafe fn multiply_registers(rounds: usize) {
     }
 }
 
-/// Asks for the cache lines of the tile some bytes behind an address: loads of tiles wait for their lines, and products for the loads. Behind the end of a
-/// panel is the next one, or nothing that is missed.
+/// Asks for the cache lines of the tile some bytes behind an address: loads of tiles wait for their lines, and products for the loads.
+/// Behind the end of a panel is the next one, or nothing that is missed.
 macro_rules! ask_for_tile {
     ($start:literal, $bytes:literal) => {
         ask_for_tile!($start, $bytes, 0 64 128 192 256 320 384 448 512 576 640 704 768 832 896 960)

@@ -6,6 +6,7 @@ use super::engine::{Adjacent, Begin, Engine, PairsBlock, PairsTile, padded};
 use super::finish::Finish;
 use super::{PairsOperand, PairsProduct};
 use crate::copy::Copy;
+use crate::gemm::cut::{Range, equal_blocks};
 use crate::gemm::packing_buffers::PairRooms;
 use crate::gemm::{Orientation, Write};
 use crate::instruction_set::InstructionSet;
@@ -23,25 +24,6 @@ pub(super) struct Pass<'a, E> {
     pub bias: Option<&'a [E]>,
     pub instruction_set: InstructionSet,
     pub meter: &'a Meter,
-}
-
-/// A range of one of the three sizes.
-#[derive(Clone, Copy)]
-struct Range {
-    start: usize,
-    len: usize,
-}
-
-/// Cuts `start..start + len` into ranges of `block`; one empty range if there is nothing to cut.
-fn ranges(of: Range, block: usize) -> impl Iterator<Item = Range> {
-    (0..of.len.max(1))
-        .step_by(block)
-        .map(move |first| Range { start: of.start + first, len: block.min(of.len - first) })
-}
-
-/// The block size of as few blocks as `most` allows, of as equal sizes as possible in multiples of `grain`, of which `most` is one.
-fn equal(len: usize, most: usize, grain: usize) -> usize {
-    len.div_ceil(len.div_ceil(most).max(1)).next_multiple_of(grain).max(grain)
 }
 
 /// How a product is cut.
@@ -66,11 +48,11 @@ impl<E: Stored> Pass<'_, E> {
         let cut = self.cut(rooms);
         // SAFETY: `Engine::of` checked that the machine has the instructions.
         unsafe { (self.engine.enter)() };
-        for kept in ranges(Range { start: 0, len: m }, cut.kept_rows) {
-            for columns in ranges(Range { start: 0, len: n }, cut.columns) {
-                for steps in ranges(Range { start: 0, len: k }, cut.steps) {
+        for kept in Range::all(m).blocks(cut.kept_rows) {
+            for columns in Range::all(n).blocks(cut.columns) {
+                for steps in Range::all(k).blocks(cut.steps) {
                     self.pack(Side::B, columns, steps, rooms.b, rooms.rounded);
-                    for rows in ranges(kept, cut.rows) {
+                    for rows in kept.blocks(cut.rows) {
                         self.pack(Side::A, rows, steps, rooms.a, rooms.rounded);
                         self.tiles(&mut c, rows, (kept, columns, steps), rooms);
                     }
@@ -85,21 +67,23 @@ impl<E: Stored> Pass<'_, E> {
         let (m, n, k) = self.sizes;
         let Engine { panel_rows, panel_columns, a_step_bytes, b_step_bytes, most_steps, most_a_bytes, .. } =
             *self.engine;
-        let steps = equal(k, most_steps, super::PAIRS_BLOCK);
+        let steps = equal_blocks(k, most_steps, super::PAIRS_BLOCK);
         let fitting = |bytes: usize, step_bytes: usize, lanes: usize| bytes / (step_bytes * steps) * lanes;
         let most_rows = fitting(rooms.a.len().min(most_a_bytes), a_step_bytes, panel_rows);
         let most_columns = fitting(rooms.b.len(), b_step_bytes, panel_columns);
         if k <= steps {
             // Sums never leave a tile.
-            let (rows, columns) = (equal(m, most_rows, panel_rows), equal(n, most_columns, panel_columns));
+            let (rows, columns) =
+                (equal_blocks(m, most_rows, panel_rows), equal_blocks(n, most_columns, panel_columns));
             return Cut { kept_rows: m, rows, columns, steps };
         }
         // A block of C whose sums fit into the room for them, about as high as wide.
         let kept = rooms.sums.len();
         let side = kept.isqrt();
-        let columns = equal(n, most_columns.min(side.max(kept / m)) / panel_columns * panel_columns, panel_columns);
-        let kept_rows = equal(m, kept / columns / panel_rows * panel_rows, panel_rows);
-        Cut { kept_rows, rows: equal(kept_rows, most_rows, panel_rows), columns, steps }
+        let columns =
+            equal_blocks(n, most_columns.min(side.max(kept / m)) / panel_columns * panel_columns, panel_columns);
+        let kept_rows = equal_blocks(m, kept / columns / panel_rows * panel_rows, panel_rows);
+        Cut { kept_rows, rows: equal_blocks(kept_rows, most_rows, panel_rows), columns, steps }
     }
 
     /// Packs these rows of A or columns of B; what is to be rounded goes through the room for it, as many panels at a time as it holds.
@@ -112,7 +96,7 @@ impl<E: Stored> Pass<'_, E> {
             PairsOperand::Rounded(matrix) => {
                 let at_once = rounded.len() / padded(steps.len).max(1) / panels.lanes;
                 let rooms = room.chunks_mut(at_once * panels.bytes(steps).max(1));
-                for (part, room) in ranges(lanes, at_once * panels.lanes).zip(rooms) {
+                for (part, room) in lanes.blocks(at_once * panels.lanes).zip(rooms) {
                     let from = panels.block(matrix, part, steps);
                     let (rows, cols) = (from.rows(), from.cols());
                     let rounded = &mut rounded[..rows * cols];

@@ -77,9 +77,24 @@ pub(super) struct Engine {
     pub tile: unsafe fn(&PairsTile),
 }
 
+impl Engine {
+    /// The same engine. It does not compile where a panel may hold more than [`LARGEST_PANEL`] elements.
+    const fn checked(self) -> Self {
+        let most_lanes = if self.panel_rows > self.panel_columns { self.panel_rows } else { self.panel_columns };
+        assert!(most_lanes * self.most_steps <= LARGEST_PANEL, "a panel is larger than the room for one");
+        self
+    }
+}
+
 /// Nothing is to be done.
 unsafe fn nothing() {}
 
+/// Most elements of a panel of any engine.
+pub(in crate::gemm) const LARGEST_PANEL: usize = AMX_LANES * AMX_STEPS;
+/// Rows and columns of a tile of AMX.
+const AMX_LANES: usize = 32;
+/// Runs of steps for AMX: of a K up to this sums stay in registers.
+const AMX_STEPS: usize = 3072;
 /// Runs of steps of engines that read widened numbers, as of chained products: their panels stay in L1 and L2.
 const WIDENED_STEPS: usize = 256;
 /// As for chained products.
@@ -108,29 +123,31 @@ macro_rules! widened {
             pack_a,
             pack_b,
             tile: $tile,
-        };
+        }
+        .checked();
         &ENGINE
     }};
 }
 
 #[cfg(target_arch = "x86_64")]
 mod amx {
-    use super::Engine;
+    use super::{AMX_LANES, AMX_STEPS, Engine};
     use crate::gemm::pairs::{amx, pack_pairs};
 
     pub(super) static ENGINE: Engine = Engine {
-        panel_rows: 32,
-        panel_columns: 32,
+        panel_rows: AMX_LANES,
+        panel_columns: AMX_LANES,
         a_step_bytes: 64,
         b_step_bytes: 64,
-        most_steps: 3072,
+        most_steps: AMX_STEPS,
         most_a_bytes: 1 << 20,
         enter: amx::configure,
         leave: amx::release,
         pack_a: pack_pairs::pack_a,
         pack_b: pack_pairs::pack_b,
         tile: amx::tile,
-    };
+    }
+    .checked();
 }
 
 impl Engine {

@@ -16,15 +16,17 @@
 //! that are below the smallest normal number, 2^-126, are zeros of their sign; what is too large for `f32` is infinite. In 4 subnormal numbers
 //! are numbers, as everywhere else.
 //!
-//! Rounding error of an element, for the operands as they enter and sums that stay finite, with u = 2^-24 and n = min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum
-//! of its two halves, one per block, `c` and the bias): at most `n u / (1 - n u) * (sum |a b| + |c| + |bias|)`, and for numbers that become zero
-//! `2^-126 * (K + sum |a| + sum |b| + 2 ceil(K / 32))`: one for each subnormal operand times what it is multiplied with, and one for each operation.
+//! Rounding error of an element, for the operands as they enter and sums that stay finite, with u = 2^-24 and
+//! n = min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum of its two halves, one per block, `c` and the
+//! bias): at most `n u / (1 - n u) * (sum |a b| + |c| + |bias|)`, and for numbers that become zero
+//! `2^-126 * (K + sum |a| + sum |b| + 2 ceil(K / 32))`: one for each subnormal operand times what it is multiplied with, and one for each
+//! operation.
 //! At K = 8,192 n is 275, where chained products have 289.
 //!
 //! # Structure
 //! Operands are packed into panels ([`engine`]) for the instruction set: AMX reads pairs as they are, the others read them widened, with
-//! the same loops around ([`blocks`]). Sums of a tile of C stay in registers, or in memory between two runs of steps; when the last step is done
-//! a tile is written to C at once ([`finish`]), while its sums are in the cache.
+//! the same loops around ([`blocks`]). Sums of a tile of C stay in registers, or in memory between two runs of steps; when the last step is
+//! done a tile is written to C at once ([`finish`]), while its sums are in the cache.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
@@ -41,13 +43,14 @@ mod tile_vectors;
 use device::Bf16;
 
 use super::packing_buffers::PackingBuffers;
-use super::{Operand, Orientation, Write};
+use super::{Operand, Orientation, Write, assert_fits};
 use crate::instruction_set::InstructionSet;
 use crate::lanes::Stored;
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 use blocks::Pass;
 use engine::Engine;
+pub(super) use engine::LARGEST_PANEL;
 
 /// Steps of K whose products are summed in two chains. Part of the numerics, and of the instruction.
 pub const PAIRS_BLOCK: usize = 32;
@@ -102,9 +105,7 @@ pub fn gemm_pairs<E: Stored>(
     meter: &Meter,
 ) {
     let (m, n, k) = product.sizes();
-    let c_sizes = (c.rows(), c.cols());
-    assert!(c_sizes == (m, n), "c is {c_sizes:?}, the product is {:?}", (m, n));
-    assert!(bias.is_none_or(|bias| bias.len() == n), "the bias is not of length {n}");
+    assert_fits(c.as_ref(), bias, (m, n));
     let engine = Engine::of(instruction_set);
     let pass = Pass { engine, product, sizes: (m, n, k), write, bias, instruction_set, meter };
     pass.run(c, &mut packing.pair_rooms());

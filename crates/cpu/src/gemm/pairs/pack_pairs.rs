@@ -24,6 +24,37 @@ const TILE: usize = 1024;
 /// Sixteen registers of sixteen pairs.
 type Square = [Avx512Vector; SIDE];
 
+/// How a tile is stored: with the registers of a square as its rows, or as its columns.
+trait Arrangement {
+    /// The square whose registers are the tile's rows.
+    ///
+    /// # Safety
+    /// The machine has AVX-512.
+    unsafe fn rows_of(square: Square) -> Square;
+}
+
+/// The registers are the rows.
+struct AsRows;
+
+/// The registers are the columns; pairs are moved as single numbers, whose bits no move changes.
+struct AsColumns;
+
+impl Arrangement for AsRows {
+    #[inline(always)]
+    unsafe fn rows_of(square: Square) -> Square {
+        square
+    }
+}
+
+impl Arrangement for AsColumns {
+    #[inline(always)]
+    unsafe fn rows_of(mut square: Square) -> Square {
+        // SAFETY: the caller's promise.
+        unsafe { Avx512Vector::transpose(&mut square) };
+        square
+    }
+}
+
 /// Packs rows of A.
 ///
 /// # Safety
@@ -31,20 +62,7 @@ type Square = [Avx512Vector; SIDE];
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn pack_a(block: &PairsBlock) {
     // SAFETY: the caller's promise.
-    unsafe {
-        match block.adjacent {
-            Adjacent::Steps => pack_steps(
-                block,
-                #[inline(always)]
-                |square| square,
-            ),
-            Adjacent::Lanes => pack_lanes(
-                block,
-                #[inline(always)]
-                |square| transposed(square),
-            ),
-        }
-    }
+    unsafe { pack::<AsRows, AsColumns>(block) }
 }
 
 /// Packs columns of B.
@@ -54,31 +72,22 @@ pub(super) unsafe fn pack_a(block: &PairsBlock) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn pack_b(block: &PairsBlock) {
     // SAFETY: the caller's promise.
-    unsafe {
-        match block.adjacent {
-            Adjacent::Steps => pack_steps(
-                block,
-                #[inline(always)]
-                |square| transposed(square),
-            ),
-            Adjacent::Lanes => pack_lanes(
-                block,
-                #[inline(always)]
-                |square| square,
-            ),
-        }
-    }
+    unsafe { pack::<AsColumns, AsRows>(block) }
 }
 
-/// The square with rows and columns exchanged; pairs are moved as single numbers, whose bits no move changes.
+/// Packs a block whose lanes, or pairs of whose steps, are squares of registers stored like this.
 ///
 /// # Safety
-/// The machine has AVX-512.
+/// As for [`pack_a`].
 #[inline(always)]
-unsafe fn transposed(mut square: Square) -> Square {
+unsafe fn pack<OfLanes: Arrangement, OfPairs: Arrangement>(block: &PairsBlock) {
     // SAFETY: the caller's promise.
-    unsafe { Avx512Vector::transpose(&mut square) };
-    square
+    unsafe {
+        match block.adjacent {
+            Adjacent::Steps => pack_steps::<OfLanes>(block),
+            Adjacent::Lanes => pack_lanes::<OfPairs>(block),
+        }
+    }
 }
 
 /// A mask of the first `count` of 32 numbers.
@@ -120,7 +129,7 @@ unsafe fn store(square: &Square, tile: *mut u8) {
 /// # Safety
 /// As for [`pack_a`].
 #[inline(always)]
-unsafe fn pack_steps(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
+unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock) {
     let blocks = block.steps.div_ceil(PAIRS_BLOCK);
     for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
         let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
@@ -135,7 +144,7 @@ unsafe fn pack_steps(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
                     Avx512Vector::prefetch(lane.wrapping_add(SIDE * block.source_stride).cast());
                     *register = Avx512Vector::of_bits(load_first(lane, steps));
                 }
-                store(&arrange(square), block.target.add(place(half, index, blocks)));
+                store(&A::rows_of(square), block.target.add(place(half, index, blocks)));
             }
         }
     }
@@ -146,7 +155,7 @@ unsafe fn pack_steps(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
 /// # Safety
 /// As for [`pack_a`].
 #[inline(always)]
-unsafe fn pack_lanes(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
+unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock) {
     let blocks = block.steps.div_ceil(PAIRS_BLOCK);
     for index in 0..blocks {
         let steps = (block.steps - index * PAIRS_BLOCK).min(PAIRS_BLOCK);
@@ -169,7 +178,7 @@ unsafe fn pack_lanes(block: &PairsBlock, arrange: impl Fn(Square) -> Square) {
                     [*front, *back] = joined.map(|register| Avx512Vector::of_bits(register));
                 }
                 for (half, square) in [fronts, backs].into_iter().enumerate() {
-                    store(&arrange(square), block.target.add(place(2 * panel + half, index, blocks)));
+                    store(&A::rows_of(square), block.target.add(place(2 * panel + half, index, blocks)));
                 }
             }
         }

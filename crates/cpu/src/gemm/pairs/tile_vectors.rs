@@ -1,11 +1,12 @@
-//! Tiles in registers of AVX-512 and AVX2, in assembly as a whole: while they run, subnormal operands and results are zeros, as they are for AMX, and
-//! compiled code must not meet a processor that is set up like that.
+//! Tiles in registers of AVX-512 and AVX2, in assembly as a whole: while they run, subnormal operands and results are zeros, as they are
+//! for AMX, and compiled code must not meet a processor that is set up like that.
 
 use std::arch::asm;
 
 use super::engine::{Begin, PairsTile};
 
-/// Control of floating-point operations: subnormal operands (bit 6) and results (bit 15) are zeros, no exception traps (bits 7 to 12), rounding to nearest.
+/// Control of floating-point operations: subnormal operands (bit 6) and results (bit 15) are zeros, no exception traps (bits 7 to 12),
+/// rounding to nearest.
 const FLUSHING: u32 = 1 << 15 | 1 << 6 | 0x3f << 7;
 
 /// Room for the even chains of a block while the odd ones are in registers, and for the control word.
@@ -48,13 +49,15 @@ macro_rules! step {
     };
 }
 
-/// Computes a tile of rows of two registers, of `$bytes` each: the registers for B and an element of A, the bytes of a step in the panels of A and B, all
-/// registers that are written, and the rows with their sums' registers.
+/// Computes a tile of so many sums, in rows of two registers of `$bytes` each: the registers for B and an element of A, the bytes of a step in
+/// the panels of A and B, all registers that are written, and the rows with their sums' registers.
 macro_rules! tile {
     (
-        $tile:ident, $scratch:ident, $vector:literal, $bytes:literal, ($b:literal $c:literal $scalar:literal),
+        $tile:ident, $sums:block, $vector:literal, $bytes:literal, ($b:literal $c:literal $scalar:literal),
         ($a_step:literal $b_step:literal), [$($register:tt)*], $(($row:literal $left:literal $right:literal))*
     ) => {
+        let Some(tile) = begun::<$sums>($tile) else { return };
+        let mut scratch = Scratch { even: [0.0; 12 * 32], control: [0, FLUSHING] };
         asm!(
             "stmxcsr [{scratch} + 1536]",
             "ldmxcsr [{scratch} + 1540]",
@@ -95,11 +98,11 @@ macro_rules! tile {
             "jnz 2b",
             "ldmxcsr [{scratch} + 1536]",
             "vzeroupper",
-            a = inout(reg) $tile.a => _,
-            b = inout(reg) $tile.b => _,
-            blocks = inout(reg) $tile.blocks => _,
-            sums = in(reg) $tile.sums,
-            scratch = in(reg) &raw mut $scratch,
+            a = inout(reg) tile.a => _,
+            b = inout(reg) tile.b => _,
+            blocks = inout(reg) tile.blocks => _,
+            sums = in(reg) tile.sums,
+            scratch = in(reg) &raw mut scratch,
             odd_a = out(reg) _,
             odd_b = out(reg) _,
             pairs = out(reg) _,
@@ -131,10 +134,8 @@ unsafe fn begun<const LEN: usize>(tile: &PairsTile) -> Option<&PairsTile> {
 pub(super) unsafe fn tile_512_bits(tile: &PairsTile) {
     // SAFETY: the caller's promise; scratch has room for 24 registers, and the control word is what it was at the end.
     unsafe {
-        let Some(tile) = begun::<{ 12 * 32 }>(tile) else { return };
-        let mut scratch = Scratch { even: [0.0; 12 * 32], control: [0, FLUSHING] };
         tile!(
-            tile, scratch, "zmm", "64", ("24" "25" "26"), ("64" "128"),
+            tile, { 12 * 32 }, "zmm", "64", ("24" "25" "26"), ("64" "128"),
             [
                 "zmm0" "zmm1" "zmm2" "zmm3" "zmm4" "zmm5" "zmm6" "zmm7" "zmm8" "zmm9" "zmm10" "zmm11" "zmm12" "zmm13"
                 "zmm14" "zmm15" "zmm16" "zmm17" "zmm18" "zmm19" "zmm20" "zmm21" "zmm22" "zmm23" "zmm24" "zmm25" "zmm26"
@@ -153,10 +154,8 @@ pub(super) unsafe fn tile_512_bits(tile: &PairsTile) {
 pub(super) unsafe fn tile_256_bits(tile: &PairsTile) {
     // SAFETY: the caller's promise; scratch has room for 12 registers, and the control word is what it was at the end.
     unsafe {
-        let Some(tile) = begun::<{ 6 * 16 }>(tile) else { return };
-        let mut scratch = Scratch { even: [0.0; 12 * 32], control: [0, FLUSHING] };
         tile!(
-            tile, scratch, "ymm", "32", ("12" "13" "14"), ("32" "64"),
+            tile, { 6 * 16 }, "ymm", "32", ("12" "13" "14"), ("32" "64"),
             [
                 "ymm0" "ymm1" "ymm2" "ymm3" "ymm4" "ymm5" "ymm6" "ymm7" "ymm8" "ymm9" "ymm10" "ymm11" "ymm12" "ymm13"
                 "ymm14" "ymm15"
