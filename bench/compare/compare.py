@@ -128,6 +128,8 @@ def main() -> None:
     parser.add_argument("--binary", help="pleach's side, built before")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     asked = parser.parse_args()
+    if asked.products and asked.precision != "bf16":
+        parser.error(f"--products {asked.products} is an order of products of bf16; add --precision bf16, or leave it out")
     python, pleach = interpreter(asked.venv), asked.binary or bench()
     runs = asked.runs or [FOLDER / name for name in ("gpt_12m.toml", "gpt2_124m.toml", "gpt2_124m_short.toml")]
     for run in runs:

@@ -107,13 +107,23 @@ fn mpi(libraries: &Libraries) -> String {
 fn used(machine: &Machine) -> Vec<Row> {
     let all = machine.cores.usable;
     let cores = format!("{all}; every rank is a thread of one process, and more than {all} take turns");
-    let set = machine.instruction_sets.first().map_or("portable", |set| name(*set));
-    let kernels = format!("{set}; kernels of all sets give the same bits");
+    let kernels = format!("{}; kernels of all sets give the same bits", kernels(machine));
     let memory = match machine.memory.usable_bytes() {
         Some(all) => format!("at most {} for all ranks together; `pleach check` holds a run against it", bytes(all)),
         None => "what run.rank_memory_bytes says, if it is given; nothing else is held against a limit".into(),
     };
     vec![("cores", cores), ("kernels", kernels), ("memory", memory)]
+}
+
+/// The sets whose kernels are run, and which choice of a run file takes them where it is not the default.
+fn kernels(machine: &Machine) -> String {
+    match machine.instruction_sets.first() {
+        None => "portable".into(),
+        Some(InstructionSet::Amx) => {
+            format!("{}, and AMX in bf16 with train.products = \"pairs\"", name(InstructionSet::Avx512))
+        }
+        Some(set @ (InstructionSet::Avx512 | InstructionSet::Avx2 | InstructionSet::Scalar)) => name(*set).into(),
+    }
 }
 
 /// What is not there, or not used, and what it would be good for.

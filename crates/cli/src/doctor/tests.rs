@@ -141,6 +141,19 @@ fn a_machine_without_vectors_and_a_silent_system_are_told_so() {
 }
 
 #[test]
+fn tiles_are_named_with_the_choice_that_uses_them() {
+    let mut machine = node();
+    machine.instruction_sets.insert(0, InstructionSet::Amx);
+    let text = report::text(&machine, &MEASURED);
+    for line in [
+        "  vectors    AMX, AVX-512, AVX2\n",
+        "  kernels    AVX-512, and AMX in bf16 with train.products = \"pairs\"; kernels of all sets give the same bits\n",
+    ] {
+        assert!(text.contains(line), "{line:?} in {text}");
+    }
+}
+
+#[test]
 fn programs_read_the_same() {
     let json: serde_json::Value =
         serde_json::from_str(&report::json(&node(), &MEASURED).expect("JSON")).expect("an object");
