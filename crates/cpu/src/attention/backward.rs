@@ -5,11 +5,13 @@ use super::dropout::HeadDropout;
 use super::forward::{load_queries, store_queries};
 use super::query_block::{KeyTile, QueryBlock};
 use super::softmax::{DotQueries, ScaleQueries, SoftmaxTileBackward};
+use super::upcoming::{KeysAhead, Place};
 use super::widened::Operand;
 use super::{Attention, AttentionShape, QUERIES};
 use crate::copy::Copy;
 use crate::fill::fill;
 use crate::gemm::Write;
+use crate::gemm::ahead::Ahead;
 use crate::gemm::in_place::{Left, multiply};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
@@ -68,18 +70,21 @@ pub fn attention_backward<E: Operand>(
     let sums = (tensors.key_sums.rows(), tensors.key_sums.cols());
     let needed = (2 * shape.sequence_length, shape.head_dim);
     assert!(sums.0 >= needed.0 && sums.1 == needed.1, "key_sums is {sums:?}, not [2 length, head_dim] = {needed:?}");
-    let AttentionBuffers { blocks, rooms } = buffers;
-    let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
-    for sequence in 0..shape.sequences {
-        for kv_head in 0..shape.kv_heads {
+    let AttentionBuffers { blocks, rooms, ahead } = buffers;
+    ahead.clear();
+    let keys_ahead = KeysAhead::default();
+    let kernels = Kernels::of(instruction_set);
+    let mut pass = Pass { attention, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
+    let mut places = Place::all(shape).peekable();
+    while let Some(place) = places.next() {
+        let key_head = |place: Place| (place.sequence, place.head / attention.group());
+        let next = places.peek().copied();
+        if place.position == 0 && place.head % attention.group() == 0 {
             fill(tensors.key_sums.block(0, needed.0, 0, needed.1), 0.0);
-            for head in kv_head * attention.group()..(kv_head + 1) * attention.group() {
-                for position in (0..shape.sequence_length).step_by(QUERIES) {
-                    let block = QueryBlock::new(attention, shape.sequence_length, sequence, position);
-                    pass.block(&block, head, &mut tensors, rooms);
-                }
-            }
-            pass.store_key_gradients(sequence, kv_head, &mut tensors);
+        }
+        pass.block(place, next, &mut tensors, rooms);
+        if next.is_none_or(|next| key_head(next) != key_head(place)) {
+            pass.store_key_gradients(key_head(place), &mut tensors);
         }
     }
 }
@@ -87,6 +92,8 @@ pub fn attention_backward<E: Operand>(
 struct Pass<'a> {
     attention: &'a Attention<'a>,
     blocks: &'a mut Blocks,
+    ahead: &'a mut Ahead,
+    keys_ahead: KeysAhead,
     kernels: &'static Kernels,
     instruction_set: InstructionSet,
     meter: &'a Meter,
@@ -103,11 +110,14 @@ impl Pass<'_> {
     /// All keys for one block of queries of one head.
     fn block<E: Operand>(
         &mut self,
-        block: &QueryBlock,
-        head: usize,
+        place: Place,
+        next: Option<Place>,
         tensors: &mut Backward<'_, E>,
         rooms: &mut WideRooms,
     ) {
+        let Place { sequence, head, position } = place;
+        let shape = self.attention.shape;
+        let block = &QueryBlock::new(self.attention, shape.sequence_length, sequence, position);
         let head_dim = self.attention.shape.head_dim;
         let (kv_head, set) = (head / self.attention.group(), self.instruction_set);
         let rows = self.load(block, head, tensors);
@@ -115,6 +125,18 @@ impl Pass<'_> {
         let d_out = E::widened(block.rows(tensors.dout, head, head_dim), &mut rooms.d_out, set);
         let mut write = Write::Assign;
         for tile in block.tiles() {
+            let all = [tensors.k, tensors.v].map(|m| m.block(block.first_key, shape.sequence_length, kv_head * head_dim, head_dim));
+            self.keys_ahead.ask(self.ahead, (sequence, kv_head), &tile, all);
+            if write == Write::Assign {
+                if let Some(next) = next {
+                    for matrix in [tensors.q, tensors.dout, tensors.out, tensors.dq.as_ref()] {
+                        self.ahead.add(next.rows(shape, matrix));
+                    }
+                }
+                for matrix in [tensors.dk.as_ref(), tensors.dv.as_ref()] {
+                    self.ahead.add(Place { head: kv_head, ..place }.rows(shape, matrix));
+                }
+            }
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
             let (key, value) = (E::widened(key, &mut rooms.key, set), E::widened(value, &mut rooms.value, set));
@@ -131,7 +153,7 @@ impl Pass<'_> {
     }
 
     /// Stores the sums of one head's keys and values of one sequence.
-    fn store_key_gradients<E: Operand>(&self, sequence: usize, kv_head: usize, tensors: &mut Backward<'_, E>) {
+    fn store_key_gradients<E: Operand>(&self, (sequence, kv_head): (usize, usize), tensors: &mut Backward<'_, E>) {
         let AttentionShape { sequence_length: length, head_dim, .. } = self.attention.shape;
         for (half, gradient) in [&mut tensors.dk, &mut tensors.dv].into_iter().enumerate() {
             let from = tensors.key_sums.as_ref().block(half * length, length, 0, head_dim);
@@ -172,7 +194,7 @@ impl Pass<'_> {
         let (keys, width) = (tile.keys.len(), block.width());
         for (a, queries, target) in [(key, query, &mut *scores), (value, d_out, &mut *d_scores)] {
             let b = MatRef::new(queries, head_dim, width, QUERIES);
-            multiply(kernels, Left::RowMajor, a, b, MatMut::new(target, keys, width, QUERIES), Write::Assign);
+            multiply(kernels, Left::RowMajor, a, b, MatMut::new(target, keys, width, QUERIES), Write::Assign, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
         }
         let kernel = SoftmaxTileBackward {
@@ -203,12 +225,12 @@ impl Pass<'_> {
         for (first, tile_rows, b) in [(length, &*scores, d_out), (0, &*d_scores, query)] {
             let a = MatRef::new(tile_rows, keys, queries, QUERIES);
             let c = key_sums.block(first + tile.keys.start, keys, 0, head_dim);
-            multiply(kernels, Left::RowMajor, a, b, c, Write::Accumulate);
+            multiply(kernels, Left::RowMajor, a, b, c, Write::Accumulate, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
         }
         let width = queries.next_multiple_of(lanes::LANES);
         let b = MatRef::new(d_scores, keys, width, QUERIES);
-        multiply(kernels, Left::StepMajor, key, b, MatMut::new(accumulator, head_dim, width, QUERIES), write);
+        multiply(kernels, Left::StepMajor, key, b, MatMut::new(accumulator, head_dim, width, QUERIES), write, self.ahead);
         self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
     }
 }

@@ -2,12 +2,14 @@
 
 use super::{KEYS, MAX_HEAD_DIM, QUERIES};
 use crate::aligned::Aligned;
+use crate::gemm::ahead::Ahead;
 
 /// Room for the blocks that attention works on, of constant size ([`AttentionBuffers::BYTES`]). Allocated once per
 /// thread; what it holds between calls has no meaning.
 pub struct AttentionBuffers {
     pub(super) blocks: Blocks,
     pub(super) rooms: WideRooms,
+    pub(super) ahead: Ahead,
 }
 
 /// What the passes compute.
@@ -57,6 +59,7 @@ impl AttentionBuffers {
                 d_scores: tile(),
             },
             rooms: WideRooms { key: keys(), value: keys(), query: head(), d_out: head() },
+            ahead: Ahead::default(),
         }
     }
 }

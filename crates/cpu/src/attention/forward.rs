@@ -6,10 +6,12 @@ use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::query_block::QueryBlock;
 use super::softmax::{Finish, Running, ScaleQueries, SoftmaxTile};
+use super::upcoming::{KeysAhead, Place};
 use super::widened::Operand;
 use super::{Attention, QUERIES};
 use crate::copy::Copy;
 use crate::gemm::Write;
+use crate::gemm::ahead::Ahead;
 use crate::gemm::in_place::{Left, multiply, transpose};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
@@ -53,20 +55,24 @@ pub fn attention_forward<E: Operand>(
     attention.assert_rows("v", tensors.v, shape.sequences * keys, shape.kv_heads);
     attention.assert_heads("out", tensors.out.as_ref(), shape.heads);
     attention.assert_statistics(tensors.log_sum_exp.as_ref());
-    let AttentionBuffers { blocks, rooms } = buffers;
-    let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
-    for sequence in 0..shape.sequences {
-        for head in 0..shape.heads {
-            for position in (0..shape.sequence_length).step_by(QUERIES) {
-                pass.block(&QueryBlock::new(attention, keys, sequence, position), head, &mut tensors, rooms);
-            }
-        }
+    let AttentionBuffers { blocks, rooms, ahead } = buffers;
+    ahead.clear();
+    let keys_ahead = KeysAhead::default();
+    let kernels = Kernels::of(instruction_set);
+    let mut pass = Pass { attention, keys, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
+    let mut places = Place::all(shape).peekable();
+    while let Some(place) = places.next() {
+        pass.block(place, places.peek().copied(), &mut tensors, rooms);
     }
 }
 
 struct Pass<'a> {
     attention: &'a Attention<'a>,
+    /// Per sequence.
+    keys: usize,
     blocks: &'a mut Blocks,
+    ahead: &'a mut Ahead,
+    keys_ahead: KeysAhead,
     kernels: &'static Kernels,
     instruction_set: InstructionSet,
     meter: &'a Meter,
@@ -76,11 +82,13 @@ impl Pass<'_> {
     /// All keys for one block of queries of one head.
     fn block<E: Operand>(
         &mut self,
-        block: &QueryBlock,
-        head: usize,
+        place: Place,
+        next: Option<Place>,
         tensors: &mut Forward<'_, E>,
         rooms: &mut WideRooms,
     ) {
+        let Place { sequence, head, position } = place;
+        let block = &QueryBlock::new(self.attention, self.keys, sequence, position);
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();
         let dropout = self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head));
@@ -95,6 +103,12 @@ impl Pass<'_> {
         let mut write = Write::Assign;
         for tile in block.tiles() {
             let keys = tile.keys.len();
+            let all = [tensors.k, tensors.v].map(|m| m.block(block.first_key, self.keys, kv_head * head_dim, head_dim));
+            self.keys_ahead.ask(self.ahead, (sequence, kv_head), &tile, all);
+            if write == Write::Assign && let Some(next) = next {
+                self.ahead.add(next.rows(self.attention.shape, tensors.q));
+                self.ahead.add(next.rows(self.attention.shape, tensors.out.as_ref()));
+            }
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
             let key = E::widened(key, &mut rooms.key, self.instruction_set);
             let score_view = MatMut::new(scores, keys, width, QUERIES);
@@ -105,6 +119,7 @@ impl Pass<'_> {
                 MatRef::new(query, head_dim, width, QUERIES),
                 score_view,
                 Write::Assign,
+                self.ahead,
             );
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
 
@@ -119,7 +134,7 @@ impl Pass<'_> {
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
             let value = E::widened(value, &mut rooms.value, self.instruction_set);
             let sums = MatMut::new(accumulator, head_dim, width, QUERIES);
-            multiply(kernels, Left::StepMajor, value, MatRef::new(scores, keys, width, QUERIES), sums, write);
+            multiply(kernels, Left::StepMajor, value, MatRef::new(scores, keys, width, QUERIES), sums, write, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
             write = Write::Accumulate;
         }

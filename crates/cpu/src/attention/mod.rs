@@ -26,6 +26,7 @@ mod dropout;
 mod forward;
 mod query_block;
 mod softmax;
+mod upcoming;
 mod widened;
 
 pub use backward::{Backward, attention_backward};

@@ -4,6 +4,7 @@
 use device::Element;
 
 use super::Write;
+use super::ahead::Ahead;
 use super::kernels::Kernels;
 use super::pack::Block;
 use super::tile::Tile;
@@ -18,8 +19,16 @@ pub(crate) enum Left {
     StepMajor,
 }
 
-/// `c[M,N]` is assigned or accumulated `a b[K,N]`.
-pub(crate) fn multiply(kernels: &Kernels, left: Left, a: MatRef<'_>, b: MatRef<'_>, mut c: MatMut<'_>, write: Write) {
+/// `c[M,N]` is assigned or accumulated `a b[K,N]`; between tiles, what is needed next is asked for.
+pub(crate) fn multiply(
+    kernels: &Kernels,
+    left: Left,
+    a: MatRef<'_>,
+    b: MatRef<'_>,
+    mut c: MatMut<'_>,
+    write: Write,
+    ahead: &mut Ahead,
+) {
     let (tiles, row_stride, sizes) = match left {
         Left::RowMajor => (kernels.row_major, a.row_stride(), (a.rows(), a.cols())),
         Left::StepMajor => (kernels.step_major, 1, (a.cols(), a.rows())),
@@ -37,6 +46,7 @@ pub(crate) fn multiply(kernels: &Kernels, left: Left, a: MatRef<'_>, b: MatRef<'
         let vectors = tile_columns.div_ceil(kernels.lanes);
         for row in (0..rows).step_by(panel_rows) {
             let tile_rows = panel_rows.min(rows - row);
+            ahead.ask();
             // SAFETY: the views hold the operands' memory for the shapes that were compared above, the tile lies inside
             // of them, C is borrowed exclusively, and `Kernels::of` checked that the machine has the instructions.
             unsafe {
