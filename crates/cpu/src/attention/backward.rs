@@ -2,7 +2,7 @@
 
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
-use super::forward::{load_queries, store_queries};
+use super::forward::load_queries;
 use super::query_block::{KeyTile, QueryBlock};
 use super::softmax::{DotQueries, ScaleQueries, SoftmaxTileBackward};
 use super::upcoming::{KeysAhead, Place};
@@ -72,28 +72,34 @@ pub fn attention_backward<E: Operand>(
     assert!(sums.0 >= needed.0 && sums.1 == needed.1, "key_sums is {sums:?}, not [2 length, head_dim] = {needed:?}");
     let AttentionBuffers { blocks, rooms, ahead } = buffers;
     ahead.clear();
-    let keys_ahead = KeysAhead::default();
+    let keys_ahead = KeysAhead::new(shape, shape.sequence_length, [tensors.k, tensors.v]);
     let kernels = Kernels::of(instruction_set);
     let mut pass = Pass { attention, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
     let mut places = Place::all(shape).peekable();
+    if let Some(&first) = places.peek() {
+        pass.ask_for(first, &tensors);
+        pass.ahead.ask_for_all();
+    }
+    let mut begun = None;
     while let Some(place) = places.next() {
-        let key_head = |place: Place| (place.sequence, place.head / attention.group());
-        let next = places.peek().copied();
-        if place.position == 0 && place.head % attention.group() == 0 {
+        let key_head = place.key_head(shape);
+        if begun != Some(key_head) {
             fill(tensors.key_sums.block(0, needed.0, 0, needed.1), 0.0);
+            begun = Some(key_head);
         }
+        let next = places.peek().copied();
         pass.block(place, next, &mut tensors, rooms);
-        if next.is_none_or(|next| key_head(next) != key_head(place)) {
-            pass.store_key_gradients(key_head(place), &mut tensors);
+        if next.is_none_or(|next| next.key_head(shape) != key_head) {
+            pass.store_key_gradients(key_head, &mut tensors);
         }
     }
 }
 
-struct Pass<'a> {
+struct Pass<'a, E> {
     attention: &'a Attention<'a>,
     blocks: &'a mut Blocks,
     ahead: &'a mut Ahead,
-    keys_ahead: KeysAhead,
+    keys_ahead: KeysAhead<'a, E>,
     kernels: &'static Kernels,
     instruction_set: InstructionSet,
     meter: &'a Meter,
@@ -106,9 +112,24 @@ struct Rows {
     delta: [f32; QUERIES],
 }
 
-impl Pass<'_> {
+impl<E: Operand> Pass<'_, E> {
+    /// Asks for the rows that the block at `next` reads and writes, and for those of the keys beside its queries.
+    fn ask_for(&mut self, next: Place, tensors: &Backward<'_, E>) {
+        let shape = self.attention.shape;
+        for matrix in [tensors.q, tensors.dout, tensors.out] {
+            self.ahead.add(next.rows(shape, matrix, shape.head_dim));
+        }
+        self.ahead.add(next.rows(shape, tensors.log_sum_exp, 1));
+        self.keys_ahead.begin(next, self.ahead);
+        let (_, kv_head) = next.key_head(shape);
+        self.ahead.add(next.rows(shape, tensors.dq.as_ref(), shape.head_dim));
+        for matrix in [tensors.dk.as_ref(), tensors.dv.as_ref()] {
+            self.ahead.add(Place { head: kv_head, ..next }.rows(shape, matrix, shape.head_dim));
+        }
+    }
+
     /// All keys for one block of queries of one head.
-    fn block<E: Operand>(
+    fn block(
         &mut self,
         place: Place,
         next: Option<Place>,
@@ -125,17 +146,9 @@ impl Pass<'_> {
         let d_out = E::widened(block.rows(tensors.dout, head, head_dim), &mut rooms.d_out, set);
         let mut write = Write::Assign;
         for tile in block.tiles() {
-            let all = [tensors.k, tensors.v].map(|m| m.block(block.first_key, shape.sequence_length, kv_head * head_dim, head_dim));
-            self.keys_ahead.ask(self.ahead, (sequence, kv_head), &tile, all);
-            if write == Write::Assign {
-                if let Some(next) = next {
-                    for matrix in [tensors.q, tensors.dout, tensors.out, tensors.dq.as_ref()] {
-                        self.ahead.add(next.rows(shape, matrix));
-                    }
-                }
-                for matrix in [tensors.dk.as_ref(), tensors.dv.as_ref()] {
-                    self.ahead.add(Place { head: kv_head, ..place }.rows(shape, matrix));
-                }
+            self.keys_ahead.follow(place, &tile, self.ahead);
+            if write == Write::Assign && let Some(next) = next {
+                self.ask_for(next, tensors);
             }
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
@@ -144,16 +157,17 @@ impl Pass<'_> {
             self.tile_gradients(&tile, (query, d_out, key), write, &mut tensors.key_sums);
             write = Write::Accumulate;
         }
-        let Blocks { accumulator, rows, .. } = &mut *self.blocks;
+        let sums = &mut self.blocks.accumulator[..block.queries * head_dim];
         if write == Write::Assign {
-            accumulator[..head_dim * QUERIES].fill(0.0);
+            sums.fill(0.0);
         }
-        let target = tensors.dq.block(block.token, block.queries, head * head_dim, head_dim);
-        store_queries(self.kernels, set, accumulator, rows, target);
+        let from = MatRef::dense(sums, block.queries, head_dim);
+        let to = tensors.dq.block(block.token, block.queries, head * head_dim, head_dim);
+        lanes::run(set, Copy { from, to });
     }
 
     /// Stores the sums of one head's keys and values of one sequence.
-    fn store_key_gradients<E: Operand>(&self, (sequence, kv_head): (usize, usize), tensors: &mut Backward<'_, E>) {
+    fn store_key_gradients(&self, (sequence, kv_head): (usize, usize), tensors: &mut Backward<'_, E>) {
         let AttentionShape { sequence_length: length, head_dim, .. } = self.attention.shape;
         for (half, gradient) in [&mut tensors.dk, &mut tensors.dv].into_iter().enumerate() {
             let from = tensors.key_sums.as_ref().block(half * length, length, 0, head_dim);
@@ -163,7 +177,7 @@ impl Pass<'_> {
     }
 
     /// Transposes the block's queries and output gradients.
-    fn load<E: Operand>(&mut self, block: &QueryBlock, head: usize, tensors: &Backward<'_, E>) -> Rows {
+    fn load(&mut self, block: &QueryBlock, head: usize, tensors: &Backward<'_, E>) -> Rows {
         let Blocks { query, d_out, accumulator, .. } = &mut *self.blocks;
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
@@ -228,9 +242,9 @@ impl Pass<'_> {
             multiply(kernels, Left::RowMajor, a, b, c, Write::Accumulate, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
         }
-        let width = queries.next_multiple_of(lanes::LANES);
-        let b = MatRef::new(d_scores, keys, width, QUERIES);
-        multiply(kernels, Left::StepMajor, key, b, MatMut::new(accumulator, head_dim, width, QUERIES), write, self.ahead);
+        let a = MatRef::new(d_scores, keys, queries, QUERIES);
+        let c = MatMut::dense(&mut accumulator[..queries * head_dim], queries, head_dim);
+        multiply(kernels, Left::StepMajor, a, key, c, write, self.ahead);
         self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
     }
 }

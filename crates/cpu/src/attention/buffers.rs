@@ -18,10 +18,8 @@ pub(super) struct Blocks {
     pub query: Aligned,
     /// `[head_dim, QUERIES]`: gradients of the block's outputs.
     pub d_out: Aligned,
-    /// `[head_dim, QUERIES]`: the sums over keys of the block's outputs, or of its queries' gradients.
+    /// `[queries, head_dim]`: the sums over keys of the block's outputs, or of its queries' gradients.
     pub accumulator: Aligned,
-    /// `[QUERIES, head_dim up to whole registers]`: the accumulator's transpose.
-    pub rows: Aligned,
     /// `[KEYS, QUERIES]`: scores, then probabilities.
     pub scores: Aligned,
     /// `[KEYS, QUERIES]`: gradients of probabilities, then of scores.
@@ -42,7 +40,7 @@ pub(super) struct WideRooms {
 
 impl AttentionBuffers {
     /// Bytes of all of it.
-    pub const BYTES: usize = ((6 * MAX_HEAD_DIM + 2 * KEYS) * QUERIES + 2 * MAX_HEAD_DIM * KEYS) * size_of::<f32>();
+    pub const BYTES: usize = ((5 * MAX_HEAD_DIM + 2 * KEYS) * QUERIES + 2 * MAX_HEAD_DIM * KEYS) * size_of::<f32>();
 
     /// Allocates it.
     pub fn new() -> Self {
@@ -54,7 +52,6 @@ impl AttentionBuffers {
                 query: head(),
                 d_out: head(),
                 accumulator: head(),
-                rows: head(),
                 scores: tile(),
                 d_scores: tile(),
             },

@@ -1,5 +1,5 @@
-//! What a pass reads and writes next: rows that lie a whole token apart, which no processor foresees, and which come from
-//! memory or from another core's cache. They are asked for while the present block is multiplied.
+//! What a pass reads and writes next. Rows of a head lie a token apart, which no processor foresees, and come from memory or
+//! from another core's cache: they are asked for while tiles multiply what is near.
 
 use device::Element;
 
@@ -27,37 +27,61 @@ impl Place {
         })
     }
 
-    /// The block's rows of `matrix[tokens, heads * head_dim]`.
-    pub fn rows<'a, E: Element>(&self, shape: AttentionShape, matrix: MatRef<'a, E>) -> MatRef<'a, E> {
-        let AttentionShape { sequence_length: length, head_dim, .. } = shape;
-        let queries = QUERIES.min(length - self.position);
-        matrix.block(self.sequence * length + self.position, queries, self.head * head_dim, head_dim)
+    /// The sequence and the head of the keys that the block's queries see.
+    pub fn key_head(self, shape: AttentionShape) -> (usize, usize) {
+        (self.sequence, self.head * shape.kv_heads / shape.heads)
+    }
+
+    /// The block's rows of `matrix[tokens, heads * width]`.
+    pub fn rows<'a, E: Element>(self, shape: AttentionShape, matrix: MatRef<'a, E>, width: usize) -> MatRef<'a, E> {
+        let queries = QUERIES.min(shape.sequence_length - self.position);
+        matrix.block(self.sequence * shape.sequence_length + self.position, queries, self.head * width, width)
     }
 }
 
-/// Which keys of a head have been asked for.
-#[derive(Default)]
-pub(super) struct KeysAhead {
-    head: Option<(usize, usize)>,
+/// How far a head's keys and values have been asked for.
+pub(super) struct KeysAhead<'a, E> {
+    shape: AttentionShape,
+    /// Keys and values `[sequences * keys, kv_heads * head_dim]`.
+    matrices: [MatRef<'a, E>; 2],
+    /// Per sequence.
+    keys: usize,
+    key_head: Option<(usize, usize)>,
     until: usize,
 }
 
-impl KeysAhead {
-    /// Asks for the keys and values, `rows` of a head, that come after a tile, each once. Those of a head's first tile are asked for at once.
-    pub fn ask<E: Element>(&mut self, ahead: &mut Ahead, head: (usize, usize), tile: &KeyTile, rows: [MatRef<'_, E>; 2]) {
-        let is_first = self.head != Some(head);
-        if is_first {
-            *self = Self { head: Some(head), until: tile.keys.start };
+impl<'a, E: Element> KeysAhead<'a, E> {
+    /// Nothing has been asked for; there are `keys` keys per sequence.
+    pub fn new(shape: AttentionShape, keys: usize, matrices: [MatRef<'a, E>; 2]) -> Self {
+        Self { shape, matrices, keys, key_head: None, until: 0 }
+    }
+
+    /// Asks for what the block `next` begins with, if these are not the keys that the pass is at.
+    pub fn begin(&mut self, next: Place, ahead: &mut Ahead) {
+        let key_head = next.key_head(self.shape);
+        if self.key_head != Some(key_head) {
+            (self.key_head, self.until) = (Some(key_head), 0);
+            self.ask(KEYS, ahead);
         }
-        let until = (tile.keys.end + KEYS).min(rows[0].rows());
+    }
+
+    /// Asks for what comes behind `tile`, each key once.
+    pub fn follow(&mut self, place: Place, tile: &KeyTile, ahead: &mut Ahead) {
+        // Where the next head has been begun, this one is complete.
+        if self.key_head == Some(place.key_head(self.shape)) {
+            self.until = self.until.max(tile.keys.start);
+            self.ask(tile.keys.end + KEYS, ahead);
+        }
+    }
+
+    fn ask(&mut self, until: usize, ahead: &mut Ahead) {
+        let (Some((sequence, head)), until) = (self.key_head, until.min(self.keys)) else { return };
         if until > self.until {
-            for matrix in rows {
-                ahead.add(matrix.block(self.until, until - self.until, 0, matrix.cols()));
+            let (first, count, head_dim) = (sequence * self.keys + self.until, until - self.until, self.shape.head_dim);
+            for matrix in &self.matrices {
+                ahead.add(matrix.block(first, count, head * head_dim, head_dim));
             }
             self.until = until;
-        }
-        if is_first {
-            ahead.ask_for_all();
         }
     }
 }

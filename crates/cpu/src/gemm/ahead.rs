@@ -88,3 +88,6 @@ fn prefetch(address: usize) {
 /// Elsewhere nothing is asked for.
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(_: usize) {}
+
+#[unsafe(no_mangle)]
+pub static KNOBS: [std::sync::atomic::AtomicUsize; 4] = [const { std::sync::atomic::AtomicUsize::new(16) }; 4];
