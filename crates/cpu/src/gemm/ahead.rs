@@ -9,22 +9,21 @@ use crate::view::MatRef;
 /// Bytes that come from memory at once.
 const LINE_BYTES: usize = 64;
 
-/// Lines asked for per tile. A tile of attention takes about 900 cycles, in which a core gets as many from its L3 cache with
-/// room to spare; many more at once would fill the queue of what is on its way, and the tile's own rows would wait behind them.
-const LINES_PER_TILE: usize = 16;
-
 /// Rows of matrices that will soon be read or written, in the order in which they will be.
 #[derive(Default)]
 pub(crate) struct Ahead {
     pending: VecDeque<Rows>,
 }
 
-/// Rows of a matrix, by address: nothing is read through it.
-#[derive(Clone, Copy)]
+/// Rows by address: nothing is read through it.
+#[derive(Clone, Copy, Debug)]
 struct Rows {
+    /// Of the first row.
     start: usize,
+    /// Bytes from one row to the next.
     stride: usize,
     rows: usize,
+    /// Of a row.
     bytes: usize,
 }
 
@@ -35,40 +34,40 @@ impl Ahead {
     }
 
     /// Rows to ask for after those that are pending.
-    pub fn add<E: Element>(&mut self, rows: MatRef<'_, E>) {
+    pub fn add<E: Element>(&mut self, matrix: MatRef<'_, E>) {
         self.pending.push_back(Rows {
-            start: rows.as_ptr().addr(),
-            stride: rows.row_stride() * size_of::<E>(),
-            rows: rows.rows(),
-            bytes: rows.cols() * size_of::<E>(),
+            start: matrix.as_ptr().addr(),
+            stride: matrix.row_stride() * size_of::<E>(),
+            rows: matrix.rows(),
+            bytes: matrix.cols() * size_of::<E>(),
         });
     }
 
-    /// Asks for what comes next, as much as a tile leaves time for.
+    /// Asks for the next `lines` lines, up to the end of a row.
     #[inline]
-    pub fn ask(&mut self) {
+    pub fn ask(&mut self, lines: usize) {
         if !self.pending.is_empty() {
-            self.ask_for(LINES_PER_TILE);
+            self.take(lines, prefetch);
         }
     }
 
     /// Asks for all of it.
     pub fn ask_for_all(&mut self) {
-        self.ask_for(usize::MAX);
+        self.take(usize::MAX, prefetch);
     }
 
-    fn ask_for(&mut self, lines: usize) {
-        let mut left = lines;
+    fn take(&mut self, lines: usize, mut ask: impl FnMut(usize)) {
+        let mut taken = 0;
         while let Some(next) = self.pending.front_mut() {
             while next.rows > 0 {
-                if left == 0 {
+                if taken >= lines {
                     return;
                 }
                 for byte in (0..next.bytes).step_by(LINE_BYTES) {
-                    prefetch(next.start + byte);
-                    left = left.saturating_sub(1);
+                    ask(next.start + byte);
                 }
-                next.start += next.stride;
+                taken += next.bytes.div_ceil(LINE_BYTES);
+                next.start = next.start.wrapping_add(next.stride);
                 next.rows -= 1;
             }
             self.pending.pop_front();
@@ -76,12 +75,12 @@ impl Ahead {
     }
 }
 
-/// Asks for the line of an address, which need not exist.
+/// Asks for the line of an address, which need not exist, as far as the L2 cache: what is in L1 is in use.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn prefetch(address: usize) {
     use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-    // SAFETY: every x86-64 has the instruction, which accepts any address and reads nothing that a program can see.
+    // SAFETY: every x86-64 has the instruction, which accepts any address and changes nothing that a program can see.
     unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::without_provenance(address)) }
 }
 
@@ -89,5 +88,23 @@ fn prefetch(address: usize) {
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(_: usize) {}
 
-#[unsafe(no_mangle)]
-pub static KNOBS: [std::sync::atomic::AtomicUsize; 4] = [const { std::sync::atomic::AtomicUsize::new(16) }; 4];
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_asked_for_once_and_in_order() {
+        let mut ahead = Ahead::default();
+        ahead.pending.push_back(Rows { start: 0, stride: 1000, rows: 3, bytes: 130 });
+        ahead.pending.push_back(Rows { start: 8000, stride: 4, rows: 2, bytes: 4 });
+        let mut asked = Vec::new();
+        let mut counts = Vec::new();
+        for lines in [1, 4, 1, 5] {
+            ahead.take(lines, |address| asked.push(address));
+            counts.push(asked.len());
+        }
+        assert_eq!(asked, [0, 64, 128, 1000, 1064, 1128, 2000, 2064, 2128, 8000, 8004]);
+        assert_eq!(counts, [3, 9, 10, 11], "whole rows, as many as have the lines asked for");
+        assert!(ahead.pending.is_empty());
+    }
+}
