@@ -3,13 +3,13 @@
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::forward::load_queries;
+use super::key_sums::{KeySums, SHORT, Sum};
 use super::query_block::{KeyTile, QueryBlock};
 use super::softmax::{DotQueries, ScaleQueries, SoftmaxTileBackward};
 use super::upcoming::{KeysAhead, Place};
 use super::widened::Operand;
-use super::{Attention, AttentionShape, QUERIES};
+use super::{Attention, QUERIES};
 use crate::copy::Copy;
-use crate::fill::fill;
 use crate::gemm::Write;
 use crate::gemm::ahead::Ahead;
 use crate::gemm::in_place::{Left, multiply};
@@ -40,8 +40,8 @@ pub struct Backward<'a, E = f32> {
     pub dk: MatMut<'a, E>,
     /// Assigned: gradient of the values `[T, K head_dim]`, summed over each value's query heads in ascending order.
     pub dv: MatMut<'a, E>,
-    /// `[2 length, head_dim]` or more rows, of which these are written: where the gradients of one sequence's keys and values of one head are
-    /// summed before they are stored.
+    /// `[2 length, head_dim]` or more rows, of which these may be written: where the gradients of one sequence's keys and values of one head
+    /// are summed before they are stored, if they are stored narrow or the sequence is long.
     pub key_sums: MatMut<'a>,
 }
 
@@ -80,18 +80,13 @@ pub fn attention_backward<E: Operand>(
         pass.ask_for(first, &tensors);
         pass.ahead.ask_for_all();
     }
-    let mut begun = None;
-    while let Some(place) = places.next() {
-        let key_head = place.key_head(shape);
-        if begun != Some(key_head) {
-            fill(tensors.key_sums.block(0, needed.0, 0, needed.1), 0.0);
-            begun = Some(key_head);
+    while let Some(first) = places.peek().copied() {
+        let key_head = first.key_head(shape);
+        let mut sums = KeySums::new(shape, key_head);
+        while let Some(place) = places.next_if(|place| place.key_head(shape) == key_head) {
+            pass.block(place, places.peek().copied(), &mut tensors, &mut sums, rooms);
         }
-        let next = places.peek().copied();
-        pass.block(place, next, &mut tensors, rooms);
-        if next.is_none_or(|next| next.key_head(shape) != key_head) {
-            pass.store_key_gradients(key_head, &mut tensors);
-        }
+        sums.finish(&mut tensors, instruction_set);
     }
 }
 
@@ -113,7 +108,7 @@ struct Rows {
 }
 
 impl<E: Operand> Pass<'_, E> {
-    /// Asks for the rows that the block at `next` reads and writes, and for those of the keys beside its queries.
+    /// Asks for the rows that the block at `next` reads first, for those that it writes, and for the sums of the keys beside its queries.
     fn ask_for(&mut self, next: Place, tensors: &Backward<'_, E>) {
         let shape = self.attention.shape;
         for matrix in [tensors.q, tensors.dout, tensors.out] {
@@ -122,10 +117,12 @@ impl<E: Operand> Pass<'_, E> {
         self.ahead.add(next.rows(shape, tensors.log_sum_exp, 1));
         self.keys_ahead.begin(next, self.ahead);
         let (_, kv_head) = next.key_head(shape);
-        self.ahead.add(next.rows(shape, tensors.dq.as_ref(), shape.head_dim));
-        for matrix in [tensors.dk.as_ref(), tensors.dv.as_ref()] {
-            self.ahead.add(Place { head: kv_head, ..next }.rows(shape, matrix, shape.head_dim));
+        if shape.sequence_length <= SHORT {
+            for matrix in [tensors.dk.as_ref(), tensors.dv.as_ref()] {
+                self.ahead.add(Place { head: kv_head, ..next }.rows(shape, matrix, shape.head_dim));
+            }
         }
+        self.ahead.add(next.rows(shape, tensors.dq.as_ref(), shape.head_dim));
     }
 
     /// All keys for one block of queries of one head.
@@ -134,6 +131,7 @@ impl<E: Operand> Pass<'_, E> {
         place: Place,
         next: Option<Place>,
         tensors: &mut Backward<'_, E>,
+        sums: &mut KeySums,
         rooms: &mut WideRooms,
     ) {
         let Place { sequence, head, position } = place;
@@ -147,33 +145,26 @@ impl<E: Operand> Pass<'_, E> {
         let mut write = Write::Assign;
         for tile in block.tiles() {
             self.keys_ahead.follow(place, &tile, self.ahead);
-            if write == Write::Assign && let Some(next) = next {
+            if write == Write::Assign
+                && let Some(next) = next
+            {
                 self.ask_for(next, tensors);
             }
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
             let (key, value) = (E::widened(key, &mut rooms.key, set), E::widened(value, &mut rooms.value, set));
             self.tile_scores(block, &tile, head, &rows, (key, value));
-            self.tile_gradients(&tile, (query, d_out, key), write, &mut tensors.key_sums);
+            sums.clear(tile.keys.end, tensors);
+            self.tile_gradients(&tile, (query, d_out, key), write, tensors, sums);
             write = Write::Accumulate;
         }
-        let sums = &mut self.blocks.accumulator[..block.queries * head_dim];
+        let of_queries = &mut self.blocks.accumulator[..block.queries * head_dim];
         if write == Write::Assign {
-            sums.fill(0.0);
+            of_queries.fill(0.0);
         }
-        let from = MatRef::dense(sums, block.queries, head_dim);
+        let from = MatRef::dense(of_queries, block.queries, head_dim);
         let to = tensors.dq.block(block.token, block.queries, head * head_dim, head_dim);
         lanes::run(set, Copy { from, to });
-    }
-
-    /// Stores the sums of one head's keys and values of one sequence.
-    fn store_key_gradients(&self, (sequence, kv_head): (usize, usize), tensors: &mut Backward<'_, E>) {
-        let AttentionShape { sequence_length: length, head_dim, .. } = self.attention.shape;
-        for (half, gradient) in [&mut tensors.dk, &mut tensors.dv].into_iter().enumerate() {
-            let from = tensors.key_sums.as_ref().block(half * length, length, 0, head_dim);
-            let to = gradient.block(sequence * length, length, kv_head * head_dim, head_dim);
-            lanes::run(self.instruction_set, Copy { from, to });
-        }
     }
 
     /// Transposes the block's queries and output gradients.
@@ -208,7 +199,15 @@ impl<E: Operand> Pass<'_, E> {
         let (keys, width) = (tile.keys.len(), block.width());
         for (a, queries, target) in [(key, query, &mut *scores), (value, d_out, &mut *d_scores)] {
             let b = MatRef::new(queries, head_dim, width, QUERIES);
-            multiply(kernels, Left::RowMajor, a, b, MatMut::new(target, keys, width, QUERIES), Write::Assign, self.ahead);
+            multiply(
+                kernels,
+                Left::RowMajor,
+                a,
+                b,
+                MatMut::new(target, keys, width, QUERIES),
+                Write::Assign,
+                self.ahead,
+            );
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
         }
         let kernel = SoftmaxTileBackward {
@@ -231,14 +230,16 @@ impl<E: Operand> Pass<'_, E> {
         tile: &KeyTile,
         (query, d_out, key): (MatRef<'_>, MatRef<'_>, MatRef<'_>),
         write: Write,
-        key_sums: &mut MatMut<'_>,
+        tensors: &mut Backward<'_, E>,
+        sums: &KeySums,
     ) {
         let Blocks { accumulator, scores, d_scores, .. } = &mut *self.blocks;
-        let AttentionShape { sequence_length: length, head_dim, .. } = self.attention.shape;
+        let head_dim = self.attention.shape.head_dim;
         let (kernels, keys, queries) = (self.kernels, tile.keys.len(), query.rows());
-        for (first, tile_rows, b) in [(length, &*scores, d_out), (0, &*d_scores, query)] {
+        for (sum, tile_rows, b) in [(Sum::Values, &*scores, d_out), (Sum::Keys, &*d_scores, query)] {
             let a = MatRef::new(tile_rows, keys, queries, QUERIES);
-            let c = key_sums.block(first + tile.keys.start, keys, 0, head_dim);
+            let mut rows = sums.rows(sum, tensors);
+            let c = rows.block(tile.keys.start, keys, 0, head_dim);
             multiply(kernels, Left::RowMajor, a, b, c, Write::Accumulate, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
         }

@@ -48,13 +48,7 @@ impl AttentionBuffers {
         let tile = || Aligned::new(KEYS * QUERIES);
         let keys = || Aligned::new(MAX_HEAD_DIM * KEYS);
         Self {
-            blocks: Blocks {
-                query: head(),
-                d_out: head(),
-                accumulator: head(),
-                scores: tile(),
-                d_scores: tile(),
-            },
+            blocks: Blocks { query: head(), d_out: head(), accumulator: head(), scores: tile(), d_scores: tile() },
             rooms: WideRooms { key: keys(), value: keys(), query: head(), d_out: head() },
             ahead: Ahead::default(),
         }

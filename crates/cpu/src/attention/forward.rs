@@ -8,7 +8,7 @@ use super::query_block::QueryBlock;
 use super::softmax::{Finish, Running, ScaleQueries, ScaleRows, ScaledRows, SoftmaxTile};
 use super::upcoming::{KeysAhead, Place};
 use super::widened::Operand;
-use super::{Attention, AttentionShape, QUERIES};
+use super::{Attention, QUERIES};
 use crate::gemm::Write;
 use crate::gemm::ahead::Ahead;
 use crate::gemm::in_place::{Left, multiply, transpose};
@@ -82,24 +82,17 @@ struct Pass<'a, E> {
 }
 
 impl<E: Operand> Pass<'_, E> {
-    /// Asks for the rows that the block at `next` reads and writes.
+    /// Asks for the rows that the block at `next` reads first and for those that it writes.
     fn ask_for(&mut self, next: Place, tensors: &Forward<'_, E>) {
-        let AttentionShape { head_dim, .. } = self.attention.shape;
-        for matrix in [tensors.q, tensors.out.as_ref()] {
-            self.ahead.add(next.rows(self.attention.shape, matrix, head_dim));
-        }
+        let shape = self.attention.shape;
+        self.ahead.add(next.rows(shape, tensors.q, shape.head_dim));
         self.keys_ahead.begin(next, self.ahead);
-        self.ahead.add(next.rows(self.attention.shape, tensors.log_sum_exp.as_ref(), 1));
+        self.ahead.add(next.rows(shape, tensors.out.as_ref(), shape.head_dim));
+        self.ahead.add(next.rows(shape, tensors.log_sum_exp.as_ref(), 1));
     }
 
     /// All keys for one block of queries of one head.
-    fn block(
-        &mut self,
-        place: Place,
-        next: Option<Place>,
-        tensors: &mut Forward<'_, E>,
-        rooms: &mut WideRooms,
-    ) {
+    fn block(&mut self, place: Place, next: Option<Place>, tensors: &mut Forward<'_, E>, rooms: &mut WideRooms) {
         let Place { sequence, head, position } = place;
         let block = &QueryBlock::new(self.attention, self.keys, sequence, position);
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
@@ -117,7 +110,9 @@ impl<E: Operand> Pass<'_, E> {
         for tile in block.tiles() {
             let keys = tile.keys.len();
             self.keys_ahead.follow(place, &tile, self.ahead);
-            if write == Write::Assign && let Some(next) = next {
+            if write == Write::Assign
+                && let Some(next) = next
+            {
                 self.ask_for(next, tensors);
             }
             let Blocks { query, accumulator, scores, .. } = &mut *self.blocks;

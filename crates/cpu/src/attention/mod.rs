@@ -24,6 +24,7 @@ mod backward;
 mod buffers;
 mod dropout;
 mod forward;
+mod key_sums;
 mod query_block;
 mod softmax;
 mod upcoming;

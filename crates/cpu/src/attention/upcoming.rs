@@ -22,8 +22,7 @@ impl Place {
     pub fn all(shape: AttentionShape) -> impl Iterator<Item = Place> {
         let positions = move || (0..shape.sequence_length).step_by(QUERIES);
         (0..shape.sequences).flat_map(move |sequence| {
-            (0..shape.heads)
-                .flat_map(move |head| positions().map(move |position| Place { sequence, head, position }))
+            (0..shape.heads).flat_map(move |head| positions().map(move |position| Place { sequence, head, position }))
         })
     }
 
@@ -61,7 +60,7 @@ impl<'a, E: Element> KeysAhead<'a, E> {
         let key_head = next.key_head(self.shape);
         if self.key_head != Some(key_head) {
             (self.key_head, self.until) = (Some(key_head), 0);
-            self.ask(KEYS, ahead);
+            self.ask(KEYS + QUERIES, ahead);
         }
     }
 
