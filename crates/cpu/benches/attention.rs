@@ -13,7 +13,8 @@ use cpu::view::{MatMut, MatRef};
 mod peak;
 
 /// Sequences, tokens per sequence, heads, key and value heads, channels per head.
-const SHAPES: [[usize; 5]; 8] = [
+const SHAPES: [[usize; 5]; 9] = [
+    [8, 256, 6, 6, 64],
     [4, 256, 4, 4, 64],
     [1, 1024, 12, 12, 64],
     [1, 1024, 16, 4, 64],

@@ -2,14 +2,16 @@
 
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
-use super::forward::{load_queries, store_queries};
+use super::forward::load_queries;
+use super::key_sums::{KeySums, SHORT, Sum};
 use super::query_block::{KeyTile, QueryBlock};
 use super::softmax::{DotQueries, ScaleQueries, SoftmaxTileBackward};
+use super::upcoming::{KeysAhead, Place};
 use super::widened::Operand;
-use super::{Attention, AttentionShape, QUERIES};
+use super::{Attention, QUERIES};
 use crate::copy::Copy;
-use crate::fill::fill;
 use crate::gemm::Write;
+use crate::gemm::ahead::Ahead;
 use crate::gemm::in_place::{Left, multiply};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
@@ -38,8 +40,8 @@ pub struct Backward<'a, E = f32> {
     pub dk: MatMut<'a, E>,
     /// Assigned: gradient of the values `[T, K head_dim]`, summed over each value's query heads in ascending order.
     pub dv: MatMut<'a, E>,
-    /// `[2 length, head_dim]` or more rows, of which these are written: where the gradients of one sequence's keys and values of one head are
-    /// summed before they are stored.
+    /// `[2 length, head_dim]` or more rows, of which these may be written: where the gradients of one sequence's keys and values of one head
+    /// are summed before they are stored, if they are stored narrow or the sequence is long.
     pub key_sums: MatMut<'a>,
 }
 
@@ -68,25 +70,31 @@ pub fn attention_backward<E: Operand>(
     let sums = (tensors.key_sums.rows(), tensors.key_sums.cols());
     let needed = (2 * shape.sequence_length, shape.head_dim);
     assert!(sums.0 >= needed.0 && sums.1 == needed.1, "key_sums is {sums:?}, not [2 length, head_dim] = {needed:?}");
-    let AttentionBuffers { blocks, rooms } = buffers;
-    let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
-    for sequence in 0..shape.sequences {
-        for kv_head in 0..shape.kv_heads {
-            fill(tensors.key_sums.block(0, needed.0, 0, needed.1), 0.0);
-            for head in kv_head * attention.group()..(kv_head + 1) * attention.group() {
-                for position in (0..shape.sequence_length).step_by(QUERIES) {
-                    let block = QueryBlock::new(attention, shape.sequence_length, sequence, position);
-                    pass.block(&block, head, &mut tensors, rooms);
-                }
-            }
-            pass.store_key_gradients(sequence, kv_head, &mut tensors);
+    let AttentionBuffers { blocks, rooms, ahead } = buffers;
+    ahead.clear();
+    let keys_ahead = KeysAhead::new(shape, shape.sequence_length, [tensors.k, tensors.v]);
+    let kernels = Kernels::of(instruction_set);
+    let mut pass = Pass { attention, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
+    let mut places = Place::all(shape).peekable();
+    if let Some(&first) = places.peek() {
+        pass.ask_for(first, &tensors);
+        pass.ahead.ask_for_all();
+    }
+    while let Some(first) = places.peek().copied() {
+        let key_head = first.key_head(shape);
+        let mut sums = KeySums::new(shape, key_head);
+        while let Some(place) = places.next_if(|place| place.key_head(shape) == key_head) {
+            pass.block(place, places.peek().copied(), &mut tensors, &mut sums, rooms);
         }
+        sums.finish(&mut tensors, instruction_set);
     }
 }
 
-struct Pass<'a> {
+struct Pass<'a, E> {
     attention: &'a Attention<'a>,
     blocks: &'a mut Blocks,
+    ahead: &'a mut Ahead,
+    keys_ahead: KeysAhead<'a, E>,
     kernels: &'static Kernels,
     instruction_set: InstructionSet,
     meter: &'a Meter,
@@ -99,15 +107,36 @@ struct Rows {
     delta: [f32; QUERIES],
 }
 
-impl Pass<'_> {
+impl<E: Operand> Pass<'_, E> {
+    /// Asks for the rows that the block at `next` reads first, for those that it writes, and for the sums of the keys beside its queries.
+    fn ask_for(&mut self, next: Place, tensors: &Backward<'_, E>) {
+        let shape = self.attention.shape;
+        for matrix in [tensors.q, tensors.dout, tensors.out] {
+            self.ahead.add(next.rows(shape, matrix, shape.head_dim));
+        }
+        self.ahead.add(next.rows(shape, tensors.log_sum_exp, 1));
+        self.keys_ahead.begin(next, self.ahead);
+        let (_, kv_head) = next.key_head(shape);
+        if shape.sequence_length <= SHORT {
+            for matrix in [tensors.dk.as_ref(), tensors.dv.as_ref()] {
+                self.ahead.add(Place { head: kv_head, ..next }.rows(shape, matrix, shape.head_dim));
+            }
+        }
+        self.ahead.add(next.rows(shape, tensors.dq.as_ref(), shape.head_dim));
+    }
+
     /// All keys for one block of queries of one head.
-    fn block<E: Operand>(
+    fn block(
         &mut self,
-        block: &QueryBlock,
-        head: usize,
+        place: Place,
+        next: Option<Place>,
         tensors: &mut Backward<'_, E>,
+        sums: &mut KeySums,
         rooms: &mut WideRooms,
     ) {
+        let Place { sequence, head, position } = place;
+        let shape = self.attention.shape;
+        let block = &QueryBlock::new(self.attention, shape.sequence_length, sequence, position);
         let head_dim = self.attention.shape.head_dim;
         let (kv_head, set) = (head / self.attention.group(), self.instruction_set);
         let rows = self.load(block, head, tensors);
@@ -115,33 +144,31 @@ impl Pass<'_> {
         let d_out = E::widened(block.rows(tensors.dout, head, head_dim), &mut rooms.d_out, set);
         let mut write = Write::Assign;
         for tile in block.tiles() {
+            self.keys_ahead.follow(place, &tile, self.ahead);
+            if write == Write::Assign
+                && let Some(next) = next
+            {
+                self.ask_for(next, tensors);
+            }
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
             let (key, value) = (E::widened(key, &mut rooms.key, set), E::widened(value, &mut rooms.value, set));
             self.tile_scores(block, &tile, head, &rows, (key, value));
-            self.tile_gradients(&tile, (query, d_out, key), write, &mut tensors.key_sums);
+            sums.clear(tile.keys.end, tensors);
+            self.tile_gradients(&tile, (query, d_out, key), write, tensors, sums);
             write = Write::Accumulate;
         }
-        let Blocks { accumulator, rows, .. } = &mut *self.blocks;
+        let of_queries = &mut self.blocks.accumulator[..block.queries * head_dim];
         if write == Write::Assign {
-            accumulator[..head_dim * QUERIES].fill(0.0);
+            of_queries.fill(0.0);
         }
-        let target = tensors.dq.block(block.token, block.queries, head * head_dim, head_dim);
-        store_queries(self.kernels, set, accumulator, rows, target);
-    }
-
-    /// Stores the sums of one head's keys and values of one sequence.
-    fn store_key_gradients<E: Operand>(&self, sequence: usize, kv_head: usize, tensors: &mut Backward<'_, E>) {
-        let AttentionShape { sequence_length: length, head_dim, .. } = self.attention.shape;
-        for (half, gradient) in [&mut tensors.dk, &mut tensors.dv].into_iter().enumerate() {
-            let from = tensors.key_sums.as_ref().block(half * length, length, 0, head_dim);
-            let to = gradient.block(sequence * length, length, kv_head * head_dim, head_dim);
-            lanes::run(self.instruction_set, Copy { from, to });
-        }
+        let from = MatRef::dense(of_queries, block.queries, head_dim);
+        let to = tensors.dq.block(block.token, block.queries, head * head_dim, head_dim);
+        lanes::run(set, Copy { from, to });
     }
 
     /// Transposes the block's queries and output gradients.
-    fn load<E: Operand>(&mut self, block: &QueryBlock, head: usize, tensors: &Backward<'_, E>) -> Rows {
+    fn load(&mut self, block: &QueryBlock, head: usize, tensors: &Backward<'_, E>) -> Rows {
         let Blocks { query, d_out, accumulator, .. } = &mut *self.blocks;
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
@@ -172,7 +199,15 @@ impl Pass<'_> {
         let (keys, width) = (tile.keys.len(), block.width());
         for (a, queries, target) in [(key, query, &mut *scores), (value, d_out, &mut *d_scores)] {
             let b = MatRef::new(queries, head_dim, width, QUERIES);
-            multiply(kernels, Left::RowMajor, a, b, MatMut::new(target, keys, width, QUERIES), Write::Assign);
+            multiply(
+                kernels,
+                Left::RowMajor,
+                a,
+                b,
+                MatMut::new(target, keys, width, QUERIES),
+                Write::Assign,
+                self.ahead,
+            );
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
         }
         let kernel = SoftmaxTileBackward {
@@ -195,20 +230,22 @@ impl Pass<'_> {
         tile: &KeyTile,
         (query, d_out, key): (MatRef<'_>, MatRef<'_>, MatRef<'_>),
         write: Write,
-        key_sums: &mut MatMut<'_>,
+        tensors: &mut Backward<'_, E>,
+        sums: &KeySums,
     ) {
         let Blocks { accumulator, scores, d_scores, .. } = &mut *self.blocks;
-        let AttentionShape { sequence_length: length, head_dim, .. } = self.attention.shape;
+        let head_dim = self.attention.shape.head_dim;
         let (kernels, keys, queries) = (self.kernels, tile.keys.len(), query.rows());
-        for (first, tile_rows, b) in [(length, &*scores, d_out), (0, &*d_scores, query)] {
+        for (sum, tile_rows, b) in [(Sum::Values, &*scores, d_out), (Sum::Keys, &*d_scores, query)] {
             let a = MatRef::new(tile_rows, keys, queries, QUERIES);
-            let c = key_sums.block(first + tile.keys.start, keys, 0, head_dim);
-            multiply(kernels, Left::RowMajor, a, b, c, Write::Accumulate);
+            let mut rows = sums.rows(sum, tensors);
+            let c = rows.block(tile.keys.start, keys, 0, head_dim);
+            multiply(kernels, Left::RowMajor, a, b, c, Write::Accumulate, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
         }
-        let width = queries.next_multiple_of(lanes::LANES);
-        let b = MatRef::new(d_scores, keys, width, QUERIES);
-        multiply(kernels, Left::StepMajor, key, b, MatMut::new(accumulator, head_dim, width, QUERIES), write);
+        let a = MatRef::new(d_scores, keys, queries, QUERIES);
+        let c = MatMut::dense(&mut accumulator[..queries * head_dim], queries, head_dim);
+        multiply(kernels, Left::StepMajor, a, key, c, write, self.ahead);
         self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
     }
 }

@@ -2,12 +2,14 @@
 
 use super::{KEYS, MAX_HEAD_DIM, QUERIES};
 use crate::aligned::Aligned;
+use crate::gemm::ahead::Ahead;
 
 /// Room for the blocks that attention works on, of constant size ([`AttentionBuffers::BYTES`]). Allocated once per
 /// thread; what it holds between calls has no meaning.
 pub struct AttentionBuffers {
     pub(super) blocks: Blocks,
     pub(super) rooms: WideRooms,
+    pub(super) ahead: Ahead,
 }
 
 /// What the passes compute.
@@ -16,10 +18,8 @@ pub(super) struct Blocks {
     pub query: Aligned,
     /// `[head_dim, QUERIES]`: gradients of the block's outputs.
     pub d_out: Aligned,
-    /// `[head_dim, QUERIES]`: the sums over keys of the block's outputs, or of its queries' gradients.
+    /// `[queries, head_dim]`: the sums over keys of the block's outputs, or of its queries' gradients.
     pub accumulator: Aligned,
-    /// `[QUERIES, head_dim up to whole registers]`: the accumulator's transpose.
-    pub rows: Aligned,
     /// `[KEYS, QUERIES]`: scores, then probabilities.
     pub scores: Aligned,
     /// `[KEYS, QUERIES]`: gradients of probabilities, then of scores.
@@ -40,7 +40,7 @@ pub(super) struct WideRooms {
 
 impl AttentionBuffers {
     /// Bytes of all of it.
-    pub const BYTES: usize = ((6 * MAX_HEAD_DIM + 2 * KEYS) * QUERIES + 2 * MAX_HEAD_DIM * KEYS) * size_of::<f32>();
+    pub const BYTES: usize = ((5 * MAX_HEAD_DIM + 2 * KEYS) * QUERIES + 2 * MAX_HEAD_DIM * KEYS) * size_of::<f32>();
 
     /// Allocates it.
     pub fn new() -> Self {
@@ -48,15 +48,9 @@ impl AttentionBuffers {
         let tile = || Aligned::new(KEYS * QUERIES);
         let keys = || Aligned::new(MAX_HEAD_DIM * KEYS);
         Self {
-            blocks: Blocks {
-                query: head(),
-                d_out: head(),
-                accumulator: head(),
-                rows: head(),
-                scores: tile(),
-                d_scores: tile(),
-            },
+            blocks: Blocks { query: head(), d_out: head(), accumulator: head(), scores: tile(), d_scores: tile() },
             rooms: WideRooms { key: keys(), value: keys(), query: head(), d_out: head() },
+            ahead: Ahead::default(),
         }
     }
 }

@@ -5,11 +5,12 @@ use device::Element;
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::query_block::QueryBlock;
-use super::softmax::{Finish, Running, ScaleQueries, SoftmaxTile};
+use super::softmax::{Finish, Running, ScaleQueries, ScaleRows, ScaledRows, SoftmaxTile};
+use super::upcoming::{KeysAhead, Place};
 use super::widened::Operand;
 use super::{Attention, QUERIES};
-use crate::copy::Copy;
 use crate::gemm::Write;
+use crate::gemm::ahead::Ahead;
 use crate::gemm::in_place::{Left, multiply, transpose};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
@@ -53,39 +54,52 @@ pub fn attention_forward<E: Operand>(
     attention.assert_rows("v", tensors.v, shape.sequences * keys, shape.kv_heads);
     attention.assert_heads("out", tensors.out.as_ref(), shape.heads);
     attention.assert_statistics(tensors.log_sum_exp.as_ref());
-    let AttentionBuffers { blocks, rooms } = buffers;
-    let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
-    for sequence in 0..shape.sequences {
-        for head in 0..shape.heads {
-            for position in (0..shape.sequence_length).step_by(QUERIES) {
-                pass.block(&QueryBlock::new(attention, keys, sequence, position), head, &mut tensors, rooms);
-            }
-        }
+    let AttentionBuffers { blocks, rooms, ahead } = buffers;
+    ahead.clear();
+    let keys_ahead = KeysAhead::new(shape, keys, [tensors.k, tensors.v]);
+    let kernels = Kernels::of(instruction_set);
+    let mut pass = Pass { attention, keys, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
+    let mut places = Place::all(shape).peekable();
+    if let Some(&first) = places.peek() {
+        pass.ask_for(first, &tensors);
+        pass.ahead.ask_for_all();
+    }
+    while let Some(place) = places.next() {
+        pass.block(place, places.peek().copied(), &mut tensors, rooms);
     }
 }
 
-struct Pass<'a> {
+struct Pass<'a, E> {
     attention: &'a Attention<'a>,
+    /// Per sequence.
+    keys: usize,
     blocks: &'a mut Blocks,
+    ahead: &'a mut Ahead,
+    keys_ahead: KeysAhead<'a, E>,
     kernels: &'static Kernels,
     instruction_set: InstructionSet,
     meter: &'a Meter,
 }
 
-impl Pass<'_> {
+impl<E: Operand> Pass<'_, E> {
+    /// Asks for the rows that the block at `next` reads first and for those that it writes.
+    fn ask_for(&mut self, next: Place, tensors: &Forward<'_, E>) {
+        let shape = self.attention.shape;
+        self.ahead.add(next.rows(shape, tensors.q, shape.head_dim));
+        self.keys_ahead.begin(next, self.ahead);
+        self.ahead.add(next.rows(shape, tensors.out.as_ref(), shape.head_dim));
+        self.ahead.add(next.rows(shape, tensors.log_sum_exp.as_ref(), 1));
+    }
+
     /// All keys for one block of queries of one head.
-    fn block<E: Operand>(
-        &mut self,
-        block: &QueryBlock,
-        head: usize,
-        tensors: &mut Forward<'_, E>,
-        rooms: &mut WideRooms,
-    ) {
+    fn block(&mut self, place: Place, next: Option<Place>, tensors: &mut Forward<'_, E>, rooms: &mut WideRooms) {
+        let Place { sequence, head, position } = place;
+        let block = &QueryBlock::new(self.attention, self.keys, sequence, position);
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();
         let dropout = self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head));
         let slope = self.attention.slope(head);
-        let Blocks { query, accumulator, scores, .. } = &mut *self.blocks;
+        let query = &mut self.blocks.query;
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
         let rows = &mut query.as_chunks_mut().0[..head_dim];
         lanes::run(self.instruction_set, ScaleQueries { rows, factors: &[self.attention.scale; QUERIES] });
@@ -95,42 +109,44 @@ impl Pass<'_> {
         let mut write = Write::Assign;
         for tile in block.tiles() {
             let keys = tile.keys.len();
+            self.keys_ahead.follow(place, &tile, self.ahead);
+            if write == Write::Assign
+                && let Some(next) = next
+            {
+                self.ask_for(next, tensors);
+            }
+            let Blocks { query, accumulator, scores, .. } = &mut *self.blocks;
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
             let key = E::widened(key, &mut rooms.key, self.instruction_set);
-            let score_view = MatMut::new(scores, keys, width, QUERIES);
-            multiply(
-                kernels,
-                Left::RowMajor,
-                key,
-                MatRef::new(query, head_dim, width, QUERIES),
-                score_view,
-                Write::Assign,
-            );
+            let columns = MatRef::new(query, head_dim, width, QUERIES);
+            let target = MatMut::new(scores, keys, width, QUERIES);
+            multiply(kernels, Left::RowMajor, key, columns, target, Write::Assign, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
 
             let rows = &mut scores.as_chunks_mut().0[..keys];
             let running = &mut running;
             lanes::run(self.instruction_set, SoftmaxTile { block, tile: &tile, scores: rows, running, slope, dropout });
+            let mut sums = MatMut::dense(&mut accumulator[..block.queries * head_dim], block.queries, head_dim);
             if write == Write::Accumulate {
-                let rows = &mut accumulator.as_chunks_mut().0[..head_dim];
-                lanes::run(self.instruction_set, ScaleQueries { rows, factors: &running.decay });
+                let rows = sums.block(0, block.queries, 0, head_dim);
+                lanes::run(self.instruction_set, ScaleRows { rows, factors: &running.decay });
             }
 
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
             let value = E::widened(value, &mut rooms.value, self.instruction_set);
-            let sums = MatMut::new(accumulator, head_dim, width, QUERIES);
-            multiply(kernels, Left::StepMajor, value, MatRef::new(scores, keys, width, QUERIES), sums, write);
+            let probabilities = MatRef::new(scores, keys, block.queries, QUERIES);
+            multiply(kernels, Left::StepMajor, probabilities, value, sums, write, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
             write = Write::Accumulate;
         }
         if write == Write::Assign {
-            accumulator[..head_dim * QUERIES].fill(0.0);
+            self.blocks.accumulator[..block.queries * head_dim].fill(0.0);
         }
         self.finish(block, head, running, dropout, tensors);
     }
 
     /// Divides by the sums and writes the block's outputs and log-sum-exps.
-    fn finish<E: Operand>(
+    fn finish(
         &mut self,
         block: &QueryBlock,
         head: usize,
@@ -138,14 +154,12 @@ impl Pass<'_> {
         dropout: Option<HeadDropout>,
         tensors: &mut Forward<'_, E>,
     ) {
-        let Blocks { accumulator, rows, .. } = &mut *self.blocks;
         let head_dim = self.attention.shape.head_dim;
         let keep_scale = dropout.map_or(1.0, |dropout| dropout.scale);
         lanes::run(self.instruction_set, Finish { running: &mut running, keep_scale });
-        let sums = &mut accumulator.as_chunks_mut().0[..head_dim];
-        lanes::run(self.instruction_set, ScaleQueries { rows: sums, factors: &running.decay });
-        let target = tensors.out.block(block.token, block.queries, head * head_dim, head_dim);
-        store_queries(self.kernels, self.instruction_set, accumulator, rows, target);
+        let from = MatRef::dense(&self.blocks.accumulator[..block.queries * head_dim], block.queries, head_dim);
+        let to = tensors.out.block(block.token, block.queries, head * head_dim, head_dim);
+        lanes::run(self.instruction_set, ScaledRows { from, factors: &running.decay, to });
         for query in 0..block.queries {
             tensors.log_sum_exp.row_mut(block.token + query)[head] = running.max[query];
         }
@@ -158,19 +172,4 @@ pub(super) fn load_queries<E: Element>(kernels: &Kernels, rows: MatRef<'_, E>, t
         target[..rows.cols() * QUERIES].fill(0.0);
     }
     transpose(kernels, rows, target, QUERIES);
-}
-
-/// Transposes `[head_dim, QUERIES]` into a block's rows `[queries, head_dim]`, by way of `rows`, and rounds.
-pub(super) fn store_queries<E: Operand>(
-    kernels: &Kernels,
-    instruction_set: InstructionSet,
-    source: &[f32],
-    rows: &mut [f32],
-    target: MatMut<'_, E>,
-) {
-    let (queries, head_dim) = (target.rows(), target.cols());
-    let stride = head_dim.next_multiple_of(lanes::LANES);
-    transpose(kernels, MatRef::new(source, head_dim, queries, QUERIES), rows, stride);
-    let from = MatRef::new(rows, queries, head_dim, stride);
-    lanes::run(instruction_set, Copy { from, to: target });
 }

@@ -24,8 +24,10 @@ mod backward;
 mod buffers;
 mod dropout;
 mod forward;
+mod key_sums;
 mod query_block;
 mod softmax;
+mod upcoming;
 mod widened;
 
 pub use backward::{Backward, attention_backward};

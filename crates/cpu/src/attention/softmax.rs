@@ -3,8 +3,9 @@
 use super::QUERIES;
 use super::dropout::{HeadDropout, KEYS_PER_BLOCK};
 use super::query_block::{KeyTile, QueryBlock};
-use crate::lanes::{Kernel, LANES, Lanes};
+use crate::lanes::{Kernel, LANES, Lanes, Stored, for_each_block};
 use crate::math;
+use crate::view::{MatMut, MatRef};
 
 /// The running softmax of a block of queries.
 pub(super) struct Running {
@@ -165,6 +166,51 @@ impl Kernel for ScaleQueries<'_> {
             for (values, factor) in row.as_chunks_mut().0.iter_mut().zip(factors) {
                 (L::load(values) * factor).store(values);
             }
+        }
+    }
+}
+
+/// Multiplies each query's row of `[queries, head_dim]` by its factor.
+pub(super) struct ScaleRows<'a> {
+    pub rows: MatMut<'a>,
+    pub factors: &'a [f32; QUERIES],
+}
+
+impl Kernel for ScaleRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        for (query, &factor) in self.factors.iter().enumerate().take(self.rows.rows()) {
+            let (row, factor) = (self.rows.row_mut(query), L::splat(factor));
+            for_each_block(
+                row.len(),
+                #[inline(always)]
+                |block| block.store(row, block.load::<L>(row) * factor),
+            );
+        }
+    }
+}
+
+/// As [`ScaleRows`], into rows elsewhere, where a number is rounded once more if they are narrow.
+pub(super) struct ScaledRows<'a, E> {
+    pub from: MatRef<'a>,
+    pub factors: &'a [f32; QUERIES],
+    pub to: MatMut<'a, E>,
+}
+
+impl<E: Stored> Kernel for ScaledRows<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        for (query, &factor) in self.factors.iter().enumerate().take(self.from.rows()) {
+            let (from, to, factor) = (self.from.row(query), self.to.row_mut(query), L::splat(factor));
+            for_each_block(
+                from.len(),
+                #[inline(always)]
+                |block| block.store(to, block.load::<L>(from) * factor),
+            );
         }
     }
 }

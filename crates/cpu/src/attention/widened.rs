@@ -1,4 +1,4 @@
-//! Rows of a stored matrix as the products read them.
+//! Rows of a stored matrix as the products read and write them.
 
 use device::{Bf16, F16};
 
@@ -11,11 +11,18 @@ use crate::view::{MatMut, MatRef};
 pub trait Operand: Stored {
     /// `matrix` in `f32`: itself where it is of that type, otherwise widened into `room`.
     fn widened<'a>(matrix: MatRef<'a, Self>, room: &'a mut [f32], instruction_set: InstructionSet) -> MatRef<'a>;
+
+    /// `matrix` where it is of `f32`, so that sums may be taken in it; otherwise it is given back.
+    fn for_sums(matrix: MatMut<'_, Self>) -> Result<MatMut<'_>, MatMut<'_, Self>>;
 }
 
 impl Operand for f32 {
     fn widened<'a>(matrix: MatRef<'a>, _: &'a mut [f32], _: InstructionSet) -> MatRef<'a> {
         matrix
+    }
+
+    fn for_sums(matrix: MatMut<'_>) -> Result<MatMut<'_>, MatMut<'_>> {
+        Ok(matrix)
     }
 }
 
@@ -27,6 +34,10 @@ macro_rules! narrow {
                 let room = &mut room[..rows * cols];
                 run(set, Copy { from: matrix, to: MatMut::dense(room, rows, cols) });
                 MatRef::dense(room, rows, cols)
+            }
+
+            fn for_sums(matrix: MatMut<'_, $type>) -> Result<MatMut<'_>, MatMut<'_, $type>> {
+                Err(matrix)
             }
         }
     };

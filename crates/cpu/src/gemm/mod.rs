@@ -22,6 +22,7 @@
 //! read so little that the copy would not pay ([`blocks`]). This is the structure of K. Goto and R. van de Geijn, "Anatomy
 //! of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
 
+pub(crate) mod ahead;
 mod blocks;
 mod cut;
 pub(crate) mod in_place;

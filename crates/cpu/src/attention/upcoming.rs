@@ -1,0 +1,86 @@
+//! What a pass reads and writes next. Rows of a head lie a token apart, which no processor foresees, and come from memory or
+//! from another core's cache: they are asked for while tiles multiply what is near.
+
+use device::Element;
+
+use super::query_block::KeyTile;
+use super::{AttentionShape, KEYS, QUERIES};
+use crate::gemm::ahead::Ahead;
+use crate::view::MatRef;
+
+/// A block of queries of one head, by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub sequence: usize,
+    pub head: usize,
+    /// Of the block's first query in the sequence.
+    pub position: usize,
+}
+
+impl Place {
+    /// All blocks, in the order in which passes take them.
+    pub fn all(shape: AttentionShape) -> impl Iterator<Item = Place> {
+        let positions = move || (0..shape.sequence_length).step_by(QUERIES);
+        (0..shape.sequences).flat_map(move |sequence| {
+            (0..shape.heads).flat_map(move |head| positions().map(move |position| Place { sequence, head, position }))
+        })
+    }
+
+    /// The sequence and the head of the keys that the block's queries see.
+    pub fn key_head(self, shape: AttentionShape) -> (usize, usize) {
+        (self.sequence, self.head * shape.kv_heads / shape.heads)
+    }
+
+    /// The block's rows of `matrix[tokens, heads * width]`.
+    pub fn rows<'a, E: Element>(self, shape: AttentionShape, matrix: MatRef<'a, E>, width: usize) -> MatRef<'a, E> {
+        let queries = QUERIES.min(shape.sequence_length - self.position);
+        matrix.block(self.sequence * shape.sequence_length + self.position, queries, self.head * width, width)
+    }
+}
+
+/// How far a head's keys and values have been asked for.
+pub(super) struct KeysAhead<'a, E> {
+    shape: AttentionShape,
+    /// Keys and values `[sequences * keys, kv_heads * head_dim]`.
+    matrices: [MatRef<'a, E>; 2],
+    /// Per sequence.
+    keys: usize,
+    key_head: Option<(usize, usize)>,
+    until: usize,
+}
+
+impl<'a, E: Element> KeysAhead<'a, E> {
+    /// Nothing has been asked for; there are `keys` keys per sequence.
+    pub fn new(shape: AttentionShape, keys: usize, matrices: [MatRef<'a, E>; 2]) -> Self {
+        Self { shape, matrices, keys, key_head: None, until: 0 }
+    }
+
+    /// Asks for what the block `next` begins with, if these are not the keys that the pass is at.
+    pub fn begin(&mut self, next: Place, ahead: &mut Ahead) {
+        let key_head = next.key_head(self.shape);
+        if self.key_head != Some(key_head) {
+            (self.key_head, self.until) = (Some(key_head), 0);
+            self.ask(KEYS + QUERIES, ahead);
+        }
+    }
+
+    /// Asks for what comes behind `tile`, each key once.
+    pub fn follow(&mut self, place: Place, tile: &KeyTile, ahead: &mut Ahead) {
+        // Where the next head has been begun, this one is complete.
+        if self.key_head == Some(place.key_head(self.shape)) {
+            self.until = self.until.max(tile.keys.start);
+            self.ask(tile.keys.end + KEYS, ahead);
+        }
+    }
+
+    fn ask(&mut self, until: usize, ahead: &mut Ahead) {
+        let (Some((sequence, head)), until) = (self.key_head, until.min(self.keys)) else { return };
+        if until > self.until {
+            let (first, count, head_dim) = (sequence * self.keys + self.until, until - self.until, self.shape.head_dim);
+            for matrix in &self.matrices {
+                ahead.add(matrix.block(first, count, head * head_dim, head_dim));
+            }
+            self.until = until;
+        }
+    }
+}
