@@ -5,7 +5,7 @@ use device::Element;
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::query_block::QueryBlock;
-use super::softmax::{Finish, Running, ScaleQueries, SoftmaxTile};
+use super::softmax::{Finish, InPlace, Running, ScaleQueries, SoftmaxTile};
 use super::widened::Operand;
 use super::{Attention, QUERIES};
 use crate::copy::Copy;
@@ -13,7 +13,7 @@ use crate::gemm::Write;
 use crate::gemm::in_place::{Left, multiply, transpose};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
-use crate::lanes;
+use crate::lanes::{self, Stored};
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 
@@ -33,6 +33,44 @@ pub struct Forward<'a, E = f32> {
     pub log_sum_exp: MatMut<'a>,
 }
 
+impl<E: Stored> Forward<'_, E> {
+    /// Keys per sequence. Panics if the shapes do not fit together.
+    pub(super) fn keys_of(&self, attention: &Attention<'_>) -> usize {
+        let shape = attention.shape;
+        attention.assert_valid();
+        attention.assert_heads("q", self.q, shape.heads);
+        let keys = self.k.rows() / shape.sequences.max(1);
+        assert!(keys >= shape.sequence_length, "{keys} keys per sequence for {} queries", shape.sequence_length);
+        assert!(keys < 1 << 24, "positions of {keys} keys are not exact in f32");
+        attention.assert_rows("k", self.k, shape.sequences * keys, shape.kv_heads);
+        attention.assert_rows("v", self.v, shape.sequences * keys, shape.kv_heads);
+        attention.assert_heads("out", self.out.as_ref(), shape.heads);
+        attention.assert_statistics(self.log_sum_exp.as_ref());
+        keys
+    }
+
+    /// Writes what the sums `[head_dim, QUERIES]` of a block are, once they are divided, by way of `rows`, and its log-sum-exps.
+    pub(super) fn finish(
+        &mut self,
+        attention: &Attention<'_>,
+        block: &QueryBlock,
+        head: usize,
+        (running, sums, rows): (&mut Running, &mut [f32], &mut [f32]),
+        instruction_set: InstructionSet,
+    ) {
+        let head_dim = attention.shape.head_dim;
+        let keep_scale = attention.dropout.as_ref().map_or(1.0, |dropout| HeadDropout::new(dropout, head).scale);
+        lanes::run(instruction_set, Finish { running, keep_scale });
+        let of_channels = &mut sums.as_chunks_mut().0[..head_dim];
+        lanes::run(instruction_set, ScaleQueries { rows: of_channels, factors: &running.decay });
+        let target = self.out.block(block.token, block.queries, head * head_dim, head_dim);
+        store_queries(Kernels::of(instruction_set), instruction_set, sums, rows, target);
+        for query in 0..block.queries {
+            self.log_sum_exp.row_mut(block.token + query)[head] = running.max[query];
+        }
+    }
+}
+
 /// Attention's outputs and log-sum-exps, both assigned. Counts `2 head_dim` multiply-adds per visible pair and head.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
@@ -43,16 +81,8 @@ pub fn attention_forward<E: Operand>(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
+    let keys = tensors.keys_of(attention);
     let shape = attention.shape;
-    attention.assert_valid();
-    attention.assert_heads("q", tensors.q, shape.heads);
-    let keys = tensors.k.rows() / shape.sequences.max(1);
-    assert!(keys >= shape.sequence_length, "{keys} keys per sequence for {} queries", shape.sequence_length);
-    assert!(keys < 1 << 24, "positions of {keys} keys are not exact in f32");
-    attention.assert_rows("k", tensors.k, shape.sequences * keys, shape.kv_heads);
-    attention.assert_rows("v", tensors.v, shape.sequences * keys, shape.kv_heads);
-    attention.assert_heads("out", tensors.out.as_ref(), shape.heads);
-    attention.assert_statistics(tensors.log_sum_exp.as_ref());
     let AttentionBuffers { blocks, rooms } = buffers;
     let mut pass = Pass { attention, blocks, kernels: Kernels::of(instruction_set), instruction_set, meter };
     for sequence in 0..shape.sequences {
@@ -109,8 +139,10 @@ impl Pass<'_> {
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
 
             let rows = &mut scores.as_chunks_mut().0[..keys];
-            let running = &mut running;
-            lanes::run(self.instruction_set, SoftmaxTile { block, tile: &tile, scores: rows, running, slope, dropout });
+            let (running, scale, probabilities) = (&mut running, self.attention.scale, InPlace);
+            let tile = &tile;
+            let softmax = SoftmaxTile { block, tile, scores: rows, running, scale, slope, dropout, probabilities };
+            lanes::run(self.instruction_set, softmax);
             if write == Write::Accumulate {
                 let rows = &mut accumulator.as_chunks_mut().0[..head_dim];
                 lanes::run(self.instruction_set, ScaleQueries { rows, factors: &running.decay });
@@ -126,29 +158,9 @@ impl Pass<'_> {
         if write == Write::Assign {
             accumulator[..head_dim * QUERIES].fill(0.0);
         }
-        self.finish(block, head, running, dropout, tensors);
-    }
-
-    /// Divides by the sums and writes the block's outputs and log-sum-exps.
-    fn finish<E: Operand>(
-        &mut self,
-        block: &QueryBlock,
-        head: usize,
-        mut running: Running,
-        dropout: Option<HeadDropout>,
-        tensors: &mut Forward<'_, E>,
-    ) {
         let Blocks { accumulator, rows, .. } = &mut *self.blocks;
-        let head_dim = self.attention.shape.head_dim;
-        let keep_scale = dropout.map_or(1.0, |dropout| dropout.scale);
-        lanes::run(self.instruction_set, Finish { running: &mut running, keep_scale });
-        let sums = &mut accumulator.as_chunks_mut().0[..head_dim];
-        lanes::run(self.instruction_set, ScaleQueries { rows: sums, factors: &running.decay });
-        let target = tensors.out.block(block.token, block.queries, head * head_dim, head_dim);
-        store_queries(self.kernels, self.instruction_set, accumulator, rows, target);
-        for query in 0..block.queries {
-            tensors.log_sum_exp.row_mut(block.token + query)[head] = running.max[query];
-        }
+        let ends = (&mut running, &mut **accumulator, &mut **rows);
+        tensors.finish(self.attention, block, head, ends, self.instruction_set);
     }
 }
 
@@ -161,7 +173,7 @@ pub(super) fn load_queries<E: Element>(kernels: &Kernels, rows: MatRef<'_, E>, t
 }
 
 /// Transposes `[head_dim, QUERIES]` into a block's rows `[queries, head_dim]`, by way of `rows`, and rounds.
-pub(super) fn store_queries<E: Operand>(
+pub(super) fn store_queries<E: Stored>(
     kernels: &Kernels,
     instruction_set: InstructionSet,
     source: &[f32],

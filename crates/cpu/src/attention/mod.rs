@@ -24,6 +24,7 @@ mod backward;
 mod buffers;
 mod dropout;
 mod forward;
+mod pairs;
 mod query_block;
 mod softmax;
 mod widened;
@@ -32,6 +33,7 @@ pub use backward::{Backward, attention_backward};
 pub use buffers::AttentionBuffers;
 pub use device::{Alibi, AttentionShape, DropoutKey};
 pub use forward::{Forward, attention_forward};
+pub use pairs::{attention_backward_pairs, attention_forward_pairs};
 pub use widened::Operand;
 
 use device::{AttentionOperands, Element};

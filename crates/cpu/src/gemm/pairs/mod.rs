@@ -34,6 +34,8 @@ mod finish;
 #[cfg(target_arch = "x86_64")]
 mod pack_pairs;
 mod pack_widened;
+mod panels;
+pub(crate) mod small;
 mod tile_scalar;
 #[cfg(target_arch = "x86_64")]
 mod tile_vectors;

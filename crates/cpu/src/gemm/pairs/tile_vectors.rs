@@ -83,12 +83,14 @@ macro_rules! tile {
             concat!("mov {odd_b:e}, ", $b_step),
             "jmp 3b",
             "5:",
+            "mov {row}, {sums}",
             $(concat!("vaddps ", $vector, $left, ", ", $vector, $left, ", [{scratch} + ", $left, "*", $bytes, "]"),
               concat!("vaddps ", $vector, $right, ", ", $vector, $right, ", [{scratch} + ", $right, "*", $bytes, "]"),
-              concat!("vaddps ", $vector, $left, ", ", $vector, $left, ", [{sums} + ", $left, "*", $bytes, "]"),
-              concat!("vaddps ", $vector, $right, ", ", $vector, $right, ", [{sums} + ", $right, "*", $bytes, "]"),
-              concat!("vmovups [{sums} + ", $left, "*", $bytes, "], ", $vector, $left),
-              concat!("vmovups [{sums} + ", $right, "*", $bytes, "], ", $vector, $right),)*
+              concat!("vaddps ", $vector, $left, ", ", $vector, $left, ", [{row}]"),
+              concat!("vaddps ", $vector, $right, ", ", $vector, $right, ", [{row} + ", $bytes, "]"),
+              concat!("vmovups [{row}], ", $vector, $left),
+              concat!("vmovups [{row} + ", $bytes, "], ", $vector, $right),
+              "add {row}, {row_of_sums}",)*
             concat!("add {a}, 32*", $a_step),
             concat!("add {b}, 32*", $b_step),
             "dec {blocks}",
@@ -99,6 +101,8 @@ macro_rules! tile {
             b = inout(reg) $tile.b => _,
             blocks = inout(reg) $tile.blocks => _,
             sums = in(reg) $tile.sums,
+            row_of_sums = in(reg) $tile.sums_stride * size_of::<f32>(),
+            row = out(reg) _,
             scratch = in(reg) &raw mut $scratch,
             odd_a = out(reg) _,
             odd_b = out(reg) _,
@@ -112,13 +116,15 @@ macro_rules! tile {
 /// Sets the sums to zero where they begin there; `None` where that is all.
 ///
 /// # Safety
-/// `LEN` sums can be written.
+/// The sums can be written.
 #[inline(always)]
-unsafe fn begun<const LEN: usize>(tile: &PairsTile) -> Option<&PairsTile> {
-    match tile.begin {
-        // SAFETY: the caller's promise.
-        Begin::Zero => unsafe { tile.sums.write_bytes(0, LEN) },
-        Begin::Stored => {}
+unsafe fn begun<const ROWS: usize, const COLUMNS: usize>(tile: &PairsTile) -> Option<&PairsTile> {
+    for row in 0..ROWS {
+        match tile.begin {
+            // SAFETY: the caller's promise.
+            Begin::Zero => unsafe { tile.sums.add(row * tile.sums_stride).write_bytes(0, COLUMNS) },
+            Begin::Stored => {}
+        }
     }
     (tile.blocks > 0).then_some(tile)
 }
@@ -131,7 +137,7 @@ unsafe fn begun<const LEN: usize>(tile: &PairsTile) -> Option<&PairsTile> {
 pub(super) unsafe fn tile_512_bits(tile: &PairsTile) {
     // SAFETY: the caller's promise; scratch has room for 24 registers, and the control word is what it was at the end.
     unsafe {
-        let Some(tile) = begun::<{ 12 * 32 }>(tile) else { return };
+        let Some(tile) = begun::<12, 32>(tile) else { return };
         let mut scratch = Scratch { even: [0.0; 12 * 32], control: [0, FLUSHING] };
         tile!(
             tile, scratch, "zmm", "64", ("24" "25" "26"), ("64" "128"),
@@ -153,7 +159,7 @@ pub(super) unsafe fn tile_512_bits(tile: &PairsTile) {
 pub(super) unsafe fn tile_256_bits(tile: &PairsTile) {
     // SAFETY: the caller's promise; scratch has room for 12 registers, and the control word is what it was at the end.
     unsafe {
-        let Some(tile) = begun::<{ 6 * 16 }>(tile) else { return };
+        let Some(tile) = begun::<6, 16>(tile) else { return };
         let mut scratch = Scratch { even: [0.0; 12 * 32], control: [0, FLUSHING] };
         tile!(
             tile, scratch, "ymm", "32", ("12" "13" "14"), ("32" "64"),
