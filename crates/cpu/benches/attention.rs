@@ -1,5 +1,5 @@
 //! Speed of attention on one thread as GFLOP/s and as a share of the machine's peak, counting two per multiply-add on
-//! visible pairs only: `cargo bench -p cpu --bench attention [-- FILTER]`.
+//! visible pairs only: `cargo bench -p cpu --bench attention [-- FILTER..]`, where a line is measured that has all filters in it.
 
 use std::time::Instant;
 
@@ -108,7 +108,7 @@ fn measure<E: Stored>(
 }
 
 fn main() {
-    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let filters: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let key = DropoutKey { seed: 1, step: 2, site: 3, first_token: 0, first_channel: 0, probability: 0.1 };
     for instruction_set in InstructionSet::available() {
         if instruction_set == InstructionSet::Scalar {
@@ -121,22 +121,25 @@ fn main() {
             let causal: Vec<_> = (0..sequences).flat_map(|_| (0..sequence_length as i32).map(|i| [0, i + 1])).collect();
             for dropout in [None, Some(key)] {
                 let with = if dropout.is_some() { "dropout" } else { "" };
-                let name = format!("{sequences} x {sequence_length}, {heads}/{kv_heads} heads of {head_dim} {with}");
-                if filter.as_ref().is_some_and(|filter| !name.contains(filter)) {
-                    continue;
-                }
                 let attention =
                     Attention { shape, visible: &causal, scale: 1.0 / (head_dim as f32).sqrt(), alibi: None, dropout };
-                for (products, measured) in [
-                    ("f32", measure(&attention, instruction_set, &chained::<f32>())),
-                    ("bf16 chained", measure(&attention, instruction_set, &chained::<Bf16>())),
-                    ("bf16 pairs", measure(&attention, instruction_set, &PAIRS)),
-                ] {
-                    let speeds = measured.map(|(seconds, multiply_adds)| {
+                let shape = format!("{sequences} x {sequence_length}, {heads}/{kv_heads} heads of {head_dim} {with}");
+                type Measured<'a> = &'a dyn Fn() -> [(f64, u64); 2];
+                let kinds: [(&str, Measured<'_>); 3] = [
+                    ("f32", &|| measure(&attention, instruction_set, &chained::<f32>())),
+                    ("bf16 chained", &|| measure(&attention, instruction_set, &chained::<Bf16>())),
+                    ("bf16 pairs", &|| measure(&attention, instruction_set, &PAIRS)),
+                ];
+                for (products, measured) in kinds {
+                    let name = format!("{instruction_set:?} {shape:40} {products:12}");
+                    if !filters.iter().all(|filter| name.contains(filter.as_str())) {
+                        continue;
+                    }
+                    let speeds = measured().map(|(seconds, multiply_adds)| {
                         let gflops = 2.0 * multiply_adds as f64 / seconds / 1e9;
                         format!("{gflops:6.1} ({:2.0} %)", 100.0 * gflops / peak)
                     });
-                    println!("{name:40} {products:12} forward {} backward {}", speeds[0], speeds[1]);
+                    println!("{name} forward {} backward {}", speeds[0], speeds[1]);
                 }
             }
         }
