@@ -140,8 +140,8 @@ impl Pass<'_> {
 
             let rows = &mut scores.as_chunks_mut().0[..keys];
             let (running, scale, probabilities) = (&mut running, self.attention.scale, InPlace);
-            let tile = &tile;
-            let softmax = SoftmaxTile { block, tile, scores: rows, running, scale, slope, dropout, probabilities };
+            let softmax =
+                SoftmaxTile { block, tile: &tile, scores: rows, running, scale, slope, dropout, probabilities };
             lanes::run(self.instruction_set, softmax);
             if write == Write::Accumulate {
                 let rows = &mut accumulator.as_chunks_mut().0[..head_dim];
