@@ -1,12 +1,17 @@
 //! From an operation to its kernel: the one match over `Op` of this device.
 
-use device::{Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, SUM_WORDS, Tensor};
+use device::{
+    AttentionGradients, AttentionOperands, Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, SUM_WORDS,
+    Tensor,
+};
 use spec::Products;
 
 use crate::accumulate::{Accumulate, add_integers};
 use crate::activation::{ActivationBackward, ActivationForward};
 use crate::adamw::AdamW;
-use crate::attention::{self, Attention, attention_backward, attention_forward};
+use crate::attention::{
+    self, Attention, attention_backward, attention_backward_pairs, attention_forward, attention_forward_pairs,
+};
 use crate::clip_coefficient::{Factors, clip_coefficient};
 use crate::column_sum::ColumnSum;
 use crate::copy::Copy;
@@ -98,32 +103,24 @@ impl Worker {
                 let (cos, sin) = (self.matrix(cos)?, self.matrix(sin)?);
                 self.run(Rotary { x, head_dim, positions, cos, sin, pairing, direction });
             }),
+            Op::Attention { operands: o } if self.is_in_pairs(o.q) => {
+                let (attention, tensors) = (Attention::of(&o, self.ints(o.visible)?), self.attention_tensors(&o)?);
+                let mut packing = self.packing.borrow_mut();
+                attention_forward_pairs(&attention, tensors, &mut packing, self.instruction_set, &self.meter);
+            }
             Op::Attention { operands: o } => stored!(E of o.q => {
-                let tensors = attention::Forward {
-                    q: self.matrix::<E>(o.q)?,
-                    k: self.matrix(o.k)?,
-                    v: self.matrix(o.v)?,
-                    out: self.matrix_mut(o.out)?,
-                    log_sum_exp: self.matrix_mut(o.log_sum_exp)?,
-                };
-                let attention = Attention::of(&o, self.ints(o.visible)?);
+                let (attention, tensors) = (Attention::of(&o, self.ints(o.visible)?), self.attention_tensors::<E>(&o)?);
                 let mut buffers = self.attention.borrow_mut();
                 attention_forward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
             }),
-            Op::AttentionBackward { operands: o, gradients: g } => stored!(E of o.q => {
-                let tensors = attention::Backward {
-                    q: self.matrix::<E>(o.q)?,
-                    k: self.matrix(o.k)?,
-                    v: self.matrix(o.v)?,
-                    out: self.matrix(o.out)?,
-                    log_sum_exp: self.matrix(o.log_sum_exp)?,
-                    dout: self.matrix(g.dout)?,
-                    dq: self.matrix_mut(g.dq)?,
-                    dk: self.matrix_mut(g.dk)?,
-                    dv: self.matrix_mut(g.dv)?,
-                    key_sums: self.matrix_mut(g.key_sums)?,
-                };
+            Op::AttentionBackward { operands: o, gradients: g } if self.is_in_pairs(o.q) => {
                 let attention = Attention::of(&o, self.ints(o.visible)?);
+                let (tensors, mut packing) = (self.attention_gradients(&o, &g)?, self.packing.borrow_mut());
+                attention_backward_pairs(&attention, tensors, &mut packing, self.instruction_set, &self.meter);
+            }
+            Op::AttentionBackward { operands: o, gradients: g } => stored!(E of o.q => {
+                let attention = Attention::of(&o, self.ints(o.visible)?);
+                let tensors = self.attention_gradients::<E>(&o, &g)?;
                 let mut buffers = self.attention.borrow_mut();
                 attention_backward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
             }),
@@ -239,6 +236,40 @@ impl Worker {
         let mut packing = self.packing.borrow_mut();
         kernel(product, out, write, bias, &mut packing, self.instruction_set, &self.meter);
         Ok(())
+    }
+
+    /// Whether attention that reads `queries` multiplies in pairs.
+    fn is_in_pairs(&self, queries: Tensor) -> bool {
+        self.products == Products::Pairs && queries.dtype == Dtype::Bf16
+    }
+
+    fn attention_tensors<E: Element>(&self, o: &AttentionOperands) -> Result<attention::Forward<'_, E>, DeviceError> {
+        Ok(attention::Forward {
+            q: self.matrix(o.q)?,
+            k: self.matrix(o.k)?,
+            v: self.matrix(o.v)?,
+            out: self.matrix_mut(o.out)?,
+            log_sum_exp: self.matrix_mut(o.log_sum_exp)?,
+        })
+    }
+
+    fn attention_gradients<E: Element>(
+        &self,
+        o: &AttentionOperands,
+        g: &AttentionGradients,
+    ) -> Result<attention::Backward<'_, E>, DeviceError> {
+        Ok(attention::Backward {
+            q: self.matrix(o.q)?,
+            k: self.matrix(o.k)?,
+            v: self.matrix(o.v)?,
+            out: self.matrix(o.out)?,
+            log_sum_exp: self.matrix(o.log_sum_exp)?,
+            dout: self.matrix(g.dout)?,
+            dq: self.matrix_mut(g.dq)?,
+            dk: self.matrix_mut(g.dk)?,
+            dv: self.matrix_mut(g.dv)?,
+            key_sums: self.matrix_mut(g.key_sums)?,
+        })
     }
 
     /// A matrix to multiply in pairs.

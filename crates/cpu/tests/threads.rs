@@ -239,15 +239,18 @@ fn left_by(run: fn(&Operands), threads: usize, stored: Dtype, order: Products) -
 
 #[test]
 fn products_of_bf16_and_no_others_are_in_the_order_that_the_device_was_given() {
-    let in_pairs = left_by(products, 1, Dtype::Bf16, Products::Pairs);
-    assert!(in_pairs != left_by(products, 1, Dtype::Bf16, Products::Chained), "products of bf16");
-    for threads in [2, 3, 7] {
-        assert!(left_by(products, threads, Dtype::Bf16, Products::Pairs) == in_pairs, "{threads} threads");
+    for (name, run) in [("products", products as fn(&Operands)), ("attention", attention)] {
+        let in_pairs = left_by(run, 1, Dtype::Bf16, Products::Pairs);
+        assert!(in_pairs != left_by(run, 1, Dtype::Bf16, Products::Chained), "{name} of bf16");
+        for threads in [2, 3, 7] {
+            assert!(left_by(run, threads, Dtype::Bf16, Products::Pairs) == in_pairs, "{name}, {threads} threads");
+        }
     }
     for (run, stored) in [
         (products as fn(&Operands), Dtype::F32),
         (products, Dtype::F16),
-        (attention, Dtype::Bf16),
+        (attention, Dtype::F32),
+        (attention, Dtype::F16),
         (elementwise, Dtype::Bf16),
     ] {
         let [pairs, chained] = [Products::Pairs, Products::Chained].map(|order| left_by(run, 2, stored, order));

@@ -5,7 +5,7 @@ use super::dropout::HeadDropout;
 use super::forward::load_queries;
 use super::key_sums::{KeySums, SHORT, Sum};
 use super::query_block::{KeyTile, QueryBlock};
-use super::softmax::{DotQueries, ScaleQueries, SoftmaxTileBackward};
+use super::softmax::{DotQueries, InPlace, ScaleQueries, SoftmaxTileBackward};
 use super::upcoming::{KeysAhead, Place};
 use super::widened::Operand;
 use super::{Attention, QUERIES};
@@ -15,7 +15,7 @@ use crate::gemm::ahead::Ahead;
 use crate::gemm::in_place::{Left, multiply};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
-use crate::lanes;
+use crate::lanes::{self, Stored};
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 
@@ -45,6 +45,47 @@ pub struct Backward<'a, E = f32> {
     pub key_sums: MatMut<'a>,
 }
 
+impl<E: Stored> Backward<'_, E> {
+    /// Panics if the shapes do not fit together.
+    pub(super) fn assert_fits(&self, attention: &Attention<'_>) {
+        let shape = attention.shape;
+        attention.assert_valid();
+        for (name, matrix) in [("q", self.q), ("out", self.out), ("dout", self.dout), ("dq", self.dq.as_ref())] {
+            attention.assert_heads(name, matrix, shape.heads);
+        }
+        for (name, matrix) in [("k", self.k), ("v", self.v), ("dk", self.dk.as_ref()), ("dv", self.dv.as_ref())] {
+            attention.assert_heads(name, matrix, shape.kv_heads);
+        }
+        attention.assert_statistics(self.log_sum_exp);
+        let sums = (self.key_sums.rows(), self.key_sums.cols());
+        let needed = (2 * shape.sequence_length, shape.head_dim);
+        assert!(
+            sums.0 >= needed.0 && sums.1 == needed.1,
+            "key_sums is {sums:?}, not [2 length, head_dim] = {needed:?}"
+        );
+    }
+
+    /// What a block's probabilities and their gradients need, with its output gradients and its outputs transposed into two rooms.
+    pub(super) fn rows_of(
+        &self,
+        block: &QueryBlock,
+        (head, head_dim): (usize, usize),
+        (d_out, out): (&mut [f32], &mut [f32]),
+        instruction_set: InstructionSet,
+    ) -> Rows {
+        let kernels = Kernels::of(instruction_set);
+        load_queries(kernels, block.rows(self.dout, head, head_dim), d_out);
+        load_queries(kernels, block.rows(self.out, head, head_dim), out);
+        let (a, b) = (&d_out.as_chunks().0[..head_dim], &out.as_chunks().0[..head_dim]);
+        let delta = lanes::run(instruction_set, DotQueries { a, b });
+        let mut log_sum_exp = [0.0; QUERIES];
+        for (query, value) in log_sum_exp.iter_mut().enumerate().take(block.queries) {
+            *value = self.log_sum_exp.row(block.token + query)[head];
+        }
+        Rows { log_sum_exp, delta }
+    }
+}
+
 /// Gradients of attention's queries, keys and values, all assigned. Counts `5 head_dim` multiply-adds per visible pair and
 /// head.
 ///
@@ -56,20 +97,8 @@ pub fn attention_backward<E: Operand>(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
+    tensors.assert_fits(attention);
     let shape = attention.shape;
-    attention.assert_valid();
-    for (name, matrix) in [("q", tensors.q), ("out", tensors.out), ("dout", tensors.dout), ("dq", tensors.dq.as_ref())]
-    {
-        attention.assert_heads(name, matrix, shape.heads);
-    }
-    for (name, matrix) in [("k", tensors.k), ("v", tensors.v), ("dk", tensors.dk.as_ref()), ("dv", tensors.dv.as_ref())]
-    {
-        attention.assert_heads(name, matrix, shape.kv_heads);
-    }
-    attention.assert_statistics(tensors.log_sum_exp);
-    let sums = (tensors.key_sums.rows(), tensors.key_sums.cols());
-    let needed = (2 * shape.sequence_length, shape.head_dim);
-    assert!(sums.0 >= needed.0 && sums.1 == needed.1, "key_sums is {sums:?}, not [2 length, head_dim] = {needed:?}");
     let AttentionBuffers { blocks, rooms, ahead } = buffers;
     ahead.clear();
     let keys_ahead = KeysAhead::new(shape, shape.sequence_length, [tensors.k, tensors.v]);
@@ -101,10 +130,10 @@ struct Pass<'a, E> {
 }
 
 /// Per query of a block: what its probabilities and their gradients need.
-struct Rows {
-    log_sum_exp: [f32; QUERIES],
+pub(super) struct Rows {
+    pub log_sum_exp: [f32; QUERIES],
     /// `dout . out`
-    delta: [f32; QUERIES],
+    pub delta: [f32; QUERIES],
 }
 
 impl<E: Operand> Pass<'_, E> {
@@ -174,15 +203,7 @@ impl<E: Operand> Pass<'_, E> {
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
         let rows = &mut query.as_chunks_mut().0[..head_dim];
         lanes::run(self.instruction_set, ScaleQueries { rows, factors: &[self.attention.scale; QUERIES] });
-        load_queries(kernels, block.rows(tensors.dout, head, head_dim), d_out);
-        load_queries(kernels, block.rows(tensors.out, head, head_dim), accumulator);
-        let (a, b) = (&d_out.as_chunks().0[..head_dim], &accumulator.as_chunks().0[..head_dim]);
-        let delta = lanes::run(self.instruction_set, DotQueries { a, b });
-        let mut log_sum_exp = [0.0; QUERIES];
-        for (query, value) in log_sum_exp.iter_mut().enumerate().take(block.queries) {
-            *value = tensors.log_sum_exp.row(block.token + query)[head];
-        }
-        Rows { log_sum_exp, delta }
+        tensors.rows_of(block, (head, head_dim), (d_out, accumulator), self.instruction_set)
     }
 
     /// Probabilities of a tile and the gradients of its scores, into the buffers.
@@ -220,6 +241,8 @@ impl<E: Operand> Pass<'_, E> {
             scale: self.attention.scale,
             slope: self.attention.slope(head),
             dropout: self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head)),
+            probabilities: InPlace,
+            gradients: InPlace,
         };
         lanes::run(self.instruction_set, kernel);
     }

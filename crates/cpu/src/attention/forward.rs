@@ -5,7 +5,7 @@ use device::Element;
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::dropout::HeadDropout;
 use super::query_block::QueryBlock;
-use super::softmax::{Finish, Running, ScaleQueries, ScaleRows, ScaledRows, SoftmaxTile};
+use super::softmax::{Finish, InPlace, Running, ScaleQueries, ScaleRows, ScaledRows, SoftmaxTile};
 use super::upcoming::{KeysAhead, Place};
 use super::widened::Operand;
 use super::{Attention, QUERIES};
@@ -14,7 +14,7 @@ use crate::gemm::ahead::Ahead;
 use crate::gemm::in_place::{Left, multiply, transpose};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
-use crate::lanes;
+use crate::lanes::{self, Stored};
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 
@@ -34,6 +34,39 @@ pub struct Forward<'a, E = f32> {
     pub log_sum_exp: MatMut<'a>,
 }
 
+impl<E: Stored> Forward<'_, E> {
+    /// Keys per sequence. Panics if the shapes do not fit together.
+    pub(super) fn keys_of(&self, attention: &Attention<'_>) -> usize {
+        let shape = attention.shape;
+        attention.assert_valid();
+        attention.assert_heads("q", self.q, shape.heads);
+        let keys = self.k.rows() / shape.sequences.max(1);
+        assert!(keys >= shape.sequence_length, "{keys} keys per sequence for {} queries", shape.sequence_length);
+        assert!(keys < 1 << 24, "positions of {keys} keys are not exact in f32");
+        attention.assert_rows("k", self.k, shape.sequences * keys, shape.kv_heads);
+        attention.assert_rows("v", self.v, shape.sequences * keys, shape.kv_heads);
+        attention.assert_heads("out", self.out.as_ref(), shape.heads);
+        attention.assert_statistics(self.log_sum_exp.as_ref());
+        keys
+    }
+
+    /// Ends a block's running softmax, whose `decay` becomes the factor that makes outputs of its sums, and writes its log-sum-exps.
+    pub(super) fn end(
+        &mut self,
+        attention: &Attention<'_>,
+        block: &QueryBlock,
+        head: usize,
+        running: &mut Running,
+        instruction_set: InstructionSet,
+    ) {
+        let keep_scale = attention.dropout.as_ref().map_or(1.0, |dropout| HeadDropout::new(dropout, head).scale);
+        lanes::run(instruction_set, Finish { running, keep_scale });
+        for query in 0..block.queries {
+            self.log_sum_exp.row_mut(block.token + query)[head] = running.max[query];
+        }
+    }
+}
+
 /// Attention's outputs and log-sum-exps, both assigned. Counts `2 head_dim` multiply-adds per visible pair and head.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
@@ -44,16 +77,8 @@ pub fn attention_forward<E: Operand>(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
+    let keys = tensors.keys_of(attention);
     let shape = attention.shape;
-    attention.assert_valid();
-    attention.assert_heads("q", tensors.q, shape.heads);
-    let keys = tensors.k.rows() / shape.sequences.max(1);
-    assert!(keys >= shape.sequence_length, "{keys} keys per sequence for {} queries", shape.sequence_length);
-    assert!(keys < 1 << 24, "positions of {keys} keys are not exact in f32");
-    attention.assert_rows("k", tensors.k, shape.sequences * keys, shape.kv_heads);
-    attention.assert_rows("v", tensors.v, shape.sequences * keys, shape.kv_heads);
-    attention.assert_heads("out", tensors.out.as_ref(), shape.heads);
-    attention.assert_statistics(tensors.log_sum_exp.as_ref());
     let AttentionBuffers { blocks, rooms, ahead } = buffers;
     ahead.clear();
     let keys_ahead = KeysAhead::new(shape, keys, [tensors.k, tensors.v]);
@@ -124,8 +149,10 @@ impl<E: Operand> Pass<'_, E> {
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
 
             let rows = &mut scores.as_chunks_mut().0[..keys];
-            let running = &mut running;
-            lanes::run(self.instruction_set, SoftmaxTile { block, tile: &tile, scores: rows, running, slope, dropout });
+            let (running, scale, probabilities) = (&mut running, self.attention.scale, InPlace);
+            let softmax =
+                SoftmaxTile { block, tile: &tile, scores: rows, running, scale, slope, dropout, probabilities };
+            lanes::run(self.instruction_set, softmax);
             let mut sums = MatMut::dense(&mut accumulator[..block.queries * head_dim], block.queries, head_dim);
             if write == Write::Accumulate {
                 let rows = sums.block(0, block.queries, 0, head_dim);
@@ -142,27 +169,10 @@ impl<E: Operand> Pass<'_, E> {
         if write == Write::Assign {
             self.blocks.accumulator[..block.queries * head_dim].fill(0.0);
         }
-        self.finish(block, head, running, dropout, tensors);
-    }
-
-    /// Divides by the sums and writes the block's outputs and log-sum-exps.
-    fn finish(
-        &mut self,
-        block: &QueryBlock,
-        head: usize,
-        mut running: Running,
-        dropout: Option<HeadDropout>,
-        tensors: &mut Forward<'_, E>,
-    ) {
-        let head_dim = self.attention.shape.head_dim;
-        let keep_scale = dropout.map_or(1.0, |dropout| dropout.scale);
-        lanes::run(self.instruction_set, Finish { running: &mut running, keep_scale });
+        tensors.end(self.attention, block, head, &mut running, self.instruction_set);
         let from = MatRef::dense(&self.blocks.accumulator[..block.queries * head_dim], block.queries, head_dim);
         let to = tensors.out.block(block.token, block.queries, head * head_dim, head_dim);
         lanes::run(self.instruction_set, ScaledRows { from, factors: &running.decay, to });
-        for query in 0..block.queries {
-            tensors.log_sum_exp.row_mut(block.token + query)[head] = running.max[query];
-        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! Blocks of [`QUERIES`] queries meet tiles of [`KEYS`] keys. Scores lie transposed, `[key, query]`: a vector register
 //! holds one key's scores of sixteen queries, so the maximum and the sum over keys need no reduction across lanes, and
 //! keys and values are multiplied where they lie, or widened tile by tile where they are stored narrow; only a block's queries
-//! are transposed, once.
+//! are transposed, once. Products in pairs read packed keys and values, as rows and as columns.
 //!
 //! # Numerics
 //! The bits of a query's output depend on its sequence, its own interval and its position alone: tiles start at multiples
@@ -19,12 +19,32 @@
 //! sequences in a call. Gradients of a key sum over query heads, then blocks of queries, both ascending. Values that
 //! are not finite may spread to other queries of the tile. Whatever type the tensors are stored in, all sums are in `f32`
 //! and each result is rounded once.
+//!
+//! # Products in pairs
+//! [`attention_forward_pairs`] and [`attention_backward_pairs`] multiply bf16 as [`crate::gemm::pairs`] defines it; the rest is in `f32` as
+//! above. Tiles start at multiples of [`KEYS`], so that blocks of 32 keys do, whatever a block of queries sees.
+//!
+//! 1. `s = scale * pairs(k, q)` over the channels, in both passes: the product is scaled, not the query.
+//! 2. Forward, per tile that some query of the block sees: `sums = sums * decay`, rounded, then the product of the tile's probabilities, after
+//!    dropout and rounded to bf16, and its values goes on from there, 32 keys at a time. The sum of probabilities is of those that are not rounded.
+//! 3. Backward: `pairs(v, dout)` over the channels; probabilities after dropout, and `scale` times the gradients of scores, are rounded to bf16.
+//!    The gradient of a query is one product over the sequence's keys, those of a key and a value are one each over the queries of one head
+//!    after the other, 32 at a time from the sequence's first on.
+//! 4. Keys that a query does not see, and queries that are not there, enter as zeros; where none of 32 is visible they may be left out, which
+//!    changes at most the sign of a zero.
+//!
+//! Several blocks of queries meet a tile before the next is packed; how many changes no bit.
+//!
+//! Beside the bounds of products in pairs there are roundings to bf16, each within 2^-8 of its number: an output is off by that of each
+//! probability and of the result, `2^-8 (sum p z |v| + |out|)`, and gradients by `2^-8 (sum |ds k| + |dq|)`, `2^-8 (sum |ds q| + |dk|)` and
+//! `2^-8 (sum p z |dout| + |dv|)`, to which come those of `delta`, which reads outputs as they are stored (as it does with chained products).
 
 mod backward;
 mod buffers;
 mod dropout;
 mod forward;
 mod key_sums;
+mod pairs;
 mod query_block;
 mod softmax;
 mod upcoming;
@@ -34,6 +54,7 @@ pub use backward::{Backward, attention_backward};
 pub use buffers::AttentionBuffers;
 pub use device::{Alibi, AttentionShape, DropoutKey};
 pub use forward::{Forward, attention_forward};
+pub use pairs::{attention_backward_pairs, attention_forward_pairs};
 pub use widened::Operand;
 
 use device::{AttentionOperands, Element};

@@ -20,6 +20,8 @@ pub(super) struct QueryBlock {
     /// One past the last visible position per query.
     pub last: [f32; QUERIES],
     intervals: [Range<usize>; QUERIES],
+    /// From the first visible position of all queries to one past the last.
+    seen: Range<usize>,
 }
 
 /// A tile of keys as a query block sees it.
@@ -44,7 +46,10 @@ impl QueryBlock {
         }
         let first = std::array::from_fn(|query| intervals[query].start as f32);
         let last = std::array::from_fn(|query| intervals[query].end as f32);
-        Self { first_key, token, queries, first, last, intervals }
+        let not_empty = || intervals.iter().filter(|interval| !interval.is_empty());
+        let start = not_empty().map(|interval| interval.start).min().unwrap_or(0);
+        let seen = start..not_empty().map(|interval| interval.end).max().unwrap_or(0);
+        Self { first_key, token, queries, first, last, intervals, seen }
     }
 
     /// Queries up to a whole number of lanes.
@@ -55,15 +60,25 @@ impl QueryBlock {
     /// The tiles with visible pairs, in ascending order. Tiles start at multiples of [`KEYS`], their first at a smaller
     /// multiple of four if nothing before it is visible.
     pub fn tiles(&self) -> impl Iterator<Item = KeyTile> {
-        let seen = || self.intervals.iter().filter(|interval| !interval.is_empty());
-        let first = seen().map(|interval| interval.start).min().unwrap_or(0);
-        let last = seen().map(|interval| interval.end).max().unwrap_or(0);
+        let Range { start: first, end: last } = self.seen;
         (first / KEYS..last.div_ceil(KEYS)).filter_map(move |tile| {
             let start = (tile * KEYS).max(first / KEYS_PER_BLOCK * KEYS_PER_BLOCK);
             let keys = start..last.min((tile + 1) * KEYS);
             let pairs = self.pairs(&keys);
             (pairs > 0).then_some(KeyTile { keys, pairs })
         })
+    }
+
+    /// The tiles from the one with the first visible key to the one with the last, by number.
+    pub fn tile_numbers(&self) -> Range<usize> {
+        self.seen.start / KEYS..self.seen.end.div_ceil(KEYS)
+    }
+
+    /// The tile of this number from its first key on; `None` where nothing in it is visible.
+    pub fn tile(&self, number: usize) -> Option<KeyTile> {
+        let keys = number * KEYS..self.seen.end.min((number + 1) * KEYS);
+        let pairs = self.pairs(&keys);
+        (pairs > 0).then_some(KeyTile { keys, pairs })
     }
 
     fn pairs(&self, keys: &Range<usize>) -> usize {

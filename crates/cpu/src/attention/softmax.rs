@@ -71,34 +71,61 @@ impl<L: Lanes> Mask<L> {
     }
 }
 
+/// How products enter the softmax, and where what it computes goes.
+pub(super) trait Results {
+    /// Scores from products with `scale` times the queries, or with the queries as they are.
+    fn score<L: Lanes>(product: L, scale: f32) -> L;
+    /// Stores sixteen lanes of the tile's row `row`, which took the place of `in_place`.
+    fn store<L: Lanes>(&mut self, row: usize, group: usize, in_place: &mut [f32; LANES], value: L);
+}
+
+/// In place, as products of `f32` read it.
+pub(super) struct InPlace;
+
+impl Results for InPlace {
+    #[inline(always)]
+    fn score<L: Lanes>(product: L, _: f32) -> L {
+        product
+    }
+
+    #[inline(always)]
+    fn store<L: Lanes>(&mut self, _: usize, _: usize, in_place: &mut [f32; LANES], value: L) {
+        value.store(in_place);
+    }
+}
+
 /// Turns a tile's scores into `exp(score - max)`, dropped ones into zero, and updates the running softmax. The sums are
 /// those before dropout; the factor of kept values is left to the end.
-pub(super) struct SoftmaxTile<'a> {
+pub(super) struct SoftmaxTile<'a, R> {
     pub block: &'a QueryBlock,
     pub tile: &'a KeyTile,
     /// `[keys, QUERIES]`
     pub scores: &'a mut [[f32; QUERIES]],
     pub running: &'a mut Running,
+    pub scale: f32,
     /// Of ALiBi's bias.
     pub slope: Option<f32>,
     pub dropout: Option<HeadDropout>,
+    pub probabilities: R,
 }
 
-impl Kernel for SoftmaxTile<'_> {
+impl<R: Results> Kernel for SoftmaxTile<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn run<L: Lanes>(self) {
+    fn run<L: Lanes>(mut self) {
         let first_key = self.tile.keys.start;
         for group in 0..self.block.width() / LANES {
             let mask = Mask::<L>::new(self.block, self.tile, group, self.slope);
+            let is_changed = !mask.all || self.slope.is_some();
             let old = L::load(lanes(&self.running.max, group));
             let mut max = old;
             for (row, scores) in self.scores.iter_mut().enumerate() {
                 let scores = lanes_mut(scores, group);
                 let key = first_key + row;
-                let score = mask.apply(key, mask.biased(key, L::load(scores)), f32::NEG_INFINITY);
-                if !mask.all || self.slope.is_some() {
+                let score = R::score(L::load(scores), self.scale);
+                let score = mask.apply(key, mask.biased(key, score), f32::NEG_INFINITY);
+                if is_changed {
                     score.store(scores);
                 }
                 max = max.max(score);
@@ -112,12 +139,14 @@ impl Kernel for SoftmaxTile<'_> {
                 let keep = self.dropout.map(|dropout| dropout.keep(token, first_key + four * KEYS_PER_BLOCK));
                 for (row, scores) in scores.iter_mut().enumerate() {
                     let scores = lanes_mut(scores, group);
-                    let mut power = math::exp(L::load(scores) - max);
+                    let score = L::load(scores);
+                    let score = if is_changed { score } else { R::score(score, self.scale) };
+                    let mut power = math::exp(score - max);
                     sum = sum + power;
                     if let Some(keep) = &keep {
                         power = power * L::load(&keep[row]);
                     }
-                    power.store(scores);
+                    self.probabilities.store(four * KEYS_PER_BLOCK + row, group, scores, power);
                 }
             }
             let decay = math::exp(old - max);
@@ -240,7 +269,7 @@ impl Kernel for DotQueries<'_> {
 
 /// Turns a tile's scores into probabilities after dropout, and its gradients of these into `scale` times the gradients of
 /// the scores.
-pub(super) struct SoftmaxTileBackward<'a> {
+pub(super) struct SoftmaxTileBackward<'a, R> {
     pub block: &'a QueryBlock,
     pub tile: &'a KeyTile,
     /// `[keys, QUERIES]`
@@ -253,13 +282,15 @@ pub(super) struct SoftmaxTileBackward<'a> {
     /// Of ALiBi's bias.
     pub slope: Option<f32>,
     pub dropout: Option<HeadDropout>,
+    pub probabilities: R,
+    pub gradients: R,
 }
 
-impl Kernel for SoftmaxTileBackward<'_> {
+impl<R: Results> Kernel for SoftmaxTileBackward<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn run<L: Lanes>(self) {
+    fn run<L: Lanes>(mut self) {
         let first_key = self.tile.keys.start;
         let scale = L::splat(self.scale);
         for group in 0..self.block.width() / LANES {
@@ -273,8 +304,10 @@ impl Kernel for SoftmaxTileBackward<'_> {
                     self.dropout.map(|dropout| (dropout.keep(token, first_key + four * KEYS_PER_BLOCK), dropout.scale));
                 for (row, (scores, d_scores)) in scores.iter_mut().zip(d_scores).enumerate() {
                     let (scores, d_scores) = (lanes_mut(scores, group), lanes_mut(d_scores, group));
-                    let key = first_key + four * KEYS_PER_BLOCK + row;
-                    let probability = math::exp(mask.biased(key, L::load(scores)) - log_sum_exp);
+                    let row_of_tile = four * KEYS_PER_BLOCK + row;
+                    let key = first_key + row_of_tile;
+                    let score = R::score(L::load(scores), self.scale);
+                    let probability = math::exp(mask.biased(key, score) - log_sum_exp);
                     let probability = mask.apply(key, probability, 0.0);
                     let (mut kept, mut gradient) = (probability, L::load(d_scores));
                     if let Some((keep, keep_scale)) = &keep {
@@ -282,8 +315,9 @@ impl Kernel for SoftmaxTileBackward<'_> {
                         kept = kept * factor;
                         gradient = gradient * factor;
                     }
-                    kept.store(scores);
-                    (probability * (gradient - delta) * scale).store(d_scores);
+                    let gradient = probability * (gradient - delta) * scale;
+                    self.probabilities.store(row_of_tile, group, scores, kept);
+                    self.gradients.store(row_of_tile, group, d_scores, gradient);
                 }
             }
         }

@@ -49,6 +49,11 @@ impl PackingBuffers {
         (PackedRooms { a, b }, stage)
     }
 
+    /// The same memory for whoever multiplies small blocks; the first byte begins a cache line.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+
     /// The same memory for a product in pairs.
     pub(super) fn pair_rooms(&mut self) -> PairRooms<'_> {
         let (a, rest) = self.memory.split_at_mut(PAIRS_A);

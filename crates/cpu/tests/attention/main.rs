@@ -1,241 +1,43 @@
-//! Attention against its definition in f64, against itself on other instruction sets and in other cuts.
+//! Attention against its definition in f64, against itself on other instruction sets and in other cuts; with products in pairs also against
+//! their definition, bit by bit.
 
+mod case;
+#[path = "../pairs/definition.rs"]
+mod definition;
+mod pairs_oracle;
 mod reference;
 
-use cpu::attention::{
-    Alibi, Attention, AttentionBuffers, AttentionShape, Backward, DropoutKey, Forward, attention_backward,
-    attention_forward,
-};
+use case::{ALL_VISIBLE, Case, Outputs, Random, Visible, shape};
+use cpu::attention::Alibi;
 use cpu::instruction_set::InstructionSet;
-use cpu::meter::Meter;
-use cpu::view::{MatMut, MatRef};
-use reference::{Operands, compute};
-
-/// Elements of a fused row beside queries, keys and values.
-const GAP: usize = 3;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    fn values(&mut self, len: usize) -> Vec<f32> {
-        (0..len).map(|_| ((self.next() as f64 / (1u64 << 30) as f64 - 1.0) * 1.5) as f32).collect()
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Visible {
-    Causal,
-    Documents,
-    Prefix,
-    SlidingWindow,
-    SomeEmpty,
-    Everything,
-}
-
-const ALL_VISIBLE: [Visible; 6] = [
-    Visible::Causal,
-    Visible::Documents,
-    Visible::Prefix,
-    Visible::SlidingWindow,
-    Visible::SomeEmpty,
-    Visible::Everything,
-];
-
-fn intervals(visible: Visible, shape: &AttentionShape) -> Vec<[i32; 2]> {
-    let length = shape.sequence_length as i32;
-    let interval = |position: i32| match visible {
-        Visible::Causal => [0, position + 1],
-        Visible::Documents => [position / 23 * 23, position + 1],
-        Visible::Prefix => [0, (position + 1).max(length / 3)],
-        Visible::SlidingWindow => [(position - 9).max(0), position + 1],
-        Visible::SomeEmpty if position % 3 == 0 || position > 40 => [position, position],
-        Visible::SomeEmpty => [position / 2, position + 1],
-        Visible::Everything => [0, length],
-    };
-    (0..shape.sequences).flat_map(|_| (0..length).map(interval)).collect()
-}
-
-/// One attention with fused queries, keys and values in memory.
-#[derive(Clone)]
-struct Case {
-    shape: AttentionShape,
-    visible: Vec<[i32; 2]>,
-    alibi: Option<Alibi>,
-    dropout: Option<DropoutKey>,
-    fused: Vec<f32>,
-    dout: Vec<f32>,
-}
-
-/// What the kernels write, gradients dense.
-#[derive(PartialEq)]
-struct Outputs {
-    out: Vec<f32>,
-    log_sum_exp: Vec<f32>,
-    dq: Vec<f32>,
-    dk: Vec<f32>,
-    dv: Vec<f32>,
-}
-
-impl Case {
-    fn new(shape: AttentionShape, visible: Visible, dropout: bool, random: &mut Random) -> Self {
-        let tokens = shape.sequences * shape.sequence_length;
-        let key = DropoutKey {
-            seed: 0x1234_5678_9abc,
-            step: 7,
-            site: 3,
-            first_token: 1000,
-            first_channel: 5,
-            probability: 0.2,
-        };
-        let mut case = Self {
-            shape,
-            visible: intervals(visible, &shape),
-            alibi: None,
-            dropout: dropout.then_some(key),
-            fused: Vec::new(),
-            dout: random.values(tokens * shape.heads * shape.head_dim),
-        };
-        case.fused = random.values(tokens * case.row());
-        case
-    }
-
-    /// The same, and the same with biases of scores, as if three heads of other ranks came before.
-    fn with_and_without_biases(self) -> [Self; 2] {
-        let alibi = Some(Alibi { first_head: 3, num_heads: 3 + self.shape.heads });
-        [self.clone(), Self { alibi, ..self }]
-    }
-
-    fn tokens(&self) -> usize {
-        self.shape.sequences * self.shape.sequence_length
-    }
-
-    fn widths(&self) -> (usize, usize) {
-        (self.shape.heads * self.shape.head_dim, self.shape.kv_heads * self.shape.head_dim)
-    }
-
-    /// Elements of a fused row.
-    fn row(&self) -> usize {
-        let (q, kv) = self.widths();
-        q + 2 * kv + GAP
-    }
-
-    fn attention(&self) -> Attention<'_> {
-        let scale = 1.0 / (self.shape.head_dim as f32).sqrt();
-        Attention { shape: self.shape, visible: &self.visible, scale, alibi: self.alibi, dropout: self.dropout }
-    }
-
-    fn qkv(&self) -> [MatRef<'_>; 3] {
-        let (q, kv) = self.widths();
-        let fused = MatRef::new(&self.fused, self.tokens(), q + 2 * kv, self.row());
-        [(0, q), (q, kv), (q + kv, kv)].map(|(col, cols)| fused.block(0, self.tokens(), col, cols))
-    }
-
-    fn operands(&self) -> Operands {
-        let dense = |matrix: MatRef<'_>| {
-            (0..matrix.rows()).flat_map(|row| matrix.row(row).iter().map(|value| f64::from(*value))).collect()
-        };
-        let [q, k, v] = self.qkv().map(dense);
-        Operands { q, k, v, dout: self.dout.iter().map(|value| f64::from(*value)).collect() }
-    }
-
-    fn run(&self, instruction_set: InstructionSet) -> Outputs {
-        let (buffers, meter) = (&mut AttentionBuffers::new(), Meter::new());
-        let attention = self.attention();
-        let (q_cols, kv_cols) = self.widths();
-        let tokens = self.tokens();
-        let [q, k, v] = self.qkv();
-        let mut out = vec![f32::NAN; tokens * q_cols];
-        let mut log_sum_exp = vec![f32::NAN; tokens * self.shape.heads];
-        let view = MatMut::dense(&mut out, tokens, q_cols);
-        let statistics = MatMut::dense(&mut log_sum_exp, tokens, self.shape.heads);
-        let forward = Forward { q, k, v, out: view, log_sum_exp: statistics };
-        attention_forward(&attention, forward, buffers, instruction_set, &meter);
-        let work = self.pairs() * (self.shape.heads * self.shape.head_dim) as u64;
-        assert_eq!(meter.multiply_adds(), 2 * work);
-
-        let mut gradients = vec![f32::NAN; tokens * self.row()];
-        let fused = MatMut::new(&mut gradients, tokens, q_cols + 2 * kv_cols, self.row());
-        let (dq, rest) = fused.split_at_col(q_cols);
-        let (dk, dv) = rest.split_at_col(kv_cols);
-        let out_view = MatRef::dense(&out, tokens, q_cols);
-        let dout = MatRef::dense(&self.dout, tokens, q_cols);
-        let mut key_sums = vec![f32::NAN; 2 * self.shape.sequence_length * self.shape.head_dim];
-        let key_sums = MatMut::dense(&mut key_sums, 2 * self.shape.sequence_length, self.shape.head_dim);
-        let statistics = MatRef::dense(&log_sum_exp, tokens, self.shape.heads);
-        let backward = Backward { q, k, v, out: out_view, log_sum_exp: statistics, dout, dq, dk, dv, key_sums };
-        attention_backward(&attention, backward, buffers, instruction_set, &meter);
-        assert_eq!(meter.multiply_adds(), 7 * work);
-
-        let part = |col: usize, cols: usize| -> Vec<f32> {
-            gradients.chunks(self.row()).flat_map(|row| row[col..col + cols].to_vec()).collect()
-        };
-        assert!(part(q_cols + 2 * kv_cols, GAP).iter().all(|value| value.is_nan()), "gaps are not written");
-        let (dq, dk, dv) = (part(0, q_cols), part(q_cols, kv_cols), part(q_cols + kv_cols, kv_cols));
-        Outputs { out, log_sum_exp, dq, dk, dv }
-    }
-
-    fn pairs(&self) -> u64 {
-        self.visible.iter().map(|[first, last]| (*last).max(*first) - first).map(|pairs| pairs as u64).sum()
-    }
-
-    /// The case of one of the sequences, or of a range of heads, as another rank or microbatch would see it.
-    fn part(&self, sequence: Option<usize>, heads: std::ops::Range<usize>) -> Self {
-        let (length, d) = (self.shape.sequence_length, self.shape.head_dim);
-        let group = self.shape.heads / self.shape.kv_heads;
-        let kv_heads = heads.start / group..heads.end / group;
-        let tokens = sequence.map_or(0..self.tokens(), |sequence| sequence * length..(sequence + 1) * length);
-        let mut part = Self {
-            shape: AttentionShape {
-                sequences: sequence.map_or(self.shape.sequences, |_| 1),
-                heads: heads.len(),
-                kv_heads: kv_heads.len(),
-                ..self.shape
-            },
-            visible: self.visible[tokens.clone()].to_vec(),
-            alibi: self.alibi.map(|alibi| Alibi { first_head: alibi.first_head + heads.start, ..alibi }),
-            dropout: self.dropout,
-            fused: Vec::new(),
-            dout: Vec::new(),
-        };
-        if let Some(dropout) = &mut part.dropout {
-            dropout.first_token += tokens.start as u64;
-            dropout.first_channel += heads.start as u32;
-        }
-        let [q, k, v] = self.qkv();
-        for token in tokens {
-            part.fused.extend(&q.row(token)[heads.start * d..heads.end * d]);
-            part.fused.extend(&k.row(token)[kv_heads.start * d..kv_heads.end * d]);
-            part.fused.extend(&v.row(token)[kv_heads.start * d..kv_heads.end * d]);
-            part.fused.extend([0.0; GAP]);
-            let row = token * self.shape.heads * d;
-            part.dout.extend(&self.dout[row + heads.start * d..row + heads.end * d]);
-        }
-        part
-    }
-}
-
-fn shape(sequences: usize, sequence_length: usize, heads: usize, kv_heads: usize, head_dim: usize) -> AttentionShape {
-    AttentionShape { sequences, sequence_length, heads, kv_heads, head_dim }
-}
+use reference::{Operands, Products, compute};
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-fn assert_same(a: &Outputs, b: &Outputs, name: &str) {
-    for (field, a, b) in [
+fn fields<'a>(a: &'a Outputs, b: &'a Outputs) -> [(&'static str, &'a [f32], &'a [f32]); 5] {
+    [
         ("out", &a.out, &b.out),
         ("log_sum_exp", &a.log_sum_exp, &b.log_sum_exp),
         ("dq", &a.dq, &b.dq),
         ("dk", &a.dk, &b.dk),
         ("dv", &a.dv, &b.dv),
-    ] {
+    ]
+}
+
+fn assert_same(a: &Outputs, b: &Outputs, name: &str) {
+    for (field, a, b) in fields(a, b) {
         assert!(bits(a) == bits(b), "{field} differs: {name}");
+    }
+}
+
+/// The same numbers, where zeros may have different signs.
+fn assert_equal(a: &Outputs, b: &Outputs, name: &str) {
+    for (field, a, b) in fields(a, b) {
+        for (at, (a, b)) in a.iter().zip(b).enumerate() {
+            assert!(a == b, "{field}[{at}] is {a:e}, not {b:e}: {name}");
+        }
     }
 }
 
@@ -243,13 +45,14 @@ fn assert_same(a: &Outputs, b: &Outputs, name: &str) {
 #[test]
 fn reference_gradients_are_central_differences() {
     let random = &mut Random(1);
+    let exact = Products::Chained;
     for (visible, dropout) in ALL_VISIBLE.into_iter().flat_map(|visible| [(visible, false), (visible, true)]) {
-        for case in Case::new(shape(2, 13, 4, 2, 3), visible, dropout, random).with_and_without_biases() {
+        for case in Case::new(exact, (shape(2, 13, 4, 2, 3), visible), dropout, random).with_and_without_biases() {
             let attention = case.attention();
             let operands = case.operands();
-            let results = compute(&attention, &operands);
+            let results = compute(&attention, &operands, exact);
             let loss = |operands: &Operands| -> f64 {
-                let out = compute(&attention, operands).out.values;
+                let out = compute(&attention, operands, exact).out.values;
                 out.iter().zip(&operands.dout).map(|(out, dout)| out * dout).sum()
             };
             type Field = fn(&mut Operands) -> &mut Vec<f64>;
@@ -286,12 +89,13 @@ fn within_bounds_of_the_reference_and_equal_on_all_instruction_sets() {
         shape(1, 97, 2, 2, 64),
         shape(1, 150, 2, 1, 96),
     ];
-    for (shape, visible) in shapes.into_iter().flat_map(|shape| ALL_VISIBLE.map(|visible| (shape, visible))) {
+    let cases = shapes.into_iter().flat_map(|shape| ALL_VISIBLE.map(|visible| (shape, visible)));
+    for ((shape, visible), products) in cases.flat_map(|case| Products::ALL.map(|products| (case, products))) {
         let dropout = shape.sequence_length % 2 == 1 || visible == Visible::Causal;
-        for case in Case::new(shape, visible, dropout, random).with_and_without_biases() {
-            let name = format!("{shape:?} {visible:?} dropout {dropout} {:?}", case.alibi);
+        for case in Case::new(products, (shape, visible), dropout, random).with_and_without_biases() {
+            let name = format!("{products:?} {shape:?} {visible:?} dropout {dropout} {:?}", case.alibi);
             let outputs = case.run(InstructionSet::Scalar);
-            let exact = compute(&case.attention(), &case.operands());
+            let exact = compute(&case.attention(), &case.operands(), products);
             let shares = [
                 exact.out.assert_holds(&outputs.out, &format!("out {name}")),
                 exact.log_sum_exp.assert_holds(&outputs.log_sum_exp, &format!("log_sum_exp {name}")),
@@ -310,10 +114,12 @@ fn within_bounds_of_the_reference_and_equal_on_all_instruction_sets() {
 #[test]
 fn sequences_and_heads_do_not_depend_on_what_else_is_in_the_call() {
     let random = &mut Random(3);
-    let cases = |visible| Case::new(shape(3, 75, 4, 2, 12), visible, true, random).with_and_without_biases();
-    for (visible, case) in
-        ALL_VISIBLE.into_iter().flat_map(|visible| [visible; 2]).zip(ALL_VISIBLE.into_iter().flat_map(cases))
-    {
+    let kinds = Products::ALL.into_iter().flat_map(|products| ALL_VISIBLE.map(|visible| (products, visible)));
+    let mut cases = |(products, visible)| {
+        let case = Case::new(products, (shape(3, 75, 4, 2, 12), visible), true, random);
+        case.with_and_without_biases().map(|case| (visible, case))
+    };
+    for (visible, case) in kinds.flat_map(&mut cases) {
         let instruction_set = InstructionSet::detect();
         let whole = case.run(instruction_set);
         let (q_cols, kv_cols) = case.widths();
@@ -351,31 +157,56 @@ fn sequences_and_heads_do_not_depend_on_what_else_is_in_the_call() {
 #[test]
 fn queries_do_not_depend_on_the_intervals_of_others() {
     let random = &mut Random(4);
-    let mut case = Case::new(shape(1, 140, 1, 1, 16), Visible::Causal, true, random);
-    let set = InstructionSet::detect();
-    let before = case.run(set);
-    for token in (0..140).filter(|token| token % 5 != 0) {
-        case.visible[token] = [token as i32 / 2, 140];
+    for products in Products::ALL {
+        let mut case = Case::new(products, (shape(1, 140, 1, 1, 16), Visible::Documents), true, random);
+        let set = InstructionSet::detect();
+        let before = case.run(set);
+        for token in (0..140).filter(|token| token % 5 != 0) {
+            case.visible[token] = [token as i32 / 2, 140];
+        }
+        let after = case.run(set);
+        for token in (0..140).step_by(5) {
+            let row = token * 16..(token + 1) * 16;
+            assert_eq!(bits(&before.out[row.clone()]), bits(&after.out[row.clone()]), "{products:?} {token}");
+            assert_eq!(bits(&before.dq[row.clone()]), bits(&after.dq[row]), "{products:?} {token}");
+            assert_eq!(before.log_sum_exp[token].to_bits(), after.log_sum_exp[token].to_bits());
+        }
     }
-    let after = case.run(set);
-    for token in (0..140).step_by(5) {
-        let row = token * 16..(token + 1) * 16;
-        assert_eq!(bits(&before.out[row.clone()]), bits(&after.out[row.clone()]));
-        assert_eq!(bits(&before.dq[row.clone()]), bits(&after.dq[row]));
-        assert_eq!(before.log_sum_exp[token].to_bits(), after.log_sum_exp[token].to_bits());
+}
+
+/// More keys than queries: a call for the later ones gives them the bits that they have in a call for all.
+#[test]
+fn later_queries_have_the_same_bits_in_a_call_of_their_own() {
+    let random = &mut Random(7);
+    for (products, visible) in
+        Products::ALL.into_iter().flat_map(|products| ALL_VISIBLE.map(|visible| (products, visible)))
+    {
+        let case = Case::new(products, (shape(1, 150, 2, 1, 20), visible), true, random);
+        for set in InstructionSet::available() {
+            let whole = case.run(set).out;
+            for position in [1, 32, 75, 149] {
+                let expected = &whole[position * case.widths().0..];
+                assert!(
+                    bits(&case.run_later(position, set)) == bits(expected),
+                    "{products:?} {visible:?} {position} {set:?}"
+                );
+            }
+        }
     }
 }
 
 #[test]
 fn queries_that_see_nothing_give_zero() {
     let random = &mut Random(5);
-    let mut case = Case::new(shape(1, 50, 2, 1, 8), Visible::Causal, false, random);
-    case.visible.fill([3, 3]);
-    for set in InstructionSet::available() {
-        let outputs = case.run(set);
-        assert!(outputs.log_sum_exp.iter().all(|value| *value == f32::NEG_INFINITY));
-        for values in [outputs.out, outputs.dq, outputs.dk, outputs.dv] {
-            assert!(values.iter().all(|value| *value == 0.0));
+    for products in Products::ALL {
+        let mut case = Case::new(products, (shape(1, 50, 2, 1, 8), Visible::Causal), false, random);
+        case.visible.fill([3, 3]);
+        for set in InstructionSet::available() {
+            let outputs = case.run(set);
+            assert!(outputs.log_sum_exp.iter().all(|value| *value == f32::NEG_INFINITY));
+            for values in [outputs.out, outputs.dq, outputs.dk, outputs.dv] {
+                assert!(values.iter().all(|value| *value == 0.0));
+            }
         }
     }
 }
@@ -384,18 +215,21 @@ fn queries_that_see_nothing_give_zero() {
 #[test]
 fn large_scores_stay_finite() {
     let random = &mut Random(6);
-    let mut case = Case::new(shape(1, 130, 1, 1, 8), Visible::Everything, false, random);
-    let row = case.row();
-    for (token, fused) in case.fused.chunks_mut(row).enumerate() {
-        fused[..16].iter_mut().for_each(|value| *value *= 1.0 + token as f32 / 8.0);
+    for products in Products::ALL {
+        let mut case = Case::new(products, (shape(1, 130, 1, 1, 8), Visible::Everything), false, random);
+        let row = case.row();
+        for (token, fused) in case.fused.chunks_mut(row).enumerate() {
+            fused[..16].iter_mut().for_each(|value| *value *= 1.0 + token as f32 / 8.0);
+        }
+        let case = case.rounded();
+        let exact = compute(&case.attention(), &case.operands(), products);
+        let outputs = case.run(InstructionSet::detect());
+        exact.out.assert_holds(&outputs.out, "out");
+        exact.log_sum_exp.assert_holds(&outputs.log_sum_exp, "log_sum_exp");
+        exact.dq.assert_holds(&outputs.dq, "dq");
+        exact.dk.assert_holds(&outputs.dk, "dk");
+        exact.dv.assert_holds(&outputs.dv, "dv");
     }
-    let exact = compute(&case.attention(), &case.operands());
-    let outputs = case.run(InstructionSet::detect());
-    exact.out.assert_holds(&outputs.out, "out");
-    exact.log_sum_exp.assert_holds(&outputs.log_sum_exp, "log_sum_exp");
-    exact.dq.assert_holds(&outputs.dq, "dq");
-    exact.dk.assert_holds(&outputs.dk, "dk");
-    exact.dv.assert_holds(&outputs.dv, "dv");
 }
 
 /// Those of BLOOM-176B, whose 112 heads are no power of two: 64 of a series of 64, then 48 of one of 128; ranks take theirs by global number.
@@ -407,4 +241,33 @@ fn slopes_of_any_number_of_heads() {
         assert_eq!(slope(head, 0), slope(0, head));
     }
     assert_eq!(Alibi { first_head: 0, num_heads: 8 }.slope(7), 2.0f32.powi(-8));
+}
+
+/// Products in pairs: around the edges of blocks, tiles, groups and panels, on every instruction set.
+#[test]
+fn products_in_pairs_have_the_bits_of_their_definition() {
+    let random = &mut Random(8);
+    let shapes = [
+        shape(2, 1, 1, 1, 1),
+        shape(1, 31, 2, 1, 3),
+        shape(1, 32, 1, 1, 16),
+        shape(1, 33, 1, 1, 33),
+        shape(2, 65, 4, 2, 5),
+        shape(1, 64, 1, 1, 64),
+        shape(1, 100, 1, 1, 128),
+        shape(1, 129, 2, 1, 31),
+        shape(1, 300, 1, 1, 2),
+    ];
+    for (index, (shape, visible)) in
+        shapes.into_iter().flat_map(|shape| ALL_VISIBLE.map(|visible| (shape, visible))).enumerate()
+    {
+        let [plain, biased] =
+            Case::new(Products::Pairs, (shape, visible), index % 3 == 1, random).with_and_without_biases();
+        let case = if index % 2 == 0 { plain } else { biased };
+        let expected = pairs_oracle::compute(&case);
+        for set in InstructionSet::available() {
+            let name = format!("{set:?} {shape:?} {visible:?} {:?} {:?}", case.alibi, case.dropout);
+            assert_equal(&case.run(set), &expected, &name);
+        }
+    }
 }

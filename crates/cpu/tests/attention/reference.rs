@@ -1,12 +1,43 @@
-//! Attention and its gradient from the definition in f64, with bounds on the error of an f32 computation.
+//! Attention and its gradient from the definition in f64, with bounds on the error of a computation in f32, or with products in pairs.
 //!
 //! Bounds are to first order in u = 2^-24, times 1.1 for the rest. A sum of n products as chains over tiles of t terms
-//! has a relative error of at most (t + n / t) u with respect to the sum of magnitudes. `exp` has 1 ulp = 2 u.
+//! has a relative error of at most (t + n / t) u with respect to the sum of magnitudes. `exp` has 1 ulp = 2 u. In pairs a chain has half of a
+//! block of 32, the sum of its halves and one sum for each block; probabilities, gradients of scores and results are rounded to bf16.
 
 use cpu::attention::{Attention, KEYS, QUERIES};
+use cpu::gemm::PAIRS_BLOCK;
 use philox::{key_of_seed, philox4x32_10, probability_threshold};
 
 const U: f64 = f32::EPSILON as f64 / 2.0;
+
+/// How products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Products {
+    /// In f32 throughout.
+    Chained,
+    /// Of bf16, in pairs.
+    Pairs,
+}
+
+impl Products {
+    pub const ALL: [Products; 2] = [Products::Chained, Products::Pairs];
+
+    /// Roundings on the longest path of a sum of products.
+    fn chain(self, steps: usize) -> f64 {
+        match self {
+            Products::Chained => steps as f64,
+            Products::Pairs => (steps.min(PAIRS_BLOCK).div_ceil(2) + 1 + steps.div_ceil(PAIRS_BLOCK)) as f64,
+        }
+    }
+
+    /// Relative error of what is stored, or multiplied after it was computed.
+    fn rounding(self) -> f64 {
+        match self {
+            Products::Chained => 0.0,
+            Products::Pairs => 2.0f64.powi(-8),
+        }
+    }
+}
 
 /// f64 copies of the operands, dense `[tokens, heads, head_dim]`.
 #[derive(Clone)]
@@ -32,6 +63,13 @@ impl Bounded {
     fn add(&mut self, at: usize, value: f64, bound: f64) {
         self.values[at] += value;
         self.bounds[at] += bound;
+    }
+
+    /// Results are rounded.
+    fn round(&mut self, products: Products) {
+        for (value, bound) in self.values.iter().zip(&mut self.bounds) {
+            *bound += products.rounding() * (value.abs() + *bound);
+        }
     }
 
     /// The largest share of a bound that an f32 result uses; panics if it uses more than all.
@@ -74,7 +112,8 @@ struct Query {
     range: f64,
 }
 
-fn keep_factor(attention: &Attention<'_>, token: usize, head: usize, key: usize) -> f64 {
+/// By what a probability is multiplied.
+pub fn keep_factor(attention: &Attention<'_>, token: usize, head: usize, key: usize) -> f64 {
     let Some(dropout) = attention.dropout else { return 1.0 };
     let counter = [
         (key / 4) as u32 | (dropout.first_channel + head as u32) << 16,
@@ -90,7 +129,7 @@ fn dot(a: &[f64], b: &[f64]) -> (f64, f64) {
     a.iter().zip(b).fold((0.0, 0.0), |(sum, size), (a, b)| (sum + a * b, size + (a * b).abs()))
 }
 
-fn query(attention: &Attention<'_>, operands: &Operands, token: usize, head: usize) -> Query {
+fn query(attention: &Attention<'_>, operands: &Operands, (token, head): (usize, usize), products: Products) -> Query {
     let shape = attention.shape;
     let (length, d) = (shape.sequence_length, shape.head_dim);
     let kv_head = head / (shape.heads / shape.kv_heads);
@@ -103,13 +142,14 @@ fn query(attention: &Attention<'_>, operands: &Operands, token: usize, head: usi
         let key_token = token / length * length + position as usize;
         let k_at = (key_token * shape.kv_heads + kv_head) * d;
         let (score, size) = dot(&operands.q[q_at..q_at + d], &operands.k[k_at..k_at + d]);
-        // The scaled query is rounded, then a chain of d.
-        score_error = score_error.max((d + 1) as f64 * U * scale * size);
+        // The scaled query is rounded, or the scaled product, and there is a chain of d.
+        let product_error = (products.chain(d) + 1.0) * U * scale * size;
+        score_error = score_error.max(product_error);
         let mut score = score * scale;
         if let Some(alibi) = attention.alibi {
             // The distance is exact, and its product with the slope is rounded once with the sum.
             score += f64::from(alibi.slope(head)) * f64::from(position + 1 - last.min(length as i32));
-            score_error = score_error.max((d + 1) as f64 * U * scale * size + U * score.abs());
+            score_error = score_error.max(product_error + U * score.abs());
         }
         keys.push((k_at, score, keep_factor(attention, token, head, position as usize)));
     }
@@ -129,14 +169,14 @@ fn query(attention: &Attention<'_>, operands: &Operands, token: usize, head: usi
         score_error,
         // The logarithm of the sum (1 ulp), added to the maximum.
         lse_error: sum_error + if lse.is_finite() { (3.0 * sum.ln().abs() + lse.abs()) * U } else { 0.0 },
-        // Numerator and denominator, the factor's two roundings and its product.
-        out_error: 2.0 * sum_error + 4.0 * U,
+        // Numerator and denominator, the factor's two roundings and its product; probabilities may be rounded.
+        out_error: 2.0 * sum_error + 4.0 * U + products.rounding(),
         range,
     }
 }
 
 /// Outputs and gradients with bounds.
-pub fn compute(attention: &Attention<'_>, operands: &Operands) -> Results {
+pub fn compute(attention: &Attention<'_>, operands: &Operands, products: Products) -> Results {
     let shape = attention.shape;
     let tokens = shape.sequences * shape.sequence_length;
     let (q_len, kv_len) = (tokens * shape.heads * shape.head_dim, tokens * shape.kv_heads * shape.head_dim);
@@ -149,15 +189,18 @@ pub fn compute(attention: &Attention<'_>, operands: &Operands) -> Results {
     };
     for token in 0..tokens {
         for head in 0..shape.heads {
-            let query = query(attention, operands, token, head);
-            forward(&query, operands, shape.head_dim, &mut results);
-            backward(attention, &query, operands, &mut results);
+            let query = query(attention, operands, (token, head), products);
+            forward(&query, operands, (shape.head_dim, products), &mut results);
+            backward(attention, &query, operands, products, &mut results);
         }
+    }
+    for results in [&mut results.dq, &mut results.dk, &mut results.dv] {
+        results.round(products);
     }
     results
 }
 
-fn forward(query: &Query, operands: &Operands, d: usize, results: &mut Results) {
+fn forward(query: &Query, operands: &Operands, (d, products): (usize, Products), results: &mut Results) {
     results.log_sum_exp.add(query.lse_at, query.lse, query.lse_error);
     for (k_at, score, factor) in &query.keys {
         let weight = (score - query.lse).exp() * factor;
@@ -166,9 +209,12 @@ fn forward(query: &Query, operands: &Operands, d: usize, results: &mut Results) 
             results.out.add(query.q_at + i, product, product.abs() * query.out_error);
         }
     }
+    for at in query.q_at..query.q_at + d {
+        results.out.bounds[at] += products.rounding() * (results.out.values[at].abs() + results.out.bounds[at]);
+    }
 }
 
-fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, results: &mut Results) {
+fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, products: Products, results: &mut Results) {
     let shape = attention.shape;
     let (d, q_at) = (shape.head_dim, query.q_at);
     let scale = f64::from(attention.scale);
@@ -176,6 +222,8 @@ fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, resul
     let (delta, delta_size) = dot(dout, &results.out.values[q_at..q_at + d]);
     let out_bounds = &results.out.bounds[q_at..q_at + d];
     let delta_error = d as f64 * U * delta_size + dot(dout, out_bounds).1;
+    // Of what is multiplied after it was computed.
+    let rounding = products.rounding();
     let tiles = (shape.sequence_length / KEYS + 2) as f64;
     let blocks = ((shape.sequence_length / QUERIES + 1) * shape.heads / shape.kv_heads) as f64;
     // Of a probability that is computed again, and of the sums over keys and over queries.
@@ -186,14 +234,14 @@ fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, resul
         let (dp, dp_size) = dot(dout, &operands.v[*k_at..k_at + d]);
         let gradient = factor * dp - delta;
         let ds = p * gradient * scale;
-        let inner = factor * dp_size * (d as f64 + 3.0) * U + delta_error + U * gradient.abs();
-        let ds_error = ds.abs() * (p_error + 3.0 * U) + p * scale * inner;
+        let inner = factor * dp_size * (products.chain(d) + 3.0) * U + delta_error + U * gradient.abs();
+        let ds_error = ds.abs() * (p_error + 3.0 * U + rounding) + p * scale * inner;
         for (i, dout) in dout.iter().enumerate() {
             let (k, q) = (operands.k[k_at + i], operands.q[q_at + i]);
             results.dq.add(q_at + i, ds * k, k.abs() * (ds_error + ds.abs() * key_sum_error));
             results.dk.add(k_at + i, ds * q, q.abs() * (ds_error + ds.abs() * query_sum_error));
             let value = p * factor * dout;
-            results.dv.add(k_at + i, value, value.abs() * (p_error + 3.0 * U + query_sum_error));
+            results.dv.add(k_at + i, value, value.abs() * (p_error + 3.0 * U + rounding + query_sum_error));
         }
     }
 }

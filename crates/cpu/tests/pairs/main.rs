@@ -1,6 +1,7 @@
 //! Products in pairs: the bits of the definition on every instruction set, of AMX too where the machine has it.
 
 mod case;
+mod definition;
 mod oracle;
 
 use case::{Case, Random, Values};

@@ -1,36 +1,11 @@
-//! The definition of products in pairs, element by element.
+//! What products in pairs are, element by element.
 
 use cpu::gemm::{Orientation, PAIRS_BLOCK, Write};
 
 use device::Element;
 
 use crate::case::Case;
-
-/// Zero of its sign where a number is subnormal.
-fn flushed(value: f32) -> f32 {
-    if value.is_subnormal() { 0.0f32.copysign(value) } else { value }
-}
-
-/// 2^exponent.
-fn power(exponent: i32) -> f32 {
-    2.0f64.powi(exponent) as f32
-}
-
-/// `a b + addend`, rounded to 24 bits with an exponent of any size, and zero below 2^-126.
-fn multiply_add(a: f32, b: f32, addend: f32) -> f32 {
-    let sum = a.mul_add(b, addend);
-    if sum.is_nan() || sum.abs() >= power(-100) {
-        return sum;
-    }
-    // Far below overflow: 2^80 times as large all of it is normal, unless large terms have cancelled to zero.
-    if addend.abs() >= power(-60) {
-        assert!(sum == 0.0, "{a:e} * {b:e} + {addend:e}: what is left of large terms is no small number");
-        return sum;
-    }
-    let (a, b) = if a.abs() < b.abs() { (a * power(80), b) } else { (a, b * power(80)) };
-    let large = a.mul_add(b, addend * power(80));
-    if large.abs() < power(80 - 126) { 0.0f32.copysign(sum) } else { large * power(-80) }
-}
+use crate::definition::continued;
 
 impl Case {
     /// A's element as products read it.
@@ -52,16 +27,7 @@ impl Case {
 
     /// What `c` becomes, before it is rounded to the type of C.
     pub fn expected(&self, row: usize, column: usize) -> f32 {
-        let mut sum = 0.0f32;
-        for block in (0..self.k).step_by(PAIRS_BLOCK) {
-            let mut chains = [0.0f32; 2];
-            for step in block..block + PAIRS_BLOCK {
-                let (a, b) = if step < self.k { (self.a_at(row, step), self.b_at(step, column)) } else { (0.0, 0.0) };
-                let chain = &mut chains[step % 2];
-                *chain = multiply_add(flushed(a), flushed(b), *chain);
-            }
-            sum = flushed(sum + flushed(chains[0] + chains[1]));
-        }
+        let sum = continued(0.0, self.k, |step| (self.a_at(row, step), self.b_at(step, column)));
         let value = match self.write {
             Write::Assign => sum,
             Write::Accumulate => self.c[row * (self.n + self.gap) + column] + sum,

@@ -3,7 +3,7 @@ use device::{AttentionGradients, AttentionOperands, AttentionShape, Op};
 
 use crate::file::{Case, File};
 use crate::machine::*;
-use crate::reference::{Bounded, Operands, compute};
+use crate::reference::{Bounded, Operands, Products, compute};
 
 fn shape(case: Case) -> AttentionShape {
     let sizes: Vec<usize> = case.ints("sizes").iter().map(|&size| size as usize).collect();
@@ -43,8 +43,8 @@ fn attention_and_its_gradients() {
         let visible: &[[i32; 2]] = bytemuck::cast_slice(&intervals);
         let operands =
             Operands { q: case.widened("q"), k: case.widened("k"), v: case.widened("v"), dout: case.widened("dy") };
-        let reference =
-            compute(&Attention { shape, visible, scale: scale(&shape), alibi: None, dropout: None }, &operands);
+        let attention = Attention { shape, visible, scale: scale(&shape), alibi: None, dropout: None };
+        let reference = compute(&attention, &operands, Products::Chained);
         let expected = [
             ("y", reference.out),
             ("log_sum_exp", reference.log_sum_exp),

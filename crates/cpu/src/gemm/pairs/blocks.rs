@@ -1,9 +1,10 @@
 //! The loops around the tiles: rows, columns and steps of a product in pairs, the packing of each, and the tiles of a block.
 
-use device::{Bf16, Element};
+use device::Bf16;
 
-use super::engine::{Adjacent, Begin, Engine, PairsBlock, PairsTile, padded};
+use super::engine::{Adjacent, Begin, Engine, PairsTile, padded};
 use super::finish::Finish;
+use super::panels::{Panels, Side};
 use super::{PairsOperand, PairsProduct};
 use crate::copy::Copy;
 use crate::gemm::cut::{Range, equal_blocks};
@@ -88,16 +89,19 @@ impl<E: Stored> Pass<'_, E> {
 
     /// Packs these rows of A or columns of B; what is to be rounded goes through the room for it, as many panels at a time as it holds.
     fn pack(&self, side: Side, lanes: Range, steps: Range, room: &mut [u8], rounded: &mut [Bf16]) {
-        let panels = self.panels(side);
-        let needed = lanes.len.div_ceil(panels.lanes) * panels.bytes(steps);
-        assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
-        match panels.operand {
-            PairsOperand::Bf16(matrix) => panels.pack(panels.block(matrix, lanes, steps), room),
+        let (operand, panels) = self.panels(side);
+        let (block, panel_bytes) = ((steps.start, steps.len), panels.bytes(steps.len));
+        match operand {
+            PairsOperand::Bf16(matrix) => {
+                panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), room);
+            }
             PairsOperand::Rounded(matrix) => {
+                let needed = panels.room(lanes.len, steps.len);
+                assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
                 let at_once = rounded.len() / padded(steps.len).max(1) / panels.lanes;
-                let rooms = room.chunks_mut(at_once * panels.bytes(steps).max(1));
+                let rooms = room.chunks_mut(at_once * panel_bytes.max(1));
                 for (part, room) in lanes.blocks(at_once * panels.lanes).zip(rooms) {
-                    let from = panels.block(matrix, part, steps);
+                    let from = panels.block(matrix, (part.start, part.len), block);
                     let (rows, cols) = (from.rows(), from.cols());
                     let rounded = &mut rounded[..rows * cols];
                     run(self.instruction_set, Copy { from, to: MatMut::dense(rounded, rows, cols) });
@@ -107,18 +111,18 @@ impl<E: Stored> Pass<'_, E> {
         }
     }
 
-    /// The panels of an operand.
-    fn panels(&self, side: Side) -> Panels<'_> {
-        let (PairsProduct { orientation, a, b }, engine) = (self.product, self.engine);
+    /// An operand and its panels.
+    fn panels(&self, side: Side) -> (PairsOperand<'_>, Panels) {
+        let PairsProduct { orientation, a, b } = self.product;
         let adjacent = match (side, orientation) {
             (Side::A, Orientation::Nt | Orientation::Nn) | (Side::B, Orientation::Nt) => Adjacent::Steps,
             (Side::A, Orientation::Tn) | (Side::B, Orientation::Nn | Orientation::Tn) => Adjacent::Lanes,
         };
-        let (operand, lanes, step_bytes, kernel) = match side {
-            Side::A => (a, engine.panel_rows, engine.a_step_bytes, engine.pack_a),
-            Side::B => (b, engine.panel_columns, engine.b_step_bytes, engine.pack_b),
+        let operand = match side {
+            Side::A => a,
+            Side::B => b,
         };
-        Panels { operand, adjacent, lanes, step_bytes, kernel }
+        (operand, Panels::of(self.engine, side, adjacent))
     }
 
     /// Runs all tiles of packed rows and columns, and writes those to C whose steps are done.
@@ -146,7 +150,14 @@ impl<E: Stored> Pass<'_, E> {
                 let a = &rooms.a[a_panel * a_step_bytes * padded_steps..][..a_step_bytes * padded_steps];
                 let b = &rooms.b[b_panel * b_step_bytes * padded_steps..][..b_step_bytes * padded_steps];
                 let blocks = padded_steps / super::PAIRS_BLOCK;
-                let tile = PairsTile { a: a.as_ptr(), b: b.as_ptr(), blocks, begin, sums: sums.as_mut_ptr() };
+                let tile = PairsTile {
+                    a: a.as_ptr(),
+                    b: b.as_ptr(),
+                    blocks,
+                    begin,
+                    sums: sums.as_mut_ptr(),
+                    sums_stride: panel_columns,
+                };
                 if is_last {
                     let (row, column) = (rows.start + row, columns.start + column);
                     ask_for(&mut c.block(row, tile_rows, column, tile_columns));
@@ -181,57 +192,4 @@ fn ask_for<E: Stored>(c: &mut MatMut<'_, E>) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = c;
-}
-
-/// An operand and how it is packed.
-struct Panels<'a> {
-    operand: PairsOperand<'a>,
-    adjacent: Adjacent,
-    /// Of each panel.
-    lanes: usize,
-    step_bytes: usize,
-    kernel: unsafe fn(&PairsBlock),
-}
-
-impl Panels<'_> {
-    /// Bytes of a panel.
-    fn bytes(&self, steps: Range) -> usize {
-        self.step_bytes * padded(steps.len)
-    }
-
-    /// These lanes and steps of the operand.
-    fn block<'m, E: Element>(&self, matrix: MatRef<'m, E>, lanes: Range, steps: Range) -> MatRef<'m, E> {
-        match self.adjacent {
-            Adjacent::Steps => matrix.block(lanes.start, lanes.len, steps.start, steps.len),
-            Adjacent::Lanes => matrix.block(steps.start, steps.len, lanes.start, lanes.len),
-        }
-    }
-
-    /// Packs a block of the operand, or its rounded copy, from the start of a room, which must be large enough.
-    fn pack(&self, block: MatRef<'_, Bf16>, room: &mut [u8]) {
-        let (lanes, steps) = match self.adjacent {
-            Adjacent::Steps => (block.rows(), block.cols()),
-            Adjacent::Lanes => (block.cols(), block.rows()),
-        };
-        let needed = lanes.div_ceil(self.lanes) * self.step_bytes * padded(steps);
-        assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
-        let block = PairsBlock {
-            source: block.as_ptr(),
-            source_stride: block.row_stride(),
-            adjacent: self.adjacent,
-            lanes,
-            steps,
-            target: room.as_mut_ptr(),
-        };
-        // SAFETY: the view holds the source's memory, the room is large enough as just asserted and starts at a cache line, and
-        // `Engine::of` checked that the machine has the instructions.
-        unsafe { (self.kernel)(&block) }
-    }
-}
-
-/// Which operand.
-#[derive(Clone, Copy)]
-enum Side {
-    A,
-    B,
 }

@@ -8,7 +8,7 @@ use crate::instruction_set::InstructionSet;
 
 /// Which of an operand's two sizes is adjacent in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Adjacent {
+pub(crate) enum Adjacent {
     /// Steps of K: A in NT and NN, B in NT.
     Steps,
     /// Rows of A or columns of B: A in TN, B in NN and TN.
@@ -38,14 +38,14 @@ pub(super) fn padded(steps: usize) -> usize {
 
 /// Where the sums of a tile begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begin {
+pub(crate) enum Begin {
     /// At +0.
     Zero,
     /// Where the steps before these have brought them.
     Stored,
 }
 
-/// One tile of sums, `[panel_rows, panel_columns]`, dense; all of it is computed, also behind the edges of C.
+/// One tile of sums, `[panel_rows, panel_columns]`; all of it is computed, also behind the edges of C.
 #[derive(Clone, Copy)]
 pub(super) struct PairsTile {
     pub a: *const u8,
@@ -54,6 +54,8 @@ pub(super) struct PairsTile {
     pub blocks: usize,
     pub begin: Begin,
     pub sums: *mut f32,
+    /// In elements, from one row of sums to the next.
+    pub sums_stride: usize,
 }
 
 /// The functions may be called where [`InstructionSet::is_available`], `tile` between `enter` and `leave` on one thread.
@@ -77,11 +79,15 @@ pub(super) struct Engine {
     pub tile: unsafe fn(&PairsTile),
 }
 
+/// Most sums of a tile, of any engine.
+pub(super) const MOST_SUMS: usize = AMX_LANES * AMX_LANES;
+
 impl Engine {
-    /// The same engine. It does not compile where a panel may hold more than [`LARGEST_PANEL`] elements.
+    /// The same engine. It does not compile where a panel may hold more than [`LARGEST_PANEL`] elements, or a tile more than [`MOST_SUMS`].
     const fn checked(self) -> Self {
         let most_lanes = if self.panel_rows > self.panel_columns { self.panel_rows } else { self.panel_columns };
         assert!(most_lanes * self.most_steps <= LARGEST_PANEL, "a panel is larger than the room for one");
+        assert!(self.panel_rows * self.panel_columns <= MOST_SUMS, "a tile is larger than the room for one");
         self
     }
 }

@@ -26,7 +26,8 @@
 //! # Structure
 //! Operands are packed into panels ([`engine`]) for the instruction set: AMX reads pairs as they are, the others read them widened, with
 //! the same loops around ([`blocks`]). Sums of a tile of C stay in registers, or in memory between two runs of steps; when the last step is
-//! done a tile is written to C at once ([`finish`]), while its sums are in the cache.
+//! done a tile is written to C at once ([`finish`]), while its sums are in the cache. Attention packs and multiplies blocks of its own
+//! ([`small`]).
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
@@ -36,6 +37,8 @@ mod finish;
 #[cfg(target_arch = "x86_64")]
 mod pack_pairs;
 mod pack_widened;
+mod panels;
+pub(crate) mod small;
 mod tile_scalar;
 #[cfg(target_arch = "x86_64")]
 mod tile_vectors;

@@ -62,7 +62,12 @@ impl Arrangement for AsColumns {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn pack_a(block: &PairsBlock) {
     // SAFETY: the caller's promise.
-    unsafe { pack::<AsRows, AsColumns>(block) }
+    unsafe {
+        match block.adjacent {
+            Adjacent::Steps => pack_steps::<AsRows>(block),
+            Adjacent::Lanes => pack_lanes_as_rows(block),
+        }
+    }
 }
 
 /// Packs columns of B.
@@ -72,20 +77,10 @@ pub(super) unsafe fn pack_a(block: &PairsBlock) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn pack_b(block: &PairsBlock) {
     // SAFETY: the caller's promise.
-    unsafe { pack::<AsColumns, AsRows>(block) }
-}
-
-/// Packs a block whose lanes, or pairs of whose steps, are squares of registers stored like this.
-///
-/// # Safety
-/// As for [`pack_a`].
-#[inline(always)]
-unsafe fn pack<OfLanes: Arrangement, OfPairs: Arrangement>(block: &PairsBlock) {
-    // SAFETY: the caller's promise.
     unsafe {
         match block.adjacent {
-            Adjacent::Steps => pack_steps::<OfLanes>(block),
-            Adjacent::Lanes => pack_lanes::<OfPairs>(block),
+            Adjacent::Steps => pack_steps::<AsColumns>(block),
+            Adjacent::Lanes => pack_lanes_as_columns(block),
         }
     }
 }
@@ -110,6 +105,16 @@ unsafe fn load_first(source: *const Bf16, count: usize) -> __m512i {
             _mm512_maskz_loadu_epi16(first(count), source.cast())
         }
     }
+}
+
+/// The first `count` of 16 consecutive numbers in the low halves of 32 bits each, zeros behind them.
+///
+/// # Safety
+/// The machine has AVX-512 BW and VL; these numbers can be read.
+#[inline(always)]
+unsafe fn load_first_half(source: *const Bf16, count: usize) -> __m512i {
+    // SAFETY: the caller's promise; masked numbers are not read.
+    unsafe { _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(count) as __mmask16, source.cast())) }
 }
 
 /// Writes a tile.
@@ -150,36 +155,65 @@ unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock) {
     }
 }
 
-/// Packs a block whose lanes are adjacent: registers of two steps are joined, so that one has a pair of sixteen lanes.
+/// The addresses of both steps of a pair, from some lane on, and how many lanes each has: of steps that do not exist nothing is read.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn pair_of(block: &PairsBlock, step: usize, lane: usize, lanes: usize) -> [(*const Bf16, usize); 2] {
+    [step, step + 1].map(|step| {
+        let address = block.source.wrapping_add(step * block.source_stride + lane);
+        // Of this step the lanes of some panels on: more rows are read in turns than the machine foresees.
+        // SAFETY: any address may be asked for, and the caller's machine has the instruction.
+        unsafe { Avx512Vector::prefetch(address.wrapping_add(AHEAD * PANEL).cast()) };
+        (address, if step < block.steps { lanes } else { 0 })
+    })
+}
+
+/// Packs a block of B whose lanes are adjacent: registers of two steps are joined, so that one has a pair of sixteen lanes.
 ///
 /// # Safety
 /// As for [`pack_a`].
 #[inline(always)]
-unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock) {
+unsafe fn pack_lanes_as_columns(block: &PairsBlock) {
     let blocks = block.steps.div_ceil(PAIRS_BLOCK);
     for index in 0..blocks {
-        let steps = (block.steps - index * PAIRS_BLOCK).min(PAIRS_BLOCK);
         for panel in 0..block.lanes.div_ceil(PANEL) {
             let lanes = (block.lanes - panel * PANEL).min(PANEL);
+            let [front, back] = [0, 1].map(|half| block.target.wrapping_add(place(2 * panel + half, index, blocks)));
+            for pair in 0..SIDE {
+                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
+                unsafe {
+                    let steps = pair_of(block, index * PAIRS_BLOCK + 2 * pair, panel * PANEL, lanes);
+                    let [even, odd] = steps.map(|(address, lanes)| load_first(address, lanes));
+                    for (tile, joined) in [front, back].into_iter().zip(join(even, odd)) {
+                        Avx512Vector::of_bits(joined).store(tile.add(pair * 64).cast());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Packs a block of A whose lanes are adjacent: sixteen lanes at a time, so that a square stays in registers.
+///
+/// # Safety
+/// As for [`pack_a`].
+#[inline(always)]
+unsafe fn pack_lanes_as_rows(block: &PairsBlock) {
+    let blocks = block.steps.div_ceil(PAIRS_BLOCK);
+    for index in 0..blocks {
+        for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
+            let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
             // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
             unsafe {
-                let columns = block.source.add(index * PAIRS_BLOCK * block.source_stride + panel * PANEL);
-                let (mut fronts, mut backs) = ([Avx512Vector::zero(); SIDE], [Avx512Vector::zero(); SIDE]);
-                for (pair, (front, back)) in fronts.iter_mut().zip(&mut backs).enumerate() {
-                    // Of steps that do not exist nothing is read.
-                    let counts = [2 * pair, 2 * pair + 1].map(|step| if step < steps { lanes } else { 0 });
-                    let even = columns.wrapping_add(2 * pair * block.source_stride);
-                    let odd = even.wrapping_add(block.source_stride);
-                    for step in [even, odd] {
-                        // Of this step the lanes of some panels on: more rows are read in turns than the machine foresees.
-                        Avx512Vector::prefetch(step.wrapping_add(AHEAD * PANEL).cast());
-                    }
-                    let joined = join(load_first(even, counts[0]), load_first(odd, counts[1]));
-                    [*front, *back] = joined.map(|register| Avx512Vector::of_bits(register));
+                let mut square = [Avx512Vector::zero(); SIDE];
+                for (pair, register) in square.iter_mut().enumerate() {
+                    let steps = pair_of(block, index * PAIRS_BLOCK + 2 * pair, half * SIDE, lanes);
+                    let [even, odd] = steps.map(|(address, lanes)| load_first_half(address, lanes));
+                    *register = Avx512Vector::of_bits(_mm512_or_si512(even, _mm512_slli_epi32::<16>(odd)));
                 }
-                for (half, square) in [fronts, backs].into_iter().enumerate() {
-                    store(&A::rows_of(square), block.target.add(place(2 * panel + half, index, blocks)));
-                }
+                store(&AsColumns::rows_of(square), block.target.add(place(half, index, blocks)));
             }
         }
     }

@@ -33,16 +33,20 @@ pub(super) fn multiply_add(a: f32, b: f32, addend: f32) -> f32 {
 /// The panels hold `blocks` blocks of steps, and the sums can be written.
 pub(super) unsafe fn tile(tile: &PairsTile) {
     // SAFETY: the caller's promise.
-    let (a, b, sums) = unsafe {
+    let (a, b) = unsafe {
         (
             std::slice::from_raw_parts(tile.a.cast::<[f32; ROWS]>(), tile.blocks * PAIRS_BLOCK),
             std::slice::from_raw_parts(tile.b.cast::<[f32; COLUMNS]>(), tile.blocks * PAIRS_BLOCK),
-            &mut *tile.sums.cast::<[[f32; COLUMNS]; ROWS]>(),
         )
     };
-    match tile.begin {
-        Begin::Zero => *sums = [[0.0; COLUMNS]; ROWS],
-        Begin::Stored => {}
+    let row_of_sums = |row: usize| tile.sums.wrapping_add(row * tile.sums_stride).cast::<[f32; COLUMNS]>();
+    let mut sums = [[0.0; COLUMNS]; ROWS];
+    for (row, sums) in sums.iter_mut().enumerate() {
+        match tile.begin {
+            Begin::Zero => {}
+            // SAFETY: the caller's promise.
+            Begin::Stored => *sums = unsafe { row_of_sums(row).read() }.map(flushed),
+        }
     }
     for (a, b) in a.chunks_exact(PAIRS_BLOCK).zip(b.chunks_exact(PAIRS_BLOCK)) {
         // Even steps, then odd ones.
@@ -63,6 +67,10 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
                 *sum = flushed(*sum + flushed(even + odd));
             }
         }
+    }
+    for (row, sums) in sums.into_iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { row_of_sums(row).write(sums) };
     }
 }
 

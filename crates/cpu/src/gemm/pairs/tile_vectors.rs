@@ -49,14 +49,14 @@ macro_rules! step {
     };
 }
 
-/// Computes a tile of so many sums, in rows of two registers of `$bytes` each: the registers for B and an element of A, the bytes of a step in
+/// Computes a tile of so many rows and columns, in two registers a row of `$bytes` each: the registers for B and an element of A, the bytes of a step in
 /// the panels of A and B, all registers that are written, and the rows with their sums' registers.
 macro_rules! tile {
     (
-        $tile:ident, $sums:block, $vector:literal, $bytes:literal, ($b:literal $c:literal $scalar:literal),
+        $tile:ident, ($rows:literal $columns:literal), $vector:literal, $bytes:literal, ($b:literal $c:literal $scalar:literal),
         ($a_step:literal $b_step:literal), [$($register:tt)*], $(($row:literal $left:literal $right:literal))*
     ) => {
-        let Some(tile) = begun::<$sums>($tile) else { return };
+        let Some(tile) = begun::<$rows, $columns>($tile) else { return };
         let mut scratch = Scratch { even: [0.0; 12 * 32], control: [0, FLUSHING] };
         asm!(
             "stmxcsr [{scratch} + 1536]",
@@ -86,12 +86,14 @@ macro_rules! tile {
             concat!("mov {odd_b:e}, ", $b_step),
             "jmp 3b",
             "5:",
+            "mov {row}, {sums}",
             $(concat!("vaddps ", $vector, $left, ", ", $vector, $left, ", [{scratch} + ", $left, "*", $bytes, "]"),
               concat!("vaddps ", $vector, $right, ", ", $vector, $right, ", [{scratch} + ", $right, "*", $bytes, "]"),
-              concat!("vaddps ", $vector, $left, ", ", $vector, $left, ", [{sums} + ", $left, "*", $bytes, "]"),
-              concat!("vaddps ", $vector, $right, ", ", $vector, $right, ", [{sums} + ", $right, "*", $bytes, "]"),
-              concat!("vmovups [{sums} + ", $left, "*", $bytes, "], ", $vector, $left),
-              concat!("vmovups [{sums} + ", $right, "*", $bytes, "], ", $vector, $right),)*
+              concat!("vaddps ", $vector, $left, ", ", $vector, $left, ", [{row}]"),
+              concat!("vaddps ", $vector, $right, ", ", $vector, $right, ", [{row} + ", $bytes, "]"),
+              concat!("vmovups [{row}], ", $vector, $left),
+              concat!("vmovups [{row} + ", $bytes, "], ", $vector, $right),
+              "add {row}, {row_of_sums}",)*
             concat!("add {a}, 32*", $a_step),
             concat!("add {b}, 32*", $b_step),
             "dec {blocks}",
@@ -102,6 +104,8 @@ macro_rules! tile {
             b = inout(reg) tile.b => _,
             blocks = inout(reg) tile.blocks => _,
             sums = in(reg) tile.sums,
+            row_of_sums = in(reg) tile.sums_stride * size_of::<f32>(),
+            row = out(reg) _,
             scratch = in(reg) &raw mut scratch,
             odd_a = out(reg) _,
             odd_b = out(reg) _,
@@ -115,13 +119,15 @@ macro_rules! tile {
 /// Sets the sums to zero where they begin there; `None` where that is all.
 ///
 /// # Safety
-/// `LEN` sums can be written.
+/// The sums can be written.
 #[inline(always)]
-unsafe fn begun<const LEN: usize>(tile: &PairsTile) -> Option<&PairsTile> {
-    match tile.begin {
-        // SAFETY: the caller's promise.
-        Begin::Zero => unsafe { tile.sums.write_bytes(0, LEN) },
-        Begin::Stored => {}
+unsafe fn begun<const ROWS: usize, const COLUMNS: usize>(tile: &PairsTile) -> Option<&PairsTile> {
+    for row in 0..ROWS {
+        match tile.begin {
+            // SAFETY: the caller's promise.
+            Begin::Zero => unsafe { tile.sums.add(row * tile.sums_stride).write_bytes(0, COLUMNS) },
+            Begin::Stored => {}
+        }
     }
     (tile.blocks > 0).then_some(tile)
 }
@@ -135,7 +141,7 @@ pub(super) unsafe fn tile_512_bits(tile: &PairsTile) {
     // SAFETY: the caller's promise; scratch has room for 24 registers, and the control word is what it was at the end.
     unsafe {
         tile!(
-            tile, { 12 * 32 }, "zmm", "64", ("24" "25" "26"), ("64" "128"),
+            tile, (12 32), "zmm", "64", ("24" "25" "26"), ("64" "128"),
             [
                 "zmm0" "zmm1" "zmm2" "zmm3" "zmm4" "zmm5" "zmm6" "zmm7" "zmm8" "zmm9" "zmm10" "zmm11" "zmm12" "zmm13"
                 "zmm14" "zmm15" "zmm16" "zmm17" "zmm18" "zmm19" "zmm20" "zmm21" "zmm22" "zmm23" "zmm24" "zmm25" "zmm26"
@@ -155,7 +161,7 @@ pub(super) unsafe fn tile_256_bits(tile: &PairsTile) {
     // SAFETY: the caller's promise; scratch has room for 12 registers, and the control word is what it was at the end.
     unsafe {
         tile!(
-            tile, { 6 * 16 }, "ymm", "32", ("12" "13" "14"), ("32" "64"),
+            tile, (6 16), "ymm", "32", ("12" "13" "14"), ("32" "64"),
             [
                 "ymm0" "ymm1" "ymm2" "ymm3" "ymm4" "ymm5" "ymm6" "ymm7" "ymm8" "ymm9" "ymm10" "ymm11" "ymm12" "ymm13"
                 "ymm14" "ymm15"

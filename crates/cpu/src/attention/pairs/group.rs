@@ -1,0 +1,92 @@
+//! Blocks of queries that meet the same tiles of keys one after the other.
+
+use std::ops::Range;
+
+use device::Bf16;
+
+use super::GROUP;
+use crate::attention::query_block::{KeyTile, QueryBlock};
+use crate::attention::{Attention, QUERIES};
+use crate::view::MatRef;
+
+/// Up to [`GROUP`] consecutive blocks of queries of one sequence.
+pub(super) struct Group {
+    /// Those that there are come first.
+    blocks: [Option<QueryBlock>; GROUP],
+    /// The call's key at position 0 of the sequence.
+    first_key: usize,
+    /// The call's token of the first query.
+    pub token: usize,
+    /// Queries in all of them.
+    pub queries: usize,
+}
+
+/// A tile of keys as the blocks of a group see it.
+pub(super) struct GroupTile {
+    /// Positions in the sequence: of all that some block sees.
+    pub keys: Range<usize>,
+    /// What each block sees, if anything.
+    of_blocks: [Option<KeyTile>; GROUP],
+}
+
+impl Group {
+    /// The group of `sequence` that starts at its query `position`; each sequence has `keys` keys.
+    pub fn new(attention: &Attention<'_>, keys: usize, sequence: usize, position: usize) -> Self {
+        let length = attention.shape.sequence_length;
+        let blocks = std::array::from_fn(|index| {
+            let position = position + index * QUERIES;
+            (position < length).then(|| QueryBlock::new(attention, keys, sequence, position))
+        });
+        let queries = (GROUP * QUERIES).min(length - position);
+        Self { blocks, first_key: sequence * keys, token: sequence * length + position, queries }
+    }
+
+    /// Its blocks with their places.
+    pub fn blocks(&self) -> impl Iterator<Item = (usize, &QueryBlock)> {
+        self.blocks.iter().flatten().enumerate()
+    }
+
+    /// The tiles of keys with visible pairs, in ascending order.
+    pub fn tiles(&self) -> impl Iterator<Item = GroupTile> {
+        let numbers = || self.blocks.iter().flatten().map(QueryBlock::tile_numbers).filter(|range| !range.is_empty());
+        let first = numbers().map(|range| range.start).min().unwrap_or(0);
+        let last = numbers().map(|range| range.end).max().unwrap_or(0);
+        (first..last).filter_map(|number| {
+            let of_blocks = std::array::from_fn(|block| self.blocks[block].as_ref()?.tile(number));
+            let seen = || of_blocks.iter().flatten().map(|tile: &KeyTile| tile.keys.clone());
+            let keys = seen().next()?.start..seen().map(|keys| keys.end).max()?;
+            Some(GroupTile { keys, of_blocks })
+        })
+    }
+
+    /// A tile's rows of a head of `matrix[sequences * keys, heads * head_dim]`.
+    pub fn key_rows<'a>(
+        &self,
+        tile: &GroupTile,
+        matrix: MatRef<'a, Bf16>,
+        head: usize,
+        head_dim: usize,
+    ) -> MatRef<'a, Bf16> {
+        matrix.block(self.first_key + tile.keys.start, tile.keys.len(), head * head_dim, head_dim)
+    }
+
+    /// The blocks that see something of a tile, with their places.
+    pub fn seeing<'a>(&'a self, tile: &'a GroupTile) -> impl Iterator<Item = (usize, &'a QueryBlock, &'a KeyTile)> {
+        let blocks = self.blocks.iter().zip(&tile.of_blocks).enumerate();
+        blocks.filter_map(|(place, (block, tile))| Some((place, block.as_ref()?, tile.as_ref()?)))
+    }
+}
+
+impl GroupTile {
+    /// Whether the block at this place sees something.
+    pub fn is_seen_by(&self, place: usize) -> bool {
+        self.of_blocks[place].is_some()
+    }
+
+    /// The places from the first block that sees something to the last.
+    pub fn places(&self) -> Range<usize> {
+        let sees = |tile: &Option<KeyTile>| tile.is_some();
+        let first = self.of_blocks.iter().position(sees).unwrap_or(0);
+        first..self.of_blocks.iter().rposition(sees).map_or(first, |last| last + 1)
+    }
+}

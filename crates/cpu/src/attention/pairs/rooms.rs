@@ -1,0 +1,115 @@
+//! Memory for the blocks of one group of queries and one tile of keys, in that of packed panels.
+
+use device::Bf16;
+
+use super::{GROUP, RoundedRow};
+use crate::attention::{KEYS, QUERIES};
+use crate::gemm::PackingBuffers;
+use crate::gemm::pairs::small::{PackingRoom, Side, SmallProducts};
+use crate::lanes::LANES;
+
+/// What both passes need.
+pub(super) struct Rooms<'a> {
+    /// `[KEYS, head_dim]`: a tile's keys.
+    pub key: PackingRoom<'a>,
+    /// `[head_dim, queries]`: the group's queries.
+    pub query: PackingRoom<'a>,
+    /// `[KEYS, QUERIES]`: probabilities, or gradients of scores, of a block.
+    pub block: PackingRoom<'a>,
+    /// `[KEYS, QUERIES]`: products of keys and queries.
+    pub scores: &'a mut [[f32; QUERIES]],
+    /// `[KEYS, queries]`: probabilities.
+    pub probabilities: &'a mut [RoundedRow],
+    /// Per block `[head_dim, QUERIES]`: the sums over keys of its outputs, or of its queries' gradients.
+    pub sums: &'a mut [f32],
+    /// `[QUERIES, head_dim up to whole registers]`: the transpose of a block's sums.
+    pub rows: &'a mut [f32],
+}
+
+/// What the backward pass needs besides.
+pub(super) struct BackwardRooms<'a> {
+    /// `[KEYS, head_dim]`: a tile's values.
+    pub value: PackingRoom<'a>,
+    /// `[head_dim, KEYS]`: a tile's keys.
+    pub key_channels: PackingRoom<'a>,
+    /// `[head_dim, queries]`: gradients of the group's outputs.
+    pub d_out: PackingRoom<'a>,
+    /// `[queries, head_dim]`: the group's queries, and gradients of its outputs.
+    pub query_rows: PackingRoom<'a>,
+    pub d_out_rows: PackingRoom<'a>,
+    /// `[KEYS, queries]`: probabilities, or gradients of scores, of the group.
+    pub group: PackingRoom<'a>,
+    /// `[KEYS, QUERIES]`: products of values and gradients of outputs.
+    pub d_probabilities: &'a mut [[f32; QUERIES]],
+    /// `[KEYS, queries]`: gradients of scores.
+    pub d_scores: &'a mut [RoundedRow],
+}
+
+/// Memory that is given away from the front, a cache line at a time.
+pub(super) struct Memory<'a> {
+    products: &'a SmallProducts,
+    head_dim: usize,
+    rest: &'a mut [u8],
+}
+
+impl<'a> Memory<'a> {
+    /// All of the buffers.
+    pub fn new(products: &'a SmallProducts, packing: &'a mut PackingBuffers, head_dim: usize) -> Self {
+        Self { products, head_dim, rest: packing.bytes() }
+    }
+
+    fn panels(&mut self, side: Side, lanes: usize, steps: usize) -> PackingRoom<'a> {
+        PackingRoom::take(self.products, side, (lanes, steps), &mut self.rest)
+    }
+
+    fn numbers<T: bytemuck::Pod>(&mut self, len: usize) -> &'a mut [T] {
+        let bytes = (len * size_of::<T>()).next_multiple_of(64);
+        let Some(memory) = self.rest.split_off_mut(..bytes) else { panic!("{bytes} bytes in {}", self.rest.len()) };
+        &mut bytemuck::cast_slice_mut(memory)[..len]
+    }
+
+    /// `[KEYS, QUERIES]`
+    fn tile(&mut self) -> &'a mut [[f32; QUERIES]] {
+        self.numbers(KEYS * QUERIES).as_chunks_mut().0
+    }
+
+    /// `[KEYS, queries]`
+    fn rounded(&mut self) -> &'a mut [RoundedRow] {
+        self.numbers::<Bf16>(KEYS * size_of::<RoundedRow>() / size_of::<Bf16>()).as_chunks_mut().0.as_chunks_mut().0
+    }
+
+    /// `[head_dim, KEYS]`, of keys or values.
+    pub fn channels(&mut self) -> PackingRoom<'a> {
+        self.panels(Side::A, self.head_dim, KEYS)
+    }
+
+    /// What both passes need.
+    pub fn rooms(&mut self) -> Rooms<'a> {
+        let head_dim = self.head_dim;
+        Rooms {
+            key: self.panels(Side::A, KEYS, head_dim),
+            query: self.panels(Side::B, GROUP * QUERIES, head_dim),
+            block: self.panels(Side::B, QUERIES, KEYS),
+            scores: self.tile(),
+            probabilities: self.rounded(),
+            sums: self.numbers(GROUP * head_dim * QUERIES),
+            // Also room for a transpose of as many numbers.
+            rows: self.numbers(QUERIES * head_dim.next_multiple_of(LANES)),
+        }
+    }
+
+    /// What the backward pass needs besides.
+    pub fn backward_rooms(&mut self) -> BackwardRooms<'a> {
+        let head_dim = self.head_dim;
+        BackwardRooms {
+            value: self.panels(Side::A, KEYS, head_dim),
+            key_channels: self.channels(),
+            d_out: self.panels(Side::B, GROUP * QUERIES, head_dim),
+            query_rows: self.panels(Side::B, head_dim, GROUP * QUERIES),
+            d_out_rows: self.panels(Side::B, head_dim, GROUP * QUERIES),
+            group: self.panels(Side::A, KEYS, GROUP * QUERIES),
+            d_probabilities: self.tile(),
+            d_scores: self.rounded(),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! How one operand of a product is packed.
+
+use device::{Bf16, Element};
+
+use super::engine::{Adjacent, Engine, PairsBlock, padded};
+use crate::view::MatRef;
+
+/// Which operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The left one, of which a panel has some rows.
+    A,
+    /// The right one, of which a panel has some columns.
+    B,
+}
+
+/// The panels of an operand.
+#[derive(Clone, Copy)]
+pub(super) struct Panels {
+    pub adjacent: Adjacent,
+    /// Of each panel.
+    pub lanes: usize,
+    step_bytes: usize,
+    kernel: unsafe fn(&PairsBlock),
+}
+
+impl Panels {
+    /// Those of an engine, for an operand that lies in memory like this.
+    pub(super) fn of(engine: &Engine, side: Side, adjacent: Adjacent) -> Self {
+        let (lanes, step_bytes, kernel) = match side {
+            Side::A => (engine.panel_rows, engine.a_step_bytes, engine.pack_a),
+            Side::B => (engine.panel_columns, engine.b_step_bytes, engine.pack_b),
+        };
+        Self { adjacent, lanes, step_bytes, kernel }
+    }
+
+    /// Bytes of a panel with this many steps.
+    pub(super) fn bytes(&self, steps: usize) -> usize {
+        self.step_bytes * padded(steps)
+    }
+
+    /// Bytes of all panels of a block.
+    pub(super) fn room(&self, lanes: usize, steps: usize) -> usize {
+        lanes.div_ceil(self.lanes) * self.bytes(steps)
+    }
+
+    /// These lanes and steps of the operand, each as start and length.
+    pub(super) fn block<'m, E: Element>(
+        &self,
+        matrix: MatRef<'m, E>,
+        lanes: (usize, usize),
+        steps: (usize, usize),
+    ) -> MatRef<'m, E> {
+        match self.adjacent {
+            Adjacent::Steps => matrix.block(lanes.0, lanes.1, steps.0, steps.1),
+            Adjacent::Lanes => matrix.block(steps.0, steps.1, lanes.0, lanes.1),
+        }
+    }
+
+    /// Packs a block of the operand, or its rounded copy, from the start of a room, which must be large enough. Returns its lanes and steps.
+    pub(super) fn pack(&self, block: MatRef<'_, Bf16>, room: &mut [u8]) -> (usize, usize) {
+        let (lanes, steps) = match self.adjacent {
+            Adjacent::Steps => (block.rows(), block.cols()),
+            Adjacent::Lanes => (block.cols(), block.rows()),
+        };
+        let needed = self.room(lanes, steps);
+        assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
+        let block = PairsBlock {
+            source: block.as_ptr(),
+            source_stride: block.row_stride(),
+            adjacent: self.adjacent,
+            lanes,
+            steps,
+            target: room.as_mut_ptr(),
+        };
+        // SAFETY: the view holds the source's memory, the room is large enough as just asserted and starts at a cache line, and
+        // `Engine::of` checked that the machine has the instructions.
+        unsafe { (self.kernel)(&block) }
+        (lanes, steps)
+    }
+}

@@ -1,0 +1,175 @@
+//! Products of small blocks, packed once and multiplied as often as there is something to multiply them with. The building block of kernels
+//! that make such blocks themselves.
+
+use std::marker::PhantomData;
+
+use device::Bf16;
+
+use super::PAIRS_BLOCK;
+pub(crate) use super::engine::{Adjacent, Begin};
+use super::engine::{Engine, MOST_SUMS, PairsTile, padded};
+use super::panels::Panels;
+pub(crate) use super::panels::Side;
+use crate::instruction_set::InstructionSet;
+use crate::view::{MatMut, MatRef};
+
+/// The way to multiply small blocks on this thread, as long as it lives.
+pub(crate) struct SmallProducts {
+    engine: &'static Engine,
+    /// What was prepared is this thread's.
+    of_one_thread: PhantomData<*const ()>,
+}
+
+/// A packed block: some runs of [`PAIRS_BLOCK`] steps of some lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Packed<'a> {
+    panels: &'a [u8],
+    /// The first lane that takes part, which begins a panel, and how many.
+    first_lane: usize,
+    lanes: usize,
+    /// Blocks of steps in a panel.
+    stored: usize,
+    /// The first block of steps that takes part, and how many.
+    first: usize,
+    blocks: usize,
+}
+
+/// Room for a packed block, and what lies in it.
+pub(crate) struct PackingRoom<'a> {
+    side: Side,
+    memory: &'a mut [u8],
+    lanes: usize,
+    blocks: usize,
+}
+
+impl<'a> PackingRoom<'a> {
+    /// Takes the room for blocks of up to so many lanes and steps from the front of `memory`.
+    pub(crate) fn take(
+        products: &SmallProducts,
+        side: Side,
+        (lanes, steps): (usize, usize),
+        memory: &mut &'a mut [u8],
+    ) -> Self {
+        let bytes = Panels::of(products.engine, side, Adjacent::Steps).room(lanes, steps);
+        let Some(memory) = memory.split_off_mut(..bytes) else {
+            panic!("{bytes} bytes of panels in {}", memory.len());
+        };
+        Self { side, memory, lanes: 0, blocks: 0 }
+    }
+
+    /// Packs a block in place of the one before.
+    pub(crate) fn pack(&mut self, products: &SmallProducts, adjacent: Adjacent, block: MatRef<'_, Bf16>) {
+        let (lanes, steps) = Panels::of(products.engine, self.side, adjacent).pack(block, self.memory);
+        (self.lanes, self.blocks) = (lanes, padded(steps) / PAIRS_BLOCK);
+    }
+
+    /// What was packed.
+    pub(crate) fn packed(&self) -> Packed<'_> {
+        Packed {
+            panels: self.memory,
+            first_lane: 0,
+            lanes: self.lanes,
+            stored: self.blocks,
+            first: 0,
+            blocks: self.blocks,
+        }
+    }
+}
+
+impl Packed<'_> {
+    /// `lanes` lanes from `first` on, which begins a panel on every instruction set: a multiple of 32 of B, zero of A.
+    pub(crate) fn lanes(self, first: usize, lanes: usize) -> Self {
+        assert!(first + lanes <= self.lanes, "{lanes} lanes from {first} on, of {}", self.lanes);
+        Self { first_lane: self.first_lane + first, lanes, ..self }
+    }
+
+    /// `blocks` blocks of steps from `first` on.
+    pub(crate) fn steps(self, first: usize, blocks: usize) -> Self {
+        assert!(first + blocks <= self.blocks, "{blocks} blocks of steps from {first} on, of {}", self.blocks);
+        Self { first: self.first + first, blocks, ..self }
+    }
+
+    /// How many blocks of steps take part.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// The steps of a panel that take part.
+    fn panel(&self, lane: usize, panel_lanes: usize, step_bytes: usize) -> &[u8] {
+        let lane = self.first_lane + lane;
+        assert!(lane.is_multiple_of(panel_lanes), "lane {lane} lies within a panel of {panel_lanes}");
+        let block = PAIRS_BLOCK * step_bytes;
+        &self.panels[(lane / panel_lanes * self.stored + self.first) * block..][..self.blocks * block]
+    }
+}
+
+impl SmallProducts {
+    /// Prepares the thread. Panics on a machine without `instruction_set`.
+    pub(crate) fn enter(instruction_set: InstructionSet) -> Self {
+        let engine = Engine::of(instruction_set);
+        // SAFETY: `Engine::of` checked that the machine has the instructions.
+        unsafe { (engine.enter)() };
+        Self { engine, of_one_thread: PhantomData }
+    }
+
+    /// `c = a b`, or `c + a b` with each block of steps added to `c` in turn, as if it were a product that goes on. Numbers in `c` that are
+    /// subnormal count as zeros.
+    pub(crate) fn multiply(&self, a: Packed<'_>, b: Packed<'_>, begin: Begin, mut c: MatMut<'_>) {
+        let sizes = (c.rows(), c.cols(), a.blocks);
+        assert!((a.lanes, b.lanes, b.blocks) == sizes, "{} x {} into {sizes:?}", a.lanes, b.lanes);
+        let (panel_rows, panel_columns) = (self.engine.panel_rows, self.engine.panel_columns);
+        for column in (0..c.cols()).step_by(panel_columns) {
+            let b = b.panel(column, panel_columns, self.engine.b_step_bytes);
+            let columns = panel_columns.min(c.cols() - column);
+            for row in (0..c.rows()).step_by(panel_rows) {
+                let a = a.panel(row, panel_rows, self.engine.a_step_bytes);
+                let rows = panel_rows.min(c.rows() - row);
+                let c = c.block(row, rows, column, columns);
+                if (rows, columns) == (panel_rows, panel_columns) {
+                    self.tile(a, b, begin, c);
+                } else {
+                    self.tile_at_an_edge(a, b, begin, c);
+                }
+            }
+        }
+    }
+
+    /// A tile that reaches behind an edge of C, by way of room for all of it.
+    fn tile_at_an_edge(&self, a: &[u8], b: &[u8], begin: Begin, mut c: MatMut<'_>) {
+        let (panel_rows, panel_columns) = (self.engine.panel_rows, self.engine.panel_columns);
+        let mut sums = [0.0; MOST_SUMS];
+        match begin {
+            Begin::Zero => {}
+            Begin::Stored => {
+                for (sums, row) in sums.chunks_mut(panel_columns).zip(0..c.rows()) {
+                    sums[..c.cols()].copy_from_slice(c.row_mut(row));
+                }
+            }
+        }
+        self.tile(a, b, begin, MatMut::dense(&mut sums, panel_rows, panel_columns));
+        for (sums, row) in sums.chunks(panel_columns).zip(0..c.rows()) {
+            let row = c.row_mut(row);
+            row.copy_from_slice(&sums[..row.len()]);
+        }
+    }
+
+    /// A whole tile of panels of the same number of steps.
+    fn tile(&self, a: &[u8], b: &[u8], begin: Begin, mut c: MatMut<'_>) {
+        let Engine { panel_rows, panel_columns, a_step_bytes, b_step_bytes, .. } = *self.engine;
+        let blocks = a.len() / (PAIRS_BLOCK * a_step_bytes);
+        assert!(b.len() == blocks * PAIRS_BLOCK * b_step_bytes, "panels of different lengths");
+        assert!((c.rows(), c.cols()) == (panel_rows, panel_columns), "no whole tile");
+        let (sums, sums_stride) = (c.as_mut_ptr(), c.row_stride());
+        let tile = PairsTile { a: a.as_ptr(), b: b.as_ptr(), blocks, begin, sums, sums_stride };
+        // SAFETY: the slices hold the panels and C the tile, as just asserted; `Engine::of` checked that the machine has the instructions, and
+        // this thread, which the value does not leave, has entered the engine.
+        unsafe { (self.engine.tile)(&tile) };
+    }
+}
+
+impl Drop for SmallProducts {
+    fn drop(&mut self) {
+        // SAFETY: as when the engine was entered.
+        unsafe { (self.engine.leave)() };
+    }
+}
