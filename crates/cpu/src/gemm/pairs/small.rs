@@ -185,7 +185,8 @@ mod tests {
 
     /// Numbers whose products are around the smallest normal one.
     fn numbers(len: usize, factor: usize) -> Vec<Bf16> {
-        (0..len).map(|i| Bf16((i * factor % 0x8fff) as u16 & 0x83ff | 0x1e00)).collect()
+        let drawn = (0..len).map(|i| i * factor % 0x8fff);
+        drawn.map(|bits| Bf16(bits as u16 & 0x807f | (62 + (bits >> 7) % 5 << 7) as u16)).collect()
     }
 
     /// `c + a b` for `a[rows, steps]`, `b[steps, columns]`.
@@ -218,7 +219,7 @@ mod tests {
                 let packing = &mut PackingBuffers::new();
                 gemm_pairs(matrices, view, Write::Assign, None, packing, set, &Meter::new());
                 assert!(c == product(set, (rows, columns, steps), Begin::Zero), "{set:?} {rows} {columns} {steps}");
-                assert!(c.iter().any(|value| *value != 0.0) && c.contains(&0.0) || rows == 5, "around the border");
+                assert!(c.iter().any(|value| *value != 0.0), "not everything is too small");
             }
         }
     }
