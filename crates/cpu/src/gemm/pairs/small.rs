@@ -186,7 +186,7 @@ mod tests {
     /// Numbers whose products are around the smallest normal one.
     fn numbers(len: usize, factor: usize) -> Vec<Bf16> {
         let drawn = (0..len).map(|i| i * factor % 0x8fff);
-        drawn.map(|bits| Bf16(bits as u16 & 0x807f | (62 + (bits >> 7) % 5 << 7) as u16)).collect()
+        drawn.map(|bits| Bf16(bits as u16 & 0x807f | ((62 + (bits >> 7) % 5) << 7) as u16)).collect()
     }
 
     /// `c + a b` for `a[rows, steps]`, `b[steps, columns]`.
