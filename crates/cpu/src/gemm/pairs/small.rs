@@ -173,3 +173,68 @@ impl Drop for SmallProducts {
         unsafe { (self.engine.leave)() };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::{PackingBuffers, PairsOperand, PairsProduct, Write, gemm_pairs};
+    use crate::meter::Meter;
+    use device::Orientation;
+
+    const GAP: usize = 3;
+
+    /// Numbers whose products are around the smallest normal one.
+    fn numbers(len: usize, factor: usize) -> Vec<Bf16> {
+        let drawn = (0..len).map(|i| i * factor % 0x8fff);
+        drawn.map(|bits| Bf16(bits as u16 & 0x807f | ((62 + (bits >> 7) % 5) << 7) as u16)).collect()
+    }
+
+    /// `c + a b` for `a[rows, steps]`, `b[steps, columns]`.
+    fn product(set: InstructionSet, (rows, columns, steps): (usize, usize, usize), begin: Begin) -> Vec<f32> {
+        let (a, b) = (numbers(rows * steps, 40_503), numbers(columns * steps, 30_011));
+        let stored = |i: usize| if i.is_multiple_of(3) { 1e-39 } else { (i % 7) as f32 * -1e-38 };
+        let mut c: Vec<f32> = (0..rows * (columns + GAP)).map(stored).collect();
+        let products = SmallProducts::enter(set);
+        let mut buffers = PackingBuffers::new();
+        let mut memory = buffers.bytes();
+        let mut a_room = PackingRoom::take(&products, Side::A, (rows, steps), &mut memory);
+        let mut b_room = PackingRoom::take(&products, Side::B, (columns, steps), &mut memory);
+        a_room.pack(&products, Adjacent::Steps, MatRef::dense(&a, rows, steps));
+        b_room.pack(&products, Adjacent::Lanes, MatRef::dense(&b, steps, columns));
+        let view = MatMut::new(&mut c, rows, columns, columns + GAP);
+        products.multiply(a_room.packed(), b_room.packed(), begin, view);
+        c.chunks(columns + GAP).flat_map(|row| row[..columns].to_vec()).collect()
+    }
+
+    #[test]
+    fn products_that_begin_at_zero_are_those_of_matrices() {
+        for (rows, columns, steps) in [(64, 32, 64), (70, 45, 33), (5, 3, 2)] {
+            for set in InstructionSet::available() {
+                let (a, b) = (numbers(rows * steps, 40_503), numbers(columns * steps, 30_011));
+                let [a, b] =
+                    [MatRef::dense(&a, rows, steps), MatRef::dense(&b, steps, columns)].map(PairsOperand::Bf16);
+                let mut c = vec![0.0; rows * columns];
+                let view = MatMut::dense(&mut c, rows, columns);
+                let matrices = PairsProduct { orientation: Orientation::Nn, a, b };
+                let packing = &mut PackingBuffers::new();
+                gemm_pairs(matrices, view, Write::Assign, None, packing, set, &Meter::new());
+                assert!(c == product(set, (rows, columns, steps), Begin::Zero), "{set:?} {rows} {columns} {steps}");
+                assert!(c.iter().any(|value| *value != 0.0), "not everything is too small");
+            }
+        }
+    }
+
+    /// Sums that are subnormal count as zeros on every set.
+    #[test]
+    fn products_that_go_on_have_the_same_bits_on_every_set() {
+        for sizes in [(64, 32, 64), (70, 45, 33), (5, 3, 2)] {
+            let expected = product(InstructionSet::Scalar, sizes, Begin::Stored);
+            assert!(expected != product(InstructionSet::Scalar, sizes, Begin::Zero), "sums begin where they were");
+            assert!(expected.iter().all(|sum| !sum.is_subnormal()), "{sizes:?}");
+            for set in InstructionSet::available() {
+                let bits = |sums: &[f32]| -> Vec<u32> { sums.iter().map(|sum| sum.to_bits()).collect() };
+                assert!(bits(&product(set, sizes, Begin::Stored)) == bits(&expected), "{set:?} {sizes:?}");
+            }
+        }
+    }
+}
