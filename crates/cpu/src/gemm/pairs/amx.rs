@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
 
-use super::engine::{Begin, PairsTile};
+use super::engine::{Begin, PairsTile, RowsOfC};
 
 /// Bits of CPUID leaf 7, EDX.
 const AMX_BF16: u32 = 1 << 22;
@@ -150,6 +150,9 @@ macro_rules! ask_for_tile {
     };
 }
 
+/// Steps, of which all but the last ask for three rows of C each, in which 32 rows are asked for.
+const STEPS_FOR_ROWS: usize = 12;
+
 /// Computes 32 x 32 sums in four tiles. A panel has for each block of steps two tiles one after the other, of A and of B 2 KiB.
 ///
 /// # Safety
@@ -159,6 +162,11 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
         Begin::Zero => 1u64,
         Begin::Stored => 0,
     };
+    let mut rows_of_c = tile.rows_of_c;
+    if tile.blocks < STEPS_FOR_ROWS {
+        rows_of_c.ask_for();
+        rows_of_c = RowsOfC::NEAR;
+    }
     // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
     unsafe {
         asm!(
@@ -186,6 +194,19 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             // Each tile of the next step is loaded as soon as the last product of this one has read its place.
             "4:",
             "tdpbf16ps tmm0, tmm4, tmm6",
+            // Three rows of C a step: all at once would fill the queue of what is on its way, and the panels wait behind it.
+            "cmp {c}, {end_of_c}",
+            "jae 7f",
+            "prefetcht0 [{c}]",
+            "prefetcht0 [{c} + {last_of_c}]",
+            "add {c}, {row_of_c}",
+            "prefetcht0 [{c}]",
+            "prefetcht0 [{c} + {last_of_c}]",
+            "add {c}, {row_of_c}",
+            "prefetcht0 [{c}]",
+            "prefetcht0 [{c} + {last_of_c}]",
+            "add {c}, {row_of_c}",
+            "7:",
             ask_for_tile!("{a}", 4096),
             "tdpbf16ps tmm1, tmm4, tmm7",
             "tileloadd tmm4, [{a} + {row} + 2048]",
@@ -212,6 +233,10 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             "tilestored [{below} + {row_of_sums}], tmm2",
             "tilestored [{below} + {row_of_sums} + 64], tmm3",
             zero = in(reg) begins_at_zero,
+            c = inout(reg) rows_of_c.start => _,
+            end_of_c = in(reg) rows_of_c.end,
+            row_of_c = in(reg) rows_of_c.stride,
+            last_of_c = in(reg) rows_of_c.last_byte,
             a = inout(reg) tile.a => _,
             b = inout(reg) tile.b => _,
             blocks = inout(reg) tile.blocks => _,

@@ -2,7 +2,7 @@
 
 use device::Bf16;
 
-use super::engine::{Adjacent, Begin, Engine, PairsTile, padded};
+use super::engine::{Adjacent, Begin, Engine, PairsTile, RowsOfC, padded};
 use super::finish::Finish;
 use super::panels::{Panels, Side};
 use super::{PairsOperand, PairsProduct};
@@ -150,6 +150,7 @@ impl<E: Stored> Pass<'_, E> {
                 let a = &rooms.a[a_panel * a_step_bytes * padded_steps..][..a_step_bytes * padded_steps];
                 let b = &rooms.b[b_panel * b_step_bytes * padded_steps..][..b_step_bytes * padded_steps];
                 let blocks = padded_steps / super::PAIRS_BLOCK;
+                let mut c = c.block(rows.start + row, tile_rows, columns.start + column, tile_columns);
                 let tile = PairsTile {
                     a: a.as_ptr(),
                     b: b.as_ptr(),
@@ -157,39 +158,18 @@ impl<E: Stored> Pass<'_, E> {
                     begin,
                     sums: sums.as_mut_ptr(),
                     sums_stride: panel_columns,
+                    rows_of_c: if is_last { RowsOfC::of(&mut c) } else { RowsOfC::NEAR },
                 };
-                if is_last {
-                    let (row, column) = (rows.start + row, columns.start + column);
-                    ask_for(&mut c.block(row, tile_rows, column, tile_columns));
-                }
                 // SAFETY: the slices hold the panels and the tile, `Engine::of` checked that the machine has the instructions, and
                 // `run` has entered the engine on this thread.
                 unsafe { (self.engine.tile)(&tile) };
                 self.meter.add_multiply_adds((tile_rows * tile_columns * steps.len) as u64);
                 if is_last {
-                    let (row, column) = (rows.start + row, columns.start + column);
-                    let c = c.block(row, tile_rows, column, tile_columns);
-                    let bias = self.bias.map(|bias| &bias[column..column + tile_columns]);
+                    let bias = self.bias.map(|bias| &bias[columns.start + column..][..tile_columns]);
                     let sums = MatRef::new(sums, tile_rows, tile_columns, panel_columns);
                     run(self.instruction_set, Finish { sums, c, write: self.write, bias });
                 }
             }
         }
     }
-}
-
-/// Asks for the cache lines of a tile of C, whose rows begin where the machine does not foresee it: they come while the tile is computed.
-fn ask_for<E: Stored>(c: &mut MatMut<'_, E>) {
-    #[cfg(target_arch = "x86_64")]
-    for row in 0..c.rows() {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let last = c.cols() - 1;
-        let start = c.as_mut_ptr().wrapping_add(row * c.row_stride());
-        for column in (0..last).step_by(64 / size_of::<E>()).chain([last]) {
-            // SAFETY: any address may be asked for.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(column).cast()) };
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = c;
 }

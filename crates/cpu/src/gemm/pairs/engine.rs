@@ -1,10 +1,11 @@
 //! What each instruction set brings to products in pairs: the shape of its tiles and panels, and three functions.
 
-use device::Bf16;
+use device::{Bf16, Element};
 
 use super::{PAIRS_BLOCK, pack_widened, tile_scalar};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
+use crate::view::MatMut;
 
 /// Which of an operand's two sizes is adjacent in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,44 @@ pub(super) struct PairsTile {
     pub sums: *mut f32,
     /// In elements, from one row of sums to the next.
     pub sums_stride: usize,
+    /// Where the sums will be written soon.
+    pub rows_of_c: RowsOfC,
+}
+
+/// Rows of C, by address: a tile asks for their cache lines while it multiplies, for they begin where the machine does not foresee it.
+#[derive(Clone, Copy)]
+pub(super) struct RowsOfC {
+    /// Of the first row.
+    pub start: usize,
+    /// One past the last row that is to be asked for.
+    pub end: usize,
+    /// Bytes from one row to the next.
+    pub stride: usize,
+    /// Byte of a row that is in its last line.
+    pub last_byte: usize,
+}
+
+impl RowsOfC {
+    /// Nothing that is far.
+    pub const NEAR: RowsOfC = RowsOfC { start: 0, end: 0, stride: 0, last_byte: 0 };
+
+    /// The rows of a block of C.
+    pub fn of<E: Element>(c: &mut MatMut<'_, E>) -> Self {
+        let (start, stride) = (c.as_mut_ptr().addr(), c.row_stride() * size_of::<E>());
+        Self { start, end: start + c.rows() * stride, stride, last_byte: c.cols() * size_of::<E>() - 1 }
+    }
+
+    /// Asks for all rows at once.
+    pub fn ask_for(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for row in (self.start..self.end).step_by(self.stride.max(1)) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            for byte in (0..self.last_byte).step_by(64).chain([self.last_byte]) {
+                // SAFETY: any address may be asked for.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(row + byte)) };
+            }
+        }
+    }
 }
 
 /// The functions may be called where [`InstructionSet::is_available`], `tile` between `enter` and `leave` on one thread.

@@ -7,7 +7,7 @@ use device::Bf16;
 
 use super::PAIRS_BLOCK;
 pub(crate) use super::engine::{Adjacent, Begin};
-use super::engine::{Engine, MOST_SUMS, PairsTile, padded};
+use super::engine::{Engine, MOST_SUMS, PairsTile, RowsOfC, padded};
 use super::panels::Panels;
 pub(crate) use super::panels::Side;
 use crate::instruction_set::InstructionSet;
@@ -160,7 +160,8 @@ impl SmallProducts {
         assert!(b.len() == blocks * PAIRS_BLOCK * b_step_bytes, "panels of different lengths");
         assert!((c.rows(), c.cols()) == (panel_rows, panel_columns), "no whole tile");
         let (sums, sums_stride) = (c.as_mut_ptr(), c.row_stride());
-        let tile = PairsTile { a: a.as_ptr(), b: b.as_ptr(), blocks, begin, sums, sums_stride };
+        let tile =
+            PairsTile { a: a.as_ptr(), b: b.as_ptr(), blocks, begin, sums, sums_stride, rows_of_c: RowsOfC::NEAR };
         // SAFETY: the slices hold the panels and C the tile, as just asserted; `Engine::of` checked that the machine has the instructions, and
         // this thread, which the value does not leave, has entered the engine.
         unsafe { (self.engine.tile)(&tile) };

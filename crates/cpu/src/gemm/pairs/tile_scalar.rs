@@ -32,6 +32,7 @@ pub(super) fn multiply_add(a: f32, b: f32, addend: f32) -> f32 {
 /// # Safety
 /// The panels hold `blocks` blocks of steps, and the sums can be written.
 pub(super) unsafe fn tile(tile: &PairsTile) {
+    tile.rows_of_c.ask_for();
     // SAFETY: the caller's promise.
     let (a, b) = unsafe {
         (

@@ -56,6 +56,7 @@ macro_rules! tile {
         $tile:ident, ($rows:literal $columns:literal), $vector:literal, $bytes:literal, ($b:literal $c:literal $scalar:literal),
         ($a_step:literal $b_step:literal), [$($register:tt)*], $(($row:literal $left:literal $right:literal))*
     ) => {
+        $tile.rows_of_c.ask_for();
         let Some(tile) = begun::<$rows, $columns>($tile) else { return };
         let mut scratch = Scratch { even: [0.0; 12 * 32], control: [0, FLUSHING] };
         asm!(
