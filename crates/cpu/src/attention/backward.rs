@@ -164,6 +164,8 @@ impl<E: Operand> Pass<'_, E> {
         rooms: &mut WideRooms,
     ) {
         let Place { sequence, head, position } = place;
+        // What the block before could not ask for any more, this one is about to read.
+        self.ahead.clear();
         let shape = self.attention.shape;
         let block = &QueryBlock::new(self.attention, shape.sequence_length, sequence, position);
         let head_dim = self.attention.shape.head_dim;

@@ -119,6 +119,8 @@ impl<E: Operand> Pass<'_, E> {
     /// All keys for one block of queries of one head.
     fn block(&mut self, place: Place, next: Option<Place>, tensors: &mut Forward<'_, E>, rooms: &mut WideRooms) {
         let Place { sequence, head, position } = place;
+        // What the block before could not ask for any more, this one is about to read.
+        self.ahead.clear();
         let block = &QueryBlock::new(self.attention, self.keys, sequence, position);
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();

@@ -84,3 +84,47 @@ impl<'a, E: Element> KeysAhead<'a, E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Attention, AttentionBuffers, Backward, Forward, attention_backward, attention_forward};
+    use super::*;
+    use crate::instruction_set::InstructionSet;
+    use crate::meter::Meter;
+    use crate::view::MatMut;
+
+    /// Blocks that see few keys multiply too little to ask for all that the next block needs: what is left must not pile up.
+    #[test]
+    fn no_more_waits_than_one_block_needs() {
+        const TOKENS: usize = 1024;
+        const DOCUMENT: usize = 32;
+        let shape = AttentionShape { sequences: 1, sequence_length: TOKENS, heads: 4, kv_heads: 2, head_dim: 64 };
+        let visible: Vec<_> =
+            (0..TOKENS).map(|token| [token / DOCUMENT * DOCUMENT, token + 1].map(|at| at as i32)).collect();
+        let attention = Attention { shape, visible: &visible, scale: 0.125, alibi: None, dropout: None };
+        let [q, k] = [256, 128].map(|cols| vec![0.5f32; TOKENS * cols]);
+        let [mut out, mut dq] = [vec![0.0f32; q.len()], vec![0.0f32; q.len()]];
+        let [mut dk, mut dv] = [vec![0.0f32; k.len()], vec![0.0f32; k.len()]];
+        let [mut statistics, mut sums] = [vec![0.0f32; TOKENS * 4], vec![0.0f32; 2 * TOKENS * 64]];
+        let (mut buffers, set, meter) = (AttentionBuffers::new(), InstructionSet::detect(), Meter::new());
+        let [q, k] = [MatRef::dense(&q, TOKENS, 256), MatRef::dense(&k, TOKENS, 128)];
+        let (view, log_sum_exp) = (MatMut::dense(&mut out, TOKENS, 256), MatMut::dense(&mut statistics, TOKENS, 4));
+        attention_forward(&attention, Forward { q, k, v: k, out: view, log_sum_exp }, &mut buffers, set, &meter);
+        let tensors = Backward {
+            q,
+            k,
+            v: k,
+            out: MatRef::dense(&out, TOKENS, 256),
+            log_sum_exp: MatRef::dense(&statistics, TOKENS, 4),
+            dout: q,
+            dq: MatMut::dense(&mut dq, TOKENS, 256),
+            dk: MatMut::dense(&mut dk, TOKENS, 128),
+            dv: MatMut::dense(&mut dv, TOKENS, 128),
+            key_sums: MatMut::dense(&mut sums, 2 * TOKENS, 64),
+        };
+        attention_backward(&attention, tensors, &mut buffers, set, &meter);
+        // A block asks for at most nine runs of rows, and for two with each of its tiles, of which there are at most two here.
+        let runs = buffers.ahead.capacity();
+        assert!(runs <= 16, "room for {runs} runs of rows");
+    }
+}

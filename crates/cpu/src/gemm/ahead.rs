@@ -43,6 +43,12 @@ impl Ahead {
         });
     }
 
+    /// For how many runs of rows there is room.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        self.pending.capacity()
+    }
+
     /// Asks for the next `lines` lines, up to the end of a row.
     #[inline]
     pub fn ask(&mut self, lines: usize) {

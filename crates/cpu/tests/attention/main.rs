@@ -257,6 +257,8 @@ fn products_in_pairs_have_the_bits_of_their_definition() {
         shape(1, 100, 1, 1, 128),
         shape(1, 129, 2, 1, 31),
         shape(1, 300, 1, 1, 2),
+        // The widest heads, which need the most room.
+        shape(1, 40, 1, 1, 512),
     ];
     for (index, (shape, visible)) in
         shapes.into_iter().flat_map(|shape| ALL_VISIBLE.map(|visible| (shape, visible))).enumerate()
