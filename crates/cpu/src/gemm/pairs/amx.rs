@@ -150,6 +150,20 @@ macro_rules! ask_for_tile {
     };
 }
 
+/// Asks for the next row of C.
+macro_rules! ask_for_row {
+    () => {
+        "prefetcht0 [{c}]\nprefetcht0 [{c} + {last_of_c}]\nadd {c}, {row_of_c}\n"
+    };
+}
+
+/// Asks for three rows of C, if all have not been: all at once would fill the queue of what is on its way, and the panels wait behind it.
+macro_rules! ask_for_three_rows {
+    () => {
+        concat!("cmp {c}, {end_of_c}\njae 7f\n", ask_for_row!(), ask_for_row!(), ask_for_row!(), "7:")
+    };
+}
+
 /// Steps, of which all but the last ask for three rows of C each, in which 32 rows are asked for.
 const STEPS_FOR_ROWS: usize = 12;
 
@@ -172,10 +186,7 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
         asm!(
             "test {zero}, {zero}",
             "jz 2f",
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
+            "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3",
             "jmp 3f",
             "2:",
             "tileloadd tmm0, [{sums} + {row_of_sums}]",
@@ -194,19 +205,7 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             // Each tile of the next step is loaded as soon as the last product of this one has read its place.
             "4:",
             "tdpbf16ps tmm0, tmm4, tmm6",
-            // Three rows of C a step: all at once would fill the queue of what is on its way, and the panels wait behind it.
-            "cmp {c}, {end_of_c}",
-            "jae 7f",
-            "prefetcht0 [{c}]",
-            "prefetcht0 [{c} + {last_of_c}]",
-            "add {c}, {row_of_c}",
-            "prefetcht0 [{c}]",
-            "prefetcht0 [{c} + {last_of_c}]",
-            "add {c}, {row_of_c}",
-            "prefetcht0 [{c}]",
-            "prefetcht0 [{c} + {last_of_c}]",
-            "add {c}, {row_of_c}",
-            "7:",
+            ask_for_three_rows!(),
             ask_for_tile!("{a}", 4096),
             "tdpbf16ps tmm1, tmm4, tmm7",
             "tileloadd tmm4, [{a} + {row} + 2048]",
@@ -223,10 +222,8 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             "dec {blocks}",
             "jnz 4b",
             "6:",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tdpbf16ps tmm0, tmm4, tmm6\ntdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7",
             "5:",
             "tilestored [{sums} + {row_of_sums}], tmm0",
             "tilestored [{sums} + {row_of_sums} + 64], tmm1",
