@@ -2,8 +2,8 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use mesh::{CopyRun, Region};
 
@@ -24,6 +24,8 @@ pub struct Checkpoint {
     manifest: Manifest,
     /// Opened when they are first read.
     files: Vec<OnceLock<File>>,
+    /// Held by the one thread that opens a file: each header is read once, however many ranks ask for it.
+    opening: Mutex<()>,
     bytes_read: AtomicU64,
     damage: OnceLock<String>,
 }
@@ -54,8 +56,8 @@ impl Checkpoint {
             }
         }
         let files = manifest.files.iter().map(|_| OnceLock::new()).collect();
-        let (bytes_read, damage) = (AtomicU64::new(0), OnceLock::new());
-        Ok(Checkpoint { path: path.to_path_buf(), manifest, files, bytes_read, damage })
+        let (opening, bytes_read, damage) = (Mutex::new(()), AtomicU64::new(0), OnceLock::new());
+        Ok(Checkpoint { path: path.to_path_buf(), manifest, files, opening, bytes_read, damage })
     }
 
     /// Its folder.
@@ -147,6 +149,11 @@ impl Checkpoint {
         if let Some(file) = self.files[index].get() {
             return Ok(file);
         }
+        // What it guards is whole at any time, so a thread that panicked left nothing behind.
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = self.files[index].get() {
+            return Ok(file);
+        }
         let FileRecord { name, header_bytes, header_xxh3, .. } = &self.manifest.files[index];
         let path = self.path.join(name);
         let mut header = vec![0; *header_bytes as usize];
@@ -158,7 +165,6 @@ impl Checkpoint {
             let (found, expected) = (found.to_string(), header_xxh3.to_string());
             return Err(CheckpointError::Header { path, len_bytes: *header_bytes, found, expected });
         }
-        // Another thread may have been faster; its file is as good.
         Ok(self.files[index].get_or_init(|| file))
     }
 
