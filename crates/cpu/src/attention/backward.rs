@@ -1,7 +1,6 @@
 //! The backward pass: probabilities are computed again, tile by tile.
 
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
-use super::dropout::HeadDropout;
 use super::forward::load_queries;
 use super::key_sums::{KeySums, SHORT, Sum};
 use super::query_block::{KeyTile, QueryBlock};
@@ -100,7 +99,6 @@ pub fn attention_backward<E: Operand>(
     tensors.assert_fits(attention);
     let shape = attention.shape;
     let AttentionBuffers { blocks, rooms, ahead } = buffers;
-    ahead.clear();
     let keys_ahead = KeysAhead::new(shape, shape.sequence_length, [tensors.k, tensors.v]);
     let kernels = Kernels::of(instruction_set);
     let mut pass = Pass { attention, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
@@ -130,10 +128,16 @@ struct Pass<'a, E> {
 }
 
 /// Per query of a block: what its probabilities and their gradients need.
+#[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub log_sum_exp: [f32; QUERIES],
     /// `dout . out`
     pub delta: [f32; QUERIES],
+}
+
+impl Rows {
+    /// Of no query.
+    pub const NONE: Rows = Rows { log_sum_exp: [0.0; QUERIES], delta: [0.0; QUERIES] };
 }
 
 impl<E: Operand> Pass<'_, E> {
@@ -164,8 +168,6 @@ impl<E: Operand> Pass<'_, E> {
         rooms: &mut WideRooms,
     ) {
         let Place { sequence, head, position } = place;
-        // What the block before could not ask for any more, this one is about to read.
-        self.ahead.clear();
         let shape = self.attention.shape;
         let block = &QueryBlock::new(self.attention, shape.sequence_length, sequence, position);
         let head_dim = self.attention.shape.head_dim;
@@ -189,6 +191,8 @@ impl<E: Operand> Pass<'_, E> {
             self.tile_gradients(&tile, (query, d_out, key), write, tensors, sums);
             write = Write::Accumulate;
         }
+        // What there was no time to ask for is read at once now.
+        self.ahead.clear();
         let of_queries = &mut self.blocks.accumulator[..block.queries * head_dim];
         if write == Write::Assign {
             of_queries.fill(0.0);
@@ -242,7 +246,7 @@ impl<E: Operand> Pass<'_, E> {
             delta: &rows.delta,
             scale: self.attention.scale,
             slope: self.attention.slope(head),
-            dropout: self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head)),
+            dropout: self.attention.dropout_of(head),
             probabilities: InPlace,
             gradients: InPlace,
         };

@@ -3,7 +3,6 @@
 use device::Element;
 
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
-use super::dropout::HeadDropout;
 use super::query_block::QueryBlock;
 use super::softmax::{Finish, InPlace, Running, ScaleQueries, ScaleRows, ScaledRows, SoftmaxTile};
 use super::upcoming::{KeysAhead, Place};
@@ -59,7 +58,7 @@ impl<E: Stored> Forward<'_, E> {
         running: &mut Running,
         instruction_set: InstructionSet,
     ) {
-        let keep_scale = attention.dropout.as_ref().map_or(1.0, |dropout| HeadDropout::new(dropout, head).scale);
+        let keep_scale = attention.dropout_of(head).map_or(1.0, |dropout| dropout.scale);
         lanes::run(instruction_set, Finish { running, keep_scale });
         for query in 0..block.queries {
             self.log_sum_exp.row_mut(block.token + query)[head] = running.max[query];
@@ -80,7 +79,6 @@ pub fn attention_forward<E: Operand>(
     let keys = tensors.keys_of(attention);
     let shape = attention.shape;
     let AttentionBuffers { blocks, rooms, ahead } = buffers;
-    ahead.clear();
     let keys_ahead = KeysAhead::new(shape, keys, [tensors.k, tensors.v]);
     let kernels = Kernels::of(instruction_set);
     let mut pass = Pass { attention, keys, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
@@ -119,12 +117,10 @@ impl<E: Operand> Pass<'_, E> {
     /// All keys for one block of queries of one head.
     fn block(&mut self, place: Place, next: Option<Place>, tensors: &mut Forward<'_, E>, rooms: &mut WideRooms) {
         let Place { sequence, head, position } = place;
-        // What the block before could not ask for any more, this one is about to read.
-        self.ahead.clear();
         let block = &QueryBlock::new(self.attention, self.keys, sequence, position);
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();
-        let dropout = self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head));
+        let dropout = self.attention.dropout_of(head);
         let slope = self.attention.slope(head);
         let query = &mut self.blocks.query;
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
@@ -168,6 +164,8 @@ impl<E: Operand> Pass<'_, E> {
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
             write = Write::Accumulate;
         }
+        // What there was no time to ask for is read at once now.
+        self.ahead.clear();
         if write == Write::Assign {
             self.blocks.accumulator[..block.queries * head_dim].fill(0.0);
         }

@@ -66,6 +66,7 @@ use device::{AttentionOperands, Element};
 use spec::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
 
 use crate::view::MatRef;
+use dropout::HeadDropout;
 
 /// Queries per block: two blocks of lanes. Part of the numerics.
 pub const QUERIES: usize = 32;
@@ -107,6 +108,11 @@ impl<'a> Attention<'a> {
     /// The slope of the local head's bias.
     fn slope(&self, head: usize) -> Option<f32> {
         self.alibi.map(|alibi| alibi.slope(head))
+    }
+
+    /// The decisions about the probabilities of the local head.
+    fn dropout_of(&self, head: usize) -> Option<HeadDropout> {
+        self.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head))
     }
 
     /// Query heads that share one key and value head.

@@ -61,7 +61,7 @@ impl QueryBlock {
     /// multiple of four if nothing before it is visible.
     pub fn tiles(&self) -> impl Iterator<Item = KeyTile> {
         let Range { start: first, end: last } = self.seen;
-        (first / KEYS..last.div_ceil(KEYS)).filter_map(move |tile| {
+        self.tile_numbers().filter_map(move |tile| {
             let start = (tile * KEYS).max(first / KEYS_PER_BLOCK * KEYS_PER_BLOCK);
             let keys = start..last.min((tile + 1) * KEYS);
             let pairs = self.pairs(&keys);

@@ -48,6 +48,11 @@ pub const ALL_VISIBLE: [Visible; 6] = [
     Visible::Everything,
 ];
 
+/// Each of these with each kind of intervals.
+pub fn with_all_visible<T: Copy>(of: impl IntoIterator<Item = T>) -> impl Iterator<Item = (T, Visible)> {
+    of.into_iter().flat_map(|item| ALL_VISIBLE.map(|visible| (item, visible)))
+}
+
 fn intervals(visible: Visible, shape: &AttentionShape) -> Vec<[i32; 2]> {
     let length = shape.sequence_length as i32;
     let interval = |position: i32| match visible {

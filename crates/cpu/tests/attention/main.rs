@@ -7,7 +7,7 @@ mod definition;
 mod pairs_oracle;
 mod reference;
 
-use case::{ALL_VISIBLE, Case, Outputs, Random, Visible, shape};
+use case::{ALL_VISIBLE, Case, Outputs, Random, Visible, shape, with_all_visible};
 use cpu::attention::Alibi;
 use cpu::instruction_set::InstructionSet;
 use reference::{Operands, Products, compute};
@@ -89,7 +89,7 @@ fn within_bounds_of_the_reference_and_equal_on_all_instruction_sets() {
         shape(1, 97, 2, 2, 64),
         shape(1, 150, 2, 1, 96),
     ];
-    let cases = shapes.into_iter().flat_map(|shape| ALL_VISIBLE.map(|visible| (shape, visible)));
+    let cases = with_all_visible(shapes);
     for ((shape, visible), products) in cases.flat_map(|case| Products::ALL.map(|products| (case, products))) {
         let dropout = shape.sequence_length % 2 == 1 || visible == Visible::Causal;
         for case in Case::new(products, (shape, visible), dropout, random).with_and_without_biases() {
@@ -114,7 +114,7 @@ fn within_bounds_of_the_reference_and_equal_on_all_instruction_sets() {
 #[test]
 fn sequences_and_heads_do_not_depend_on_what_else_is_in_the_call() {
     let random = &mut Random(3);
-    let kinds = Products::ALL.into_iter().flat_map(|products| ALL_VISIBLE.map(|visible| (products, visible)));
+    let kinds = with_all_visible(Products::ALL);
     let mut cases = |(products, visible)| {
         let case = Case::new(products, (shape(3, 75, 4, 2, 12), visible), true, random);
         case.with_and_without_biases().map(|case| (visible, case))
@@ -178,9 +178,7 @@ fn queries_do_not_depend_on_the_intervals_of_others() {
 #[test]
 fn later_queries_have_the_same_bits_in_a_call_of_their_own() {
     let random = &mut Random(7);
-    for (products, visible) in
-        Products::ALL.into_iter().flat_map(|products| ALL_VISIBLE.map(|visible| (products, visible)))
-    {
+    for (products, visible) in with_all_visible(Products::ALL) {
         let case = Case::new(products, (shape(1, 150, 2, 1, 20), visible), true, random);
         for set in InstructionSet::available() {
             let whole = case.run(set).out;
@@ -260,9 +258,7 @@ fn products_in_pairs_have_the_bits_of_their_definition() {
         // The widest heads, which need the most room.
         shape(1, 40, 1, 1, 512),
     ];
-    for (index, (shape, visible)) in
-        shapes.into_iter().flat_map(|shape| ALL_VISIBLE.map(|visible| (shape, visible))).enumerate()
-    {
+    for (index, (shape, visible)) in with_all_visible(shapes).enumerate() {
         let [plain, biased] =
             Case::new(Products::Pairs, (shape, visible), index % 3 == 1, random).with_and_without_biases();
         let case = if index % 2 == 0 { plain } else { biased };

@@ -4,12 +4,10 @@ use std::ops::Range;
 
 use device::Bf16;
 
-use super::forward::rounded_block;
 use super::group::{Group, GroupTile};
 use super::rooms::{BackwardRooms, Memory, Rooms};
-use super::{GROUP, Rounded, RoundedRow, store_queries};
+use super::{GROUP, Rounded, RoundedRow, rounded_block, store_queries};
 use crate::attention::backward::Rows;
-use crate::attention::dropout::HeadDropout;
 use crate::attention::key_sums::{KeySums, Sum};
 use crate::attention::query_block::{KeyTile, QueryBlock};
 use crate::attention::softmax::SoftmaxTileBackward;
@@ -66,33 +64,26 @@ impl Pass<'_> {
     fn group(&mut self, group: &Group, head: usize, tensors: &mut Backward<'_, Bf16>, sums: &mut KeySums) {
         let head_dim = self.attention.shape.head_dim;
         let rows = self.load(group, head, tensors);
-        let mut begin = [Begin::Zero; GROUP];
+        self.rooms.sums.restart();
         for tile in group.tiles() {
             self.pack(group, &tile, head, tensors);
             for (place, block, of_block) in group.seeing(&tile) {
-                if let Some(rows) = &rows[place] {
-                    self.tile_scores(block, of_block, (place, head), rows, tile.keys.len());
-                    self.query_gradients(block, of_block, place, begin[place]);
-                    begin[place] = Begin::Stored;
-                }
+                self.tile_scores(block, of_block, (place, head), &rows[place], tile.keys.len());
+                self.query_gradients(block, of_block, place);
                 self.meter.add_multiply_adds((5 * of_block.pairs * head_dim) as u64);
             }
             sums.clear(tile.keys.end, tensors);
             self.key_gradients(group, &tile, sums, tensors);
         }
         for (place, block) in group.blocks() {
-            let sums = &mut self.rooms.sums[place * head_dim * QUERIES..][..head_dim * QUERIES];
-            match begin[place] {
-                Begin::Zero => sums.fill(0.0),
-                Begin::Stored => {}
-            }
+            let sums = self.rooms.sums.finished(place);
             let target = tensors.dq.block(block.token, block.queries, head * head_dim, head_dim);
             store_queries(self.instruction_set, sums, self.rooms.rows, target);
         }
     }
 
     /// Packs the group's queries and output gradients, as rows and as columns, and computes what its blocks need beside them.
-    fn load(&mut self, group: &Group, head: usize, tensors: &Backward<'_, Bf16>) -> [Option<Rows>; GROUP] {
+    fn load(&mut self, group: &Group, head: usize, tensors: &Backward<'_, Bf16>) -> [Rows; GROUP] {
         let (head_dim, products) = (self.attention.shape.head_dim, self.products);
         let [query, d_out] =
             [tensors.q, tensors.dout].map(|matrix| matrix.block(group.token, group.queries, head * head_dim, head_dim));
@@ -100,19 +91,17 @@ impl Pass<'_> {
         self.gradients.query_rows.pack(products, Adjacent::Lanes, query);
         self.gradients.d_out.pack(products, Adjacent::Steps, d_out);
         self.gradients.d_out_rows.pack(products, Adjacent::Lanes, d_out);
-        let mut rows = [const { None }; GROUP];
+        let mut rows = [Rows::NONE; GROUP];
         for (place, block) in group.blocks() {
-            let sums = &mut self.rooms.sums[place * head_dim * QUERIES..][..head_dim * QUERIES];
-            let transposes = (sums, &mut *self.rooms.rows);
-            rows[place] = Some(tensors.rows_of(block, (head, head_dim), transposes, self.instruction_set));
+            let transposes = (self.rooms.sums.room(place), &mut *self.rooms.rows);
+            rows[place] = tensors.rows_of(block, (head, head_dim), transposes, self.instruction_set);
         }
         rows
     }
 
     /// Packs a tile's keys and values, and its keys transposed.
     fn pack(&mut self, group: &Group, tile: &GroupTile, head: usize, tensors: &Backward<'_, Bf16>) {
-        let (kv_head, head_dim) = (head / self.attention.group(), self.attention.shape.head_dim);
-        let [key, value] = [tensors.k, tensors.v].map(|matrix| group.key_rows(tile, matrix, kv_head, head_dim));
+        let [key, value] = group.key_rows(tile, [tensors.k, tensors.v], head, self.attention);
         self.rooms.key.pack(self.products, Adjacent::Steps, key);
         self.gradients.value.pack(self.products, Adjacent::Steps, value);
         self.gradients.key_channels.pack(self.products, Adjacent::Lanes, key);
@@ -146,7 +135,7 @@ impl Pass<'_> {
             delta: &rows.delta,
             scale: self.attention.scale,
             slope: self.attention.slope(head),
-            dropout: self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head)),
+            dropout: self.attention.dropout_of(head),
             probabilities: Rounded { rows: probabilities, block: place },
             gradients: Rounded { rows: d_scores, block: place },
         };
@@ -156,14 +145,13 @@ impl Pass<'_> {
     }
 
     /// What a tile adds to the gradients of a block's queries.
-    fn query_gradients(&mut self, block: &QueryBlock, tile: &KeyTile, place: usize, begin: Begin) {
-        let (head_dim, packed) = (self.attention.shape.head_dim, &mut self.rooms.block);
+    fn query_gradients(&mut self, block: &QueryBlock, tile: &KeyTile, place: usize) {
+        let Rooms { block: packed, sums, .. } = &mut self.rooms;
         let d_scores = rounded_block(self.gradients.d_scores, place, tile.keys.len(), block.queries);
         packed.pack(self.products, Adjacent::Lanes, d_scores);
         let d_scores = packed.packed();
         let keys = self.gradients.key_channels.packed().steps(0, d_scores.blocks());
-        let sums = &mut self.rooms.sums[place * head_dim * QUERIES..][..head_dim * QUERIES];
-        self.products.multiply(keys, d_scores, begin, MatMut::new(sums, head_dim, block.queries, QUERIES));
+        sums.add(self.products, place, (keys, d_scores), block.queries);
     }
 
     /// What a tile adds to the sums of its keys and values.

@@ -4,8 +4,7 @@ use device::Bf16;
 
 use super::group::{Group, GroupTile};
 use super::rooms::{Memory, Rooms};
-use super::{GROUP, Rounded, RoundedRow, store_queries};
-use crate::attention::dropout::HeadDropout;
+use super::{GROUP, Rounded, rounded_block, store_queries};
 use crate::attention::query_block::{KeyTile, QueryBlock};
 use crate::attention::softmax::{Running, ScaleQueries, SoftmaxTile};
 use crate::attention::{Attention, Forward, QUERIES};
@@ -14,7 +13,7 @@ use crate::gemm::pairs::small::{Adjacent, Begin, PackingRoom, SmallProducts};
 use crate::instruction_set::InstructionSet;
 use crate::lanes;
 use crate::meter::Meter;
-use crate::view::{MatMut, MatRef};
+use crate::view::MatMut;
 
 /// Attention's outputs and log-sum-exps, both assigned, with products in pairs. Counts `2 head_dim` multiply-adds per visible pair and head.
 ///
@@ -58,20 +57,15 @@ impl Pass<'_> {
         let queries = tensors.q.block(group.token, group.queries, head * head_dim, head_dim);
         self.rooms.query.pack(self.products, Adjacent::Steps, queries);
         let mut running: [Running; GROUP] = std::array::from_fn(|_| Running::new());
-        let mut begin = [Begin::Zero; GROUP];
+        self.rooms.sums.restart();
         for tile in group.tiles() {
             self.pack(group, &tile, head, tensors);
             for (place, block, tile) in group.seeing(&tile) {
-                self.tile(block, tile, (place, head), &mut running[place], begin[place]);
-                begin[place] = Begin::Stored;
+                self.tile(block, tile, (place, head), &mut running[place]);
             }
         }
         for ((place, block), running) in group.blocks().zip(&mut running) {
-            let sums = &mut self.rooms.sums[place * head_dim * QUERIES..][..head_dim * QUERIES];
-            match begin[place] {
-                Begin::Zero => sums.fill(0.0),
-                Begin::Stored => {}
-            }
+            let sums = self.rooms.sums.finished(place);
             tensors.end(self.attention, block, head, running, self.instruction_set);
             let rows = &mut sums.as_chunks_mut().0[..head_dim];
             lanes::run(self.instruction_set, ScaleQueries { rows, factors: &running.decay });
@@ -82,21 +76,13 @@ impl Pass<'_> {
 
     /// Packs a tile's keys, and its values transposed.
     fn pack(&mut self, group: &Group, tile: &GroupTile, head: usize, tensors: &Forward<'_, Bf16>) {
-        let (kv_head, head_dim) = (head / self.attention.group(), self.attention.shape.head_dim);
-        let [key, value] = [tensors.k, tensors.v].map(|matrix| group.key_rows(tile, matrix, kv_head, head_dim));
+        let [key, value] = group.key_rows(tile, [tensors.k, tensors.v], head, self.attention);
         self.rooms.key.pack(self.products, Adjacent::Steps, key);
         self.value.pack(self.products, Adjacent::Lanes, value);
     }
 
     /// A tile of keys for one block of queries.
-    fn tile(
-        &mut self,
-        block: &QueryBlock,
-        tile: &KeyTile,
-        (place, head): (usize, usize),
-        running: &mut Running,
-        begin: Begin,
-    ) {
+    fn tile(&mut self, block: &QueryBlock, tile: &KeyTile, (place, head): (usize, usize), running: &mut Running) {
         let Rooms { key, query, block: packed, scores, probabilities, sums, .. } = &mut self.rooms;
         let (head_dim, keys, queries) = (self.attention.shape.head_dim, tile.keys.len(), block.queries);
         let scores = &mut scores[..keys];
@@ -111,29 +97,19 @@ impl Pass<'_> {
             running,
             scale: self.attention.scale,
             slope: self.attention.slope(head),
-            dropout: self.attention.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head)),
+            dropout: self.attention.dropout_of(head),
             probabilities: Rounded { rows: probabilities, block: place },
         };
         lanes::run(self.instruction_set, softmax);
 
-        let sums = &mut sums[place * head_dim * QUERIES..][..head_dim * QUERIES];
-        match begin {
-            Begin::Zero => {}
-            Begin::Stored => {
-                let rows = sums.as_chunks_mut().0;
-                lanes::run(self.instruction_set, ScaleQueries { rows, factors: &running.decay });
-            }
+        if let Some(sums) = sums.stored(place) {
+            let rows = sums.as_chunks_mut().0;
+            lanes::run(self.instruction_set, ScaleQueries { rows, factors: &running.decay });
         }
         packed.pack(self.products, Adjacent::Lanes, rounded_block(probabilities, place, keys, queries));
         let probabilities = packed.packed();
         let value = self.value.packed().steps(0, probabilities.blocks());
-        self.products.multiply(value, probabilities, begin, MatMut::new(sums, head_dim, queries, QUERIES));
+        sums.add(self.products, place, (value, probabilities), queries);
         self.meter.add_multiply_adds((2 * tile.pairs * head_dim) as u64);
     }
-}
-
-/// The numbers of some queries from those of a block on.
-pub(super) fn rounded_block(rows: &[RoundedRow], block: usize, keys: usize, queries: usize) -> MatRef<'_, Bf16> {
-    let row = rows.as_flattened().as_flattened();
-    MatRef::new(&row[block * QUERIES..], keys, queries, (GROUP + 1) * QUERIES)
 }

@@ -59,15 +59,17 @@ impl Group {
         })
     }
 
-    /// A tile's rows of a head of `matrix[sequences * keys, heads * head_dim]`.
+    /// A tile's keys and values, `matrices[sequences * keys, kv_heads * head_dim]`, for the queries of `head`.
     pub fn key_rows<'a>(
         &self,
         tile: &GroupTile,
-        matrix: MatRef<'a, Bf16>,
+        matrices: [MatRef<'a, Bf16>; 2],
         head: usize,
-        head_dim: usize,
-    ) -> MatRef<'a, Bf16> {
-        matrix.block(self.first_key + tile.keys.start, tile.keys.len(), head * head_dim, head_dim)
+        attention: &Attention<'_>,
+    ) -> [MatRef<'a, Bf16>; 2] {
+        let (first, column, head_dim) =
+            (self.first_key + tile.keys.start, head / attention.group(), attention.shape.head_dim);
+        matrices.map(|matrix| matrix.block(first, tile.keys.len(), column * head_dim, head_dim))
     }
 
     /// The blocks that see something of a tile, with their places.

@@ -3,6 +3,7 @@
 mod backward;
 mod forward;
 mod group;
+mod query_sums;
 mod rooms;
 
 pub use backward::attention_backward_pairs;
@@ -51,4 +52,10 @@ fn store_queries(instruction_set: InstructionSet, sums: &[f32], rows: &mut [f32]
     transpose(Kernels::of(instruction_set), MatRef::new(sums, head_dim, queries, QUERIES), rows, stride);
     let from = MatRef::new(rows, queries, head_dim, stride);
     lanes::run(instruction_set, Copy { from, to: target });
+}
+
+/// The numbers of some queries from those of a block on.
+fn rounded_block(rows: &[RoundedRow], block: usize, keys: usize, queries: usize) -> MatRef<'_, Bf16> {
+    let row = rows.as_flattened().as_flattened();
+    MatRef::new(&row[block * QUERIES..], keys, queries, (GROUP + 1) * QUERIES)
 }

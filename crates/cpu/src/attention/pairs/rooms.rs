@@ -2,6 +2,7 @@
 
 use device::Bf16;
 
+use super::query_sums::QuerySums;
 use super::{GROUP, RoundedRow};
 use crate::attention::{KEYS, QUERIES};
 use crate::gemm::PackingBuffers;
@@ -20,8 +21,7 @@ pub(super) struct Rooms<'a> {
     pub scores: &'a mut [[f32; QUERIES]],
     /// `[KEYS, queries]`: probabilities.
     pub probabilities: &'a mut [RoundedRow],
-    /// Per block `[head_dim, QUERIES]`: the sums over keys of its outputs, or of its queries' gradients.
-    pub sums: &'a mut [f32],
+    pub sums: QuerySums<'a>,
     /// `[QUERIES, head_dim up to whole registers]`: the transpose of a block's sums.
     pub rows: &'a mut [f32],
 }
@@ -92,7 +92,7 @@ impl<'a> Memory<'a> {
             block: self.panels(Side::B, QUERIES, KEYS),
             scores: self.tile(),
             probabilities: self.rounded(),
-            sums: self.numbers(GROUP * head_dim * QUERIES),
+            sums: QuerySums::new(self.numbers(GROUP * head_dim * QUERIES), head_dim),
             // Also room for a transpose of as many numbers.
             rows: self.numbers(QUERIES * head_dim.next_multiple_of(LANES)),
         }

@@ -164,8 +164,8 @@ macro_rules! ask_for_three_rows {
     };
 }
 
-/// Steps, of which all but the last ask for three rows of C each, in which 32 rows are asked for.
-const STEPS_FOR_ROWS: usize = 12;
+/// Steps in which the 32 rows of C are asked for: all but the last ask for three.
+const STEPS_FOR_ROWS: usize = 32usize.div_ceil(3) + 1;
 
 /// Computes 32 x 32 sums in four tiles. A panel has for each block of steps two tiles one after the other, of A and of B 2 KiB.
 ///
