@@ -1,12 +1,13 @@
 //! Speed of GEMM on one thread beside a peer and the machine's peak: `cargo bench -p cpu --bench gemm [-- FILTER]`.
 //!
 //! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns, and the share of the peak of the
-//! same instruction set. Of each product there is a second line with operands of bf16: chained, then in pairs on each instruction set.
+//! same instruction set. Of each product there is a second line with the same operands in parts on each instruction set, and a third with operands of bf16:
+//! chained, then in pairs on each.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use cpu::gemm::{Orientation, PackingBuffers, Product, Write, gemm};
+use cpu::gemm::{Orientation, PackingBuffers, PartsProduct, Product, Write, gemm, gemm_parts};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
 use cpu::view::{MatMut, MatRef};
@@ -52,15 +53,30 @@ impl Bench {
         Self { orientation, m, n, k, a: values(m * k), b: values(k * n), c: vec![0.0; m * n] }
     }
 
-    fn ours(&mut self, instruction_set: InstructionSet, packing: &mut PackingBuffers, meter: &Meter) {
+    fn operands(&self) -> PartsProduct<'_> {
         let (m, n, k) = (self.m, self.n, self.k);
-        let product = match self.orientation {
-            Orientation::Nt => Product::nt(MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, n, k)),
-            Orientation::Nn => Product::nn(MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, k, n)),
-            Orientation::Tn => Product::tn(MatRef::dense(&self.a, k, m), MatRef::dense(&self.b, k, n)),
+        let (a, b) = match self.orientation {
+            Orientation::Nt => (MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, n, k)),
+            Orientation::Nn => (MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, k, n)),
+            Orientation::Tn => (MatRef::dense(&self.a, k, m), MatRef::dense(&self.b, k, n)),
         };
-        let c = MatMut::dense(&mut self.c, m, n);
-        gemm(product, c, Write::Assign, None, packing, instruction_set, meter);
+        PartsProduct { orientation: self.orientation, a, b }
+    }
+
+    fn in_parts(&mut self, instruction_set: InstructionSet, packing: &mut PackingBuffers, meter: &Meter) {
+        let mut c = std::mem::take(&mut self.c);
+        let view = MatMut::dense(&mut c, self.m, self.n);
+        gemm_parts(self.operands(), view, Write::Assign, None, packing, instruction_set, meter);
+        self.c = c;
+    }
+
+    fn ours(&mut self, instruction_set: InstructionSet, packing: &mut PackingBuffers, meter: &Meter) {
+        let mut c = std::mem::take(&mut self.c);
+        let PartsProduct { orientation, a, b } = self.operands();
+        let product = Product { orientation, a: a.into(), b: b.into() };
+        let view = MatMut::dense(&mut c, self.m, self.n);
+        gemm(product, view, Write::Assign, None, packing, instruction_set, meter);
+        self.c = c;
     }
 
     fn peer(&mut self) {
@@ -136,6 +152,16 @@ fn main() {
             };
             let speeds: Vec<_> = best.iter().zip(&peaks).map(speed).collect();
             println!("{name:34} {}", speeds.join(" "));
+            let mut best = vec![f64::INFINITY; for_pairs.len()];
+            for _ in 0..rounds {
+                for (best, set) in best.iter_mut().zip(&for_pairs) {
+                    *best = best.min(seconds(flops, || black_box(&mut bench).in_parts(*set, packing, meter)));
+                }
+            }
+            // Six products of bf16 are one of these.
+            let part_peaks = pair_peaks[1..].iter().map(|peak| peak / 6.0);
+            let speeds: Vec<_> = best.iter().zip(part_peaks).map(|(seconds, peak)| speed((seconds, &peak))).collect();
+            println!("{:34}                  {}", "  in parts", speeds.join(" "));
             let best =
                 narrow::Products::new(orientation, (bench.m, bench.n, bench.k)).best(&for_pairs, rounds, packing);
             let speeds: Vec<_> = best.iter().zip(&pair_peaks).map(speed).collect();

@@ -44,7 +44,7 @@ use device::Element;
 pub use device::{Orientation, Write};
 pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
-pub use pairs::{PAIRS_BLOCK, PairsOperand, PairsProduct, gemm_pairs};
+pub use pairs::{PAIRS_BLOCK, PARTS_RUN, PairsOperand, PairsProduct, PartsProduct, gemm_pairs, gemm_parts};
 pub use rounded::gemm_rounded;
 
 use crate::instruction_set::InstructionSet;

@@ -26,6 +26,18 @@ impl Avx512Vector {
         // SAFETY: the caller's promise.
         Self(unsafe { _mm512_castsi512_ps(bits) })
     }
+
+    /// A register of numbers.
+    #[inline(always)]
+    pub(super) fn of(numbers: __m512) -> Self {
+        Self(numbers)
+    }
+
+    /// Its numbers.
+    #[inline(always)]
+    pub(super) fn numbers(self) -> __m512 {
+        self.0
+    }
 }
 
 impl Vector for Avx512Vector {

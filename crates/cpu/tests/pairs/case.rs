@@ -1,6 +1,6 @@
-//! One product in pairs with its operands in memory.
+//! One product in pairs, or in parts, with its operands in memory.
 
-use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, Write, gemm_pairs};
+use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, PartsProduct, Write, gemm_pairs, gemm_parts};
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::Stored;
 use cpu::meter::Meter;
@@ -74,30 +74,53 @@ impl Values {
     }
 }
 
-pub struct Case {
+/// What operands are of: bf16 in pairs, single precision in parts.
+pub trait Drawn: Element {
+    /// A number near one of bf16.
+    fn near(number: Bf16, random: &mut Random) -> Self;
+}
+
+impl Drawn for Bf16 {
+    fn near(number: Bf16, _random: &mut Random) -> Self {
+        number
+    }
+}
+
+impl Drawn for f32 {
+    /// With any bits below, or sixteen, eight or no bits.
+    fn near(number: Bf16, random: &mut Random) -> Self {
+        let below = [0xffff, 0xffff, 0xff00, 0][random.below(4)];
+        f32::from_bits(u32::from(number.0) << 16 | random.next() as u32 & below)
+    }
+}
+
+pub struct Case<T> {
     pub orientation: Orientation,
     pub m: usize,
     pub n: usize,
     pub k: usize,
     /// Elements between the rows of each matrix.
     pub gap: usize,
-    pub a: Vec<Bf16>,
-    pub b: Vec<Bf16>,
+    pub a: Vec<T>,
+    pub b: Vec<T>,
     /// Numbers of bf16, as are those of the bias: the same whatever the type of C.
     pub c: Vec<f32>,
     pub bias: Option<Vec<f32>>,
     pub write: Write,
 }
 
-impl Case {
+impl<T: Drawn> Case<T> {
     pub fn new(
         orientation: Orientation,
         (m, n, k): (usize, usize, usize),
         gap: usize,
         values: Values,
         random: &mut Random,
-    ) -> Case {
-        let mut draw = |len: usize| -> Vec<Bf16> { (0..len).map(|_| values.draw(random)).collect() };
+    ) -> Self {
+        let mut draw = |len: usize| -> Vec<T> {
+            let number = |random: &mut Random| T::near(values.draw(random), random);
+            (0..len).map(|_| number(random)).collect()
+        };
         let (a, b) = match orientation {
             Orientation::Nt => (draw(m * (k + gap)), draw(n * (k + gap))),
             Orientation::Nn => (draw(m * (k + gap)), draw(k * (n + gap))),
@@ -120,12 +143,46 @@ impl Case {
     }
 
     /// A and B.
-    pub fn operands(&self) -> [MatRef<'_, Bf16>; 2] {
+    pub fn operands(&self) -> [MatRef<'_, T>; 2] {
         let [(a_rows, a_cols), (b_rows, b_cols)] = self.shapes();
         let a = MatRef::new(&self.a, a_rows, a_cols, a_cols + self.gap);
         [a, MatRef::new(&self.b, b_rows, b_cols, b_cols + self.gap)]
     }
 
+    /// A and B for these rows and columns of C, each as start and length.
+    pub fn block(&self, (row, rows): (usize, usize), (column, columns): (usize, usize)) -> [MatRef<'_, T>; 2] {
+        let [a, b] = self.operands();
+        let a = match self.orientation {
+            Orientation::Nt | Orientation::Nn => a.block(row, rows, 0, self.k),
+            Orientation::Tn => a.block(0, self.k, row, rows),
+        };
+        let b = match self.orientation {
+            Orientation::Nt => b.block(column, columns, 0, self.k),
+            Orientation::Nn | Orientation::Tn => b.block(0, self.k, column, columns),
+        };
+        [a, b]
+    }
+
+    pub fn name(&self) -> String {
+        let Case { orientation, m, n, k, gap, write, .. } = self;
+        format!("{orientation:?} m {m} n {n} k {k} gap {gap} {write:?}")
+    }
+}
+
+impl Case<f32> {
+    /// The whole buffer of C after the product in parts.
+    pub fn run_in_parts(&self, set: InstructionSet, packing: &mut PackingBuffers) -> Vec<f32> {
+        let (meter, mut c) = (Meter::new(), self.c.clone());
+        let [a, b] = self.operands();
+        let product = PartsProduct { orientation: self.orientation, a, b };
+        let view = MatMut::new(&mut c, self.m, self.n, self.n + self.gap);
+        gemm_parts(product, view, self.write, self.bias.as_deref(), packing, set, &meter);
+        assert_eq!(meter.multiply_adds(), (self.m * self.n * self.k) as u64);
+        c
+    }
+}
+
+impl Case<Bf16> {
     /// The whole buffer of C of this type after the product, widened.
     pub fn run<E: Stored>(&self, set: InstructionSet, packing: &mut PackingBuffers) -> Vec<f32> {
         let meter = Meter::new();
@@ -144,10 +201,5 @@ impl Case {
         );
         assert_eq!(meter.multiply_adds(), (self.m * self.n * self.k) as u64);
         c.into_iter().map(|value| value.widen()).collect()
-    }
-
-    pub fn name(&self) -> String {
-        let Case { orientation, m, n, k, gap, write, .. } = self;
-        format!("{orientation:?} m {m} n {n} k {k} gap {gap} {write:?}")
     }
 }

@@ -1,13 +1,41 @@
-//! What products in pairs are, element by element.
+//! What products in pairs, and in parts, are, element by element.
 
-use cpu::gemm::{Orientation, PAIRS_BLOCK, Write};
+use cpu::gemm::{Orientation, PAIRS_BLOCK, PARTS_RUN, Write};
+use device::Bf16;
 
-use device::Element;
-
-use crate::case::Case;
+use crate::case::{Case, Drawn};
 use crate::definition::continued;
 
-impl Case {
+/// Which parts of A and B are multiplied, in this order.
+const TERMS: [(usize, usize); 6] = [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)];
+
+/// The numbers of bf16 that one of single precision is the sum of; no numbers if the first is infinite.
+fn parts(number: f32) -> [f32; 3] {
+    let mut rest = f64::from(number);
+    let parts = [0; 3].map(|_| {
+        // The unit in the last of eight places.
+        let exponent = if rest == 0.0 { -126 } else { (rest.abs().log2().floor() as i32).max(-126) };
+        let unit = 2.0f64.powi(exponent - 7);
+        // Half a unit is rounded away from zero.
+        let part = (rest / unit).round() * unit;
+        rest -= part;
+        part as f32
+    });
+    if parts[0].is_finite() { parts } else { [f32::NAN; 3] }
+}
+
+/// An element in double precision.
+pub struct Exact {
+    pub value: f64,
+    /// `sum |a b|`
+    pub products: f64,
+    /// `|c| + |bias|`
+    pub added: f64,
+    /// `sum |a| + sum |b|`
+    pub operands: f64,
+}
+
+impl<T: Drawn> Case<T> {
     /// A's element as products read it.
     fn a_at(&self, row: usize, step: usize) -> f32 {
         self.a[match self.orientation {
@@ -25,33 +53,77 @@ impl Case {
         .widen()
     }
 
+    /// What C holds before, if that counts.
+    fn old(&self, row: usize, column: usize) -> Option<f32> {
+        match self.write {
+            Write::Assign => None,
+            Write::Accumulate => Some(self.c[row * (self.n + self.gap) + column]),
+        }
+    }
+
+    pub fn exact(&self, row: usize, column: usize) -> Exact {
+        let old = self.old(row, column).map_or(0.0, f64::from);
+        let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
+        let mut exact = Exact { value: old + bias, products: 0.0, added: old.abs() + bias.abs(), operands: 0.0 };
+        for step in 0..self.k {
+            let (a, b) = (f64::from(self.a_at(row, step)), f64::from(self.b_at(step, column)));
+            exact.value += a * b;
+            exact.products += (a * b).abs();
+            exact.operands += a.abs() + b.abs();
+        }
+        exact
+    }
+}
+
+/// `n u / (1 - n u)`
+fn of_roundings(n: usize) -> f64 {
+    let unit = n as f64 * f64::from(f32::EPSILON) / 2.0;
+    unit / (1.0 - unit)
+}
+
+impl Case<Bf16> {
     /// What `c` becomes, before it is rounded to the type of C.
     pub fn expected(&self, row: usize, column: usize) -> f32 {
         let sum = continued(0.0, self.k, |step| (self.a_at(row, step), self.b_at(step, column)));
-        let value = match self.write {
-            Write::Assign => sum,
-            Write::Accumulate => self.c[row * (self.n + self.gap) + column] + sum,
-        };
+        let value = self.old(row, column).map_or(sum, |old| old + sum);
         self.bias.as_ref().map_or(value, |bias| value + bias[column])
     }
 
-    /// The exact result, and by how much a computed one may be off, as the kernel's documentation says.
-    pub fn exact(&self, row: usize, column: usize) -> (f64, f64) {
-        let old = match self.write {
-            Write::Assign => 0.0,
-            Write::Accumulate => f64::from(self.c[row * (self.n + self.gap) + column]),
-        };
-        let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
-        let (mut exact, mut size, mut flushed) = (old + bias, old.abs() + bias.abs(), 0.0);
-        for step in 0..self.k {
-            let (a, b) = (f64::from(self.a_at(row, step)), f64::from(self.b_at(step, column)));
-            exact += a * b;
-            size += (a * b).abs();
-            flushed += a.abs() + b.abs() + 1.0;
+    /// By how much a computed element may be off, as the kernel's documentation says.
+    pub fn bound(&self, exact: &Exact) -> f64 {
+        let (steps, blocks) = (self.k.min(PAIRS_BLOCK), self.k.div_ceil(PAIRS_BLOCK));
+        let lost = f64::from(f32::MIN_POSITIVE) * (exact.operands + (self.k + 2 * blocks) as f64);
+        of_roundings(steps.div_ceil(2) + blocks + 3) * (exact.products + exact.added) + lost
+    }
+}
+
+impl Case<f32> {
+    /// What `c` becomes in parts.
+    pub fn expected_in_parts(&self, row: usize, column: usize) -> f32 {
+        let mut value = self.old(row, column);
+        for run in (0..self.k.max(1)).step_by(PARTS_RUN) {
+            let mut sum = 0.0;
+            for block in (run..self.k.min(run + PARTS_RUN)).step_by(PAIRS_BLOCK) {
+                for (a, b) in TERMS {
+                    sum = continued(sum, PAIRS_BLOCK.min(self.k - block), |step| {
+                        let (of_a, of_b) = (self.a_at(row, block + step), self.b_at(block + step, column));
+                        (parts(of_a)[a], parts(of_b)[b])
+                    });
+                }
+            }
+            value = Some(value.map_or(sum, |value| value + sum));
         }
-        let blocks = self.k.div_ceil(PAIRS_BLOCK);
-        let unit = (self.k.min(PAIRS_BLOCK).div_ceil(2) + blocks + 3) as f64 * f64::from(f32::EPSILON) / 2.0;
-        let lost = f64::from(f32::MIN_POSITIVE) * (flushed + 2.0 * blocks as f64);
-        (exact, unit / (1.0 - unit) * size + lost)
+        let value = value.expect("there is a run");
+        self.bias.as_ref().map_or(value, |bias| value + bias[column])
+    }
+
+    /// By how much a computed element may be off, as the kernel's documentation says.
+    pub fn bound_in_parts(&self, exact: &Exact) -> f64 {
+        let (steps, blocks) = (self.k.min(PAIRS_BLOCK), self.k.min(PARTS_RUN).div_ceil(PAIRS_BLOCK));
+        let roundings = of_roundings(steps.div_ceil(2) + 1 + 6 * blocks + self.k.div_ceil(PARTS_RUN) + 1);
+        let all_blocks = self.k.div_ceil(PAIRS_BLOCK);
+        let lost = f64::from(f32::MIN_POSITIVE) * (3.0 * exact.operands + (6 * self.k + 12 * all_blocks) as f64);
+        let left_out = 2.01 * f64::from(f32::EPSILON) / 2.0;
+        (1.008 * roundings + left_out) * exact.products + roundings * exact.added + lost
     }
 }

@@ -139,6 +139,30 @@ pub(crate) unsafe fn multiply_registers(rounds: usize) {
     }
 }
 
+/// Four tiles of sums, at zero or as they are stored.
+macro_rules! begin_sums {
+    () => {
+        concat!(
+            "test {zero}, {zero}\njz 2f\n",
+            "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3\njmp 3f\n",
+            "2:\n",
+            "tileloadd tmm0, [{sums} + {row_of_sums}]\ntileloadd tmm1, [{sums} + {row_of_sums} + 64]\n",
+            "tileloadd tmm2, [{below} + {row_of_sums}]\ntileloadd tmm3, [{below} + {row_of_sums} + 64]\n",
+            "3:",
+        )
+    };
+}
+
+/// Stores them.
+macro_rules! store_sums {
+    () => {
+        concat!(
+            "tilestored [{sums} + {row_of_sums}], tmm0\ntilestored [{sums} + {row_of_sums} + 64], tmm1\n",
+            "tilestored [{below} + {row_of_sums}], tmm2\ntilestored [{below} + {row_of_sums} + 64], tmm3",
+        )
+    };
+}
+
 /// Asks for the cache lines of the tile some bytes behind an address: loads of tiles wait for their lines, and products for the loads.
 /// Behind the end of a panel is the next one, or nothing that is missed.
 macro_rules! ask_for_tile {
@@ -160,7 +184,7 @@ macro_rules! ask_for_row {
 /// Asks for three rows of C, if all have not been: all at once would fill the queue of what is on its way, and the panels wait behind it.
 macro_rules! ask_for_three_rows {
     () => {
-        concat!("cmp {c}, {end_of_c}\njae 7f\n", ask_for_row!(), ask_for_row!(), ask_for_row!(), "7:")
+        concat!("cmp {c}, {end_of_c}\njae 7f\n", ask_for_row!(), ask_for_row!(), ask_for_row!(), "7:\n")
     };
 }
 
@@ -184,16 +208,7 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
     // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
     unsafe {
         asm!(
-            "test {zero}, {zero}",
-            "jz 2f",
-            "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3",
-            "jmp 3f",
-            "2:",
-            "tileloadd tmm0, [{sums} + {row_of_sums}]",
-            "tileloadd tmm1, [{sums} + {row_of_sums} + 64]",
-            "tileloadd tmm2, [{below} + {row_of_sums}]",
-            "tileloadd tmm3, [{below} + {row_of_sums} + 64]",
-            "3:",
+            begin_sums!(),
             "test {blocks}, {blocks}",
             "jz 5f",
             "tileloadd tmm4, [{a} + {row}]",
@@ -225,10 +240,119 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             "tdpbf16ps tmm0, tmm4, tmm6\ntdpbf16ps tmm1, tmm4, tmm7",
             "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7",
             "5:",
-            "tilestored [{sums} + {row_of_sums}], tmm0",
-            "tilestored [{sums} + {row_of_sums} + 64], tmm1",
-            "tilestored [{below} + {row_of_sums}], tmm2",
-            "tilestored [{below} + {row_of_sums} + 64], tmm3",
+            store_sums!(),
+            zero = in(reg) begins_at_zero,
+            c = inout(reg) rows_of_c.start => _,
+            end_of_c = in(reg) rows_of_c.end,
+            row_of_c = in(reg) rows_of_c.stride,
+            last_of_c = in(reg) rows_of_c.last_byte,
+            a = inout(reg) tile.a => _,
+            b = inout(reg) tile.b => _,
+            blocks = inout(reg) tile.blocks => _,
+            sums = in(reg) tile.sums,
+            below = in(reg) tile.sums.add(16 * tile.sums_stride),
+            row = in(reg) 64u64,
+            row_of_sums = in(reg) tile.sums_stride * size_of::<f32>(),
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }
+}
+
+/// Asks for half of the cache lines of a tile: the first or the second half.
+macro_rules! ask_for_half {
+    (first, $start:literal, $bytes:literal) => {
+        ask_for_tile!($start, $bytes, 0 64 128 192 256 320 384 448)
+    };
+    (second, $start:literal, $bytes:literal) => {
+        ask_for_tile!($start, $bytes, 512 576 640 704 768 832 896 960)
+    };
+}
+
+/// Multiplies both tiles of A with both of B, and loads the part of `A` or of `B` some bytes behind its address for the next products. Between the
+/// products two tiles of the next block are asked for, some bytes behind either address, a few lines at a time: 16 at once would hold up the products behind them.
+macro_rules! term {
+    (A $part:literal, $next_a:literal, $next_b:literal) => {
+        term!(@ ("tmm1, tmm4, tmm7" "tmm2, tmm5, tmm6") ("{a}" "tmm4" "tmm5") $part, $next_a, $next_b)
+    };
+    (B $part:literal, $next_a:literal, $next_b:literal) => {
+        term!(@ ("tmm2, tmm5, tmm6" "tmm1, tmm4, tmm7") ("{b}" "tmm6" "tmm7") $part, $next_a, $next_b)
+    };
+    (@ ($second:literal $third:literal) ($side:literal $front:literal $back:literal) $part:literal, $a:literal, $b:literal) => {
+        concat!(
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            ask_for_three_rows!(),
+            ask_for_half!(first, "{a}", $a),
+            "tdpbf16ps ", $second, "\n",
+            "tileloadd ", $front, ", [", $side, " + {row} + ", $part, "]\n",
+            ask_for_half!(second, "{a}", $a),
+            "tdpbf16ps ", $third, "\n",
+            ask_for_half!(first, "{b}", $b),
+            "tdpbf16ps tmm3, tmm5, tmm7\n",
+            "tileloadd ", $back, ", [", $side, " + {row} + ", $part, " + 1024]\n",
+            ask_for_half!(second, "{b}", $b),
+        )
+    };
+}
+
+/// Blocks whose terms ask for three rows of C each, in which 32 rows are asked for.
+const BLOCKS_FOR_ROWS: usize = 32usize.div_ceil(3 * 5);
+
+/// Computes 32 x 32 sums of products of parts. A panel has for each block of steps two tiles of each part, of A and of B 6 KiB. Between two terms
+/// only the part that differs is loaded: 14 tiles for 24 products.
+///
+/// # Safety
+/// As for [`tile`], for panels of parts.
+pub(super) unsafe fn tile_of_parts(tile: &PairsTile) {
+    let begins_at_zero = match tile.begin {
+        Begin::Zero => 1u64,
+        Begin::Stored => 0,
+    };
+    let mut rows_of_c = tile.rows_of_c;
+    if tile.blocks < BLOCKS_FOR_ROWS {
+        rows_of_c.ask_for();
+        rows_of_c = RowsOfC::NEAR;
+    }
+    // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
+    unsafe {
+        asm!(
+            begin_sums!(),
+            "test {blocks}, {blocks}",
+            "jz 5f",
+            "tileloadd tmm4, [{a} + {row} + 4096]",
+            "tileloadd tmm6, [{b} + {row}]",
+            "tileloadd tmm7, [{b} + {row} + 1024]",
+            "tileloadd tmm5, [{a} + {row} + 5120]",
+            // The terms in their order; meanwhile the next block's parts are asked for.
+            "4:",
+            term!(A 2048, 10240, 6144),
+            term!(B 2048, 11264, 7168),
+            term!(A 0, 8192, 8192),
+            term!(B 4096, 9216, 9216),
+            term!(B 0, 6144, 10240),
+            "dec {blocks}",
+            "jz 6f",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            ask_for_half!(first, "{a}", 7168),
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm4, [{a} + {row} + 10240]",
+            ask_for_half!(second, "{a}", 7168),
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tileloadd tmm6, [{b} + {row} + 6144]",
+            ask_for_half!(first, "{b}", 11264),
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tileloadd tmm7, [{b} + {row} + 7168]",
+            "tileloadd tmm5, [{a} + {row} + 11264]",
+            ask_for_half!(second, "{b}", 11264),
+            "add {a}, 6144",
+            "add {b}, 6144",
+            "jmp 4b",
+            "6:",
+            "tdpbf16ps tmm0, tmm4, tmm6\ntdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7",
+            "5:",
+            store_sums!(),
             zero = in(reg) begins_at_zero,
             c = inout(reg) rows_of_c.start => _,
             end_of_c = in(reg) rows_of_c.end,

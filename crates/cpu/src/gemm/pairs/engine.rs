@@ -2,7 +2,7 @@
 
 use device::{Bf16, Element};
 
-use super::{PAIRS_BLOCK, pack_widened, tile_scalar};
+use super::{PAIRS_BLOCK, pack_widened, parts, tile_scalar};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
 use crate::view::MatMut;
@@ -18,9 +18,9 @@ pub(crate) enum Adjacent {
 
 /// A block of A or B to pack.
 #[derive(Clone, Copy)]
-pub(super) struct PairsBlock {
+pub(super) struct PairsBlock<E> {
     /// Element (0, 0).
-    pub source: *const Bf16,
+    pub source: *const E,
     /// In elements: from one lane to the next where steps are adjacent, from one step to the next where lanes are.
     pub source_stride: usize,
     pub adjacent: Adjacent,
@@ -113,8 +113,16 @@ pub(super) struct Engine {
     pub most_a_bytes: usize,
     pub enter: unsafe fn(),
     pub leave: unsafe fn(),
-    pub pack_a: unsafe fn(&PairsBlock),
-    pub pack_b: unsafe fn(&PairsBlock),
+    pub pack_a: unsafe fn(&PairsBlock<Bf16>),
+    pub pack_b: unsafe fn(&PairsBlock<Bf16>),
+    pub tile: unsafe fn(&PairsTile),
+    pub parts: PartsOfEngine,
+}
+
+/// The same for operands that enter in parts: panels are three times as large.
+pub(super) struct PartsOfEngine {
+    pub pack_a: unsafe fn(&PairsBlock<f32>),
+    pub pack_b: unsafe fn(&PairsBlock<f32>),
     pub tile: unsafe fn(&PairsTile),
 }
 
@@ -148,13 +156,26 @@ const WIDENED_A_BYTES: usize = 256 << 10;
 /// An engine that reads widened numbers, packed with the kernels of a set of `$lanes` lanes: `$rows` rows of two registers.
 macro_rules! widened {
     ($set:expr, $lanes:literal, $rows:literal, $tile:path) => {{
-        unsafe fn pack_a(block: &PairsBlock) {
+        unsafe fn pack_a(block: &PairsBlock<Bf16>) {
             // SAFETY: the caller's promise.
             unsafe { pack_widened::pack(Kernels::of($set), block, $rows, $lanes) }
         }
-        unsafe fn pack_b(block: &PairsBlock) {
+        unsafe fn pack_b(block: &PairsBlock<Bf16>) {
             // SAFETY: the caller's promise.
             unsafe { pack_widened::pack(Kernels::of($set), block, 2 * $lanes, 2 * $lanes) }
+        }
+        unsafe fn pack_parts_a(block: &PairsBlock<f32>) {
+            // SAFETY: the caller's promise.
+            unsafe { pack_widened::pack_parts(Kernels::of($set), block, $rows, $lanes) }
+        }
+        unsafe fn pack_parts_b(block: &PairsBlock<f32>) {
+            // SAFETY: the caller's promise.
+            unsafe { pack_widened::pack_parts(Kernels::of($set), block, 2 * $lanes, 2 * $lanes) }
+        }
+        unsafe fn tile_of_parts(tile: &PairsTile) {
+            let block_bytes = ENGINE.block_bytes();
+            // SAFETY: the caller's promise.
+            unsafe { parts::tile_by_terms($tile, tile, block_bytes) }
         }
         static ENGINE: Engine = Engine {
             panel_rows: $rows,
@@ -168,6 +189,7 @@ macro_rules! widened {
             pack_a,
             pack_b,
             tile: $tile,
+            parts: PartsOfEngine { pack_a: pack_parts_a, pack_b: pack_parts_b, tile: tile_of_parts },
         }
         .checked();
         &ENGINE
@@ -176,8 +198,8 @@ macro_rules! widened {
 
 #[cfg(target_arch = "x86_64")]
 mod amx {
-    use super::{AMX_LANES, AMX_STEPS, Engine};
-    use crate::gemm::pairs::{amx, pack_pairs};
+    use super::{AMX_LANES, AMX_STEPS, Engine, PartsOfEngine};
+    use crate::gemm::pairs::{amx, pack_pairs, pack_parts};
 
     pub(super) static ENGINE: Engine = Engine {
         panel_rows: AMX_LANES,
@@ -191,11 +213,17 @@ mod amx {
         pack_a: pack_pairs::pack_a,
         pack_b: pack_pairs::pack_b,
         tile: amx::tile,
+        parts: PartsOfEngine { pack_a: pack_parts::pack_a, pack_b: pack_parts::pack_b, tile: amx::tile_of_parts },
     }
     .checked();
 }
 
 impl Engine {
+    /// Bytes of a block of steps in a panel of A and in one of B.
+    fn block_bytes(&self) -> (usize, usize) {
+        (PAIRS_BLOCK * self.a_step_bytes, PAIRS_BLOCK * self.b_step_bytes)
+    }
+
     /// The engine of `instruction_set`. Panics on a machine that does not have it.
     pub(super) fn of(instruction_set: InstructionSet) -> &'static Engine {
         assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");

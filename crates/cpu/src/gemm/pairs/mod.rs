@@ -36,8 +36,11 @@ mod engine;
 mod finish;
 #[cfg(target_arch = "x86_64")]
 mod pack_pairs;
+#[cfg(target_arch = "x86_64")]
+mod pack_parts;
 mod pack_widened;
 mod panels;
+mod parts;
 pub(crate) mod small;
 mod tile_scalar;
 #[cfg(target_arch = "x86_64")]
@@ -46,14 +49,15 @@ mod tile_vectors;
 use device::Bf16;
 
 use super::packing_buffers::PackingBuffers;
-use super::{Operand, Orientation, Write, assert_fits};
+use super::{Operand, Orientation, Product, Write, assert_fits};
 use crate::instruction_set::InstructionSet;
 use crate::lanes::Stored;
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
-use blocks::Pass;
+use blocks::{Entering, Pass, Terms};
 use engine::Engine;
 pub(super) use engine::LARGEST_PANEL;
+pub use parts::PARTS_RUN;
 
 /// Steps of K whose products are summed in two chains. Part of the numerics, and of the instruction.
 pub const PAIRS_BLOCK: usize = 32;
@@ -87,11 +91,15 @@ pub struct PairsProduct<'a> {
     pub b: PairsOperand<'a>,
 }
 
-impl PairsProduct<'_> {
-    /// (M, N, K). Panics if the operands' K differ.
-    fn sizes(&self) -> (usize, usize, usize) {
-        super::Product { orientation: self.orientation, a: self.a.into(), b: self.b.into() }.sizes()
-    }
+/// Two matrices of single precision to multiply in parts.
+#[derive(Clone, Copy, Debug)]
+pub struct PartsProduct<'a> {
+    /// Which of the two is read transposed.
+    pub orientation: Orientation,
+    /// The left operand.
+    pub a: MatRef<'a>,
+    /// The right operand.
+    pub b: MatRef<'a>,
 }
 
 /// Multiplies in pairs: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one. With K = 0 the product is
@@ -107,9 +115,28 @@ pub fn gemm_pairs<E: Stored>(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
-    let (m, n, k) = product.sizes();
-    assert_fits(c.as_ref(), bias, (m, n));
-    let engine = Engine::of(instruction_set);
-    let pass = Pass { engine, product, sizes: (m, n, k), write, bias, instruction_set, meter };
+    let PairsProduct { orientation, a, b } = product;
+    let sizes = Product { orientation, a: a.into(), b: b.into() }.sizes();
+    assert_fits(c.as_ref(), bias, (sizes.0, sizes.1));
+    let (engine, operands) = (Engine::of(instruction_set), [a, b].map(Entering::from));
+    let pass = Pass { engine, orientation, operands, terms: Terms::One, sizes, write, bias, instruction_set, meter };
+    pass.run(c, &mut packing.pair_rooms());
+}
+
+/// Multiplies in parts, as [`gemm_pairs`] does.
+pub fn gemm_parts(
+    product: PartsProduct<'_>,
+    c: MatMut<'_>,
+    write: Write,
+    bias: Option<&[f32]>,
+    packing: &mut PackingBuffers,
+    instruction_set: InstructionSet,
+    meter: &Meter,
+) {
+    let PartsProduct { orientation, a, b } = product;
+    let sizes = Product { orientation, a: a.into(), b: b.into() }.sizes();
+    assert_fits(c.as_ref(), bias, (sizes.0, sizes.1));
+    let (engine, operands) = (Engine::of(instruction_set), [a, b].map(Entering::Parts));
+    let pass = Pass { engine, orientation, operands, terms: Terms::Six, sizes, write, bias, instruction_set, meter };
     pass.run(c, &mut packing.pair_rooms());
 }

@@ -13,37 +13,46 @@ use crate::gemm::vector::Vector;
 use crate::gemm::vector_avx512::Avx512Vector;
 
 /// Lanes of a tile, and pairs of a block.
-const SIDE: usize = 16;
+pub(super) const SIDE: usize = 16;
 /// Lanes of a panel.
-const PANEL: usize = 2 * SIDE;
+pub(super) const PANEL: usize = 2 * SIDE;
 /// How many panels before its use a row's cache line is asked for.
-const AHEAD: usize = 4;
+pub(super) const AHEAD: usize = 4;
 /// Bytes of a tile.
-const TILE: usize = 1024;
+pub(super) const TILE: usize = 1024;
 
 /// Sixteen registers of sixteen pairs.
 type Square = [Avx512Vector; SIDE];
 
 /// How a tile is stored: with the registers of a square as its rows, or as its columns.
-trait Arrangement {
+pub(super) trait Arrangement {
     /// The square whose registers are the tile's rows.
     ///
     /// # Safety
     /// The machine has AVX-512.
     unsafe fn rows_of(square: Square) -> Square;
+
+    /// Stores a square so whose registers lie in the tile.
+    ///
+    /// # Safety
+    /// The machine has AVX-512; the tile can be read and written.
+    unsafe fn arrange(tile: *mut u8);
 }
 
 /// The registers are the rows.
-struct AsRows;
+pub(super) struct AsRows;
 
 /// The registers are the columns; pairs are moved as single numbers, whose bits no move changes.
-struct AsColumns;
+pub(super) struct AsColumns;
 
 impl Arrangement for AsRows {
     #[inline(always)]
     unsafe fn rows_of(square: Square) -> Square {
         square
     }
+
+    #[inline(always)]
+    unsafe fn arrange(_tile: *mut u8) {}
 }
 
 impl Arrangement for AsColumns {
@@ -53,6 +62,15 @@ impl Arrangement for AsColumns {
         unsafe { Avx512Vector::transpose(&mut square) };
         square
     }
+
+    #[inline(always)]
+    unsafe fn arrange(tile: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let square = std::array::from_fn(|row| Avx512Vector::load(tile.add(row * 64).cast()));
+            store(&Self::rows_of(square), tile);
+        }
+    }
 }
 
 /// Packs rows of A.
@@ -60,7 +78,7 @@ impl Arrangement for AsColumns {
 /// # Safety
 /// The machine has AVX-512 F and BW; the source may be read and the panels written for the block's shape.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) unsafe fn pack_a(block: &PairsBlock) {
+pub(super) unsafe fn pack_a(block: &PairsBlock<Bf16>) {
     // SAFETY: the caller's promise.
     unsafe {
         match block.adjacent {
@@ -75,7 +93,7 @@ pub(super) unsafe fn pack_a(block: &PairsBlock) {
 /// # Safety
 /// As for [`pack_a`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) unsafe fn pack_b(block: &PairsBlock) {
+pub(super) unsafe fn pack_b(block: &PairsBlock<Bf16>) {
     // SAFETY: the caller's promise.
     unsafe {
         match block.adjacent {
@@ -122,7 +140,7 @@ unsafe fn load_first_half(source: *const Bf16, count: usize) -> __m512i {
 /// # Safety
 /// The machine has AVX-512; 1 KiB can be written.
 #[inline(always)]
-unsafe fn store(square: &Square, tile: *mut u8) {
+pub(super) unsafe fn store(square: &Square, tile: *mut u8) {
     for (row, register) in square.iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe { register.store(tile.add(row * 64).cast()) };
@@ -134,7 +152,7 @@ unsafe fn store(square: &Square, tile: *mut u8) {
 /// # Safety
 /// As for [`pack_a`].
 #[inline(always)]
-unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock) {
+unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock<Bf16>) {
     let blocks = block.steps.div_ceil(PAIRS_BLOCK);
     for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
         let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
@@ -160,7 +178,7 @@ unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock) {
 /// # Safety
 /// The machine has AVX-512.
 #[inline(always)]
-unsafe fn pair_of(block: &PairsBlock, step: usize, lane: usize, lanes: usize) -> [(*const Bf16, usize); 2] {
+unsafe fn pair_of(block: &PairsBlock<Bf16>, step: usize, lane: usize, lanes: usize) -> [(*const Bf16, usize); 2] {
     [step, step + 1].map(|step| {
         let address = block.source.wrapping_add(step * block.source_stride + lane);
         // Of this step the lanes of some panels on: more rows are read in turns than the machine foresees.
@@ -175,7 +193,7 @@ unsafe fn pair_of(block: &PairsBlock, step: usize, lane: usize, lanes: usize) ->
 /// # Safety
 /// As for [`pack_a`].
 #[inline(always)]
-unsafe fn pack_lanes_as_columns(block: &PairsBlock) {
+unsafe fn pack_lanes_as_columns(block: &PairsBlock<Bf16>) {
     let blocks = block.steps.div_ceil(PAIRS_BLOCK);
     for index in 0..blocks {
         for panel in 0..block.lanes.div_ceil(PANEL) {
@@ -200,7 +218,7 @@ unsafe fn pack_lanes_as_columns(block: &PairsBlock) {
 /// # Safety
 /// As for [`pack_a`].
 #[inline(always)]
-unsafe fn pack_lanes_as_rows(block: &PairsBlock) {
+unsafe fn pack_lanes_as_rows(block: &PairsBlock<Bf16>) {
     let blocks = block.steps.div_ceil(PAIRS_BLOCK);
     for index in 0..blocks {
         for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {

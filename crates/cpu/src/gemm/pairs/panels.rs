@@ -3,6 +3,7 @@
 use device::{Bf16, Element};
 
 use super::engine::{Adjacent, Engine, PairsBlock, padded};
+use super::parts::PARTS;
 use crate::view::MatRef;
 
 /// Which operand.
@@ -14,24 +15,47 @@ pub(crate) enum Side {
     B,
 }
 
+/// What panels are packed from: bf16 as it is, and single precision in parts.
+pub(super) trait Packed: Element {
+    /// Numbers of bf16 that one enters as.
+    const PARTS: usize;
+    /// How an engine packs A and B.
+    fn kernels(engine: &Engine) -> [unsafe fn(&PairsBlock<Self>); 2];
+}
+
+impl Packed for Bf16 {
+    const PARTS: usize = 1;
+    fn kernels(engine: &Engine) -> [unsafe fn(&PairsBlock<Self>); 2] {
+        [engine.pack_a, engine.pack_b]
+    }
+}
+
+impl Packed for f32 {
+    const PARTS: usize = PARTS;
+    fn kernels(engine: &Engine) -> [unsafe fn(&PairsBlock<Self>); 2] {
+        [engine.parts.pack_a, engine.parts.pack_b]
+    }
+}
+
 /// The panels of an operand.
 #[derive(Clone, Copy)]
-pub(super) struct Panels {
+pub(super) struct Panels<E> {
     pub adjacent: Adjacent,
     /// Of each panel.
     pub lanes: usize,
     step_bytes: usize,
-    kernel: unsafe fn(&PairsBlock),
+    kernel: unsafe fn(&PairsBlock<E>),
 }
 
-impl Panels {
+impl<E: Packed> Panels<E> {
     /// Those of an engine, for an operand that lies in memory like this.
     pub(super) fn of(engine: &Engine, side: Side, adjacent: Adjacent) -> Self {
+        let [pack_a, pack_b] = E::kernels(engine);
         let (lanes, step_bytes, kernel) = match side {
-            Side::A => (engine.panel_rows, engine.a_step_bytes, engine.pack_a),
-            Side::B => (engine.panel_columns, engine.b_step_bytes, engine.pack_b),
+            Side::A => (engine.panel_rows, engine.a_step_bytes, pack_a),
+            Side::B => (engine.panel_columns, engine.b_step_bytes, pack_b),
         };
-        Self { adjacent, lanes, step_bytes, kernel }
+        Self { adjacent, lanes, step_bytes: step_bytes * E::PARTS, kernel }
     }
 
     /// Bytes of a panel with this many steps.
@@ -45,12 +69,12 @@ impl Panels {
     }
 
     /// These lanes and steps of the operand, each as start and length.
-    pub(super) fn block<'m, E: Element>(
+    pub(super) fn block<'m, T: Element>(
         &self,
-        matrix: MatRef<'m, E>,
+        matrix: MatRef<'m, T>,
         lanes: (usize, usize),
         steps: (usize, usize),
-    ) -> MatRef<'m, E> {
+    ) -> MatRef<'m, T> {
         match self.adjacent {
             Adjacent::Steps => matrix.block(lanes.0, lanes.1, steps.0, steps.1),
             Adjacent::Lanes => matrix.block(steps.0, steps.1, lanes.0, lanes.1),
@@ -58,7 +82,7 @@ impl Panels {
     }
 
     /// Packs a block of the operand, or its rounded copy, from the start of a room, which must be large enough. Returns its lanes and steps.
-    pub(super) fn pack(&self, block: MatRef<'_, Bf16>, room: &mut [u8]) -> (usize, usize) {
+    pub(super) fn pack(&self, block: MatRef<'_, E>, room: &mut [u8]) -> (usize, usize) {
         let (lanes, steps) = match self.adjacent {
             Adjacent::Steps => (block.rows(), block.cols()),
             Adjacent::Lanes => (block.cols(), block.rows()),

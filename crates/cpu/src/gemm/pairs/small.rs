@@ -50,7 +50,7 @@ impl<'a> PackingRoom<'a> {
         (lanes, steps): (usize, usize),
         memory: &mut &'a mut [u8],
     ) -> Self {
-        let bytes = Panels::of(products.engine, side, Adjacent::Steps).room(lanes, steps);
+        let bytes = Panels::<Bf16>::of(products.engine, side, Adjacent::Steps).room(lanes, steps);
         let Some(memory) = memory.split_off_mut(..bytes) else {
             panic!("{bytes} bytes of panels in {}", memory.len());
         };
@@ -59,7 +59,7 @@ impl<'a> PackingRoom<'a> {
 
     /// Packs a block in place of the one before.
     pub(crate) fn pack(&mut self, products: &SmallProducts, adjacent: Adjacent, block: MatRef<'_, Bf16>) {
-        let (lanes, steps) = Panels::of(products.engine, self.side, adjacent).pack(block, self.memory);
+        let (lanes, steps) = Panels::<Bf16>::of(products.engine, self.side, adjacent).pack(block, self.memory);
         (self.lanes, self.blocks) = (lanes, padded(steps) / PAIRS_BLOCK);
     }
 

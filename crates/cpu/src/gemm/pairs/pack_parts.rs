@@ -1,0 +1,193 @@
+//! Panels of parts for AMX, with AVX-512: for each block of 32 steps the two tiles of each part, one part after the other.
+
+use std::arch::x86_64::*;
+
+use super::PAIRS_BLOCK;
+use super::engine::{Adjacent, PairsBlock};
+use super::pack_pairs::{AHEAD, Arrangement, AsColumns, AsRows, PANEL, SIDE, TILE};
+use super::parts::PARTS;
+use crate::gemm::vector::Vector;
+use crate::gemm::vector_avx512::Avx512Vector;
+
+/// Packs rows of A.
+///
+/// # Safety
+/// The machine has AVX-512 F and BW; the source may be read and the panels written for the block's shape.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn pack_a(block: &PairsBlock<f32>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match block.adjacent {
+            Adjacent::Steps => pack_steps_as_rows(block),
+            Adjacent::Lanes => pack_lanes::<AsColumns>(block),
+        }
+    }
+}
+
+/// Packs columns of B.
+///
+/// # Safety
+/// As for [`pack_a`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn pack_b(block: &PairsBlock<f32>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match block.adjacent {
+            Adjacent::Steps => pack_steps_as_columns(block),
+            Adjacent::Lanes => pack_lanes::<AsRows>(block),
+        }
+    }
+}
+
+/// The first `count` of sixteen consecutive numbers, zeros behind them.
+///
+/// # Safety
+/// The machine has AVX-512; these numbers can be read.
+#[inline(always)]
+unsafe fn load_first(source: *const f32, count: usize) -> __m512 {
+    // SAFETY: the caller's promise; masked numbers are not read.
+    unsafe {
+        if count >= SIDE {
+            _mm512_loadu_ps(source)
+        } else {
+            _mm512_maskz_loadu_ps(((1u32 << count) - 1) as __mmask16, source)
+        }
+    }
+}
+
+/// The [parts](super::parts::split) of sixteen numbers, in the upper halves of 32 bits each; the lower halves of the third mean nothing.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn split(numbers: __m512) -> [__m512i; PARTS] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let rounded = |numbers: __m512| {
+            let nearest = _mm512_add_epi32(_mm512_castps_si512(numbers), _mm512_set1_epi32(0x8000));
+            _mm512_and_si512(nearest, _mm512_set1_epi32(0xffff_0000u32 as i32))
+        };
+        let first = rounded(numbers);
+        let rest = _mm512_sub_ps(numbers, _mm512_castsi512_ps(first));
+        let second = rounded(rest);
+        [first, second, _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)))]
+    }
+}
+
+/// The tiles of each part, for half a panel and a block of steps.
+#[inline(always)]
+fn tiles(block: &PairsBlock<f32>, half: usize, index: usize) -> [*mut u8; PARTS] {
+    let blocks = block.steps.div_ceil(PAIRS_BLOCK);
+    let of_part = |part: usize| ((half / 2 * blocks + index) * PARTS + part) * 2 + half % 2;
+    std::array::from_fn(|part| block.target.wrapping_add(of_part(part) * TILE))
+}
+
+/// Packs a block whose steps are adjacent: registers of sixteen steps become one of a lane's pairs for each part.
+///
+/// # Safety
+/// As for [`pack_a`].
+#[inline(always)]
+unsafe fn pack_steps_as_rows(block: &PairsBlock<f32>) {
+    for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
+        let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
+        for index in 0..block.steps.div_ceil(PAIRS_BLOCK) {
+            let (steps, tiles) = ((block.steps - index * PAIRS_BLOCK).min(PAIRS_BLOCK), tiles(block, half, index));
+            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
+            unsafe {
+                // The upper halves of two registers, those of the first one first.
+                let upper: [u16; 32] = std::array::from_fn(|number| 2 * number as u16 + 1);
+                let upper = _mm512_loadu_si512(upper.as_ptr().cast());
+                for lane in 0..lanes {
+                    let numbers = block.source.add((half * SIDE + lane) * block.source_stride + index * PAIRS_BLOCK);
+                    // The same steps of the lanes after these: each row is a stream that the machine does not foresee.
+                    Avx512Vector::prefetch(numbers.wrapping_add(SIDE * block.source_stride));
+                    Avx512Vector::prefetch(numbers.wrapping_add(SIDE * block.source_stride + SIDE));
+                    let front = split(load_first(numbers, steps));
+                    let back = split(load_first(numbers.wrapping_add(SIDE), steps.saturating_sub(SIDE)));
+                    for part in 0..PARTS {
+                        let pairs = _mm512_permutex2var_epi16(front[part], upper, back[part]);
+                        _mm512_store_si512(tiles[part].add(lane * 64).cast(), pairs);
+                    }
+                }
+                for tile in tiles {
+                    tile.add(lanes * 64).write_bytes(0, (SIDE - lanes) * 64);
+                }
+            }
+        }
+    }
+}
+
+/// Packs a block of B whose steps are adjacent: squares of numbers are transposed, which are fewer than those of pairs of parts.
+///
+/// # Safety
+/// As for [`pack_a`].
+#[inline(always)]
+unsafe fn pack_steps_as_columns(block: &PairsBlock<f32>) {
+    for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
+        let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
+        for index in 0..block.steps.div_ceil(PAIRS_BLOCK) {
+            let tiles = tiles(block, half, index);
+            for quarter in 0..2 {
+                let first = index * PAIRS_BLOCK + quarter * SIDE;
+                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
+                unsafe {
+                    let mut square = [Avx512Vector::zero(); SIDE];
+                    for (lane, register) in square.iter_mut().enumerate().take(lanes) {
+                        let numbers = block.source.wrapping_add((half * SIDE + lane) * block.source_stride + first);
+                        // The same steps of the lanes after these: each row is a stream that the machine does not foresee.
+                        Avx512Vector::prefetch(numbers.wrapping_add(SIDE * block.source_stride));
+                        *register = Avx512Vector::of(load_first(numbers, block.steps.saturating_sub(first)));
+                    }
+                    Avx512Vector::transpose(&mut square);
+                    for (pair, [even, odd]) in square.as_chunks().0.iter().enumerate() {
+                        store_pairs(tiles, quarter * SIDE / 2 + pair, split(even.numbers()), split(odd.numbers()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes a row of the tiles of each part: sixteen lanes' pairs of two steps.
+///
+/// # Safety
+/// The machine has AVX-512 BW; the tiles can be written.
+#[inline(always)]
+unsafe fn store_pairs(tiles: [*mut u8; PARTS], row: usize, even: [__m512i; PARTS], odd: [__m512i; PARTS]) {
+    for part in 0..PARTS {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let pairs = _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even[part]), odd[part]);
+            _mm512_store_si512(tiles[part].add(row * 64).cast(), pairs);
+        }
+    }
+}
+
+/// Packs a block whose lanes are adjacent: registers of two steps become one of sixteen lanes' pairs for each part.
+///
+/// # Safety
+/// As for [`pack_a`].
+#[inline(always)]
+unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<f32>) {
+    for index in 0..block.steps.div_ceil(PAIRS_BLOCK) {
+        for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
+            let (lanes, tiles) = (block.lanes.saturating_sub(half * SIDE).min(SIDE), tiles(block, half, index));
+            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
+            unsafe {
+                for pair in 0..SIDE {
+                    let [even, odd] = [0, 1].map(|odd| {
+                        let step = index * PAIRS_BLOCK + 2 * pair + odd;
+                        let numbers = block.source.wrapping_add(step * block.source_stride + half * SIDE);
+                        // Of this step the lanes of some panels on: more rows are read in turns than the machine foresees.
+                        Avx512Vector::prefetch(numbers.wrapping_add(AHEAD * PANEL));
+                        split(load_first(numbers, if step < block.steps { lanes } else { 0 }))
+                    });
+                    store_pairs(tiles, pair, even, odd);
+                }
+                for tile in tiles {
+                    A::arrange(tile);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Products of single precision by tiles of bf16: each number enters as the sum of three numbers of bf16, its parts.
+//!
+//! # Numerics
+//! The parts of a number are `first`, it rounded to bf16; `second`, what is left rounded to bf16; and `third`, what is left then: to nearest, with ties
+//! away from zero. The three are the number, unless it is within 2^-18 of overflow or a part is subnormal, where it counts as zero. Each element of C is
+//! computed in the same way on every instruction set, for any number of rows and columns, any strides and any split of the work:
+//!
+//! 1. K is cut into runs of [`PARTS_RUN`] steps, from step 0 on, and each run into blocks of [`PAIRS_BLOCK`]; the last block is filled up with zeros.
+//! 2. Per run `sum = +0`. For each block in ascending order, and for each of the six [`TERMS`] in their order, the products of A's parts and B's are
+//!    added as step 2 and 3 of [products in pairs](super) say: two chains from +0 on, and `sum = sum + (even + odd)`.
+//! 3. With `Write::Assign` the first run's sum becomes `c`; otherwise `c = c + sum`. With a bias, `c = c + bias[column]` at the end.
+//!
+//! The three products of parts that are left out are at most `(2^-23 + 2^-32) |a b|`. So the error of an element, with u = 2^-24 and
+//! n = min(K, 32) / 2 + 1 + 6 ceil(min(K, 512) / 32) + ceil(K / 512) + 1 roundings on the longest path, is at most
+//! `(n u / (1 - n u) * 1.008 + 2.01 u) * sum |a b| + n u / (1 - n u) * (|c| + |bias|)`, as long as sums and parts stay finite, and for what becomes zero
+//! `2^-126 * (6 K + 3 sum |a| + 3 sum |b| + 12 ceil(K / 32))`. n is 91 at K = 384 and at most 114 + ceil(K / 512) at any, where chained products have 259 and
+//! 257 + ceil(K / 256). Infinite operands give no numbers.
+
+use super::engine::{Begin, PairsTile, RowsOfC};
+
+/// Numbers of bf16 that one of single precision is the sum of.
+pub(crate) const PARTS: usize = 3;
+
+/// Steps of K that are summed from zero on. Part of the numerics.
+pub const PARTS_RUN: usize = 512;
+
+/// Which parts of A and of B are multiplied, in the order in which their products are added: each term has a part in common with the one before.
+pub(super) const TERMS: [(usize, usize); 6] = [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)];
+
+/// The parts of a number.
+#[inline(always)]
+pub(super) fn split(number: f32) -> [f32; PARTS] {
+    const FIRST: u32 = 0xffff_0000;
+    let rounded = |number: f32| f32::from_bits(number.to_bits().wrapping_add(0x8000) & FIRST);
+    let first = rounded(number);
+    let rest = number - first;
+    let second = rounded(rest);
+    let third = rest - second;
+    // A normal third part has no more bits.
+    [first, second, f32::from_bits(third.to_bits() & FIRST)]
+}
+
+/// Computes a tile from panels of parts, which have for each block of steps one of each part: term by term with the tile of products in pairs, for blocks
+/// of so many bytes.
+///
+/// # Safety
+/// The caller's promise to `multiply`, for panels of three times as many blocks.
+#[inline(always)]
+pub(super) unsafe fn tile_by_terms(
+    multiply: unsafe fn(&PairsTile),
+    tile: &PairsTile,
+    (a_block_bytes, b_block_bytes): (usize, usize),
+) {
+    // SAFETY: the caller's promise: each part of each block lies inside the panels. Without blocks the sums begin, and end, at zero.
+    unsafe {
+        multiply(&PairsTile { blocks: 0, ..*tile });
+        for block in 0..tile.blocks {
+            for (a, b) in TERMS {
+                let a = tile.a.add((block * PARTS + a) * a_block_bytes);
+                let b = tile.b.add((block * PARTS + b) * b_block_bytes);
+                multiply(&PairsTile { a, b, blocks: 1, begin: Begin::Stored, rows_of_c: RowsOfC::NEAR, ..*tile });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_numbers_of_bf16_whose_sum_is_the_number() {
+        let mut bits = 1u32;
+        for _ in 0..1_000_000 {
+            bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let number = f32::from_bits(bits);
+            let parts = split(number);
+            assert!(parts.iter().all(|part| part.to_bits() & 0xffff == 0), "{number:e}: {parts:?}");
+            // Bits below 2^-133 are cut off, and numbers within half a unit of overflow have infinite parts.
+            if number.abs() >= 2.0f32.powi(-110) && number.abs() < f32::MAX * (1.0 - 2.0f32.powi(-9)) {
+                let sum: f64 = parts.iter().map(|part| f64::from(*part)).sum();
+                assert_eq!(sum, f64::from(number));
+                assert!(parts[1].abs() <= number.abs() / 256.0 && parts[2].abs() <= number.abs() / 65536.0);
+            }
+            assert!(number.is_finite() || parts.iter().any(|part| part.is_nan()), "{number}: {parts:?}");
+        }
+        for number in
+            [f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::from_bits(u32::MAX), f32::from_bits(0x7f80_0001)]
+        {
+            assert!(split(number).iter().any(|part| !part.is_finite()), "{number}");
+        }
+    }
+}

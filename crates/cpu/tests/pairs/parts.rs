@@ -1,0 +1,132 @@
+//! Products of single precision in parts.
+
+use cpu::gemm::{Orientation, PackingBuffers, PartsProduct, Product, Write, gemm, gemm_parts};
+use cpu::instruction_set::InstructionSet;
+use cpu::meter::Meter;
+use cpu::view::MatMut;
+
+use crate::case::{Case, Random, Values};
+use crate::{ORIENTATIONS, bits};
+
+/// Holds one case to the definition on all instruction sets.
+fn assert_defined(case: &Case<f32>, packing: &mut PackingBuffers) {
+    let mut expected = case.c.clone();
+    for row in 0..case.m {
+        for column in 0..case.n {
+            expected[row * (case.n + case.gap) + column] = case.expected_in_parts(row, column);
+        }
+    }
+    for set in InstructionSet::available() {
+        let (actual, expected) = (bits(&case.run_in_parts(set, packing)), bits(&expected));
+        let different = actual.iter().zip(&expected).position(|(actual, expected)| actual != expected);
+        if let Some(place) = different {
+            let (row, column) = (place / (case.n + case.gap), place % (case.n + case.gap));
+            let [actual, expected] = [&actual, &expected].map(|bits| f32::from_bits(bits[place]));
+            panic!("{set:?}, {}: ({row}, {column}) is {actual:e}, not {expected:e}", case.name());
+        }
+    }
+}
+
+/// Around the edges of tiles, panels and blocks of steps, with every kind of numbers.
+#[test]
+fn every_set_gives_the_bits_of_the_definition() {
+    let random = &mut Random(11);
+    let packing = &mut PackingBuffers::new();
+    let edges = [(1, 1, 1), (1, 1, 0), (3, 5, 0), (16, 16, 32), (17, 33, 31), (12, 32, 64), (13, 31, 65)];
+    let drawn: Vec<_> = (0..3).map(|_| (1 + random.below(70), 1 + random.below(80), random.below(140))).collect();
+    for sizes in edges.into_iter().chain(drawn) {
+        for orientation in ORIENTATIONS {
+            for values in Values::ALL {
+                let gap = random.below(3) * random.below(20);
+                assert_defined(&Case::new(orientation, sizes, gap, values, random), packing);
+            }
+        }
+    }
+}
+
+/// More steps than a run has, and more rows and columns than packed blocks have.
+#[test]
+fn sums_over_several_runs_have_the_bits_of_the_definition() {
+    let random = &mut Random(12);
+    let packing = &mut PackingBuffers::new();
+    for (index, sizes) in [(33, 20, 1600), (35, 9, 513), (3, 700, 600), (400, 6, 512)].into_iter().enumerate() {
+        for orientation in ORIENTATIONS {
+            assert_defined(&Case::new(orientation, sizes, 3, Values::ALL[index % 4], random), packing);
+        }
+    }
+}
+
+/// Root mean square errors over many elements, in parts and chained, of random operands.
+fn root_mean_square_errors(k: usize, packing: &mut PackingBuffers) -> [f64; 2] {
+    let case = Case::<f32>::new(Orientation::Nt, (64, 64, k), 0, Values::Usual, &mut Random(14));
+    let case = Case { bias: None, write: Write::Assign, ..case };
+    let set = InstructionSet::detect();
+    let mut chained = case.c.clone();
+    let [a, b] = case.operands();
+    let view = MatMut::dense(&mut chained, case.m, case.n);
+    gemm(Product::nt(a, b), view, Write::Assign, None, packing, set, &Meter::new());
+    [case.run_in_parts(set, packing), chained].map(|c| {
+        let error = |place: usize| f64::from(c[place]) - case.exact(place / case.n, place % case.n).value;
+        (c.iter().enumerate().map(|(place, _)| error(place).powi(2)).sum::<f64>() / c.len() as f64).sqrt()
+    })
+}
+
+/// Single precision loses nothing: the table in docs/numerics.md.
+#[test]
+fn as_exact_as_chained_products() {
+    let packing = &mut PackingBuffers::new();
+    for k in [32, 384, 2048, 8192] {
+        let [in_parts, chained] = root_mean_square_errors(k, packing);
+        println!("K = {k}: {in_parts:.2e} in parts, {chained:.2e} chained: {:.2}", in_parts / chained);
+        assert!(in_parts <= chained, "K = {k}: {in_parts:e} in parts, {chained:e} chained");
+    }
+}
+
+/// Within the bound that is written down.
+#[test]
+fn close_to_the_exact_result() {
+    let random = &mut Random(13);
+    let packing = &mut PackingBuffers::new();
+    for (sizes, values) in [((40, 50, 1300), Values::Usual), ((20, 20, 90), Values::Subnormal)] {
+        for orientation in ORIENTATIONS {
+            let case = Case::<f32>::new(orientation, sizes, 2, values, random);
+            let c = case.run_in_parts(InstructionSet::detect(), packing);
+            for row in 0..case.m {
+                for column in 0..case.n {
+                    let exact = case.exact(row, column);
+                    let error = (f64::from(c[row * (case.n + case.gap) + column]) - exact.value).abs();
+                    let bound = case.bound_in_parts(&exact);
+                    assert!(error <= bound, "{}: ({row}, {column}) is off by {error:e}, bound {bound:e}", case.name());
+                }
+            }
+        }
+    }
+}
+
+/// Rows, and columns, computed in separate calls have the same bits as in one call.
+#[test]
+fn any_cut_of_the_output_gives_the_same_bits() {
+    let random = &mut Random(15);
+    let packing = &mut PackingBuffers::new();
+    for (orientation, sizes) in
+        [(Orientation::Nt, (100, 90, 300)), (Orientation::Nn, (70, 300, 40)), (Orientation::Tn, (40, 70, 1300))]
+    {
+        let case = Case::<f32>::new(orientation, sizes, 5, Values::Usual, random);
+        for set in InstructionSet::available() {
+            let whole = case.run_in_parts(set, packing);
+            let mut c = case.c.clone();
+            let (row, column) = (1 + random.below(case.m - 1), 1 + random.below(case.n - 1));
+            for (row, rows) in [(0, row), (row, case.m - row)] {
+                for (column, columns) in [(0, column), (column, case.n - column)] {
+                    let [a, b] = case.block((row, rows), (column, columns));
+                    let mut view = MatMut::new(&mut c, case.m, case.n, case.n + case.gap);
+                    let view = view.block(row, rows, column, columns);
+                    let bias = case.bias.as_ref().map(|bias| &bias[column..column + columns]);
+                    let product = PartsProduct { orientation, a, b };
+                    gemm_parts(product, view, case.write, bias, packing, set, &Meter::new());
+                }
+            }
+            assert!(bits(&c) == bits(&whole), "{set:?}: {}", case.name());
+        }
+    }
+}
