@@ -1,7 +1,7 @@
 """pleach and PyTorch take turns at the same training step on the same cores; prints a table.
 
     cargo bench -p train --bench step --no-run          # builds pleach's side
-    python bench/compare/compare.py [RUN.toml ...] [--venv FOLDER] [--pairs 9] [--precision bf16 [--products pairs]] [--cores 0,1]
+    python bench/compare/compare.py [RUN.toml ...] [--venv FOLDER] [--pairs 9] [--precision bf16] [--products pairs] [--cores 0,1]
 
 With --venv the folder becomes a virtual environment with PyTorch, if it is none yet; otherwise PyTorch is this interpreter's own. Each pair is
 one step of every side; ratios are those of pairs, so that whatever else the machine does meets both.
@@ -122,14 +122,12 @@ def main() -> None:
     parser.add_argument("--venv")
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--products", choices=["chained", "pairs"], help="the order of pleach's products of bf16")
+    parser.add_argument("--products", choices=["chained", "pairs"], help="the order in which pleach's products add their terms")
     parser.add_argument("--cores", default="0,1")
     parser.add_argument("--eager-only", action="store_true")
     parser.add_argument("--binary", help="pleach's side, built before")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     asked = parser.parse_args()
-    if asked.products and asked.precision != "bf16":
-        parser.error(f"--products {asked.products} is an order of products of bf16; add --precision bf16, or leave it out")
     python, pleach = interpreter(asked.venv), asked.binary or bench()
     runs = asked.runs or [FOLDER / name for name in ("gpt_12m.toml", "gpt2_124m.toml", "gpt2_124m_short.toml")]
     for run in runs:

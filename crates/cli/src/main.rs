@@ -43,6 +43,7 @@ mod plan_command;
 mod plan_json;
 mod plan_text;
 mod presets;
+mod products;
 mod progress;
 mod prove_command;
 mod published_runs;

@@ -242,7 +242,7 @@ mod tests {
         let one = resumed(&sharded, &["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1"]);
         assert_eq!((one.run.ranks, one.parallelism.zero), (1, resumed(&sharded, &[]).parallelism.zero));
         let single = resumed(&of(&["train.precision=fp16"]), &["train.precision=fp32"]);
-        assert_eq!(single.train.precision, spec::Precision::Fp32);
+        assert_eq!(single.train.precision, spec::Precision::Fp32(spec::Products::Chained));
     }
 
     #[test]

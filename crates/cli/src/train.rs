@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use cpu::instruction_set::InstructionSet;
 use serde_json::json;
 use spec::unique_parameters;
 use train::{Ending, Engine, EvaluationReport, Observer, Ports, Saving, Start, TensorSink};
@@ -23,7 +24,7 @@ use crate::run_source::RunSource;
 use crate::text::Text;
 use crate::verdict::{Planned, Verdict};
 use crate::watchdog::{GRACE, watch};
-use crate::{generate, input, memory};
+use crate::{generate, input, memory, products};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
@@ -89,7 +90,8 @@ impl Session {
         let screen = screen(arguments, start.steps(), steps);
         let tells_more = screen.tells_more();
         if tells_more {
-            tell(&format!("{}{}{}\n", describe(config), memory_line(verdict), text.description()));
+            let products = products::line(config.train.precision, &InstructionSet::available());
+            tell(&format!("{}{products}{}{}\n", describe(config), memory_line(verdict), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
         let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));

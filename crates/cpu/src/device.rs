@@ -34,7 +34,7 @@ impl CpuDevice {
         CpuDevice { own, pool: None, meters }
     }
 
-    /// The same device, which adds the terms of products in this order where an operand is bf16. Asked before it has threads.
+    /// The same device, which adds the terms of products in this order. Asked before it has threads.
     pub fn with_products(mut self, products: Products) -> CpuDevice {
         assert!(self.pool.is_none(), "threads of a pool multiply in the order that was theirs from the start");
         self.own.products = products;

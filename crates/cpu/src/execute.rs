@@ -19,7 +19,10 @@ use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
-use crate::gemm::{PackingBuffers, PairsOperand, PairsProduct, Product, Write, gemm, gemm_pairs, gemm_rounded};
+use crate::gemm::{
+    PackingBuffers, PairsOperand, PairsProduct, PartsProduct, Product, Write, gemm, gemm_pairs, gemm_parts,
+    gemm_rounded,
+};
 use crate::initialize::InitializeNormal;
 use crate::instruction_set::InstructionSet;
 use crate::lanes::{Kernel, run};
@@ -61,6 +64,10 @@ impl Worker {
     pub(crate) fn execute(&self, op: &Op) -> Result<(), DeviceError> {
         match *op {
             Op::MatMul { orientation, a, b, bias, out, write } => {
+                if self.products == Products::Pairs && [a.dtype, b.dtype, out.dtype] == [Dtype::F32; 3] {
+                    let product = PartsProduct { orientation, a: self.matrix(a)?, b: self.matrix(b)? };
+                    return self.multiply(gemm_parts, product, write, bias, out);
+                }
                 if self.products == Products::Pairs && (a.dtype == Dtype::Bf16 || b.dtype == Dtype::Bf16) {
                     let product = PairsProduct { orientation, a: self.pairs_operand(a)?, b: self.pairs_operand(b)? };
                     return stored!(E of out => self.multiply(gemm_pairs::<E>, product, write, bias, out));

@@ -406,7 +406,7 @@ pub fn model(tied: Tied) -> ModelSpec {
 /// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is skipped, at least.
 pub fn training(numbers: Numbers) -> TrainSpec {
     let precision = match numbers.format {
-        Format::Fp32 => Precision::Fp32,
+        Format::Fp32 => Precision::Fp32(Products::Chained),
         Format::Bf16 => Precision::Bf16(Products::Chained),
         Format::Fp16 => Precision::Fp16(LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 }),
     };

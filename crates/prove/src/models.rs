@@ -4,7 +4,7 @@ use std::fmt;
 
 use spec::{
     Activation, BatchOrigin, Biases, Blocks, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism,
-    Position, Precision, Recompute, RotaryScaling, ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec,
+    Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec,
     ZeroStage,
 };
 
@@ -99,7 +99,7 @@ pub fn proof_training() -> TrainSpec {
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
         groups: vec![],
-        precision: Precision::Fp32,
+        precision: Precision::Fp32(Products::Chained),
         sums: Sums::Single,
         seed: 1234,
     }

@@ -130,7 +130,7 @@ mod tests {
         assert!(0.06 < near && near < 0.07 && 0.21 < far && far < 0.22, "{near} {far}");
         for (precision, class) in [
             (Precision::Bf16(Products::Chained), EqualityClass::OtherOrder),
-            (Precision::Fp32, EqualityClass::OtherSums),
+            (Precision::Fp32(Products::Chained), EqualityClass::OtherSums),
         ] {
             let [smooth, kinked] = of_both(precision, class);
             assert_eq!(smooth, kinked);

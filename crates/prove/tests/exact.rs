@@ -93,7 +93,7 @@ fn assert_one_hash(model: &ModelSpec, groupings: &[Parallelism], train: &TrainSp
 
 #[test]
 fn grouping_sequences_differently_changes_no_bit() {
-    let train = training(Precision::Fp32, Sums::Exact);
+    let train = training(Precision::Fp32(Products::Chained), Sums::Exact);
     for style in [Style::Gpt2, Style::Llama] {
         assert_one_hash(&model(style), &groupings(1, SequenceParallel::Off), &train);
         assert_one_hash(&model(style), &groupings(2, SequenceParallel::Off), &train);
@@ -106,7 +106,7 @@ fn grouping_sequences_differently_changes_no_bit() {
 fn batches_that_grow_in_one_way_or_the_other_have_the_same_bits() {
     let of = |grows, dp, microbatch_size| {
         let batch_ramp = Some(BatchRamp { start: 4, increment: 2, sequences: 10, grows });
-        let train = TrainSpec { batch_ramp, ..training(Precision::Fp32, Sums::Exact) };
+        let train = TrainSpec { batch_ramp, ..training(Precision::Fp32(Products::Chained), Sums::Exact) };
         hash(&model(Style::Llama), &plain_layout(dp, 1, 1, microbatch_size), &train)
     };
     let (number, size) = (BatchGrowth::Microbatches, BatchGrowth::MicrobatchSize);
@@ -129,13 +129,13 @@ fn narrow_runs_have_the_same_bits_too() {
 /// Were the sums of this text exact by themselves, the tests above would show nothing.
 #[test]
 fn single_sums_have_other_bits_for_each_grouping() {
-    let (model, train) = (model(Style::Gpt2), training(Precision::Fp32, Sums::Single));
+    let (model, train) = (model(Style::Gpt2), training(Precision::Fp32(Products::Chained), Sums::Single));
     let [one, of_two, replicas, each, exact] = [
         (plain_layout(1, 1, 1, 1), &train),
         (plain_layout(1, 1, 1, 2), &train),
         (plain_layout(2, 1, 1, 1), &train),
         (Parallelism { zero: ZeroStage::Two { reduce: MICROBATCH }, ..plain_layout(2, 1, 1, 1) }, &train),
-        (plain_layout(1, 1, 1, 1), &training(Precision::Fp32, Sums::Exact)),
+        (plain_layout(1, 1, 1, 1), &training(Precision::Fp32(Products::Chained), Sums::Exact)),
     ]
     .map(|(parallelism, train)| hash(&model, &parallelism, train));
     assert_eq!(BTreeSet::from([one, of_two, replicas, each, exact]).len(), 5, "two groupings have the same bits");
@@ -144,7 +144,7 @@ fn single_sums_have_other_bits_for_each_grouping() {
 /// Ranks that share out 6 tokens of two sequences hold 3 each, of four sequences one sequence each.
 #[test]
 fn tokens_that_are_shared_out_unevenly_make_the_same_terms() {
-    let train = TrainSpec { sequence_length: 6, ..training(Precision::Fp32, Sums::Exact) };
+    let train = TrainSpec { sequence_length: 6, ..training(Precision::Fp32(Products::Chained), Sums::Exact) };
     let shared = |dp, microbatch_size| Parallelism {
         sequence_parallel: SequenceParallel::On,
         ..plain_layout(dp, 4, 1, microbatch_size)
@@ -194,7 +194,7 @@ fn places() -> Vec<((usize, usize, usize), ZeroStage)> {
 fn a_term_beyond_the_range_ends_a_single_run_on_all_ranks() {
     for ((dp, tp, pp), zero) in places() {
         let parallelism = Parallelism { zero, ..plain_layout(dp + 1, tp + 1, pp + 1, 1) };
-        let train = training(Precision::Fp32, Sums::Exact);
+        let train = training(Precision::Fp32(Products::Chained), Sums::Exact);
         let layout = Layout { model: model(Style::Llama), parallelism, train };
         let error = too_large(&layout, (dp, tp, pp)).unwrap_err();
         let is_found = matches!(error, ProofError::Train(TrainError::NotFinite { step: 2, .. }));

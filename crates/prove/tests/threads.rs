@@ -16,10 +16,11 @@ fn quick_start([dp, tp, pp]: [usize; 3], precision: Precision) -> Setup {
 #[test]
 fn results_do_not_depend_on_the_threads_of_a_rank() {
     for (degrees, precision) in [
-        ([1, 1, 1], Precision::Fp32),
+        ([1, 1, 1], Precision::Fp32(Products::Chained)),
+        ([1, 1, 1], Precision::Fp32(Products::Pairs)),
         ([1, 1, 1], Precision::Bf16(Products::Chained)),
         ([1, 1, 1], Precision::Bf16(Products::Pairs)),
-        ([2, 1, 2], Precision::Fp32),
+        ([2, 1, 2], Precision::Fp32(Products::Chained)),
     ] {
         let setup = quick_start(degrees, precision);
         let tokens = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Ragged };

@@ -44,21 +44,22 @@ impl Format {
 /// The numbers of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Precision {
-    /// Everything in single precision.
-    Fp32,
+    /// Everything in single precision, multiplied in this order.
+    Fp32(Products),
     /// Parameters and activations in bf16, multiplied in this order.
     Bf16(Products),
     /// Parameters and activations in fp16, gradients kept in its range by a factor of the loss.
     Fp16(LossScaling),
 }
 
-/// In which order the terms of a matrix product are added where an operand is bf16. The order belongs to the run, not to the machine:
-/// each has the same bits on every processor.
+/// In which order the terms of a matrix product are added. The order belongs to the run, not to the machine: each has the same bits on every
+/// processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Products {
-    /// As in single precision: one term after the other.
+    /// One term after the other, with fused multiply-adds of single precision.
     Chained,
-    /// As AMX adds them: 32 terms in two chains, of those with even and with odd numbers. An operand in single precision is rounded to bf16 first.
+    /// As AMX adds products of bf16: 32 terms in two chains, of those with even and with odd numbers. In a run in bf16 an operand of single precision
+    /// is rounded to bf16 first; in a run in single precision each number is the sum of three of bf16, of which the six largest products are added.
     Pairs,
 }
 
@@ -94,24 +95,24 @@ impl Precision {
     /// What parameters and activations are stored and sent as; see the table of this module.
     pub fn stored(self) -> Format {
         match self {
-            Precision::Fp32 => Format::Fp32,
+            Precision::Fp32(_) => Format::Fp32,
             Precision::Bf16(_) => Format::Bf16,
             Precision::Fp16(_) => Format::Fp16,
         }
     }
 
-    /// In which order matrix products add their terms where an operand is bf16.
+    /// In which order matrix products add their terms.
     pub fn products(self) -> Products {
         match self {
-            Precision::Fp32 | Precision::Fp16(_) => Products::Chained,
-            Precision::Bf16(products) => products,
+            Precision::Fp16(_) => Products::Chained,
+            Precision::Fp32(products) | Precision::Bf16(products) => products,
         }
     }
 
     /// Where the weights are that the optimizer updates.
     pub fn masters(self) -> Masters {
         match self {
-            Precision::Fp32 => Masters::Parameters,
+            Precision::Fp32(_) => Masters::Parameters,
             Precision::Bf16(_) | Precision::Fp16(_) => Masters::Apart,
         }
     }

@@ -81,6 +81,7 @@ epsilon = 1e-8
 clip_norm = 1.0
 embedding_gradient_scale = 1.0
 precision = "fp32"
+products = "chained"
 sums = "single"
 seed = 0
 

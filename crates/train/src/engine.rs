@@ -33,7 +33,7 @@ pub struct RankEngine {
 
 /// Opens ranks. Faults are tested by wrapping an engine, never by a switch in it.
 pub trait Engine: Sync {
-    /// The device, with an arena of `arena_bytes` and products of bf16 in this order, and the groups of `rank`. Called once per rank, on the
+    /// The device, with an arena of `arena_bytes` and products in this order, and the groups of `rank`. Called once per rank, on the
     /// rank's own thread.
     fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError>;
 

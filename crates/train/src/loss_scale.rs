@@ -35,7 +35,7 @@ impl LossScale {
     /// Before the first step.
     pub fn new(precision: Precision) -> LossScale {
         let scaling = match precision {
-            Precision::Fp32 | Precision::Bf16(_) => None,
+            Precision::Fp32(_) | Precision::Bf16(_) => None,
             Precision::Fp16(scaling) => Some(scaling),
         };
         LossScale {

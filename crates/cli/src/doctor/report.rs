@@ -120,7 +120,7 @@ fn kernels(machine: &Machine) -> String {
     match machine.instruction_sets.first() {
         None => "portable".into(),
         Some(InstructionSet::Amx) => {
-            format!("{}, and AMX in bf16 with train.products = \"pairs\"", name(InstructionSet::Avx512))
+            format!("{}, and AMX with train.products = \"pairs\"", name(InstructionSet::Avx512))
         }
         Some(set @ (InstructionSet::Avx512 | InstructionSet::Avx2 | InstructionSet::Scalar)) => name(*set).into(),
     }

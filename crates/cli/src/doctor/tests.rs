@@ -147,7 +147,7 @@ fn tiles_are_named_with_the_choice_that_uses_them() {
     let text = report::text(&machine, &MEASURED);
     for line in [
         "  vectors    AMX, AVX-512, AVX2\n",
-        "  kernels    AVX-512, and AMX in bf16 with train.products = \"pairs\"; kernels of all sets give the same bits\n",
+        "  kernels    AVX-512, and AMX with train.products = \"pairs\"; kernels of all sets give the same bits\n",
     ] {
         assert!(text.contains(line), "{line:?} in {text}");
     }

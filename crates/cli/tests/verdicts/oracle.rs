@@ -429,9 +429,9 @@ fn loss_scaling(values: &Values) -> bool {
         && int(values, "train.loss_scale_hysteresis", 2) > 0
 }
 
-/// Chosen in bf16 and nowhere else.
+/// Chosen in fp32 and bf16.
 fn order_of_products(values: &Values) -> bool {
-    values.get("train.precision").and_then(toml::Value::as_str) == Some("bf16")
+    values.get("train.precision").and_then(toml::Value::as_str) != Some("fp16")
         || !values.contains_key("train.products")
 }
 

@@ -63,7 +63,8 @@ fn small_updates_add_up(wrap: &WrapRank<'_>) -> Verdict {
     let moved = |precision, wrap: &WrapRank<'_>| {
         Ok::<f64, String>(distance(&run(1, precision, wrap)?, &run(8, precision, wrap)?))
     };
-    let (single, narrow) = (moved(Precision::Fp32, &untouched)?, moved(Precision::Bf16(Products::Chained), wrap)?);
+    let (single, narrow) =
+        (moved(Precision::Fp32(Products::Chained), &untouched)?, moved(Precision::Bf16(Products::Chained), wrap)?);
     let share = narrow / single;
     verdict((!(0.9..1.1).contains(&share)).then(|| format!("weights moved {share:.2} times as far as they should")))
 }

@@ -36,8 +36,8 @@ impl Case {
 pub fn cases() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
-    let case =
-        |name, model, parallelism| Case { name, model, parallelism, precision: Precision::Fp32, sums: Sums::Single };
+    let (precision, sums) = (Precision::Fp32(Products::Chained), Sums::Single);
+    let case = |name, model, parallelism| Case { name, model, parallelism, precision, sums };
     let exact = |case: Case| Case { sums: Sums::Exact, ..case };
     let narrow = |precision, case: Case| Case { precision, ..case };
     let fp16 = Precision::Fp16(LossScaling::USUAL);

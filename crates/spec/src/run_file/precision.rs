@@ -27,7 +27,7 @@ pub fn read(reader: &mut Reader) -> Precision {
     };
     let products = reader.choice(PRODUCTS_KEY, PRODUCTS, Products::Chained);
     let (precision, foreign): (Precision, &[(&str, &[&str])]) = match format {
-        Format::Fp32 => (Precision::Fp32, &[("bf16", &[PRODUCTS_KEY]), ("fp16", &LOSS_SCALING_KEYS)]),
+        Format::Fp32 => (Precision::Fp32(products), &[("fp16", &LOSS_SCALING_KEYS)]),
         Format::Bf16 => (Precision::Bf16(products), &[("fp16", &LOSS_SCALING_KEYS)]),
         Format::Fp16 => (Precision::Fp16(scaling), &[("bf16", &[PRODUCTS_KEY])]),
     };
@@ -44,8 +44,7 @@ pub fn read(reader: &mut Reader) -> Precision {
 pub fn write(precision: Precision, writer: &mut Writer) {
     writer.text("precision", name_of(FORMATS, precision.stored()));
     match precision {
-        Precision::Fp32 => {}
-        Precision::Bf16(products) => writer.text("products", name_of(PRODUCTS, products)),
+        Precision::Fp32(products) | Precision::Bf16(products) => writer.text("products", name_of(PRODUCTS, products)),
         Precision::Fp16(LossScaling { initial, window, hysteresis, minimum }) => {
             writer.power_of_two("initial_loss_scale", initial);
             writer.count("loss_scale_window", window);

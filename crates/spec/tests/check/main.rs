@@ -530,7 +530,7 @@ fn loss_scales_are_powers_of_two_in_their_range() {
 }
 
 #[test]
-fn loss_scaling_belongs_to_fp16_and_the_order_of_products_to_bf16() {
+fn loss_scaling_belongs_to_fp16_and_the_order_of_products_to_the_others() {
     expect(&[
         (
             &["train.min_loss_scale=2"],
@@ -539,10 +539,6 @@ fn loss_scaling_belongs_to_fp16_and_the_order_of_products_to_bf16() {
         (
             &["train.precision=bf16", "train.loss_scale_window=10"],
             "train.loss_scale_window means nothing where train.precision = \"bf16\"; write train.precision = \"fp16\", or leave it out",
-        ),
-        (
-            &["train.products=pairs"],
-            "train.products means nothing where train.precision = \"fp32\"; write train.precision = \"bf16\", or leave it out",
         ),
         (
             &["train.precision=fp16", "train.products=chained"],
