@@ -163,14 +163,21 @@ macro_rules! store_sums {
     };
 }
 
-/// Asks for the cache lines of the tile some bytes behind an address: loads of tiles wait for their lines, and products for the loads.
-/// Behind the end of a panel is the next one, or nothing that is missed.
-macro_rules! ask_for_tile {
-    ($start:literal, $bytes:literal) => {
-        ask_for_tile!($start, $bytes, 0 64 128 192 256 320 384 448 512 576 640 704 768 832 896 960)
-    };
+/// Asks for cache lines of the tile some bytes behind an address: loads of tiles wait for their lines, and products for the loads. A few at a time, for
+/// 16 at once hold up the loads and products behind them. Behind the end of a panel is the next one, or nothing that is missed.
+macro_rules! ask_for_lines {
     ($start:literal, $bytes:literal, $($line:literal)*) => {
         concat!($("prefetcht0 [", $start, " + ", $bytes, " + ", $line, "]\n"),*)
+    };
+}
+
+/// Asks for half of the cache lines of a tile: the first or the second half.
+macro_rules! ask_for_half {
+    (first, $start:literal, $bytes:literal) => {
+        ask_for_lines!($start, $bytes, 0 64 128 192 256 320 384 448)
+    };
+    (second, $start:literal, $bytes:literal) => {
+        ask_for_lines!($start, $bytes, 512 576 640 704 768 832 896 960)
     };
 }
 
@@ -221,17 +228,22 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             "4:",
             "tdpbf16ps tmm0, tmm4, tmm6",
             ask_for_three_rows!(),
-            ask_for_tile!("{a}", 4096),
+            ask_for_half!(first, "{a}", 4096),
+            ask_for_half!(second, "{a}", 4096),
             "tdpbf16ps tmm1, tmm4, tmm7",
+            ask_for_half!(first, "{a}", 5120),
             "tileloadd tmm4, [{a} + {row} + 2048]",
-            ask_for_tile!("{a}", 5120),
+            ask_for_half!(second, "{a}", 5120),
             "tdpbf16ps tmm2, tmm5, tmm6",
+            ask_for_half!(first, "{b}", 4096),
             "tileloadd tmm6, [{b} + {row} + 2048]",
-            ask_for_tile!("{b}", 4096),
+            ask_for_half!(second, "{b}", 4096),
             "tdpbf16ps tmm3, tmm5, tmm7",
+            ask_for_lines!("{b}", 5120, 0 64 128 192 256),
             "tileloadd tmm7, [{b} + {row} + 3072]",
+            ask_for_lines!("{b}", 5120, 320 384 448 512 576),
             "tileloadd tmm5, [{a} + {row} + 3072]",
-            ask_for_tile!("{b}", 5120),
+            ask_for_lines!("{b}", 5120, 640 704 768 832 896 960),
             "add {a}, 2048",
             "add {b}, 2048",
             "dec {blocks}",
@@ -260,18 +272,8 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
     }
 }
 
-/// Asks for half of the cache lines of a tile: the first or the second half.
-macro_rules! ask_for_half {
-    (first, $start:literal, $bytes:literal) => {
-        ask_for_tile!($start, $bytes, 0 64 128 192 256 320 384 448)
-    };
-    (second, $start:literal, $bytes:literal) => {
-        ask_for_tile!($start, $bytes, 512 576 640 704 768 832 896 960)
-    };
-}
-
 /// Multiplies both tiles of A with both of B, and loads the part of `A` or of `B` some bytes behind its address for the next products. Between the
-/// products two tiles of the next block are asked for, some bytes behind either address, a few lines at a time: 16 at once would hold up the products behind them.
+/// products two tiles of the next block are asked for, some bytes behind either address.
 macro_rules! term {
     (A $part:literal, $next_a:literal, $next_b:literal) => {
         term!(@ ("tmm1, tmm4, tmm7" "tmm2, tmm5, tmm6") ("{a}" "tmm4" "tmm5") $part, $next_a, $next_b)
