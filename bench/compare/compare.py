@@ -118,15 +118,15 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("runs", nargs="*", type=pathlib.Path)
-    parser.add_argument("--venv")
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("runs", nargs="*", type=pathlib.Path, metavar="RUN.toml", help="run files; without any, the three beside this script")
+    parser.add_argument("--venv", metavar="FOLDER", help="virtual environment with PyTorch, made if it is none yet")
+    parser.add_argument("--pairs", type=int, default=9, help="steps of each side that are timed")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast on PyTorch's side")
     parser.add_argument("--products", choices=["chained", "pairs"], help="the order in which pleach's products add their terms")
-    parser.add_argument("--cores", default="0,1")
-    parser.add_argument("--eager-only", action="store_true")
+    parser.add_argument("--cores", default="0,1", help="on which both sides run, with a thread each")
+    parser.add_argument("--eager-only", action="store_true", help="leave torch.compile out")
     parser.add_argument("--binary", help="pleach's side, built before")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="a key of pleach's run file")
     asked = parser.parse_args()
     python, pleach = interpreter(asked.venv), asked.binary or bench()
     runs = asked.runs or [FOLDER / name for name in ("gpt_12m.toml", "gpt2_124m.toml", "gpt2_124m_short.toml")]

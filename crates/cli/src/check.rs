@@ -1,5 +1,6 @@
 //! `pleach check`: the verdict on a run, and what it is; or what two runs promise each other.
 
+use cpu::instruction_set::InstructionSet;
 use spec::{ModelSpec, RunConfig, TopQuery, unique_parameters};
 
 use crate::all_ranks::AllRanks;
@@ -12,6 +13,7 @@ use crate::input;
 use crate::memory_need::{Need, Room};
 use crate::memory_table::memory_table;
 use crate::output::print;
+use crate::products;
 use crate::verdict::Verdict;
 
 /// Prints what the run is, or how two runs compare.
@@ -44,7 +46,8 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
     match arguments.format() {
         Format::Text => {
             let all_ranks = all_ranks.map_or(String::new(), |all| format!("\n{}", all.line(setup)));
-            let run = format!("{}{}", describe(&verdict.config), memory_line(verdict));
+            let products = products::line(verdict.config.train.precision, &InstructionSet::available());
+            let run = format!("{}{products}{}", describe(&verdict.config), memory_line(verdict));
             Ok(format!("{run}\n{}{all_ranks}", memory_table(setup)))
         }
         Format::Json => check_json::of_verdict(verdict, all_ranks),

@@ -118,9 +118,11 @@ fn batches_that_grow_in_one_way_or_the_other_have_the_same_bits() {
 #[test]
 fn narrow_runs_have_the_same_bits_too() {
     let scaling = LossScaling { initial: 65536.0, window: 1, hysteresis: 1, minimum: 1.0 };
-    for (style, precision) in
-        [(Style::Gpt2, Precision::Bf16(Products::Chained)), (Style::Llama, Precision::Fp16(scaling))]
-    {
+    for (style, precision) in [
+        (Style::Gpt2, Precision::Fp32(Products::Pairs)),
+        (Style::Gpt2, Precision::Bf16(Products::Chained)),
+        (Style::Llama, Precision::Fp16(scaling)),
+    ] {
         let groupings = groupings(1, SequenceParallel::Off);
         assert_one_hash(&model(style), &groupings, &training(precision, Sums::Exact));
     }

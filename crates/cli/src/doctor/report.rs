@@ -129,7 +129,8 @@ fn kernels(machine: &Machine) -> String {
 /// What is not there, or not used, and what it would be good for.
 fn missing(machine: &Machine) -> Vec<Row> {
     let vectors = match machine.instruction_sets.first() {
-        Some(InstructionSet::Amx | InstructionSet::Avx512) => None,
+        Some(InstructionSet::Amx) => None,
+        Some(InstructionSet::Avx512) => Some("AMX, whose tiles make products in pairs several times faster"),
         Some(InstructionSet::Avx2) => Some("AVX-512, whose kernels are twice as wide"),
         Some(InstructionSet::Scalar) | None => Some("AVX2 or AVX-512, whose kernels are several times faster"),
     };
@@ -162,7 +163,7 @@ struct Record<'a> {
 #[derive(Serialize)]
 struct Uses {
     cores: usize,
-    kernels: &'static str,
+    kernels: String,
     memory_bytes: Option<u64>,
 }
 
@@ -171,11 +172,8 @@ struct Uses {
 /// # Errors
 /// Numbers that JSON does not have.
 pub fn json(machine: &Machine, measured: &Measured) -> serde_json::Result<String> {
-    let uses = Uses {
-        cores: machine.cores.usable,
-        kernels: machine.instruction_sets.first().map_or("portable", |set| name(*set)),
-        memory_bytes: machine.memory.usable_bytes(),
-    };
+    let uses =
+        Uses { cores: machine.cores.usable, kernels: kernels(machine), memory_bytes: machine.memory.usable_bytes() };
     let record = Record {
         version: env!("CARGO_PKG_VERSION"),
         machine,

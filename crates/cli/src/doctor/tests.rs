@@ -117,6 +117,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                memory     at most 8.00 GB for all ranks together; `pleach check` holds a run against it\n\
                \n\
                what is missing\n  \
+               vectors    AMX, whose tiles make products in pairs several times faster\n  \
                GPUs       not supported yet: ranks compute on cores, also where there are GPUs\n  \
                processes  not supported yet: each process that Slurm starts would train the whole run by itself; start one\n"
     );

@@ -27,14 +27,14 @@ pub fn read(reader: &mut Reader) -> Precision {
     };
     let products = reader.choice(PRODUCTS_KEY, PRODUCTS, Products::Chained);
     let (precision, foreign): (Precision, &[(&str, &[&str])]) = match format {
-        Format::Fp32 => (Precision::Fp32(products), &[("fp16", &LOSS_SCALING_KEYS)]),
-        Format::Bf16 => (Precision::Bf16(products), &[("fp16", &LOSS_SCALING_KEYS)]),
-        Format::Fp16 => (Precision::Fp16(scaling), &[("bf16", &[PRODUCTS_KEY])]),
+        Format::Fp32 => (Precision::Fp32(products), &[("\"fp16\"", &LOSS_SCALING_KEYS)]),
+        Format::Bf16 => (Precision::Bf16(products), &[("\"fp16\"", &LOSS_SCALING_KEYS)]),
+        Format::Fp16 => (Precision::Fp16(scaling), &[("\"fp32\" or \"bf16\"", &[PRODUCTS_KEY])]),
     };
     for (of, keys) in foreign {
         for key in keys.iter().copied().filter(|key| reader.is_set(key)).collect::<Vec<_>>() {
             let rule = format!("means nothing where train.precision = {:?}", name_of(FORMATS, format));
-            reader.report(Problem::of_key(key, rule, format!("write train.precision = {of:?}, or leave it out")));
+            reader.report(Problem::of_key(key, rule, format!("write train.precision = {of}, or leave {key} out")));
         }
     }
     precision

@@ -534,15 +534,15 @@ fn loss_scaling_belongs_to_fp16_and_the_order_of_products_to_the_others() {
     expect(&[
         (
             &["train.min_loss_scale=2"],
-            "train.min_loss_scale means nothing where train.precision = \"fp32\"; write train.precision = \"fp16\", or leave it out",
+            "train.min_loss_scale means nothing where train.precision = \"fp32\"; write train.precision = \"fp16\", or leave train.min_loss_scale out",
         ),
         (
             &["train.precision=bf16", "train.loss_scale_window=10"],
-            "train.loss_scale_window means nothing where train.precision = \"bf16\"; write train.precision = \"fp16\", or leave it out",
+            "train.loss_scale_window means nothing where train.precision = \"bf16\"; write train.precision = \"fp16\", or leave train.loss_scale_window out",
         ),
         (
             &["train.precision=fp16", "train.products=chained"],
-            "train.products means nothing where train.precision = \"fp16\"; write train.precision = \"bf16\", or leave it out",
+            "train.products means nothing where train.precision = \"fp16\"; write train.precision = \"fp32\" or \"bf16\", or leave train.products out",
         ),
         (&["train.precision=fp8"], "train.precision = \"fp8\" is not one of \"fp32\", \"bf16\" and \"fp16\""),
     ]);
