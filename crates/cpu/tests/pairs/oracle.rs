@@ -123,7 +123,7 @@ impl Case<f32> {
         let roundings = of_roundings(steps.div_ceil(2) + 1 + 6 * blocks + self.k.div_ceil(PARTS_RUN) + 1);
         let all_blocks = self.k.div_ceil(PAIRS_BLOCK);
         let lost = f64::from(f32::MIN_POSITIVE) * (3.0 * exact.operands + (6 * self.k + 12 * all_blocks) as f64);
-        let left_out = 2.01 * f64::from(f32::EPSILON) / 2.0;
-        (1.008 * roundings + left_out) * exact.products + roundings * exact.added + lost
+        let left_out = 1.01 * f64::from(f32::EPSILON) / 2.0;
+        (1.016 * roundings + left_out) * exact.products + roundings * exact.added + lost
     }
 }

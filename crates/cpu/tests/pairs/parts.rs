@@ -82,7 +82,19 @@ fn as_exact_as_chained_products() {
     }
 }
 
-/// Within the bound that is written down.
+/// Holds what a case computed to the bound that is written down.
+fn assert_within_the_bound(case: &Case<f32>, c: &[f32]) {
+    for row in 0..case.m {
+        for column in 0..case.n {
+            let exact = case.exact(row, column);
+            let error = (f64::from(c[row * (case.n + case.gap) + column]) - exact.value).abs();
+            let bound = case.bound_in_parts(&exact);
+            assert!(error <= bound, "{}: ({row}, {column}) is off by {error:e}, bound {bound:e}", case.name());
+        }
+    }
+}
+
+/// Numbers around 1, and subnormal ones.
 #[test]
 fn close_to_the_exact_result() {
     let random = &mut Random(13);
@@ -91,12 +103,61 @@ fn close_to_the_exact_result() {
         for orientation in ORIENTATIONS {
             let case = Case::<f32>::new(orientation, sizes, 2, values, random);
             let c = case.run_in_parts(InstructionSet::detect(), packing);
-            for row in 0..case.m {
-                for column in 0..case.n {
-                    let exact = case.exact(row, column);
-                    let error = (f64::from(c[row * (case.n + case.gap) + column]) - exact.value).abs();
-                    let bound = case.bound_in_parts(&exact);
-                    assert!(error <= bound, "{}: ({row}, {column}) is off by {error:e}, bound {bound:e}", case.name());
+            assert_within_the_bound(&case, &c);
+        }
+    }
+}
+
+/// Ties between numbers of bf16 just above powers of two, whose parts are the largest, of one sign or of both.
+#[test]
+fn numbers_with_the_largest_parts_stay_within_the_bound() {
+    let random = &mut Random(16);
+    let packing = &mut PackingBuffers::new();
+    for (index, k) in [1, 2, 33, 512, 1025].into_iter().enumerate() {
+        let mut case = Case::<f32>::new(Orientation::Nt, (12, 12, k), 0, Values::Usual, random);
+        for number in case.a.iter_mut().chain(&mut case.b) {
+            let below = [0x8000, 0x7f80, 0x8080, 0x7fff][random.below(4)];
+            *number = f32::from_bits(number.to_bits() & 0xff80_0000 | below);
+            if index % 2 == 0 {
+                *number = number.abs();
+            }
+        }
+        let c = case.run_in_parts(InstructionSet::detect(), packing);
+        assert_within_the_bound(&case, &c);
+    }
+}
+
+/// What is half a unit of bf16 below overflow, or is no number, leaves nothing finite in its row, even times zero; all other rows are whole.
+#[test]
+fn what_has_no_parts_gives_no_finite_result() {
+    let random = &mut Random(17);
+    let packing = &mut PackingBuffers::new();
+    let borders =
+        [0x7f7f_7fff, 0x7f7f_8000, 0x7f7f_ffff, 0x7f80_0000, 0x7f80_0001, 0x7fbf_ffff, 0x7fff_8000, 0x7fff_ffff];
+    for orientation in ORIENTATIONS {
+        for bits in borders.into_iter().flat_map(|bits| [bits, bits | 1 << 31]) {
+            let mut case = Case::<f32>::new(orientation, (5, 6, 33), 0, Values::Usual, random);
+            case.a.iter_mut().chain(&mut case.b).for_each(|number| *number *= 1e-6);
+            let (row, step) = (random.below(5), random.below(33));
+            let [a, b] = match orientation {
+                Orientation::Nt => [row * 33 + step, 2 * 33 + step],
+                Orientation::Nn => [row * 33 + step, step * 6 + 2],
+                Orientation::Tn => [step * 5 + row, step * 6 + 2],
+            };
+            (case.a[a], case.b[b]) = (f32::from_bits(bits), 0.0);
+            let has_parts = bits & (u32::MAX >> 1) < 0x7f7f_8000;
+            for set in InstructionSet::available() {
+                let c = case.run_in_parts(set, packing);
+                let is_whole = |place: usize| has_parts || place / 6 != row;
+                for (place, value) in c.iter().enumerate() {
+                    assert_eq!(
+                        !value.is_nan(),
+                        is_whole(place),
+                        "{set:?}, {orientation:?}, {bits:x}: {value:e} at {place}"
+                    );
+                }
+                if has_parts {
+                    assert_within_the_bound(&case, &c);
                 }
             }
         }

@@ -2,19 +2,22 @@
 //!
 //! # Numerics
 //! The parts of a number are `first`, it rounded to bf16; `second`, what is left rounded to bf16; and `third`, what is left then: to nearest, with ties
-//! away from zero. The three are the number, unless it is within 2^-18 of overflow or a part is subnormal, where it counts as zero. Each element of C is
-//! computed in the same way on every instruction set, for any number of rows and columns, any strides and any split of the work:
+//! away from zero. The three are the number, but for subnormal parts, which count as zeros. Of a number of at least 2^128 - 2^119, half a unit of bf16
+//! below overflow, the first part is infinite and the third no number, and so of an infinite one. Each element of C is computed in the same way on every
+//! instruction set, for any number of rows and columns, any strides and any split of the work:
 //!
 //! 1. K is cut into runs of [`PARTS_RUN`] steps, from step 0 on, and each run into blocks of [`PAIRS_BLOCK`]; the last block is filled up with zeros.
 //! 2. Per run `sum = +0`. For each block in ascending order, and for each of the six [`TERMS`] in their order, the products of A's parts and B's are
 //!    added as step 2 and 3 of [products in pairs](super) say: two chains from +0 on, and `sum = sum + (even + odd)`.
 //! 3. With `Write::Assign` the first run's sum becomes `c`; otherwise `c = c + sum`. With a bias, `c = c + bias[column]` at the end.
 //!
-//! The three products of parts that are left out are at most `(2^-23 + 2^-32) |a b|`. So the error of an element, with u = 2^-24 and
+//! A second part is at most 2^-8 of the number and a third 2^-17, so the three products of parts that are left out are at most
+//! `(2^-24 + 2^-34) |a b|`. The sizes of the parts add up to at most 259 / 257 of the number's (of 1 + 2^-8, which becomes 1 + 2^-7 and -2^-8), those of
+//! the six products to at most 1.016 |a b|. So the error of an element, with u = 2^-24 and
 //! n = min(K, 32) / 2 + 1 + 6 ceil(min(K, 512) / 32) + ceil(K / 512) + 1 roundings on the longest path, is at most
-//! `(n u / (1 - n u) * 1.008 + 2.01 u) * sum |a b| + n u / (1 - n u) * (|c| + |bias|)`, as long as sums and parts stay finite, and for what becomes zero
+//! `(n u / (1 - n u) * 1.016 + 1.01 u) * sum |a b| + n u / (1 - n u) * (|c| + |bias|)`, as long as sums and parts stay finite, and for what becomes zero
 //! `2^-126 * (6 K + 3 sum |a| + 3 sum |b| + 12 ceil(K / 32))`. n is 91 at K = 384 and at most 114 + ceil(K / 512) at any, where chained products have 259 and
-//! 257 + ceil(K / 256). Infinite operands give no numbers.
+//! 257 + ceil(K / 256).
 
 use super::engine::{Begin, PairsTile, RowsOfC};
 
@@ -68,6 +71,30 @@ pub(super) unsafe fn tile_by_terms(
 mod tests {
     use super::*;
 
+    /// 2^128 - 2^119
+    const LEAST_WITHOUT_PARTS: f32 = f32::from_bits(0x7f7f_8000);
+
+    /// What the bound of the error is made of.
+    fn assert_sizes(number: f32, parts: [f32; PARTS]) {
+        let [first, second, third] = parts.map(|part| f64::from(part.abs() / number.abs()));
+        assert!(second <= 2.0f64.powi(-8) && third <= 2.0f64.powi(-17), "{number:e}: {parts:?}");
+        assert!(first + second + third <= 1.008, "{number:e}: {parts:?}");
+    }
+
+    #[test]
+    fn the_largest_parts_are_those_that_the_bound_has() {
+        // Ties, and numbers beside them, in the first and the second part.
+        for number in [1.0 + 2.0f32.powi(-8), 1.0 + 2.0f32.powi(-8) - 2.0f32.powi(-17), 1.0 - 2.0f32.powi(-24)] {
+            assert_sizes(number, split(number));
+        }
+        let number = 1.0 + 2.0f32.powi(-8);
+        let parts = split(number);
+        assert_eq!(parts, [1.0 + 2.0f32.powi(-7), -2.0f32.powi(-8), 0.0]);
+        let squares: f64 = TERMS.iter().map(|(a, b)| f64::from(parts[*a] * parts[*b]).abs()).sum();
+        let of_product = squares / f64::from(number).powi(2);
+        assert!(1.0156 < of_product && of_product < 1.016, "{of_product}");
+    }
+
     #[test]
     fn parts_are_numbers_of_bf16_whose_sum_is_the_number() {
         let mut bits = 1u32;
@@ -77,10 +104,10 @@ mod tests {
             let parts = split(number);
             assert!(parts.iter().all(|part| part.to_bits() & 0xffff == 0), "{number:e}: {parts:?}");
             // Bits below 2^-133 are cut off, and numbers within half a unit of overflow have infinite parts.
-            if number.abs() >= 2.0f32.powi(-110) && number.abs() < f32::MAX * (1.0 - 2.0f32.powi(-9)) {
+            if number.abs() >= 2.0f32.powi(-110) && number.abs() < LEAST_WITHOUT_PARTS {
                 let sum: f64 = parts.iter().map(|part| f64::from(*part)).sum();
                 assert_eq!(sum, f64::from(number));
-                assert!(parts[1].abs() <= number.abs() / 256.0 && parts[2].abs() <= number.abs() / 65536.0);
+                assert_sizes(number, parts);
             }
             assert!(number.is_finite() || parts.iter().any(|part| part.is_nan()), "{number}: {parts:?}");
         }
@@ -89,5 +116,8 @@ mod tests {
         {
             assert!(split(number).iter().any(|part| !part.is_finite()), "{number}");
         }
+        assert!(split(LEAST_WITHOUT_PARTS)[2].is_nan());
+        let below = LEAST_WITHOUT_PARTS.next_down();
+        assert_eq!(split(below).map(f64::from).iter().sum::<f64>(), f64::from(below));
     }
 }
