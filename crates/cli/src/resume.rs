@@ -50,14 +50,10 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
             tell(&format!("{} is damaged and now called {}\n", found.path.display(), aside.display()));
         }
         let (steps, path) = (found.steps, found.path.display());
-        if !arguments.quiet {
-            tell(&match session.verdict.config.train.steps == steps {
-                true => {
-                    format!("all {steps} steps are done in {path}; --set train.steps=... with more of them goes on\n")
-                }
-                false => format!("going on after step {steps} from {path}\n"),
-            });
-        }
+        tell(&match session.verdict.config.train.steps == steps {
+            true => format!("all {steps} steps are done in {path}; --set train.steps=... with more of them goes on\n"),
+            false => format!("going on after step {steps} from {path}\n"),
+        });
         match (session.run(arguments, Start::Checkpoint(&checkpoint)), checkpoint.damage()) {
             (Err(_), Some(damage)) => {
                 tell(&format!("{damage}\n"));
