@@ -27,7 +27,7 @@
 //! Operands are packed into panels ([`engine`]) for the instruction set: AMX reads pairs as they are, the others read them widened, with
 //! the same loops around ([`blocks`]). Sums of a tile of C stay in registers, or in memory between two runs of steps; when the last step is
 //! done a tile is written to C at once ([`finish`]), while its sums are in the cache. Attention packs and multiplies blocks of its own
-//! ([`small`]).
+//! ([`small`]). Products of single precision are six of these for each block of steps ([`parts`]).
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
