@@ -149,8 +149,27 @@ impl<T: Drawn> Case<T> {
         [a, MatRef::new(&self.b, b_rows, b_cols, b_cols + self.gap)]
     }
 
+    /// The whole buffer of C, of which `multiply` computes four blocks, cut somewhere: from A and B for its rows and columns, and with its bias.
+    pub fn run_in_four(
+        &self,
+        random: &mut Random,
+        mut multiply: impl FnMut([MatRef<'_, T>; 2], MatMut<'_>, Option<&[f32]>),
+    ) -> Vec<f32> {
+        let mut c = self.c.clone();
+        let (row, column) = (1 + random.below(self.m - 1), 1 + random.below(self.n - 1));
+        for (row, rows) in [(0, row), (row, self.m - row)] {
+            for (column, columns) in [(0, column), (column, self.n - column)] {
+                let mut view = MatMut::new(&mut c, self.m, self.n, self.n + self.gap);
+                let bias = self.bias.as_ref().map(|bias| &bias[column..column + columns]);
+                let operands = self.block((row, rows), (column, columns));
+                multiply(operands, view.block(row, rows, column, columns), bias);
+            }
+        }
+        c
+    }
+
     /// A and B for these rows and columns of C, each as start and length.
-    pub fn block(&self, (row, rows): (usize, usize), (column, columns): (usize, usize)) -> [MatRef<'_, T>; 2] {
+    fn block(&self, (row, rows): (usize, usize), (column, columns): (usize, usize)) -> [MatRef<'_, T>; 2] {
         let [a, b] = self.operands();
         let a = match self.orientation {
             Orientation::Nt | Orientation::Nn => a.block(row, rows, 0, self.k),

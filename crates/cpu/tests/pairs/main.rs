@@ -5,7 +5,7 @@ mod definition;
 mod oracle;
 mod parts;
 
-use case::{Case, Random, Values};
+use case::{Case, Drawn, Random, Values};
 use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, Write, gemm_pairs};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
@@ -51,13 +51,18 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn every_set_gives_the_bits_of_the_definition() {
     let random = &mut Random(1);
     let packing = &mut PackingBuffers::new();
+    around_the_edges(random, 6, |case| assert_defined(&case, packing));
+}
+
+/// Cases with every kind of numbers in every orientation: at edges, and of so many sizes that are drawn.
+fn around_the_edges<T: Drawn>(random: &mut Random, drawn: usize, mut check: impl FnMut(Case<T>)) {
     let edges = [(1, 1, 1), (1, 1, 0), (3, 5, 0), (16, 16, 32), (17, 33, 31), (12, 32, 64), (13, 31, 65)];
-    let drawn: Vec<_> = (0..6).map(|_| (1 + random.below(70), 1 + random.below(80), random.below(140))).collect();
+    let drawn: Vec<_> = (0..drawn).map(|_| (1 + random.below(70), 1 + random.below(80), random.below(140))).collect();
     for sizes in edges.into_iter().chain(drawn) {
         for orientation in ORIENTATIONS {
             for values in Values::ALL {
                 let gap = random.below(3) * random.below(20);
-                assert_defined(&Case::new(orientation, sizes, gap, values, random), packing);
+                check(Case::new(orientation, sizes, gap, values, random));
             }
         }
     }
@@ -128,19 +133,11 @@ fn any_cut_of_the_output_gives_the_same_bits() {
         let case = Case::new(orientation, sizes, 5, Values::Usual, random);
         for set in InstructionSet::available() {
             let whole = case.run::<f32>(set, packing);
-            let mut c = case.c.clone();
-            let (row, column) = (1 + random.below(case.m - 1), 1 + random.below(case.n - 1));
-            for (row, rows) in [(0, row), (row, case.m - row)] {
-                for (column, columns) in [(0, column), (column, case.n - column)] {
-                    let [a, b] = case.block((row, rows), (column, columns));
-                    let mut view = MatMut::new(&mut c, case.m, case.n, case.n + case.gap);
-                    let view = view.block(row, rows, column, columns);
-                    let bias = case.bias.as_ref().map(|bias| &bias[column..column + columns]);
-                    let [a, b] = [a, b].map(PairsOperand::Bf16);
-                    let product = PairsProduct { orientation, a, b };
-                    gemm_pairs(product, view, case.write, bias, packing, set, &Meter::new());
-                }
-            }
+            let c = case.run_in_four(random, |operands, view, bias| {
+                let [a, b] = operands.map(PairsOperand::Bf16);
+                let product = PairsProduct { orientation, a, b };
+                gemm_pairs(product, view, case.write, bias, packing, set, &Meter::new());
+            });
             assert!(bits(&c) == bits(&whole), "{set:?}: {}", case.name());
         }
     }

@@ -6,7 +6,7 @@ use cpu::meter::Meter;
 use cpu::view::MatMut;
 
 use crate::case::{Case, Random, Values};
-use crate::{ORIENTATIONS, bits};
+use crate::{ORIENTATIONS, around_the_edges, bits};
 
 /// Holds one case to the definition on all instruction sets.
 fn assert_defined(case: &Case<f32>, packing: &mut PackingBuffers) {
@@ -32,16 +32,7 @@ fn assert_defined(case: &Case<f32>, packing: &mut PackingBuffers) {
 fn every_set_gives_the_bits_of_the_definition() {
     let random = &mut Random(11);
     let packing = &mut PackingBuffers::new();
-    let edges = [(1, 1, 1), (1, 1, 0), (3, 5, 0), (16, 16, 32), (17, 33, 31), (12, 32, 64), (13, 31, 65)];
-    let drawn: Vec<_> = (0..3).map(|_| (1 + random.below(70), 1 + random.below(80), random.below(140))).collect();
-    for sizes in edges.into_iter().chain(drawn) {
-        for orientation in ORIENTATIONS {
-            for values in Values::ALL {
-                let gap = random.below(3) * random.below(20);
-                assert_defined(&Case::new(orientation, sizes, gap, values, random), packing);
-            }
-        }
-    }
+    around_the_edges(random, 3, |case| assert_defined(&case, packing));
 }
 
 /// More steps than a run has, and more rows and columns than packed blocks have.
@@ -175,18 +166,10 @@ fn any_cut_of_the_output_gives_the_same_bits() {
         let case = Case::<f32>::new(orientation, sizes, 5, Values::Usual, random);
         for set in InstructionSet::available() {
             let whole = case.run_in_parts(set, packing);
-            let mut c = case.c.clone();
-            let (row, column) = (1 + random.below(case.m - 1), 1 + random.below(case.n - 1));
-            for (row, rows) in [(0, row), (row, case.m - row)] {
-                for (column, columns) in [(0, column), (column, case.n - column)] {
-                    let [a, b] = case.block((row, rows), (column, columns));
-                    let mut view = MatMut::new(&mut c, case.m, case.n, case.n + case.gap);
-                    let view = view.block(row, rows, column, columns);
-                    let bias = case.bias.as_ref().map(|bias| &bias[column..column + columns]);
-                    let product = PartsProduct { orientation, a, b };
-                    gemm_parts(product, view, case.write, bias, packing, set, &Meter::new());
-                }
-            }
+            let c = case.run_in_four(random, |[a, b], view, bias| {
+                let product = PartsProduct { orientation, a, b };
+                gemm_parts(product, view, case.write, bias, packing, set, &Meter::new());
+            });
             assert!(bits(&c) == bits(&whole), "{set:?}: {}", case.name());
         }
     }

@@ -139,26 +139,49 @@ pub(crate) unsafe fn multiply_registers(rounds: usize) {
     }
 }
 
-/// Four tiles of sums, at zero or as they are stored.
-macro_rules! begin_sums {
-    () => {
-        concat!(
-            "test {zero}, {zero}\njz 2f\n",
-            "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3\njmp 3f\n",
-            "2:\n",
-            "tileloadd tmm0, [{sums} + {row_of_sums}]\ntileloadd tmm1, [{sums} + {row_of_sums} + 64]\n",
-            "tileloadd tmm2, [{below} + {row_of_sums}]\ntileloadd tmm3, [{below} + {row_of_sums} + 64]\n",
+/// Computes a tile of sums: `$loop` loads the first operands, multiplies all but the last ones, and leaves for label 6 with those loaded. Of C, rows are asked for
+/// while it runs, or at once where it has fewer than `$least` blocks.
+macro_rules! sum_tiles {
+    ($tile:ident, $least:ident, $($loop:tt)*) => {
+        let begins_at_zero = match $tile.begin {
+            Begin::Zero => 1u64,
+            Begin::Stored => 0,
+        };
+        let mut rows_of_c = $tile.rows_of_c;
+        if $tile.blocks < $least {
+            rows_of_c.ask_for();
+            rows_of_c = RowsOfC::NEAR;
+        }
+        asm!(
+            "test {zero}, {zero}\njz 2f",
+            "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3\njmp 3f",
+            "2:",
+            "tileloadd tmm0, [{sums} + {row_of_sums}]\ntileloadd tmm1, [{sums} + {row_of_sums} + 64]",
+            "tileloadd tmm2, [{below} + {row_of_sums}]\ntileloadd tmm3, [{below} + {row_of_sums} + 64]",
             "3:",
-        )
-    };
-}
-
-/// Stores them.
-macro_rules! store_sums {
-    () => {
-        concat!(
-            "tilestored [{sums} + {row_of_sums}], tmm0\ntilestored [{sums} + {row_of_sums} + 64], tmm1\n",
+            "test {blocks}, {blocks}\njz 5f",
+            $($loop)*
+            "6:",
+            "tdpbf16ps tmm0, tmm4, tmm6\ntdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7",
+            "5:",
+            "tilestored [{sums} + {row_of_sums}], tmm0\ntilestored [{sums} + {row_of_sums} + 64], tmm1",
             "tilestored [{below} + {row_of_sums}], tmm2\ntilestored [{below} + {row_of_sums} + 64], tmm3",
+            zero = in(reg) begins_at_zero,
+            c = inout(reg) rows_of_c.start => _,
+            end_of_c = in(reg) rows_of_c.end,
+            row_of_c = in(reg) rows_of_c.stride,
+            last_of_c = in(reg) rows_of_c.last_byte,
+            a = inout(reg) $tile.a => _,
+            b = inout(reg) $tile.b => _,
+            blocks = inout(reg) $tile.blocks => _,
+            sums = in(reg) $tile.sums,
+            below = in(reg) $tile.sums.add(16 * $tile.sums_stride),
+            row = in(reg) 64u64,
+            row_of_sums = in(reg) $tile.sums_stride * size_of::<f32>(),
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
         )
     };
 }
@@ -203,21 +226,11 @@ const STEPS_FOR_ROWS: usize = 32usize.div_ceil(3) + 1;
 /// # Safety
 /// Between [`configure`] and [`release`]; the panels hold `blocks` blocks, and the sums can be read and written.
 pub(super) unsafe fn tile(tile: &PairsTile) {
-    let begins_at_zero = match tile.begin {
-        Begin::Zero => 1u64,
-        Begin::Stored => 0,
-    };
-    let mut rows_of_c = tile.rows_of_c;
-    if tile.blocks < STEPS_FOR_ROWS {
-        rows_of_c.ask_for();
-        rows_of_c = RowsOfC::NEAR;
-    }
     // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
     unsafe {
-        asm!(
-            begin_sums!(),
-            "test {blocks}, {blocks}",
-            "jz 5f",
+        sum_tiles!(
+            tile,
+            STEPS_FOR_ROWS,
             "tileloadd tmm4, [{a} + {row}]",
             "tileloadd tmm6, [{b} + {row}]",
             "tileloadd tmm7, [{b} + {row} + 1024]",
@@ -248,26 +261,6 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             "add {b}, 2048",
             "dec {blocks}",
             "jnz 4b",
-            "6:",
-            "tdpbf16ps tmm0, tmm4, tmm6\ntdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7",
-            "5:",
-            store_sums!(),
-            zero = in(reg) begins_at_zero,
-            c = inout(reg) rows_of_c.start => _,
-            end_of_c = in(reg) rows_of_c.end,
-            row_of_c = in(reg) rows_of_c.stride,
-            last_of_c = in(reg) rows_of_c.last_byte,
-            a = inout(reg) tile.a => _,
-            b = inout(reg) tile.b => _,
-            blocks = inout(reg) tile.blocks => _,
-            sums = in(reg) tile.sums,
-            below = in(reg) tile.sums.add(16 * tile.sums_stride),
-            row = in(reg) 64u64,
-            row_of_sums = in(reg) tile.sums_stride * size_of::<f32>(),
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
         );
     }
 }
@@ -307,21 +300,11 @@ const BLOCKS_FOR_ROWS: usize = 32usize.div_ceil(3 * 5);
 /// # Safety
 /// As for [`tile`], for panels of parts.
 pub(super) unsafe fn tile_of_parts(tile: &PairsTile) {
-    let begins_at_zero = match tile.begin {
-        Begin::Zero => 1u64,
-        Begin::Stored => 0,
-    };
-    let mut rows_of_c = tile.rows_of_c;
-    if tile.blocks < BLOCKS_FOR_ROWS {
-        rows_of_c.ask_for();
-        rows_of_c = RowsOfC::NEAR;
-    }
     // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
     unsafe {
-        asm!(
-            begin_sums!(),
-            "test {blocks}, {blocks}",
-            "jz 5f",
+        sum_tiles!(
+            tile,
+            BLOCKS_FOR_ROWS,
             "tileloadd tmm4, [{a} + {row} + 4096]",
             "tileloadd tmm6, [{b} + {row}]",
             "tileloadd tmm7, [{b} + {row} + 1024]",
@@ -350,26 +333,6 @@ pub(super) unsafe fn tile_of_parts(tile: &PairsTile) {
             "add {a}, 6144",
             "add {b}, 6144",
             "jmp 4b",
-            "6:",
-            "tdpbf16ps tmm0, tmm4, tmm6\ntdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7",
-            "5:",
-            store_sums!(),
-            zero = in(reg) begins_at_zero,
-            c = inout(reg) rows_of_c.start => _,
-            end_of_c = in(reg) rows_of_c.end,
-            row_of_c = in(reg) rows_of_c.stride,
-            last_of_c = in(reg) rows_of_c.last_byte,
-            a = inout(reg) tile.a => _,
-            b = inout(reg) tile.b => _,
-            blocks = inout(reg) tile.blocks => _,
-            sums = in(reg) tile.sums,
-            below = in(reg) tile.sums.add(16 * tile.sums_stride),
-            row = in(reg) 64u64,
-            row_of_sums = in(reg) tile.sums_stride * size_of::<f32>(),
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
         );
     }
 }

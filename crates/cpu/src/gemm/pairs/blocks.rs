@@ -18,18 +18,8 @@ use crate::view::{MatMut, MatRef};
 /// How a matrix enters.
 #[derive(Clone, Copy)]
 pub(super) enum Entering<'a> {
-    Bf16(MatRef<'a, Bf16>),
-    Rounded(MatRef<'a>),
+    Pairs(PairsOperand<'a>),
     Parts(MatRef<'a>),
-}
-
-impl<'a> From<PairsOperand<'a>> for Entering<'a> {
-    fn from(operand: PairsOperand<'a>) -> Self {
-        match operand {
-            PairsOperand::Bf16(matrix) => Entering::Bf16(matrix),
-            PairsOperand::Rounded(matrix) => Entering::Rounded(matrix),
-        }
-    }
 }
 
 /// What is multiplied of each pair of operands.
@@ -51,13 +41,19 @@ impl Terms {
     }
 }
 
-/// A product on its way through the loops.
-pub(super) struct Pass<'a, E> {
-    pub engine: &'static Engine,
+/// What is multiplied.
+#[derive(Clone, Copy)]
+pub(super) struct Factors<'a> {
     pub orientation: Orientation,
     /// A and B, which enter as `terms` has them.
     pub operands: [Entering<'a>; 2],
     pub terms: Terms,
+}
+
+/// A product on its way through the loops.
+pub(super) struct Pass<'a, E> {
+    pub engine: &'static Engine,
+    pub factors: Factors<'a>,
     /// (M, N, K)
     pub sizes: (usize, usize, usize),
     pub write: Write,
@@ -97,7 +93,7 @@ impl<E: Stored> Pass<'_, E> {
         let cut = self.cut(rooms);
         // SAFETY: `Engine::of` checked that the machine has the instructions.
         unsafe { (self.engine.enter)() };
-        match self.terms {
+        match self.factors.terms {
             Terms::Six if m <= cut.rows => self.multiply_beside_rows(&mut c, &cut, rooms),
             Terms::One | Terms::Six => self.multiply_blocks(&mut c, &cut, rooms),
         }
@@ -138,11 +134,11 @@ impl<E: Stored> Pass<'_, E> {
         let (m, n, k) = self.sizes;
         let Engine { panel_rows, panel_columns, a_step_bytes, b_step_bytes, most_steps, most_a_bytes, .. } =
             *self.engine;
-        let steps = match self.terms {
+        let steps = match self.factors.terms {
             Terms::One => equal_blocks(k, most_steps, PAIRS_BLOCK),
             Terms::Six => padded(k).clamp(PAIRS_BLOCK, PARTS_RUN),
         };
-        let panel_step = self.terms.parts() * steps;
+        let panel_step = self.factors.terms.parts() * steps;
         let fitting = |bytes: usize, step_bytes: usize, lanes: usize| bytes / (step_bytes * panel_step) * lanes;
         let most_rows = fitting(rooms.a.len().min(most_a_bytes), a_step_bytes, panel_rows);
         let most_columns = fitting(rooms.b.len(), b_step_bytes, panel_columns);
@@ -152,7 +148,7 @@ impl<E: Stored> Pass<'_, E> {
                 (equal_blocks(m, most_rows, panel_rows), equal_blocks(n, most_columns, panel_columns));
             Cut { kept_rows: m, rows, columns, steps }
         };
-        match self.terms {
+        match self.factors.terms {
             // Sums enter C after each run.
             Terms::Six if m <= most_rows => blocks(most_columns.min(most_at_once)),
             Terms::Six => blocks(most_columns),
@@ -171,11 +167,11 @@ impl<E: Stored> Pass<'_, E> {
 
     /// Packs these rows of A or columns of B; what is to be rounded goes through the room for it, as many panels at a time as it holds.
     fn pack(&self, side: Side, lanes: Range, steps: Range, room: &mut [u8], rounded: &mut [Bf16]) {
-        let adjacent = match (side, self.orientation) {
+        let adjacent = match (side, self.factors.orientation) {
             (Side::A, Orientation::Nt | Orientation::Nn) | (Side::B, Orientation::Nt) => Adjacent::Steps,
             (Side::A, Orientation::Tn) | (Side::B, Orientation::Nn | Orientation::Tn) => Adjacent::Lanes,
         };
-        let [a, b] = self.operands;
+        let [a, b] = self.factors.operands;
         let operand = match side {
             Side::A => a,
             Side::B => b,
@@ -183,14 +179,14 @@ impl<E: Stored> Pass<'_, E> {
         let panels = Panels::<Bf16>::of(self.engine, side, adjacent);
         let block = (steps.start, steps.len);
         match operand {
-            Entering::Bf16(matrix) => {
+            Entering::Pairs(PairsOperand::Bf16(matrix)) => {
                 panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), room);
             }
             Entering::Parts(matrix) => {
                 let panels = Panels::<f32>::of(self.engine, side, adjacent);
                 panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), room);
             }
-            Entering::Rounded(matrix) => {
+            Entering::Pairs(PairsOperand::Rounded(matrix)) => {
                 let (needed, panel_bytes) = (panels.room(lanes.len, steps.len), panels.bytes(steps.len));
                 assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
                 let at_once = rounded.len() / padded(steps.len).max(1) / panels.lanes;
@@ -209,7 +205,7 @@ impl<E: Stored> Pass<'_, E> {
     /// Where the sums of these steps begin, and how they enter C if they do.
     fn begin_and_end(&self, steps: Range) -> (Begin, Option<End<'_, E>>) {
         let (is_first, is_last) = (steps.start == 0, steps.start + steps.len == self.sizes.2);
-        match self.terms {
+        match self.factors.terms {
             Terms::One => {
                 let begin = if is_first { Begin::Zero } else { Begin::Stored };
                 (begin, is_last.then_some(End { write: self.write, bias: self.bias }))
@@ -231,10 +227,10 @@ impl<E: Stored> Pass<'_, E> {
     ) {
         let Engine { panel_rows, panel_columns, a_step_bytes, b_step_bytes, .. } = *self.engine;
         let padded_steps = padded(steps.len);
-        let panel_step = self.terms.parts() * padded_steps;
+        let panel_step = self.factors.terms.parts() * padded_steps;
         let (begin, end) = self.begin_and_end(steps);
         let is_kept = begin == Begin::Stored || end.is_none();
-        let multiply = match self.terms {
+        let multiply = match self.factors.terms {
             Terms::One => self.engine.tile,
             Terms::Six => self.engine.parts.tile,
         };

@@ -54,7 +54,7 @@ use crate::instruction_set::InstructionSet;
 use crate::lanes::Stored;
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
-use blocks::{Entering, Pass, Terms};
+use blocks::{Entering, Factors, Pass, Terms};
 use engine::Engine;
 pub(super) use engine::LARGEST_PANEL;
 pub use parts::PARTS_RUN;
@@ -116,11 +116,8 @@ pub fn gemm_pairs<E: Stored>(
     meter: &Meter,
 ) {
     let PairsProduct { orientation, a, b } = product;
-    let sizes = Product { orientation, a: a.into(), b: b.into() }.sizes();
-    assert_fits(c.as_ref(), bias, (sizes.0, sizes.1));
-    let (engine, operands) = (Engine::of(instruction_set), [a, b].map(Entering::from));
-    let pass = Pass { engine, orientation, operands, terms: Terms::One, sizes, write, bias, instruction_set, meter };
-    pass.run(c, &mut packing.pair_rooms());
+    let factors = Factors { orientation, operands: [a, b].map(Entering::Pairs), terms: Terms::One };
+    multiply(factors, c, write, bias, packing, instruction_set, meter);
 }
 
 /// Multiplies in parts, as [`gemm_pairs`] does.
@@ -134,9 +131,25 @@ pub fn gemm_parts(
     meter: &Meter,
 ) {
     let PartsProduct { orientation, a, b } = product;
-    let sizes = Product { orientation, a: a.into(), b: b.into() }.sizes();
+    let factors = Factors { orientation, operands: [a, b].map(Entering::Parts), terms: Terms::Six };
+    multiply(factors, c, write, bias, packing, instruction_set, meter);
+}
+
+fn multiply<E: Stored>(
+    factors: Factors<'_>,
+    c: MatMut<'_, E>,
+    write: Write,
+    bias: Option<&[E]>,
+    packing: &mut PackingBuffers,
+    instruction_set: InstructionSet,
+    meter: &Meter,
+) {
+    let [a, b] = factors.operands.map(|operand| match operand {
+        Entering::Pairs(operand) => operand.into(),
+        Entering::Parts(matrix) => Operand::F32(matrix),
+    });
+    let sizes = Product { orientation: factors.orientation, a, b }.sizes();
     assert_fits(c.as_ref(), bias, (sizes.0, sizes.1));
-    let (engine, operands) = (Engine::of(instruction_set), [a, b].map(Entering::Parts));
-    let pass = Pass { engine, orientation, operands, terms: Terms::Six, sizes, write, bias, instruction_set, meter };
-    pass.run(c, &mut packing.pair_rooms());
+    let engine = Engine::of(instruction_set);
+    Pass { engine, factors, sizes, write, bias, instruction_set, meter }.run(c, &mut packing.pair_rooms());
 }
