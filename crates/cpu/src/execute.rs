@@ -19,12 +19,11 @@ use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
-use crate::gemm::{
-    PackingBuffers, PairsOperand, PairsProduct, PartsProduct, Product, Write, gemm, gemm_pairs, gemm_parts,
-    gemm_rounded,
-};
+use crate::gemm::pairs::multiply_alone;
+use crate::gemm::{PackingBuffers, Product, Write, gemm, gemm_rounded};
 use crate::initialize::InitializeNormal;
 use crate::instruction_set::InstructionSet;
+use crate::job::PairsMatMul;
 use crate::lanes::{Kernel, run};
 use crate::loss_sum::loss_sum;
 use crate::meter::Meter;
@@ -64,13 +63,9 @@ impl Worker {
     pub(crate) fn execute(&self, op: &Op) -> Result<(), DeviceError> {
         match *op {
             Op::MatMul { orientation, a, b, bias, out, write } => {
-                if self.products == Products::Pairs && [a.dtype, b.dtype, out.dtype] == [Dtype::F32; 3] {
-                    let product = PartsProduct { orientation, a: self.matrix(a)?, b: self.matrix(b)? };
-                    return self.multiply(gemm_parts, product, write, bias, out);
-                }
-                if self.products == Products::Pairs && (a.dtype == Dtype::Bf16 || b.dtype == Dtype::Bf16) {
-                    let product = PairsProduct { orientation, a: self.pairs_operand(a)?, b: self.pairs_operand(b)? };
-                    return stored!(E of out => self.multiply(gemm_pairs::<E>, product, write, bias, out));
+                if let Some(product) = PairsMatMul::of(op, self.products) {
+                    let factors = self.factors(&product)?;
+                    return stored!(E of out => self.multiply(multiply_alone::<E>, factors, write, bias, out));
                 }
                 let product = Product { orientation, a: self.operand(a)?, b: self.operand(b)? };
                 match out.dtype {
@@ -276,18 +271,6 @@ impl Worker {
             dk: self.matrix_mut(g.dk)?,
             dv: self.matrix_mut(g.dv)?,
             key_sums: self.matrix_mut(g.key_sums)?,
-        })
-    }
-
-    /// A matrix to multiply in pairs.
-    fn pairs_operand(&self, tensor: Tensor) -> Result<PairsOperand<'_>, DeviceError> {
-        Ok(match tensor.dtype {
-            Dtype::Bf16 => PairsOperand::Bf16(self.matrix(tensor)?),
-            Dtype::F32 => PairsOperand::Rounded(self.matrix(tensor)?),
-            Dtype::F16 | Dtype::I32 | Dtype::I64 => {
-                let what = format!("{tensor:?} is no operand of a product in pairs");
-                return Err(DeviceError::Shape { op: "matrix", what });
-            }
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod aligned;
 mod execute;
+mod job;
 mod parts;
 mod pool;
 mod worker;

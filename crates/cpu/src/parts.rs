@@ -13,6 +13,9 @@ use spec::layout::SHARD_BLOCK;
 /// Less work than this is done before another thread has taken its part: multiply-adds, and bytes moved.
 const FEW_MULTIPLY_ADDS: u64 = 1 << 18;
 const FEW_BYTES: u64 = 1 << 16;
+/// A thread's share of less work than this is not cut once more.
+const FEW_BYTES_OF_A_PART: u64 = 1 << 18;
+const MOST_PARTS_PER_THREAD: u64 = 4;
 
 /// Columns that a cut keeps together: a multiple of every tile's width and of a cache line.
 const COLUMNS: usize = 64;
@@ -52,11 +55,39 @@ pub(crate) fn pays(op: &Op) -> bool {
 
 /// Into how many parts `op` is cut for `threads` threads.
 pub(crate) fn number(op: &Op, threads: usize) -> usize {
-    if let Op::Attention { operands } | Op::AttentionBackward { operands, .. } = op {
-        // A key head with its queries is not cut, but whoever is done takes the next.
-        return operands.shape.sequences * operands.shape.kv_heads;
+    match op {
+        // A key head with its queries is not cut.
+        Op::Attention { operands } | Op::AttentionBackward { operands, .. } => {
+            operands.shape.sequences * operands.shape.kv_heads
+        }
+        // What is not cut is packed for each part.
+        Op::MatMul { .. } => threads,
+        // Columns are read in strips: the wider, the better.
+        Op::ColumnSum { .. } | Op::NormBackwardWeight { .. } | Op::EmbeddingBackward { .. } => threads,
+        Op::RoundedToSingle { .. } | Op::LossSum { .. } | Op::ClipCoefficient { .. } | Op::RotaryTable { .. } => 1,
+        Op::Norm { .. }
+        | Op::NormBackwardInput { .. }
+        | Op::Rotary { .. }
+        | Op::Activation { .. }
+        | Op::ActivationBackward { .. }
+        | Op::DropoutAdd { .. }
+        | Op::DropoutBackward { .. }
+        | Op::EmbeddingLookup { .. }
+        | Op::RowMax { .. }
+        | Op::SumExp { .. }
+        | Op::CrossEntropy { .. }
+        | Op::AddRounded { .. }
+        | Op::Accumulate { .. }
+        | Op::Fill { .. }
+        | Op::Copy { .. }
+        | Op::InitializeNormal { .. }
+        | Op::SquaredSum { .. }
+        | Op::AdamW { .. } => {
+            // So many that a thread that is slowed down leaves some to others.
+            let parts = op.cost().moved_bytes / threads as u64 / FEW_BYTES_OF_A_PART;
+            threads * parts.clamp(1, MOST_PARTS_PER_THREAD) as usize
+        }
     }
-    threads
 }
 
 /// The part of `op` for one of [`number`] shares; `None` where nothing is left for it.

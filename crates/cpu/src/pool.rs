@@ -1,9 +1,11 @@
-//! The threads of a rank beside its own: all work on the parts of one operation, whoever is free takes the next.
+//! The threads of a rank beside its own: all work on the parts of one job. Each begins with a row of parts of its own, which lie beside each other, so that
+//! what an operation leaves in a core's caches is where the next one looks for it; whoever has done its own takes from the end of the longest row.
 //!
-//! Between operations a thread looks for the next one for some microseconds before it sleeps, for operations follow each other closely and
-//! waking costs more than most of them. An operation ends when its parts are done: a thread that slept through it is not waited for.
+//! Between jobs a thread looks for the next one for some microseconds before it sleeps, for jobs follow each other closely and
+//! waking costs more than most of them. A job ends when its parts are done: a thread that slept through it is not waited for.
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +14,8 @@ use std::thread::{Builder, JoinHandle};
 use device::{DeviceError, Op};
 
 use crate::affinity::stay_on;
-use crate::parts::{self, Share};
+use crate::job::{Job, PairsMatMul};
+use crate::parts::Share;
 use crate::worker::Worker;
 
 /// Looks at a changing number before sleeping: about 20 microseconds.
@@ -35,15 +38,22 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The operation and the number of its parts, until all are taken.
-    open: Option<(Op, usize)>,
-    /// The next part.
-    next: usize,
+    /// The job and the number of its parts, until all are taken.
+    open: Option<(Job, usize)>,
+    /// For each thread, the rank's own first, the parts that it takes first.
+    rows: Vec<Range<usize>>,
     /// Parts that are being worked on.
     running: usize,
     failure: Option<Failure>,
     is_over: bool,
     sleepers: usize,
+}
+
+impl State {
+    /// A part for `thread`, if one is left: the next of its own, or the last of the longest row.
+    fn take(&mut self, thread: usize) -> Option<usize> {
+        self.rows[thread].next().or_else(|| self.rows.iter_mut().max_by_key(|row| row.len())?.next_back())
+    }
 }
 
 /// How a part failed.
@@ -63,7 +73,7 @@ impl Pool {
             let core = cores.get(index).copied();
             let serve = move || {
                 core.into_iter().for_each(stay_on);
-                shared.serve(&worker);
+                shared.serve(&worker, index + 1);
             };
             let thread = Builder::new().name(format!("{rank}.{}", index + 1)).spawn(serve);
             pool.threads.push(thread.map_err(|cause| DeviceError::Threads { threads: count, cause })?);
@@ -73,12 +83,29 @@ impl Pool {
 
     /// Runs `op` on the calling thread's `own` worker and the pool's.
     pub(crate) fn execute(&self, own: &Worker, op: &Op) -> Result<(), DeviceError> {
-        let number = parts::number(op, self.threads.len() + 1);
+        let Some(product) = PairsMatMul::of(op, own.products) else { return self.run(own, Job::Shares(*op)) };
+        for round in own.rounds(&product, self.threads.len() + 1)? {
+            self.run(own, Job::Panels(product, round))?;
+            self.run(own, Job::Pieces(product, round))?;
+        }
+        Ok(())
+    }
+
+    /// Runs all parts of `job`.
+    fn run(&self, own: &Worker, job: Job) -> Result<(), DeviceError> {
+        let threads = self.threads.len() + 1;
+        let number = job.parts(threads);
+        if number == 0 {
+            return Ok(());
+        }
         let mut state = self.shared.state();
-        (state.open, state.next) = (Some((*op, number)), 0);
+        state.open = Some((job, number));
+        let row = |index: usize| number * index / threads..number * (index + 1) / threads;
+        state.rows.clear();
+        state.rows.extend((0..threads).map(row));
         self.shared.announce(&state);
         drop(state);
-        self.shared.work(own);
+        self.shared.work(own, 0);
         let mut state = self.shared.wait_until(|state| state.running == 0 && state.open.is_none());
         match state.failure.take() {
             None => Ok(()),
@@ -138,25 +165,25 @@ impl Shared {
         state
     }
 
-    /// What a thread of the pool does until the pool ends.
-    fn serve(&self, worker: &Worker) {
+    /// What a thread of the pool does until the pool ends: it has the row of this index.
+    fn serve(&self, worker: &Worker, thread: usize) {
         while !self.wait_until(|state| state.open.is_some() || state.is_over).is_over {
-            self.work(worker);
+            self.work(worker, thread);
         }
     }
 
-    /// Works on parts of the open operation until all are taken.
-    fn work(&self, worker: &Worker) {
+    /// Works on parts of the open job until all are taken.
+    fn work(&self, worker: &Worker, thread: usize) {
         let mut state = self.state();
-        while let Some((op, number)) = state.open {
-            let share = Share { index: state.next, number };
-            state.next += 1;
+        while let Some((job, number)) = state.open {
+            let Some(index) = state.take(thread) else { break };
             state.running += 1;
-            if state.next == number {
+            if state.rows.iter().all(Range::is_empty) {
                 state.open = None;
             }
             drop(state);
-            let run = || parts::part(&op, share).map_or(Ok(()), |part| worker.execute(&part));
+            // SAFETY: each part is taken once, and a job is opened when all parts of the one before are done.
+            let run = || unsafe { worker.execute_part(&job, Share { index, number }) };
             let result = catch_unwind(AssertUnwindSafe(run));
             state = self.state();
             state.running -= 1;

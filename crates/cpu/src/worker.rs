@@ -12,6 +12,7 @@ use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, SUM_WORDS, Tensor};
 use spec::Products;
 
 use crate::attention::AttentionBuffers;
+use crate::gemm::pairs::RankRoom;
 use crate::gemm::{Operand, PackingBuffers};
 use crate::instruction_set::InstructionSet;
 use crate::meter::Meter;
@@ -24,6 +25,8 @@ pub(crate) struct Worker {
     pub(crate) products: Products,
     pub(crate) packing: RefCell<PackingBuffers>,
     pub(crate) attention: RefCell<AttentionBuffers>,
+    /// What the rank's threads have together.
+    pub(crate) room: Arc<RankRoom>,
     pub(crate) meter: Arc<Meter>,
 }
 
@@ -36,13 +39,15 @@ impl Worker {
             products: Products::Chained,
             packing: RefCell::new(PackingBuffers::new()),
             attention: RefCell::new(AttentionBuffers::new()),
+            room: Arc::new(RankRoom::new()),
             meter: Arc::new(Meter::new()),
         }
     }
 
     /// A worker for another thread of the rank.
     pub(crate) fn sibling(&self) -> Worker {
-        Worker { products: self.products, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
+        let room = Arc::clone(&self.room);
+        Worker { products: self.products, room, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
     }
 
     /// A matrix to read.

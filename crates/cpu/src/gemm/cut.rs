@@ -1,7 +1,7 @@
 //! How the sizes of a product are cut into blocks.
 
 /// A range of one of the three sizes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub start: usize,
     pub len: usize,

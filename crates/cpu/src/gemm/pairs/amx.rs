@@ -172,6 +172,7 @@ macro_rules! sum_tiles {
             end_of_c = in(reg) rows_of_c.end,
             row_of_c = in(reg) rows_of_c.stride,
             last_of_c = in(reg) rows_of_c.last_byte,
+            ahead = inout(reg) $tile.ahead => _,
             a = inout(reg) $tile.a => _,
             b = inout(reg) $tile.b => _,
             blocks = inout(reg) $tile.blocks => _,
@@ -201,6 +202,16 @@ macro_rules! ask_for_half {
     };
     (second, $start:literal, $bytes:literal) => {
         ask_for_lines!($start, $bytes, 512 576 640 704 768 832 896 960)
+    };
+}
+
+/// Bytes that are asked for ahead of their use at once.
+pub(super) const AHEAD_BYTES: usize = 4 * 64;
+
+/// Asks for the next four lines of what tiles after this one read: into L2, for they come from further away.
+macro_rules! ask_ahead {
+    () => {
+        "prefetcht1 [{ahead}]\nprefetcht1 [{ahead} + 64]\nprefetcht1 [{ahead} + 128]\nprefetcht1 [{ahead} + 192]\nadd {ahead}, 256\n"
     };
 }
 
@@ -241,6 +252,7 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
             "4:",
             "tdpbf16ps tmm0, tmm4, tmm6",
             ask_for_three_rows!(),
+            ask_ahead!(),
             ask_for_half!(first, "{a}", 4096),
             ask_for_half!(second, "{a}", 4096),
             "tdpbf16ps tmm1, tmm4, tmm7",
@@ -278,6 +290,7 @@ macro_rules! term {
         concat!(
             "tdpbf16ps tmm0, tmm4, tmm6\n",
             ask_for_three_rows!(),
+            ask_ahead!(),
             ask_for_half!(first, "{a}", $a),
             "tdpbf16ps ", $second, "\n",
             "tileloadd ", $front, ", [", $side, " + {row} + ", $part, "]\n",

@@ -1,14 +1,15 @@
-//! The loops around the tiles: rows, columns and steps of a product in pairs, the packing of each, and the tiles of a block.
+//! The loops around the tiles: what a thread does in the two phases of a round, the packing of operands, and the tiles of a piece.
 
 use device::Bf16;
 
 use super::engine::{Adjacent, Begin, Engine, PairsTile, RowsOfC, padded};
 use super::finish::Finish;
 use super::panels::{Packed, Panels, Side};
-use super::{PAIRS_BLOCK, PARTS_RUN, PairsOperand};
+use super::room::{PieceRoom, Room};
+use super::rounds::{Cut, RoomSizes, Round};
+use super::{PAIRS_BLOCK, PairsOperand};
 use crate::copy::Copy;
-use crate::gemm::cut::{Range, equal_blocks};
-use crate::gemm::packing_buffers::PairRooms;
+use crate::gemm::cut::Range;
 use crate::gemm::{Orientation, Write};
 use crate::instruction_set::InstructionSet;
 use crate::lanes::{Stored, run};
@@ -17,14 +18,14 @@ use crate::view::{MatMut, MatRef};
 
 /// How a matrix enters.
 #[derive(Clone, Copy)]
-pub(super) enum Entering<'a> {
+pub(crate) enum Entering<'a> {
     Pairs(PairsOperand<'a>),
     Parts(MatRef<'a>),
 }
 
 /// What is multiplied of each pair of operands.
 #[derive(Clone, Copy)]
-pub(super) enum Terms {
+pub(crate) enum Terms {
     /// The two as they entered; a sum goes on over all of K.
     One,
     /// The products of their parts; a sum goes on for [`PARTS_RUN`] steps.
@@ -33,7 +34,7 @@ pub(super) enum Terms {
 
 impl Terms {
     /// Numbers of bf16 in a panel for each that enters.
-    fn parts(self) -> usize {
+    pub(super) fn parts(self) -> usize {
         match self {
             Terms::One => <Bf16 as Packed>::PARTS,
             Terms::Six => <f32 as Packed>::PARTS,
@@ -43,7 +44,7 @@ impl Terms {
 
 /// What is multiplied.
 #[derive(Clone, Copy)]
-pub(super) struct Factors<'a> {
+pub(crate) struct Factors<'a> {
     pub orientation: Orientation,
     /// A and B, which enter as `terms` has them.
     pub operands: [Entering<'a>; 2],
@@ -51,118 +52,117 @@ pub(super) struct Factors<'a> {
 }
 
 /// A product on its way through the loops.
-pub(super) struct Pass<'a, E> {
-    pub engine: &'static Engine,
-    pub factors: Factors<'a>,
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    pub(super) engine: &'static Engine,
+    pub(super) factors: Factors<'a>,
     /// (M, N, K)
-    pub sizes: (usize, usize, usize),
+    pub(super) sizes: (usize, usize, usize),
+    pub(super) instruction_set: InstructionSet,
+}
+
+/// A block of C, and how sums enter it.
+pub(crate) struct Target<'a, E> {
+    pub c: MatMut<'a, E>,
     pub write: Write,
+    /// A value for each of the block's columns.
     pub bias: Option<&'a [E]>,
-    pub instruction_set: InstructionSet,
-    pub meter: &'a Meter,
 }
 
-/// Bytes of B that one block of rows reads at once: they stay in the L2 cache beside it.
-const READ_AT_ONCE: usize = 300 << 10;
-
-/// How a product is cut.
-struct Cut {
-    /// Rows whose sums are kept between runs of steps.
-    kept_rows: usize,
-    /// Rows of a packed block of A.
-    rows: usize,
-    /// Columns of a packed block of B.
-    columns: usize,
-    /// A run of steps.
-    steps: usize,
+/// How the sums of some steps begin and end.
+struct Sums {
+    begin: Begin,
+    /// How they enter C if they do, and whether with the bias.
+    end: Option<(Write, Bias)>,
 }
 
-/// How the sums of some steps enter C.
-struct End<'a, E> {
-    write: Write,
-    bias: Option<&'a [E]>,
+/// Whether sums enter C with the bias.
+#[derive(Clone, Copy)]
+enum Bias {
+    Added,
+    Left,
 }
 
-impl<E: Stored> Pass<'_, E> {
-    /// Computes the product.
-    pub(super) fn run(&self, mut c: MatMut<'_, E>, rooms: &mut PairRooms<'_>) {
+/// A piece of one operand and a run of the common one, packed.
+struct Panelled<'a> {
+    /// Its lanes, counted from the start of those of the round.
+    piece: Range,
+    steps: Range,
+    /// Panels of the common operand and of the piece.
+    panels: [&'a [u8]; 2],
+}
+
+impl Pass<'_> {
+    /// How some threads compute the product in some room.
+    pub(crate) fn rounds(&self, room: RoomSizes, threads: usize) -> impl Iterator<Item = Round> + use<> {
         let (m, n, _) = self.sizes;
-        if m == 0 || n == 0 {
-            return;
-        }
-        let cut = self.cut(rooms);
+        let cut = Cut { engine: self.engine, terms: self.factors.terms, sizes: self.sizes, room, threads };
+        (m > 0 && n > 0).then(|| cut.rounds()).into_iter().flatten()
+    }
+
+    /// Does one part of the first phase of a round: packs some lanes of the common operand.
+    ///
+    /// # Safety
+    /// Nobody else has this part, or is in the second phase.
+    pub(crate) unsafe fn pack_common(&self, round: &Round, part: usize, room: Room<'_>, rounded: &mut [Bf16]) {
+        let Some((lanes, steps)) = round.packing().nth(part) else { return };
+        let panel_bytes = self.panel_bytes(round.common, steps.len);
+        let panel_lanes = self.engine.panel_lanes(round.common);
+        let before = (lanes.start - round.common_lanes.start) / panel_lanes * panel_bytes;
+        let start = self.start_of_run(round, steps) + before;
+        let bytes = lanes.len.div_ceil(panel_lanes) * panel_bytes;
+        // SAFETY: parts have panels of their own, and nobody reads them in this phase.
+        let panels = unsafe { room.panels_mut(start, bytes) };
+        self.pack(round.common, lanes, steps, panels, rounded);
+    }
+
+    /// Does one part of the second phase of a round: computes what a piece has of C.
+    ///
+    /// # Safety
+    /// Nobody else has this part, or is in the first phase, and all parts of that one have been done.
+    pub(crate) unsafe fn multiply_piece<E: Stored>(
+        &self,
+        round: &Round,
+        piece: usize,
+        mut target: Target<'_, E>,
+        room: Room<'_>,
+        own: &mut PieceRoom<'_>,
+        meter: &Meter,
+    ) {
+        let Some(lanes) = round.pieces().nth(piece) else { return };
+        let other = round.common.other();
         // SAFETY: `Engine::of` checked that the machine has the instructions.
         unsafe { (self.engine.enter)() };
-        match self.factors.terms {
-            Terms::Six if m <= cut.rows => self.multiply_beside_rows(&mut c, &cut, rooms),
-            Terms::One | Terms::Six => self.multiply_blocks(&mut c, &cut, rooms),
+        for steps in round.steps.blocks(round.run_steps) {
+            self.pack(other, lanes, steps, own.piece, own.rounded);
+            let panels = self.panels_of_run(round, steps);
+            // SAFETY: in this phase nobody writes panels of the common operand.
+            let common = unsafe { room.panels(panels.start, panels.len) };
+            let piece = Range { start: lanes.start - round.other_lanes.start, len: lanes.len };
+            let panelled = Panelled { piece, steps, panels: [common, own.piece] };
+            // SAFETY: the piece's sums belong to who has the piece.
+            unsafe { self.tiles(round, &panelled, &mut target, room, own.sums, meter) };
         }
         // SAFETY: as above.
         unsafe { (self.engine.leave)() };
     }
 
-    /// Computes the product block by block: B is packed once, A once for each block of columns.
-    fn multiply_blocks(&self, c: &mut MatMut<'_, E>, cut: &Cut, rooms: &mut PairRooms<'_>) {
-        let (m, n, k) = self.sizes;
-        for kept in Range::all(m).blocks(cut.kept_rows) {
-            for columns in Range::all(n).blocks(cut.columns) {
-                for steps in Range::all(k).blocks(cut.steps) {
-                    self.pack(Side::B, columns, steps, rooms.b, rooms.rounded);
-                    for rows in kept.blocks(cut.rows) {
-                        self.pack(Side::A, rows, steps, rooms.a, rooms.rounded);
-                        self.tiles(c, rows, (kept, columns, steps), rooms);
-                    }
-                }
-            }
-        }
+    /// Bytes of a panel, with all parts.
+    fn panel_bytes(&self, side: Side, steps: usize) -> usize {
+        self.engine.step_bytes(side) * self.factors.terms.parts() * padded(steps)
     }
 
-    /// Computes the product with one block of rows: A is packed once for each run of steps, and B in pieces that are read at once.
-    fn multiply_beside_rows(&self, c: &mut MatMut<'_, E>, cut: &Cut, rooms: &mut PairRooms<'_>) {
-        let (m, n, k) = self.sizes;
-        let rows = Range::all(m);
-        for steps in Range::all(k).blocks(cut.steps) {
-            self.pack(Side::A, rows, steps, rooms.a, rooms.rounded);
-            for columns in Range::all(n).blocks(cut.columns) {
-                self.pack(Side::B, columns, steps, rooms.b, rooms.rounded);
-                self.tiles(c, rows, (rows, columns, steps), rooms);
-            }
-        }
+    /// Where a run's panels of the common operand begin in their room.
+    fn start_of_run(&self, round: &Round, steps: Range) -> usize {
+        self.panels_of_run(round, steps).start
     }
 
-    fn cut(&self, rooms: &PairRooms<'_>) -> Cut {
-        let (m, n, k) = self.sizes;
-        let Engine { panel_rows, panel_columns, a_step_bytes, b_step_bytes, most_steps, most_a_bytes, .. } =
-            *self.engine;
-        let steps = match self.factors.terms {
-            Terms::One => equal_blocks(k, most_steps, PAIRS_BLOCK),
-            Terms::Six => padded(k).clamp(PAIRS_BLOCK, PARTS_RUN),
-        };
-        let panel_step = self.factors.terms.parts() * steps;
-        let fitting = |bytes: usize, step_bytes: usize, lanes: usize| bytes / (step_bytes * panel_step) * lanes;
-        let most_rows = fitting(rooms.a.len().min(most_a_bytes), a_step_bytes, panel_rows);
-        let most_columns = fitting(rooms.b.len(), b_step_bytes, panel_columns);
-        let most_at_once = fitting(READ_AT_ONCE, b_step_bytes, panel_columns).max(panel_columns);
-        let blocks = |most_columns: usize| {
-            let (rows, columns) =
-                (equal_blocks(m, most_rows, panel_rows), equal_blocks(n, most_columns, panel_columns));
-            Cut { kept_rows: m, rows, columns, steps }
-        };
-        match self.factors.terms {
-            // Sums enter C after each run.
-            Terms::Six if m <= most_rows => blocks(most_columns.min(most_at_once)),
-            Terms::Six => blocks(most_columns),
-            // Sums never leave a tile but for C.
-            Terms::One if k <= steps => blocks(most_columns),
-            Terms::One => {
-                // A block of C whose sums fit into the room for them, about as high as wide.
-                let kept = rooms.sums.len();
-                let most_columns = most_columns.min(kept.isqrt().max(kept / m)) / panel_columns * panel_columns;
-                let columns = equal_blocks(n, most_columns, panel_columns);
-                let kept_rows = equal_blocks(m, kept / columns / panel_rows * panel_rows, panel_rows);
-                Cut { kept_rows, rows: equal_blocks(kept_rows, most_rows, panel_rows), columns, steps }
-            }
-        }
+    /// A run's panels of the common operand, in bytes of their room: runs follow each other.
+    fn panels_of_run(&self, round: &Round, steps: Range) -> Range {
+        let panels = round.common_lanes.len.div_ceil(self.engine.panel_lanes(round.common));
+        let bytes = |steps: usize| panels * self.panel_bytes(round.common, steps);
+        let runs_before = (steps.start - round.steps.start) / round.run_steps;
+        Range { start: runs_before * bytes(round.run_steps), len: bytes(steps.len) }
     }
 
     /// Packs these rows of A or columns of B; what is to be rounded goes through the room for it, as many panels at a time as it holds.
@@ -203,53 +203,72 @@ impl<E: Stored> Pass<'_, E> {
     }
 
     /// Where the sums of these steps begin, and how they enter C if they do.
-    fn begin_and_end(&self, steps: Range) -> (Begin, Option<End<'_, E>>) {
+    fn sums(&self, steps: Range, write: Write) -> Sums {
         let (is_first, is_last) = (steps.start == 0, steps.start + steps.len == self.sizes.2);
+        let bias = if is_last { Bias::Added } else { Bias::Left };
         match self.factors.terms {
-            Terms::One => {
-                let begin = if is_first { Begin::Zero } else { Begin::Stored };
-                (begin, is_last.then_some(End { write: self.write, bias: self.bias }))
-            }
+            // They go on over all of K.
+            Terms::One => Sums {
+                begin: if is_first { Begin::Zero } else { Begin::Stored },
+                end: is_last.then_some((write, bias)),
+            },
+            // They enter C after each run.
             Terms::Six => {
-                let write = if is_first { self.write } else { Write::Accumulate };
-                (Begin::Zero, Some(End { write, bias: self.bias.filter(|_| is_last) }))
+                Sums { begin: Begin::Zero, end: Some((if is_first { write } else { Write::Accumulate }, bias)) }
             }
         }
     }
 
-    /// Runs all tiles of packed rows and columns, and writes those to C whose steps are done.
-    fn tiles(
+    /// Runs all tiles of packed panels, and writes those to C whose steps are done.
+    ///
+    /// # Safety
+    /// The sums that are kept of the piece belong to the caller.
+    unsafe fn tiles<E: Stored>(
         &self,
-        c: &mut MatMut<'_, E>,
-        rows: Range,
-        (kept, columns, steps): (Range, Range, Range),
-        rooms: &mut PairRooms<'_>,
+        round: &Round,
+        panelled: &Panelled<'_>,
+        target: &mut Target<'_, E>,
+        room: Room<'_>,
+        own_sums: &mut [f32],
+        meter: &Meter,
     ) {
-        let Engine { panel_rows, panel_columns, a_step_bytes, b_step_bytes, .. } = *self.engine;
-        let padded_steps = padded(steps.len);
-        let panel_step = self.factors.terms.parts() * padded_steps;
-        let (begin, end) = self.begin_and_end(steps);
+        let Engine { panel_columns, .. } = *self.engine;
+        let sums_of_tile = self.engine.panel_rows * panel_columns;
+        let steps = panelled.steps;
+        let Sums { begin, end } = self.sums(steps, target.write);
         let is_kept = begin == Begin::Stored || end.is_none();
-        let multiply = match self.factors.terms {
-            Terms::One => self.engine.tile,
-            Terms::Six => self.engine.parts.tile,
+        let (multiply, ahead_bytes) = match self.factors.terms {
+            Terms::One => (self.engine.tile, self.engine.ahead_bytes),
+            Terms::Six => (self.engine.parts.tile, self.engine.parts.ahead_bytes),
         };
-        let sums_of_tile = panel_rows * panel_columns;
-        let tiles_across = columns.len.div_ceil(panel_columns);
-        for (b_panel, column) in (0..columns.len).step_by(panel_columns).enumerate() {
-            let tile_columns = panel_columns.min(columns.len - column);
-            for (a_panel, row) in (0..rows.len).step_by(panel_rows).enumerate() {
-                let tile_rows = panel_rows.min(rows.len - row);
-                let row_of_tiles = (rows.start - kept.start + row) / panel_rows;
-                let place = if is_kept { (row_of_tiles * tiles_across + b_panel) * sums_of_tile } else { 0 };
-                let sums = &mut rooms.sums[place..place + sums_of_tile];
-                let a = &rooms.a[a_panel * a_step_bytes * panel_step..][..a_step_bytes * panel_step];
-                let b = &rooms.b[b_panel * b_step_bytes * panel_step..][..b_step_bytes * panel_step];
-                let blocks = padded_steps / PAIRS_BLOCK;
-                let mut c = c.block(rows.start + row, tile_rows, columns.start + column, tile_columns);
+        let sides = [round.common, round.common.other()];
+        let [common_lanes, other_lanes] = sides.map(|side| self.engine.panel_lanes(side));
+        let [common_bytes, other_bytes] = sides.map(|side| self.panel_bytes(side, steps.len));
+        let other_panels = round.other_lanes.len.div_ceil(other_lanes);
+        let panels = panelled.panels;
+        let blocks = padded(steps.len) / PAIRS_BLOCK;
+        let ahead_bytes = blocks * ahead_bytes;
+        for (common_panel, common_lane) in (0..round.common_lanes.len).step_by(common_lanes).enumerate() {
+            let common = &panels[0][common_panel * common_bytes..][..common_bytes];
+            for (panel, lane) in (0..panelled.piece.len).step_by(other_lanes).enumerate() {
+                let other = &panels[1][panel * other_bytes..][..other_bytes];
+                let ([a, b], [row, column]) = match round.common {
+                    Side::A => ([common, other], [common_lane, lane]),
+                    Side::B => ([other, common], [lane, common_lane]),
+                };
+                let rows = self.engine.panel_rows.min(target.c.rows() - row);
+                let columns = panel_columns.min(target.c.cols() - column);
+                let mut c = target.c.block(row, rows, column, columns);
+                let place = common_panel * other_panels + panelled.piece.start / other_lanes + panel;
+                // SAFETY: the caller's promise.
+                let kept = is_kept.then(|| unsafe { room.sums_mut(place * sums_of_tile, sums_of_tile) });
+                let sums = kept.unwrap_or(&mut own_sums[..sums_of_tile]);
+                // The tiles of a panel of the common operand ask for the next one, which comes from further away, each for a part.
+                let ahead = (common_panel + 1) * common_bytes + (panel * ahead_bytes).min(common_bytes);
                 let tile = PairsTile {
                     a: a.as_ptr(),
                     b: b.as_ptr(),
+                    ahead: panels[0].get(ahead..).map_or(other.as_ptr(), <[u8]>::as_ptr),
                     blocks,
                     begin,
                     sums: sums.as_mut_ptr(),
@@ -257,13 +276,16 @@ impl<E: Stored> Pass<'_, E> {
                     rows_of_c: if end.is_some() { RowsOfC::of(&mut c) } else { RowsOfC::NEAR },
                 };
                 // SAFETY: the slices hold the panels and the tile, `Engine::of` checked that the machine has the instructions, and
-                // `run` has entered the engine on this thread.
+                // `multiply_piece` has entered the engine on this thread.
                 unsafe { multiply(&tile) };
-                self.meter.add_multiply_adds((tile_rows * tile_columns * steps.len) as u64);
-                if let Some(End { write, bias }) = &end {
-                    let bias = bias.map(|bias| &bias[columns.start + column..][..tile_columns]);
-                    let sums = MatRef::new(sums, tile_rows, tile_columns, panel_columns);
-                    run(self.instruction_set, Finish { sums, c, write: *write, bias });
+                meter.add_multiply_adds((rows * columns * steps.len) as u64);
+                if let Some((write, bias)) = end {
+                    let bias = match bias {
+                        Bias::Added => target.bias.map(|bias| &bias[column..][..columns]),
+                        Bias::Left => None,
+                    };
+                    let sums = MatRef::new(sums, rows, columns, panel_columns);
+                    run(self.instruction_set, Finish { sums, c, write, bias });
                 }
             }
         }

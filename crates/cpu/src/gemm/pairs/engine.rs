@@ -2,6 +2,7 @@
 
 use device::{Bf16, Element};
 
+use super::panels::Side;
 use super::{PAIRS_BLOCK, pack_widened, parts, tile_scalar};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
@@ -51,6 +52,8 @@ pub(crate) enum Begin {
 pub(super) struct PairsTile {
     pub a: *const u8,
     pub b: *const u8,
+    /// Where what later tiles read begins, of which this one asks for some bytes; any address will do.
+    pub ahead: *const u8,
     /// Blocks of [`PAIRS_BLOCK`] steps.
     pub blocks: usize,
     pub begin: Begin,
@@ -109,13 +112,13 @@ pub(super) struct Engine {
     pub b_step_bytes: usize,
     /// Most steps of a panel, a multiple of [`PAIRS_BLOCK`]: of as many as registers may sum before the panels leave the caches.
     pub most_steps: usize,
-    /// Most bytes of a packed block of A: it stays in the L2 cache.
-    pub most_a_bytes: usize,
     pub enter: unsafe fn(),
     pub leave: unsafe fn(),
     pub pack_a: unsafe fn(&PairsBlock<Bf16>),
     pub pack_b: unsafe fn(&PairsBlock<Bf16>),
     pub tile: unsafe fn(&PairsTile),
+    /// Bytes that a tile asks for ahead of their use, for each block of steps.
+    pub ahead_bytes: usize,
     pub parts: PartsOfEngine,
 }
 
@@ -124,6 +127,7 @@ pub(super) struct PartsOfEngine {
     pub pack_a: unsafe fn(&PairsBlock<f32>),
     pub pack_b: unsafe fn(&PairsBlock<f32>),
     pub tile: unsafe fn(&PairsTile),
+    pub ahead_bytes: usize,
 }
 
 /// Most sums of a tile, of any engine.
@@ -143,15 +147,13 @@ impl Engine {
 unsafe fn nothing() {}
 
 /// Most elements of a panel of any engine.
-pub(in crate::gemm) const LARGEST_PANEL: usize = AMX_LANES * AMX_STEPS;
+pub(super) const LARGEST_PANEL: usize = AMX_LANES * AMX_STEPS;
 /// Rows and columns of a tile of AMX.
 const AMX_LANES: usize = 32;
 /// Runs of steps for AMX: of a K up to this sums stay in registers.
 const AMX_STEPS: usize = 3072;
 /// Runs of steps of engines that read widened numbers, as of chained products: their panels stay in L1 and L2.
 const WIDENED_STEPS: usize = 256;
-/// As for chained products.
-const WIDENED_A_BYTES: usize = 256 << 10;
 
 /// An engine that reads widened numbers, packed with the kernels of a set of `$lanes` lanes: `$rows` rows of two registers.
 macro_rules! widened {
@@ -183,13 +185,13 @@ macro_rules! widened {
             a_step_bytes: $lanes * size_of::<f32>(),
             b_step_bytes: 2 * $lanes * size_of::<f32>(),
             most_steps: WIDENED_STEPS,
-            most_a_bytes: WIDENED_A_BYTES,
             enter: nothing,
             leave: nothing,
             pack_a,
             pack_b,
             tile: $tile,
-            parts: PartsOfEngine { pack_a: pack_parts_a, pack_b: pack_parts_b, tile: tile_of_parts },
+            ahead_bytes: 0,
+            parts: PartsOfEngine { pack_a: pack_parts_a, pack_b: pack_parts_b, tile: tile_of_parts, ahead_bytes: 0 },
         }
         .checked();
         &ENGINE
@@ -207,18 +209,39 @@ mod amx {
         a_step_bytes: 64,
         b_step_bytes: 64,
         most_steps: AMX_STEPS,
-        most_a_bytes: 1 << 20,
         enter: amx::configure,
         leave: amx::release,
         pack_a: pack_pairs::pack_a,
         pack_b: pack_pairs::pack_b,
         tile: amx::tile,
-        parts: PartsOfEngine { pack_a: pack_parts::pack_a, pack_b: pack_parts::pack_b, tile: amx::tile_of_parts },
+        ahead_bytes: amx::AHEAD_BYTES,
+        parts: PartsOfEngine {
+            pack_a: pack_parts::pack_a,
+            pack_b: pack_parts::pack_b,
+            tile: amx::tile_of_parts,
+            ahead_bytes: 5 * amx::AHEAD_BYTES,
+        },
     }
     .checked();
 }
 
 impl Engine {
+    /// Lanes of a panel.
+    pub(super) fn panel_lanes(&self, side: Side) -> usize {
+        match side {
+            Side::A => self.panel_rows,
+            Side::B => self.panel_columns,
+        }
+    }
+
+    /// Bytes of one step of a panel, of one part.
+    pub(super) fn step_bytes(&self, side: Side) -> usize {
+        match side {
+            Side::A => self.a_step_bytes,
+            Side::B => self.b_step_bytes,
+        }
+    }
+
     /// Bytes of a block of steps in a panel of A and in one of B.
     fn block_bytes(&self) -> (usize, usize) {
         (PAIRS_BLOCK * self.a_step_bytes, PAIRS_BLOCK * self.b_step_bytes)

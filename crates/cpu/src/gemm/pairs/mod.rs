@@ -41,6 +41,8 @@ mod pack_parts;
 mod pack_widened;
 mod panels;
 mod parts;
+mod room;
+mod rounds;
 pub(crate) mod small;
 mod tile_scalar;
 #[cfg(target_arch = "x86_64")]
@@ -54,10 +56,11 @@ use crate::instruction_set::InstructionSet;
 use crate::lanes::Stored;
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
-use blocks::{Entering, Factors, Pass, Terms};
+pub(crate) use blocks::{Entering, Factors, Pass, Target, Terms};
 use engine::Engine;
-pub(super) use engine::LARGEST_PANEL;
 pub use parts::PARTS_RUN;
+pub(crate) use room::RankRoom;
+pub(crate) use rounds::Round;
 
 /// Steps of K whose products are summed in two chains. Part of the numerics, and of the instruction.
 pub const PAIRS_BLOCK: usize = 32;
@@ -117,7 +120,7 @@ pub fn gemm_pairs<E: Stored>(
 ) {
     let PairsProduct { orientation, a, b } = product;
     let factors = Factors { orientation, operands: [a, b].map(Entering::Pairs), terms: Terms::One };
-    multiply(factors, c, write, bias, packing, instruction_set, meter);
+    multiply_alone(factors, c, write, bias, packing, instruction_set, meter);
 }
 
 /// Multiplies in parts, as [`gemm_pairs`] does.
@@ -132,24 +135,46 @@ pub fn gemm_parts(
 ) {
     let PartsProduct { orientation, a, b } = product;
     let factors = Factors { orientation, operands: [a, b].map(Entering::Parts), terms: Terms::Six };
-    multiply(factors, c, write, bias, packing, instruction_set, meter);
+    multiply_alone(factors, c, write, bias, packing, instruction_set, meter);
 }
 
-fn multiply<E: Stored>(
+/// Multiplies on the calling thread.
+pub(crate) fn multiply_alone<E: Stored>(
     factors: Factors<'_>,
-    c: MatMut<'_, E>,
+    mut c: MatMut<'_, E>,
     write: Write,
     bias: Option<&[E]>,
     packing: &mut PackingBuffers,
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
-    let [a, b] = factors.operands.map(|operand| match operand {
-        Entering::Pairs(operand) => operand.into(),
-        Entering::Parts(matrix) => Operand::F32(matrix),
-    });
-    let sizes = Product { orientation: factors.orientation, a, b }.sizes();
-    assert_fits(c.as_ref(), bias, (sizes.0, sizes.1));
-    let engine = Engine::of(instruction_set);
-    Pass { engine, factors, sizes, write, bias, instruction_set, meter }.run(c, &mut packing.pair_rooms());
+    let pass = Pass::new(factors, instruction_set);
+    let (m, n, _) = pass.sizes;
+    assert_fits(c.as_ref(), bias, (m, n));
+    let (mut own, room) = packing.room_for_all();
+    for round in pass.rounds(room.sizes, 1) {
+        for part in 0..round.number_of_packing_parts() {
+            // SAFETY: this thread is the only one.
+            unsafe { pass.pack_common(&round, part, room, own.rounded) };
+        }
+        for piece in 0..round.number_of_pieces() {
+            let Some([rows, columns]) = round.rows_and_columns(piece) else { continue };
+            let c = c.block(rows.start, rows.len(), columns.start, columns.len());
+            let target = Target { c, write, bias: bias.map(|bias| &bias[columns]) };
+            // SAFETY: as above, and all parts have been packed.
+            unsafe { pass.multiply_piece(&round, piece, target, room, &mut own, meter) };
+        }
+    }
+}
+
+impl<'a> Pass<'a> {
+    /// Panics if the operands do not fit together, or on a machine without `instruction_set`.
+    pub(crate) fn new(factors: Factors<'a>, instruction_set: InstructionSet) -> Self {
+        let [a, b] = factors.operands.map(|operand| match operand {
+            Entering::Pairs(operand) => operand.into(),
+            Entering::Parts(matrix) => Operand::F32(matrix),
+        });
+        let sizes = Product { orientation: factors.orientation, a, b }.sizes();
+        Pass { engine: Engine::of(instruction_set), factors, sizes, instruction_set }
+    }
 }

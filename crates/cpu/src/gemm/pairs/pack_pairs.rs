@@ -16,8 +16,8 @@ use crate::gemm::vector_avx512::Avx512Vector;
 pub(super) const SIDE: usize = 16;
 /// Lanes of a panel.
 pub(super) const PANEL: usize = 2 * SIDE;
-/// How many panels before its use a row's cache line is asked for.
-pub(super) const AHEAD: usize = 4;
+/// How many steps before its use a cache line of lanes that lie beside each other is asked for.
+pub(super) const STEPS_AHEAD: usize = 8;
 /// Bytes of a tile.
 pub(super) const TILE: usize = 1024;
 
@@ -67,7 +67,10 @@ impl Arrangement for AsColumns {
     unsafe fn arrange(tile: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe {
-            let square = std::array::from_fn(|row| Avx512Vector::load(tile.add(row * 64).cast()));
+            let mut square = [Avx512Vector::zero(); SIDE];
+            for (row, register) in square.iter_mut().enumerate() {
+                *register = Avx512Vector::load(tile.add(row * 64).cast());
+            }
             store(&Self::rows_of(square), tile);
         }
     }
@@ -83,7 +86,7 @@ pub(super) unsafe fn pack_a(block: &PairsBlock<Bf16>) {
     unsafe {
         match block.adjacent {
             Adjacent::Steps => pack_steps::<AsRows>(block),
-            Adjacent::Lanes => pack_lanes_as_rows(block),
+            Adjacent::Lanes => pack_lanes::<AsColumns>(block),
         }
     }
 }
@@ -98,7 +101,7 @@ pub(super) unsafe fn pack_b(block: &PairsBlock<Bf16>) {
     unsafe {
         match block.adjacent {
             Adjacent::Steps => pack_steps::<AsColumns>(block),
-            Adjacent::Lanes => pack_lanes_as_columns(block),
+            Adjacent::Lanes => pack_lanes::<AsRows>(block),
         }
     }
 }
@@ -113,7 +116,8 @@ fn first(count: usize) -> __mmask32 {
 ///
 /// # Safety
 /// The machine has AVX-512 BW; these numbers can be read.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn load_first(source: *const Bf16, count: usize) -> __m512i {
     // SAFETY: the caller's promise; masked numbers are not read.
     unsafe {
@@ -123,16 +127,6 @@ unsafe fn load_first(source: *const Bf16, count: usize) -> __m512i {
             _mm512_maskz_loadu_epi16(first(count), source.cast())
         }
     }
-}
-
-/// The first `count` of 16 consecutive numbers in the low halves of 32 bits each, zeros behind them.
-///
-/// # Safety
-/// The machine has AVX-512 BW and VL; these numbers can be read.
-#[inline(always)]
-unsafe fn load_first_half(source: *const Bf16, count: usize) -> __m512i {
-    // SAFETY: the caller's promise; masked numbers are not read.
-    unsafe { _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(count) as __mmask16, source.cast())) }
 }
 
 /// Writes a tile.
@@ -151,7 +145,8 @@ pub(super) unsafe fn store(square: &Square, tile: *mut u8) {
 ///
 /// # Safety
 /// As for [`pack_a`].
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock<Bf16>) {
     let blocks = block.steps.div_ceil(PAIRS_BLOCK);
     for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
@@ -173,68 +168,49 @@ unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock<Bf16>) {
     }
 }
 
-/// The addresses of both steps of a pair, from some lane on, and how many lanes each has: of steps that do not exist nothing is read.
-///
-/// # Safety
-/// The machine has AVX-512.
-#[inline(always)]
-unsafe fn pair_of(block: &PairsBlock<Bf16>, step: usize, lane: usize, lanes: usize) -> [(*const Bf16, usize); 2] {
-    [step, step + 1].map(|step| {
-        let address = block.source.wrapping_add(step * block.source_stride + lane);
-        // Of this step the lanes of some panels on: more rows are read in turns than the machine foresees.
-        // SAFETY: any address may be asked for, and the caller's machine has the instruction.
-        unsafe { Avx512Vector::prefetch(address.wrapping_add(AHEAD * PANEL).cast()) };
-        (address, if step < block.steps { lanes } else { 0 })
-    })
-}
-
-/// Packs a block of B whose lanes are adjacent: registers of two steps are joined, so that one has a pair of sixteen lanes.
+/// Packs a block whose lanes are adjacent: registers of two steps are joined, so that one has a pair of sixteen lanes. Two rows are read from end to end,
+/// for the machine foresees a few long streams and not many short ones. No closures here: one inside a function of the standard library would not be compiled
+/// into it.
 ///
 /// # Safety
 /// As for [`pack_a`].
-#[inline(always)]
-unsafe fn pack_lanes_as_columns(block: &PairsBlock<Bf16>) {
-    let blocks = block.steps.div_ceil(PAIRS_BLOCK);
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<Bf16>) {
+    let (blocks, panels) = (block.steps.div_ceil(PAIRS_BLOCK), block.lanes.div_ceil(PANEL));
     for index in 0..blocks {
-        for panel in 0..block.lanes.div_ceil(PANEL) {
-            let lanes = (block.lanes - panel * PANEL).min(PANEL);
-            let [front, back] = [0, 1].map(|half| block.target.wrapping_add(place(2 * panel + half, index, blocks)));
-            for pair in 0..SIDE {
+        for pair in 0..SIDE {
+            let step = index * PAIRS_BLOCK + 2 * pair;
+            let even = block.source.wrapping_add(step * block.source_stride);
+            let odd = even.wrapping_add(block.source_stride);
+            for panel in 0..panels {
+                let lane = panel * PANEL;
+                let lanes = (block.lanes - lane).min(PANEL);
+                let (even_lanes, odd_lanes) = (lanes_of(block, step, lanes), lanes_of(block, step + 1, lanes));
                 // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
                 unsafe {
-                    let steps = pair_of(block, index * PAIRS_BLOCK + 2 * pair, panel * PANEL, lanes);
-                    let [even, odd] = steps.map(|(address, lanes)| load_first(address, lanes));
-                    for (tile, joined) in [front, back].into_iter().zip(join(even, odd)) {
-                        Avx512Vector::of_bits(joined).store(tile.add(pair * 64).cast());
-                    }
+                    // The same lanes of some steps on.
+                    Avx512Vector::prefetch(even.wrapping_add(lane + STEPS_AHEAD * block.source_stride).cast());
+                    Avx512Vector::prefetch(odd.wrapping_add(lane + STEPS_AHEAD * block.source_stride).cast());
+                    let even = load_first(even.wrapping_add(lane), even_lanes);
+                    let [front, back] = join(even, load_first(odd.wrapping_add(lane), odd_lanes));
+                    let row = block.target.add(place(2 * panel, index, blocks) + pair * 64);
+                    Avx512Vector::of_bits(front).store(row.cast());
+                    Avx512Vector::of_bits(back).store(row.add(TILE).cast());
                 }
             }
+        }
+        for half in 0..2 * panels {
+            // SAFETY: the caller's promise; the tile has been written.
+            unsafe { A::arrange(block.target.add(place(half, index, blocks))) };
         }
     }
 }
 
-/// Packs a block of A whose lanes are adjacent: sixteen lanes at a time, so that a square stays in registers.
-///
-/// # Safety
-/// As for [`pack_a`].
+/// How many of some lanes a step has: all of those that exist.
 #[inline(always)]
-unsafe fn pack_lanes_as_rows(block: &PairsBlock<Bf16>) {
-    let blocks = block.steps.div_ceil(PAIRS_BLOCK);
-    for index in 0..blocks {
-        for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
-            let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
-            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
-            unsafe {
-                let mut square = [Avx512Vector::zero(); SIDE];
-                for (pair, register) in square.iter_mut().enumerate() {
-                    let steps = pair_of(block, index * PAIRS_BLOCK + 2 * pair, half * SIDE, lanes);
-                    let [even, odd] = steps.map(|(address, lanes)| load_first_half(address, lanes));
-                    *register = Avx512Vector::of_bits(_mm512_or_si512(even, _mm512_slli_epi32::<16>(odd)));
-                }
-                store(&AsColumns::rows_of(square), block.target.add(place(half, index, blocks)));
-            }
-        }
-    }
+fn lanes_of(block: &PairsBlock<Bf16>, step: usize, lanes: usize) -> usize {
+    if step < block.steps { lanes } else { 0 }
 }
 
 /// Where the tile of a half panel and a block of steps lies, in bytes.
@@ -244,17 +220,12 @@ fn place(half: usize, index: usize, blocks: usize) -> usize {
 }
 
 /// Pairs of the same lanes of two steps: the first sixteen lanes, and the others.
-///
-/// # Safety
-/// The machine has AVX-512 BW.
-#[inline(always)]
-unsafe fn join(even: __m512i, odd: __m512i) -> [__m512i; 2] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        // Each quarter of a register has eight lanes, of which these are the first four and the others.
-        let (low, high) = (_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd));
-        let front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-        let back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-        [_mm512_permutex2var_epi64(low, front, high), _mm512_permutex2var_epi64(low, back, high)]
-    }
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn join(even: __m512i, odd: __m512i) -> [__m512i; 2] {
+    // Each quarter of a register has eight lanes, of which these are the first four and the others.
+    let (low, high) = (_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd));
+    let front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    let back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    [_mm512_permutex2var_epi64(low, front, high), _mm512_permutex2var_epi64(low, back, high)]
 }

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::PAIRS_BLOCK;
 use super::engine::{Adjacent, PairsBlock};
-use super::pack_pairs::{AHEAD, Arrangement, AsColumns, AsRows, PANEL, SIDE, TILE};
+use super::pack_pairs::{Arrangement, AsColumns, AsRows, PANEL, SIDE, STEPS_AHEAD, TILE};
 use super::parts::PARTS;
 use crate::gemm::vector::Vector;
 use crate::gemm::vector_avx512::Avx512Vector;
@@ -43,7 +43,8 @@ pub(super) unsafe fn pack_b(block: &PairsBlock<f32>) {
 ///
 /// # Safety
 /// The machine has AVX-512; these numbers can be read.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn load_first(source: *const f32, count: usize) -> __m512 {
     // SAFETY: the caller's promise; masked numbers are not read.
     unsafe {
@@ -55,23 +56,23 @@ unsafe fn load_first(source: *const f32, count: usize) -> __m512 {
     }
 }
 
-/// The [parts](super::parts::split) of sixteen numbers, in the upper halves of 32 bits each; the lower halves of the third mean nothing.
-///
-/// # Safety
-/// The machine has AVX-512.
-#[inline(always)]
-unsafe fn split(numbers: __m512) -> [__m512i; PARTS] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let rounded = |numbers: __m512| {
-            let nearest = _mm512_add_epi32(_mm512_castps_si512(numbers), _mm512_set1_epi32(0x8000));
-            _mm512_and_si512(nearest, _mm512_set1_epi32(0xffff_0000u32 as i32))
-        };
-        let first = rounded(numbers);
-        let rest = _mm512_sub_ps(numbers, _mm512_castsi512_ps(first));
-        let second = rounded(rest);
-        [first, second, _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)))]
-    }
+/// Sixteen numbers rounded to bf16, in the upper halves of 32 bits each.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn rounded(numbers: __m512) -> __m512i {
+    let nearest = _mm512_add_epi32(_mm512_castps_si512(numbers), _mm512_set1_epi32(0x8000));
+    _mm512_and_si512(nearest, _mm512_set1_epi32(0xffff_0000u32 as i32))
+}
+
+/// The [parts](super::parts::split) of sixteen numbers, in the upper halves of 32 bits each; the lower halves of the third mean nothing. No closures here and
+/// below: one inside a function of the standard library would not be compiled into it.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn split(numbers: __m512) -> [__m512i; PARTS] {
+    let first = rounded(numbers);
+    let rest = _mm512_sub_ps(numbers, _mm512_castsi512_ps(first));
+    let second = rounded(rest);
+    [first, second, _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)))]
 }
 
 /// The tiles of each part, for half a panel and a block of steps.
@@ -86,7 +87,8 @@ fn tiles(block: &PairsBlock<f32>, half: usize, index: usize) -> [*mut u8; PARTS]
 ///
 /// # Safety
 /// As for [`pack_a`].
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn pack_steps_as_rows(block: &PairsBlock<f32>) {
     for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
         let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
@@ -121,7 +123,8 @@ unsafe fn pack_steps_as_rows(block: &PairsBlock<f32>) {
 ///
 /// # Safety
 /// As for [`pack_a`].
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn pack_steps_as_columns(block: &PairsBlock<f32>) {
     for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
         let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
@@ -152,7 +155,8 @@ unsafe fn pack_steps_as_columns(block: &PairsBlock<f32>) {
 ///
 /// # Safety
 /// The machine has AVX-512 BW; the tiles can be written.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn store_pairs(tiles: [*mut u8; PARTS], row: usize, even: [__m512i; PARTS], odd: [__m512i; PARTS]) {
     for part in 0..PARTS {
         // SAFETY: the caller's promise.
@@ -163,30 +167,39 @@ unsafe fn store_pairs(tiles: [*mut u8; PARTS], row: usize, even: [__m512i; PARTS
     }
 }
 
-/// Packs a block whose lanes are adjacent: registers of two steps become one of sixteen lanes' pairs for each part.
+/// Packs a block whose lanes are adjacent: registers of two steps become one of sixteen lanes' pairs for each part. Two rows are read from end to end, for
+/// the machine foresees a few long streams and not many short ones.
 ///
 /// # Safety
 /// As for [`pack_a`].
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<f32>) {
+    let halves = block.lanes.next_multiple_of(PANEL) / SIDE;
     for index in 0..block.steps.div_ceil(PAIRS_BLOCK) {
-        for half in 0..block.lanes.next_multiple_of(PANEL) / SIDE {
-            let (lanes, tiles) = (block.lanes.saturating_sub(half * SIDE).min(SIDE), tiles(block, half, index));
-            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
-            unsafe {
-                for pair in 0..SIDE {
-                    let [even, odd] = [0, 1].map(|odd| {
-                        let step = index * PAIRS_BLOCK + 2 * pair + odd;
-                        let numbers = block.source.wrapping_add(step * block.source_stride + half * SIDE);
-                        // Of this step the lanes of some panels on: more rows are read in turns than the machine foresees.
-                        Avx512Vector::prefetch(numbers.wrapping_add(AHEAD * PANEL));
-                        split(load_first(numbers, if step < block.steps { lanes } else { 0 }))
-                    });
-                    store_pairs(tiles, pair, even, odd);
+        for pair in 0..SIDE {
+            let step = index * PAIRS_BLOCK + 2 * pair;
+            let even = block.source.wrapping_add(step * block.source_stride);
+            let odd = even.wrapping_add(block.source_stride);
+            let even_lanes = if step < block.steps { block.lanes } else { 0 };
+            let odd_lanes = if step + 1 < block.steps { block.lanes } else { 0 };
+            for half in 0..halves {
+                let lane = half * SIDE;
+                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
+                unsafe {
+                    // The same lanes of some steps on.
+                    Avx512Vector::prefetch(even.wrapping_add(lane + STEPS_AHEAD * block.source_stride));
+                    Avx512Vector::prefetch(odd.wrapping_add(lane + STEPS_AHEAD * block.source_stride));
+                    let even = split(load_first(even.wrapping_add(lane), even_lanes.saturating_sub(lane).min(SIDE)));
+                    let odd = split(load_first(odd.wrapping_add(lane), odd_lanes.saturating_sub(lane).min(SIDE)));
+                    store_pairs(tiles(block, half, index), pair, even, odd);
                 }
-                for tile in tiles {
-                    A::arrange(tile);
-                }
+            }
+        }
+        for half in 0..halves {
+            for tile in tiles(block, half, index) {
+                // SAFETY: the caller's promise; the tile has been written.
+                unsafe { A::arrange(tile) };
             }
         }
     }

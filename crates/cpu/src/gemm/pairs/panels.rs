@@ -15,6 +15,16 @@ pub(crate) enum Side {
     B,
 }
 
+impl Side {
+    /// The other operand.
+    pub(super) fn other(self) -> Self {
+        match self {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+}
+
 /// What panels are packed from: bf16 as it is, and single precision in parts.
 pub(super) trait Packed: Element {
     /// Numbers of bf16 that one enters as.
@@ -51,11 +61,11 @@ impl<E: Packed> Panels<E> {
     /// Those of an engine, for an operand that lies in memory like this.
     pub(super) fn of(engine: &Engine, side: Side, adjacent: Adjacent) -> Self {
         let [pack_a, pack_b] = E::kernels(engine);
-        let (lanes, step_bytes, kernel) = match side {
-            Side::A => (engine.panel_rows, engine.a_step_bytes, pack_a),
-            Side::B => (engine.panel_columns, engine.b_step_bytes, pack_b),
+        let kernel = match side {
+            Side::A => pack_a,
+            Side::B => pack_b,
         };
-        Self { adjacent, lanes, step_bytes: step_bytes * E::PARTS, kernel }
+        Self { adjacent, lanes: engine.panel_lanes(side), step_bytes: engine.step_bytes(side) * E::PARTS, kernel }
     }
 
     /// Bytes of a panel with this many steps.

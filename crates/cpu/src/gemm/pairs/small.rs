@@ -160,8 +160,8 @@ impl SmallProducts {
         assert!(b.len() == blocks * PAIRS_BLOCK * b_step_bytes, "panels of different lengths");
         assert!((c.rows(), c.cols()) == (panel_rows, panel_columns), "no whole tile");
         let (sums, sums_stride) = (c.as_mut_ptr(), c.row_stride());
-        let tile =
-            PairsTile { a: a.as_ptr(), b: b.as_ptr(), blocks, begin, sums, sums_stride, rows_of_c: RowsOfC::NEAR };
+        let [a, b] = [a, b].map(<[u8]>::as_ptr);
+        let tile = PairsTile { a, b, ahead: a, blocks, begin, sums, sums_stride, rows_of_c: RowsOfC::NEAR };
         // SAFETY: the slices hold the panels and C the tile, as just asserted; `Engine::of` checked that the machine has the instructions, and
         // this thread, which the value does not leave, has entered the engine.
         unsafe { (self.engine.tile)(&tile) };

@@ -1,0 +1,133 @@
+//! Memory in which threads multiply in pairs together.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use device::{Bf16, Mapping};
+
+use super::engine::{LARGEST_PANEL, MOST_SUMS};
+use super::rounds::RoomSizes;
+use crate::gemm::PackingBuffers;
+
+/// Bytes for the panels of a common operand: 1,700 lanes of three parts of 512 steps.
+const PANEL_BYTES: usize = 5 << 20;
+/// Sums that are kept between two runs of steps.
+const SUMS: usize = 1 << 18;
+
+/// The room of a rank, which all its threads see. It is in memory as far as it has been used.
+pub(crate) struct RankRoom {
+    start: NonNull<u8>,
+    /// Holds the room.
+    _mapping: Mapping,
+}
+
+// SAFETY: the room is plain memory; who may read and write which part of it is said where it is handed out.
+unsafe impl Send for RankRoom {}
+// SAFETY: as above.
+unsafe impl Sync for RankRoom {}
+
+impl RankRoom {
+    /// Reserves the room.
+    pub(crate) fn new() -> Self {
+        let mut mapping = Mapping::or_abort(PANEL_BYTES + SUMS * size_of::<f32>());
+        Self { start: NonNull::from(&mut mapping[..]).cast(), _mapping: mapping }
+    }
+
+    /// How large the room is, beside the room of one thread.
+    pub(crate) const SIZES: RoomSizes = RoomSizes { panel_bytes: PANEL_BYTES, sums: SUMS, piece_bytes: PIECE_BYTES };
+
+    /// The room for one product.
+    pub(crate) fn room(&self) -> Room<'_> {
+        // SAFETY: the sums begin behind the panels, inside the mapping.
+        let sums = unsafe { self.start.add(PANEL_BYTES) };
+        Room { panels: self.start, sums: sums.cast(), sizes: Self::SIZES, of: PhantomData }
+    }
+}
+
+/// Room for panels of the common operand and for sums that are kept. All threads have the same, so it gives out raw places: in the first phase of a
+/// [round](super::rounds) a thread writes the panels that it packs, in the second all read all panels, and a piece's sums belong to who has the piece.
+#[derive(Clone, Copy)]
+pub(crate) struct Room<'a> {
+    panels: NonNull<u8>,
+    sums: NonNull<f32>,
+    pub(super) sizes: RoomSizes,
+    of: PhantomData<&'a mut u8>,
+}
+
+impl<'a> Room<'a> {
+    /// Bytes of panels, to read.
+    ///
+    /// # Safety
+    /// Nobody writes them while the slice lives.
+    pub(super) unsafe fn panels(&self, start: usize, bytes: usize) -> &'a [u8] {
+        self.check(start, bytes);
+        // SAFETY: inside the room, initialised; the caller excludes writers.
+        unsafe { std::slice::from_raw_parts(self.panels.add(start).as_ptr(), bytes) }
+    }
+
+    /// Bytes of panels, to write.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes them while the slice lives.
+    pub(super) unsafe fn panels_mut(&self, start: usize, bytes: usize) -> &'a mut [u8] {
+        self.check(start, bytes);
+        // SAFETY: inside the room, initialised; the caller excludes everybody else.
+        unsafe { std::slice::from_raw_parts_mut(self.panels.add(start).as_ptr(), bytes) }
+    }
+
+    /// Kept sums.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes them while the slice lives.
+    pub(super) unsafe fn sums_mut(&self, start: usize, number: usize) -> &'a mut [f32] {
+        assert!(start + number <= self.sizes.sums, "{number} sums from {start} on, of {}", self.sizes.sums);
+        // SAFETY: inside the room, aligned, initialised; the caller excludes everybody else.
+        unsafe { std::slice::from_raw_parts_mut(self.sums.add(start).as_ptr(), number) }
+    }
+
+    fn check(&self, start: usize, bytes: usize) {
+        assert!(
+            start + bytes <= self.sizes.panel_bytes,
+            "{bytes} bytes of panels from {start} on, of {:?}",
+            self.sizes
+        );
+    }
+}
+
+/// Room of one thread.
+pub(crate) struct PieceRoom<'a> {
+    /// For the panels of a piece.
+    pub piece: &'a mut [u8],
+    /// [`LARGEST_PANEL`] elements: operands are rounded, and then packed, by whole panels.
+    pub rounded: &'a mut [Bf16],
+    /// For the sums of a tile.
+    pub sums: &'a mut [f32],
+}
+
+/// Bytes of a packed piece.
+const PIECE_BYTES: usize = 1 << 20;
+
+impl PackingBuffers {
+    /// Room for the pieces of products in pairs, and the rest.
+    fn piece_room(&mut self) -> (PieceRoom<'_>, &mut [u8]) {
+        let (piece, rest) = self.bytes().split_at_mut(PIECE_BYTES);
+        let (rounded, rest) = rest.split_at_mut(LARGEST_PANEL * size_of::<Bf16>());
+        let (sums, rest) = rest.split_at_mut(MOST_SUMS * size_of::<f32>());
+        (PieceRoom { piece, rounded: bytemuck::cast_slice_mut(rounded), sums: bytemuck::cast_slice_mut(sums) }, rest)
+    }
+
+    /// Room for pieces, where the common operand lies elsewhere.
+    pub(crate) fn room_for_pieces(&mut self) -> PieceRoom<'_> {
+        self.piece_room().0
+    }
+
+    /// Room for a thread that multiplies alone.
+    pub(super) fn room_for_all(&mut self) -> (PieceRoom<'_>, Room<'_>) {
+        let (piece, rest) = self.piece_room();
+        let (panels, sums) = rest.split_at_mut(2 << 20);
+        let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
+        let sizes = RoomSizes { panel_bytes: panels.len(), sums: sums.len(), piece_bytes: PIECE_BYTES };
+        let (panels, sums) = (NonNull::from(panels).cast(), NonNull::from(sums).cast());
+        (piece, Room { panels, sums, sizes, of: PhantomData })
+    }
+}

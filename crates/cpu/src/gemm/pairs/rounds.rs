@@ -1,0 +1,161 @@
+//! How threads compute a product in pairs together: one operand is packed once for all of them, the other by whoever multiplies it.
+//!
+//! A round has two phases, between which all threads wait for each other. In the first they pack lanes of the common operand, the smaller one, into
+//! memory that all of them read; in the second whoever is free takes the next piece of the other operand, packs it for itself and multiplies it
+//! with all that is common. So nothing is packed twice, and a thread that is slowed down takes fewer pieces. A product has more than one round where
+//! the common operand, or the sums that are kept between two runs of steps, do not fit into the memory for them. Which thread takes what has no
+//! influence on the bits.
+
+use super::blocks::Terms;
+use super::engine::{Engine, padded};
+use super::panels::Side;
+use super::{PAIRS_BLOCK, PARTS_RUN};
+use crate::gemm::cut::{Range, equal_blocks};
+
+/// Pieces for each thread, if the operand has as many: the last one to be done makes the others wait for half a piece on average.
+const PIECES_PER_THREAD: usize = 3;
+/// Parts of the first phase for each thread.
+const PARTS_PER_THREAD: usize = 2;
+
+/// Bytes of a common operand up to which it stays in the L2 cache beside a piece.
+const STAYS_IN_L2: usize = 5 << 18;
+/// Bytes of a piece beside a common operand that stays in L2.
+const PIECE_BESIDE_COMMON: usize = 300 << 10;
+/// Bytes of a piece, which stays in L2, where the common operand is read from further away: the more of them, the less often.
+const PIECE_ALONE: usize = 768 << 10;
+
+/// How large the room is in which threads multiply together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoomSizes {
+    /// For panels of the common operand.
+    pub panel_bytes: usize,
+    /// For sums that are kept between two runs of steps.
+    pub sums: usize,
+    /// For a thread's own piece.
+    pub piece_bytes: usize,
+}
+
+/// Some lanes of the common operand, times some lanes of the other, over some steps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    /// The operand that is packed once.
+    pub(super) common: Side,
+    /// Its lanes.
+    pub(super) common_lanes: Range,
+    /// The lanes of the other operand.
+    pub(super) other_lanes: Range,
+    pub(super) steps: Range,
+    /// Steps of a run: of a panel, and of what is summed before sums are put down.
+    pub(super) run_steps: usize,
+    /// Lanes that one part of the first phase packs.
+    packed_at_once: usize,
+    /// Lanes of a piece.
+    piece_lanes: usize,
+}
+
+impl Round {
+    /// Parts of the first phase: their lanes and steps.
+    pub(super) fn packing(&self) -> impl Iterator<Item = (Range, Range)> {
+        let Round { common_lanes, steps, run_steps, packed_at_once, .. } = *self;
+        steps
+            .blocks(run_steps)
+            .flat_map(move |steps| common_lanes.blocks(packed_at_once).map(move |lanes| (lanes, steps)))
+    }
+
+    /// Lanes of the other operand that are multiplied at once.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = Range> {
+        self.other_lanes.blocks(self.piece_lanes)
+    }
+
+    /// How many parts the first phase has.
+    pub(crate) fn number_of_packing_parts(&self) -> usize {
+        self.packing().count()
+    }
+
+    /// How many parts the second phase has.
+    pub(crate) fn number_of_pieces(&self) -> usize {
+        self.pieces().count()
+    }
+
+    /// Rows and columns of C that a piece has.
+    pub(crate) fn rows_and_columns(&self, piece: usize) -> Option<[std::ops::Range<usize>; 2]> {
+        let other = self.pieces().nth(piece)?;
+        let [common, other] = [self.common_lanes, other].map(|range| range.start..range.start + range.len);
+        Some(match self.common {
+            Side::A => [common, other],
+            Side::B => [other, common],
+        })
+    }
+}
+
+/// What the cut of a product depends on.
+pub(super) struct Cut<'a> {
+    pub engine: &'a Engine,
+    pub terms: Terms,
+    /// (M, N, K)
+    pub sizes: (usize, usize, usize),
+    pub room: RoomSizes,
+    pub threads: usize,
+}
+
+impl Cut<'_> {
+    /// The rounds of the product, one after the other.
+    pub(super) fn rounds(&self) -> impl Iterator<Item = Round> + use<> {
+        let (m, n, k) = self.sizes;
+        let (common, common_lanes, other_lanes) = if m <= n { (Side::A, m, n) } else { (Side::B, n, m) };
+        let other = common.other();
+        let run_steps = match self.terms {
+            Terms::One => equal_blocks(k, self.engine.most_steps, PAIRS_BLOCK),
+            Terms::Six => padded(k).clamp(PAIRS_BLOCK, PARTS_RUN),
+        };
+        let [common_panel, other_panel] = [common, other].map(|side| self.engine.panel_lanes(side));
+        // Sums that go on from run to run are kept, those of parts enter C.
+        let (most_common, most_other) = match self.terms {
+            Terms::One if k > run_steps => {
+                let high = other_lanes.next_multiple_of(other_panel);
+                let wide = self.room.sums.isqrt().max(self.room.sums / high) / common_panel * common_panel;
+                let common = equal_blocks(common_lanes, wide.max(common_panel), common_panel);
+                (common, (self.room.sums / common / other_panel * other_panel).max(other_panel))
+            }
+            Terms::One | Terms::Six => (common_lanes, other_lanes),
+        };
+        let fitting = |steps: usize| self.lanes_in(self.room.panel_bytes, common, steps);
+        let common_block = equal_blocks(common_lanes, most_common.min(fitting(run_steps)), common_panel);
+        let other_block = equal_blocks(other_lanes, most_other, other_panel);
+        let most_runs = (fitting(run_steps) / common_block).max(1);
+        let steps_block = equal_blocks(k, most_runs * run_steps, run_steps);
+        let piece_lanes = self.piece_lanes(other, (common_block, other_block), run_steps);
+        let share = common_lanes.min(common_block).div_ceil(self.threads * PARTS_PER_THREAD).max(1);
+        let packed_at_once = equal_blocks(common_block, share, common_panel);
+        Range::all(other_lanes).blocks(other_block).flat_map(move |other_lanes| {
+            Range::all(common_lanes).blocks(common_block).flat_map(move |common_lanes| {
+                Range::all(k).blocks(steps_block).map(move |steps| Round {
+                    common,
+                    common_lanes,
+                    other_lanes,
+                    steps,
+                    run_steps,
+                    packed_at_once,
+                    piece_lanes,
+                })
+            })
+        })
+    }
+
+    /// Lanes of an operand whose panels of so many steps fit into some bytes: whole panels, at least one.
+    fn lanes_in(&self, bytes: usize, side: Side, steps: usize) -> usize {
+        let panel_bytes = self.engine.step_bytes(side) * self.terms.parts() * steps;
+        (bytes / panel_bytes).max(1) * self.engine.panel_lanes(side)
+    }
+
+    fn piece_lanes(&self, other: Side, (common_block, other_block): (usize, usize), run_steps: usize) -> usize {
+        let common = other.other();
+        let panels = common_block.div_ceil(self.engine.panel_lanes(common));
+        let common_bytes = panels * self.engine.step_bytes(common) * self.terms.parts() * run_steps;
+        let most_bytes = if common_bytes <= STAYS_IN_L2 { PIECE_BESIDE_COMMON } else { PIECE_ALONE };
+        let fitting = self.lanes_in(most_bytes.min(self.room.piece_bytes), other, run_steps);
+        let share =
+            if self.threads == 1 { other_block } else { other_block.div_ceil(self.threads * PIECES_PER_THREAD) };
+        equal_blocks(other_block, fitting.min(share).max(1), self.engine.panel_lanes(other))
+    }
+}

@@ -1,0 +1,147 @@
+//! What the threads of a rank work on together: an operation in shares, or a phase of a product.
+
+use device::{Bf16, DeviceError, Dtype, F16, Op, Orientation, Tensor};
+use spec::Products;
+
+use crate::gemm::pairs::{Entering, Factors, Pass, RankRoom, Round, Target, Terms};
+use crate::gemm::{PairsOperand, Write};
+use crate::lanes::Stored;
+use crate::parts::{self, Share};
+use crate::worker::{Worker, not_real};
+
+/// Work with parts that threads take one by one; it is done when all of them are.
+#[derive(Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "an operation is a value of this size everywhere")]
+pub(crate) enum Job {
+    /// An operation whose shares are operations themselves.
+    Shares(Op),
+    /// Panels of the operand that all threads read in a round of a product.
+    Panels(PairsMatMul, Round),
+    /// Pieces of the other operand, times these panels.
+    Pieces(PairsMatMul, Round),
+}
+
+impl Job {
+    /// Into how many parts it is cut for `threads` threads.
+    pub(crate) fn parts(&self, threads: usize) -> usize {
+        match self {
+            Job::Shares(op) => parts::number(op, threads),
+            Job::Panels(_, round) => round.number_of_packing_parts(),
+            Job::Pieces(_, round) => round.number_of_pieces(),
+        }
+    }
+}
+
+/// A product that is computed in pairs.
+#[derive(Clone, Copy)]
+pub(crate) struct PairsMatMul {
+    orientation: Orientation,
+    a: Tensor,
+    b: Tensor,
+    pub(crate) bias: Option<Tensor>,
+    pub(crate) out: Tensor,
+    pub(crate) write: Write,
+    terms: Terms,
+}
+
+impl PairsMatMul {
+    /// `op`, if it is a product that is computed in pairs where products are of this kind.
+    pub(crate) fn of(op: &Op, products: Products) -> Option<PairsMatMul> {
+        let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return None };
+        let terms = match (products, [a.dtype, b.dtype, out.dtype]) {
+            (Products::Pairs, [Dtype::F32, Dtype::F32, Dtype::F32]) => Terms::Six,
+            (Products::Pairs, [Dtype::Bf16, _, _] | [_, Dtype::Bf16, _]) => Terms::One,
+            (Products::Pairs | Products::Chained, _) => return None,
+        };
+        Some(PairsMatMul { orientation, a, b, bias, out, write, terms })
+    }
+
+    /// Some rows and columns of the result.
+    fn piece(self, [rows, columns]: [std::ops::Range<usize>; 2]) -> (Tensor, Option<Tensor>) {
+        let bias = self.bias.map(|bias| bias.elements(columns.clone()));
+        (self.out.rows_of(rows).cols_of(columns), bias)
+    }
+}
+
+impl Worker {
+    /// What `product` multiplies.
+    pub(crate) fn factors(&self, product: &PairsMatMul) -> Result<Factors<'_>, DeviceError> {
+        let PairsMatMul { orientation, a, b, terms, .. } = *product;
+        let operands = match terms {
+            Terms::Six => [Entering::Parts(self.matrix(a)?), Entering::Parts(self.matrix(b)?)],
+            Terms::One => [Entering::Pairs(self.pairs_operand(a)?), Entering::Pairs(self.pairs_operand(b)?)],
+        };
+        Ok(Factors { orientation, operands, terms })
+    }
+
+    /// A matrix to multiply in pairs.
+    fn pairs_operand(&self, tensor: Tensor) -> Result<PairsOperand<'_>, DeviceError> {
+        Ok(match tensor.dtype {
+            Dtype::Bf16 => PairsOperand::Bf16(self.matrix(tensor)?),
+            Dtype::F32 => PairsOperand::Rounded(self.matrix(tensor)?),
+            Dtype::F16 | Dtype::I32 | Dtype::I64 => {
+                let what = format!("{tensor:?} is no operand of a product in pairs");
+                return Err(DeviceError::Shape { op: "matrix", what });
+            }
+        })
+    }
+
+    /// The rounds in which `threads` threads multiply.
+    pub(crate) fn rounds(
+        &self,
+        product: &PairsMatMul,
+        threads: usize,
+    ) -> Result<impl Iterator<Item = Round> + use<>, DeviceError> {
+        let pass = Pass::new(self.factors(product)?, self.instruction_set);
+        Ok(pass.rounds(RankRoom::SIZES, threads))
+    }
+
+    /// Does one part of `job`.
+    ///
+    /// # Safety
+    /// Nobody else does this part. Of a round, all panels are done before the first piece is begun, and all pieces before the next round's panels.
+    pub(crate) unsafe fn execute_part(&self, job: &Job, share: Share) -> Result<(), DeviceError> {
+        match job {
+            Job::Shares(op) => parts::part(op, share).map_or(Ok(()), |part| self.execute(&part)),
+            Job::Panels(product, round) => {
+                let pass = Pass::new(self.factors(product)?, self.instruction_set);
+                let mut packing = self.packing.borrow_mut();
+                let own = packing.room_for_pieces();
+                // SAFETY: the caller's promise.
+                unsafe { pass.pack_common(round, share.index, self.room.room(), own.rounded) };
+                Ok(())
+            }
+            // SAFETY: the caller's promise.
+            Job::Pieces(product, round) => unsafe {
+                match product.out.dtype {
+                    Dtype::F32 => self.multiply_piece::<f32>(product, round, share.index),
+                    Dtype::Bf16 => self.multiply_piece::<Bf16>(product, round, share.index),
+                    Dtype::F16 => self.multiply_piece::<F16>(product, round, share.index),
+                    Dtype::I32 | Dtype::I64 => Err(not_real(product.out)),
+                }
+            },
+        }
+    }
+
+    /// Computes what a piece has of the result.
+    ///
+    /// # Safety
+    /// As for [`Worker::execute_part`].
+    unsafe fn multiply_piece<E: Stored>(
+        &self,
+        product: &PairsMatMul,
+        round: &Round,
+        piece: usize,
+    ) -> Result<(), DeviceError> {
+        let Some(place) = round.rows_and_columns(piece) else { return Ok(()) };
+        let (out, bias) = product.piece(place);
+        let bias = bias.map(|bias| self.reals(bias)).transpose()?;
+        let target = Target { c: self.matrix_mut::<E>(out)?, write: product.write, bias };
+        let pass = Pass::new(self.factors(product)?, self.instruction_set);
+        let mut packing = self.packing.borrow_mut();
+        let mut own = packing.room_for_pieces();
+        // SAFETY: the caller's promise.
+        unsafe { pass.multiply_piece(round, piece, target, self.room.room(), &mut own, &self.meter) };
+        Ok(())
+    }
+}
