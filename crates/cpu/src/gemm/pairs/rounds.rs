@@ -159,3 +159,79 @@ impl Cut<'_> {
         equal_blocks(other_block, fitting.min(share).max(1), self.engine.panel_lanes(other))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruction_set::InstructionSet;
+
+    const ROOM: RoomSizes = RoomSizes { panel_bytes: 2 << 20, sums: 1 << 16, piece_bytes: 1 << 20 };
+
+    fn end(range: Range) -> usize {
+        range.start + range.len
+    }
+
+    /// Holds the cut of one product to what its rounds promise.
+    fn assert_covered(cut: &Cut<'_>) {
+        let (m, n, k) = cut.sizes;
+        let mut covered = 0;
+        for round in cut.rounds() {
+            let [common, other] = [round.common, round.common.other()];
+            let panel_bytes = |side, steps| cut.engine.step_bytes(side) * cut.terms.parts() * padded(steps);
+            let panels = |side, lanes: usize| lanes.div_ceil(cut.engine.panel_lanes(side));
+            // The first phase packs each number once, whole panels at a time, and all of it fits.
+            let packed: usize = round.packing().map(|(lanes, steps)| lanes.len * steps.len).sum();
+            assert_eq!(packed, round.common_lanes.len * round.steps.len);
+            for (lanes, steps) in round.packing() {
+                assert!((lanes.start - round.common_lanes.start).is_multiple_of(cut.engine.panel_lanes(common)));
+                assert!(end(lanes) <= end(round.common_lanes) && end(steps) <= end(round.steps));
+                assert!(steps.start.is_multiple_of(round.run_steps) && steps.len <= round.run_steps);
+            }
+            let runs = round.steps.blocks(round.run_steps).map(|steps| panel_bytes(common, steps.len)).sum::<usize>();
+            assert!(panels(common, round.common_lanes.len) * runs <= cut.room.panel_bytes, "{round:?}");
+            // The second takes each lane once, and a piece fits.
+            for (index, piece) in round.pieces().enumerate() {
+                assert!((piece.start - round.other_lanes.start).is_multiple_of(cut.engine.panel_lanes(other)));
+                assert!(panels(other, piece.len) * panel_bytes(other, round.run_steps) <= cut.room.piece_bytes);
+                let Some([rows, columns]) = round.rows_and_columns(index) else { panic!("piece {index} of {round:?}") };
+                assert!(rows.end <= m && columns.end <= n);
+                covered += rows.len() * columns.len() * round.steps.len;
+            }
+            if matches!(cut.terms, Terms::One) && k > round.run_steps {
+                let tile = cut.engine.panel_rows * cut.engine.panel_columns;
+                let tiles = panels(common, round.common_lanes.len) * panels(other, round.other_lanes.len);
+                assert!(tiles * tile <= cut.room.sums, "{tiles} tiles of {tile} sums in {:?}", cut.room);
+            }
+        }
+        assert_eq!(covered, m * n * k, "{:?}", cut.sizes);
+    }
+
+    #[test]
+    fn rounds_cover_a_product_once_and_fit_into_their_room() {
+        let lengths = [1, 5, 31, 33, 100, 512, 513, 1537, 4096];
+        for instruction_set in InstructionSet::available() {
+            let engine = Engine::of(instruction_set);
+            for terms in [Terms::One, Terms::Six] {
+                for threads in [1, 2, 7] {
+                    for m in lengths {
+                        for n in lengths {
+                            for k in [0, 1, 300, 513, 3100, 70_000] {
+                                assert_covered(&Cut { engine, terms, sizes: (m, n, k), room: ROOM, threads });
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_smaller_operand_is_packed_once() {
+        let engine = Engine::of(InstructionSet::Scalar);
+        let sizes = (300, 40, 200);
+        let rounds: Vec<_> = Cut { engine, terms: Terms::Six, sizes, room: ROOM, threads: 2 }.rounds().collect();
+        let [round] = rounds[..] else { panic!("{rounds:?}") };
+        assert_eq!(round.common, Side::B);
+        assert_eq!((round.number_of_packing_parts(), round.number_of_pieces()), (3, 6));
+    }
+}
