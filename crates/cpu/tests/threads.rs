@@ -264,6 +264,34 @@ fn products_but_those_of_fp16_are_in_the_order_that_the_device_was_given() {
     }
 }
 
+/// Products that need more than one round each: of more lanes than the room for a common operand has, of more sums than are kept between runs of steps, and
+/// with columns and rows left over, in every orientation.
+fn long_products(on: &Operands) {
+    let (m, n, k) = match on.stored {
+        Dtype::F32 => (1801, 1753, 600),
+        Dtype::Bf16 | Dtype::F16 | Dtype::I32 | Dtype::I64 => (571, 903, 6_500),
+    };
+    let bias = Some(on.single(1, n));
+    for (orientation, a, b) in
+        [(Orientation::Nt, (m, k), (n, k)), (Orientation::Nn, (m, k), (k, n)), (Orientation::Tn, (k, m), (k, n))]
+    {
+        let [a, b] = [a, b].map(|(rows, cols)| on.stored(rows, cols));
+        let out = on.single(m, n);
+        on.submit(Op::MatMul { orientation, a, b, bias, out, write: Write::Accumulate });
+    }
+}
+
+#[test]
+fn products_of_many_rounds_have_the_same_bits() {
+    for stored in [Dtype::F32, Dtype::Bf16] {
+        let expected = left_by(long_products, 1, stored, Products::Pairs);
+        for threads in [2, 5] {
+            let actual = left_by(long_products, threads, stored, Products::Pairs);
+            assert!(actual == expected, "{stored:?}, {threads} threads");
+        }
+    }
+}
+
 #[test]
 fn a_part_that_fails_fails_the_operation_and_nothing_else() {
     let on = Operands::new(3, Dtype::F32);
