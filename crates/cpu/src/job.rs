@@ -38,9 +38,9 @@ pub(crate) struct PairsMatMul {
     orientation: Orientation,
     a: Tensor,
     b: Tensor,
-    pub(crate) bias: Option<Tensor>,
-    pub(crate) out: Tensor,
-    pub(crate) write: Write,
+    bias: Option<Tensor>,
+    out: Tensor,
+    write: Write,
     terms: Terms,
 }
 
@@ -86,13 +86,14 @@ impl Worker {
         })
     }
 
-    /// The rounds in which `threads` threads multiply.
+    /// The rounds in which `threads` threads multiply. Panics if the shapes do not fit together.
     pub(crate) fn rounds(
         &self,
         product: &PairsMatMul,
         threads: usize,
     ) -> Result<impl Iterator<Item = Round> + use<>, DeviceError> {
         let pass = Pass::new(self.factors(product)?, self.instruction_set);
+        pass.assert_fits((product.out.rows, product.out.cols), product.bias.map(|bias| bias.len()));
         Ok(pass.rounds(RankRoom::SIZES, threads))
     }
 

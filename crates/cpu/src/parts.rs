@@ -222,6 +222,13 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
 /// Rows or columns of a product, whichever are more: the operand that they do not cut is packed by every thread.
 fn product(op: &Op, share: Share) -> Option<Op> {
     let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return share.whole(op) };
+    let sizes = match orientation {
+        Orientation::Nt => (a.rows, b.rows),
+        Orientation::Nn => (a.rows, b.cols),
+        Orientation::Tn => (a.cols, b.cols),
+    };
+    // A share of what does not fit together may fit.
+    assert!((out.rows, out.cols) == sizes, "out is {} x {}, the product is {sizes:?}", out.rows, out.cols);
     if out.rows >= out.cols {
         let rows = share.of(out.rows, 1)?;
         let a = match orientation {

@@ -305,12 +305,21 @@ fn a_part_that_fails_fails_the_operation_and_nothing_else() {
 }
 
 #[test]
-fn a_part_that_panics_panics_on_the_rank_s_thread() {
-    let on = Operands::new(2, Dtype::F32);
-    let (a, b, out) = (on.single(200, 200), on.single(200, 201), on.single(200, 200));
-    let product = Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out, write: Write::Assign };
-    let run = || on.device.submit(Stream::Compute, &product);
-    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
-    let message = panic.downcast_ref::<String>().unwrap();
-    assert!(message.contains("K is 200 in a and 201 in b"), "{message}");
+fn operands_that_do_not_fit_panic_on_the_rank_s_thread() {
+    for (threads, order) in [(1, Products::Pairs), (2, Products::Pairs), (2, Products::Chained)] {
+        let on = Operands::in_order(threads, Dtype::F32, order);
+        let panic_of = |columns_of_b: usize, out: (usize, usize), bias: usize| {
+            let (a, b) = (on.single(300, 200), on.single(200, columns_of_b));
+            let (out, bias) = (on.single(out.0, out.1), Some(on.single(1, bias)));
+            let product = Op::MatMul { orientation: Orientation::Nt, a, b, bias, out, write: Write::Assign };
+            let run = || on.device.submit(Stream::Compute, &product);
+            let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
+            panic.downcast_ref::<String>().unwrap().clone()
+        };
+        let message = panic_of(201, (300, 200), 200);
+        assert!(message.contains("K is 200 in a and 201 in b"), "{message}");
+        for (out, bias) in [((301, 200), 200), ((300, 201), 200), ((299, 200), 200), ((300, 200), 201)] {
+            panic_of(200, out, bias);
+        }
+    }
 }

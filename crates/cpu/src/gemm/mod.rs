@@ -40,7 +40,6 @@ mod vector_avx2;
 mod vector_avx512;
 mod vector_scalar;
 
-use device::Element;
 pub use device::{Orientation, Write};
 pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
@@ -49,7 +48,7 @@ pub use rounded::gemm_rounded;
 
 use crate::instruction_set::InstructionSet;
 use crate::meter::Meter;
-use crate::view::{MatMut, MatRef};
+use crate::view::MatMut;
 use blocks::Problem;
 use kernels::Kernels;
 use packing_buffers::PackedRooms;
@@ -75,11 +74,10 @@ pub fn gemm(
 }
 
 /// Panics unless C and the bias are those of a product of these sizes.
-fn assert_fits<E: Element>(c: MatRef<'_, E>, bias: Option<&[E]>, sizes: (usize, usize)) {
-    let c_sizes = (c.rows(), c.cols());
-    assert!(c_sizes == sizes, "c is {c_sizes:?}, the product is {sizes:?}");
+fn assert_fits(c: (usize, usize), bias: Option<usize>, sizes: (usize, usize)) {
+    assert!(c == sizes, "c is {c:?}, the product is {sizes:?}");
     let columns = sizes.1;
-    assert!(bias.is_none_or(|bias| bias.len() == columns), "the bias is not of length {columns}");
+    assert!(bias.is_none_or(|bias| bias == columns), "the bias is not of length {columns}");
 }
 
 /// As [`gemm`], with its blocks packed in the given rooms.
@@ -93,7 +91,7 @@ fn gemm_blocks(
     meter: &Meter,
 ) {
     let (m, n, k) = product.sizes();
-    assert_fits(c.as_ref(), bias, (m, n));
+    assert_fits((c.rows(), c.cols()), bias.map(<[f32]>::len), (m, n));
     let problem = Problem {
         orientation: product.orientation,
         m,

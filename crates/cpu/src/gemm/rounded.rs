@@ -35,7 +35,7 @@ pub fn gemm_rounded<E: Stored>(
     meter: &Meter,
 ) {
     let (m, n, _) = product.sizes();
-    assert_fits(c.as_ref(), bias, (m, n));
+    assert_fits((c.rows(), c.cols()), bias.map(<[E]>::len), (m, n));
     let (mut packed, stage) = packing.rooms();
     let (stage, wide_bias) = stage.split_at_mut(BLOCK);
     let block_rows = equal_blocks(m, MAX_ROWS, 1);

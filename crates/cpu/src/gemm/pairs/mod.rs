@@ -14,7 +14,7 @@
 //!
 //! In 2 and 3 each operation is rounded once, to nearest with ties to even, to 24 bits with an exponent of any size. Operands and results
 //! that are below the smallest normal number, 2^-126, are zeros of their sign; what is too large for `f32` is infinite. In 4 subnormal numbers
-//! are numbers, as everywhere else.
+//! are numbers, as everywhere else. Where the result is no number, which bits say so is left open.
 //!
 //! Rounding error of an element, for the operands as they enter and sums that stay finite, with u = 2^-24 and
 //! n = min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum of its two halves, one per block, `c` and the
@@ -149,8 +149,7 @@ pub(crate) fn multiply_alone<E: Stored>(
     meter: &Meter,
 ) {
     let pass = Pass::new(factors, instruction_set);
-    let (m, n, _) = pass.sizes;
-    assert_fits(c.as_ref(), bias, (m, n));
+    pass.assert_fits((c.rows(), c.cols()), bias.map(<[E]>::len));
     let (mut own, room) = packing.room_for_all();
     for round in pass.rounds(room.sizes, 1) {
         for part in 0..round.number_of_packing_parts() {
@@ -176,5 +175,11 @@ impl<'a> Pass<'a> {
         });
         let sizes = Product { orientation: factors.orientation, a, b }.sizes();
         Pass { engine: Engine::of(instruction_set), factors, sizes, instruction_set }
+    }
+
+    /// Panics unless the product is of these rows and columns, and a bias of this length.
+    pub(crate) fn assert_fits(&self, c: (usize, usize), bias: Option<usize>) {
+        let (m, n, _) = self.sizes;
+        assert_fits(c, bias, (m, n));
     }
 }

@@ -209,7 +209,7 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<Bf16>) {
 
 /// How many of some lanes a step has: all of those that exist.
 #[inline(always)]
-fn lanes_of(block: &PairsBlock<Bf16>, step: usize, lanes: usize) -> usize {
+pub(super) fn lanes_of<E>(block: &PairsBlock<E>, step: usize, lanes: usize) -> usize {
     if step < block.steps { lanes } else { 0 }
 }
 
