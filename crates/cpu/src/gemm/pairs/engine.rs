@@ -53,6 +53,10 @@ pub(super) struct PairsTile {
     pub a: *const u8,
     pub b: *const u8,
     /// Where what later tiles read begins, of which this one asks for some bytes; any address will do.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "other machines ask for nothing ahead of its use")
+    )]
     pub ahead: *const u8,
     /// Blocks of [`PAIRS_BLOCK`] steps.
     pub blocks: usize,
@@ -66,6 +70,7 @@ pub(super) struct PairsTile {
 
 /// Rows of C, by address: a tile asks for their cache lines while it multiplies, for they begin where the machine does not foresee it.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "other machines ask for nothing ahead of its use"))]
 pub(super) struct RowsOfC {
     /// Of the first row.
     pub start: usize,
