@@ -74,6 +74,10 @@ impl Worker {
         Ok(Factors { orientation, operands, terms })
     }
 
+    fn pass(&self, product: &PairsMatMul) -> Result<Pass<'_>, DeviceError> {
+        Ok(Pass::new(self.factors(product)?, self.instruction_set))
+    }
+
     /// A matrix to multiply in pairs.
     fn pairs_operand(&self, tensor: Tensor) -> Result<PairsOperand<'_>, DeviceError> {
         Ok(match tensor.dtype {
@@ -92,7 +96,7 @@ impl Worker {
         product: &PairsMatMul,
         threads: usize,
     ) -> Result<impl Iterator<Item = Round> + use<>, DeviceError> {
-        let pass = Pass::new(self.factors(product)?, self.instruction_set);
+        let pass = self.pass(product)?;
         pass.assert_fits((product.out.rows, product.out.cols), product.bias.map(|bias| bias.len()));
         Ok(pass.rounds(RankRoom::SIZES, threads))
     }
@@ -105,7 +109,7 @@ impl Worker {
         match job {
             Job::Shares(op) => parts::part(op, share).map_or(Ok(()), |part| self.execute(&part)),
             Job::Panels(product, round) => {
-                let pass = Pass::new(self.factors(product)?, self.instruction_set);
+                let pass = self.pass(product)?;
                 let mut packing = self.packing.borrow_mut();
                 let own = packing.room_for_pieces();
                 // SAFETY: the caller's promise.
@@ -138,7 +142,7 @@ impl Worker {
         let (out, bias) = product.piece(place);
         let bias = bias.map(|bias| self.reals(bias)).transpose()?;
         let target = Target { c: self.matrix_mut::<E>(out)?, write: product.write, bias };
-        let pass = Pass::new(self.factors(product)?, self.instruction_set);
+        let pass = self.pass(product)?;
         let mut packing = self.packing.borrow_mut();
         let mut own = packing.room_for_pieces();
         // SAFETY: the caller's promise.

@@ -109,7 +109,7 @@ impl Pass<'_> {
         let panel_bytes = self.panel_bytes(round.common, steps.len);
         let panel_lanes = self.engine.panel_lanes(round.common);
         let before = (lanes.start - round.common_lanes.start) / panel_lanes * panel_bytes;
-        let start = self.start_of_run(round, steps) + before;
+        let start = self.panels_of_run(round, steps).start + before;
         let bytes = lanes.len.div_ceil(panel_lanes) * panel_bytes;
         // SAFETY: parts have panels of their own, and nobody reads them in this phase.
         let panels = unsafe { room.panels_mut(start, bytes) };
@@ -150,11 +150,6 @@ impl Pass<'_> {
     /// Bytes of a panel, with all parts.
     fn panel_bytes(&self, side: Side, steps: usize) -> usize {
         self.engine.step_bytes(side) * self.factors.terms.parts() * padded(steps)
-    }
-
-    /// Where a run's panels of the common operand begin in their room.
-    fn start_of_run(&self, round: &Round, steps: Range) -> usize {
-        self.panels_of_run(round, steps).start
     }
 
     /// A run's panels of the common operand, in bytes of their room: runs follow each other.

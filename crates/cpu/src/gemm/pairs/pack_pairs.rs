@@ -17,7 +17,7 @@ pub(super) const SIDE: usize = 16;
 /// Lanes of a panel.
 pub(super) const PANEL: usize = 2 * SIDE;
 /// How many steps before its use a cache line of lanes that lie beside each other is asked for.
-pub(super) const STEPS_AHEAD: usize = 8;
+const STEPS_AHEAD: usize = 8;
 /// Bytes of a tile.
 pub(super) const TILE: usize = 1024;
 
@@ -181,19 +181,14 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<Bf16>) {
     for index in 0..blocks {
         for pair in 0..SIDE {
             let step = index * PAIRS_BLOCK + 2 * pair;
-            let even = block.source.wrapping_add(step * block.source_stride);
-            let odd = even.wrapping_add(block.source_stride);
             for panel in 0..panels {
                 let lane = panel * PANEL;
                 let lanes = (block.lanes - lane).min(PANEL);
                 let (even_lanes, odd_lanes) = (lanes_of(block, step, lanes), lanes_of(block, step + 1, lanes));
                 // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
                 unsafe {
-                    // The same lanes of some steps on.
-                    Avx512Vector::prefetch(even.wrapping_add(lane + STEPS_AHEAD * block.source_stride).cast());
-                    Avx512Vector::prefetch(odd.wrapping_add(lane + STEPS_AHEAD * block.source_stride).cast());
-                    let even = load_first(even.wrapping_add(lane), even_lanes);
-                    let [front, back] = join(even, load_first(odd.wrapping_add(lane), odd_lanes));
+                    let [even, odd] = rows_of_pair(block, step, lane);
+                    let [front, back] = join(load_first(even, even_lanes), load_first(odd, odd_lanes));
                     let row = block.target.add(place(2 * panel, index, blocks) + pair * 64);
                     Avx512Vector::of_bits(front).store(row.cast());
                     Avx512Vector::of_bits(back).store(row.add(TILE).cast());
@@ -205,6 +200,21 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<Bf16>) {
             unsafe { A::arrange(block.target.add(place(half, index, blocks))) };
         }
     }
+}
+
+/// Both rows of a pair of steps, from a lane on; asks for the same lanes of some steps on.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+pub(super) unsafe fn rows_of_pair<E>(block: &PairsBlock<E>, step: usize, lane: usize) -> [*const E; 2] {
+    let even = block.source.wrapping_add(step * block.source_stride + lane);
+    let odd = even.wrapping_add(block.source_stride);
+    for row in [even, odd] {
+        // SAFETY: any address may be asked for, and the caller's machine has the instruction.
+        unsafe { Avx512Vector::prefetch(row.wrapping_add(STEPS_AHEAD * block.source_stride).cast()) };
+    }
+    [even, odd]
 }
 
 /// How many of some lanes a step has: all of those that exist.

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::PAIRS_BLOCK;
 use super::engine::{Adjacent, PairsBlock};
-use super::pack_pairs::{Arrangement, AsColumns, AsRows, PANEL, SIDE, STEPS_AHEAD, TILE, lanes_of};
+use super::pack_pairs::{Arrangement, AsColumns, AsRows, PANEL, SIDE, TILE, lanes_of, rows_of_pair};
 use super::parts::PARTS;
 use crate::gemm::vector::Vector;
 use crate::gemm::vector_avx512::Avx512Vector;
@@ -179,19 +179,14 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<f32>) {
     for index in 0..block.steps.div_ceil(PAIRS_BLOCK) {
         for pair in 0..SIDE {
             let step = index * PAIRS_BLOCK + 2 * pair;
-            let even = block.source.wrapping_add(step * block.source_stride);
-            let odd = even.wrapping_add(block.source_stride);
             for half in 0..halves {
                 let lane = half * SIDE;
                 let lanes = block.lanes.saturating_sub(lane).min(SIDE);
                 let (even_lanes, odd_lanes) = (lanes_of(block, step, lanes), lanes_of(block, step + 1, lanes));
                 // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
                 unsafe {
-                    // The same lanes of some steps on.
-                    Avx512Vector::prefetch(even.wrapping_add(lane + STEPS_AHEAD * block.source_stride));
-                    Avx512Vector::prefetch(odd.wrapping_add(lane + STEPS_AHEAD * block.source_stride));
-                    let even = split(load_first(even.wrapping_add(lane), even_lanes));
-                    let odd = split(load_first(odd.wrapping_add(lane), odd_lanes));
+                    let [even, odd] = rows_of_pair(block, step, lane);
+                    let (even, odd) = (split(load_first(even, even_lanes)), split(load_first(odd, odd_lanes)));
                     store_pairs(tiles(block, half, index), pair, even, odd);
                 }
             }
