@@ -10,6 +10,8 @@ use device::{
 };
 use spec::layout::SHARD_BLOCK;
 
+use crate::gemm;
+
 /// Less work than this is done before another thread has taken its part: multiply-adds, and bytes moved.
 const FEW_MULTIPLY_ADDS: u64 = 1 << 18;
 const FEW_BYTES: u64 = 1 << 16;
@@ -222,13 +224,9 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
 /// Rows or columns of a product, whichever are more: the operand that they do not cut is packed by every thread.
 fn product(op: &Op, share: Share) -> Option<Op> {
     let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return share.whole(op) };
-    let sizes = match orientation {
-        Orientation::Nt => (a.rows, b.rows),
-        Orientation::Nn => (a.rows, b.cols),
-        Orientation::Tn => (a.cols, b.cols),
-    };
+    let (m, n, _) = gemm::sizes(orientation, [a, b].map(|operand| (operand.rows, operand.cols)));
     // A share of what does not fit together may fit.
-    assert!((out.rows, out.cols) == sizes, "out is {} x {}, the product is {sizes:?}", out.rows, out.cols);
+    gemm::assert_fits((out.rows, out.cols), bias.map(|bias| bias.len()), (m, n));
     if out.rows >= out.cols {
         let rows = share.of(out.rows, 1)?;
         let a = match orientation {

@@ -308,18 +308,24 @@ fn a_part_that_fails_fails_the_operation_and_nothing_else() {
 fn operands_that_do_not_fit_panic_on_the_rank_s_thread() {
     for (threads, order) in [(1, Products::Pairs), (2, Products::Pairs), (2, Products::Chained)] {
         let on = Operands::in_order(threads, Dtype::F32, order);
-        let panic_of = |columns_of_b: usize, out: (usize, usize), bias: usize| {
-            let (a, b) = (on.single(300, 200), on.single(200, columns_of_b));
-            let (out, bias) = (on.single(out.0, out.1), Some(on.single(1, bias)));
+        let panic_of = |[m, n]: [usize; 2], columns_of_b: usize, out: [usize; 2], bias: usize| {
+            let (a, b) = (on.single(m, 200), on.single(n, columns_of_b));
+            let (out, bias) = (on.single(out[0], out[1]), Some(on.single(1, bias)));
             let product = Op::MatMul { orientation: Orientation::Nt, a, b, bias, out, write: Write::Assign };
             let run = || on.device.submit(Stream::Compute, &product);
             let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
             panic.downcast_ref::<String>().unwrap().clone()
         };
-        let message = panic_of(201, (300, 200), 200);
-        assert!(message.contains("K is 200 in a and 201 in b"), "{message}");
-        for (out, bias) in [((301, 200), 200), ((300, 201), 200), ((299, 200), 200), ((300, 200), 201)] {
-            panic_of(200, out, bias);
+        // Threads share out the rows of the first, and the columns of the second.
+        for sizes @ [m, n] in [[300, 200], [200, 300]] {
+            let message = panic_of(sizes, 201, sizes, n);
+            assert!(message.contains("K is 200 in a and 201 in b"), "{message}");
+            for out in [[m + 1, n], [m, n + 1], [m - 1, n]] {
+                let message = panic_of(sizes, 200, out, out[1]);
+                assert!(message.contains("c is") && message.contains("the product is"), "{message}");
+            }
+            let message = panic_of(sizes, 200, sizes, n + 1);
+            assert!(message.contains("the bias is not of length"), "{message}");
         }
     }
 }

@@ -41,6 +41,7 @@ mod vector_avx512;
 mod vector_scalar;
 
 pub use device::{Orientation, Write};
+pub(crate) use operand::sizes;
 pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
 pub use pairs::{PAIRS_BLOCK, PARTS_RUN, PairsOperand, PairsProduct, PartsProduct, gemm_pairs, gemm_parts};
@@ -74,7 +75,7 @@ pub fn gemm(
 }
 
 /// Panics unless C and the bias are those of a product of these sizes.
-fn assert_fits(c: (usize, usize), bias: Option<usize>, sizes: (usize, usize)) {
+pub(crate) fn assert_fits(c: (usize, usize), bias: Option<usize>, sizes: (usize, usize)) {
     assert!(c == sizes, "c is {c:?}, the product is {sizes:?}");
     let columns = sizes.1;
     assert!(bias.is_none_or(|bias| bias == columns), "the bias is not of length {columns}");

@@ -101,14 +101,7 @@ impl<'a> Product<'a> {
 
     /// (M, N, K). Panics if the operands' K differ.
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
-        let (a, b) = (self.a, self.b);
-        let (m, n, k, k_of_b) = match self.orientation {
-            Orientation::Nt => (a.rows(), b.rows(), a.cols(), b.cols()),
-            Orientation::Nn => (a.rows(), b.cols(), a.cols(), b.rows()),
-            Orientation::Tn => (a.cols(), b.cols(), a.rows(), b.rows()),
-        };
-        assert!(k == k_of_b, "{:?}: K is {k} in a and {k_of_b} in b", self.orientation);
-        (m, n, k)
+        sizes(self.orientation, [self.a, self.b].map(|operand| (operand.rows(), operand.cols())))
     }
 
     /// The product of which `rows` rows from `row` and `cols` columns from `col` of this one are all.
@@ -121,4 +114,15 @@ impl<'a> Product<'a> {
         };
         Self { a, b, ..*self }
     }
+}
+
+/// (M, N, K) of the product of operands of these rows and columns. Panics if their K differ.
+pub(crate) fn sizes(orientation: Orientation, [a, b]: [(usize, usize); 2]) -> (usize, usize, usize) {
+    let (m, n, k, k_of_b) = match orientation {
+        Orientation::Nt => (a.0, b.0, a.1, b.1),
+        Orientation::Nn => (a.0, b.1, a.1, b.0),
+        Orientation::Tn => (a.1, b.1, a.0, b.0),
+    };
+    assert!(k == k_of_b, "{orientation:?}: K is {k} in a and {k_of_b} in b");
+    (m, n, k)
 }
