@@ -246,14 +246,16 @@ fn reduce_grads(place: &Place, unit: Unit, by: Unit, partner: Partner) -> Effect
     Effects { partner, reads: made, assigns, accumulates, frees: made, ..Effects::NONE }
 }
 
-/// Between two ranks, both end with the sum; on one rank, the embedding's accumulator does.
+/// Between two ranks, both end with the sum; on one rank, the head's accumulator does, and the embedding's is not needed any more.
 fn sum_tied(place: &Place, partner: Partner) -> Effects {
     let unit = Unit::Table;
+    let sum = place.gradient(unit);
     if partner != Partner::Nobody {
-        return in_place(place.gradient(unit), partner);
+        return in_place(sum, partner);
     }
-    let sum = place.sum(unit, Unit::Embedding);
-    Effects { reads: Values::of([sum, place.sum(unit, Unit::Head)]), ..in_place(sum, partner) }
+    let added = place.sum(unit, Unit::Embedding);
+    let frees = Values::NONE.with_some((!added.is_state()).then_some(added));
+    Effects { reads: Values::of([added, sum]), frees, ..in_place(sum, partner) }
 }
 
 /// A computing instruction on a unit and a microbatch.

@@ -153,6 +153,7 @@ impl Walk<'_> {
                 | Value::Pending { .. }
                 | Value::Gathered(_)
                 | Value::Unreduced { .. }
+                | Value::LateSum { .. }
                 | Value::Params(_)
                 | Value::Accumulator { .. }
                 | Value::Master(_)

@@ -209,7 +209,7 @@ fn planned(graph: &StepGraph, sizes: &Sizes, rank: usize, life: Life) -> Planned
         (Value::Batch(_), _) => Category::Batches,
         (Value::Gathered(_), _) => Category::Gathered,
         (Value::Unreduced { .. }, _) => Category::Unreduced,
-        (Value::Reduced { .. }, _) => Category::Gradients,
+        (Value::Reduced { .. } | Value::LateSum { .. }, _) => Category::Gradients,
         (_, true) => Category::Transfers,
         (_, false) => Category::Activations,
     };
@@ -298,7 +298,7 @@ fn end_of(extent: Extent) -> usize {
 fn state_category(value: Value) -> Category {
     match value {
         Value::Params(_) => Category::Parameters,
-        Value::Accumulator { .. } | Value::Reduced { .. } => Category::Gradients,
+        Value::Accumulator { .. } | Value::Reduced { .. } | Value::LateSum { .. } => Category::Gradients,
         Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
         Value::Cache(_) => Category::Cache,
         Value::Constants

@@ -3,8 +3,8 @@
 use mesh::AxisSet;
 use spec::unit::{Tied, UnitKind};
 use spec::{
-    Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Sums, TopQuery, Unit,
-    ZeroStage,
+    Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Sums, TiedSum, TopQuery,
+    Unit, ZeroStage,
 };
 
 use crate::{Purpose, Value};
@@ -34,6 +34,8 @@ pub struct Place {
     pub masters: Masters,
     /// In which numbers gradients are summed.
     pub sums: Sums,
+    /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be whole.
+    pub tied_sum: TiedSum,
     /// Microbatches of a step.
     pub num_microbatches: usize,
     /// By unit kind: the union of the axes over which its parameters' gradients are summed; none if it has no parameters.
@@ -165,18 +167,32 @@ impl Place {
     }
 
     /// The accumulators that hold a finished gradient once the tied ones are summed, and that this rank counts in
-    /// the global norm: all but the head's of a tied table, which the embedding's rank counts.
+    /// the global norm. A tied table is counted by the embedding's rank.
     pub fn norm_accumulators(&self) -> impl Iterator<Item = (Unit, Unit)> + '_ {
-        self.accumulators().filter(|&(unit, by)| unit != Unit::Table || by == Unit::Embedding)
+        let counts = |unit| unit != Unit::Table || self.computes(Unit::Embedding);
+        self.accumulators().filter(move |&(unit, by)| counts(unit) && by == self.finisher(unit))
+    }
+
+    /// The computing unit of this rank in whose sum the finished gradient of `unit` lies: the head where one rank has both uses of a table,
+    /// since its sum is there all the time.
+    pub fn finisher(&self, unit: Unit) -> Unit {
+        match unit {
+            Unit::Table if self.tied == Tied::Yes && self.computes(Unit::Head) => Unit::Head,
+            Unit::Table => Unit::Embedding,
+            Unit::Embedding | Unit::Layer(_) | Unit::Head => unit,
+        }
     }
 
     /// From where this rank's optimizer reads the gradient of `unit`.
     pub fn gradient(&self, unit: Unit) -> Value {
-        match unit {
-            Unit::Table if self.computes(Unit::Embedding) => self.sum(unit, Unit::Embedding),
-            Unit::Table => self.sum(unit, Unit::Head),
-            Unit::Embedding | Unit::Layer(_) | Unit::Head => self.sum(unit, unit),
-        }
+        self.sum(unit, self.finisher(unit))
+    }
+
+    /// Whether `by` makes its gradient of `unit`'s parameters at the end of the step only, whole, for another's to be added to it.
+    pub fn is_late(&self, unit: Unit, by: Unit) -> bool {
+        let whole = self.zero.keeps(StateKind::Gradients) == Kept::Whole;
+        let adds = unit == Unit::Table && by == Unit::Embedding && self.finisher(unit) != by;
+        whole && adds && self.tied_sum == TiedSum::EndOfStep
     }
 
     /// What computing units read as the parameters of `unit`, which are whole.
@@ -190,7 +206,7 @@ impl Place {
     /// What `by` adds its gradient of `unit`'s parameters to, which is whole.
     pub fn contribution(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => Value::Accumulator { unit, by },
+            Kept::Whole => self.whole_sum(unit, by),
             Kept::Shard => Value::Unreduced { unit, by },
         }
     }
@@ -198,9 +214,13 @@ impl Place {
     /// What holds the sum of the gradients of `unit`'s parameters that `by` made, once it is reduced: all of it, or a shard.
     pub fn sum(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
-            Kept::Whole => Value::Accumulator { unit, by },
+            Kept::Whole => self.whole_sum(unit, by),
             Kept::Shard => Value::Reduced { unit, by },
         }
+    }
+
+    fn whole_sum(&self, unit: Unit, by: Unit) -> Value {
+        if self.is_late(unit, by) { Value::LateSum { unit, by } } else { Value::Accumulator { unit, by } }
     }
 
     /// The weights that the optimizer updates, where they are a value of their own.

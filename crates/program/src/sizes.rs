@@ -107,7 +107,9 @@ impl Sizes {
             Value::Gathered(unit) => self.state_bytes(unit).gathered,
             Value::Unreduced { unit, .. } => self.state_bytes(unit).unreduced,
             Value::Params(unit) => self.state_bytes(unit).params,
-            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } => self.state_bytes(unit).accumulator,
+            Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } | Value::LateSum { unit, .. } => {
+                self.state_bytes(unit).accumulator
+            }
             Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } => cache_bytes,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use spec::{Microbatch, Unit};
 
-/// A piece of memory with a meaning. The first nine live within a step; the others are state that outlives it.
+/// A piece of memory with a meaning. Some live within a step; the others are state that outlives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the fields are the words of `spec::unit`")]
 pub enum Value {
@@ -32,6 +32,9 @@ pub enum Value {
     Unreduced { unit: Unit, by: Unit },
     /// This rank's shard of the sum of what `by` made, over ranks and microbatches. It lives from the first reduction to the end.
     Reduced { unit: Unit, by: Unit },
+    /// The gradient of `unit`'s parameters as far as `by` made it, whole, where all of it is made at the end of the step and then added to
+    /// another: of a tied table whose uses share a rank, by the embedding.
+    LateSum { unit: Unit, by: Unit },
     /// The unit's flat parameters: all of them, or this rank's shard.
     Params(Unit),
     /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
@@ -66,7 +69,8 @@ impl Value {
             | Value::Pending { .. }
             | Value::Gathered(_)
             | Value::Unreduced { .. }
-            | Value::Reduced { .. } => false,
+            | Value::Reduced { .. }
+            | Value::LateSum { .. } => false,
             Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Master(_)
@@ -93,6 +97,7 @@ impl Value {
             Value::Gathered(_)
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
+            | Value::LateSum { .. }
             | Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Master(_)
@@ -123,6 +128,7 @@ impl fmt::Display for Value {
             Value::Unreduced { unit, by } => write!(f, "unreduced gradients of {unit} made by {by}")?,
             Value::Reduced { unit, by } if unit == by => write!(f, "reduced gradients of {unit}")?,
             Value::Reduced { unit, by } => write!(f, "reduced gradients of {unit} made by {by}")?,
+            Value::LateSum { unit, by } => write!(f, "late gradients of {unit} made by {by}")?,
             Value::Params(unit) => write!(f, "parameters of {unit}")?,
             Value::Accumulator { unit, by } if unit == by => write!(f, "gradients of {unit}")?,
             Value::Accumulator { unit, by } => write!(f, "gradients of {unit} made by {by}")?,

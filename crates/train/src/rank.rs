@@ -302,11 +302,13 @@ fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, shards: ShardP
         };
         let single = |value| held(value, StateKind::Optimizer, Dtype::F32);
         let makers = place.accumulators().filter(|&(of, _)| of == unit && is_trained(setup)).map(|(_, by)| by);
+        let mut makers: Vec<Unit> = makers.collect();
+        makers.sort_by_key(|by| *by != place.finisher(unit));
         let state = UnitState {
             unit,
             params: held(Value::Params(unit), StateKind::Parameters, setup.stored()),
             masters: place.master(unit).filter(|_| is_trained(setup)).map(single),
-            makers: makers.collect(),
+            makers,
             summed: shards.kept(&layout, StateKind::Gradients),
             moments: is_trained(setup)
                 .then(|| (single(Value::FirstMoment(unit)).tensor, single(Value::SecondMoment(unit)).tensor)),

@@ -31,7 +31,7 @@ pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceErro
     }
     let zero = rank.setup.parallelism.zero;
     let padding = made.elements(state.layout.len..state.layout.padded_len());
-    if zero.keeps(StateKind::Gradients) == Kept::Shard && !padding.is_empty() {
+    if !contribution.is_state() && !padding.is_empty() {
         // Layers do not write there, and other values lay there before.
         rank.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
     }
@@ -55,7 +55,7 @@ pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceErro
     }
 }
 
-/// Adds the two reduced gradients of a tied table, embedding first: between the ends of the pipeline, or in place where one
+/// Adds the two reduced gradients of a tied table, embedding first: between the ends of the pipeline, or to the head's where one
 /// rank has both.
 ///
 /// # Errors
@@ -66,8 +66,8 @@ pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
     match state.makers.as_slice() {
         [] => Ok(()),
         [one] => rank.groups.tied.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
-        [input, outputs @ ..] => {
-            let mut ops = outputs.iter().map(|output| Op::Accumulate { x: part(*output), into: part(*input) });
+        [finisher, others @ ..] => {
+            let mut ops = others.iter().map(|other| Op::Accumulate { x: part(*other), into: part(*finisher) });
             ops.try_for_each(|op| rank.device.submit(Stream::Reduce, &op))
         }
     }

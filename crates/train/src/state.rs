@@ -39,7 +39,7 @@ pub struct UnitState {
     /// The weights that are updated, of the elements [`UnitState::updated`], where they are not the parameters themselves.
     pub masters: Option<Held>,
     /// The computing units of this rank that contribute gradients, each to a sum of its own: two for a tied table whose uses
-    /// share a rank. None when nothing is trained.
+    /// share a rank, and the one first in whose sum the finished gradient lies. None when nothing is trained.
     pub makers: Vec<Unit>,
     /// Elements of the sums of gradients: all, or this rank's shard.
     pub summed: Range<usize>,

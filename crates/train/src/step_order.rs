@@ -7,7 +7,7 @@ use program::{
     State, StepGraph, UnitTimes, UnitWork, Verified, compile, compile_rank, link, split_stages, verify,
 };
 use spec::unit::UnitKind;
-use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, TrainSpec};
+use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, TiedSum, TrainSpec};
 
 use crate::setup::{Job, SetupError};
 
@@ -132,6 +132,7 @@ impl<'a> StepOrder<'a> {
             schedule,
             masters: train.precision.masters(),
             sums: train.sums,
+            tied_sum: TiedSum::smaller(model, parallelism, train),
             purpose: job.purpose,
             num_microbatches: job.num_microbatches,
         }

@@ -1,6 +1,7 @@
-//! From schedule to programs, in short passes: cells, units, recomputation, gathers, transfers, loads, tail.
+//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, gathers, transfers, loads, tail.
 
 mod gathers;
+mod late;
 mod loads;
 mod recompute;
 mod save;
@@ -8,7 +9,7 @@ mod tail;
 mod transfers;
 mod units;
 
-use spec::{Masters, ModelSpec, Parallelism, Recompute, Sums};
+use spec::{Masters, ModelSpec, Parallelism, Recompute, Sums, TiedSum};
 
 pub use save::{save_instrs, saved_units};
 
@@ -30,6 +31,8 @@ pub struct CompileInput<'a> {
     pub masters: Masters,
     /// In which numbers gradients are summed.
     pub sums: Sums,
+    /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
+    pub tied_sum: TiedSum,
     /// What the programs are for.
     pub purpose: Purpose,
     /// Microbatches of a step.
@@ -128,6 +131,7 @@ pub fn compile_rank(input: &CompileInput, pp: usize) -> Result<Program, CompileE
 fn program(input: &CompileInput, pp: usize) -> Program {
     let (place, cells) = (place(input, pp), &input.schedule.ranks[pp]);
     let instrs = units::expand(cells, input.stages, place.purpose);
+    let instrs = late::put_off(instrs, &place);
     let instrs = recompute::insert(instrs, &place);
     let instrs = gathers::insert(instrs, &place);
     let instrs = transfers::insert(instrs, &place, cells, input.stages);
@@ -153,6 +157,7 @@ fn place(input: &CompileInput, pp: usize) -> Place {
         zero: input.parallelism.zero,
         masters: input.masters,
         sums: input.sums,
+        tied_sum: input.tied_sum,
         num_microbatches: input.num_microbatches,
         gradient_axes: GradientAxes::new(input.model, input.parallelism),
     }

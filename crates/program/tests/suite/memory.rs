@@ -6,7 +6,7 @@ use program::{
     link, plan_memory, verify,
 };
 use proptest::prelude::*;
-use spec::{Recompute, ScheduleKind, Unit, ZeroStage};
+use spec::{Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
 
 use crate::random::{MicrobatchOrder, schedule};
 use crate::setup::{KINDS, RECOMPUTES, SOME, Setup, footprints, small_sizes};
@@ -141,6 +141,23 @@ fn zero_shards_the_moments_and_a_tied_table_has_two_accumulators() {
     assert_eq!(bytes(&one_rank, Category::Optimizer), bytes(&off, Category::Parameters), "dp is 2");
     let second = bytes(&one_rank, Category::Gradients) - bytes(&one_rank, Category::Parameters);
     assert_eq!(second, one_rank.sizes().table.accumulator);
+}
+
+/// The embedding's sum then lies where activations lay; at the peak, in the backward pass of the last microbatch, those of the microbatches
+/// before it have left what they add, and where: their tokens, and the gradients in front of and behind the embedding's dropout.
+#[test]
+fn a_late_sum_costs_what_waits_for_it() {
+    for num_microbatches in [1, 2] {
+        let largest = |tied_sum| {
+            let setup = Setup { pp: 1, zero: ZeroStage::Off, num_microbatches, tied_sum, ..Setup::default() };
+            (plan_memory(&setup.graph(), &setup.sizes()).ranks[0].largest_live_bytes(), setup.sizes())
+        };
+        let ((early, sizes), (late, _)) = (largest(TiedSum::EachMicrobatch), largest(TiedSum::EndOfStep));
+        let Footprints { batch_bytes, embedding, .. } = sizes.footprints;
+        let of_each = batch_bytes.next_multiple_of(64) + embedding.output_bytes + embedding.pending_bytes;
+        let waits = (num_microbatches - 1) * of_each;
+        assert_eq!(late, early - sizes.table.accumulator + waits);
+    }
 }
 
 fn verified(setup: &Setup, sizes: &Sizes) -> Verified {

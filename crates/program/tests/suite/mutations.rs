@@ -278,6 +278,7 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             schedule: &schedule.parse().unwrap(),
             masters: spec::Masters::Parameters,
             sums: spec::Sums::Single,
+            tied_sum: spec::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches,
         };

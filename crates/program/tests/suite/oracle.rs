@@ -2,7 +2,10 @@
 //! advance in random order, sends lend memory, and every result is a hash of all that it was made from. If the final
 //! parameters equal those of a plain loop, no value was missing, stale, counted twice, or overwritten too early.
 
+use std::collections::BTreeSet;
+
 use program::{Extent, Instr, MemoryPlan, Program, Purpose, Value};
+use spec::unit::Tied;
 use spec::{CheckpointInputs, GradientReduction, LayerRecompute, Microbatch, Unit};
 
 use crate::reference::{
@@ -210,14 +213,19 @@ impl Rank<'_> {
 
     fn optimizer_step(&mut self, unit: Unit) -> Result<(), Fault> {
         let place = &self.program.place;
-        let by = match unit {
-            Unit::Table if !place.computes(Unit::Embedding) => Unit::Head,
-            Unit::Table => Unit::Embedding,
-            _ => unit,
-        };
-        let gradient = self.get(place.sum(unit, by))?;
+        let gradient = self.get(place.sum(unit, self.finisher(unit)))?;
         let content = hash(&[STEPPED, self.get(Value::Params(unit))?, gradient, self.get(Value::Sums)?]);
         self.set(Value::Params(unit), content)
+    }
+
+    /// Who made the sum in which the finished gradient lies: of a tied table the head, on the ranks that have it.
+    fn finisher(&self, unit: Unit) -> Unit {
+        let place = &self.program.place;
+        match unit {
+            Unit::Table if place.tied == Tied::Yes && place.computes(Unit::Head) => Unit::Head,
+            Unit::Table => Unit::Embedding,
+            _ => unit,
+        }
     }
 }
 
@@ -335,16 +343,16 @@ impl World<'_> {
         if !self.all_at(&[input, output], Instr::SumTied) {
             return Ok(false);
         }
-        let place = self.ranks[0].program.place.clone();
-        let accumulator = |by| place.sum(Unit::Table, by);
-        let of_input = self.ranks[input].get(accumulator(Unit::Embedding))?;
-        let sum = of_input.wrapping_add(self.ranks[output].get(accumulator(Unit::Head))?);
-        self.ranks[input].set(accumulator(Unit::Embedding), sum)?;
-        if input != output {
-            self.ranks[output].set(accumulator(Unit::Head), sum)?;
-            self.ranks[output].next += 1;
+        let sum_of = |at: usize, by| {
+            let rank = &self.ranks[at];
+            rank.get(rank.program.place.sum(Unit::Table, by))
+        };
+        let sum = sum_of(input, Unit::Embedding)?.wrapping_add(sum_of(output, Unit::Head)?);
+        for at in BTreeSet::from([input, output]) {
+            let rank = &mut self.ranks[at];
+            rank.set(rank.program.place.sum(Unit::Table, rank.finisher(Unit::Table)), sum)?;
+            rank.next += 1;
         }
-        self.ranks[input].next += 1;
         Ok(true)
     }
 
@@ -361,9 +369,9 @@ impl World<'_> {
                 continue;
             }
             for unit in Unit::computing(place.num_layers()).chain([Unit::Table]) {
-                let by = if unit == Unit::Table { Unit::Embedding } else { unit };
-                if place.computes(by) && place.has_parameters(unit) {
-                    let gradient = rank.get(place.sum(unit, by))?;
+                let owner = if unit == Unit::Table { Unit::Embedding } else { unit };
+                if place.computes(owner) && place.has_parameters(unit) {
+                    let gradient = rank.get(place.sum(unit, rank.finisher(unit)))?;
                     sum = sum.wrapping_add(hash(&[name(unit), gradient]));
                 }
             }

@@ -127,6 +127,7 @@ impl Row {
             schedule: &Schedule::generate(kind, self.pp, self.num_microbatches, &costs),
             masters: spec::Masters::Parameters,
             sums: spec::Sums::Single,
+            tied_sum: spec::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches: self.num_microbatches,
         });

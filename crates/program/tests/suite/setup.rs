@@ -7,7 +7,7 @@ use program::{
 use spec::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position, TopQuery};
 use spec::{
     CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
-    ScheduleKind, SequenceParallel, Sums, ZeroStage,
+    ScheduleKind, SequenceParallel, Sums, TiedSum, ZeroStage,
 };
 
 /// Every second layer.
@@ -62,6 +62,7 @@ pub fn zero_forms() -> Vec<ZeroStage> {
 pub struct Setup {
     pub num_layers: usize,
     pub tied: bool,
+    pub tied_sum: TiedSum,
     pub learned_positions: bool,
     pub top_query: TopQuery,
     pub pp: usize,
@@ -78,6 +79,7 @@ impl Default for Setup {
         Setup {
             num_layers: 4,
             tied: true,
+            tied_sum: TiedSum::EachMicrobatch,
             learned_positions: true,
             top_query: TopQuery::Off,
             pp: 2,
@@ -160,6 +162,7 @@ impl Setup {
             schedule,
             masters: Masters::Parameters,
             sums: Sums::Single,
+            tied_sum: self.tied_sum,
             purpose: self.purpose,
             num_microbatches: self.num_microbatches,
         })

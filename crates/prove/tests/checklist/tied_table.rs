@@ -8,7 +8,7 @@ use prove::Replicas;
 use prove::intercepted::{GroupKind, alter_ops, drop_calls, drop_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{Parallelism, ZeroStage};
+use spec::{Parallelism, ScheduleKind, TiedSum, TrainSpec, Unit, ZeroStage};
 
 use crate::rig::*;
 
@@ -34,9 +34,12 @@ fn both_uses_of_a_tied_table_add_up_on_both_stages() {
     }
 }
 
+/// Sequences of a step with so few tokens that the embedding's sum is made at its end, and with so many that each microbatch adds to it.
+const BATCHES: [(usize, TiedSum); 2] = [(8, TiedSum::EndOfStep), (48, TiedSum::EachMicrobatch)];
+
 /// Whether a rank that uses the table at both ends of a step learns what two ranks learn that use it once each.
-fn used_twice(zero: ZeroStage, wrap: &WrapRank<'_>) -> Verdict {
-    let (model, train) = (small_model(Style::Gpt2, true), training(3));
+fn used_twice(zero: ZeroStage, global_batch: usize, wrap: &WrapRank<'_>) -> Verdict {
+    let (model, train) = (small_model(Style::Gpt2, true), TrainSpec { global_batch, ..training(3) });
     let layout = |pp| Parallelism { zero, ..degrees((2, 1, pp)) };
     let twice = Case::new(&model, layout(1), &train).wrapped(wrap).outcome()?;
     same_bits(&Case::new(&model, layout(2), &train).outcome()?, &twice)
@@ -44,20 +47,42 @@ fn used_twice(zero: ZeroStage, wrap: &WrapRank<'_>) -> Verdict {
 
 #[test]
 fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
-    for zero in [ZeroStage::Off, ZeroStage::One, TWO, THREE] {
-        assert_holds(used_twice(zero, &untouched));
+    for (global_batch, tied_sum) in BATCHES {
+        let (model, train) = (small_model(Style::Gpt2, true), TrainSpec { global_batch, ..training(3) });
+        assert_eq!(TiedSum::smaller(&model, &degrees((2, 1, 1)), &train), tied_sum);
+        for zero in [ZeroStage::Off, ZeroStage::One, TWO, THREE] {
+            assert_holds(used_twice(zero, global_batch, &untouched));
+        }
+        let one_use_counts = |_, rank| drop_ops(rank, |op| matches!(op, Op::Accumulate { .. }));
+        assert_found(used_twice(ZeroStage::Off, global_batch, &one_use_counts), "embedding.token.weight");
+        // The second use begins the sum anew.
+        let other_use_counts = |_, rank| {
+            alter_ops(rank, |op| {
+                if let Op::Accumulate { x, into } = *op {
+                    *op = Op::Copy { from: x, to: into };
+                }
+            })
+        };
+        assert_found(used_twice(ZeroStage::Off, global_batch, &other_use_counts), "embedding.token.weight");
     }
-    let one_use_counts = |_, rank| drop_ops(rank, |op| matches!(op, Op::Accumulate { .. }));
-    assert_found(used_twice(ZeroStage::Off, &one_use_counts), "embedding.token.weight");
-    // The second use begins the sum anew.
-    let other_use_counts = |_, rank| {
-        alter_ops(rank, |op| {
-            if let Op::Accumulate { x, into } = *op {
-                *op = Op::Copy { from: x, to: into };
-            }
-        })
-    };
-    assert_found(used_twice(ZeroStage::Off, &other_use_counts), "embedding.token.weight");
+}
+
+/// A rank that has both ends of a V of stages uses the table twice, too; with dropout in front of the sum that waits, and shared out.
+#[test]
+fn a_sum_that_is_made_late_has_the_bits_of_one_that_is_not() {
+    let model = small_model(Style::Gpt2, true);
+    let train = TrainSpec { global_batch: 8, ..training(3) };
+    for tp in [1, 2] {
+        let layout = |pp, schedule: ScheduleKind| Parallelism { schedule: schedule.into(), ..degrees((2, tp, pp)) };
+        let apart = Case::new(&model, layout(2, ScheduleKind::OneForwardOneBackward), &train).outcome().unwrap();
+        for (pp, schedule) in
+            [(1, ScheduleKind::OneForwardOneBackward), (1, ScheduleKind::GPipe), (2, ScheduleKind::ZeroBubbleV)]
+        {
+            let case = Case::new(&model, layout(pp, schedule), &train);
+            assert!(case.setup().program(0).place.is_late(Unit::Table, Unit::Embedding), "{schedule:?}");
+            assert_holds(same_bits(&apart, &case.outcome().unwrap()));
+        }
+    }
 }
 
 #[test]
