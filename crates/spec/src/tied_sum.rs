@@ -1,6 +1,6 @@
 //! When the embedding's sum of a tied table's gradient is made, on a rank that computes the head, too.
 
-use crate::{ModelSpec, Parallelism, TrainSpec};
+use crate::{Kept, ModelSpec, Parallelism, StateKind, TrainSpec};
 
 /// Where one rank has both uses of a tied table, each use has a sum of its own, so that the order of additions is that of ranks which have
 /// one use each. The head's is filled along the step. The embedding's need not be there for as long.
@@ -14,10 +14,14 @@ pub enum TiedSum {
 
 impl TiedSum {
     /// The one that needs less memory in steps of a full batch. What waits is at most two gradients per token of the replica, in front of and
-    /// behind the embedding's dropout; the sum is a row for each token of this rank's share of the vocabulary. All programs of a run go by the
-    /// full batch, for they have their state in common.
+    /// behind the embedding's dropout; the sum is a row for each token of this rank's share of the vocabulary, where ranks keep whole sums. All
+    /// programs of a run go by the full batch, for they have their state in common.
     pub fn smaller(model: &ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> TiedSum {
         let tokens = train.global_batch / parallelism.dp * train.sequence_length;
-        if 2 * tokens <= model.vocabulary / parallelism.tp { TiedSum::EndOfStep } else { TiedSum::EachMicrobatch }
+        let is_kept = model.tied_embeddings && parallelism.zero.keeps(StateKind::Gradients) == Kept::Whole;
+        match is_kept && 2 * tokens <= model.vocabulary / parallelism.tp {
+            true => TiedSum::EndOfStep,
+            false => TiedSum::EachMicrobatch,
+        }
     }
 }

@@ -23,6 +23,8 @@ pub struct StepOrder<'a> {
     pub stages: StageSplit,
     /// See [`crate::Setup::times`].
     pub times: UnitTimes,
+    /// When the embedding's sum of a tied table's gradient is made: what full batches of the run need least memory with.
+    pub tied_sum: TiedSum,
     costs: CellCosts,
     /// Of a training step.
     footprints: Footprints,
@@ -68,7 +70,8 @@ impl<'a> StepOrder<'a> {
             Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
             None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
         };
-        Ok(StepOrder { model, parallelism, train, schedule, stages, times, costs, footprints })
+        let tied_sum = TiedSum::smaller(model, parallelism, train);
+        Ok(StepOrder { model, parallelism, train, schedule, stages, times, tied_sum, costs, footprints })
     }
 
     /// What is learned.
@@ -124,7 +127,7 @@ impl<'a> StepOrder<'a> {
     }
 
     fn input<'s>(&'s self, job: &Job, schedule: &'s Schedule) -> CompileInput<'s> {
-        let StepOrder { model, parallelism, train, ref stages, .. } = *self;
+        let StepOrder { model, parallelism, train, ref stages, tied_sum, .. } = *self;
         CompileInput {
             model,
             parallelism,
@@ -132,7 +135,7 @@ impl<'a> StepOrder<'a> {
             schedule,
             masters: train.precision.masters(),
             sums: train.sums,
-            tied_sum: TiedSum::smaller(model, parallelism, train),
+            tied_sum,
             purpose: job.purpose,
             num_microbatches: job.num_microbatches,
         }

@@ -3,7 +3,7 @@
 use program::{Cell, CellKind, Durations, PassKind, Queue, Queues};
 use sim::StepCosts;
 use spec::unit::{Tied, UnitKind};
-use spec::{GradientReduction, Parallelism, Stage, Unit, ZeroStage};
+use spec::{GradientReduction, Parallelism, Stage, TiedSum, Unit, ZeroStage};
 use train::StepOrder;
 
 use super::gathers::gathers;
@@ -30,6 +30,8 @@ struct StageCells {
     reduce_forward: u64,
     /// Units in the order in which they run backward.
     backward: Vec<UnitBackward>,
+    /// What runs behind all cells: the backward passes of the weights of all microbatches, and their reduction.
+    late: Option<UnitBackward>,
 }
 
 /// How far a rank is.
@@ -120,14 +122,27 @@ impl<'a> Pipeline<'a> {
             },
         };
         let has_head = self.units(stage).next_back() == Some(Unit::Head);
+        let mut backward: Vec<UnitBackward> = self.units(stage).rev().map(by_weights).collect();
+        let late = backward.last_mut().filter(|_| self.is_late(stage)).map(|embedding| {
+            let late = UnitBackward { again: 0, input: 0, ..*embedding };
+            *embedding = UnitBackward { weight: 0, reduce: 0, ..*embedding };
+            UnitBackward { weight: self.num_microbatches as u64 * late.weight, ..late }
+        });
         StageCells {
             forward: self.units(stage).map(|unit| ns(unit, PassKind::Forward)).sum(),
             reduce_forward: match self.parallelism.zero.reduction() {
                 GradientReduction::Microbatch if has_head => self.reduce_ns(Unit::Head),
                 GradientReduction::Microbatch | GradientReduction::Step => 0,
             },
-            backward: self.units(stage).rev().map(by_weights).collect(),
+            backward,
+            late,
         }
+    }
+
+    /// Whether the stage begins with an embedding whose rank makes its sum of a tied table's gradient at the end of the step.
+    fn is_late(&self, stage: usize) -> bool {
+        let placement = &self.order.schedule.placement;
+        stage == 0 && placement.first() == placement.last() && self.order.tied_sum == TiedSum::EndOfStep
     }
 
     /// Reducing all gradients that a unit makes once.
@@ -241,7 +256,14 @@ impl<'a> Pipeline<'a> {
     /// When all ranks have their sums of gradients.
     fn norm_start_ns(&self) -> u64 {
         let ready = |rank: usize| {
-            let Line { compute, reduce, busy, reduced, .. } = self.lines[rank];
+            let mut line = self.lines[rank];
+            let late = self.stages.iter().zip(&self.order.schedule.placement).filter(|(_, of)| **of == rank);
+            for UnitBackward { weight, reduce, .. } in late.filter_map(|(cells, _)| cells.late) {
+                line.busy += weight;
+                line.compute += weight;
+                self.reduce(&mut line, reduce);
+            }
+            let Line { compute, reduce, busy, reduced, .. } = line;
             let gathers = gathers(self.order, &self.parameters, self.parallelism, rank).into_iter();
             let gathers_ns: u64 = gathers.map(|(kind, number)| number as u64 * self.costs.state(kind).gather_ns).sum();
             match self.reductions() {

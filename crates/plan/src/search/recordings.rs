@@ -8,7 +8,7 @@ use program::{Footprints, PassKind};
 use rayon::prelude::*;
 use sim::{RecordedUnits, StepCosts, StepShape, least_bytes};
 use spec::unit::UnitKind;
-use spec::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage};
+use spec::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, TiedSum, TrainSpec, ZeroStage};
 use train::{SetupError, StepOrder};
 
 use super::floor::FEW_PER_RANK;
@@ -123,7 +123,7 @@ impl<'a> Recordings<'a> {
     /// No such schedule, or layers that do not make its stages.
     pub fn cells_ns(&self, parallelism: &Parallelism) -> Result<u64, SetupError> {
         let recording = self.of(parallelism);
-        let order = StepOrder::recorded(&recording.records, parallelism, &self.config.train)?;
+        let order = self.order(&self.config.train, parallelism)?;
         let costs = self.costs_of(parallelism, &recording.units, &recording.footprints)?;
         let num_microbatches = parallelism.num_microbatches(self.config.train.global_batch);
         Ok(Pipeline::new(&order, parallelism, num_microbatches, &costs).least_ns())
@@ -145,15 +145,33 @@ impl<'a> Recordings<'a> {
         self.rank_bytes_in(&self.few_microbatches(parallelism), parallelism, rank)
     }
 
-    /// Steps of so few microbatches that they are known soon, and of so many that a rank holds as much as it ever does.
+    /// Steps of so few microbatches that they are known soon, and of so many that a rank holds as much as it ever does. What waits for a sum that
+    /// is made at the end grows with every microbatch; steps with one are not long.
     fn few_microbatches(&self, parallelism: &Parallelism) -> TrainSpec {
-        let of_few = parallelism.dp * parallelism.microbatch_size * FEW_PER_RANK * parallelism.pp;
-        TrainSpec { global_batch: self.config.train.global_batch.min(of_few), ..self.config.train.clone() }
+        let train = &self.config.train;
+        match self.tied_sum(parallelism) {
+            TiedSum::EachMicrobatch => {
+                let of_few = parallelism.dp * parallelism.microbatch_size * FEW_PER_RANK * parallelism.pp;
+                TrainSpec { global_batch: train.global_batch.min(of_few), ..train.clone() }
+            }
+            TiedSum::EndOfStep => train.clone(),
+        }
+    }
+
+    fn tied_sum(&self, parallelism: &Parallelism) -> TiedSum {
+        TiedSum::smaller(&self.config.model, parallelism, &self.config.train)
+    }
+
+    /// That of the layout, for steps that may have fewer microbatches than the run's.
+    fn order<'s>(&'s self, train: &'s TrainSpec, parallelism: &'s Parallelism) -> Result<StepOrder<'s>, SetupError> {
+        let mut order = StepOrder::recorded(&self.of(parallelism).records, parallelism, train)?;
+        order.tied_sum = self.tied_sum(parallelism);
+        Ok(order)
     }
 
     fn rank_bytes_in(&self, train: &TrainSpec, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
         let recording = self.of(parallelism);
-        let order = StepOrder::recorded(&recording.records, parallelism, train)?;
+        let order = self.order(train, parallelism)?;
         let (program, sizes) = order.rank_program(rank)?;
         Ok(least_bytes(&program, &sizes, &recording.units, self.software))
     }
@@ -176,7 +194,7 @@ impl<'a> Recordings<'a> {
 
     fn step_in(&self, train: &TrainSpec, parallelism: &Parallelism) -> Result<PreparedStep, SetupError> {
         let recording = self.of(parallelism);
-        let order = StepOrder::recorded(&recording.records, parallelism, train)?;
+        let order = self.order(train, parallelism)?;
         PreparedStep::ordered(&order, parallelism, train, &recording.units, self.software)
     }
 
