@@ -195,6 +195,11 @@ impl Place {
         whole && adds && self.tied_sum == TiedSum::EndOfStep
     }
 
+    /// Whether the backward passes of the weights of `by` wait for the end of the step.
+    pub fn puts_off(&self, by: Unit) -> bool {
+        self.reads_parameters_of(by).any(|unit| self.is_late(unit, by))
+    }
+
     /// What computing units read as the parameters of `unit`, which are whole.
     pub fn parameters(&self, unit: Unit) -> Value {
         match self.zero.keeps(StateKind::Parameters) {

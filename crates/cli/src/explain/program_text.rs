@@ -1,7 +1,7 @@
 //! A rank's program in words: folded to what a person reads, or every instruction with its effects.
 
 use mesh::Rank;
-use program::{Instr, PassKind};
+use program::{Instr, PassKind, Place};
 use spec::{Microbatch, Unit};
 use train::Setup;
 
@@ -17,7 +17,7 @@ pub fn folded(setup: &Setup, rank: Rank) -> String {
     let program = setup.program(stage_of(setup, rank));
     let mut lines: Vec<Line> = vec![];
     for instr in &program.instrs {
-        let step = Line::of(*instr, setup.parallelism.dp);
+        let step = Line::of(*instr, &program.place, setup.parallelism.dp);
         match lines.last_mut() {
             Some(last) if last.includes(*instr) => {}
             Some(last) if last.verb == step.verb && last.microbatch == step.microbatch => last.units.extend(step.units),
@@ -56,8 +56,8 @@ impl Line {
         })
     }
 
-    /// `instr` in words, in a run of `dp` replicas.
-    fn of(instr: Instr, dp: usize) -> Line {
+    /// `instr` of the rank at `place` in words, in a run of `dp` replicas.
+    fn of(instr: Instr, place: &Place, dp: usize) -> Line {
         let replicas = if dp == 1 { "the dp group is this rank alone" } else { "over the dp group" };
         let line = |verb, note, unit: Option<Unit>, microbatch| Line {
             verb,
@@ -72,6 +72,9 @@ impl Line {
                 line("recompute", "what the forward pass did not keep", Some(unit), Some(microbatch))
             }
             Instr::BackwardInput { unit, microbatch } => line(BACKWARD, "", Some(unit), Some(microbatch)),
+            Instr::BackwardWeight { unit, microbatch } if place.puts_off(unit) => {
+                line("backward weights", "late: its sum lies where activations lay", Some(unit), Some(microbatch))
+            }
             Instr::BackwardWeight { unit, microbatch } => {
                 line("backward weights", "behind its input's gradient", Some(unit), Some(microbatch))
             }
