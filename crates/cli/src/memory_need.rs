@@ -3,7 +3,7 @@
 use program::RankPlan;
 use spec::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, Problem, Recompute, Reshard, RunConfig, ScheduleKind,
-    ScheduleSpec, SequenceParallel, ZeroStage,
+    ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
 };
 use train::Setup;
 
@@ -145,7 +145,8 @@ impl Change {
 }
 
 /// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs repeats itself once
-/// it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of them.
+/// it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of them, as does a step at whose end a tied table's
+/// sum is made.
 fn plan_of(config: &RunConfig) -> Option<Setup> {
     let RunConfig { model, parallelism, mut train, .. } = config.clone();
     let all = parallelism.num_microbatches(train.global_batch);
@@ -154,7 +155,8 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
         ScheduleSpec::Given(_) => all,
         ScheduleSpec::Generated(kind) => {
             let repeating = 2 * kind.held_passes(parallelism.pp, all) + 2;
-            all.min(repeating.next_multiple_of(kind.microbatch_group(parallelism.pp)))
+            let waiting = TiedSum::max_waiting_microbatches(&model, &parallelism, &train);
+            all.min(repeating.max(waiting + 1).next_multiple_of(kind.microbatch_group(parallelism.pp)))
         }
     };
     // Smaller batches need less.
@@ -290,6 +292,30 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Where a tied table's sum is made at the end of the step, and where so few microbatches would have it made there.
+    #[test]
+    fn a_plan_of_few_microbatches_needs_what_the_run_needs() {
+        for recompute in ["none", "full"] {
+            for global_batch in [4, 64, 100, 200, 400] {
+                let overrides = [
+                    "model.vocabulary=4099".to_string(),
+                    "train.sequence_length=16".into(),
+                    format!("train.global_batch={global_batch}"),
+                    "parallelism.dp=1".into(),
+                    "parallelism.tp=1".into(),
+                    "parallelism.pp=1".into(),
+                    "parallelism.microbatch_size=1".into(),
+                    format!("parallelism.recompute={recompute}"),
+                ];
+                let config = RunConfig::load("", "", &overrides).expect("legal");
+                let RunConfig { model, parallelism, train, .. } = config.clone();
+                let whole = verdict::plan(model, parallelism, train).expect("a plan");
+                let few = plan_of(&config).expect("a plan");
+                assert_eq!(Need::new(&few), Need::new(&whole), "{recompute}, {global_batch}");
+            }
+        }
+    }
 
     #[test]
     fn every_stage_of_sharding_that_keeps_less_is_offered() {

@@ -54,6 +54,8 @@ impl Case {
         let overrides = [
             format!("model.num_layers={}", 2 + numbers.below(6)),
             "model.hidden=128".into(),
+            format!("model.vocabulary={}", numbers.one_of(&["1024", "4099"])),
+            format!("model.embedding_norm={}", numbers.below(2) == 0),
             "model.num_heads=4".into(),
             format!("model.tied_embeddings={}", numbers.below(2) == 0),
             "train.sequence_length=64".into(),

@@ -4,7 +4,7 @@ use model::{MicrobatchShape, Phase, RecordCase, UnitRecords};
 use program::schedule::{CellTimes, forward_only};
 use program::{
     CellCosts, CompileInput, Demands, Footprint, Footprints, PassTimes, Program, Purpose, Schedule, Sizes, StageSplit,
-    State, StepGraph, UnitTimes, UnitWork, Verified, compile, compile_rank, link, split_stages, verify,
+    State, StepGraph, UnitTimes, UnitWork, Verified, compile, compile_rank, least_memory, link, split_stages, verify,
 };
 use spec::unit::UnitKind;
 use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, TiedSum, TrainSpec};
@@ -23,7 +23,7 @@ pub struct StepOrder<'a> {
     pub stages: StageSplit,
     /// See [`crate::Setup::times`].
     pub times: UnitTimes,
-    /// When the embedding's sum of a tied table's gradient is made: what full batches of the run need least memory with.
+    /// When the embedding's sum of a tied table's gradient is made: that with which a full batch needs less memory.
     pub tied_sum: TiedSum,
     costs: CellCosts,
     /// Of a training step.
@@ -45,8 +45,7 @@ impl<'a> StepOrder<'a> {
 
     /// What is recorded of a training step. Layouts of which it is the same can share what was recorded.
     pub fn case<'m>(model: &'m ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> RecordCase<'m> {
-        let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
-        Job { purpose: Purpose::Train, num_microbatches: 1, shape }.record_case(model, parallelism, train)
+        training(parallelism, train, 1).record_case(model, parallelism, train)
     }
 
     /// As [`StepOrder::new`], where [`StepOrder::case`] was recorded before.
@@ -70,8 +69,30 @@ impl<'a> StepOrder<'a> {
             Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
             None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
         };
-        let tied_sum = TiedSum::smaller(model, parallelism, train);
-        Ok(StepOrder { model, parallelism, train, schedule, stages, times, tied_sum, costs, footprints })
+        let tied_sum = TiedSum::EachMicrobatch;
+        let order = StepOrder { model, parallelism, train, schedule, stages, times, tied_sum, costs, footprints };
+        Ok(StepOrder { tied_sum: order.smaller_tied_sum()?, ..order })
+    }
+
+    /// That with which the rank of both uses of a tied table needs less, if there is one.
+    fn smaller_tied_sum(&self) -> Result<TiedSum, SetupError> {
+        let StepOrder { model, parallelism, train, .. } = *self;
+        let num_microbatches = parallelism.num_microbatches(train.global_batch);
+        let max_waiting = TiedSum::max_waiting_microbatches(model, parallelism, train);
+        let may_wait = (1..=max_waiting).contains(&num_microbatches);
+        let placement = &self.schedule.placement;
+        let both = placement.first().filter(|first| may_wait && Some(*first) == placement.last());
+        let Some(&rank) = both else { return Ok(TiedSum::EachMicrobatch) };
+        let least_bytes = |tied_sum| {
+            let job = training(parallelism, train, num_microbatches);
+            let input = CompileInput { tied_sum, ..self.input(&job, &self.schedule) };
+            let sizes = self.sizes(State::Training, self.footprints);
+            Ok::<usize, SetupError>(least_memory(&compile_rank(&input, rank)?, &sizes))
+        };
+        match least_bytes(TiedSum::EndOfStep)? < least_bytes(TiedSum::EachMicrobatch)? {
+            true => Ok(TiedSum::EndOfStep),
+            false => Ok(TiedSum::EachMicrobatch),
+        }
     }
 
     /// What is learned.
@@ -145,6 +166,12 @@ impl<'a> StepOrder<'a> {
         let StepOrder { model, parallelism, train, .. } = *self;
         Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state)
     }
+}
+
+/// A training step of so many microbatches.
+fn training(parallelism: &Parallelism, train: &TrainSpec, num_microbatches: usize) -> Job {
+    let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
+    Job { purpose: Purpose::Train, num_microbatches, shape }
 }
 
 /// Multiply-adds that a core does in the time in which it moves one byte: 80 G multiply-adds and 20 GB a second.

@@ -123,7 +123,7 @@ impl<'a> Recordings<'a> {
     /// No such schedule, or layers that do not make its stages.
     pub fn cells_ns(&self, parallelism: &Parallelism) -> Result<u64, SetupError> {
         let recording = self.of(parallelism);
-        let order = self.order(&self.config.train, parallelism)?;
+        let order = StepOrder::recorded(&recording.records, parallelism, &self.config.train)?;
         let costs = self.costs_of(parallelism, &recording.units, &recording.footprints)?;
         let num_microbatches = parallelism.num_microbatches(self.config.train.global_batch);
         Ok(Pipeline::new(&order, parallelism, num_microbatches, &costs).least_ns())
@@ -145,33 +145,19 @@ impl<'a> Recordings<'a> {
         self.rank_bytes_in(&self.few_microbatches(parallelism), parallelism, rank)
     }
 
-    /// Steps of so few microbatches that they are known soon, and of so many that a rank holds as much as it ever does. What waits for a sum that
-    /// is made at the end grows with every microbatch; steps with one are not long.
+    /// Steps of so few microbatches that they are known soon, and of so many that a rank holds as much as it ever does.
     fn few_microbatches(&self, parallelism: &Parallelism) -> TrainSpec {
-        let train = &self.config.train;
-        match self.tied_sum(parallelism) {
-            TiedSum::EachMicrobatch => {
-                let of_few = parallelism.dp * parallelism.microbatch_size * FEW_PER_RANK * parallelism.pp;
-                TrainSpec { global_batch: train.global_batch.min(of_few), ..train.clone() }
-            }
-            TiedSum::EndOfStep => train.clone(),
-        }
-    }
-
-    fn tied_sum(&self, parallelism: &Parallelism) -> TiedSum {
-        TiedSum::smaller(&self.config.model, parallelism, &self.config.train)
-    }
-
-    /// That of the layout, for steps that may have fewer microbatches than the run's.
-    fn order<'s>(&'s self, train: &'s TrainSpec, parallelism: &'s Parallelism) -> Result<StepOrder<'s>, SetupError> {
-        let mut order = StepOrder::recorded(&self.of(parallelism).records, parallelism, train)?;
-        order.tied_sum = self.tied_sum(parallelism);
-        Ok(order)
+        let RunConfig { model, train, .. } = self.config;
+        let waiting = TiedSum::max_waiting_microbatches(model, parallelism, train);
+        // Some schedules pass microbatches in groups of as many as there are ranks.
+        let few = (FEW_PER_RANK * parallelism.pp).max(waiting + 1).next_multiple_of(parallelism.pp);
+        let of_few = parallelism.dp * parallelism.microbatch_size * few;
+        TrainSpec { global_batch: train.global_batch.min(of_few), ..train.clone() }
     }
 
     fn rank_bytes_in(&self, train: &TrainSpec, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
         let recording = self.of(parallelism);
-        let order = self.order(train, parallelism)?;
+        let order = StepOrder::recorded(&recording.records, parallelism, train)?;
         let (program, sizes) = order.rank_program(rank)?;
         Ok(least_bytes(&program, &sizes, &recording.units, self.software))
     }
@@ -194,7 +180,7 @@ impl<'a> Recordings<'a> {
 
     fn step_in(&self, train: &TrainSpec, parallelism: &Parallelism) -> Result<PreparedStep, SetupError> {
         let recording = self.of(parallelism);
-        let order = self.order(train, parallelism)?;
+        let order = StepOrder::recorded(&recording.records, parallelism, train)?;
         PreparedStep::ordered(&order, parallelism, train, &recording.units, self.software)
     }
 
