@@ -61,13 +61,14 @@ fn kept(plan: &RankPlan) -> usize {
 }
 
 /// What the formula leaves out: units are padded to whole blocks for every replica, and a tied table whose uses share a rank
-/// has a gradient for each.
+/// has a gradient for each, unless one is made at the end of the step and kept no longer.
 fn left_out(setup: &Setup, stage: usize) -> (f64, f64) {
     let (zero, sums, group) = (setup.parallelism.zero, setup.train.sums, setup.parallelism.shard_group());
     let place = &setup.program(stage).place;
     let padding: usize =
         place.parameter_units().map(|unit| setup.layouts[&unit].padded_len() - setup.layouts[&unit].len).sum();
-    let second: usize = place.accumulators().count() - place.parameter_units().count();
+    let kept = place.accumulators().filter(|&(unit, by)| !place.is_late(unit, by));
+    let second: usize = kept.count() - place.parameter_units().count();
     let table = setup.layouts[&spec::Unit::Table].padded_len() * second * sums.size_bytes();
     let table_bytes = match zero.keeps(StateKind::Gradients) {
         Kept::Whole => table as f64,
