@@ -257,8 +257,8 @@ impl<'a> Pipeline<'a> {
     fn norm_start_ns(&self) -> u64 {
         let ready = |rank: usize| {
             let mut line = self.lines[rank];
-            let late = self.stages.iter().zip(&self.order.schedule.placement).filter(|(_, of)| **of == rank);
-            for UnitBackward { weight, reduce, .. } in late.filter_map(|(cells, _)| cells.late) {
+            let late = self.stages.first().filter(|_| self.order.schedule.placement[0] == rank);
+            if let Some(UnitBackward { weight, reduce, .. }) = late.and_then(|first| first.late) {
                 line.busy += weight;
                 line.compute += weight;
                 self.reduce(&mut line, reduce);
