@@ -58,7 +58,9 @@ pub struct TrainerMemory {
     /// Bytes of master weight and moments per parameter, where a rank keeps them all.
     pub optimizer_bytes: f64,
     /// What the second product of the feed-forward block reads.
-    pub activation_outputs: ActivationOutputs,
+    pub activation_outputs: CheapOutputs,
+    /// What the first products of both blocks read.
+    pub norm_outputs: CheapOutputs,
     /// Queries and keys with their positions.
     pub rotated: Rotated,
     /// Bytes kept for each element that dropout may drop.
@@ -73,10 +75,10 @@ pub struct TrainerMemory {
     pub process_bytes: f64,
 }
 
-/// What becomes of the activation's output between the passes.
+/// What becomes of an output that costs little time between the passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ActivationOutputs {
+pub enum CheapOutputs {
     /// It is kept.
     Kept,
     /// The backward pass computes it again.

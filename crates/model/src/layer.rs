@@ -6,17 +6,19 @@
 //! DeepNorm     r = alpha n1(x) + A(n1(x))   y = alpha n2(r) + F(n2(r))
 //! ```
 //! `A` and `F` are the blocks with bias and dropout. They map a normed residual to a pending sum and know nothing of each other. Parallel blocks
-//! without dropout are added up before the sum over tensor parallelism is taken: once, not twice.
+//! without dropout are added up before the sum over tensor parallelism is taken: once, not twice. A norm's output is as wide as what it reads,
+//! which is kept anyway, and cheap, so it is not kept: the backward pass of the input writes it again for that of the weights.
 
 use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
 use spec::Blocks;
 
-use crate::attention::{Attention, AttentionPending, AttentionSaved};
+use crate::attention::Attention;
 use crate::binding::LayerParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
-use crate::feed_forward::{FeedForward, FeedForwardPending, FeedForwardSaved};
-use crate::norm::{NormParams, NormSaved};
+use crate::feed_forward::FeedForward;
+use crate::layer_places::{LayerPending, LayerSaved};
+use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, leave};
 use crate::saved::SavedFrames;
 
@@ -31,29 +33,6 @@ pub struct Layer<'a> {
     pub number: u32,
 }
 
-/// What the backward passes read, besides the layer's input and its output's gradient.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerSaved {
-    attention_norm: NormSaved,
-    attention: AttentionSaved,
-    /// `r[R, D]`: the residual stream between the blocks, where the second norm reads it.
-    middle: Option<Tensor>,
-    feed_forward_norm: NormSaved,
-    feed_forward: FeedForwardSaved,
-}
-
-/// What the backward pass of the input leaves for that of the weights.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerPending {
-    /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's output, which is read again.
-    feed_forward_output: Option<Tensor>,
-    feed_forward: FeedForwardPending,
-    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`; of parallel blocks, that of the
-    /// layer's output.
-    attention_output: Option<Tensor>,
-    attention: AttentionPending,
-}
-
 /// What a block adds to the residual stream.
 struct Block {
     sum: Residual,
@@ -61,24 +40,16 @@ struct Block {
     dropout: Option<DropoutKey>,
 }
 
-impl LayerSaved {
-    /// Lays out the saved set; the same calls in forward and backward passes give the same places.
-    pub fn place(frames: SavedFrames, context: &Context) -> LayerSaved {
-        LayerSaved {
-            attention_norm: NormSaved::place(frames.until_weight, context),
-            attention: AttentionSaved::place(frames, context),
-            middle: match context.model.blocks {
-                Blocks::Sequential | Blocks::DeepNorm { .. } => Some(context.residual(frames.until_weight)),
-                Blocks::Parallel => None,
-            },
-            feed_forward_norm: NormSaved::place(frames.until_weight, context),
-            feed_forward: FeedForwardSaved::place(frames, context),
-        }
-    }
+/// What it is added to: `[R, D]`, times `scale`.
+#[derive(Clone, Copy)]
+struct Beside {
+    residual: Tensor,
+    scale: f32,
+}
 
-    /// What the second norm reads.
-    fn second_input(&self, input: Residual) -> Residual {
-        self.middle.map_or(input, Residual::new)
+impl Beside {
+    fn unscaled(residual: Residual) -> Beside {
+        Beside { residual: residual.tensor(), scale: 1.0 }
     }
 }
 
@@ -122,20 +93,27 @@ impl Layer<'_> {
         saved: &LayerSaved,
         cache: Option<&KeyValueCache>,
     ) -> Result<(), DeviceError> {
-        self.fill(params, input, saved, cache)?;
-        let context = self.context;
-        context.scratch.scoped(|| {
+        self.fill_attention(params, input, saved, cache)?;
+        let (context, scratch) = (self.context, self.context.scratch);
+        scratch.scoped(|| {
+            let normed = match context.model.blocks {
+                Blocks::Sequential | Blocks::Parallel => None,
+                Blocks::DeepNorm { alpha } => Some(Beside { residual: context.residual(scratch), scale: alpha }),
+            };
+            self.fill_feed_forward(params, input, saved, normed.map(|normed| normed.residual))?;
             let middle = match (saved.middle, self.attention_dropout()) {
                 (Some(middle), _) => Residual::new(middle),
                 (None, None) => return self.add_both(params, input, saved, output),
                 // Each block has a mask of its own, of its sum.
-                (None, Some(_)) => self.add_attention(params, input, saved, context.residual(context.scratch))?,
+                (None, Some(_)) => {
+                    self.add_attention(params, Beside::unscaled(input), saved, context.residual(scratch))?
+                }
             };
             let sum = Partial::place(context, output.tensor());
             let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Assign)?;
             let bias = params.feed_forward.down.bias;
             let block = Block { sum: leave(context, sum)?, bias, dropout: self.feed_forward_dropout() };
-            self.add(middle, saved.feed_forward_norm.y, block, output)
+            self.add(normed.unwrap_or(Beside::unscaled(middle)), block, output)
         })
     }
 
@@ -152,7 +130,7 @@ impl Layer<'_> {
         self.attention().project(&params.attention, &saved.attention, sum)?;
         let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Accumulate)?;
         let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
-        self.add(input, saved.attention_norm.y, block, output)?;
+        self.add(Beside::unscaled(input), block, output)?;
         let Some(bias) = params.feed_forward.down.bias else { return Ok(()) };
         let (bias, residual, residual_scale) = (Some(bias), None, 1.0);
         context.submit(Op::DropoutAdd { x: out, bias, residual, residual_scale, dropout: None, out })
@@ -163,7 +141,9 @@ impl Layer<'_> {
     /// # Errors
     /// The device's and the communicator's.
     pub fn recompute(&self, params: &LayerParams, input: Residual, frames: SavedFrames) -> Result<(), DeviceError> {
-        self.fill(params, input, &LayerSaved::place(frames, self.context), None)
+        let saved = LayerSaved::place(frames, self.context);
+        self.fill_attention(params, input, &saved, None)?;
+        self.fill_feed_forward(params, input, &saved, None)
     }
 
     /// Fills what the attention core leaves again, in frames with sections of their own for it, from what was kept: the same bits as
@@ -206,7 +186,8 @@ impl Layer<'_> {
         let dy = self.drop_gradient(output_gradient, pending.feed_forward_output, self.feed_forward_dropout())?;
         let feed_forward =
             self.feed_forward().backward_input(&params.feed_forward, &saved.feed_forward, dy, &pending.feed_forward)?;
-        let second = (&params.feed_forward_norm, saved.second_input(input), saved.feed_forward_norm.stats);
+        let second = (&params.feed_forward_norm, saved.second_input(input), saved.feed_forward_stats);
+        second.0.forward_again(context, second.1, pending.feed_forward_normed)?;
         let middle = match context.model.blocks {
             // The gradient of r: the input's gradient is r's plus what comes through the attention block. Where the
             // backward pass of the weights reads r's gradient itself, it has a place of its own.
@@ -220,7 +201,8 @@ impl Layer<'_> {
 
         let dy = self.drop_gradient(middle, pending.attention_output, self.attention_dropout())?;
         let attention = self.attention().backward_input(&params.attention, &saved.attention, dy, &pending.attention)?;
-        let first = (&params.attention_norm, input, saved.attention_norm.stats);
+        let first = (&params.attention_norm, input, saved.attention_stats);
+        first.0.forward_again(context, input, pending.attention_normed)?;
         self.around_block(first, attention, middle, dx)?;
         match context.model.blocks {
             Blocks::Sequential | Blocks::DeepNorm { .. } => Ok(()),
@@ -287,64 +269,82 @@ impl Layer<'_> {
         write: Write,
     ) -> Result<(), DeviceError> {
         let context = self.context;
-        let normed = Residual::new(saved.feed_forward_norm.y);
+        let normed = Residual::new(pending.feed_forward_normed);
         let dy = pending.feed_forward_output.map_or(output_gradient, Residual::new);
         self.feed_forward().backward_weight(&gradients.feed_forward, &pending.feed_forward, normed, dy, write)?;
-        let (stats, dy) = (saved.feed_forward_norm.stats, pending.feed_forward.input());
+        let (stats, dy) = (saved.feed_forward_stats, pending.feed_forward.input());
         gradients.feed_forward_norm.backward_weight(context, saved.second_input(input), stats, dy, write)?;
 
-        let normed = Residual::new(saved.attention_norm.y);
+        let normed = Residual::new(pending.attention_normed);
         let dy = pending.attention_output.map_or(output_gradient, Residual::new);
         let tensors = (&saved.attention, &pending.attention);
         self.attention().backward_weight(&gradients.attention, tensors, normed, dy, write)?;
-        let (stats, dy) = (saved.attention_norm.stats, pending.attention.input());
+        let (stats, dy) = (saved.attention_stats, pending.attention.input());
         gradients.attention_norm.backward_weight(context, input, stats, dy, write)
     }
 
-    /// Everything up to the input of the feed-forward block's activation.
-    fn fill(
+    /// What the attention block leaves, and the stream behind it where that is kept.
+    fn fill_attention(
         &self,
         params: &LayerParams,
         input: Residual,
         saved: &LayerSaved,
         cache: Option<&KeyValueCache>,
     ) -> Result<(), DeviceError> {
-        let NormSaved { y, stats } = saved.attention_norm;
-        let normed = params.attention_norm.forward(self.context, input, y, stats)?;
-        self.attention().fill(&params.attention, normed, &saved.attention, cache)?;
-        if let Some(middle) = saved.middle {
-            self.context.scratch.scoped(|| self.add_attention(params, input, saved, middle))?;
-        }
-
-        let NormSaved { y, stats } = saved.feed_forward_norm;
-        let normed = params.feed_forward_norm.forward(self.context, saved.second_input(input), y, stats)?;
-        self.feed_forward().fill(&params.feed_forward, normed, &saved.feed_forward)
+        let context = self.context;
+        context.scratch.scoped(|| {
+            let y = context.residual(context.scratch);
+            let normed = params.attention_norm.forward(context, input, y, saved.attention_stats)?;
+            self.attention().fill(&params.attention, normed, &saved.attention, cache)?;
+            let Some(middle) = saved.middle else { return Ok(()) };
+            let beside = match context.model.blocks {
+                Blocks::Sequential | Blocks::Parallel => Beside::unscaled(input),
+                Blocks::DeepNorm { alpha } => Beside { residual: y, scale: alpha },
+            };
+            self.add_attention(params, beside, saved, middle).map(|_| ())
+        })
     }
 
-    /// `r[R, D]`, assigned to `middle`, from what the attention block left.
-    fn add_attention(
+    /// The input of the feed-forward block's activation; the normed residual is left at `normed[R, D]` for who reads it once more.
+    fn fill_feed_forward(
         &self,
         params: &LayerParams,
         input: Residual,
         saved: &LayerSaved,
-        middle: Tensor,
-    ) -> Result<Residual, DeviceError> {
-        let (sum, out) = (Partial::place(self.context, middle), Residual::new(middle));
-        let sum = leave(self.context, self.attention().project(&params.attention, &saved.attention, sum)?)?;
-        let block = Block { sum, bias: params.attention.output.bias, dropout: self.attention_dropout() };
-        self.add(input, saved.attention_norm.y, block, out)?;
-        Ok(out)
+        normed: Option<Tensor>,
+    ) -> Result<(), DeviceError> {
+        let context = self.context;
+        context.scratch.scoped(|| {
+            let y = normed.unwrap_or_else(|| context.residual(context.scratch));
+            let x = saved.second_input(input);
+            let normed = params.feed_forward_norm.forward(context, x, y, saved.feed_forward_stats)?;
+            self.feed_forward().fill(&params.feed_forward, normed, &saved.feed_forward)
+        })
     }
 
-    /// `out = stream + dropout(sum + bias)`, where the stream is `residual` or, scaled, what its norm made of it.
-    fn add(&self, residual: Residual, normed: Tensor, block: Block, out: Residual) -> Result<(), DeviceError> {
+    /// What the attention block left, added to `beside` and assigned to `to[R, D]`.
+    fn add_attention(
+        &self,
+        params: &LayerParams,
+        beside: Beside,
+        saved: &LayerSaved,
+        to: Tensor,
+    ) -> Result<Residual, DeviceError> {
+        let context = self.context;
+        context.scratch.scoped(|| {
+            let (sum, out) = (Partial::place(context, to), Residual::new(to));
+            let sum = leave(context, self.attention().project(&params.attention, &saved.attention, sum)?)?;
+            let block = Block { sum, bias: params.attention.output.bias, dropout: self.attention_dropout() };
+            self.add(beside, block, out)?;
+            Ok(out)
+        })
+    }
+
+    /// `out[R, D]` assigned: what the block is added to, plus `dropout(sum + bias)`.
+    fn add(&self, beside: Beside, block: Block, out: Residual) -> Result<(), DeviceError> {
         let Block { sum, bias, dropout } = block;
-        let (stream, residual_scale) = match self.context.model.blocks {
-            Blocks::Sequential | Blocks::Parallel => (residual.tensor(), 1.0),
-            Blocks::DeepNorm { alpha } => (normed, alpha),
-        };
-        let (x, residual, out) = (sum.tensor(), Some(stream), out.tensor());
-        self.context.submit(Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out })
+        let (x, residual, out) = (sum.tensor(), Some(beside.residual), out.tensor());
+        self.context.submit(Op::DropoutAdd { x, bias, residual, residual_scale: beside.scale, dropout, out })
     }
 
     /// The gradient in front of a dropout: masked into `to`, or `dy` itself where nothing is dropped.
@@ -361,16 +361,7 @@ impl Layer<'_> {
 
     /// Lays out what the backward pass of the input leaves; `params` may be accumulators, too.
     pub(crate) fn place_pending(&self, frame: &Frame, params: &LayerParams) -> LayerPending {
-        let place = || self.context.residual(frame);
-        LayerPending {
-            feed_forward_output: self.feed_forward_dropout().map(|_| place()),
-            feed_forward: FeedForwardPending::place(frame, self.context),
-            attention_output: match self.context.model.blocks {
-                Blocks::Sequential | Blocks::DeepNorm { .. } => Some(place()),
-                Blocks::Parallel => self.attention_dropout().map(|_| place()),
-            },
-            attention: AttentionPending::place(frame, self.context, &params.attention),
-        }
+        LayerPending::place(frame, self.context, params, [self.attention_dropout(), self.feed_forward_dropout()])
     }
 
     fn attention(&self) -> Attention<'_> {

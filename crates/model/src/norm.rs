@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use device::{DeviceError, Frame, NormBackward, Op, Tensor, Write};
+use device::{DeviceError, NormBackward, Op, Tensor, Write};
 
 use crate::Context;
 use crate::gradient_sums::{Terms, clear, sum_terms};
@@ -17,21 +17,6 @@ pub struct NormParams {
     pub bias: Option<Tensor>,
 }
 
-/// What a norm keeps: its output (input of the map behind it) and the statistics of each row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct NormSaved {
-    /// `[R, D]`.
-    pub(crate) y: Tensor,
-    /// `[R, 2]`.
-    pub(crate) stats: Tensor,
-}
-
-impl NormSaved {
-    pub(crate) fn place(frame: &Frame, context: &Context) -> NormSaved {
-        NormSaved { y: context.residual(frame), stats: frame.floats(context.residual_rows().len(), 2) }
-    }
-}
-
 impl NormParams {
     /// `y[R, D] = norm(x)`; `stats[R, 2]` is what the backward passes need.
     ///
@@ -41,6 +26,15 @@ impl NormParams {
         let norm = context.model.norm;
         context.submit(Op::Norm { norm, x: x.tensor(), weight: self.weight, bias: self.bias, y, stats })?;
         Ok(Residual::new(y))
+    }
+
+    /// `y[R, D]` written again, with the same bits as by [`NormParams::forward`]; the statistics, which were kept, stay as they are.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn forward_again(&self, context: &Context, x: Residual, y: Tensor) -> Result<(), DeviceError> {
+        let scratch = context.scratch;
+        scratch.scoped(|| self.forward(context, x, y, scratch.floats(x.tensor().rows, 2)).map(|_| ()))
     }
 
     /// `dx` = or += the gradient of the norm's input `x`.

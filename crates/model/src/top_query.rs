@@ -8,7 +8,8 @@ use device::{DeviceError, Write};
 use crate::binding::LayerParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context};
-use crate::layer::{Layer, LayerSaved};
+use crate::layer::Layer;
+use crate::layer_places::LayerSaved;
 use crate::placement::Residual;
 use crate::saved::SavedFrames;
 

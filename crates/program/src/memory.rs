@@ -148,7 +148,7 @@ pub fn least_memory(program: &Program, sizes: &Sizes) -> usize {
 const SLACK: usize = 100;
 
 /// What all ranks together may take: some hundredths of a second.
-const EFFORT: Effort = Effort(6_000_000);
+const EFFORT: Effort = Effort(12_000_000);
 
 fn plan_rank(mut plan: RankPlan, effort: Effort) -> RankPlan {
     let items = items(&plan.lives);

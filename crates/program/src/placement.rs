@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 
 use colours::by_colour;
 use in_time::{Fit, in_time};
-use promoted::promoted;
+use promoted::{Goal, promoted};
 
 /// A value to place: it lives in instructions `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,12 +98,17 @@ fn meetings(items: &[Item]) -> usize {
 /// Places items with the best of several heuristics; stops at the first that needs at most `slack_bytes` more than
 /// [`largest_live_bytes`]. `effort` bounds those that place items again and again.
 pub fn place(items: &[Item], slack_bytes: usize, effort: Effort) -> Placement {
-    let enough = largest_live_bytes(items) + slack_bytes;
+    let least = largest_live_bytes(items);
+    let enough = least + slack_bytes;
     let in_time = [Fit::First, Fit::Best].into_iter().map(|fit| Some(in_time(items, fit)));
     let by_colour = std::iter::once_with(|| by_colour(items, enough));
     let rounds = effort.rounds(items);
-    let in_order = ORDERS.into_iter().take(rounds);
-    let in_order = in_order.map(|order| Some(promoted(items, sorted(items, order), enough, rounds / ORDERS.len())));
+    // What ends between the two is promoted or not, and either may be the one that works out.
+    let in_order = [enough, least].into_iter().flat_map(|limit| ORDERS.map(|order| (limit, order))).take(rounds);
+    let in_order = in_order.map(|(limit, order)| {
+        let goal = Goal { limit, enough };
+        Some(promoted(items, sorted(items, order), goal, rounds / (2 * ORDERS.len())))
+    });
     let mut best = Placement { offsets: vec![0; items.len()], height_bytes: usize::MAX };
     for placement in in_time.chain(by_colour).chain(in_order).flatten() {
         if placement.height_bytes < best.height_bytes {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cluster::{ActivationOutputs, AttentionKernels, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients};
+use cluster::{AttentionKernels, CheapOutputs, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients};
 use device::{AttentionOperands, Op};
 use program::{Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, least_memory, live_memory};
 use spec::Unit;
@@ -152,11 +152,19 @@ pub struct KeptBeyond {
 }
 
 impl KeptBeyond {
-    /// What the operations of a forward pass, and those of the backward pass of the weights, leave in the memory of `software`, or of pleach.
-    pub(crate) fn new(forward: &[Op], backward_weight: &[Op], software: Option<&Software>) -> KeptBeyond {
+    /// What the operations of a forward pass, and those of the backward passes of the input and of the weights, leave in the memory of
+    /// `software`, or of pleach.
+    pub(crate) fn new(
+        forward: &[Op],
+        [backward_input, backward_weight]: [&[Op]; 2],
+        software: Option<&Software>,
+    ) -> KeptBeyond {
         let mut kept = KeptBeyond::default();
         if software.is_some_and(|software| software.memory.weight_gradients == WeightGradients::KeptPerShape) {
             kept.weight_gradients = one_of_each_shape(backward_weight);
+        }
+        if software.is_some_and(|software| software.memory.norm_outputs == CheapOutputs::Kept) {
+            kept.saved = norm_outputs(backward_input);
         }
         let mut all_logits = 0;
         for op in forward {
@@ -182,7 +190,7 @@ impl KeptBeyond {
         let mask = |elements: usize| (elements as f64 * dropout_mask_bytes) as usize;
         if let Op::Activation { x, y, .. } = op {
             self.pending = x.size_bytes();
-            self.saved += if activation_outputs == ActivationOutputs::Kept { y.size_bytes() } else { 0 };
+            self.saved += if activation_outputs == CheapOutputs::Kept { y.size_bytes() } else { 0 };
         }
         if let Op::DropoutAdd { dropout: Some(_), out, .. } = op {
             self.saved += mask(out.len());
@@ -201,6 +209,12 @@ impl KeptBeyond {
             }
         }
     }
+}
+
+/// Bytes of the norms' outputs that a backward pass computes again.
+fn norm_outputs(backward_input: &[Op]) -> usize {
+    let outputs = backward_input.iter().filter_map(|op| if let Op::Norm { y, .. } = op { Some(y) } else { None });
+    outputs.map(|y| y.size_bytes()).sum()
 }
 
 /// Bytes of one result of each shape, in the width of activations.

@@ -1,8 +1,9 @@
 //! The passes of every unit kind as an accelerator runs them: recorded once, priced for any profile.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use cluster::{HeadKernels, RecomputedLayers, Software};
+use cluster::{CheapOutputs, HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
 use device::Op;
 use model::{Phase, UnitRecords};
@@ -84,15 +85,17 @@ fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>)
     let pass = |phase| {
         let Some(unit) = records.of(kind, phase) else { return PassWork::default() };
         let at_once = kind == UnitKind::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
+        let ops = run_by(software, phase, &unit.record.submitted);
         PassWork {
-            kernels: kernels(&unit.record.submitted, software),
+            kernels: kernels(&ops, software),
             collectives: if at_once { without_chunks(&unit.collectives) } else { unit.collectives.clone() },
-            flops: flops(&unit.record.submitted),
+            flops: flops(&ops),
         }
     };
     let forward = pass(Phase::Forward);
     let ops = |phase| records.of(kind, phase).map_or(&[][..], |unit| &unit.record.submitted);
-    let kept = KeptBeyond::new(ops(Phase::Forward), ops(Phase::BackwardWeight), software);
+    let backward = [Phase::BackwardInput, Phase::BackwardWeight].map(ops);
+    let kept = KeptBeyond::new(ops(Phase::Forward), backward, software);
     let runs_forward = software.is_some_and(|software| software.recomputed_layers == RecomputedLayers::WholeForward);
     let recompute = match records.case().recompute {
         LayerRecompute::Everything(_) if runs_forward && kind == UnitKind::Layer => forward.clone(),
@@ -104,6 +107,17 @@ fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>)
         backward_input: pass(Phase::BackwardInput),
         backward_weight: pass(Phase::BackwardWeight),
         kept,
+    }
+}
+
+/// The operations of a pass without those whose results `software` kept.
+fn run_by<'a>(software: Option<&Software>, phase: Phase, ops: &'a [Op]) -> Cow<'a, [Op]> {
+    let keeps_norms = software.is_some_and(|software| software.memory.norm_outputs == CheapOutputs::Kept);
+    match phase {
+        Phase::BackwardInput if keeps_norms => {
+            ops.iter().filter(|op| !matches!(op, Op::Norm { .. })).copied().collect::<Vec<Op>>().into()
+        }
+        Phase::Forward | Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => ops.into(),
     }
 }
 

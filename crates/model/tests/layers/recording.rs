@@ -82,19 +82,29 @@ fn footprints_are_the_sums_of_the_tensors() {
         output_bytes: bytes(&[residual]),
         // Normed queries and keys, log sums, input of the activation.
         saved_until_input_bytes: bytes(&[qk, tokens * heads, 2 * tokens * ffn]),
-        // Both norms, the projection, statistics of each head, attention's output, the stream between the blocks.
+        // Statistics of both norms, the projection, statistics of each head, attention's output, the stream between the blocks.
         saved_until_weight_bytes: bytes(&[
-            residual,
             stats,
             qkv,
             (heads + kv_heads) * stats,
             tokens * heads * head_dim,
             residual,
-            residual,
             stats,
         ]),
-        // Gradients of: the feed-forward output; activated, hidden, norm; the attention output; projection, normed heads, norm.
-        pending_bytes: bytes(&[residual, tokens * ffn, 2 * tokens * ffn, residual, residual, qkv, qk, residual]),
+        // Outputs of both norms. Gradients of: the feed-forward output; activated, hidden, norm; the attention output; projection, normed
+        // heads, norm.
+        pending_bytes: bytes(&[
+            residual,
+            residual,
+            residual,
+            tokens * ffn,
+            2 * tokens * ffn,
+            residual,
+            residual,
+            qkv,
+            qk,
+            residual,
+        ]),
         // One column block of the feed-forward; or of the heads, beside the sums of all heads' keys and values.
         scratch_bytes: bytes(&[tokens * ffn])
             .max(bytes(&[tokens * heads * head_dim, 2 * tokens * kv_heads * head_dim])),
@@ -127,8 +137,8 @@ struct Kept {
 /// the inputs of two norms and of two column-parallel maps; the twelve are queries, keys, values (3), attention's output (1), the
 /// activation's input (4) and output (4).
 ///
-/// Here the activation's output is always computed again, which leaves `4 + 8/t`, and statistics of two norms and of the softmax are kept
-/// per row. Selective recomputation in the paper drops what fused attention never has; here it drops attention's output as well.
+/// Here the outputs of the activation and of both norms are always computed again, which leaves `2 + 8/t`, and statistics of two norms and
+/// of the softmax are kept per row. Selective recomputation in the paper drops what fused attention never has; here it drops attention's output as well.
 fn kept(size: usize) -> Vec<Kept> {
     let model = wide();
     let (tokens, heads) = (SHAPE.tokens(), model.num_heads);
@@ -145,8 +155,8 @@ fn kept(size: usize) -> Vec<Kept> {
     let kept_in_blocks = residual * 8 / size + softmax_statistics;
     let core = residual / size + softmax_statistics;
     let t = size as f64;
-    let activation = "the activation's output is computed again; statistics per row are kept";
-    let output = "the activation's and attention's outputs are computed again; statistics of norms are kept";
+    let activation = "outputs of the activation and of norms are computed again; statistics per row are kept";
+    let output = "outputs of the activation, norms and attention are computed again; statistics of norms are kept";
     let full = LayerRecompute::Everything(CheckpointInputs::Whole);
     let kept = |name, literature, bytes, elements, why| Kept { name, literature, bytes, elements, why };
     vec![
@@ -154,28 +164,28 @@ fn kept(size: usize) -> Vec<Kept> {
             "tensor parallel",
             4.0 + 12.0 / t,
             between(of(off, LayerRecompute::Nothing)),
-            residual * 4 + norm_statistics + kept_in_blocks,
+            residual * 2 + norm_statistics + kept_in_blocks,
             activation,
         ),
         kept(
             "sequence parallel",
             16.0 / t,
             between(of(on, LayerRecompute::Nothing)),
-            (residual * 4 + norm_statistics) / size + kept_in_blocks,
+            (residual * 2 + norm_statistics) / size + kept_in_blocks,
             activation,
         ),
         kept(
             "tensor parallel, selective",
             4.0 + 12.0 / t,
             between(of(off, LayerRecompute::Core)),
-            residual * 4 + norm_statistics + kept_in_blocks - core,
+            residual * 2 + norm_statistics + kept_in_blocks - core,
             output,
         ),
         kept(
             "sequence parallel, selective",
             16.0 / t,
             between(of(on, LayerRecompute::Core)),
-            (residual * 4 + norm_statistics) / size + kept_in_blocks - core,
+            (residual * 2 + norm_statistics) / size + kept_in_blocks - core,
             output,
         ),
         kept("full", 1.0, of(off, full).output_bytes, residual, ""),

@@ -7,16 +7,23 @@ use super::{Item, Placement};
 /// No more rounds than this: the first few bring most.
 const MAX_ROUNDS: usize = 16;
 
-/// The best of several rounds that begin with `order`, at least one; ends at the first that needs at most `enough` bytes.
-pub(super) fn promoted(items: &[Item], mut order: Vec<usize>, enough: usize, rounds: usize) -> Placement {
+/// What ends above `limit` bytes is promoted, until no more than `enough` are needed.
+#[derive(Clone, Copy)]
+pub(super) struct Goal {
+    pub(super) limit: usize,
+    pub(super) enough: usize,
+}
+
+/// The best of several rounds that begin with `order`, at least one.
+pub(super) fn promoted(items: &[Item], mut order: Vec<usize>, goal: Goal, rounds: usize) -> Placement {
     let mut best = in_order(items, &order);
     let mut last = best.clone();
     for _ in 1..rounds.min(MAX_ROUNDS) {
-        if best.height_bytes <= enough {
+        if best.height_bytes <= goal.enough {
             break;
         }
         // A stable sort: among those promoted, and among the others, the order remains.
-        order.sort_by_key(|&index| last.offsets[index] + items[index].size_bytes <= enough);
+        order.sort_by_key(|&index| last.offsets[index] + items[index].size_bytes <= goal.limit);
         last = in_order(items, &order);
         if last.height_bytes < best.height_bytes {
             best = last.clone();
@@ -37,6 +44,7 @@ mod tests {
         let order: Vec<usize> = (0..items.len()).collect();
         assert_eq!(in_order(&items, &order).height_bytes, 11);
         let enough = crate::placement::largest_live_bytes(&items);
-        assert_eq!((promoted(&items, order, enough, 2).height_bytes, enough), (8, 8));
+        let goal = Goal { limit: enough, enough };
+        assert_eq!((promoted(&items, order, goal, 2).height_bytes, enough), (8, 8));
     }
 }

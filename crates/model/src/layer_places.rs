@@ -1,0 +1,85 @@
+//! Where a layer's passes find what the passes before them left: kept from the forward pass, or only between the two backward passes.
+
+use device::{DropoutKey, Frame, Tensor};
+use spec::Blocks;
+
+use crate::attention::{AttentionPending, AttentionSaved};
+use crate::binding::LayerParams;
+use crate::context::Context;
+use crate::feed_forward::{FeedForwardPending, FeedForwardSaved};
+use crate::placement::Residual;
+use crate::saved::SavedFrames;
+
+/// What the backward passes read, besides the layer's input and its output's gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LayerSaved {
+    /// `[R, 2]`: statistics of the rows that the first norm reads.
+    pub(crate) attention_stats: Tensor,
+    pub(crate) attention: AttentionSaved,
+    /// `r[R, D]`: the residual stream between the blocks, where the second norm reads it.
+    pub(crate) middle: Option<Tensor>,
+    /// `[R, 2]`.
+    pub(crate) feed_forward_stats: Tensor,
+    pub(crate) feed_forward: FeedForwardSaved,
+}
+
+/// What the backward pass of the input leaves for that of the weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LayerPending {
+    /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's output, which is read again.
+    pub(crate) feed_forward_output: Option<Tensor>,
+    /// `[R, D]`: what the feed-forward block read.
+    pub(crate) feed_forward_normed: Tensor,
+    pub(crate) feed_forward: FeedForwardPending,
+    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`; of parallel blocks, that of the
+    /// layer's output.
+    pub(crate) attention_output: Option<Tensor>,
+    /// `[R, D]`: what the attention block read.
+    pub(crate) attention_normed: Tensor,
+    pub(crate) attention: AttentionPending,
+}
+
+impl LayerSaved {
+    /// Lays out the saved set; the same calls in forward and backward passes give the same places.
+    pub(crate) fn place(frames: SavedFrames, context: &Context) -> LayerSaved {
+        let stats = || frames.until_weight.floats(context.residual_rows().len(), 2);
+        LayerSaved {
+            attention_stats: stats(),
+            attention: AttentionSaved::place(frames, context),
+            middle: match context.model.blocks {
+                Blocks::Sequential | Blocks::DeepNorm { .. } => Some(context.residual(frames.until_weight)),
+                Blocks::Parallel => None,
+            },
+            feed_forward_stats: stats(),
+            feed_forward: FeedForwardSaved::place(frames, context),
+        }
+    }
+
+    /// What the second norm reads.
+    pub(crate) fn second_input(&self, input: Residual) -> Residual {
+        self.middle.map_or(input, Residual::new)
+    }
+}
+
+impl LayerPending {
+    /// Lays out the set for blocks with these dropouts; `params` may be accumulators, too.
+    pub(crate) fn place(
+        frame: &Frame,
+        context: &Context,
+        params: &LayerParams,
+        [attention, feed_forward]: [Option<DropoutKey>; 2],
+    ) -> LayerPending {
+        let place = || context.residual(frame);
+        LayerPending {
+            feed_forward_output: feed_forward.map(|_| place()),
+            feed_forward_normed: place(),
+            feed_forward: FeedForwardPending::place(frame, context),
+            attention_output: match context.model.blocks {
+                Blocks::Sequential | Blocks::DeepNorm { .. } => Some(place()),
+                Blocks::Parallel => attention.map(|_| place()),
+            },
+            attention_normed: place(),
+            attention: AttentionPending::place(frame, context, &params.attention),
+        }
+    }
+}
