@@ -1,16 +1,16 @@
-//! How a microbatch's gradients join the sum, as other trainers do it.
+//! What other trainers run and keep otherwise.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{GradientSums, Software};
+use cluster::{CheapOutputs, GradientSums, Software, TrainerMemory};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
 use program::Purpose;
-use sim::{Kernel, RecordedUnits};
+use sim::{Kernel, RecordedUnits, UnitWork};
 use spec::unit::UnitKind;
 use spec::{LayerRecompute, RunConfig, SequenceParallel, Sums};
 
-/// Bytes that kernels move beside the products of a layer's backward pass of the weights, in bf16 with sums of 4 bytes.
-fn moved_bytes(gradient_sums: GradientSums) -> f64 {
+/// A layer in bf16 with sums of 4 bytes, as Megatron-LM of 2022 with one difference.
+fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
     let model = RunConfig::quick_start().model;
     let case = RecordCase {
         model: &model,
@@ -24,8 +24,13 @@ fn moved_bytes(gradient_sums: GradientSums) -> f64 {
         write: Write::Accumulate,
     };
     let named = Software::from_toml(Software::named("megatron-2022").unwrap()).unwrap();
-    let units = RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&Software { gradient_sums, ..named }));
-    let kernels = &units.of(UnitKind::Layer).unwrap().backward_weight.kernels;
+    let units = RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&differing(named)));
+    units.of(UnitKind::Layer).unwrap().clone()
+}
+
+/// Bytes that kernels move beside the products of the backward pass of the weights.
+fn moved_bytes(gradient_sums: GradientSums) -> f64 {
+    let kernels = layer(|named| Software { gradient_sums, ..named }).backward_weight.kernels;
     let moved = |kernel: &Kernel| if let Kernel::Memory { bytes } = kernel { *bytes } else { 0.0 };
     kernels.iter().map(moved).sum()
 }
@@ -40,4 +45,17 @@ fn what_the_product_does_not_add_moves_ten_bytes_a_weight_and_with_a_copy_eighte
     let in_the_product = moved_bytes(GradientSums::InTheProduct);
     assert_eq!(moved_bytes(GradientSums::Separate) - in_the_product, 10.0 * weights as f64);
     assert_eq!(moved_bytes(GradientSums::Copied) - in_the_product, 18.0 * weights as f64);
+}
+
+/// The backward pass of the input is without its two norms where their outputs were kept; forward passes are the same.
+#[test]
+fn norms_whose_outputs_are_kept_are_not_computed_again() {
+    let with = |norm_outputs| {
+        layer(|named| Software { memory: TrainerMemory { norm_outputs, ..named.memory.clone() }, ..named })
+    };
+    let [kept, again] = [CheapOutputs::Kept, CheapOutputs::ComputedAgain].map(with);
+    assert_eq!(kept.forward, again.forward);
+    assert_eq!(kept.backward_input.flops, again.backward_input.flops);
+    assert_eq!(kept.backward_input.kernels.len() + 2, again.backward_input.kernels.len());
+    assert_ne!(kept.kept, again.kept);
 }
