@@ -12,13 +12,17 @@ use spec::{ModelSpec, Parallelism, ScheduleKind, TrainSpec, Unit, ZeroStage};
 
 use crate::rig::*;
 
+/// Two replicas of `pp` stages.
+fn stages(pp: usize, zero: ZeroStage) -> Parallelism {
+    Parallelism { zero, ..degrees((2, 1, pp)) }
+}
+
 /// Whether two stages learn the bits that one learns, with equal tables at both ends.
 fn check(zero: ZeroStage, wrap: &WrapRank<'_>) -> (Verdict, Verdict) {
     let (model, train) = (small_model(Style::Gpt2, true), training(3));
-    let layout = |pp| Parallelism { zero, ..degrees((2, 1, pp)) };
-    let one_stage = Case::new(&model, layout(1), &train).outcome().expect("one stage");
+    let one_stage = Case::new(&model, stages(1, zero), &train).outcome().expect("one stage");
     let replicas = Replicas::every(3);
-    let two_stages = Case::new(&model, layout(2), &train).wrapped(wrap).watched(&replicas).outcome();
+    let two_stages = Case::new(&model, stages(2, zero), &train).wrapped(wrap).watched(&replicas).outcome();
     (two_stages.and_then(|other| same_bits(&one_stage, &other)), replicas_agree(&replicas))
 }
 
@@ -37,23 +41,26 @@ fn both_uses_of_a_tied_table_add_up_on_both_stages() {
 /// Sequences of a step with so few tokens that the embedding's sum is made at its end, and with so many that each microbatch adds to it.
 const BATCHES: [usize; 2] = [8, 48];
 
+fn steps(global_batch: usize) -> TrainSpec {
+    TrainSpec { global_batch, ..training(3) }
+}
+
 fn is_late(case: &Case) -> bool {
     case.setup().program(0).place.is_late(Unit::Table, Unit::Embedding)
 }
 
 /// Whether a rank that uses the table at both ends of a step learns what two ranks learn that use it once each.
 fn used_twice(zero: ZeroStage, global_batch: usize, wrap: &WrapRank<'_>) -> Verdict {
-    let (model, train) = (small_model(Style::Gpt2, true), TrainSpec { global_batch, ..training(3) });
-    let layout = |pp| Parallelism { zero, ..degrees((2, 1, pp)) };
-    let twice = Case::new(&model, layout(1), &train).wrapped(wrap).outcome()?;
-    same_bits(&Case::new(&model, layout(2), &train).outcome()?, &twice)
+    let (model, train) = (small_model(Style::Gpt2, true), steps(global_batch));
+    let twice = Case::new(&model, stages(1, zero), &train).wrapped(wrap).outcome()?;
+    same_bits(&Case::new(&model, stages(2, zero), &train).outcome()?, &twice)
 }
 
 #[test]
 fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
     for global_batch in BATCHES {
-        let (model, train) = (small_model(Style::Gpt2, true), TrainSpec { global_batch, ..training(3) });
-        assert_eq!(is_late(&Case::new(&model, degrees((2, 1, 1)), &train)), global_batch == BATCHES[0]);
+        let (model, train) = (small_model(Style::Gpt2, true), steps(global_batch));
+        assert_eq!(is_late(&Case::new(&model, stages(1, ZeroStage::Off), &train)), global_batch == BATCHES[0]);
         for zero in [ZeroStage::Off, ZeroStage::One, TWO, THREE] {
             assert_holds(used_twice(zero, global_batch, &untouched));
         }
@@ -76,7 +83,7 @@ fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
 fn a_sum_that_is_made_late_has_the_bits_of_one_that_is_not() {
     // So many layers that each rank of two has activations in whose place the sum can lie.
     let model = ModelSpec { num_layers: 6, ..small_model(Style::Gpt2, true) };
-    let train = TrainSpec { global_batch: 8, ..training(3) };
+    let train = steps(BATCHES[0]);
     for tp in [1, 2] {
         let layout = |pp, schedule: ScheduleKind| Parallelism { schedule: schedule.into(), ..degrees((2, tp, pp)) };
         let apart = Case::new(&model, layout(2, ScheduleKind::OneForwardOneBackward), &train).outcome().unwrap();
