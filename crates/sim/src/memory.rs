@@ -163,7 +163,7 @@ impl KeptBeyond {
         if software.is_some_and(|software| software.memory.weight_gradients == WeightGradients::KeptPerShape) {
             kept.weight_gradients = one_of_each_shape(backward_weight);
         }
-        if software.is_some_and(|software| software.memory.norm_outputs == CheapOutputs::Kept) {
+        if keeps_norms(software) {
             kept.saved = norm_outputs(backward_input);
         }
         let mut all_logits = 0;
@@ -209,6 +209,11 @@ impl KeptBeyond {
             }
         }
     }
+}
+
+/// Whether outputs of norms are kept, so that no backward pass computes them again.
+pub(crate) fn keeps_norms(software: Option<&Software>) -> bool {
+    software.is_some_and(|software| software.memory.norm_outputs == CheapOutputs::Kept)
 }
 
 /// Bytes of the norms' outputs that a backward pass computes again.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use cluster::{CheapOutputs, HeadKernels, RecomputedLayers, Software};
+use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
 use device::Op;
 use model::{Phase, UnitRecords};
@@ -12,7 +12,7 @@ use spec::LayerRecompute;
 use spec::unit::UnitKind;
 
 use crate::kernel::{Kernel, kernels};
-use crate::memory::KeptBeyond;
+use crate::memory::{KeptBeyond, keeps_norms};
 
 /// One pass of one unit on one microbatch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,9 +112,8 @@ fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>)
 
 /// The operations of a pass without those whose results `software` kept.
 fn run_by<'a>(software: Option<&Software>, phase: Phase, ops: &'a [Op]) -> Cow<'a, [Op]> {
-    let keeps_norms = software.is_some_and(|software| software.memory.norm_outputs == CheapOutputs::Kept);
     match phase {
-        Phase::BackwardInput if keeps_norms => {
+        Phase::BackwardInput if keeps_norms(software) => {
             ops.iter().filter(|op| !matches!(op, Op::Norm { .. })).copied().collect::<Vec<Op>>().into()
         }
         Phase::Forward | Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => ops.into(),

@@ -91,20 +91,10 @@ fn footprints_are_the_sums_of_the_tensors() {
             residual,
             stats,
         ]),
-        // Outputs of both norms. Gradients of: the feed-forward output; activated, hidden, norm; the attention output; projection, normed
-        // heads, norm.
-        pending_bytes: bytes(&[
-            residual,
-            residual,
-            residual,
-            tokens * ffn,
-            2 * tokens * ffn,
-            residual,
-            residual,
-            qkv,
-            qk,
-            residual,
-        ]),
+        // Outputs of both norms, gradients of those of both blocks; gradients of: activated, hidden, norm; projection, normed heads, norm.
+        pending_bytes: bytes(&[residual; 4])
+            + bytes(&[tokens * ffn, 2 * tokens * ffn, residual])
+            + bytes(&[qkv, qk, residual]),
         // One column block of the feed-forward; or of the heads, beside the sums of all heads' keys and values.
         scratch_bytes: bytes(&[tokens * ffn])
             .max(bytes(&[tokens * heads * head_dim, 2 * tokens * kv_heads * head_dim])),
