@@ -93,7 +93,8 @@ fn machine() -> Result<String, Box<dyn Error>> {
     let errors = Errors::of(runs.iter().filter_map(|run| run.step_s.error()));
     let mut text = format!(
         "\n## This machine\n\nThe profile is measured (`pleach cluster measure`), then each layout is predicted and run on the machine that writes \
-         this page. `cargo run --release -p plan --bin accuracy -- --machine` prints this section for another one. The model is the default GPT with `{}`. Seconds are the median of five steps, bytes those of the largest arena; {}. Mean error of the \
+         this page. `cargo run --release -p plan --bin accuracy -- --machine` prints this section for another one. The model is the default GPT with `{}`. Seconds are the median of five steps, \
+         and where others use the cores too, what they take between the profile and a run is in the error; bytes are those of the largest arena; {}. Mean error of the \
          seconds {:.1} %, largest {:.1} %.\n\n\
          | layout | measured ms | predicted ms | error | measured bytes | predicted bytes |\n|---|---|---|---|---|---|\n",
         SMALL_MODEL.join("`, `"),
