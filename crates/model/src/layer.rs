@@ -187,7 +187,7 @@ impl Layer<'_> {
         let feed_forward =
             self.feed_forward().backward_input(&params.feed_forward, &saved.feed_forward, dy, &pending.feed_forward)?;
         let second = (&params.feed_forward_norm, saved.second_input(input), saved.feed_forward_stats);
-        second.0.forward_again(context, second.1, pending.feed_forward_normed)?;
+        params.feed_forward_norm.forward_again(context, saved.second_input(input), pending.feed_forward_normed)?;
         let middle = match context.model.blocks {
             // The gradient of r: the input's gradient is r's plus what comes through the attention block. Where the
             // backward pass of the weights reads r's gradient itself, it has a place of its own.
@@ -202,7 +202,7 @@ impl Layer<'_> {
         let dy = self.drop_gradient(middle, pending.attention_output, self.attention_dropout())?;
         let attention = self.attention().backward_input(&params.attention, &saved.attention, dy, &pending.attention)?;
         let first = (&params.attention_norm, input, saved.attention_stats);
-        first.0.forward_again(context, input, pending.attention_normed)?;
+        params.attention_norm.forward_again(context, input, pending.attention_normed)?;
         self.around_block(first, attention, middle, dx)?;
         match context.model.blocks {
             Blocks::Sequential | Blocks::DeepNorm { .. } => Ok(()),

@@ -50,9 +50,8 @@ fn what_the_product_does_not_add_moves_ten_bytes_a_weight_and_with_a_copy_eighte
 /// The backward pass of the input is without its two norms where their outputs were kept; forward passes are the same.
 #[test]
 fn norms_whose_outputs_are_kept_are_not_computed_again() {
-    let with = |norm_outputs| {
-        layer(|named| Software { memory: TrainerMemory { norm_outputs, ..named.memory.clone() }, ..named })
-    };
+    let with =
+        |norm_outputs| layer(|named| Software { memory: TrainerMemory { norm_outputs, ..named.memory }, ..named });
     let [kept, again] = [CheapOutputs::Kept, CheapOutputs::ComputedAgain].map(with);
     assert_eq!(kept.forward, again.forward);
     assert_eq!(kept.backward_input.flops, again.backward_input.flops);
