@@ -8,7 +8,7 @@ use mesh::Region;
 use serde_json::{Map, Value};
 use spec::{Format, ModelSpec, ParamSpec, Unit, params};
 
-use crate::config;
+use crate::config_json;
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
@@ -30,9 +30,9 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
     // Initial values are nothing that a trained model has.
     let model = ModelSpec { output_init_std: None, xavier_gain: None, ..model.clone() };
     let reads_back = |family: &Family| {
-        let map = config::write(*family, &model);
+        let map = config_json::write(*family, &model);
         let fields = Fields { path: Path::new(CONFIG), map: &map };
-        config::read(*family, &fields).is_ok_and(|read| read == model)
+        config_json::read(*family, &fields).is_ok_and(|read| read == model)
     };
     Family::ALL.into_iter().find(reads_back).ok_or_else(|| {
         let classes: Vec<&str> = Family::ALL.iter().map(|family| family.class()).collect();
@@ -80,8 +80,8 @@ pub fn export<E: From<InterchangeError>>(
     writer.finish().map_err(InterchangeError::from)?;
     let file = folder.join(CONFIG);
     let mut map = special_tokens;
-    map.extend(config::write(family, model));
-    map.insert("torch_dtype".into(), config::dtype(stored).into());
+    map.extend(config_json::write(family, model));
+    map.insert("torch_dtype".into(), config_json::dtype(stored).into());
     let text = format!("{:#}\n", Value::Object(map));
     std::fs::write(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })?;
     Ok(family)

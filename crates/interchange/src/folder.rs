@@ -8,7 +8,7 @@ use mesh::{CopyRun, Region, copy_runs};
 use serde_json::{Map, Value};
 use spec::{ModelSpec, ParamSpec, Unit, all_params, params};
 
-use crate::config;
+use crate::config_json;
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
@@ -56,8 +56,8 @@ impl HuggingFaceFolder {
         let file = path.join(CONFIG);
         let map = read_object(&file)?;
         let fields = Fields { path: &file, map: &map };
-        let family = config::family(&fields)?;
-        let model = config::read(family, &fields)?;
+        let family = config_json::family(&fields)?;
+        let model = config_json::read(family, &fields)?;
         let (mut files, mut shards) = (vec![], vec![]);
         for names in files_of_shards(path)? {
             let mut tensors = BTreeMap::new();

@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod config;
+pub mod config_json;
 pub mod error;
 pub mod export;
 pub mod family;

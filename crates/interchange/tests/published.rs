@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use checkpoint::{TensorEntry, TensorWriter};
 use interchange::fields::Fields;
-use interchange::{Family, HuggingFaceFolder, config};
+use interchange::{Family, HuggingFaceFolder, config_json};
 use mesh::Region;
 use spec::{ModelSpec, ParamSpec, all_params};
 
@@ -32,7 +32,7 @@ fn config_of(family: Family) -> String {
 
 fn model(family: Family) -> ModelSpec {
     let map = serde_json::from_str(&config_of(family)).unwrap();
-    config::read(family, &Fields { path: Path::new("config.json"), map: &map }).unwrap()
+    config_json::read(family, &Fields { path: Path::new("config.json"), map: &map }).unwrap()
 }
 
 /// All parameters of a model by name.
