@@ -1,6 +1,6 @@
 //! The header of a safetensors file that is to be written.
 
-use spec::Format;
+use config::Format;
 
 use crate::number;
 

@@ -1,8 +1,8 @@
 //! How real numbers stand in safetensors files.
 
+use config::Format;
 use device::{Bf16, Element, F16};
 use safetensors::tensor::Dtype;
-use spec::Format;
 
 /// What each format is called in a header.
 const NAMES: [(Format, Dtype, &str); 3] =

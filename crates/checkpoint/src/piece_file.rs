@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use config::Format;
 use mesh::Region;
-use spec::Format;
 
 use crate::checkpoint_error::CheckpointError;
 use crate::disk::NewFile;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use config::Format;
 use mesh::{CopyRun, Region, copy_runs};
 use safetensors::tensor::Metadata;
-use spec::Format;
 
 use crate::error::FileError;
 use crate::number;

@@ -6,8 +6,8 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use config::Format;
 use mesh::{Region, copy_runs};
-use spec::Format;
 
 use crate::error::FileError;
 use crate::header::{TensorEntry, header};

@@ -1,7 +1,7 @@
 //! `pleach check`: the verdict on a run, and what it is; or what two runs promise each other.
 
+use config::{ModelSpec, RunConfig, TopQuery, unique_parameters};
 use cpu::instruction_set::InstructionSet;
-use spec::{ModelSpec, RunConfig, TopQuery, unique_parameters};
 
 use crate::all_ranks::AllRanks;
 use crate::arguments::{CheckArguments, Format};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use config::{Problem, unique_parameters};
 use serde::Serialize;
-use spec::{Problem, unique_parameters};
 
 use crate::all_ranks::AllRanks;
 use crate::comparison::{Comparison, promise};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use config::{RunConfig, Sums, TrainSpec};
 use prove::EqualityClass;
-use spec::{RunConfig, Sums, TrainSpec};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
 use data::{Corpus, DataError, Dataset, TokenFile, TokenFileWriter, Tokenizer};
-use spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 
 use crate::failure::Failure;
 use crate::figures::counted;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comm::Timeouts;
-use spec::RunConfig;
+use config::RunConfig;
 use train::{Setup, ThreadEngine};
 
 /// Fresh ranks for `setup`, with the threads and the deadlines that `config` gives them.

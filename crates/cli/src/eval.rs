@@ -2,9 +2,9 @@
 
 use std::f64::consts::LN_2;
 
+use config::SourceSpec;
 use data::{Batches, Blanks, DataError, Dataset, Order};
 use serde_json::json;
-use spec::SourceSpec;
 use train::{Evaluation, EvaluationReport, Setup, run_evaluation};
 
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use spec::Problem;
+use config::Problem;
 
 use crate::interrupt::Signal;
 

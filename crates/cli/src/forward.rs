@@ -1,8 +1,8 @@
 //! `pleach forward`: logits, loss and gradients of given sequences, for other programs to compare with.
 
 use checkpoint::{TensorEntry, TensorWriter};
+use config::{ModelSpec, ParamSpec, Unit, params};
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, Unit, params};
 use train::{LogitsSink, Observer, Ports, Setup, Start, StepReport, TensorSink, Wish, run, run_forward};
 
 use crate::failure::Failure;

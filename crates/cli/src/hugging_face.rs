@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use config::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::TOKENIZER_FILE;
 use interchange::{InterchangeError, export, special_tokens};
 use mesh::Region;
-use spec::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{TensorSink, TensorSource};
 
 use crate::failure::Failure;
@@ -104,7 +104,7 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
 /// Calls `copy` with every box of every parameter and room for its values.
 fn for_each_box(
     model: &ModelSpec,
-    mut copy: impl FnMut(&spec::ParamSpec, &Region, &mut [f32]) -> Result<(), Failure>,
+    mut copy: impl FnMut(&config::ParamSpec, &Region, &mut [f32]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut values = vec![];
     let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));

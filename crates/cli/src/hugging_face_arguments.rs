@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use spec::Format;
+use config::Format;
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use spec::{DataSpec, Files, GivenWeights, Place, RunConfig};
+use config::{DataSpec, Files, GivenWeights, Place, RunConfig};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;

@@ -1,10 +1,10 @@
 //! Whether the planned memory fits, and which one change would make it fit.
 
-use program::RankPlan;
-use spec::{
+use config::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, Problem, Recompute, Reshard, RunConfig, ScheduleKind,
     ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
 };
+use program::RankPlan;
 use train::Setup;
 
 use crate::figures::{bytes, grouped};
@@ -242,7 +242,7 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
         change(&mut config);
         let parallelism = &config.parallelism;
         config.run.ranks = parallelism.dp.saturating_mul(parallelism.tp).saturating_mul(parallelism.pp);
-        if spec::check(&config).is_ok() {
+        if config::check(&config).is_ok() {
             changes.push(Change { key, value, config });
         }
     };

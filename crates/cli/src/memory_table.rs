@@ -1,7 +1,7 @@
 //! The planned memory as a table: one row per stage, one column per category.
 
+use config::Unit;
 use program::Category;
-use spec::Unit;
 use train::Setup;
 
 use crate::figures::bytes;
@@ -85,7 +85,7 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
 mod tests {
     use std::path::Path;
 
-    use spec::RunConfig;
+    use config::RunConfig;
 
     use super::*;
     use crate::{presets, verdict};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use config::{Parallelism, RunConfig};
 use plan::search::candidates::keys;
 use plan::search::{Question, search};
-use spec::{Parallelism, RunConfig};
 
 use crate::arguments::Format;
 use crate::cluster_arguments::PlanArguments;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use config::Parallelism;
 use plan::search::candidates::keys;
 use plan::search::{Answer, Found, Question, Remedies, Smallest};
 use serde::Serialize;
 use serde_json::Value;
 use sim::Loss;
-use spec::Parallelism;
 
 use crate::failure::Failure;
 

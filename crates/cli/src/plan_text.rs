@@ -1,9 +1,9 @@
 //! What `pleach plan` tells people.
 
+use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::search::candidates::{Refusals, keys};
 use plan::search::{Answer, Counts, Found, Question, Remedies, Smallest};
 use sim::Loss;
-use spec::{GradientReduction, Parallelism, Problem, ZeroStage};
 
 use crate::figures::{bytes, counted, enough_bytes, grouped};
 use crate::memory_table::aligned;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use spec::{RunConfig, unique_parameters};
+use config::{RunConfig, unique_parameters};
 
 use crate::failure::Failure;
 use crate::figures::{bytes, grouped};

@@ -1,7 +1,7 @@
 //! What a run tells about products whose order its run file chose.
 
+use config::{Precision, Products};
 use cpu::instruction_set::InstructionSet;
-use spec::{Precision, Products};
 
 /// How products are computed on a machine with these sets, the best first; nothing where a run has the usual order.
 pub fn line(precision: Precision, sets: &[InstructionSet]) -> String {

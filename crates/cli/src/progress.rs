@@ -343,7 +343,7 @@ fn evaluation_record(report: &EvaluationReport) -> std::io::Result<String> {
 mod tests {
     use super::*;
     use crate::rates::Capacity;
-    use spec::RunConfig;
+    use config::RunConfig;
 
     fn report() -> StepReport {
         StepReport {

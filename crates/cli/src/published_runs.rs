@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use cluster::{Cluster, Software};
+use config::RunConfig;
 use plan::PreparedStep;
 use plan::search::candidates::keys;
 use plan::search::{Answer, Found, Question, search};
 use sim::Loss;
-use spec::RunConfig;
 
 use crate::cluster_profile::{profile, software};
 use crate::failure::Failure;

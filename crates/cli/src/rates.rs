@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use spec::{RunConfig, flops_per_token};
+use config::{RunConfig, flops_per_token};
 use train::StepReport;
 
 use crate::cpu_time::cpu_time;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkpoint::{Checkpoint, CheckpointError, Found, Hash, committed};
+use config::{BatchOrigin, DataSpec, RunConfig, TokenizerSpec};
 use data::TOKENIZER_FILE;
 use serde_json::json;
-use spec::{BatchOrigin, DataSpec, RunConfig, TokenizerSpec};
 use train::{Start, check_tensors};
 
 use crate::arguments::TrainArguments;
@@ -238,11 +238,11 @@ mod tests {
         };
         let sharded = of(&["parallelism.zero=3", "parallelism.shard_group=2", "parallelism.schedule=interleaved"]);
         let off = resumed(&sharded, &["parallelism.zero=0", "parallelism.schedule=zb-v"]);
-        assert_eq!((off.parallelism.zero, off.parallelism.shard_group), (spec::ZeroStage::Off, None));
+        assert_eq!((off.parallelism.zero, off.parallelism.shard_group), (config::ZeroStage::Off, None));
         let one = resumed(&sharded, &["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1"]);
         assert_eq!((one.run.ranks, one.parallelism.zero), (1, resumed(&sharded, &[]).parallelism.zero));
         let single = resumed(&of(&["train.precision=fp16"]), &["train.precision=fp32"]);
-        assert_eq!(single.train.precision, spec::Precision::Fp32(spec::Products::Chained));
+        assert_eq!(single.train.precision, config::Precision::Fp32(config::Products::Chained));
     }
 
     #[test]

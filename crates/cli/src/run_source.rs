@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use checkpoint::manifest::MANIFEST;
 use checkpoint::{Checkpoint, StatePart, TensorReader};
+use config::{GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
-use spec::{GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use train::{PartSource, Setup, SourceError, TensorSource, ThreadEngine};
 
 use crate::arguments::RunArguments;
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_run_of_eight_ranks_is_taken_on_one() {
-        let text = spec::RunConfig::quick_start().to_toml();
+        let text = config::RunConfig::quick_start().to_toml();
         let text = on_one_rank(&text, &[("model.dropout", toml::Value::Float(0.0))]).expect("a run file");
         let config = RunConfig::load("run.toml", &text, &[]).expect("a legal run");
         assert_eq!((config.parallelism.world_size(), config.run.ranks, config.model.dropout), (1, 1, 0.0));

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use config::ModelSpec;
 use serde::Deserialize;
-use spec::ModelSpec;
 use train::{SequenceBuffers, TokenSource};
 
 /// Labels with this value do not count.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use cluster::Cluster;
+use config::{Parallelism, RunConfig};
 use mesh::{AxisSizes, Mesh};
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
 use sim::{Loss, MemoryPart, RankMemory, Trace, lines};
-use spec::{Parallelism, RunConfig};
 
 use crate::against::Comparison;
 use crate::arguments::Format;

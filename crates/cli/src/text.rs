@@ -4,8 +4,8 @@ use std::f64::consts::LN_2;
 use std::path::Path;
 
 use checkpoint::Hash;
+use config::RunConfig;
 use data::{Baselines, Batches, Blanks, DataError, Dataset, Order};
-use spec::RunConfig;
 use train::{Evaluation, EvaluationReport, TokenSource};
 
 use crate::failure::Failure;

@@ -2,9 +2,9 @@
 
 use std::sync::mpsc::channel;
 
+use config::unique_parameters;
 use cpu::instruction_set::InstructionSet;
 use serde_json::json;
-use spec::unique_parameters;
 use train::{Ending, Engine, EvaluationReport, Observer, Ports, Saving, Start, TensorSink};
 
 use crate::arguments::TrainArguments;

@@ -12,7 +12,7 @@ pub fn key_meant(error: &clap::Error, name: &str) -> Option<String> {
         return None;
     }
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
-    let key = spec::key_of_option(option)?;
+    let key = config::key_of_option(option)?;
     Some(format!("{option} is {key} here, a key of the run file; write --set {key}=VALUE\n"))
 }
 

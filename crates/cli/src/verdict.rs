@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spec::{ModelSpec, Parallelism, Place, Problem, RunConfig, TrainSpec};
+use config::{ModelSpec, Parallelism, Place, Problem, RunConfig, TrainSpec};
 use train::setup::{Setup, SetupError};
 
 use crate::machine_memory::MemoryLimit;
@@ -28,7 +28,7 @@ pub enum Planned {
     FullBatch,
 }
 
-/// Plans `config`, which obeys every rule of `spec::check`, and holds its memory against what there is.
+/// Plans `config`, which obeys every rule of `config::check`, and holds its memory against what there is.
 ///
 /// # Errors
 /// Memory that does not fit, at the place where its limit was written.

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use config::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 use cpu::activation::{ActivationBackward, ActivationForward};
 use cpu::adamw::AdamW;
 use cpu::column_sum::ColumnSum;
@@ -19,7 +20,6 @@ use cpu::rotary::{Rotary, RotaryTable};
 use cpu::squared_sum::SquaredSum;
 use cpu::view::{MatMut, MatRef};
 use device::{AdamWUpdate, Direction, DropoutKey, SUM_WORDS, Write};
-use spec::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 
 const ROWS: usize = 2048;
 const COLS: usize = 1024;

@@ -10,7 +10,7 @@
 //!
 //! Plain kinds read `x[T,F]`, gated kinds `x[T,2F]` = gate | up.
 
-use spec::Activation;
+use config::Activation;
 
 use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::math::{normal, sigmoid_and_complement};

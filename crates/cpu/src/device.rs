@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use config::Products;
 use device::{Arena, Device, DeviceError, Op, Stream, Tensor};
-use spec::Products;
 
 use crate::affinity::stay_on;
 use crate::instruction_set::InstructionSet;

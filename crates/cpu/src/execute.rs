@@ -1,10 +1,10 @@
 //! From an operation to its kernel: the one match over `Op` of this device.
 
+use config::Products;
 use device::{
     AttentionGradients, AttentionOperands, Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, SUM_WORDS,
     Tensor,
 };
-use spec::Products;
 
 use crate::accumulate::{Accumulate, add_integers};
 use crate::activation::{ActivationBackward, ActivationForward};

@@ -1,7 +1,7 @@
 //! What the threads of a rank work on together: an operation in shares, or a phase of a product.
 
+use config::Products;
 use device::{Bf16, DeviceError, Dtype, F16, Op, Orientation, Tensor};
-use spec::Products;
 
 use crate::gemm::pairs::{Entering, Factors, Pass, RankRoom, Round, Target, Terms};
 use crate::gemm::{PairsOperand, Write};

@@ -12,8 +12,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use config::{Norm, NormKind};
 use device::Write;
-use spec::{Norm, NormKind};
 
 use crate::column_sum::groups;
 use crate::lanes::{Block, Kernel, Lanes, OnTile, Stored, for_each_block, for_each_tile, row_sum};

@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
+use config::layout::SHARD_BLOCK;
 use device::{
     Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, NormBackward, Op, Orientation, Tensor,
 };
-use spec::layout::SHARD_BLOCK;
 
 use crate::gemm;
 

@@ -2,8 +2,8 @@
 //!
 //! Su et al. 2021, arXiv 2104.09864. The first `rotary_dims` channels of each head turn, the rest stay.
 
+use config::{Pairing, RotaryScaling};
 use device::Direction;
-use spec::{Pairing, RotaryScaling};
 
 use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::math::{exp_f64, log_f64, sin_cos_f64};

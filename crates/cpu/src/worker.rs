@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use config::Products;
 use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, SUM_WORDS, Tensor};
-use spec::Products;
 
 use crate::attention::AttentionBuffers;
 use crate::gemm::pairs::RankRoom;

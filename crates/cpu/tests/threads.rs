@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
+use config::layout::SHARD_BLOCK;
+use config::{Activation, Norm, NormKind, Pairing, Products, RotaryScaling};
 use cpu::CpuDevice;
 use device::{
     AdamWUpdate, Alibi, Arena, AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, DeviceError,
     Direction, DropoutKey, Dtype, Element, F16, Frame, NormBackward, Op, Orientation, Rounding, SUM_WORDS, Stream,
     Tensor, Write,
 };
-use spec::layout::SHARD_BLOCK;
-use spec::{Activation, Norm, NormKind, Pairing, Products, RotaryScaling};
 
 const ARENA_BYTES: usize = 64 << 20;
 /// Numbers that no count of threads divides.

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use config::{Positions, Visible};
 use philox::Permutation;
-use spec::{Positions, Visible};
 
 use crate::blanks::{Blanks, Slot};
 use crate::corpus::Corpus;
@@ -38,7 +38,7 @@ pub struct Batches {
     shares: Shares,
     order: Order,
     sequence_length: usize,
-    batches: spec::BatchSizes,
+    batches: config::BatchSizes,
     /// Windows of each corpus.
     num_windows: Vec<u64>,
     blanks: Option<Blanks>,
@@ -61,7 +61,7 @@ impl Batches {
     pub fn new(
         text: impl Into<Mixture>,
         part: &'static str,
-        train: &spec::TrainSpec,
+        train: &config::TrainSpec,
         vocabulary: usize,
         order: Order,
     ) -> Result<Batches, DataError> {

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use spec::BlanksSpec;
+use config::BlanksSpec;
 
 use crate::batches::NO_TARGET;
 use crate::draws::Draws;

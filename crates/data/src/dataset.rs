@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use spec::{DataSpec, RunConfig, SourceSpec, TokenizerSpec, TrainSpec};
+use config::{DataSpec, RunConfig, SourceSpec, TokenizerSpec, TrainSpec};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::blanks::Blanks;

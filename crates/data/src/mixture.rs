@@ -1,6 +1,6 @@
 //! Several corpora from which the sequences of a run are taken in proportion to weights.
 
-use spec::{Positions, Visible};
+use config::{Positions, Visible};
 
 use crate::corpus::Corpus;
 

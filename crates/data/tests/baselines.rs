@@ -1,7 +1,7 @@
 //! The baselines against figures worked out by hand.
 
+use config::{DataSpec, RunConfig, TokenizerSpec};
 use data::{Baselines, Dataset, OrderTwo, gzip_bits_per_byte};
-use spec::{DataSpec, RunConfig, TokenizerSpec};
 
 /// Counted in "abab": N(a) = N(b) = 2, so the empty context has N = 4, D = 2;
 /// after a: b twice, N = 2, D = 1; after b: a once, N = 1, D = 1; after ab: a once; after ba: b once; N = D = 1 each.

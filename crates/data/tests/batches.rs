@@ -1,9 +1,9 @@
 //! Sequences: every token once per epoch, whatever the layout, and text that cannot be trained on.
 
+use config::{Positions, RunConfig, TrainSpec, Visible};
 use data::{
     Batches, Corpus, Document, Ingredient, Mixture, NO_TARGET, Order, Shares, Tokenizer, Window, embedded, split,
 };
-use spec::{Positions, RunConfig, TrainSpec, Visible};
 
 fn document(name: &str, text: &str) -> Document {
     Document { name: name.into(), text: text.into() }
@@ -297,7 +297,7 @@ fn a_growing_batch_consumes_the_same_sequences() {
     let batches = |train: TrainSpec| {
         Batches::new(corpus.clone(), "text", &train, 256, Order::Shuffled { seed: 3 }).expect("text enough")
     };
-    let ramp = spec::BatchRamp { start: 2, increment: 2, sequences: 12, grows: spec::BatchGrowth::Microbatches };
+    let ramp = config::BatchRamp { start: 2, increment: 2, sequences: 12, grows: config::BatchGrowth::Microbatches };
     let grown = TrainSpec { batch_ramp: Some(ramp), ..train_spec(5, 8) };
     let (ramped, plain) = (batches(grown.clone()), batches(train_spec(5, 1)));
     let mut consumed = 0;

@@ -4,9 +4,9 @@ mod folder;
 
 use std::sync::Arc;
 
+use config::{BatchOrigin, BlanksSpec, InstructionsSpec, RunConfig, TrainSpec};
 use data::{Batches, Blanks, Corpus, Document, Instruction, Instructions, Kind, NO_TARGET, Order, Slot, Tokenizer};
 use folder::Folder;
-use spec::{BatchOrigin, BlanksSpec, InstructionsSpec, RunConfig, TrainSpec};
 
 const MASK: i32 = 5000;
 const GMASK: i32 = 5001;

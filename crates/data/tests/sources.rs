@@ -2,9 +2,9 @@
 
 mod folder;
 
+use config::{DataSpec, Positions, RunConfig, SourceSpec, TokenizerSpec, Visible};
 use data::{Batches, Dataset, Order, TokenFileWriter, Tokenizer, read, vocabulary_of};
 use folder::Folder;
-use spec::{DataSpec, Positions, RunConfig, SourceSpec, TokenizerSpec, Visible};
 
 fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSpec {
     let sources = sources.iter().map(|path| SourceSpec { path: path.clone(), weight: 1.0 }).collect();

@@ -2,10 +2,10 @@
 
 mod folder;
 
+use config::TokenizerSpec;
 use data::{Document, Tokenizer};
 use folder::Folder;
 use proptest::prelude::*;
-use spec::TokenizerSpec;
 
 fn document(text: &str) -> Document {
     Document { name: "a".into(), text: text.into() }

@@ -9,7 +9,7 @@
 //! Every operation is deterministic: its bits depend on its inputs alone, not on the
 //! instruction set, the number of rows or the number of threads.
 
-use spec::{Activation, Norm, Pairing, RotaryScaling};
+use config::{Activation, Norm, Pairing, RotaryScaling};
 
 use crate::Tensor;
 use crate::attention::{AttentionGradients, AttentionOperands};
@@ -176,7 +176,7 @@ pub enum Op {
         first_col: usize,
         global_cols: usize,
     },
-    /// Adds the sum of squares of `x / loss_scale` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`spec::layout::SHARD_BLOCK`]
+    /// Adds the sum of squares of `x / loss_scale` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`config::layout::SHARD_BLOCK`]
     /// elements counted from `x`'s place `first_element` in its flat buffer are summed, rounded to fixed point and added as integers.
     SquaredSum { x: Tensor, first_element: usize, loss_scale: f32, sums: Tensor },
     /// Adds the losses of `sequences` rows-groups of `loss[T]` and the number of valid `labels[T]` to `sums` (I64 limbs).

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use spec::{Format, Sums};
+use config::{Format, Sums};
 
 /// Element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use checkpoint::{TensorEntry, TensorWriter};
+use config::{Format, ModelSpec, ParamSpec, Unit, params};
 use mesh::Region;
 use serde_json::{Map, Value};
-use spec::{Format, ModelSpec, ParamSpec, Unit, params};
 
 use crate::config_json;
 use crate::error::InterchangeError;

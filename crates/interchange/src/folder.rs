@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use checkpoint::TensorReader;
+use config::{ModelSpec, ParamSpec, Unit, all_params, params};
 use mesh::{CopyRun, Region, copy_runs};
 use serde_json::{Map, Value};
-use spec::{ModelSpec, ParamSpec, Unit, all_params, params};
 
 use crate::config_json;
 use crate::error::InterchangeError;

@@ -1,6 +1,6 @@
 //! Names and forms of parameters in each family: the tables that reading and writing share.
 
-use spec::{ModelSpec, ParamSpec};
+use config::{ModelSpec, ParamSpec};
 
 use crate::family::Family;
 use crate::place::{Orientation, Place, Rows};

@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use checkpoint::{TensorEntry, TensorWriter};
+use config::{ModelSpec, ParamSpec, all_params};
 use interchange::fields::Fields;
 use interchange::{Family, HuggingFaceFolder, config_json};
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, all_params};
 
 const SHARDS: usize = 2;
 const HEADS: usize = 4;

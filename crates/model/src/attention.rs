@@ -3,11 +3,11 @@
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
 //! residual to a pending sum without bias; the layer sums it and adds bias, dropout and the residual stream.
 
+use config::{Norm, NormKind, Position};
 use device::{
     Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op,
     Tensor, Write,
 };
-use spec::{Norm, NormKind, Position};
 
 use crate::binding::{AttentionParams, QkNormParams};
 use crate::cache::KeyValueCache;

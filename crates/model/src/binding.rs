@@ -2,8 +2,8 @@
 //!
 //! The same types stand for parameters and for gradient accumulators, whose flat buffers have the same layout.
 
+use config::{Segment, Unit, UnitLayout};
 use device::Tensor;
-use spec::{Segment, Unit, UnitLayout};
 use thiserror::Error;
 
 use crate::linear::{ColumnParallel, RowParallel};

@@ -1,7 +1,7 @@
 //! Keys and values of the tokens before, so that a text is continued without computing it again.
 
+use config::ModelSpec;
 use device::{DeviceError, Dtype, Frame, Op, Tensor};
-use spec::ModelSpec;
 
 use crate::context::{Context, MicrobatchShape};
 

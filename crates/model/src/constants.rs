@@ -1,7 +1,7 @@
 //! Tables that never change, and the sums of a step: the two sections of memory that every rank has once.
 
+use config::{ModelSpec, Position};
 use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor};
-use spec::{ModelSpec, Position};
 
 /// What every rank holds once, beside parameters and activations.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use config::{ModelSpec, SequenceParallel};
 use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Stream, Tensor};
-use spec::{ModelSpec, SequenceParallel};
 
 use crate::constants::Constants;
 use crate::gradient_sums::GradientSums;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use config::Position;
 use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
-use spec::Position;
 
 use crate::binding::EmbeddingParams;
 use crate::context::{Batch, Context, DropoutSite};

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use config::Sums;
 use device::{DeviceError, Op, Rounding, Tensor, Write};
-use spec::Sums;
 
 use crate::Context;
 

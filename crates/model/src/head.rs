@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
+use config::ModelSpec;
 use device::{DeviceError, Op, Reduction, Tensor, Write};
-use spec::ModelSpec;
 
 use crate::binding::HeadParams;
 use crate::cache::KeyValueCache;

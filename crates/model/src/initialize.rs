@@ -1,7 +1,7 @@
 //! Initial values of parameters: functions of (seed, parameter, global element), never of ranks.
 
+use config::{Init, ParamSpec};
 use device::{Device, DeviceError, Op, Stream, Tensor};
-use spec::{Init, ParamSpec};
 
 /// Which shard of every split parameter a rank holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

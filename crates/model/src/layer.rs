@@ -9,8 +9,8 @@
 //! without dropout are added up before the sum over tensor parallelism is taken: once, not twice. A norm's output is as wide as what it reads,
 //! which is kept anyway, and cheap, so it is not kept: the backward pass of the input writes it again for that of the weights.
 
+use config::Blocks;
 use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
-use spec::Blocks;
 
 use crate::attention::Attention;
 use crate::binding::LayerParams;

@@ -1,7 +1,7 @@
 //! Where a layer's passes find what the passes before them left: kept from the forward pass, or only between the two backward passes.
 
+use config::Blocks;
 use device::{DropoutKey, Frame, Tensor};
-use spec::Blocks;
 
 use crate::attention::{AttentionPending, AttentionSaved};
 use crate::binding::LayerParams;

@@ -100,8 +100,8 @@
 
 use std::ops::Range;
 
+use config::SequenceParallel;
 use device::{DeviceError, Op, Reduction, Tensor};
-use spec::SequenceParallel;
 
 use crate::Context;
 

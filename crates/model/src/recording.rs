@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use comm::collectives::Traffic;
 use comm::{CollectiveCall, MetaCommunicator, Operation};
+use config::unit::{Tied, UnitKind};
+use config::{CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums, Unit, UnitLayout};
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use program::Purpose;
-use spec::unit::{Tied, UnitKind};
-use spec::{CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums, Unit, UnitLayout};
 use thiserror::Error;
 
 use crate::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
@@ -205,7 +205,7 @@ impl<'a> Recorder<'a> {
 
     /// The flat buffer of a unit: of parameters or of gradients.
     fn layout(&self, unit: Unit, dtype: Dtype) -> (UnitLayout, device::Tensor) {
-        let layout = UnitLayout::new(spec::params(self.case.model, unit), self.case.tp.size, 1);
+        let layout = UnitLayout::new(config::params(self.case.model, unit), self.case.tp.size, 1);
         let flat = self.other.tensor(1, layout.padded_len(), dtype);
         (layout, flat)
     }

@@ -1,8 +1,8 @@
 //! All functions of all units of a model, each recorded once.
 
+use config::unit::UnitKind;
 use device::Frame;
 use program::{Footprint, Footprints, Purpose};
-use spec::unit::UnitKind;
 
 use crate::constants::Constants;
 use crate::context::Batch;

@@ -1,7 +1,7 @@
 //! The model of a row: its columns, and the Megatron arguments that a cell of notes quotes.
 
 use cluster::AttentionKernels;
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
+use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
 
 use crate::table::{PUT_RIGHT, Row, TableError};
 

@@ -1,8 +1,8 @@
 //! A measured run of a table: what was run, and what was measured.
 
 use cluster::{AttentionKernels, Software};
-use spec::CheckpointInputs;
-use spec::{
+use config::CheckpointInputs;
+use config::{
     BatchOrigin, Checkpoints, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec, Parallelism,
     Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };

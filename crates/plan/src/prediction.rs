@@ -1,11 +1,11 @@
 //! What one step of a run takes on a cluster, and how much memory.
 
 use cluster::{Cluster, Software};
+use config::unit::UnitKind;
+use config::{ModelSpec, Parallelism, TrainSpec, Unit};
 use model::UnitRecords;
 use program::{PassKind, Sizes, StepGraph, StepTimes};
 use sim::{RankMemory, RecordedUnits, Spent, StepCosts, StepShape};
-use spec::unit::UnitKind;
-use spec::{ModelSpec, Parallelism, TrainSpec, Unit};
 use train::{SetupError, StepOrder};
 
 /// A step of a full batch that can be timed on any profile: linked, and its units recorded.

@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Cluster, Constant, Software, WeightGradients, named};
+use config::RunConfig;
 use plan::accuracy::{LayerTime, MEMORY, layer_times, memory_of};
 use plan::machine;
 use plan::operations::OPERATIONS;
 use plan::{Fitted, MeasuredRun, Open, PreparedRun, PreparedStep, Table, fit};
 use sim::{ChromeTrace, Loss, MemoryPart, Trace, svg};
-use spec::RunConfig;
 
 fn cluster() -> Cluster {
     Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap()

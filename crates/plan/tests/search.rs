@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use cluster::{Cluster, Software, StreamQueue, named};
+use config::{Parallelism, RunConfig};
 use plan::search::candidates::{Candidates, keys};
 use plan::search::floor::Floors;
 use plan::search::recordings::Recordings;
 use plan::search::{Question, search};
-use spec::{Parallelism, RunConfig};
 
 /// Numbers below `limit`, one after the other, the same in every run.
 struct Numbers(u64);
@@ -177,7 +177,7 @@ fn each_microbatch_is_judged_by_itself() {
     let Candidates { legal, refusals } = Candidates::new(&config, 1, &BTreeMap::new());
     let is_legal = |size: usize| {
         let parallelism = Parallelism { microbatch_size: size, ..config.parallelism.clone() };
-        spec::check(&RunConfig { parallelism, ..config.clone() }).is_ok()
+        config::check(&RunConfig { parallelism, ..config.clone() }).is_ok()
     };
     let sizes = [1, 2, 4, 8, 16, 32];
     let found = |size: &usize| legal.iter().any(|layout| layout.microbatch_size == *size);

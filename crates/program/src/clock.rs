@@ -1,7 +1,7 @@
 //! The event clock: when every instruction of a linked step starts and ends, given what passes and transfers take.
 
-use spec::unit::UnitKind;
-use spec::{GradientReduction, Unit};
+use config::unit::UnitKind;
+use config::{GradientReduction, Unit};
 
 use crate::link::{Event, Wait};
 use crate::quick_hash::ValueMap;

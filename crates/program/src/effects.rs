@@ -3,8 +3,10 @@
 
 use std::fmt;
 
+use config::{
+    CheckpointInputs, GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, StateKind, Sums, Unit,
+};
 use mesh::AxisSet;
-use spec::{CheckpointInputs, GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, StateKind, Sums, Unit};
 
 use crate::{Instr, Place, Purpose, Value, Values};
 

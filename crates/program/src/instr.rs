@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spec::{Microbatch, Unit};
+use config::{Microbatch, Unit};
 
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub enum Purpose {
 /// One instruction of one pipeline rank. The unit of a send or receive is the one whose output (or whose
 /// output's gradient) travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the fields are the words of `spec::unit`")]
+#[expect(missing_docs, reason = "the fields are the words of `config::unit`")]
 pub enum Instr {
     /// Fetches the tokens, labels, positions and masks of a microbatch. Every stage does, for they are functions of the data index.
     Load { microbatch: Microbatch },

@@ -142,7 +142,7 @@ impl Walk<'_> {
         for (value, (birth, last_use)) in left {
             let end = match value {
                 Value::Batch(_) => End::After(last_use),
-                Value::Output { unit: spec::Unit::Head, .. } | Value::Reduced { .. } => End::Caller,
+                Value::Output { unit: config::Unit::Head, .. } | Value::Reduced { .. } => End::Caller,
                 Value::Output { .. }
                 | Value::OutputGrad { .. }
                 | Value::SavedUntilInput { .. }

@@ -1,11 +1,11 @@
 //! What a pipeline rank knows about itself and about where the other units are.
 
-use mesh::AxisSet;
-use spec::unit::{Tied, UnitKind};
-use spec::{
+use config::unit::{Tied, UnitKind};
+use config::{
     Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Sums, TiedSum, TopQuery,
     Unit, ZeroStage,
 };
+use mesh::AxisSet;
 
 use crate::{Purpose, Value};
 
@@ -59,7 +59,10 @@ impl GradientAxes {
     /// From the declarations of the parameters.
     pub fn new(model: &ModelSpec, parallelism: &Parallelism) -> GradientAxes {
         let axes = |unit| {
-            spec::params(model, unit).iter().map(|param| spec::gradient_axes(param, parallelism)).reduce(AxisSet::union)
+            config::params(model, unit)
+                .iter()
+                .map(|param| config::gradient_axes(param, parallelism))
+                .reduce(AxisSet::union)
         };
         GradientAxes {
             table: axes(Unit::Table),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spec::Unit;
+use config::Unit;
 
 use crate::{Instr, Place};
 

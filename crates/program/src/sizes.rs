@@ -1,7 +1,7 @@
 //! Bytes of values on one rank.
 
-use spec::unit::UnitKind;
-use spec::{Format, Kept, ModelSpec, Parallelism, StateKind, Sums, Unit, UnitLayout};
+use config::unit::UnitKind;
+use config::{Format, Kept, ModelSpec, Parallelism, StateKind, Sums, Unit, UnitLayout};
 
 use crate::{Footprint, Footprints, Instr, State, Value};
 
@@ -52,7 +52,7 @@ impl Sizes {
     ) -> Sizes {
         let (number, sum, single) = (stored.size_bytes(), sums.size_bytes(), Format::Fp32.size_bytes());
         let bytes = |unit| {
-            let layout = UnitLayout::new(spec::params(model, unit), parallelism.tp, parallelism.dp);
+            let layout = UnitLayout::new(config::params(model, unit), parallelism.tp, parallelism.dp);
             let kept = |state| match parallelism.zero.keeps(state) {
                 Kept::Whole => layout.padded_len(),
                 Kept::Shard => layout.part(parallelism.shard_group(), 0).len(),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use spec::{Stage, Unit};
+use config::{Stage, Unit};
 
 /// Contiguous layers per stage; the first stage has the embedding besides, the last one the head. These two may have no layer.
 #[derive(Clone, Debug, PartialEq, Eq)]

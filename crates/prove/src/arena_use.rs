@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use config::Products;
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank};
-use spec::Products;
 use train::{Engine, Groups, RankEngine, Setup, ThreadEngine};
 
 use crate::poison::{is_poison, poison_arena};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use spec::unit::Tied;
-use spec::{
+use config::unit::Tied;
+use config::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard,
     RunConfig, ScheduleKind, SequenceParallel, Sums, TokenizerSpec, TrainSpec, ZeroStage, check,
 };

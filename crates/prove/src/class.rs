@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use config::{BatchRamp, GradientReduction, Parallelism, ScheduleSpec, Sums};
 use program::{ContributionOrder, Schedule};
-use spec::{BatchRamp, GradientReduction, Parallelism, ScheduleSpec, Sums};
 
 /// The promise for two layouts of one run, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +114,7 @@ impl fmt::Display for EqualityClass {
 
 #[cfg(test)]
 mod tests {
-    use spec::{BatchGrowth, Recompute, SequenceParallel};
+    use config::{BatchGrowth, Recompute, SequenceParallel};
 
     use super::*;
     use crate::models::plain_layout;

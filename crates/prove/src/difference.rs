@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use config::Microbatch;
 use device::{Bf16, DeviceError, Dtype, Element, F16, element};
 use mesh::{Rank as RankNumber, Region, copy_runs};
-use spec::Microbatch;
 use train::rank::Rank;
 
 use crate::fingerprints::{Fingerprint, Fingerprints};
@@ -269,8 +269,8 @@ mod tests {
     #[test]
     fn elements_are_named_by_what_they_are_of() {
         let name = |what: What, shape: &[usize], place| ElementName::of(&what, shape, place, 4).to_string();
-        assert_eq!(name(What::Output(spec::Unit::Embedding), &[8, 10], 57), ", sequence 1, token 1, channel 7");
-        assert_eq!(name(What::Weight(spec::Unit::Head, "w".into()), &[3, 10], 27), ", element [2, 7]");
+        assert_eq!(name(What::Output(config::Unit::Embedding), &[8, 10], 57), ", sequence 1, token 1, channel 7");
+        assert_eq!(name(What::Weight(config::Unit::Head, "w".into()), &[3, 10], 27), ", element [2, 7]");
         assert_eq!(name(What::Norm, &[1], 0), "");
     }
 }

@@ -1,7 +1,7 @@
 //! Losses of a few runs as text, so that a change of numerics is seen and not only meant.
 
-use spec::unit::Tied;
-use spec::{Recompute, ScheduleKind, Sums, ZeroStage};
+use config::unit::Tied;
+use config::{Recompute, ScheduleKind, Sums, ZeroStage};
 
 use crate::cases::{Case, Degrees, Family, Form, Groups, Manner};
 use crate::models::{Style, proof_text};

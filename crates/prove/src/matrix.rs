@@ -8,14 +8,14 @@ pub mod proof;
 
 use std::fmt;
 
-use philox::philox4x32_10;
-use spec::unit::Tied;
-use spec::{
+use config::unit::Tied;
+use config::{
     Activation, Blocks, CheckpointInputs, Checkpoints, Format, Gathering, GivenSchedule, GradientReduction,
     LossScaling, ModelSpec, Pairing, Parallelism, Position, Precision, Problem, Products, Recompute, Reshard,
     RotaryScaling, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TokenizerSpec, TopQuery, TrainSpec,
     ZeroStage, check,
 };
+use philox::philox4x32_10;
 
 use crate::cases::{Degrees, Form, Groups, MAX_RANKS, Manner, recompute_name, schedule_name};
 use crate::models::{Style, proof_model, proof_training};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spec::{
+use config::{
     Activation, BatchOrigin, Biases, Blocks, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism,
     Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec,
     ZeroStage,

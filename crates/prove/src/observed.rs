@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::fmt;
 
+use config::{Microbatch, SequenceParallel, Unit};
 use device::Tensor;
 use mesh::Region;
 use program::Instr;
-use spec::{Microbatch, SequenceParallel, Unit};
 use train::pieces::{Copies, pieces};
 use train::rank::Rank;
 use train::state::UnitState;

@@ -1,6 +1,6 @@
 //! What two layouts of one run promise each other, and whether their outcomes keep it.
 
-use spec::{Activation, Format, ModelSpec, TrainSpec};
+use config::{Activation, Format, ModelSpec, TrainSpec};
 use train::{LossScalingReport, StepFate};
 
 use crate::class::{EqualityClass, Promised};
@@ -98,7 +98,7 @@ fn bounds(class: EqualityClass, activation: Activation, stored: Format) -> Bound
 
 #[cfg(test)]
 mod tests {
-    use spec::{Precision, Products};
+    use config::{Precision, Products};
 
     use super::*;
     use crate::models::{Style, proof_model, proof_training};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use checkpoint::{Checkpoint, CheckpointError, Disk, Retention, Store, committed};
-use spec::{BatchOrigin, TrainSpec};
+use config::{BatchOrigin, TrainSpec};
 use train::{Saving, Start, TokenSource};
 
 use crate::distance::Outcome;

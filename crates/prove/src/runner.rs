@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use checkpoint::CheckpointError;
 use comm::Timeouts;
+use config::{ModelSpec, Parallelism, TrainSpec};
 use device::DeviceError;
-use spec::{ModelSpec, Parallelism, TrainSpec};
 use train::rank::Rank;
 use train::setup::SetupError;
 use train::sink::TensorMap;

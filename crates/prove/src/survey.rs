@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use spec::Sums;
+use config::Sums;
 
 use crate::cases::{Case, Degrees, Family};
 use crate::class::EqualityClass;

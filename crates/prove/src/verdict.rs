@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use spec::{Format, ModelSpec};
+use config::{Format, ModelSpec};
 
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};

@@ -1,6 +1,6 @@
 //! A number that stands for the bits of all weights, the same under every layout.
 
-use spec::{ModelSpec, Unit, params};
+use config::{ModelSpec, Unit, params};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::distance::Tensors;

@@ -1,8 +1,8 @@
 //! An engine whose ranks are wrapped: how tests inject faults below the executor, never by a switch in it.
 
+use config::Products;
 use device::DeviceError;
 use mesh::{Coord, Mesh, Rank};
-use spec::Products;
 use train::{Engine, RankEngine, Setup, ThreadEngine};
 
 use crate::runner::thread_engine;

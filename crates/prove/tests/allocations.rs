@@ -6,9 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Mutex;
 
+use config::RunConfig;
 use device::DeviceError;
 use prove::{Labels, ProofText, thread_engine};
-use spec::RunConfig;
 use train::rank::Rank;
 use train::{Observer, Ports, Setup, StepReport, Wish};
 

@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use spec::{
+use config::{
     CheckpointInputs, Checkpoints, DataSpec, Files, Parallelism, Recompute, RunConfig, ScheduleKind, ScheduleSpec,
     SequenceParallel,
 };
+use prove::models::{Style, plain_layout, proof_model, proof_training};
 use train::Setup;
 
 /// Gaps between values that live together may take this share of what is alive.

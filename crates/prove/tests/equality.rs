@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use config::unit::Tied;
 use philox::philox4x32_10;
 use prove::cases::{Case, Family, Form, MAX_RANKS};
 use prove::models::{Style, proof_text};
 use prove::survey::{self, Order};
-use spec::unit::Tied;
 
 /// Another seed is another sample.
 const SEED: u32 = 7;

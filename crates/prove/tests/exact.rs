@@ -5,6 +5,11 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use config::{
+    BatchGrowth, BatchRamp, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec, Parallelism,
+    Precision, Products, Recompute, Reshard, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TopQuery, TrainSpec,
+    ZeroStage,
+};
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
 use prove::intercepted::intercept_ops;
@@ -12,11 +17,6 @@ use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::watch::Nobody;
 use prove::weights_hash::weights_hash;
 use prove::{EqualityClass, Labels, Layout, Outcome, ProofError, ProofText, WrappedEngine, outcome_watched};
-use spec::{
-    BatchGrowth, BatchRamp, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec, Parallelism,
-    Precision, Products, Recompute, Reshard, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TopQuery, TrainSpec,
-    ZeroStage,
-};
 use train::{RankEngine, StepFate, TrainError};
 
 /// Sequences have between none and all of their labels, and some are several documents.

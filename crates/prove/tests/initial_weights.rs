@@ -1,8 +1,8 @@
 //! A run may start from weights that it is given: any layout from what any other delivered.
 
+use config::{Gathering, GradientReduction, Reshard, ZeroStage};
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, Layout, Outcome, ProofError, ProofText, outcome_from, thread_engine};
-use spec::{Gathering, GradientReduction, Reshard, ZeroStage};
 use train::TensorMap;
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
@@ -39,10 +39,10 @@ fn drawn(layout: &Layout) -> TensorMap {
     map
 }
 
-fn params_of(layout: &Layout) -> Vec<spec::ParamSpec> {
+fn params_of(layout: &Layout) -> Vec<config::ParamSpec> {
     let model = &layout.model;
-    let units = std::iter::once(spec::Unit::Table).chain(spec::Unit::computing(model.num_layers));
-    units.flat_map(|unit| spec::params(model, unit)).collect()
+    let units = std::iter::once(config::Unit::Table).chain(config::Unit::computing(model.num_layers));
+    units.flat_map(|unit| config::params(model, unit)).collect()
 }
 
 #[test]

@@ -4,10 +4,10 @@
 
 use std::sync::Mutex;
 
+use config::Format;
 use prove::matrix::covering::three_wise;
 use prove::matrix::proof::{Known, prove_all};
 use prove::matrix::{Cell, Numbers, Shape};
-use spec::Format;
 use train::StepFate;
 
 #[test]

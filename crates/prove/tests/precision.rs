@@ -4,6 +4,10 @@
 
 use std::cell::Cell;
 
+use config::{
+    Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute, Reshard,
+    ScheduleKind, ScheduleSpec, TrainSpec, ZeroStage,
+};
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
 use prove::class::Promised;
@@ -12,10 +16,6 @@ use prove::models::{Style, plain_layout, proof_model, proof_text, proof_training
 use prove::verdict::is_noise;
 use prove::watch::Nobody;
 use prove::{Bounds, Distance, EqualityClass, Layout, Outcome, WrappedEngine, outcome_watched};
-use spec::{
-    Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute, Reshard,
-    ScheduleKind, ScheduleSpec, TrainSpec, ZeroStage,
-};
 use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 
 /// A window so short that the factor of the loss grows within a test.
@@ -203,7 +203,7 @@ fn a_skipped_step_leaves_no_trace() {
     let precision = Precision::Fp16(LossScaling { hysteresis: 9, window: 99, ..SCALING });
     let still = ModelSpec { dropout: 0.0, attention_dropout: 0.0, ..model(Style::Gpt2) };
     let run = |steps, skipped: &'static [u32]| {
-        let schedule = spec::LearningRateSchedule::Constant;
+        let schedule = config::LearningRateSchedule::Constant;
         let train = TrainSpec { steps, warmup_steps: 0, schedule, ..training(precision) };
         let layout = Layout { model: still.clone(), parallelism: plain_layout(1, 1, 1, 2), train };
         let setup = layout.setup().unwrap();

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+use config::{GivenSchedule, Parallelism, ScheduleKind, ScheduleSpec, TrainSpec};
 use prove::EqualityClass;
 use prove::cases::Manner;
 use prove::distance::{Distance, Outcome};
 use prove::models::{Style, plain_layout, proof_model, proof_text, proof_training};
 use prove::runner::Layout;
-use spec::{GivenSchedule, Parallelism, ScheduleKind, ScheduleSpec, TrainSpec};
 
 const NUM_MICROBATCHES: usize = 12;
 

@@ -1,7 +1,7 @@
 //! Threads of a rank are no layout: losses, norms, gradients and weights are the same bits, whatever their number.
 
+use config::{Precision, Products, RunConfig};
 use prove::{Labels, ProofText, outcome_of, thread_engine};
-use spec::{Precision, Products, RunConfig};
 use train::Setup;
 
 /// The quick start, whose operations are worth a hand-off, on `dp x tp x pp` ranks.

@@ -7,11 +7,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-use program::{Category, RankPlan, Value};
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use spec::{
+use config::{
     Gathering, GradientReduction, Kept, ModelSpec, Parallelism, Reshard, StateKind, Sums, TrainSpec, ZeroStage,
 };
+use program::{Category, RankPlan, Value};
+use prove::models::{Style, plain_layout, proof_model, proof_training};
 use train::Setup;
 
 /// Larger differences are explained.
@@ -69,7 +69,7 @@ fn left_out(setup: &Setup, stage: usize) -> (f64, f64) {
         place.parameter_units().map(|unit| setup.layouts[&unit].padded_len() - setup.layouts[&unit].len).sum();
     let kept = place.accumulators().filter(|&(unit, by)| !place.is_late(unit, by));
     let second: usize = kept.count() - place.parameter_units().count();
-    let table = setup.layouts[&spec::Unit::Table].padded_len() * second * sums.size_bytes();
+    let table = setup.layouts[&config::Unit::Table].padded_len() * second * sums.size_bytes();
     let table_bytes = match zero.keeps(StateKind::Gradients) {
         Kept::Whole => table as f64,
         Kept::Shard => table as f64 / group as f64,

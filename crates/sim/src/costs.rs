@@ -2,14 +2,14 @@
 
 use cluster::{Cluster, Gathers, PipelineTensors, ShardedReductions, Software, StreamQueue, TensorCollectives};
 use comm::{CollectiveCall, Operation};
-use device::{Frame, Op};
-use mesh::{Axis, AxisSet, Mesh, MeshError};
-use program::{Durations, Instr, Partner, Pass, PassKind, Place, Queue, Queues};
-use spec::unit::UnitKind;
-use spec::{
+use config::unit::UnitKind;
+use config::{
     Kept, ModelSpec, Parallelism, Precision, Recompute, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
     gradient_axes,
 };
+use device::{Frame, Op};
+use mesh::{Axis, AxisSet, Mesh, MeshError};
+use program::{Durations, Instr, Partner, Pass, PassKind, Place, Queue, Queues};
 
 use crate::collective::{GroupShape, collective_ns};
 use crate::price::{busy_ns, memory_ns};
@@ -224,7 +224,7 @@ impl Pricing<'_> {
 
     fn state(&self, unit: Unit) -> StateCost {
         let StepShape { model, parallelism, precision, .. } = *self.shape;
-        let layout = UnitLayout::new(spec::params(model, unit), parallelism.tp, parallelism.dp);
+        let layout = UnitLayout::new(config::params(model, unit), parallelism.tp, parallelism.dp);
         let elements = layout.padded_len() as f64;
         let share = |state| match parallelism.zero.keeps(state) {
             Kept::Whole => 1.0,
@@ -301,8 +301,8 @@ impl Pricing<'_> {
         let single = || frame.floats(1, ELEMENTS);
         let stored = self.shape.precision.stored();
         let copy = match self.shape.precision.masters() {
-            spec::Masters::Parameters => None,
-            spec::Masters::Apart => Some(frame.tensor(1, ELEMENTS, stored.into())),
+            config::Masters::Parameters => None,
+            config::Masters::Apart => Some(frame.tensor(1, ELEMENTS, stored.into())),
         };
         let update = device::AdamWUpdate {
             learning_rate: 0.0,
@@ -340,7 +340,7 @@ impl Pricing<'_> {
     fn tied_ns(&self) -> u64 {
         let StepShape { model, parallelism, .. } = *self.shape;
         let block = self.mesh.world_size() / parallelism.pp;
-        let layout = UnitLayout::new(spec::params(model, Unit::Table), parallelism.tp, parallelism.dp);
+        let layout = UnitLayout::new(config::params(model, Unit::Table), parallelism.tp, parallelism.dp);
         let share = match parallelism.zero.keeps(StateKind::Optimizer) {
             Kept::Whole => 1.0,
             Kept::Shard => 1.0 / parallelism.shard_group() as f64,

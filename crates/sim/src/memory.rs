@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use cluster::{AttentionKernels, CheapOutputs, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients};
+use config::Unit;
 use device::{AttentionOperands, Op};
 use program::{Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, least_memory, live_memory};
-use spec::Unit;
 
 use crate::recorded::RecordedUnits;
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
+use config::LayerRecompute;
+use config::unit::UnitKind;
 use device::Op;
 use model::{Phase, UnitRecords};
 use program::PassKind;
-use spec::LayerRecompute;
-use spec::unit::UnitKind;
 
 use crate::kernel::{Kernel, kernels};
 use crate::memory::{KeptBeyond, keeps_norms};

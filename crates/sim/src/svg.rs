@@ -188,8 +188,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use config::{Microbatch, Unit};
     use program::Instr;
-    use spec::{Microbatch, Unit};
 
     use super::*;
     use crate::trace::{RankTrace, TimedInstr};

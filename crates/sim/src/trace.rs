@@ -249,8 +249,8 @@ fn joined(one: BlockKind, next: BlockKind) -> Option<BlockKind> {
 
 #[cfg(test)]
 mod tests {
+    use config::{Microbatch, Unit};
     use program::Instr;
-    use spec::{Microbatch, Unit};
 
     use super::*;
 

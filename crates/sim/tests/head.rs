@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{AttentionKernels, HeadKernels, Software};
+use config::{LayerRecompute, ModelSpec, RunConfig, SequenceParallel, Sums, TopQuery};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
 use program::Purpose;
 use sim::{Kernel, PassWork, RecordedUnits};
-use spec::{LayerRecompute, ModelSpec, RunConfig, SequenceParallel, Sums, TopQuery};
 
 fn forward(top_query: TopQuery) -> PassWork {
     let model = ModelSpec { top_query, context: 300, ..RunConfig::quick_start().model };

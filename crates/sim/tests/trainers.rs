@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{CheapOutputs, GradientSums, Software, TrainerMemory};
+use config::unit::UnitKind;
+use config::{LayerRecompute, RunConfig, SequenceParallel, Sums};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
 use program::Purpose;
 use sim::{Kernel, RecordedUnits, UnitWork};
-use spec::unit::UnitKind;
-use spec::{LayerRecompute, RunConfig, SequenceParallel, Sums};
 
 /// A layer in bf16 with sums of 4 bytes, as Megatron-LM of 2022 with one difference.
 fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
@@ -39,7 +39,7 @@ fn moved_bytes(gradient_sums: GradientSums) -> f64 {
 #[test]
 fn what_the_product_does_not_add_moves_ten_bytes_a_weight_and_with_a_copy_eighteen() {
     let model = RunConfig::quick_start().model;
-    let params = spec::params(&model, spec::Unit::Layer(0));
+    let params = config::params(&model, config::Unit::Layer(0));
     let weights = params.iter().filter(|param| param.shape.len() == 2);
     let weights: usize = weights.map(|param| param.shape.iter().product::<usize>()).sum();
     let in_the_product = moved_bytes(GradientSums::InTheProduct);

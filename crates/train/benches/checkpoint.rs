@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use checkpoint::{BLOCK_BYTES, Checkpoint, Disk, Retention, Store, committed};
+use config::{Parallelism, RunConfig, TrainSpec};
 use device::DeviceError;
 use prove::{Labels, ProofText, thread_engine};
-use spec::{Parallelism, RunConfig, TrainSpec};
 use train::rank::Rank;
 use train::saving::SaveStream;
 use train::{Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, Wish, run};

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use comm::Timeouts;
+use config::{RunConfig, flops_per_token};
 use device::{Cost, Op};
 use prove::intercepted::intercept_ops;
 use prove::{WrappedEngine, thread_engine};
-use spec::{RunConfig, flops_per_token};
 use timed::{FOLDER, Length, held, load, median, seconds_of_steps, text};
 use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish};
 

@@ -102,7 +102,7 @@ impl Write for Fnv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spec::{Parallelism, RunConfig, ScheduleKind, TrainSpec};
+    use config::{Parallelism, RunConfig, ScheduleKind, TrainSpec};
 
     #[test]
     fn text_has_its_published_hash() {
@@ -114,13 +114,13 @@ mod tests {
     #[test]
     fn whatever_ranks_must_share_is_in_the_fingerprint() {
         let RunConfig { model, parallelism, train, .. } = RunConfig::quick_start();
-        let fingerprint = |model: &spec::ModelSpec, parallelism: &Parallelism, train: &TrainSpec| {
+        let fingerprint = |model: &config::ModelSpec, parallelism: &Parallelism, train: &TrainSpec| {
             Setup::new(model.clone(), parallelism.clone(), train.clone()).expect("legal").fingerprint()
         };
         let gpipe = Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism.clone() };
         let hotter = TrainSpec { learning_rate: train.learning_rate.next_up(), ..train.clone() };
         let seeded = TrainSpec { seed: train.seed + 1, ..train.clone() };
-        let untied = spec::ModelSpec { tied_embeddings: false, ..model.clone() };
+        let untied = config::ModelSpec { tied_embeddings: false, ..model.clone() };
         let all = [
             fingerprint(&model, &parallelism, &train),
             fingerprint(&model, &gpipe, &train),

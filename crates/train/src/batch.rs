@@ -1,8 +1,8 @@
 //! A microbatch's tokens: from the data index to the arena.
 
+use config::Microbatch;
 use device::{Device, DeviceError, Tensor};
 use model::MicrobatchShape;
-use spec::Microbatch;
 
 /// Where tokens come from. A pure function of (step, sequence): it does not know ranks.
 pub trait TokenSource: Sync {

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use config::Unit;
 use device::Tensor;
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use program::{Pass, Program, RankPlan};
-use spec::Unit;
 
 use crate::setup::Setup;
 

@@ -1,8 +1,8 @@
 //! Hands a rank's pieces of global tensors to a sink. Over all ranks every element comes once.
 
+use config::Unit;
+use config::unit::Tied;
 use device::{DeviceError, element};
-use spec::Unit;
-use spec::unit::Tied;
 
 use crate::pieces::{Copies, pieces};
 use crate::rank::Rank;

@@ -1,8 +1,8 @@
 //! What a rank runs on: its device and its groups. The executor sees only these traits.
 
+use config::Products;
 use device::{Communicator, Device, DeviceError, MemoryReader};
 use mesh::Rank;
-use spec::Products;
 
 /// The groups that a rank belongs to.
 pub struct Groups {

@@ -2,6 +2,7 @@
 //!
 //! Instructions are issued strictly in program order, never by readiness.
 
+use config::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
 use device::{DeviceError, Stream, Tensor, Write};
 use model::embedding::{Embedding, EmbeddingGradients};
 use model::head::{Head, HeadGradients};
@@ -9,7 +10,6 @@ use model::layer::Layer;
 use model::placement::Residual;
 use model::{KeyValueCache, checkpoint};
 use program::{Instr, Purpose};
-use spec::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
 
 use crate::bindings::Side;
 use crate::rank::Rank;

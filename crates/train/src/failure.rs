@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use config::Sums;
 use mesh::Rank;
-use spec::Sums;
 use thiserror::Error;
 
 /// Why a run ended before its last step.

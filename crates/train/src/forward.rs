@@ -1,7 +1,7 @@
 //! Logits and loss of given sequences, under any parallelism: the forward pass as a check for other programs.
 
+use config::{Microbatch, Unit};
 use device::DeviceError;
-use spec::{Microbatch, Unit};
 
 use crate::batch::TokenSource;
 use crate::engine::Engine;

@@ -1,8 +1,8 @@
 //! Parameters out of their data-parallel shards: in place, or whole for a while. The counterpart of [`crate::reduce::gradients`].
 
+use config::{Kept, StateKind, Unit};
 use device::{DeviceError, Op, Stream};
 use program::Value;
-use spec::{Kept, StateKind, Unit};
 
 use crate::memory;
 use crate::rank::Rank;

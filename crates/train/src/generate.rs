@@ -5,8 +5,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use config::Unit;
 use device::{COUNT_WORD, DeviceError, IGNORED_LABEL, Reduction, SUM_WORDS, Stream};
-use spec::Unit;
 
 use crate::batch::{SequenceBuffers, TokenSource};
 use crate::engine::Engine;

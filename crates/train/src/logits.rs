@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use config::Microbatch;
 use device::DeviceError;
-use spec::Microbatch;
 
 use crate::rank::Rank;
 

@@ -5,7 +5,7 @@
 //! section 3.2, with the hysteresis of Megatron-LM.
 
 use checkpoint::{LossScaleState, RunState};
-use spec::{LossScaling, Precision};
+use config::{LossScaling, Precision};
 
 /// The factor and its history.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,7 +113,7 @@ impl LossScale {
 
 #[cfg(test)]
 mod tests {
-    use spec::Products;
+    use config::Products;
 
     use super::*;
 

@@ -1,11 +1,11 @@
 //! From planned places to tensors: a rank's state and the frames of its instructions.
 
+use config::{LayerRecompute, Microbatch, ModelSpec, Unit};
 use device::{Dtype, Frame, Tensor};
 use model::placement::Residual;
 use model::saved::SavedFrames;
 use model::{Batch, Constants, MicrobatchShape};
 use program::{Extent, RankPlan, Value};
-use spec::{LayerRecompute, Microbatch, ModelSpec, Unit};
 
 /// The first `len` numbers of a piece of state.
 ///

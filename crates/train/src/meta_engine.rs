@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use comm::collectives::Traffic;
 use comm::{MetaCommunicator, Operation};
+use config::Products;
 use device::{DeviceError, MetaDevice, Record};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
-use spec::Products;
 
 use crate::engine::{Engine, Groups, RankEngine};
 

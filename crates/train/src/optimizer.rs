@@ -1,7 +1,7 @@
 //! The update of a unit's parameters: one AdamW pass over each run of elements with one rule.
 
+use config::{Unit, UpdateRule};
 use device::{AdamWUpdate, DeviceError, Op, Stream};
-use spec::{Unit, UpdateRule};
 
 use crate::rank::Rank;
 

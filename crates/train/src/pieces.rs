@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use config::{ParamSpec, Segment, Sharding, UnitLayout};
 use mesh::{Region, boxes};
 use model::initialize::TensorParallel;
-use spec::{ParamSpec, Segment, Sharding, UnitLayout};
 
 /// A box of a global parameter and where its values lie in the local flat buffer, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +90,7 @@ fn global_piece<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spec::{AppliedTo, Init, Unit};
+    use config::{AppliedTo, Init, Unit};
 
     fn param(name: &str, shape: &[usize], sharding: Sharding) -> ParamSpec {
         ParamSpec {

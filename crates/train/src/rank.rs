@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use checkpoint::{RunState, StatePart};
+use config::{SequenceParallel, StateKind, Unit};
 use device::{Device, DeviceError, Dtype, Frame, MemoryReader, Op, Stream, Write};
 use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
 use model::{Constants, Context, DropoutRun, GradientSums, MicrobatchShape};
 use program::{Program, Purpose, RankPlan, State, Value, save_instrs};
-use spec::{SequenceParallel, StateKind, Unit};
 
 use crate::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::bindings::{Bindings, Side, offsets};

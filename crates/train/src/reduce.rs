@@ -1,10 +1,10 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
+use config::{Kept, Sharding, StateKind, Unit, ZeroStage, gradient_axes};
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
 use mesh::Axis;
 use model::GradientSums;
 use program::Purpose;
-use spec::{Kept, Sharding, StateKind, Unit, ZeroStage, gradient_axes};
 
 use crate::deliver::answers_for;
 use crate::memory;

@@ -7,10 +7,10 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use checkpoint::{BLOCK_BYTES, CheckpointError, Finished, Hash, PieceEntry, PieceFile, RunState, StatePart, Store};
+use config::{ParamSpec, Unit};
 use device::{DeviceError, MemoryReader, Tensor};
 use mesh::Rank as RankNumber;
 use program::{Value, Values, saved_units};
-use spec::{ParamSpec, Unit};
 
 use crate::observer::Observer;
 use crate::pieces::{Copies, pieces};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use config::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
 use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
 use model::{CacheRoom, KeyValueCache, MicrobatchShape, RecordCase, RecordError, TensorParallel};
@@ -10,7 +11,6 @@ use program::{
     StepGraph, UnitTimes, Verified, Violation,
 };
 use rayon::prelude::*;
-use spec::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
 use thiserror::Error;
 
 use crate::step_order::StepOrder;
@@ -113,7 +113,7 @@ fn list(violations: &[Violation]) -> String {
 }
 
 impl Setup {
-    /// Compiles, verifies and plans a run that trains. Legal degrees are the caller's matter (`spec::check`); what is not legal is refused
+    /// Compiles, verifies and plans a run that trains. Legal degrees are the caller's matter (`config::check`); what is not legal is refused
     /// here too, less kindly.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use config::ParamSpec;
 use mesh::{Region, copy_runs};
-use spec::ParamSpec;
 
 /// Receives boxes of global tensors from all ranks. Over a whole delivery every element of every tensor comes once.
 pub trait TensorSink: Sync {

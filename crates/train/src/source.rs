@@ -1,7 +1,7 @@
 //! Where pieces of global tensors come from: storage, another run, a map in memory. The counterpart of [`crate::sink`].
 
+use config::ParamSpec;
 use mesh::{Region, copy_runs};
-use spec::ParamSpec;
 use thiserror::Error;
 
 use crate::sink::{Assembly, TensorMap};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use checkpoint::{Checkpoint, StatePart};
+use config::{ModelSpec, ParamSpec, all_params};
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, all_params};
 
 use crate::source::{SourceError, TensorSource};
 

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use config::{Kept, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
 use device::Tensor;
 use mesh::{Axis, Coord, Mesh};
-use spec::{Kept, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
 
 /// Elements of a unit's flat buffer, and where they lie.
 #[derive(Clone, Debug)]

@@ -1,13 +1,13 @@
 //! In which order a run's steps compute: stages, schedule, linked programs.
 
+use config::unit::UnitKind;
+use config::{Checkpoints, ModelSpec, Parallelism, Recompute, TiedSum, TrainSpec};
 use model::{MicrobatchShape, Phase, RecordCase, UnitRecords};
 use program::schedule::{CellTimes, forward_only};
 use program::{
     CellCosts, CompileInput, Demands, Footprint, Footprints, PassTimes, Program, Purpose, Schedule, Sizes, StageSplit,
     State, StepGraph, UnitTimes, UnitWork, Verified, compile, compile_rank, least_memory, link, split_stages, verify,
 };
-use spec::unit::UnitKind;
-use spec::{Checkpoints, ModelSpec, Parallelism, Recompute, TiedSum, TrainSpec};
 
 use crate::setup::{Job, SetupError};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use checkpoint::{FileError, TensorEntry, TensorReader, TensorWriter};
+use config::{ModelSpec, ParamSpec, all_params};
 use mesh::Region;
-use spec::{ModelSpec, ParamSpec, all_params};
 
 use crate::sink::TensorSink;
 use crate::source::{SourceError, TensorSource};

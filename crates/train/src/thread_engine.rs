@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use comm::{AbortCause, ChannelId, GroupChannels, HostCommunicator, ThreadTransport, Timeouts, Transport};
+use config::Products;
 use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, DeviceError};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
-use spec::Products;
 
 use crate::engine::{Engine, Groups, RankEngine};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
+use config::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::runner::thread_engine;
 use prove::text::{Labels, ProofText};
-use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
 use train::sink::{Assembly, TensorMap};
 use train::{Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, Wish, run, run_evaluation};
 

@@ -2,12 +2,12 @@
 
 use std::sync::Mutex;
 
+use config::{
+    Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TopQuery, TrainSpec, ZeroStage,
+};
 use device::IGNORED_LABEL;
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::runner::thread_engine;
-use spec::{
-    Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TopQuery, TrainSpec, ZeroStage,
-};
 use train::generate::ROWS;
 use train::{
     Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, Wish, run_forward,
@@ -180,8 +180,8 @@ fn weights_that_are_no_numbers_draw_no_token() {
     let setup =
         Setup::generation(model.clone(), plain_layout(1, 1, 2, 1), proof_training(), ROWS).expect("a legal run");
     let mut weights = TensorMap::default();
-    for unit in std::iter::once(spec::Unit::Table).chain(spec::Unit::computing(model.num_layers)) {
-        for param in spec::params(&model, unit) {
+    for unit in std::iter::once(config::Unit::Table).chain(config::Unit::computing(model.num_layers)) {
+        for param in config::params(&model, unit) {
             weights.insert(&param.name, &param.shape, vec![f32::NAN; param.len()]);
         }
     }

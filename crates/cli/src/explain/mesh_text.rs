@@ -1,8 +1,8 @@
 //! The mesh and its groups in words.
 
+use config::{GradientReduction, Kept, StateKind, Unit};
 use mesh::{Axis, AxisSet, Rank};
 use program::Place;
-use spec::{GradientReduction, Kept, StateKind, Unit};
 use train::Setup;
 
 use super::stage_of;

@@ -1,8 +1,8 @@
 //! A rank's program in words: folded to what a person reads, or every instruction with its effects.
 
+use config::{Microbatch, Unit};
 use mesh::Rank;
 use program::{Instr, PassKind, Place};
-use spec::{Microbatch, Unit};
 use train::Setup;
 
 use super::stage_of;

@@ -18,10 +18,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use checkpoint::TensorReader;
+use config::{ParamSpec, Unit, params};
 use harness::{pleach, stderr};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
-use spec::{ParamSpec, Unit, params};
 
 /// Classes of the library.
 const CLASSES: [&str; 7] = ["gpt_neox", "bloom", "opt", "gpt2", "llama", "qwen2", "qwen3"];

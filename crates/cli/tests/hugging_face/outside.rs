@@ -2,9 +2,9 @@
 
 use std::fs;
 
+use config::Format;
 use interchange::{InterchangeError, export};
 use serde_json::Value;
-use spec::Format;
 
 use crate::reading::model;
 use crate::{Folder, fixtures, pleach};

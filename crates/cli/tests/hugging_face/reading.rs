@@ -7,13 +7,13 @@ use std::sync::Mutex;
 use std::thread::ThreadId;
 
 use checkpoint::{TensorEntry, TensorReader, TensorWriter};
-use interchange::{HuggingFaceFolder, InterchangeError, export};
-use mesh::Region;
-use prove::{ProofText, thread_engine};
-use spec::{
+use config::{
     ModelSpec, NormKind, Pairing, Parallelism, ParamSpec, Position, RotaryScaling, RunConfig, TrainSpec, Unit,
     UnitLayout, params,
 };
+use interchange::{HuggingFaceFolder, InterchangeError, export};
+use mesh::Region;
+use prove::{ProofText, thread_engine};
 use train::{LogitsSink, Setup, SourceError, TensorSource, run_forward};
 
 use crate::{Folder, all_values};
@@ -31,10 +31,10 @@ pub fn model() -> ModelSpec {
         ffn_hidden: 2112,
         vocabulary: 64,
         context: 8,
-        norm: spec::Norm { kind: NormKind::Rms, epsilon: 1e-6 },
+        norm: config::Norm { kind: NormKind::Rms, epsilon: 1e-6 },
         position: Position::Rotary { base: 1e6, rotary_dims: 264, pairing: Pairing::Half, scaling: RotaryScaling::Off },
-        activation: spec::Activation::SwiGlu,
-        biases: spec::Biases::Off,
+        activation: config::Activation::SwiGlu,
+        biases: config::Biases::Off,
         tied_embeddings: false,
         qk_norm: true,
         ..quick_start
@@ -49,7 +49,7 @@ fn single(path: &Path) {
         &model(),
         serde_json::Map::new(),
         path,
-        spec::Format::Fp32,
+        config::Format::Fp32,
         |_, region, values| -> Result<(), InterchangeError> {
             values.iter_mut().enumerate().for_each(|(index, out)| *out = value(index + region.start[0]));
             Ok(())

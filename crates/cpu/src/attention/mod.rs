@@ -63,7 +63,7 @@ pub use widened::Operand;
 
 use device::{AttentionOperands, Element};
 
-use spec::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
+use config::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
 
 use crate::view::MatRef;
 use dropout::HeadDropout;
@@ -73,7 +73,7 @@ pub const QUERIES: usize = 32;
 /// Keys per tile. Part of the numerics.
 pub const KEYS: usize = 64;
 /// The widest head for which there are buffers: the widest that a run may have.
-pub const MAX_HEAD_DIM: usize = spec::model::MAX_HEAD_DIM;
+pub const MAX_HEAD_DIM: usize = config::model::MAX_HEAD_DIM;
 
 /// What both passes of an attention need to know beside their tensors.
 #[derive(Clone, Copy, Debug)]

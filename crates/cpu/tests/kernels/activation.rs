@@ -1,7 +1,7 @@
+use config::Activation;
 use cpu::activation::{ActivationBackward, ActivationForward};
 use cpu::lanes::run;
 use cpu::view::{MatMut, MatRef};
-use spec::Activation;
 
 use crate::support::*;
 

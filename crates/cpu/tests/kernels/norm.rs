@@ -1,8 +1,8 @@
+use config::{Norm, NormKind};
 use cpu::lanes::run;
 use cpu::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use cpu::view::{MatMut, MatRef};
 use device::Write;
-use spec::{Norm, NormKind};
 
 use crate::support::*;
 

@@ -1,8 +1,8 @@
+use config::{Pairing, RotaryScaling};
 use cpu::lanes::run;
 use cpu::rotary::{Rotary, RotaryTable};
 use cpu::view::{MatMut, MatRef};
 use device::Direction;
-use spec::{Pairing, RotaryScaling};
 
 use crate::support::*;
 

@@ -1,7 +1,7 @@
 //! Norms, activations, dropout, embeddings, rotations, sums over rows, the optimizer's copy.
 
+use config::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 use device::{AdamWUpdate, Direction, DropoutKey, NormBackward, Op, Write};
-use spec::{Activation, Norm, NormKind, Pairing, RotaryScaling};
 
 use crate::machine::assert_rounded_once;
 

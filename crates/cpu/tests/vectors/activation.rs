@@ -1,5 +1,5 @@
+use config::Activation;
 use device::Op;
-use spec::Activation;
 
 use crate::file::File;
 use crate::machine::*;

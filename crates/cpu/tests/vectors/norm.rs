@@ -1,5 +1,5 @@
+use config::{Norm, NormKind};
 use device::{NormBackward, Op, Write};
-use spec::{Norm, NormKind};
 
 use crate::file::{Case, File};
 use crate::machine::*;

@@ -1,5 +1,5 @@
+use config::{Pairing, RotaryScaling};
 use device::{Direction, Op};
-use spec::{Pairing, RotaryScaling};
 
 use crate::file::File;
 use crate::machine::*;

@@ -1,7 +1,7 @@
 //! `BloomForCausalLM`. The library limits no sequence of it; `seq_length` is what it was trained with.
 
+use config::{ModelSpec, Position};
 use serde_json::{Map, Value};
-use spec::{ModelSpec, Position};
 
 use super::{layer_norm, model, number, object};
 use crate::error::InterchangeError;

@@ -1,7 +1,7 @@
 //! `GPT2LMHeadModel`.
 
+use config::{ModelSpec, Position};
 use serde_json::{Map, Value};
-use spec::{ModelSpec, Position};
 
 use super::{PLAIN, activation, activation_name, layer_norm, model, number, object};
 use crate::error::InterchangeError;

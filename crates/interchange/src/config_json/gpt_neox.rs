@@ -1,7 +1,7 @@
 //! `GPTNeoXForCausalLM`: GPT-NeoX-20B, Pythia.
 
+use config::{Activation, Biases, Blocks, ModelSpec};
 use serde_json::{Map, Value};
-use spec::{Activation, Biases, Blocks, ModelSpec};
 
 use super::rope::{self, Rotated};
 use super::{PLAIN, activation, activation_name, layer_norm, model, number, object, sizes, write_sizes};

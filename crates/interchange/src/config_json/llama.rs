@@ -1,7 +1,7 @@
 //! `LlamaForCausalLM`, `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
 
+use config::{Activation, Biases, ModelSpec, Norm, NormKind};
 use serde_json::{Map, Value};
-use spec::{Activation, Biases, ModelSpec, Norm, NormKind};
 
 use super::rope::{self, Rotated};
 use super::{activation, activation_name, model, number, object, padding_token, sizes, write_sizes};

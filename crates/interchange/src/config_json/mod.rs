@@ -8,8 +8,8 @@ mod opt;
 mod published;
 mod rope;
 
+use config::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Position, TopQuery};
 use serde_json::{Map, Value};
-use spec::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Position, TopQuery};
 
 use crate::error::InterchangeError;
 use crate::family::Family;

@@ -1,8 +1,8 @@
 //! `OPTForCausalLM`, all sizes but that of 350 million, whose norms stand behind the blocks. Its position table begins with two rows that no
 //! token reads.
 
+use config::{Biases, ModelSpec, Position};
 use serde_json::{Map, Value};
-use spec::{Biases, ModelSpec, Position};
 
 use super::{PLAIN, activation, activation_name, layer_norm, model, number, object, padding_token};
 use crate::error::InterchangeError;

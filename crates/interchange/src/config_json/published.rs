@@ -1,8 +1,8 @@
 //! Models that were published as pickled files: the few numbers that `tools/published_weights.py` writes beside their tensors. All else is of
 //! the model, and no file says it.
 
+use config::{Activation, Blocks, ModelSpec, Pairing, Position, RotaryScaling, TopQuery};
 use serde_json::{Map, Value};
-use spec::{Activation, Blocks, ModelSpec, Pairing, Position, RotaryScaling, TopQuery};
 
 use super::opt::{OFFSET, PADDING};
 use super::{layer_norm, model, number, object, sizes, write_sizes};

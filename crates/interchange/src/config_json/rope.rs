@@ -1,7 +1,7 @@
 //! Rotary positions: one object in newer files, `rope_parameters`; in older ones keys of their own beside `rope_scaling`.
 
+use config::{ModelSpec, Pairing, Position, RotaryScaling};
 use serde_json::{Map, Value};
-use spec::{ModelSpec, Pairing, Position, RotaryScaling};
 
 use super::{number, object};
 use crate::error::InterchangeError;

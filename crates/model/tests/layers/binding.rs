@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use config::unit::Tied;
+use config::{ModelSpec, ParamSpec, Unit, UnitLayout};
 use device::{Dtype, Tensor};
 use model::binding::QkNormParams;
 use model::linear::{ColumnParallel, RowParallel};
 use model::norm::NormParams;
 use model::projection::{Projection, TopQueryProjection};
 use model::{BindError, EmbeddingParams, HeadParams, LayerParams};
-use spec::unit::Tied;
-use spec::{ModelSpec, ParamSpec, Unit, UnitLayout};
 
 use crate::cases;
 
 fn layout(model: &ModelSpec, unit: Unit, tp: usize) -> (UnitLayout, Tensor) {
-    let layout = UnitLayout::new(spec::params(model, unit), tp, 1);
+    let layout = UnitLayout::new(config::params(model, unit), tp, 1);
     let flat = Tensor::new(64, 1, layout.padded_len(), Dtype::F32);
     (layout, flat)
 }
@@ -112,7 +112,7 @@ fn matrices_of_one_row_lie_row_under_row() {
 
 /// Binds layer 0 of a model whose declared parameters were changed by `mutate`.
 fn bind_mutated(model: &ModelSpec, mutate: impl FnOnce(&mut Vec<ParamSpec>)) -> BindError {
-    let mut params = spec::params(model, Unit::Layer(0));
+    let mut params = config::params(model, Unit::Layer(0));
     mutate(&mut params);
     params.sort_by_key(|param| !param.decay);
     let layout = UnitLayout::new(params, 1, 1);

@@ -1,7 +1,7 @@
 //! Small models of every style.
 
+use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
 use model::MicrobatchShape;
-use spec::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
 
 /// Two sequences of six tokens.
 pub const SHAPE: MicrobatchShape = MicrobatchShape { sequences: 2, sequence_length: 6 };

@@ -1,7 +1,7 @@
 //! Gradients of every parameter against central differences of the objective.
 
+use config::{CheckpointInputs, LayerRecompute, ModelSpec, Unit};
 use model::{MicrobatchShape, TensorParallel};
-use spec::{CheckpointInputs, LayerRecompute, ModelSpec, Unit};
 
 use crate::cases::{self, SHAPE};
 use crate::reference::{Exchange, ReferenceDevice, uniform};

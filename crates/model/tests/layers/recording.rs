@@ -1,11 +1,11 @@
 //! Footprints and records against sums made by hand and formulas from the literature.
 
 use comm::Operation;
+use config::unit::UnitKind;
+use config::{Activation, Blocks, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
-use spec::unit::UnitKind;
-use spec::{Activation, Blocks, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums};
 
 use crate::cases;
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use config::unit::Tied;
+use config::{CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sums, Unit, UnitLayout};
 use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Op, Stream, Tensor, Write};
 use model::{
     Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, GradientSums, Head,
@@ -10,8 +12,6 @@ use model::{
     checkpoint, footprints, initialize,
 };
 use program::{Footprints, Purpose};
-use spec::unit::Tied;
-use spec::{CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sums, Unit, UnitLayout};
 
 use crate::reference::{ReferenceCommunicator, ReferenceDevice, uniform};
 use crate::tracer::{Sections, Tracer};
@@ -96,7 +96,7 @@ impl Rank {
             start..start + bytes
         };
         let units: Vec<Unit> = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers)).collect();
-        let layout = |unit| UnitLayout::new(spec::params(model, unit), tp.size, 1);
+        let layout = |unit| UnitLayout::new(config::params(model, unit), tp.size, 1);
         let layouts: BTreeMap<Unit, UnitLayout> = units.iter().map(|unit| (*unit, layout(*unit))).collect();
         let mut flat = |name: String, unit| {
             let layout = &layouts[&unit];

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use config::{CheckpointInputs, LayerRecompute, ModelSpec};
 use model::{DropoutSite, TensorParallel};
-use spec::{CheckpointInputs, LayerRecompute, ModelSpec};
 
 use crate::cases;
 use crate::reference::{Exchange, ReferenceDevice};

@@ -1,7 +1,7 @@
 //! Two and four ranks against one: the same loss, and of every gradient its part.
 
+use config::{AppliedTo, CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sharding};
 use model::TensorParallel;
-use spec::{AppliedTo, CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sharding};
 
 use crate::cases;
 use crate::reference::{Exchange, ReferenceDevice};

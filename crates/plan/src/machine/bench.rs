@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
+use config::{Activation, Norm, NormKind};
 use device::{
     AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Frame, Op, Orientation, Reduction,
     Stream, Tensor, Write,
 };
-use spec::{Activation, Norm, NormKind};
 use train::RankEngine;
 
 /// Times of one operation, of which the median counts: some tenths of a second, longer than what others do on the machine in between.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use comm::Timeouts;
+use config::{Products, RunConfig};
 use device::DeviceError;
 use mesh::Rank;
 use program::plan_memory;
-use spec::{Products, RunConfig};
 use train::{
     Engine, Observer, Ports, RankEngine, SequenceBuffers, Setup, SetupError, StepReport, ThreadEngine, TokenSource,
     TrainError, Wish, run,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use cluster::{Accelerator, Cluster, Compute, Link, Node, StreamQueue};
 use comm::Timeouts;
+use config::Products;
 use cpu::peak;
 use device::DeviceError;
 use mesh::{AxisSizes, Mesh, MeshError, Rank};
-use spec::Products;
 use train::{Engine, ThreadEngine};
 
 use crate::machine::bench::{PRODUCT, REDUCED, Times, UNALIGNED_COLS};

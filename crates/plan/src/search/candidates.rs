@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use spec::run_file::schedule_name;
-use spec::{
+use config::run_file::schedule_name;
+use config::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
     ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
 };

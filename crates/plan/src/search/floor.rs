@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use cluster::Software;
-use program::{Cell, CellCosts, CellKind, Schedule, StageSplit, UnitWork, split_stages};
-use spec::{
+use config::{
     Kept, LayerRecompute, Masters, Parallelism, Precision, RunConfig, ScheduleKind, ScheduleSpec, StateKind, Unit,
     UnitLayout, params, unique_parameters,
 };
+use program::{Cell, CellCosts, CellKind, Schedule, StageSplit, UnitWork, split_stages};
 
 use super::recordings::{Key, Recording, Recordings};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use config::unit::UnitKind;
+use config::{Gathering, Parallelism, Reshard, Stage, Unit, ZeroStage};
 use program::CellKind;
-use spec::unit::UnitKind;
-use spec::{Gathering, Parallelism, Reshard, Stage, Unit, ZeroStage};
 use train::StepOrder;
 
 use super::parameters::ParameterKinds;

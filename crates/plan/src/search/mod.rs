@@ -1,6 +1,6 @@
 //! The best layouts of a run on a cluster: everything is decided, and only what two bounds leave over is simulated.
 //!
-//! Layouts that a rule of `spec::check` refuses are counted and left out. A layout whose memory floor does not fit cannot fit; a layout whose least
+//! Layouts that a rule of `config::check` refuses are counted and left out. A layout whose memory floor does not fit cannot fit; a layout whose least
 //! time is not below the time of the K-th best cannot be among the K best. Both bounds come in two rungs, a cheap one ([`floor`]) and a
 //! close one ([`recordings`]). Always the layout of the least bound is taken: its bound is made closer, or it is simulated event by event, until the
 //! least bound that is left is not below the K-th best time. So the answer is that of simulating everything.
@@ -16,9 +16,9 @@ mod remedies;
 use std::collections::BTreeMap;
 
 use cluster::{Cluster, Software};
+use config::{Parallelism, RunConfig};
 use rayon::prelude::*;
 use sim::Spent;
-use spec::{Parallelism, RunConfig};
 use train::SetupError;
 
 use candidates::{Candidates, Refusals};

@@ -1,7 +1,7 @@
 //! Which units of a model have parameters.
 
-use spec::unit::{Tied, UnitKind};
-use spec::{ModelSpec, Unit, params};
+use config::unit::{Tied, UnitKind};
+use config::{ModelSpec, Unit, params};
 
 /// The kinds of parameters of a model.
 #[derive(Clone, Copy, Debug)]

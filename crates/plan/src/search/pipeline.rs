@@ -1,9 +1,9 @@
 //! The second bound on time: a layout's schedule, cell by cell, on the cluster. `docs/planner.md` proves that no step is shorter.
 
+use config::unit::{Tied, UnitKind};
+use config::{GradientReduction, Parallelism, Stage, TiedSum, Unit, ZeroStage};
 use program::{Cell, CellKind, Durations, PassKind, Queue, Queues};
 use sim::StepCosts;
-use spec::unit::{Tied, UnitKind};
-use spec::{GradientReduction, Parallelism, Stage, TiedSum, Unit, ZeroStage};
 use train::StepOrder;
 
 use super::gathers::gathers;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Cluster, Software};
+use config::unit::UnitKind;
+use config::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, TiedSum, TrainSpec, ZeroStage};
 use model::UnitRecords;
 use program::{Footprints, PassKind};
 use rayon::prelude::*;
 use sim::{RecordedUnits, StepCosts, StepShape, least_bytes};
-use spec::unit::UnitKind;
-use spec::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, TiedSum, TrainSpec, ZeroStage};
 use train::{SetupError, StepOrder};
 
 use super::floor::FEW_PER_RANK;

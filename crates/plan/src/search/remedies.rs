@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spec::Parallelism;
+use config::Parallelism;
 use train::SetupError;
 
 use super::Question;

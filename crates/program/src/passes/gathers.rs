@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use spec::{Microbatch, Reshard, Unit, ZeroStage};
+use config::{Microbatch, Reshard, Unit, ZeroStage};
 
 use crate::{Instr, Pass, Place, Value};
 

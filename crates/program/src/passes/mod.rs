@@ -9,7 +9,7 @@ mod tail;
 mod transfers;
 mod units;
 
-use spec::{Masters, ModelSpec, Parallelism, Recompute, Sums, TiedSum};
+use config::{Masters, ModelSpec, Parallelism, Recompute, Sums, TiedSum};
 
 pub use save::{save_instrs, saved_units};
 
@@ -141,7 +141,7 @@ fn program(input: &CompileInput, pp: usize) -> Program {
 }
 
 fn place(input: &CompileInput, pp: usize) -> Place {
-    let units = spec::Unit::computing(input.model.num_layers);
+    let units = config::Unit::computing(input.model.num_layers);
     let owners = units.map(|unit| input.schedule.placement[input.stages.stage_of(unit).0 as usize]).collect();
     Place {
         pp,

@@ -1,6 +1,6 @@
 //! Computing activations again before the backward pass that needs them.
 
-use spec::LayerRecompute;
+use config::LayerRecompute;
 
 use crate::{Instr, Place};
 

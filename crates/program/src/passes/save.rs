@@ -1,6 +1,6 @@
 //! Handing state to storage.
 
-use spec::Unit;
+use config::Unit;
 
 use crate::{Instr, Place};
 

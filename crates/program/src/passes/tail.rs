@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use spec::{GradientReduction, Unit, ZeroStage};
+use config::{GradientReduction, Unit, ZeroStage};
 
 use crate::{Instr, Place, Purpose, Value};
 

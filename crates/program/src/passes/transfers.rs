@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use spec::{Microbatch, Stage, Unit};
+use config::{Microbatch, Stage, Unit};
 
 use crate::schedule::{Cell, CellKind};
 use crate::{Instr, Place, StageSplit};

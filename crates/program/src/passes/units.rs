@@ -1,6 +1,6 @@
 //! Cells become instructions on units.
 
-use spec::Unit;
+use config::Unit;
 
 use crate::schedule::{Cell, CellKind};
 use crate::{Instr, Purpose, StageSplit};

@@ -1,7 +1,7 @@
 //! `gradients`: each gradient is summed once over the axes that it needs, after its last write and before its first read.
 
+use config::{GradientReduction, Kept, Microbatch, StateKind, Unit};
 use mesh::AxisSet;
-use spec::{GradientReduction, Kept, Microbatch, StateKind, Unit};
 
 use super::{Contributions, on_rank};
 use crate::{Instr, Program, Purpose, Rule, Violation};

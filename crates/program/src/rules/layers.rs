@@ -1,6 +1,6 @@
 //! `layers`: every unit has exactly one owner, and all ranks agree who.
 
-use spec::Unit;
+use config::Unit;
 
 use crate::{Program, Rule, Violation};
 

@@ -86,7 +86,7 @@ fn overlapping_lives(lives: &[PlannedLife], floor_bytes: usize) -> Option<String
 
 #[cfg(test)]
 mod tests {
-    use spec::Microbatch;
+    use config::Microbatch;
 
     use super::*;
     use crate::Value;

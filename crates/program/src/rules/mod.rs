@@ -9,7 +9,7 @@ mod work;
 
 use std::collections::BTreeMap;
 
-use spec::{Microbatch, Unit};
+use config::{Microbatch, Unit};
 
 pub(crate) use memory::memory;
 pub(crate) use order::order;

@@ -1,6 +1,6 @@
 //! `work`: each unit and microbatch has one forward, one backward of the input, one of the weights.
 
-use spec::{LayerRecompute, Microbatch, Unit};
+use config::{LayerRecompute, Microbatch, Unit};
 
 use super::on_rank;
 use crate::quick_hash::QuickMap;

@@ -14,7 +14,7 @@ mod zero_bubble_h1;
 mod zero_bubble_h2;
 mod zero_bubble_v;
 
-use spec::{Microbatch, ScheduleKind, ScheduleSpec, Stage};
+use config::{Microbatch, ScheduleKind, ScheduleSpec, Stage};
 
 use crate::ContributionOrder;
 pub use forward_only::forward_only;

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use config::{CheckpointInputs, Checkpoints, Recompute, ScheduleKind, TiedSum};
 use program::schedule::{CellTimes, Timeline};
 use program::{CellCosts, Purpose, Schedule};
-use spec::{CheckpointInputs, Checkpoints, Recompute, ScheduleKind, TiedSum};
 
 use crate::setup::{Setup, ZERO_3};
 

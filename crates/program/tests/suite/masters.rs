@@ -1,7 +1,7 @@
 //! Weights of their own for the optimizer, beside the parameters that layers read.
 
+use config::{Format, Masters, Sums, Unit, ZeroStage};
 use program::{ContributionOrder, Demands, Instr, Sizes, State, Value, link, verify};
-use spec::{Format, Masters, Sums, Unit, ZeroStage};
 
 use crate::setup::{Setup, footprints};
 

@@ -1,12 +1,12 @@
 //! Plans are small, and everything has its place.
 
+use config::{Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
 use program::placement::{Effort, Item, largest_live_bytes, place};
 use program::{
     Category, ContributionOrder, Demands, Footprint, Footprints, ProgramSet, Purpose, Sizes, State, Value, Verified,
     link, plan_memory, verify,
 };
 use proptest::prelude::*;
-use spec::{Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
 
 use crate::random::{MicrobatchOrder, schedule};
 use crate::setup::{KINDS, RECOMPUTES, SOME, Setup, footprints, small_sizes};
@@ -122,10 +122,10 @@ fn a_value_that_does_not_live_has_no_place() {
     let setup = Setup::default();
     let graph = setup.graph();
     let plan = &plan_memory(&graph, &setup.sizes()).ranks[0];
-    let first = Value::Batch(spec::Microbatch(0));
+    let first = Value::Batch(config::Microbatch(0));
     assert!(plan.place(first, 0).is_some());
     assert_eq!(plan.place(first, graph.programs()[0].instrs.len()), None);
-    assert_eq!(plan.place(Value::Batch(spec::Microbatch(1)), 0), None);
+    assert_eq!(plan.place(Value::Batch(config::Microbatch(1)), 0), None);
     assert_eq!(plan.place_of_state(Value::Params(Unit::Head)), None, "the head is on the other rank");
 }
 

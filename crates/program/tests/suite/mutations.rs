@@ -1,9 +1,9 @@
 //! Each rule refuses a program that breaks it, by name, and where the rules are independent, no other rule does.
 
+use config::{Microbatch, Recompute, ScheduleKind, Unit};
 use program::{
     ContributionOrder, Demands, Instr, Partner, Program, Purpose, Rule, Schedule, StageSplit, Violation, link, verify,
 };
-use spec::{Microbatch, Recompute, ScheduleKind, Unit};
 
 use crate::setup::Setup;
 
@@ -276,9 +276,9 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             parallelism: &setup.parallelism(),
             stages: &stages,
             schedule: &schedule.parse().unwrap(),
-            masters: spec::Masters::Parameters,
-            sums: spec::Sums::Single,
-            tied_sum: spec::TiedSum::EachMicrobatch,
+            masters: config::Masters::Parameters,
+            sums: config::Sums::Single,
+            tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches,
         };

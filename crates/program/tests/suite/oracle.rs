@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use config::unit::Tied;
+use config::{CheckpointInputs, GradientReduction, LayerRecompute, Microbatch, Unit};
 use program::{Extent, Instr, MemoryPlan, Program, Purpose, Value};
-use spec::unit::Tied;
-use spec::{CheckpointInputs, GradientReduction, LayerRecompute, Microbatch, Unit};
 
 use crate::reference::{
     BATCH, CORE, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT,

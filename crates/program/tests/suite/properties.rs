@@ -4,9 +4,9 @@
 use crate::random::{MicrobatchOrder, Random, damage, schedule};
 use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::{oracle, reference};
+use config::{TiedSum, TopQuery};
 use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use proptest::prelude::*;
-use spec::{TiedSum, TopQuery};
 
 fn setups() -> impl Strategy<Value = Setup> {
     let sizes = (1usize..=4, 0usize..5, 1usize..7);

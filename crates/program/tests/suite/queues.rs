@@ -1,7 +1,7 @@
 //! The event clock on engines with other queues.
 
+use config::ZeroStage;
 use program::{Durations, Instr, PassKind, Place, Queue, Queues, StepGraph, StepTimes};
-use spec::ZeroStage;
 
 use crate::setup::Setup;
 

@@ -1,8 +1,8 @@
 //! Random legal schedules, and random damage to programs.
 
+use config::{Microbatch, Unit};
 use program::schedule::{Cell, CellKind};
 use program::{Instr, Program, Schedule};
-use spec::{Microbatch, Unit};
 
 use crate::reference::hash;
 

@@ -4,12 +4,12 @@
 //! ZB-H2: times of a layer's backward of the input, of its backward of the weights and of a transfer, in thousandths of its forward.
 //! Stages have `(layers + 2) / p` units, the embedding and the head counting as a layer each.
 
+use config::{Parallelism, ScheduleKind};
 use program::schedule::CellTimes;
 use program::{
     CellCosts, CompileInput, PassTimes, Purpose, Schedule, StepGraph, StepTimes, UnitTimes, UnitWork, compile, link,
     split_stages,
 };
-use spec::{Parallelism, ScheduleKind};
 
 use crate::setup::Setup;
 
@@ -125,9 +125,9 @@ impl Row {
             parallelism: &Parallelism { dp: 1, tp: 1, ..setup.parallelism() },
             stages: &stages,
             schedule: &Schedule::generate(kind, self.pp, self.num_microbatches, &costs),
-            masters: spec::Masters::Parameters,
-            sums: spec::Sums::Single,
-            tied_sum: spec::TiedSum::EachMicrobatch,
+            masters: config::Masters::Parameters,
+            sums: config::Sums::Single,
+            tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches: self.num_microbatches,
         });

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use config::unit::Tied;
+use config::{GradientReduction, Kept, StateKind, Unit};
 use program::{Place, Purpose};
-use spec::unit::Tied;
-use spec::{GradientReduction, Kept, StateKind, Unit};
 
 /// Mixes numbers into one.
 pub fn hash(parts: &[u64]) -> u64 {

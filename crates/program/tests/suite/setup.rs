@@ -1,13 +1,13 @@
 //! Small models and runs for tests.
 
+use config::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position, TopQuery};
+use config::{
+    CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
+    ScheduleKind, SequenceParallel, Sums, TiedSum, ZeroStage,
+};
 use program::{
     CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
     UnitWork, compile, link, split_stages,
-};
-use spec::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position, TopQuery};
-use spec::{
-    CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
-    ScheduleKind, SequenceParallel, Sums, TiedSum, ZeroStage,
 };
 
 /// Every second layer.
@@ -110,8 +110,8 @@ impl Setup {
                 false => Position::Rotary {
                     base: 10_000.0,
                     rotary_dims: 16,
-                    pairing: spec::model::Pairing::Half,
-                    scaling: spec::RotaryScaling::Off,
+                    pairing: config::model::Pairing::Half,
+                    scaling: config::RotaryScaling::Off,
                 },
             },
             activation: Activation::GeluTanh,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use config::{Gathering, GradientReduction, Microbatch, Recompute, Reshard, ScheduleKind, Unit, ZeroStage};
 use program::{
     Category, ContributionOrder, Demands, Instr, PlannedLife, Program, RankPlan, Rule, Value, Violation, link,
     plan_memory, verify,
 };
-use spec::{Gathering, GradientReduction, Microbatch, Recompute, Reshard, ScheduleKind, Unit, ZeroStage};
 
 use crate::setup::{Setup, ZERO_3, zero_forms};
 

@@ -1,8 +1,8 @@
 //! Splitting layers into stages.
 
+use config::{Stage, Unit};
 use program::{StageSplit, UnitWork, split_stages};
 use proptest::prelude::*;
-use spec::{Stage, Unit};
 
 /// Least largest load over all splits, by trying all of them.
 fn best_by_trying(num_layers: usize, num_stages: usize, work: UnitWork) -> u64 {

@@ -1,7 +1,7 @@
 //! Exact sums of gradients: their bytes, and where the terms that they refuse are counted.
 
+use config::{Format, Gathering, GradientReduction, Microbatch, Reshard, Sums, Unit, ZeroStage};
 use program::{Instr, Sizes, State, Value};
-use spec::{Format, Gathering, GradientReduction, Microbatch, Reshard, Sums, Unit, ZeroStage};
 
 use crate::setup::{Setup, footprints};
 

@@ -1,8 +1,8 @@
 //! All ranks of a mesh with programs of their own: what one rank does otherwise than its peers is found and named.
 
+use config::{GradientReduction, Microbatch, ScheduleKind, Unit, ZeroStage};
 use mesh::{Axis, Mesh, Rank};
 use program::{Instr, Program, Rule, World, WorldStep};
-use spec::{GradientReduction, Microbatch, ScheduleKind, Unit, ZeroStage};
 
 use crate::setup::{Setup, ZERO_3};
 

@@ -1,7 +1,7 @@
 //! R15: saved under one layout, resumed under another.
 
-use spec::unit::Tied;
-use spec::{
+use config::unit::Tied;
+use config::{
     Format, Gathering, GradientReduction, Parallelism, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums,
     ZeroStage,
 };

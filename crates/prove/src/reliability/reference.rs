@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use checkpoint::{Checkpoint, Retention, Storage, Store, committed};
-use spec::unit::Tied;
-use spec::{Format, Parallelism, Sums, TrainSpec, ZeroStage};
+use config::unit::Tied;
+use config::{Format, Parallelism, Sums, TrainSpec, ZeroStage};
 use train::{Observer, Ports, SaveReport, Saving, Setup, StepReport, Wish, run};
 
 use crate::distance::Outcome;

@@ -21,7 +21,7 @@ fn sum_of_parts(wrap: &WrapRank<'_>, watch: &dyn Watch) -> Verdict {
         Case::new(&model, degrees((1, 1, 1)), &train).tokens(&RAGGED).wrapped(wrap).watched(watch).outcome()?;
     let parts = (0..8).map(|sequence| {
         let tokens = Offset { text: RAGGED, first_sequence: sequence };
-        let train = spec::TrainSpec { global_batch: 1, ..train.clone() };
+        let train = config::TrainSpec { global_batch: 1, ..train.clone() };
         let part = Case::new(&model, degrees((1, 1, 1)), &train).tokens(&tokens).outcome().expect("one sequence");
         (part, valid_labels(&RAGGED, sequence..sequence + 1) as f64)
     });

@@ -1,10 +1,10 @@
 //! A batch that grows: each step is the step of a run with that batch, in every layout, and nothing but the largest takes memory.
 
+use config::{BatchGrowth, BatchRamp, Parallelism, Recompute, SequenceParallel, TrainSpec};
 use device::Op;
 use prove::intercepted::alter_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{BatchGrowth, BatchRamp, Parallelism, Recompute, SequenceParallel, TrainSpec};
 use train::RankEngine;
 
 use crate::rig::*;
@@ -53,7 +53,7 @@ fn layouts_learn_the_same_while_the_batch_grows() {
     let run = |layout| Case::new(&model, layout, &train).outcome().expect("runs");
     let one = run(degrees((1, 1, 1)));
     assert_holds(same_bits(&one, &run(degrees((1, 1, 2)))));
-    assert_holds(same_bits(&one, &run(spec::Parallelism { recompute: Recompute::FULL, ..degrees((1, 1, 2)) })));
+    assert_holds(same_bits(&one, &run(config::Parallelism { recompute: Recompute::FULL, ..degrees((1, 1, 2)) })));
     for at in [(2, 1, 1), (1, 2, 1), (2, 2, 2)] {
         assert_holds(within_bounds(&model, &one, &run(degrees(at))));
     }

@@ -1,12 +1,12 @@
 //! N13: gradients are clipped on every rank, by the same factor.
 
+use config::TrainSpec;
 use device::Op;
 use mesh::Axis;
 use prove::Replicas;
 use prove::intercepted::alter_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::TrainSpec;
 use train::RankEngine;
 
 use crate::rig::*;

@@ -1,13 +1,13 @@
 //! N25: dropout masks are functions of global indices: equal where activations are replicated, distinct where they are
 //! sharded or of other sequences, the same in every layout.
 
+use config::ModelSpec;
 use device::{DropoutKey, Op};
 use mesh::Axis;
 use prove::Replicas;
 use prove::intercepted::alter_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::ModelSpec;
 use train::RankEngine;
 
 use crate::rig::*;

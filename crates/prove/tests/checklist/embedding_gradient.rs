@@ -1,12 +1,12 @@
 //! The shrunk gradient of the embedding: that of the token table's use as input, and of nothing else, is multiplied by a constant
 //! before it is accumulated; values are what they were, and every layout learns the same.
 
+use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use device::Op;
 use prove::intercepted::{alter_ops, drop_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Tensors};
-use spec::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use train::RankEngine;
 
 use crate::rig::*;

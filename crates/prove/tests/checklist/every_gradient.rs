@@ -1,10 +1,10 @@
 //! N35: after one step every parameter has a gradient in every element that the batch reaches.
 
+use config::{AppliedTo, Biases, Init, ModelSpec, ParamSpec, Sharding, Unit, UnitLayout};
 use device::Op;
 use prove::intercepted::drop_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{AppliedTo, Biases, Init, ModelSpec, ParamSpec, Sharding, Unit, UnitLayout};
 use train::{RankEngine, Setup};
 
 use crate::rig::*;
@@ -50,7 +50,7 @@ fn parameters_without_a_gradient_are_found() {
             init: Init::Ones,
             decay: false,
         };
-        let mut params = spec::params(&setup.model, Unit::Head);
+        let mut params = config::params(&setup.model, Unit::Head);
         params.push(unread);
         setup.layouts.insert(Unit::Head, UnitLayout::new(params, 2, 2));
     };

@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use config::{Activation, ModelSpec};
 use device::{COUNT_WORD, DeviceError, Direction, Op, SUM_WORDS};
 use philox::philox4x32_10;
 use program::Instr;
@@ -22,7 +23,6 @@ use prove::intercepted::{alter_ops, drop_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Tensors, Watch};
-use spec::{Activation, ModelSpec};
 use train::rank::Rank;
 use train::{RankEngine, TensorMap};
 
@@ -64,8 +64,8 @@ struct Oracle<'a> {
 impl Oracle<'_> {
     fn new<'a>(model: &'a ModelSpec, wrap: &'a WrapRank<'a>) -> Oracle<'a> {
         let drawn = Case::new(model, degrees((1, 1, 1)), &training(0)).outcome().expect("a start");
-        let units = std::iter::once(spec::Unit::Table).chain(spec::Unit::computing(model.num_layers));
-        let shapes = units.flat_map(|unit| spec::params(model, unit)).map(|param| (param.name, param.shape));
+        let units = std::iter::once(config::Unit::Table).chain(config::Unit::computing(model.num_layers));
+        let shapes = units.flat_map(|unit| config::params(model, unit)).map(|param| (param.name, param.shape));
         Oracle { model, wrap, weights: drawn.weights, shapes: shapes.collect() }
     }
 

@@ -1,12 +1,12 @@
 //! The first value at which two runs differ is the one that a fault spoils, whatever the layout in which it does.
 
+use config::{Init, ModelSpec, Parallelism, SequenceParallel, Unit, UnitLayout, ZeroStage};
 use device::{DropoutKey, Op};
 use mesh::Axis;
 use prove::difference::Holding;
 use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls, drop_ops};
 use prove::models::Style;
 use prove::{Found, ProofError, Watch, WrappedEngine, first_difference, run_first};
-use spec::{Init, ModelSpec, Parallelism, SequenceParallel, Unit, UnitLayout, ZeroStage};
 use train::{RankEngine, Setup};
 
 use crate::rig::*;
@@ -148,7 +148,7 @@ fn a_spoilt_update_or_a_spoilt_declaration_is_found_at_its_weight() {
     let found = check(&untied(degrees((2, 1, 1))), &untied(degrees((2, 1, 2))).wrapped(&decay_twice));
     assert_found(found, "step 1: weight layers.1.");
     let declare_zeros = |setup: &mut Setup| {
-        let mut params = spec::params(&setup.model, Unit::Layer(1));
+        let mut params = config::params(&setup.model, Unit::Layer(1));
         for param in params.iter_mut().filter(|param| param.name.ends_with("ffn.down.weight")) {
             param.init = Init::Zeros;
         }

@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 
+use config::{Parallelism, Sharding, Unit, ZeroStage};
 use device::Op;
 use mesh::Axis;
 use program::Value;
 use prove::intercepted::{Call, GroupKind, intercept_calls, intercept_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{Parallelism, Sharding, Unit, ZeroStage};
 use train::{Engine, Observer, Ports, RankEngine, Setup, Start, StepReport, Wish};
 
 use crate::rig::*;

@@ -1,11 +1,11 @@
 //! N24: initial weights are the same bits in every layout.
 
+use config::ModelSpec;
 use device::Op;
 use mesh::Axis;
 use prove::intercepted::alter_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::ModelSpec;
 use train::RankEngine;
 
 use crate::rig::*;

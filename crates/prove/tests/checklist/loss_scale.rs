@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 
+use config::{LossScaling, Precision, TrainSpec};
 use device::{Device, DeviceError, Op, Tensor};
 use prove::intercepted::{alter_ops, intercept_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Replicas};
-use spec::{LossScaling, Precision, TrainSpec};
 use train::RankEngine;
 
 use crate::rig::*;
@@ -79,7 +79,7 @@ fn skips_together(is_deaf: bool) -> Verdict {
         })
     };
     let replicas = Replicas::every(3);
-    let parallelism = spec::Parallelism { zero: spec::ZeroStage::Off, ..degrees((2, 1, 1)) };
+    let parallelism = config::Parallelism { zero: config::ZeroStage::Off, ..degrees((2, 1, 1)) };
     Case::new(&model, parallelism, &train).wrapped(&wrap).watched(&replicas).outcome()?;
     replicas_agree(&replicas)
 }

@@ -1,11 +1,11 @@
 //! N30: what narrow runs must not keep narrow: sums of gradients over microbatches, and the weights that small updates add up in.
 
+use config::{LearningRateSchedule, Precision, Products, TrainSpec};
 use device::{Dtype, Op, Orientation, element};
 use prove::intercepted::intercept_ops;
 use prove::models::{Style, plain_layout};
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Tensors};
-use spec::{LearningRateSchedule, Precision, Products, TrainSpec};
 
 use crate::rig::*;
 

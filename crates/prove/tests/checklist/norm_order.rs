@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comm::faults::{Fault, Faulty};
+use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use device::{COUNT_WORD, Op, SUM_WORDS};
 use prove::intercepted::{Call, GroupKind, intercept_calls, intercept_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, outcome_of, thread_engine};
-use spec::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use train::RankEngine;
 
 use crate::rig::*;

@@ -2,13 +2,13 @@
 
 use std::sync::Mutex;
 
+use config::TrainSpec;
 use device::{DeviceError, Op};
 use program::Instr;
 use prove::intercepted::alter_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Watch};
-use spec::TrainSpec;
 use train::RankEngine;
 use train::rank::Rank;
 

@@ -1,15 +1,15 @@
 //! N28: over all ranks, each element of each parameter is owned once, and each layer too.
 
+use config::{Sharding, unique_parameters};
 use prove::Outcome;
 use prove::models::Style;
-use spec::{Sharding, unique_parameters};
 use train::Setup;
 
 use crate::rig::*;
 
 /// Whether what all ranks deliver is each tensor once, and as many elements as the model has.
 fn check(style: Style, tied: bool, at: (usize, usize, usize), spoil: &(dyn Fn(&mut Setup) + Sync)) -> Verdict {
-    let model = spec::ModelSpec { num_layers: 4, ..small_model(style, tied) };
+    let model = config::ModelSpec { num_layers: 4, ..small_model(style, tied) };
     let outcome = Case::new(&model, degrees(at), &training(0)).spoilt(spoil).outcome()?;
     let (owned, unique) = (elements(&outcome), unique_parameters(&model));
     verdict((owned != unique).then(|| format!("{owned} elements are owned, the model has {unique}")))

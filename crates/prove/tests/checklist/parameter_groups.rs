@@ -1,10 +1,10 @@
 //! Groups of parameters: each is updated with the rate and the decay of its group, on one rank and in shards.
 
+use config::{LearningRateSchedule, ModelSpec, Parallelism, ParameterGroup, TrainSpec, ZeroStage};
 use device::Op;
 use prove::intercepted::alter_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{LearningRateSchedule, ModelSpec, Parallelism, ParameterGroup, TrainSpec, ZeroStage};
 use train::RankEngine;
 
 use crate::rig::*;

@@ -1,8 +1,8 @@
 //! N2: a parameter that all tensor-parallel ranks hold but apply to their own heads has its gradient summed over them.
 
+use config::{AppliedTo, ModelSpec};
 use prove::Replicas;
 use prove::models::Style;
-use spec::{AppliedTo, ModelSpec};
 use train::Setup;
 
 use crate::rig::*;

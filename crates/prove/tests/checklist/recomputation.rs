@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
+use config::{CheckpointInputs, Checkpoints, ModelSpec, Parallelism, Recompute, SequenceParallel};
 use device::{AttentionOperands, DropoutKey, Op};
 use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{CheckpointInputs, Checkpoints, ModelSpec, Parallelism, Recompute, SequenceParallel};
 use train::RankEngine;
 
 use crate::rig::*;

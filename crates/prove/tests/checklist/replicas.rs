@@ -1,10 +1,10 @@
 //! N29: after some steps all copies of each tensor are the same bits, whoever holds them.
 
+use config::{ModelSpec, Parallelism, ZeroStage};
 use prove::Replicas;
 use prove::intercepted::{Call, GroupKind, drop_calls};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{ModelSpec, Parallelism, ZeroStage};
 use train::RankEngine;
 
 use crate::rig::*;

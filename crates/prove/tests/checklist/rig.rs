@@ -1,11 +1,11 @@
 //! Small runs, clean or spoilt, and the verdicts that tests share.
 
+use config::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, TrainSpec, ZeroStage};
 use program::{ContributionOrder, Demands, Program, Sizes, State, link, verify};
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Labels, Layout, Outcome, ProofText, Replicas, Watch, WrappedEngine, outcome_watched};
-use spec::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, TrainSpec, ZeroStage};
 use train::{JobIndex, RankEngine, Setup, TensorSource, TokenSource};
 
 /// Largest relative Frobenius distance of a step-1 gradient between layouts that sum in other orders.

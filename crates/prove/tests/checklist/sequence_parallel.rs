@@ -1,13 +1,13 @@
 //! N1: where tensor-parallel ranks share out the tokens, what they hold whole and apply to tokens of their own (norms, biases behind
 //! sums, positions) has its gradient summed over them. And of N25: each token draws its own mask, whichever rank holds it.
 
+use config::{ModelSpec, Parallelism, SequenceParallel, Unit};
 use device::Op;
 use mesh::Axis;
 use prove::Replicas;
 use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{ModelSpec, Parallelism, SequenceParallel, Unit};
 use train::RankEngine;
 
 use crate::rig::*;
@@ -85,8 +85,8 @@ fn only_gradients_that_are_summed_over_ranks_change() {
         assert_eq!(whole.losses[0].to_bits(), shared.losses[0].to_bits(), "{style}: the first loss");
         let units = [Unit::Table, Unit::Head].into_iter().chain(Unit::computing(model.num_layers));
         let mut same = 0;
-        for param in units.flat_map(|unit| spec::params(&model, unit)) {
-            let summed = |layout: Parallelism| spec::gradient_axes(&param, &layout).contains(Axis::Tp);
+        for param in units.flat_map(|unit| config::params(&model, unit)) {
+            let summed = |layout: Parallelism| config::gradient_axes(&param, &layout).contains(Axis::Tp);
             let is_summed_now = summed(sequence_parallel(at)) && !summed(degrees(at));
             let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             let is_same = bits(&whole.gradients[&param.name]) == bits(&shared.gradients[&param.name]);

@@ -3,12 +3,12 @@
 
 use std::cell::Cell;
 
+use config::{GradientReduction, Microbatch, Parallelism, Reshard, Unit, ZeroStage};
 use device::Op;
 use program::Instr;
 use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls, drop_ops, intercept_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{GradientReduction, Microbatch, Parallelism, Reshard, Unit, ZeroStage};
 use train::RankEngine;
 
 use crate::rig::*;

@@ -1,6 +1,7 @@
 //! N3, N4 and N8: a tied table on the first and the last stage is one parameter: its two gradients are summed after each is
 //! reduced over data parallelism, and both copies are updated alike. Where one rank uses it twice in a step, both uses count.
 
+use config::{ModelSpec, Parallelism, ScheduleKind, TrainSpec, Unit, ZeroStage};
 use device::Op;
 use mesh::Axis;
 use program::Instr;
@@ -8,7 +9,6 @@ use prove::Replicas;
 use prove::intercepted::{GroupKind, alter_ops, drop_calls, drop_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
-use spec::{ModelSpec, Parallelism, ScheduleKind, TrainSpec, Unit, ZeroStage};
 
 use crate::rig::*;
 

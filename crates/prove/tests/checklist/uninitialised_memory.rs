@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use config::{GradientReduction, ModelSpec, Parallelism, Recompute, Reshard};
 use device::{DropoutKey, Op, Orientation, Write};
 use mesh::Axis;
 use prove::intercepted::{Call, GroupKind, intercept_ops};
@@ -10,7 +11,6 @@ use prove::models::Style;
 use prove::poison::{PoisonFreed, poison_arena};
 use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
-use spec::{GradientReduction, ModelSpec, Parallelism, Recompute, Reshard};
 use train::RankEngine;
 
 use crate::rig::*;

@@ -3,12 +3,12 @@
 
 use std::sync::Mutex;
 
+use config::{ModelSpec, Sharding};
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream};
 use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls, intercept_calls, intercept_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, ProofText, Watch};
-use spec::{ModelSpec, Sharding};
 use train::RankEngine;
 use train::rank::Rank;
 

@@ -1,11 +1,11 @@
 //! Runs of two steps, small in every direction, that between them use every kind of instruction.
 
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use prove::{Labels, ProofText};
-use spec::{
+use config::{
     CheckpointInputs, Checkpoints, Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision,
     Products, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
+use prove::models::{Style, plain_layout, proof_model, proof_training};
+use prove::{Labels, ProofText};
 use train::Setup;
 
 pub const STEPS: u32 = 2;

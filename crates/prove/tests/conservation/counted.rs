@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use comm::{Counting, Counts};
+use config::Products;
 use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, Communicator, Device, DeviceError, Dtype, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank as RankNumber};
-use spec::Products;
 use train::rank::Rank;
 use train::{Engine, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish};
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use config::Unit;
 use device::DeviceError;
 use program::{PlannedLife, RankPlan, Value};
-use spec::Unit;
 use train::rank::Rank;
 use train::{MetaEngine, Observer, Ports, StepReport, Wish};
 

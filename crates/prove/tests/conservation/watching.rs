@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use config::Products;
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
 use mesh::Rank as RankNumber;
-use spec::Products;
 use train::{Engine, Groups, RankEngine};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

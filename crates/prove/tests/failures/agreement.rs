@@ -1,7 +1,7 @@
 //! Ranks that are set up for different runs find out before the first step.
 
+use config::{Parallelism, ScheduleKind, TrainSpec};
 use mesh::Rank;
-use spec::{Parallelism, ScheduleKind, TrainSpec};
 use train::{Ports, Setup, ThreadEngine, TrainError, run_ranks};
 
 use crate::rig::{NEVER, Silent, TOKENS, eight_ranks, model, threads, train_spec};

@@ -1,8 +1,8 @@
 //! A rank whose arena cannot be had.
 
+use config::Products;
 use device::DeviceError;
 use mesh::Rank;
-use spec::Products;
 use train::{Engine, RankEngine, ThreadEngine};
 
 use crate::rig::{NEVER, eight_ranks, failure_of, threads};

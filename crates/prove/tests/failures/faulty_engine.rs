@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use config::Products;
 use device::{Device, DeviceError, Op, Stream, Tensor};
 use mesh::Rank;
-use spec::Products;
 use train::{Engine, RankEngine, ThreadEngine};
 
 /// What happens instead of an operation.

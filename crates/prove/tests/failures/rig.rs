@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use comm::Timeouts;
+use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
-use spec::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, ThreadEngine, TrainError, Wish};
 
 pub const TOKENS: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };

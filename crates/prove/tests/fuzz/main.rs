@@ -15,9 +15,9 @@ mod watched;
 use std::path::Path;
 
 use checkpoint::{Checkpoint, TensorReader};
+use config::{DataSpec, Files, RunConfig};
 use data::{Corpus, DataError, Document, TokenFile, TokenFileWriter, Tokenizer};
 use mesh::Region;
-use spec::{DataSpec, Files, RunConfig};
 use spoilt::Spoilt;
 use watched::{INPUTS, Read, Scratch, Target};
 use xxhash_rust::xxh3::xxh3_64;

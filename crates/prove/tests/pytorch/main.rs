@@ -22,9 +22,9 @@
 
 mod vectors;
 
+use config::{Activation, Blocks, Pairing, Parallelism, Position, ScheduleKind, ZeroStage};
 use prove::models::plain_layout;
 use prove::{Distance, Layout, Outcome, ProofError, outcome_from, thread_engine};
-use spec::{Activation, Blocks, Pairing, Parallelism, Position, ScheduleKind, ZeroStage};
 use vectors::{Vectors, all};
 
 const BOUND: f64 = 1e-5;

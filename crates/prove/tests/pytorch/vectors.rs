@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use config::{ModelSpec, RunConfig, TrainSpec};
 use prove::{Outcome, Tensors};
 use safetensors::{Dtype, SafeTensors};
-use spec::{ModelSpec, RunConfig, TrainSpec};
 use train::{SequenceBuffers, TensorMap, TokenSource};
 
 /// One model and ten steps or twenty.

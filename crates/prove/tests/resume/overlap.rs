@@ -6,13 +6,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use checkpoint::{Checkpoint, Disk, NewFile, Retention, Storage, Store, committed};
+use config::unit::Tied;
+use config::{Format, Parallelism, ZeroStage};
 use device::DeviceError;
 use mesh::Region;
 use program::{Instr, PassKind};
 use prove::models::{plain_layout, proof_text};
 use prove::runner::thread_engine;
-use spec::unit::Tied;
-use spec::{Format, Parallelism, ZeroStage};
 use train::rank::Rank;
 use train::{Observer, Ports, SaveReport, Saving, StepReport, Wish, run};
 

@@ -3,11 +3,11 @@
 
 use checkpoint::manifest::MANIFEST;
 use checkpoint::{LossScaleState, Manifest, RunState};
+use config::unit::Tied;
+use config::{BatchGrowth, BatchRamp, Format, TrainSpec};
 use prove::models::{plain_layout, proof_text};
 use prove::resumed::{Stretch, newest, outcome_of_parts};
 use prove::{Distance, Layout};
-use spec::unit::Tied;
-use spec::{BatchGrowth, BatchRamp, Format, TrainSpec};
 
 use crate::rig::{Folder, in_two, layout, plain, whole};
 

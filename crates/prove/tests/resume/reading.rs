@@ -1,10 +1,10 @@
 //! A rank reads what it needs and no more.
 
+use config::unit::Tied;
+use config::{Format, Parallelism, ZeroStage};
 use prove::models::{plain_layout, proof_text};
 use prove::resumed::{Stretch, going_on, newest, outcome_of_parts};
 use prove::runner::thread_engine;
-use spec::unit::Tied;
-use spec::{Format, Parallelism, ZeroStage};
 use train::{Observer, Ports, Setup, Start, StepReport, Wish, run};
 
 use crate::rig::{Folder, layout};

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use config::unit::Tied;
+use config::{Format, Parallelism, Sums};
 use prove::matrix::{Numbers, model, training};
 use prove::models::{plain_layout, proof_text};
 use prove::resumed::{Stretch, outcome_of_parts};
 use prove::{Layout, Outcome};
-use spec::unit::Tied;
-use spec::{Format, Parallelism, Sums};
 
 /// A folder of a test, removed with it.
 pub struct Folder(pub PathBuf);

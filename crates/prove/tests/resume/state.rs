@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 
 use checkpoint::{Checkpoint, StatePart};
+use config::unit::Tied;
+use config::{Format, Parallelism, ZeroStage};
 use device::{DeviceError, element};
 use prove::Watch;
 use prove::models::{plain_layout, proof_text};
 use prove::resumed::{Stretch, newest, outcome_of_parts, outcome_of_parts_watched};
-use spec::unit::Tied;
-use spec::{Format, Parallelism, ZeroStage};
 use train::pieces::{Copies, pieces};
 use train::rank::Rank;
 
@@ -60,7 +60,7 @@ fn master_weights_and_moments_are_those_that_were_saved() {
         let compare = Compare { checkpoint: newest(&folder.0).unwrap(), compared: Mutex::default() };
         let last = after.train.steps;
         outcome_of_parts_watched(&half(after.clone(), last), &proof_text(), &folder.0, &compare).unwrap();
-        let parameters = spec::unique_parameters(&after.model) as usize;
+        let parameters = config::unique_parameters(&after.model) as usize;
         let compared = *compare.compared.lock().unwrap();
         assert!(compared.iter().all(|count| *count >= parameters), "{compared:?} of {parameters}");
     }

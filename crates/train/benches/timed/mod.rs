@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use config::RunConfig;
 use prove::{Labels, ProofText};
-use spec::RunConfig;
 use train::{Engine, Observer, Ports, Setup, StepReport, Wish};
 
 /// Where the run files are that PyTorch reads, too.

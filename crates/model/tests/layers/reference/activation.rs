@@ -2,8 +2,8 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
+use config::Activation;
 use device::{Op, Tensor};
-use spec::Activation;
 
 use super::Memory;
 

@@ -1,7 +1,7 @@
 //! Rotation and softmax attention, with the whole matrix of probabilities.
 
+use config::Pairing;
 use device::{AttentionGradients, AttentionOperands, Direction, Op};
-use spec::Pairing;
 
 use super::Memory;
 use super::random::keep_factor;

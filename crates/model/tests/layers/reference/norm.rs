@@ -1,7 +1,7 @@
 //! Norms over rows.
 
+use config::NormKind;
 use device::{Op, Tensor};
-use spec::NormKind;
 
 use super::Memory;
 use super::dense::put;

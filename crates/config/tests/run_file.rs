@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use spec::{
+use config::{
     Activation, BatchGrowth, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction,
     NormKind, Pairing, ParameterGroup, Position, Positions, Recompute, Reshard, RotaryScaling, RunConfig, RunSpec,
     ScheduleKind, ScheduleSpec, SequenceParallel, Visible, ZeroStage, check, unique_parameters,

@@ -2,7 +2,7 @@
 
 mod model;
 
-use spec::{RunConfig, check};
+use config::{RunConfig, check};
 
 fn said(overrides: &[&str]) -> String {
     let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
@@ -221,8 +221,8 @@ fn nothing_is_zero_that_counts() {
 /// A schedule of one microbatch.
 struct ScheduleFile;
 
-impl spec::Files for ScheduleFile {
-    fn vocabulary(&self, _: &spec::DataSpec) -> Result<usize, String> {
+impl config::Files for ScheduleFile {
+    fn vocabulary(&self, _: &config::DataSpec) -> Result<usize, String> {
         Err("there is no such file".into())
     }
 
@@ -247,7 +247,7 @@ fn a_schedule_file_is_for_one_number_of_microbatches() {
             .err()
             .unwrap_or_default()
             .iter()
-            .map(|problem| spec::Problem { place: None, ..problem.clone() }.to_string())
+            .map(|problem| config::Problem { place: None, ..problem.clone() }.to_string())
             .collect::<Vec<_>>()
     };
     assert_eq!(
@@ -422,7 +422,7 @@ fn enormous_numbers_are_refused_without_overflow() {
     ] {
         assert!(said(&[&format!("{key}={huge}")]).contains("is more than any model has"), "{key}");
     }
-    let all: Vec<String> = spec::known_keys().into_iter().map(|key| format!("{key}={huge}")).collect();
+    let all: Vec<String> = config::known_keys().into_iter().map(|key| format!("{key}={huge}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     assert!(said(&all).lines().count() > 10);
 }
@@ -469,7 +469,7 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
         config.model.num_layers = 3;
         config.train.global_batch = 48;
         let (parallelism, ranks) = (config.parallelism.clone(), dp * tp * pp);
-        config.parallelism = spec::Parallelism { dp, tp, pp, microbatch_size, ..parallelism };
+        config.parallelism = config::Parallelism { dp, tp, pp, microbatch_size, ..parallelism };
         config.run.ranks = ranks;
         assert_eq!(check(&config).is_ok(), degrees_are_legal(&config), "{:?}", config.parallelism);
         legal += usize::from(check(&config).is_ok());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spec::{RunConfig, known_keys};
+use config::{RunConfig, known_keys};
 
 const PAGE: &str = include_str!("../../../docs/run-file.md");
 

@@ -1,7 +1,7 @@
 //! The section `[data]` of a run file: sources, tokenizer, what tokens see, blanks, what is held out.
 #![allow(clippy::unwrap_used)]
 
-use spec::{BlanksSpec, GivenWeights, InstructionsSpec, Place, Problem, RunConfig, TokenizerSpec};
+use config::{BlanksSpec, GivenWeights, InstructionsSpec, Place, Problem, RunConfig, TokenizerSpec};
 
 fn with(blanks: &str) -> Result<RunConfig, Vec<Problem>> {
     let sets = ["model.vocabulary=1028".to_string(), format!("data.blanks={blanks}")];
@@ -51,7 +51,7 @@ fn a_run_that_begins_with_weights_has_their_model() {
     let (config, _) = load("[model]\ndropout = 0.1\nbiases = true\nrotary_base = 10000").unwrap();
     assert_eq!(
         config.model,
-        spec::ModelSpec { dropout: 0.1, attention_dropout: model.attention_dropout, ..model.clone() }
+        config::ModelSpec { dropout: 0.1, attention_dropout: model.attention_dropout, ..model.clone() }
     );
     assert_eq!(config.data.tokenizer, TokenizerSpec::Bytes);
     let problems = load("[model]\nnum_layers = 4\nbiases = false").unwrap_err();
@@ -68,8 +68,8 @@ fn a_run_that_begins_with_weights_has_their_model() {
 
 struct NoFiles;
 
-impl spec::Files for NoFiles {
-    fn vocabulary(&self, _: &spec::DataSpec) -> Result<usize, String> {
+impl config::Files for NoFiles {
+    fn vocabulary(&self, _: &config::DataSpec) -> Result<usize, String> {
         Err("no file is read".into())
     }
 
