@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use config::Problem;
 
-use crate::interrupt::Signal;
+use crate::run::interrupt::Signal;
 
 /// A failure with its message.
 #[derive(Debug, thiserror::Error)]

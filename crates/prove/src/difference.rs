@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use config::Microbatch;
 use device::{Bf16, DeviceError, Dtype, Element, F16, element};
 use mesh::{Rank as RankNumber, Region, copy_runs};
-use train::rank::Rank;
+use train::worker::Rank;
 
 use crate::fingerprints::{Fingerprint, Fingerprints};
 use crate::observed::{Part, ValueName, What, finished};

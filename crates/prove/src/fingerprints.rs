@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use device::{DeviceError, element};
 use mesh::{CopyRun, Region, copy_runs};
-use train::rank::Rank;
+use train::worker::Rank;
 
 use crate::observed::{Part, ValueName, finished};
 use crate::watch::Watch;

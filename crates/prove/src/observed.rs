@@ -7,9 +7,9 @@ use config::{Microbatch, SequenceParallel, Unit};
 use device::Tensor;
 use mesh::Region;
 use program::Instr;
-use train::pieces::{Copies, pieces};
-use train::rank::Rank;
-use train::state::UnitState;
+use train::storage::pieces::{Copies, pieces};
+use train::worker::Rank;
+use train::worker::state::UnitState;
 
 /// A value of a run. What comes first in this order depends on nothing that comes later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 use device::{Device, DeviceError, Dtype, Tensor};
 use program::{Category, Extent, PlannedLife};
 use train::RankEngine;
-use train::rank::Rank;
+use train::worker::Rank;
 
 use crate::watch::Watch;
 

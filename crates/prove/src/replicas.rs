@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use device::{DeviceError, Tensor, element};
 use mesh::Region;
-use train::pieces::{Copies, pieces};
-use train::rank::Rank;
-use train::state::{Held, UnitState};
+use train::storage::pieces::{Copies, pieces};
+use train::worker::Rank;
+use train::worker::state::{Held, UnitState};
 
 use crate::watch::Watch;
 

@@ -7,9 +7,9 @@ use checkpoint::CheckpointError;
 use comm::Timeouts;
 use config::{ModelSpec, Parallelism, TrainSpec};
 use device::DeviceError;
-use train::rank::Rank;
 use train::setup::SetupError;
-use train::sink::TensorMap;
+use train::storage::sink::TensorMap;
+use train::worker::Rank;
 use train::{
     Engine, Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, TensorSink, TensorSource, ThreadEngine,
     TokenSource, TrainError, Wish, run,

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use config::RunConfig;
 use device::DeviceError;
 use prove::{Labels, ProofText, thread_engine};
-use train::rank::Rank;
+use train::worker::Rank;
 use train::{Observer, Ports, Setup, StepReport, Wish};
 
 const LIMIT_BYTES: usize = 64 * 1024;

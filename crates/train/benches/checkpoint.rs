@@ -14,8 +14,8 @@ use checkpoint::{BLOCK_BYTES, Checkpoint, Disk, Retention, Store, committed};
 use config::{Parallelism, RunConfig, TrainSpec};
 use device::DeviceError;
 use prove::{Labels, ProofText, thread_engine};
-use train::rank::Rank;
-use train::saving::SaveStream;
+use train::storage::saving::SaveStream;
+use train::worker::Rank;
 use train::{Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, Wish, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare/gpt2_124m_short.toml");

@@ -6,7 +6,7 @@ use config::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, Sequ
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::runner::thread_engine;
 use prove::text::{Labels, ProofText};
-use train::sink::{Assembly, TensorMap};
+use train::storage::sink::{Assembly, TensorMap};
 use train::{Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, Wish, run, run_evaluation};
 
 #[derive(Default)]

@@ -8,7 +8,7 @@ use config::{
 use device::IGNORED_LABEL;
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::runner::thread_engine;
-use train::generate::ROWS;
+use train::infer::generate::ROWS;
 use train::{
     Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, Wish, run_forward,
     run_generation,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
 use super::launcher::{Launcher, launchers};
-use crate::machine_memory::{LimitSource, machine_bytes_below, memory_limit_below};
+use crate::memory::machine::{LimitSource, machine_bytes_below, memory_limit_below};
 
 /// The environment variables of the process, by name.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
 use super::machine::{Machine, Measured, Memory, name};
-use crate::figures::{bytes, counted};
+use crate::screen::figures::{bytes, counted};
 
 /// What the machine has, what pleach uses of it, and what it does not.
 pub fn text(machine: &Machine, measured: &Measured) -> String {

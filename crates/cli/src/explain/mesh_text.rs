@@ -6,7 +6,7 @@ use program::Place;
 use train::Setup;
 
 use super::stage_of;
-use crate::figures::counted;
+use crate::screen::figures::counted;
 
 /// The grid of ranks, and what each kind of group does.
 pub fn mesh(setup: &Setup) -> String {

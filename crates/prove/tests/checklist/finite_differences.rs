@@ -23,7 +23,7 @@ use prove::intercepted::{alter_ops, drop_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Tensors, Watch};
-use train::rank::Rank;
+use train::worker::Rank;
 use train::{RankEngine, TensorMap};
 
 use crate::rig::*;

@@ -10,7 +10,7 @@ use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Watch};
 use train::RankEngine;
-use train::rank::Rank;
+use train::worker::Rank;
 
 use crate::rig::*;
 

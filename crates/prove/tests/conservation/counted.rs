@@ -9,7 +9,7 @@ use config::Products;
 use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, Communicator, Device, DeviceError, Dtype, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank as RankNumber};
-use train::rank::Rank;
+use train::worker::Rank;
 use train::{Engine, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish};
 
 use crate::cases::Case;

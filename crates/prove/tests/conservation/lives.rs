@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use config::Unit;
 use device::DeviceError;
 use program::{PlannedLife, RankPlan, Value};
-use train::rank::Rank;
+use train::worker::Rank;
 use train::{MetaEngine, Observer, Ports, StepReport, Wish};
 
 use crate::cases::{Case, cases};

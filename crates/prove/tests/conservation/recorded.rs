@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use device::DeviceError;
 use mesh::Rank as RankNumber;
-use train::rank::Rank;
+use train::worker::Rank;
 use train::{MetaEngine, Observer, Ports, Setup, StepReport, Wish};
 
 use crate::cases::Case;

@@ -13,7 +13,7 @@ use mesh::Region;
 use program::{Instr, PassKind};
 use prove::models::{plain_layout, proof_text};
 use prove::runner::thread_engine;
-use train::rank::Rank;
+use train::worker::Rank;
 use train::{Observer, Ports, SaveReport, Saving, StepReport, Wish, run};
 
 use crate::rig::{Folder, layout};

@@ -9,8 +9,8 @@ use device::{DeviceError, element};
 use prove::Watch;
 use prove::models::{plain_layout, proof_text};
 use prove::resumed::{Stretch, newest, outcome_of_parts, outcome_of_parts_watched};
-use train::pieces::{Copies, pieces};
-use train::rank::Rank;
+use train::storage::pieces::{Copies, pieces};
+use train::worker::Rank;
 
 use crate::rig::{Folder, layout};
 

@@ -1,0 +1,287 @@
+//! What can be written on the command line. The comments here are the help pages.
+
+pub mod cluster;
+pub mod completions;
+pub mod hugging_face;
+pub mod inference;
+pub mod unknown_option;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
+use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
+use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
+use crate::check::verdict::Planned;
+
+/// What the command's exit says.
+pub const EXIT_CODES: &str = "Exit codes:
+  0    done
+  1    the work failed
+  2    the input cannot be used: arguments, run file, text or checkpoint
+  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + the signal's number)";
+
+/// As [`EXIT_CODES`], where the work is to hold a promise.
+const PROVE_EXIT_CODES: &str = "Exit codes:
+  0    the promise holds
+  1    it does not, or a run failed
+  2    the input cannot be used: arguments, run files or text
+  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + the signal's number)";
+
+const COMPLETIONS_HELP: &str = "Where shells look for it:
+  bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
+  zsh   pleach completions zsh > a folder of $fpath, under the name _pleach
+  fish  pleach completions fish > ~/.config/fish/completions/pleach.fish";
+
+/// Train language models with data, tensor and pipeline parallelism at once.
+#[derive(Debug, Parser)]
+#[command(name = "pleach", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model; without a run file, a small GPT on eight ranks
+    #[command(after_help = EXIT_CODES)]
+    Train(TrainArguments),
+    /// Say everything that is wrong with a run, or what it is, without starting it
+    #[command(after_help = EXIT_CODES)]
+    Check(CheckArguments),
+    /// Run two layouts of one run and say how far apart they are, and whether they keep the promise that they make each other
+    #[command(after_help = PROVE_EXIT_CODES)]
+    Prove(PairArguments),
+    /// Find the first value at which two layouts of one run differ: step, unit, element, and the ranks that hold it
+    #[command(after_help = EXIT_CODES)]
+    Diff(PairArguments),
+    /// Show a run's mesh, stages and pipeline, or what one rank does in a step
+    #[command(after_help = EXIT_CODES)]
+    Explain(ExplainArguments),
+    /// Say what a step of a run takes on a cluster, where its time goes and how much memory it needs; nothing runs
+    #[command(after_help = EXIT_CODES)]
+    Simulate(SimulateArguments),
+    /// Find the fastest layouts of a run on a cluster
+    #[command(after_help = EXIT_CODES)]
+    Plan(PlanArguments),
+    /// Predict every row of a table of measured runs, and say how far the predictions are
+    #[command(after_help = EXIT_CODES)]
+    Validate(ValidateArguments),
+    /// Make profiles of clusters
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Measure the loss of a run's weights on text that it has not seen
+    #[command(after_help = EXIT_CODES)]
+    Eval(EvalArguments),
+    /// Continue a text with a run's weights
+    #[command(after_help = EXIT_CODES)]
+    Generate(GenerateArguments),
+    /// Compute logits, loss and gradients of given sequences, for other programs to compare with
+    #[command(after_help = format!("{FORWARD_FORMAT}\n\n{EXIT_CODES}"))]
+    Forward(ForwardArguments),
+    /// Make a run's folder of a folder of the Hugging Face library
+    #[command(after_help = EXIT_CODES)]
+    Import(ImportArguments),
+    /// Make a folder of the Hugging Face library of a run's folder
+    #[command(after_help = EXIT_CODES)]
+    Export(ExportArguments),
+    /// List the runs that are part of the program: published models with their layouts and recipes, and small twins of them
+    #[command(after_help = EXIT_CODES)]
+    Presets(PresetsArguments),
+    /// Turn text into tokens once, for many runs
+    #[command(subcommand)]
+    Data(crate::convert::data::DataCommand),
+    /// Show what a checkpoint holds, compare it with its hashes or with another one
+    #[command(after_help = EXIT_CODES)]
+    Inspect(InspectArguments),
+    /// Say what this machine has, what of it pleach uses, and what is missing for what
+    #[command(after_help = EXIT_CODES)]
+    Doctor(DoctorArguments),
+    /// Print what completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions(CompletionsArguments),
+}
+
+/// Which run is meant.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Run file: TOML with the sections [model], [parallelism], [train], [data] and [run]; every key has a default. Or preset:NAME
+    #[arg(value_name = "RUN.toml")]
+    pub file: Option<PathBuf>,
+    /// Set a key of the run file, e.g. --set parallelism.dp=4; may be given many times, the last one wins
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
+    pub overrides: Vec<String>,
+    /// Train on this text instead of the text that is part of the program: a UTF-8 file, JSON lines, a folder of them, or a token file
+    #[arg(long, value_name = "FILE_OR_FOLDER")]
+    pub data: Option<PathBuf>,
+}
+
+/// Arguments of `train`.
+#[derive(Debug, Args)]
+pub struct TrainArguments {
+    /// Which run is meant.
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// Go on with the run in this folder, from its newest checkpoint that is sound; --set changes its run file, also its layout
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
+    pub resume: Option<PathBuf>,
+    /// Begin with these weights instead of random ones: a folder of the Hugging Face library, a run's folder, or a checkpoint. The run file then
+    /// leaves [model] out, or says the same
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
+    pub from: Option<PathBuf>,
+    /// Write when every rank ran every instruction of the last step into this file, for Perfetto, chrome://tracing or simulate --against
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+    /// Print one JSON object per step instead of a line of text
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only
+    #[arg(long, conflicts_with = "json")]
+    pub quiet: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// Which run is meant.
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// Plan every batch on the way to the full one, too; without, only the full batch of a run whose batch grows
+    #[arg(long, conflicts_with = "other")]
+    pub ramp: bool,
+    /// Give every rank its own program, link them all, and run them to their ends; without, one rank of each stage stands for its peers
+    #[arg(long, conflicts_with = "other")]
+    pub all_ranks: bool,
+    /// A second run file: say which promise the two layouts make each other
+    #[arg(value_name = "OTHER.toml")]
+    pub other: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Two layouts of one run.
+#[derive(Debug, Args)]
+pub struct PairArguments {
+    /// Run file of the first layout
+    #[arg(value_name = "A.toml")]
+    pub first: PathBuf,
+    /// Run file of the second, which differs in [parallelism], [run] and train.sums only
+    #[arg(value_name = "B.toml")]
+    pub second: PathBuf,
+    /// Do only so many steps: those that both runs begin with
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
+    /// Set a key of both run files; may be given many times, the last one wins
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
+    pub overrides: Vec<String>,
+    /// Sum gradients exactly in both, as train.sums = "exact" does: layouts that group sequences differently then have the same bits
+    #[arg(long)]
+    pub exact: bool,
+    /// Train on this text instead of that of the run files
+    #[arg(long, value_name = "FILE_OR_FOLDER")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl PairArguments {
+    /// The two runs.
+    pub fn runs(&self) -> [RunArguments; 2] {
+        let exact = self.exact.then(|| "train.sums=exact".to_string());
+        let overrides: Vec<String> = self.overrides.iter().cloned().chain(exact).collect();
+        [&self.first, &self.second].map(|file| RunArguments {
+            file: Some(file.clone()),
+            overrides: overrides.clone(),
+            data: self.data.clone(),
+        })
+    }
+
+    /// [`PairArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
+}
+
+/// For whom a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl CheckArguments {
+    /// [`CheckArguments::ramp`] as a type.
+    pub fn planned(&self) -> Planned {
+        if self.ramp { Planned::EveryBatch } else { Planned::FullBatch }
+    }
+
+    /// [`CheckArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArguments {
+    /// Which run is meant.
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// Show this rank's place and program
+    #[arg(long, value_name = "RANK")]
+    pub rank: Option<usize>,
+    /// Print every instruction of the rank's step, with what it reads, writes and frees
+    #[arg(long, requires = "rank")]
+    pub step: bool,
+}
+
+/// Arguments of `presets`.
+#[derive(Debug, Args)]
+pub struct PresetsArguments {
+    /// Print a page that lays published layouts, simulated, beside the fastest that the search finds on the same accelerators
+    #[arg(long)]
+    pub compare: bool,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// A checkpoint, or the folder of a run, whose newest is meant
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: PathBuf,
+    /// Read all of it and compare every byte with its hash
+    #[arg(long)]
+    pub verify: bool,
+    /// Compare its values with those of this checkpoint, whatever their layouts
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with = "verify")]
+    pub diff: Option<PathBuf>,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl DoctorArguments {
+    /// [`DoctorArguments::json`] as a type.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}

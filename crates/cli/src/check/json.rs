@@ -1,0 +1,144 @@
+//! What `pleach check --json` prints: one object on one line.
+
+use std::collections::BTreeMap;
+
+use config::{Problem, unique_parameters};
+use serde::Serialize;
+
+use crate::check::all_ranks::AllRanks;
+use crate::check::verdict::Verdict;
+use crate::compare::comparison::{Comparison, promise};
+use crate::failure::Failure;
+use crate::memory::machine::LimitSource;
+use crate::memory::need::{Need, Room, largest_plan};
+use crate::memory::table::layers;
+
+#[derive(Serialize)]
+struct Run {
+    legal: bool,
+    parameters: u64,
+    ranks: usize,
+    dp: usize,
+    tp: usize,
+    pp: usize,
+    tokens_per_step: usize,
+    microbatches_per_replica: usize,
+    memory: Memory,
+    stages: Vec<StageOfRun>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    all_ranks: Option<AllRanks>,
+}
+
+#[derive(Serialize)]
+struct Memory {
+    together_bytes: u64,
+    limit_bytes: Option<u64>,
+    limit_of: &'static str,
+}
+
+#[derive(Serialize)]
+struct StageOfRun {
+    stage: usize,
+    layers: Vec<u32>,
+    ranks: usize,
+    rank_bytes: usize,
+    bytes: BTreeMap<String, usize>,
+}
+
+/// A legal run, and what all of its ranks come to, where that was asked for.
+///
+/// # Errors
+/// Numbers that JSON does not have.
+pub fn of_verdict(verdict: &Verdict, all_ranks: Option<AllRanks>) -> Result<String, Failure> {
+    let Verdict { config, setup, room } = verdict;
+    let (parallelism, train) = (&config.parallelism, &config.train);
+    let need = Need::new(setup);
+    let (limit_bytes, limit_of) = match room {
+        Room::PerRank(bytes) => (Some(*bytes), "rank"),
+        Room::Together(limit) => match limit.source {
+            LimitSource::Machine => (Some(limit.bytes), "machine"),
+            LimitSource::ControlGroup => (Some(limit.bytes), "control_group"),
+        },
+        Room::Unknown => (None, "unknown"),
+    };
+    let stages = (0..parallelism.pp).map(|stage| {
+        let plan = largest_plan(setup, stage);
+        StageOfRun {
+            stage,
+            layers: layers(setup, stage),
+            ranks: need.ranks_per_stage,
+            rank_bytes: plan.arena_bytes(),
+            bytes: plan.categories().into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect(),
+        }
+    });
+    line(&Run {
+        legal: true,
+        parameters: unique_parameters(&config.model),
+        ranks: config.run.ranks,
+        dp: parallelism.dp,
+        tp: parallelism.tp,
+        pp: parallelism.pp,
+        tokens_per_step: train.global_batch * train.sequence_length,
+        microbatches_per_replica: setup.num_microbatches(),
+        memory: Memory { together_bytes: need.together_bytes(), limit_bytes, limit_of },
+        stages: stages.collect(),
+        all_ranks,
+    })
+}
+
+#[derive(Serialize)]
+struct Refusal<'a> {
+    legal: bool,
+    problems: Vec<ProblemOfRun<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProblemOfRun<'a> {
+    place: Option<String>,
+    key: &'a str,
+    value: Option<&'a str>,
+    rule: &'a str,
+    remedy: &'a str,
+}
+
+/// A run that is not legal.
+///
+/// # Errors
+/// As [`of_verdict`].
+pub fn of_problems(problems: &[Problem]) -> Result<String, Failure> {
+    let problems = problems.iter().map(|problem| ProblemOfRun {
+        place: problem.place.as_ref().map(ToString::to_string),
+        key: &problem.key,
+        value: problem.value.as_deref(),
+        rule: &problem.rule,
+        remedy: &problem.remedy,
+    });
+    line(&Refusal { legal: false, problems: problems.collect() })
+}
+
+#[derive(Serialize)]
+struct TwoRuns<'a> {
+    class: Option<String>,
+    promise: Option<&'static str>,
+    differences: BTreeMap<&'a str, &'a [String; 2]>,
+}
+
+/// Two runs.
+///
+/// # Errors
+/// As [`of_verdict`].
+pub fn of_comparison(comparison: &Comparison) -> Result<String, Failure> {
+    let differences = comparison.differences.iter();
+    line(&TwoRuns {
+        class: comparison.class.map(|class| class.to_string()),
+        promise: comparison.class.map(promise),
+        differences: differences.map(|difference| (difference.key.as_str(), &difference.values)).collect(),
+    })
+}
+
+fn line(value: &impl Serialize) -> Result<String, Failure> {
+    match serde_json::to_string(value) {
+        Ok(text) => Ok(text + "\n"),
+        Err(error) => Err(Failure::Work(error.to_string())),
+    }
+}

@@ -1,0 +1,112 @@
+//! `pleach check`: the verdict on a run, and what it is; or what two runs promise each other.
+
+pub mod all_ranks;
+pub mod json;
+pub mod products;
+pub mod verdict;
+
+use config::{ModelSpec, RunConfig, TopQuery, unique_parameters};
+use cpu::instruction_set::InstructionSet;
+
+use crate::arguments::{CheckArguments, Format};
+use crate::check::all_ranks::AllRanks;
+use crate::check::verdict::Verdict;
+use crate::compare::comparison;
+use crate::failure::Failure;
+use crate::input;
+use crate::memory::need::{Need, Room};
+use crate::memory::table::memory_table;
+use crate::screen::figures::{bytes, counted};
+use crate::screen::output::print;
+
+/// Prints what the run is, or how two runs compare.
+///
+/// # Errors
+/// All that is wrong with a run; as JSON it is printed as well.
+pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
+    let outcome = match &arguments.other {
+        None => input::judged(&arguments.run, arguments.planned()).and_then(|verdict| one(&verdict, arguments)),
+        Some(other) => comparison::comparison(&arguments.run, other).and_then(|comparison| match arguments.format() {
+            Format::Text => Ok(comparison.to_string()),
+            Format::Json => json::of_comparison(&comparison),
+        }),
+    };
+    match outcome {
+        Ok(text) => print(&text),
+        Err(Failure::Run(problems)) => {
+            if arguments.format() == Format::Json {
+                print(&json::of_problems(&problems)?)?;
+            }
+            Err(Failure::Run(problems))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure> {
+    let setup = &verdict.setup;
+    let all_ranks = arguments.all_ranks.then(|| AllRanks::verify(setup)).transpose()?;
+    match arguments.format() {
+        Format::Text => {
+            let all_ranks = all_ranks.map_or(String::new(), |all| format!("\n{}", all.line(setup)));
+            let products = products::line(verdict.config.train.precision, &InstructionSet::available());
+            let run = format!("{}{products}{}", describe(&verdict.config), memory_line(verdict));
+            Ok(format!("{run}\n{}{all_ranks}", memory_table(setup)))
+        }
+        Format::Json => json::of_verdict(verdict, all_ranks),
+    }
+}
+
+/// A run in a few lines.
+pub fn describe(config: &RunConfig) -> String {
+    let (model, parallelism, train) = (&config.model, &config.parallelism, &config.train);
+    let tokens = train.global_batch * train.sequence_length;
+    let paths: Vec<String> = config.data.sources.iter().map(|source| source.path.display().to_string()).collect();
+    let corpus = if paths.is_empty() { "embedded text".to_string() } else { paths.join(", ") };
+    format!(
+        "model   {}: {}, hidden {}, {}\n\
+         ranks   {} = dp {} x tp {} x pp {}\n\
+         step    {}: {} of {}, {} of {} per replica\n\
+         run     {} on {corpus}, results in {}\n",
+        counted(unique_parameters(model), "parameter"),
+        layers(model),
+        model.hidden,
+        counted(model.num_heads as u64, "head"),
+        config.run.ranks,
+        parallelism.dp,
+        parallelism.tp,
+        parallelism.pp,
+        counted(tokens as u64, "token"),
+        counted(train.global_batch as u64, "sequence"),
+        train.sequence_length,
+        counted(parallelism.num_microbatches(train.global_batch) as u64, "microbatch"),
+        parallelism.microbatch_size,
+        counted(u64::from(train.steps), "step"),
+        config.run.folder.display(),
+    )
+}
+
+/// Those of the stack, and the one behind the final norm where there is one.
+fn layers(model: &ModelSpec) -> String {
+    let stack = counted(model.num_layers as u64, "layer");
+    match model.top_query {
+        TopQuery::Off => stack,
+        TopQuery::On => format!("{stack} and a top query's"),
+    }
+}
+
+/// How much memory a run needs, and how much there is.
+pub fn memory_line(verdict: &Verdict) -> String {
+    let need = Need::new(&verdict.setup);
+    let together =
+        format!("{} in {} together", bytes(need.together_bytes()), counted(verdict.config.run.ranks as u64, "rank"));
+    let line = match verdict.room {
+        Room::PerRank(there) => {
+            let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);
+            format!("{} in a rank at most, {} are there; {together}", bytes(largest), bytes(there))
+        }
+        Room::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
+        Room::Unknown => together,
+    };
+    format!("memory  {line}\n")
+}

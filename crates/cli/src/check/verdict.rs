@@ -1,0 +1,65 @@
+//! The verdict on a run: refused with all that is wrong with it, or planned to the last byte. Nothing is started for it.
+
+use std::collections::BTreeMap;
+
+use config::{ModelSpec, Parallelism, Place, Problem, RunConfig, TrainSpec};
+use train::setup::{Setup, SetupError};
+
+use crate::memory::machine::MemoryLimit;
+use crate::memory::need::{self, Room};
+
+/// A run that can start.
+#[derive(Debug)]
+pub struct Verdict {
+    /// What was asked for, resolved.
+    pub config: RunConfig,
+    /// Its programs and plans.
+    pub setup: Setup,
+    /// What its memory was held against.
+    pub room: Room,
+}
+
+/// Which steps of a run are planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planned {
+    /// Those of every batch that a growing one goes through.
+    EveryBatch,
+    /// Those of the full batch. It takes the most memory of all.
+    FullBatch,
+}
+
+/// Plans `config`, which obeys every rule of `config::check`, and holds its memory against what there is.
+///
+/// # Errors
+/// Memory that does not fit, at the place where its limit was written.
+pub fn judge(
+    config: RunConfig,
+    places: &BTreeMap<String, Place>,
+    limit: Option<MemoryLimit>,
+    planned: Planned,
+) -> Result<Verdict, Vec<Problem>> {
+    let (model, parallelism) = (config.model.clone(), config.parallelism.clone());
+    let train = match planned {
+        Planned::EveryBatch => config.train.clone(),
+        Planned::FullBatch => TrainSpec { batch_ramp: None, ..config.train.clone() },
+    };
+    let setup = plan(model, parallelism, train)
+        .map_err(|error| vec![Problem::of_key("[parallelism]", format!("cannot be planned: {error}"), "")])?;
+    let room = Room::new(&config, limit);
+    match need::problem(&config, &setup, room) {
+        Some(problem) => {
+            let place = places.get(&problem.key).cloned();
+            Err(vec![problem.at(place)])
+        }
+        None => Ok(Verdict { config, setup, room }),
+    }
+}
+
+/// Programs and plans of a run that trains, and that measures the loss on held-out text. How much of that there is does not matter:
+/// an evaluation takes as many passes as it needs.
+///
+/// # Errors
+/// What `train` refuses.
+pub fn plan(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
+    Setup::with_evaluation(model, parallelism, train, u64::from(u32::MAX))
+}

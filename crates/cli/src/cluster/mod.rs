@@ -1,0 +1,117 @@
+//! `pleach cluster`: profiles that are made, not looked up.
+
+pub mod profile;
+pub mod validate;
+
+use cluster::{Cluster, Constant};
+use plan::machine::measure;
+use plan::{Fitted, Open, PreparedRun, Report, Scored, fit};
+
+use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments};
+use crate::cluster::profile::{profile, software};
+use crate::cluster::validate::Runs;
+use crate::failure::Failure;
+use crate::memory::machine::memory_limit;
+use crate::screen::output::print;
+use crate::screen::output_file::OutputFile;
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// See the commands.
+pub fn run(command: &ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Fit(arguments) => fit_to_runs(arguments),
+        ClusterCommand::Measure(arguments) => measure_machine(arguments),
+    }
+}
+
+/// Measures, writes the profile and says what it says.
+fn measure_machine(arguments: &MeasureArguments) -> Result<(), Failure> {
+    let out = OutputFile::promised("--out", &arguments.out)?;
+    let mut measured = measure().map_err(|error| Failure::Work(error.to_string()))?;
+    if let Some(limit) = memory_limit() {
+        measured.accelerator.memory_gb = limit.bytes as f64 / measured.node.accelerators as f64 * 1e-9;
+    }
+    out.write(measured.to_toml())?;
+    let Cluster { about, accelerator, compute, node, .. } = &measured;
+    print(&format!(
+        "{about}\n\
+         peak        {:.1} GFLOP/s each, of which products reach {:.0} %, attention {:.0} % and backward {:.0} %\n\
+         memory      {:.1} GB/s in copies of activations, of which other operations reach {:.0} %\n\
+         launch      {:.2} us\n\
+         reductions  {:.1} us, {:.1} GB/s\n\
+         written to {}\n",
+        1e3 * accelerator.single_tflops,
+        100.0 * compute.matrix_efficiency,
+        100.0 * compute.attention_efficiency,
+        100.0 * compute.attention_backward_efficiency,
+        accelerator.memory_gb_per_s,
+        100.0 * compute.memory_efficiency,
+        compute.kernel_gap_us,
+        node.link.start_us,
+        node.link.gb_per_s,
+        out.path().display()
+    ))
+}
+
+/// Fits constants and writes the profile.
+fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
+    let out = OutputFile::promised("--out", &arguments.out)?;
+    let base = profile(&arguments.base)?;
+    let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
+    let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
+    let left_out = runs.told_left_out();
+    let runs = runs.prepared;
+    let constants = chosen(&arguments.constants)?;
+    let refused = |error: train::SetupError| Failure::Work(error.to_string());
+    let mean = |cluster: &Cluster| -> Result<f64, Failure> {
+        let scored: Result<Vec<Scored>, _> = runs.iter().map(|run: &PreparedRun| run.on(cluster)).collect();
+        Ok(Report::new(&scored.map_err(refused)?).errors.mean)
+    };
+    let Fitted { cluster: mut fitted, open } = fit(&base, &constants, &runs).map_err(refused)?;
+    let (before, after) = (mean(&base)?, mean(&fitted)?);
+    let mut text = String::new();
+    let mut start = base.clone();
+    for constant in &constants {
+        let (from, to) = (*constant.of(&mut start), *constant.of(&mut fitted));
+        let (low, high) = constant.range();
+        let told = match open.iter().find(|(of, _)| of == constant).map(|(_, open)| open) {
+            Some(open @ Open::Unseen) => format!("; {open}"),
+            Some(open @ Open::Mixed) => format!("; {open}: give more rows, or fewer --constants"),
+            None if to == low || to == high => "; at the end of what it can be: another cause may be missing".into(),
+            None => String::new(),
+        };
+        text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}{told}\n", constant.key());
+    }
+    let which = arguments.rows.rows.as_deref().map(|rows| format!(", rows {rows}")).unwrap_or_default();
+    let source = format!("fitted to {}{which} from {}", arguments.table.display(), arguments.base);
+    for section in ["compute", "node", "network"] {
+        let touched = constants.iter().any(|constant| constant.key().starts_with(section));
+        if touched {
+            fitted.sources.entry(section.into()).and_modify(|told| *told = format!("{told}; {source}"));
+        }
+    }
+    out.write(fitted.to_toml())?;
+    print(&format!(
+        "{text}{left_out}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
+        runs.len(),
+        100.0 * before,
+        100.0 * after,
+        out.path().display()
+    ))
+}
+
+/// The constants of these keys; all of them without any.
+fn chosen(keys: &[String]) -> Result<Vec<Constant>, Failure> {
+    if keys.is_empty() {
+        return Ok(Constant::ALL.to_vec());
+    }
+    let known = || Constant::ALL.map(Constant::key).join(", ");
+    keys.iter()
+        .map(|key| {
+            let found = Constant::ALL.into_iter().find(|constant| constant.key() == key);
+            found.ok_or_else(|| Failure::Input(format!("--constants {key} is no constant; there are {}", known())))
+        })
+        .collect()
+}

@@ -1,0 +1,79 @@
+//! The profile that an argument means.
+
+use std::path::Path;
+
+use cluster::{Cluster, Software, named, names};
+
+use crate::arguments::RunArguments;
+use crate::arguments::cluster::RunClusterArguments;
+use crate::failure::Failure;
+use crate::input::presets;
+
+/// The cluster that a run is meant for, and the trainer, where it is not pleach.
+///
+/// # Errors
+/// As [`profile`] and [`software`]; no cluster at all.
+pub fn of_run(run: &RunArguments, arguments: &RunClusterArguments) -> Result<(Cluster, Option<Software>), Failure> {
+    let preset = run.file.as_deref().map(presets::named).transpose()?.flatten();
+    let own = preset.and_then(|preset| preset.published).map(|published| published.cluster.to_string());
+    let Some(name) = arguments.cluster.clone().or(own) else {
+        return Err(Failure::Input(format!(
+            "--cluster is missing, and only the preset of a published run has a cluster of its own; there are {}, or a file",
+            names().collect::<Vec<_>>().join(", ")
+        )));
+    };
+    let cluster = profile(&name)?;
+    let software = software(arguments.software.as_deref(), &name, &cluster)?;
+    Ok((cluster, software))
+}
+
+/// The profile of this name, or in this file.
+///
+/// # Errors
+/// Neither a name nor a file, or a file that is no profile.
+pub fn profile(name: &str) -> Result<Cluster, Failure> {
+    let text = match named(name) {
+        Some(text) => text.to_string(),
+        None if Path::new(name).exists() => std::fs::read_to_string(name)
+            .map_err(|error| Failure::Input(format!("--cluster {name} cannot be read: {error}")))?,
+        None => {
+            let known: Vec<&str> = names().collect();
+            return Err(Failure::Input(format!(
+                "--cluster {name}: there is no such file, and no profile of that name; there are {}",
+                known.join(", ")
+            )));
+        }
+    };
+    Cluster::from_toml(&text).map_err(|error| Failure::Input(format!("--cluster {name}: {error}")))
+}
+
+/// The trainer whose run is meant, or pleach itself where none was asked for.
+///
+/// # Errors
+/// A profile without `[software]`, a name that is none, a file that is none.
+pub fn software(asked: Option<&str>, name: &str, cluster: &Cluster) -> Result<Option<Software>, Failure> {
+    let refused = |reason: String| Failure::Input(format!("--software={}: {reason}", asked.unwrap_or_default()));
+    let text = match asked {
+        None => return Ok(None),
+        Some("") => {
+            return match &cluster.software {
+                Some(software) => Ok(Some(software.clone())),
+                None => Err(Failure::Input(format!(
+                    "--software: the profile {name} has no [software]; {} are part of the program",
+                    Software::names().collect::<Vec<_>>().join(", ")
+                ))),
+            };
+        }
+        Some(trainer) => match Software::named(trainer) {
+            Some(text) => text.to_string(),
+            None if Path::new(trainer).exists() => {
+                std::fs::read_to_string(trainer).map_err(|error| refused(format!("cannot be read: {error}")))?
+            }
+            None => {
+                let known = Software::names().collect::<Vec<_>>().join(", ");
+                return Err(refused(format!("there is no such file, and no trainer of that name; there are {known}")));
+            }
+        },
+    };
+    Software::from_toml(&text).map(Some).map_err(|error| refused(error.to_string()))
+}

@@ -1,0 +1,229 @@
+//! `pleach validate`: predictions of a table of measured runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cluster::Software;
+use plan::{Errors, Filter, Fits, MeasuredRun, PreparedRun, Ranking, Report, Scored, Table, TableError};
+use serde::Serialize;
+
+use crate::arguments::Format;
+use crate::arguments::cluster::{RowsArguments, ValidateArguments};
+use crate::cluster::profile::{profile, software};
+use crate::failure::Failure;
+use crate::memory::table::aligned;
+use crate::screen::figures::counted;
+use crate::screen::output::print;
+use crate::screen::output_file::OutputFile;
+
+/// Predicts every row that is meant and prints how far the predictions are.
+///
+/// # Errors
+/// A table or profile that cannot be used.
+pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
+    let file = OutputFile::promised_if("--predictions", arguments.predictions.as_deref())?;
+    let cluster = profile(&arguments.cluster.cluster)?;
+    let asked = arguments.cluster.software.as_deref();
+    let software = software(asked, &arguments.cluster.cluster, &cluster)?;
+    let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
+    let scored = runs.prepared.iter().map(|run| run.on(&cluster).map_err(|error| Failure::Work(error.to_string())));
+    let scored: Vec<Scored> = scored.collect::<Result<_, _>>()?;
+    if let Some(file) = file {
+        file.write(predictions(&scored))?;
+    }
+    let report = Report::new(&scored);
+    match arguments.format() {
+        Format::Text => print(&(text(&report) + &runs.told_left_out())),
+        Format::Json => {
+            let json = serde_json::to_string(&json(&report, &runs.left_out))
+                .map_err(|error| Failure::Work(error.to_string()))?;
+            print(&format!("{json}\n"))
+        }
+    }
+}
+
+/// Rows of a table.
+pub struct Runs {
+    /// Those that are meant, ready to be timed.
+    pub prepared: Vec<PreparedRun>,
+    /// Why others that are meant are not among them: runs that pleach has no words for.
+    pub left_out: Vec<String>,
+}
+
+impl Runs {
+    /// Reads those rows of a table that are meant.
+    ///
+    /// # Errors
+    /// A table that cannot be read, a choice of rows that is none, a cell that cannot be used, and no row that can be planned.
+    pub fn read(path: &Path, rows: &RowsArguments, software: Option<&Software>) -> Result<Runs, Failure> {
+        let name = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
+        let table = Table::read(&name, &text).map_err(|error| Failure::Input(error.to_string()))?;
+        table.check_measured(&name).map_err(|error| Failure::Input(error.to_string()))?;
+        let filter = filter(rows, &name, &table)?;
+        let mut runs = Runs { prepared: vec![], left_out: vec![] };
+        for row in table.rows.iter().filter(|row| filter.takes(row)) {
+            match MeasuredRun::new(row) {
+                Ok(run) => match PreparedRun::new(run, software) {
+                    Ok(prepared) => runs.prepared.push(prepared),
+                    Err(error) => runs.left_out.push(format!("line {}: {error}", row.line)),
+                },
+                Err(beyond @ TableError::Beyond { .. }) => runs.left_out.push(beyond.to_string()),
+                Err(error) => return Err(Failure::Input(format!("{name}, {error}"))),
+            }
+        }
+        match (runs.prepared.is_empty(), runs.left_out.first()) {
+            (false, _) if runs.prepared.iter().any(|prepared| prepared.run.is_measured()) => Ok(runs),
+            (false, _) => Err(Failure::Input(format!(
+                "{name}: of the rows that are meant ({}), none says what was measured; fill in iter_s, mem_gb or status",
+                runs.prepared.len()
+            ))),
+            (true, None) => {
+                let rows = counted(table.rows.len() as u64, "row");
+                Err(Failure::Input(format!("{name}: of its {rows}, none is meant; leave --rows out to take all")))
+            }
+            (true, Some(first)) => Err(Failure::Input(format!(
+                "{name}: of the rows that are meant ({}), none is a run that pleach can plan; {first}",
+                runs.left_out.len()
+            ))),
+        }
+    }
+
+    /// How many rows are left out, and why the first is; nothing where none is.
+    pub fn told_left_out(&self) -> String {
+        match self.left_out.first() {
+            None => String::new(),
+            Some(first) => format!("left out {}: {first}\n", counted(self.left_out.len() as u64, "row")),
+        }
+    }
+}
+
+/// The choice of rows, whose columns are those of the table.
+fn filter(rows: &RowsArguments, name: &str, table: &Table) -> Result<Filter, Failure> {
+    let Some(text) = &rows.rows else { return Ok(Filter::all()) };
+    let filter: Filter = text.parse().map_err(|error| Failure::Input(format!("--rows {error}")))?;
+    if let Some(unknown) = filter.columns().find(|asked| table.columns.iter().all(|column| column != asked)) {
+        let known = table.columns.join(", ");
+        return Err(Failure::Input(format!("--rows `{text}`: {name} has no column `{unknown}`; there are {known}")));
+    }
+    Ok(filter)
+}
+
+fn predictions(scored: &[Scored]) -> String {
+    let mut text = String::from(
+        "row,model,layout,measured_s,predicted_s,error,measured_gb,predicted_gb,memory_error,measured_fits,predicted_fits\n",
+    );
+    let number = |value: Option<f64>| value.map(|value| format!("{value:.5}")).unwrap_or_default();
+    let word = |fits: bool| if fits { "yes" } else { "no" };
+    for row in scored {
+        let numbers = [
+            row.time_s.measured,
+            Some(row.time_s.predicted),
+            row.time_s.error(),
+            row.memory.measured.map(|bytes| bytes * 1e-9),
+            Some(row.memory.predicted * 1e-9),
+            row.memory.error(),
+        ];
+        text += &format!(
+            "{},{},{},{},{},{}\n",
+            row.index,
+            row.model,
+            row.layout,
+            numbers.map(number).join(","),
+            row.fits.measured.map(word).unwrap_or_default(),
+            word(row.fits.predicted)
+        );
+    }
+    text
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn text(report: &Report) -> String {
+    let error_row = |name: &str, errors: &Errors| {
+        let shares = [errors.mean, errors.median, errors.p90, errors.largest].map(percent);
+        [name.to_string(), errors.rows.to_string()].into_iter().chain(shares).collect::<Vec<_>>()
+    };
+    let header = ["absolute error", "rows", "mean", "median", "p90", "largest"].map(str::to_string).to_vec();
+    let mut errors = vec![header];
+    let of_time = [("predicted", &report.errors), ("one constant", &report.baseline)];
+    let of_memory = [("memory", &report.memory), ("memory at rest", &report.resident)];
+    let told = of_time.into_iter().chain(of_memory).filter(|(_, errors)| errors.rows > 0);
+    errors.extend(told.map(|(name, errors)| error_row(name, errors)));
+    let Fits { rows, right, wrongly_fit } = report.fits;
+    let fits = match rows {
+        0 => String::new(),
+        rows => format!(
+            "fits    {right} of {} rightly; {wrongly_fit} ran out of memory unforeseen\n",
+            counted(rows as u64, "row")
+        ),
+    };
+    let ranking_row = |name: &str, ranking: &Ranking| {
+        let spearman = ranking.spearman.map_or("none".to_string(), |value| format!("{value:.3}"));
+        vec![name.to_string(), ranking.rows.to_string(), spearman, percent(ranking.best_slower_by)]
+    };
+    let header = ["order", "rows", "Spearman", "predicted best is slower by"].map(str::to_string).to_vec();
+    let mut rankings = vec![header, ranking_row("all", &report.pooled)];
+    rankings.extend(report.models.iter().map(|(model, ranking)| ranking_row(model, ranking)));
+    format!("{}{fits}\n{}", aligned(&errors), aligned(&rankings))
+}
+
+#[derive(Serialize)]
+struct JsonErrors {
+    rows: usize,
+    mean: f64,
+    median: f64,
+    p90: f64,
+    largest: f64,
+}
+
+#[derive(Serialize)]
+struct JsonFits {
+    rows: usize,
+    right: usize,
+    wrongly_fit: usize,
+}
+
+#[derive(Serialize)]
+struct JsonRanking {
+    rows: usize,
+    spearman: Option<f64>,
+    predicted_best_slower_by: f64,
+}
+
+#[derive(Serialize)]
+struct JsonReport {
+    errors: JsonErrors,
+    one_constant: JsonErrors,
+    memory: JsonErrors,
+    memory_at_rest: JsonErrors,
+    fits: JsonFits,
+    left_out: Vec<String>,
+    pooled: JsonRanking,
+    models: BTreeMap<String, JsonRanking>,
+}
+
+fn json(report: &Report, left_out: &[String]) -> JsonReport {
+    let errors = |errors: &Errors| {
+        let Errors { rows, mean, median, p90, largest } = *errors;
+        JsonErrors { rows, mean, median, p90, largest }
+    };
+    let ranking = |ranking: &Ranking| JsonRanking {
+        rows: ranking.rows,
+        spearman: ranking.spearman,
+        predicted_best_slower_by: ranking.best_slower_by,
+    };
+    JsonReport {
+        errors: errors(&report.errors),
+        one_constant: errors(&report.baseline),
+        memory: errors(&report.memory),
+        memory_at_rest: errors(&report.resident),
+        fits: JsonFits { rows: report.fits.rows, right: report.fits.right, wrongly_fit: report.fits.wrongly_fit },
+        left_out: left_out.to_vec(),
+        pooled: ranking(&report.pooled),
+        models: report.models.iter().map(|(model, of)| (model.clone(), ranking(of))).collect(),
+    }
+}

@@ -1,0 +1,176 @@
+//! `pleach check A B`: which promise two layouts of one run make each other.
+
+use std::fmt;
+use std::path::Path;
+
+use config::{RunConfig, Sums, TrainSpec};
+use prove::EqualityClass;
+
+use crate::arguments::RunArguments;
+use crate::check::verdict::{self, Planned};
+use crate::failure::Failure;
+use crate::input;
+use crate::memory::machine::memory_limit;
+
+/// Two legal runs beside each other.
+#[derive(Debug)]
+pub struct Comparison {
+    /// Names of the two run files.
+    pub names: [String; 2],
+    /// The promise; `None` where the two do not compute the same.
+    pub class: Option<EqualityClass>,
+    /// Keys with different values.
+    pub differences: Vec<Difference>,
+}
+
+/// One key with its two values; a value is empty where its run has no such key.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// `section.key`.
+    pub key: String,
+    /// As they would be written in a run file.
+    pub values: [String; 2],
+}
+
+/// Reads the run file of `arguments` and `other`, both with the overrides, and compares them.
+///
+/// # Errors
+/// A file that cannot be read, or all that is wrong with the first that is not legal.
+pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, Failure> {
+    let planned = |file: Option<&Path>| -> Result<RunConfig, Failure> {
+        let (config, places) = input::placed(file, arguments)?;
+        let verdict = verdict::judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
+        Ok(verdict.config)
+    };
+    let (first, second) = (planned(arguments.file.as_deref())?, planned(Some(other))?);
+    let name = arguments.file.as_ref().map_or("the quick start".into(), |file| file.display().to_string());
+    Ok(compare([name, other.display().to_string()], &first, &second))
+}
+
+/// Compares two legal runs.
+pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Comparison {
+    let differences = differences(first, second);
+    let [first_train, second_train] =
+        [first, second].map(|config| TrainSpec { batch_ramp: None, sums: Sums::Single, ..config.train.clone() });
+    let same_run = (&first.model, &first_train, &first.data) == (&second.model, &second_train, &second.data);
+    let of_ramps = EqualityClass::of_ramps(first.train.batch_ramp, second.train.batch_ramp);
+    let class = of_ramps
+        .filter(|_| same_run)
+        .map(|of_ramps| of_ramps.max(EqualityClass::of(&first.parallelism, &second.parallelism)))
+        .map(|class| class.in_sums([first.train.sums, second.train.sums]));
+    Comparison { names, class, differences }
+}
+
+/// Keys that differ, but for where and on how many ranks a run runs.
+fn differences(first: &RunConfig, second: &RunConfig) -> Vec<Difference> {
+    let [first, second] = [first, second].map(values);
+    let mut keys: Vec<&String> = first.iter().map(|(key, _)| key).collect();
+    keys.extend(second.iter().map(|(key, _)| key).filter(|key| !first.iter().any(|(own, _)| own == *key)));
+    let value = |run: &[(String, String)], key: &str| {
+        run.iter().find(|(own, _)| own == key).map_or(String::new(), |(_, value)| value.clone())
+    };
+    let differences =
+        keys.into_iter().map(|key| Difference { key: key.clone(), values: [value(&first, key), value(&second, key)] });
+    differences.filter(|difference| difference.values[0] != difference.values[1]).collect()
+}
+
+/// `section.key` and value of every line of the resolved run, without `[run]`.
+fn values(config: &RunConfig) -> Vec<(String, String)> {
+    let text = config.to_toml();
+    let mut section = "";
+    let mut values = vec![];
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name;
+        } else if let (Some((key, value)), false) = (line.split_once(" = "), section == "run") {
+            values.push((format!("{section}.{key}"), value.to_string()));
+        }
+    }
+    values
+}
+
+/// What a class promises, in every precision.
+pub fn promise(class: EqualityClass) -> &'static str {
+    match class {
+        EqualityClass::SameOrder => {
+            "every sum has the same terms in the same order: losses, norms and weights have the same bits"
+        }
+        EqualityClass::AnyOrder => {
+            "sums over sequences are grouped differently, but they are exact: losses, norms and weights have the same bits"
+        }
+        EqualityClass::OtherOrder => {
+            "sums over sequences are grouped differently: losses and weights agree within the bound of docs/numerics.md"
+        }
+        EqualityClass::OtherSums => {
+            "sums over hidden dims or tokens are split differently: losses and weights agree within the bound of docs/numerics.md"
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second] = &self.names;
+        match self.class {
+            Some(class) => writeln!(f, "{first} and {second}: {class}\n{}", promise(class))?,
+            None => writeln!(
+                f,
+                "{first} and {second}: different runs\nthey do not compute the same, so nothing is promised"
+            )?,
+        }
+        let width = self.differences.iter().map(|difference| difference.key.len()).max().unwrap_or(0);
+        for Difference { key, values } in &self.differences {
+            let [first, second] = values.each_ref().map(|value| if value.is_empty() { "(not set)" } else { value });
+            writeln!(f, "  {key:width$}  {first} | {second}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(first: &[&str], second: &[&str]) -> String {
+        let [first, second] = [first, second].map(|overrides| {
+            let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+            RunConfig::load("", "", &overrides).expect("legal")
+        });
+        compare(["a.toml".into(), "b.toml".into()], &first, &second).to_string()
+    }
+
+    #[test]
+    fn each_class_is_named_with_what_differs() {
+        assert_eq!(
+            compared(&[], &["parallelism.pp=1", "parallelism.zero=0", "run.folder=elsewhere"]),
+            "a.toml and b.toml: same order\n\
+             every sum has the same terms in the same order: losses, norms and weights have the same bits\n  \
+             parallelism.pp    2 | 1\n  \
+             parallelism.zero  1 | 0\n"
+        );
+        assert!(compared(&[], &["parallelism.dp=4"]).starts_with("a.toml and b.toml: other order\n"));
+        let exact = "train.sums=exact";
+        assert!(compared(&[exact], &[exact, "parallelism.dp=4"]).starts_with("a.toml and b.toml: any order\n"));
+        assert!(compared(&[], &[exact]).starts_with("a.toml and b.toml: other order\n"));
+        assert!(compared(&["parallelism.tp=1"], &["parallelism.dp=4"]).starts_with("a.toml and b.toml: other sums\n"));
+        let grown = |more| format!("train.batch_ramp={{ start = 8, increment = 8, sequences = 50{more} }}");
+        assert_eq!(
+            compared(&[&grown("")], &[&grown(", grows = \"microbatch_size\"")]).lines().next(),
+            Some("a.toml and b.toml: other order")
+        );
+        assert_eq!(
+            compared(&[], &["data.path=text", "train.steps=5"]),
+            "a.toml and b.toml: different runs\n\
+             they do not compute the same, so nothing is promised\n  \
+             train.steps         240 | 5\n  \
+             train.warmup_steps  20 | 0\n  \
+             data.path           (not set) | \"text\"\n"
+        );
+        let [chained, pairs] = ["train.products=chained", "train.products=pairs"];
+        assert_eq!(
+            compared(&["train.precision=bf16", chained], &["train.precision=bf16", pairs]),
+            "a.toml and b.toml: different runs\n\
+             they do not compute the same, so nothing is promised\n  \
+             train.products  \"chained\" | \"pairs\"\n"
+        );
+    }
+}

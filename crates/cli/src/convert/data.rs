@@ -1,0 +1,139 @@
+//! `pleach data`: what happens to text before a run.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
+use data::megatron::{self, MegatronWriter};
+use data::{Corpus, DataError, Dataset, TokenFile, TokenFileWriter, Tokenizer};
+
+use crate::failure::Failure;
+use crate::screen::figures::counted;
+use crate::screen::output::print;
+use crate::screen::output_file::OutputFile;
+
+/// What to do with text.
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    /// Write text as tokens: into a token file (*.tokens) or a pair of Megatron-LM (*.bin and *.idx)
+    #[command(after_help = crate::arguments::EXIT_CODES)]
+    Tokenize(TokenizeArguments),
+}
+
+/// Arguments of `tokenize`.
+#[derive(Debug, Args)]
+pub struct TokenizeArguments {
+    /// UTF-8 text files, JSON lines with a field "text", folders of them, token files, or *.idx of Megatron-LM
+    #[arg(required = true, value_name = "IN")]
+    pub inputs: Vec<PathBuf>,
+    /// File to write: FILE.tokens, which holds its tokenizer and is verified when a run opens it, or FILE.bin with FILE.idx
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// "bytes", "bpe:2048" to train one of 2048 tokens on the text, or the path of a tokenizer.json; without it that of
+    /// the token files among the inputs, or else bytes
+    #[arg(long, value_name = "TOKENIZER")]
+    pub tokenizer: Option<String>,
+}
+
+/// How tokens are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    TokenFile,
+    Megatron,
+}
+
+/// Does it.
+///
+/// # Errors
+/// Text that cannot be read, or a file that cannot be written.
+pub fn run(command: &DataCommand) -> Result<(), Failure> {
+    match command {
+        DataCommand::Tokenize(arguments) => tokenize(arguments),
+    }
+}
+
+fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
+    let ending = arguments.out.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let format = match ending {
+        "tokens" => Format::TokenFile,
+        "bin" | "idx" => Format::Megatron,
+        _ => {
+            let name = arguments.out.display();
+            return Err(Failure::Input(format!("--out {name} should end with .tokens, or with .bin for Megatron-LM")));
+        }
+    };
+    // Training a tokenizer may take minutes.
+    OutputFile::promised("--out", &arguments.out)?;
+    let dataset = Dataset::open(&data_spec(arguments)?).map_err(failure)?;
+    let written = match format {
+        Format::TokenFile => write_token_file(arguments, &dataset),
+        Format::Megatron => write_megatron(arguments, &dataset),
+    };
+    print(&written.map_err(failure)?)
+}
+
+fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
+    let sources: Vec<SourceSpec> =
+        arguments.inputs.iter().map(|path| SourceSpec { path: path.clone(), weight: 1.0 }).collect();
+    let tokenizer = match &arguments.tokenizer {
+        Some(text) => TokenizerSpec::parse(text)
+            .ok_or_else(|| Failure::Input(format!("--tokenizer {text} is not {}", TokenizerSpec::FORMS)))?,
+        None if sources.iter().any(SourceSpec::is_tokens) => TokenizerSpec::OfTokenFiles,
+        None => TokenizerSpec::Bytes,
+    };
+    // The file holds everything; a run that reads it holds out what it will.
+    Ok(DataSpec {
+        sources,
+        tokenizer,
+        visible: Visible::Past,
+        positions: Positions::Sequence,
+        blanks: None,
+        held_out: 0.0,
+    })
+}
+
+fn failure(error: DataError) -> Failure {
+    Failure::Input(error.to_string())
+}
+
+fn write_token_file(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<String, DataError> {
+    let mut writer = TokenFileWriter::create(&arguments.out, &dataset.tokenizer, dataset.train.num_documents())?;
+    for_each_document(dataset, |tokens| writer.push(tokens))?;
+    writer.finish()?;
+    let file = TokenFile::open(&arguments.out)?;
+    let (out, content) = (arguments.out.display(), describe(&file.corpus, &dataset.tokenizer));
+    Ok(format!("{out}: {content}, hash {:016x}\n", file.hash))
+}
+
+fn write_megatron(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<String, DataError> {
+    let mut writer = MegatronWriter::create(&arguments.out, dataset.tokenizer.vocabulary())?;
+    for_each_document(dataset, |tokens| writer.push(tokens))?;
+    writer.finish()?;
+    let corpus = megatron::open(&arguments.out)?;
+    let tokenizer = arguments.out.with_extension("tokenizer.json");
+    dataset.tokenizer.save_as(&tokenizer)?;
+    let (tokens, index) = (arguments.out.with_extension("bin"), arguments.out.with_extension("idx"));
+    let [tokens, index, tokenizer] = [tokens, index, tokenizer].map(|path| path.display().to_string());
+    Ok(format!("{tokens} and {index}: {}, which is in {tokenizer}\n", describe(&corpus, &dataset.tokenizer)))
+}
+
+/// Hands over the tokens of every document, all of which the tokenizer knows.
+fn for_each_document(
+    dataset: &Dataset,
+    mut push: impl FnMut(&[u32]) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    for corpus in dataset.train.ingredients.iter().map(|ingredient| &ingredient.corpus) {
+        corpus.check_vocabulary(dataset.tokenizer.vocabulary())?;
+        for document in 0..corpus.num_documents() {
+            // Tokens below a vocabulary fit 32 bits.
+            let tokens: Vec<u32> = corpus.document_tokens(document).map(|token| token as u32).collect();
+            push(&tokens)?;
+        }
+    }
+    Ok(())
+}
+
+fn describe(corpus: &Corpus, tokenizer: &Tokenizer) -> String {
+    let (documents, tokens) = (corpus.num_documents() as u64, corpus.len() as u64);
+    format!("{}, {} of {}", counted(documents, "document"), counted(tokens, "token"), tokenizer.name())
+}

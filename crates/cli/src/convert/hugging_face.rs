@@ -1,0 +1,133 @@
+//! `pleach import` and `pleach export`: runs from and as folders of the Hugging Face library, and such a folder in place of a run's.
+
+use std::path::{Path, PathBuf};
+
+use config::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
+use data::TOKENIZER_FILE;
+use interchange::{InterchangeError, export, special_tokens};
+use mesh::Region;
+use train::{TensorSink, TensorSource};
+
+use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
+use crate::failure::Failure;
+use crate::input::run_source::RunSource;
+use crate::run::run_folder::{RunFolder, WayOut};
+use crate::screen::output::tell;
+
+/// Elements that are copied at once, or one row where that is wider.
+const CHUNK_LEN: usize = 1 << 22;
+
+/// The library's files beside `tokenizer.json` that say how text becomes tokens, and what is generated with; they go with the weights.
+const TOKENIZER_FILES: [&str; 10] = [
+    TOKENIZER_FILE,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+    special_tokens::GENERATION_CONFIG,
+];
+
+impl From<InterchangeError> for Failure {
+    fn from(error: InterchangeError) -> Failure {
+        Failure::Input(error.to_string())
+    }
+}
+
+/// Whether `folder` is of the library and no run's.
+pub fn is_folder(folder: &Path) -> bool {
+    folder.join(interchange::folder::CONFIG).is_file() && !folder.join("run.toml").is_file()
+}
+
+/// The run that begins with a folder of the library: its model, and defaults.
+pub fn run_file(model: &ModelSpec, folder: &Path) -> String {
+    let mut config = RunConfig::quick_start();
+    config.model = model.clone();
+    config.train.sequence_length = model.context;
+    config.data.tokenizer = tokenizer_of(folder);
+    config.to_toml()
+}
+
+fn tokenizer_of(folder: &Path) -> TokenizerSpec {
+    let file = folder.join(TOKENIZER_FILE);
+    if file.is_file() { TokenizerSpec::File(file) } else { TokenizerSpec::OfTokenFiles }
+}
+
+/// Makes a run's folder of one of the library.
+///
+/// # Errors
+/// A folder that cannot be used, or one that cannot be written.
+pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
+    let from = &arguments.from;
+    if !is_folder(from) {
+        let reason = format!("{} has no config.json of the Hugging Face library, or is a run's folder", from.display());
+        return Err(Failure::Input(reason));
+    }
+    let source = RunSource::open(from, &[], &[])?;
+    let mut config = source.config.clone();
+    config.run.folder = arguments.out.clone();
+    let folder = RunFolder::open(&config.run, WayOut::OtherFolder)?;
+    let writer = folder.weights(&config.model)?;
+    for_each_box(&config.model, |param, region, values| {
+        source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))?;
+        TensorSink::put(&writer, param, region, values);
+        Ok(())
+    })?;
+    writer.finish().map_err(|error| Failure::Work(error.to_string()))?;
+    copy_tokenizer(from, folder.path())?;
+    config.data.tokenizer = tokenizer_of(folder.path());
+    folder.write_run_file(&config)?;
+    tell(&format!("written {}: run.toml, weights.safetensors\n", folder.path().display()));
+    Ok(())
+}
+
+/// Makes a folder of the library of a run's.
+///
+/// # Errors
+/// A run that cannot be read, a model that no class of the library has, or a folder that cannot be written.
+pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
+    let (source, out) = (RunSource::open(&arguments.from, &[], &[])?, &arguments.out);
+    let created = std::fs::create_dir_all(out);
+    created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;
+    let (model, tokens) = (&source.config.model, special_tokens::read(&source.folder)?);
+    let family = export(model, tokens, out, arguments.dtype.into(), |param, region, values| {
+        source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))
+    })?;
+    copy_tokenizer(&source.folder, out)?;
+    tell(&format!("written {}: {} in config.json and model.safetensors\n", out.display(), family.class()));
+    Ok(())
+}
+
+/// Calls `copy` with every box of every parameter and room for its values.
+fn for_each_box(
+    model: &ModelSpec,
+    mut copy: impl FnMut(&config::ParamSpec, &Region, &mut [f32]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut values = vec![];
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    for param in units.flat_map(|unit| params(model, unit)) {
+        for region in interchange::place::row_chunks(&param.shape, CHUNK_LEN) {
+            values.resize(region.len(), 0.0);
+            copy(&param, &region, &mut values)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the files that say how text becomes tokens, as far as they are there, and the special tokens of a folder of the library.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
+    for name in TOKENIZER_FILES {
+        let (source, target): (PathBuf, PathBuf) = (from.join(name), to.join(name));
+        if source.is_file() {
+            let copied = std::fs::copy(&source, &target);
+            copied.map_err(|error| Failure::Input(format!("{} cannot be written: {error}", target.display())))?;
+        }
+    }
+    Ok(special_tokens::keep(from, to)?)
+}

@@ -1,0 +1,32 @@
+//! `pleach doctor`: what this machine has, what of it pleach uses, and what is missing for what.
+
+mod accelerators;
+mod cores;
+mod launcher;
+mod libraries;
+mod machine;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use crate::arguments::{DoctorArguments, Format};
+use crate::failure::Failure;
+use crate::screen::output::print;
+use machine::{Machine, Measured};
+
+/// Looks at the machine, measures it for some tenths of a second, and prints.
+///
+/// # Errors
+/// Output that cannot be written.
+pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let machine = Machine::below(Path::new("/"), &environment);
+    let measured = Measured::on(machine.cores.usable);
+    let told = match arguments.format() {
+        Format::Text => report::text(&machine, &measured),
+        Format::Json => report::json(&machine, &measured).map_err(|error| Failure::Work(error.to_string()))?,
+    };
+    print(&told)
+}

@@ -1,0 +1,125 @@
+//! `pleach explain`: what a run's ranks are and do, good enough to learn from.
+
+mod mesh_text;
+mod program_text;
+
+use mesh::{Axis, Rank};
+use program::schedule::{CellTimes, Timeline};
+use program::{Category, CellKind, StepTimes};
+use train::Setup;
+
+use crate::arguments::ExplainArguments;
+use crate::check::describe;
+use crate::failure::Failure;
+use crate::input;
+use crate::screen::figures::{counted, grouped};
+use crate::screen::output::print;
+
+/// Columns of cells in a timeline: a backward pass takes about twice a forward pass.
+const CELL_COLUMNS: CellTimes = CellTimes { forward: 3, backward_input: 3, backward_weight: 3, transfer: 0 };
+/// Widest timeline that is drawn whole.
+const TIMELINE_COLUMNS: usize = 160;
+
+/// Prints the mesh, the stages and the pipeline; with a rank its program, with `--step` every instruction of it.
+///
+/// # Errors
+/// A run that is not legal, or a rank that it does not have.
+pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
+    let config = input::load(&arguments.run)?;
+    let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
+        .map_err(|error| Failure::Work(error.to_string()))?;
+    let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;
+    print(&match rank {
+        None => {
+            format!("{}\n{}\n{}\n{}", describe(&config), mesh_text::mesh(&setup), stages(&setup), pipeline(&setup))
+        }
+        Some(rank) if arguments.step => program_text::every_instruction(&setup, rank),
+        Some(rank) => format!("{}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank)),
+    })
+}
+
+fn existing(setup: &Setup, rank: usize) -> Result<Rank, Failure> {
+    let ranks = setup.mesh.world_size();
+    if rank < ranks {
+        return Ok(Rank(rank));
+    }
+    Err(Failure::Input(format!("--rank {rank}: the run has {}, 0 to {}", counted(ranks as u64, "rank"), ranks - 1)))
+}
+
+/// What each pipeline rank holds, and how many bytes its arena has.
+fn stages(setup: &Setup) -> String {
+    let mut text = String::from("stages\n");
+    for stage in 0..setup.parallelism.pp {
+        let place = &setup.program(stage).place;
+        let parameters: usize = place.parameter_units().map(|unit| setup.layouts[&unit].len).sum();
+        text += &format!(
+            "  pp {stage}  {:<40} {:>12} parameters  {:>12} bytes a rank\n",
+            mesh_text::units(place),
+            grouped(parameters as u64),
+            grouped(setup.plan(stage).arena_bytes() as u64),
+        );
+    }
+    text += "  of the bytes, on pp 0: ";
+    let parts =
+        setup.plan(0).categories().into_iter().filter(|(category, bytes)| *bytes > 0 && *category != Category::Gaps);
+    let parts: Vec<String> = parts.map(|(category, bytes)| format!("{category} {}", grouped(bytes as u64))).collect();
+    text + &parts.join(", ") + "\n"
+}
+
+/// The pipeline over time, drawn, with its bubble: of cells alike, and of the program with what its passes cost.
+fn pipeline(setup: &Setup) -> String {
+    let (pp, microbatches) = (setup.parallelism.pp, setup.num_microbatches());
+    let timeline = Timeline::new(&setup.schedule, CELL_COLUMNS);
+    let mut text = format!(
+        "pipeline of one step: {} through {}; {}; . is waiting\n",
+        counted(microbatches as u64, "microbatch"),
+        counted(setup.schedule.num_stages() as u64, "stage"),
+        legend(setup)
+    );
+    for line in timeline.to_string().lines() {
+        text += &format!("  {}\n", shortened(line).replacen("rank", "pp", 1));
+    }
+    let idle: usize = (0..pp).map(|rank| timeline.idle(rank)).sum();
+    let share = 100.0 * idle as f64 / (pp * timeline.makespan().max(1)) as f64;
+    text += &format!(
+        "  waiting: {share:.1} % of the pipeline's time; 1F1B: (p - 1) / (m + p - 1) = {}/{}\n",
+        pp - 1,
+        microbatches + pp - 1
+    );
+    let bubble = StepTimes::new(setup.programs.programs()[0].graph(), &setup.times).bubble();
+    text + &format!(
+        "  bubble of the program, with its embedding and head: {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n",
+        100.0 * bubble.rate(),
+        100.0 * bubble.rate_with_norm()
+    )
+}
+
+/// What the letters of the timeline mean, as far as the schedule has them.
+fn legend(setup: &Setup) -> String {
+    let has = |kind: CellKind| setup.schedule.ranks.iter().flatten().any(|cell| cell.kind == kind);
+    let mut words = vec!["F2 is forward of microbatch 2"];
+    if has(CellKind::B) {
+        words.push("B2 its backward (twice as long)");
+    }
+    if has(CellKind::I) {
+        words.push("I2 its backward of inputs, W2 of weights");
+    }
+    if setup.schedule.num_stages() > setup.parallelism.pp {
+        words.push("small letters are a rank's later stages");
+    }
+    words.join(", ")
+}
+
+/// A line of at most [`TIMELINE_COLUMNS`]; the middle of longer ones is left out.
+fn shortened(line: &str) -> String {
+    if line.len() <= TIMELINE_COLUMNS {
+        return line.to_string();
+    }
+    let half = TIMELINE_COLUMNS / 2 - 4;
+    format!("{} ~~~~ {}", &line[..half], &line[line.len() - half..])
+}
+
+/// Index of `rank` along the pipeline.
+fn stage_of(setup: &Setup, rank: Rank) -> usize {
+    setup.mesh.coord(rank).along(Axis::Pp)
+}

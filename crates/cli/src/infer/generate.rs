@@ -1,0 +1,217 @@
+//! `pleach generate`: a text, continued.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use data::Tokenizer;
+use train::infer::generate::ROWS;
+use train::{Generation, Listener, Sampling, Setup, Wish, run_generation};
+
+use crate::arguments::inference::GenerateArguments;
+use crate::failure::Failure;
+use crate::input::run_source::RunSource;
+use crate::run::interrupt::Interrupt;
+use crate::screen::output::read_or_failed;
+
+/// Prints the prompt and what follows it, token by token.
+///
+/// # Errors
+/// Input that cannot be used, or the failure of a rank.
+pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
+    let sampling = sampling(arguments)?;
+    let interrupt = Interrupt::listen()?;
+    let source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
+    let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
+    continue_text(&source, request, &interrupt, Box::new(std::io::stdout()))?;
+    match interrupt.signal() {
+        Some(signal) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),
+        None => Ok(()),
+    }
+}
+
+/// Tokens of a sample.
+const SAMPLE_TOKENS: usize = 160;
+
+/// What a run writes by itself: the continuation of `prompt` by the weights in `folder`, as the command gives it without options,
+/// printed to the standard error. An interrupt ends it early.
+///
+/// # Errors
+/// As [`generate`].
+pub fn sample(folder: &Path, prompt: &str, interrupt: &Interrupt) -> Result<(), Failure> {
+    let source = RunSource::open(folder, &[], &[])?;
+    let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 1.0, seed: 0 };
+    let request = Request { prompt, max_tokens: SAMPLE_TOKENS, sampling };
+    continue_text(&source, request, interrupt, Box::new(std::io::stderr()))
+}
+
+/// A text to continue.
+struct Request<'a> {
+    prompt: &'a str,
+    max_tokens: usize,
+    sampling: Sampling,
+}
+
+fn continue_text(
+    source: &RunSource,
+    request: Request<'_>,
+    interrupt: &Interrupt,
+    output: Box<dyn Write + Send>,
+) -> Result<(), Failure> {
+    let (config, tokenizer) = (&source.config, source.tokenizer()?);
+    if config.parallelism.dp > 1 {
+        let dp = config.parallelism.dp;
+        return Err(Failure::Input(format!(
+            "parallelism.dp = {dp}: replicas share sequences out, and one text is one sequence; 1 would do"
+        )));
+    }
+    if config.data.blanks.is_some() {
+        return Err(Failure::Input(
+            "data.blanks: the run fills blanks behind a text whose tokens all see each other, and here each token sees those before it; \
+             `pleach forward` computes it, with prefix_length"
+                .into(),
+        ));
+    }
+    let tokens = prompt(&tokenizer, request.prompt, config.model.vocabulary)?;
+    let setup = Setup::generation(config.model.clone(), config.parallelism.clone(), config.train.clone(), ROWS)
+        .map_err(|error| Failure::Work(error.to_string()))?;
+    let printer = Printer::new(&tokenizer, request.prompt, interrupt, output);
+    let generation = Generation { prompt: &tokens, max_tokens: request.max_tokens, sampling: request.sampling };
+    run_generation(&setup, &source.engine(&setup), generation, Some(&source.weights), &printer)
+        .map_err(|error| Failure::Work(error.to_string()))?;
+    printer.finish()
+}
+
+fn sampling(arguments: &GenerateArguments) -> Result<Sampling, Failure> {
+    let GenerateArguments { temperature, top_k, top_p, seed, .. } = *arguments;
+    if !temperature.is_finite() || temperature < 0.0 {
+        return Err(Failure::Input(format!("--temperature {temperature} is no temperature; 0 or more would do")));
+    }
+    if !(0.0..=1.0).contains(&top_p) {
+        return Err(Failure::Input(format!("--top-p {top_p} is no probability; 0 to 1 would do")));
+    }
+    if top_k == Some(0) {
+        return Err(Failure::Input("--top-k 0 leaves nothing to draw from; 1 or more would do".into()));
+    }
+    Ok(Sampling { temperature, top_k, top_p, seed })
+}
+
+fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Vec<i32>, Failure> {
+    let tokens =
+        tokenizer.encode(text).map_err(|error| Failure::Input(format!("the prompt has no tokens: {error}")))?;
+    if tokens.is_empty() {
+        let remedy = "one character would do, such as --prompt \" \"";
+        return Err(Failure::Input(format!("the prompt is empty, and a text continues something; {remedy}")));
+    }
+    if let Some(outside) = tokens.iter().find(|token| **token as usize >= vocabulary) {
+        return Err(Failure::Input(format!(
+            "token {outside} of the prompt is outside model.vocabulary = {vocabulary}; give the tokenizer of the run"
+        )));
+    }
+    // A vocabulary is below 2^31 wherever it is read.
+    Ok(tokens.into_iter().map(|token| token as i32).collect())
+}
+
+/// Prints characters as soon as they are whole.
+struct Printer<'a> {
+    tokenizer: &'a Tokenizer,
+    interrupt: &'a Interrupt,
+    state: Mutex<State>,
+}
+
+struct State {
+    output: Box<dyn Write + Send>,
+    tokens: Vec<u32>,
+    /// Bytes of the text of `tokens` that are printed.
+    printed_bytes: usize,
+    failure: Option<Failure>,
+}
+
+/// What stands for bytes that are no character, or not yet.
+const REPLACEMENT: char = '\u{fffd}';
+
+impl<'a> Printer<'a> {
+    fn new(
+        tokenizer: &'a Tokenizer,
+        prompt: &str,
+        interrupt: &'a Interrupt,
+        mut output: Box<dyn Write + Send>,
+    ) -> Printer<'a> {
+        // If nobody reads, the first token finds out.
+        let _ = write!(output, "{prompt}").and_then(|()| output.flush());
+        let state = State { output, tokens: vec![], printed_bytes: 0, failure: None };
+        Printer { tokenizer, interrupt, state: Mutex::new(state) }
+    }
+
+    /// Prints what is still held back.
+    fn finish(self) -> Result<(), Failure> {
+        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = state.failure {
+            return Err(failure);
+        }
+        let text = self.tokenizer.decode(&state.tokens).map_err(Failure::Work)?;
+        read_or_failed(writeln!(state.output, "{}", &text[state.printed_bytes..]))
+    }
+}
+
+impl Listener for Printer<'_> {
+    fn token(&self, token: i32) -> Wish {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.tokens.push(token.unsigned_abs());
+        let text = match self.tokenizer.decode(&state.tokens) {
+            Ok(text) => text,
+            Err(reason) => {
+                state.failure = Some(Failure::Work(reason));
+                return Wish::Stop;
+            }
+        };
+        let whole = text.trim_end_matches(REPLACEMENT);
+        // Bytes that never become a character are printed with the next one that does.
+        let new = whole.get(state.printed_bytes..).unwrap_or_default();
+        let printed = write!(state.output, "{new}").and_then(|()| state.output.flush());
+        state.printed_bytes = state.printed_bytes.max(whole.len());
+        match printed {
+            Ok(()) if !self.interrupt.is_pressed() => Wish::Continue,
+            Ok(()) => Wish::Stop,
+            Err(error) => {
+                state.failure = read_or_failed(Err(error)).err();
+                Wish::Stop
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn characters_are_printed_when_they_are_whole() {
+        let (shared, tokenizer, interrupt) = (Shared::default(), Tokenizer::bytes(), Interrupt::default());
+        let printer = Printer::new(&tokenizer, "> ", &interrupt, Box::new(shared.clone()));
+        let mut seen = vec![];
+        for byte in "aé".bytes().chain([0xff, b'b', 0xc3]) {
+            assert_eq!(printer.token(i32::from(byte)), Wish::Continue);
+            seen.push(String::from_utf8(shared.0.lock().expect("no panic").clone()).expect("text"));
+        }
+        assert_eq!(seen, ["> a", "> a", "> aé", "> aé", "> aé\u{fffd}b", "> aé\u{fffd}b"]);
+        interrupt.press();
+        assert_eq!(printer.token(i32::from(b'!')), Wish::Stop);
+        printer.finish().expect("printed");
+        assert_eq!(*shared.0.lock().expect("no panic"), "> aé\u{fffd}b\u{fffd}!\n".as_bytes());
+    }
+}

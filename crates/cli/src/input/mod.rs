@@ -1,0 +1,91 @@
+//! From arguments to a legal run.
+
+pub mod presets;
+pub mod run_source;
+pub mod sequences;
+pub mod text;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use config::{DataSpec, Files, GivenWeights, Place, RunConfig};
+
+use crate::arguments::RunArguments;
+use crate::check::verdict::{self, Planned, Verdict};
+use crate::failure::Failure;
+use crate::memory::machine::memory_limit;
+
+/// The run that the arguments mean, planned and found to fit.
+///
+/// # Errors
+/// A run file that cannot be read, and all that is wrong with the run.
+pub fn judged(arguments: &RunArguments, planned: Planned) -> Result<Verdict, Failure> {
+    let (config, places) = placed(arguments.file.as_deref(), arguments)?;
+    verdict::judge(config, &places, memory_limit(), planned).map_err(Failure::Run)
+}
+
+/// As [`judged`], for a run that begins with given weights.
+///
+/// # Errors
+/// As [`judged`], and a model that is not theirs.
+pub fn judged_for(arguments: &RunArguments, given: &GivenWeights<'_>) -> Result<Verdict, Failure> {
+    let (name, text) = written(arguments.file.as_deref())?;
+    let loaded = RunConfig::load_for(given, &name, &text, &overrides(arguments), &Disk);
+    let (config, places) = loaded.map_err(Failure::Run)?;
+    verdict::judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)
+}
+
+/// The run that the arguments mean.
+///
+/// # Errors
+/// A run file that cannot be read, and all that is wrong with the run.
+pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
+    placed(arguments.file.as_deref(), arguments).map(|(config, _)| config)
+}
+
+/// The run of `file` with the overrides of `arguments`, and where each key was written.
+///
+/// # Errors
+/// A run file that cannot be read, and all that is wrong with the run.
+pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfig, BTreeMap<String, Place>), Failure> {
+    let (name, text) = written(file)?;
+    RunConfig::load_with(&name, &text, &overrides(arguments), &Disk).map_err(Failure::Run)
+}
+
+/// The name of `file` in messages, and what it says; nothing where there is none.
+fn written(file: Option<&Path>) -> Result<(String, String), Failure> {
+    let Some(path) = file else { return Ok((String::new(), String::new())) };
+    let name = path.display().to_string();
+    if let Some(preset) = presets::named(path)? {
+        return Ok((name, preset.text.into()));
+    }
+    if path.is_dir() {
+        return Err(Failure::Input(format!("{name} is a folder; {name}/run.toml would do if it is that of a run")));
+    }
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((name, text)),
+        Err(error) => Err(Failure::Input(format!("{name} cannot be read: {error}"))),
+    }
+}
+
+/// What `--set` and `--data` say, as `section.key=value`.
+pub fn overrides(arguments: &RunArguments) -> Vec<String> {
+    // Quoted as JSON quotes, which TOML reads.
+    let quoted = |path: &Path| serde_json::Value::from(path.to_string_lossy());
+    let data = arguments.data.iter().map(|path| format!("data.path={}", quoted(path)));
+    arguments.overrides.iter().cloned().chain(data).collect()
+}
+
+/// Files as they are named, from the folder that the command was started in.
+#[derive(Debug)]
+pub struct Disk;
+
+impl Files for Disk {
+    fn vocabulary(&self, data: &DataSpec) -> Result<usize, String> {
+        data::vocabulary_of(data).map_err(|error| error.to_string())
+    }
+
+    fn text(&self, path: &Path) -> Result<String, String> {
+        std::fs::read_to_string(path).map_err(|error| error.to_string())
+    }
+}

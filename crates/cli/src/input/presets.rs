@@ -1,0 +1,174 @@
+//! Run files that are part of the program: `preset:NAME` in place of a file, and `pleach presets`, which lists them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use config::{RunConfig, unique_parameters};
+
+use crate::failure::Failure;
+use crate::screen::figures::{bytes, grouped};
+use crate::screen::output::print;
+
+/// What stands before the name of a preset where a run file could stand.
+const PREFIX: &str = "preset:";
+
+macro_rules! preset {
+    ($name:literal, $published:expr) => {
+        Preset { name: $name, text: include_str!(concat!("../../presets/", $name, ".toml")), published: $published }
+    };
+}
+
+/// Runs of six published models, and each one's shape at a few hundred thousand parameters. The run files say where each is from.
+const PRESETS: [Preset; 12] = [
+    preset!("codegeex-13b", published("ascend-910", "megatron-2021", 10.0)),
+    preset!("codegeex-13b-tiny", None),
+    preset!("gpt-neox-20b", published("a100-40g-dgx", "deepspeed-2022", 43.84)),
+    preset!("gpt-neox-20b-tiny", None),
+    preset!("glm-130b", published("a100-40g-dgx", "largescale-2022", 88.5)),
+    preset!("glm-130b-tiny", None),
+    preset!("opt-175b", published("a100-80g-dgx", "metaseq-2022", 20.0)),
+    preset!("opt-175b-tiny", None),
+    preset!("bloom-176b", published("a100-80g-jean-zay", "deepspeed-bf16-2022", 104.5)),
+    preset!("bloom-176b-tiny", None),
+    preset!("mt-nlg-530b", published("a100-80g-dgx", "deepspeed-bf16-2022", 60.1)),
+    preset!("mt-nlg-530b-tiny", None),
+];
+
+/// A run file with a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// The run file.
+    pub text: &'static str,
+    /// What became known of the run itself; nothing of a twin.
+    pub published: Option<Published>,
+}
+
+/// Where and how fast a run ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// The profile of its cluster.
+    pub cluster: &'static str,
+    /// Its trainer, as `--software` names it.
+    pub software: &'static str,
+    /// Seconds per step of a full batch, as published or as they follow from what was.
+    pub step_s: f64,
+}
+
+const fn published(cluster: &'static str, software: &'static str, step_s: f64) -> Option<Published> {
+    Some(Published { cluster, software, step_s })
+}
+
+/// The presets of published runs.
+pub fn all_published() -> impl Iterator<Item = (Preset, Published)> {
+    PRESETS.into_iter().filter_map(|preset| Some((preset, preset.published?)))
+}
+
+/// The preset that `file` names; `None` where it names a file.
+///
+/// # Errors
+/// A preset that there is not.
+pub fn named(file: &Path) -> Result<Option<Preset>, Failure> {
+    let Some(name) = file.to_str().and_then(|file| file.strip_prefix(PREFIX)) else { return Ok(None) };
+    match PRESETS.into_iter().find(|preset| preset.name == name) {
+        Some(preset) => Ok(Some(preset)),
+        None => {
+            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+            Err(Failure::Input(format!("there is no preset {name:?}; there are {}", names.join(", "))))
+        }
+    }
+}
+
+/// Prints what there is.
+///
+/// # Errors
+/// Output that cannot be written, or a preset that is no legal run.
+pub fn presets() -> Result<(), Failure> {
+    let mut text = format!("{:<19} {:>15}  {:<26} {:>5}  memory\n", "name", "parameters", "layout", "ranks");
+    for preset in PRESETS {
+        let config = RunConfig::load(preset.name, preset.text, &[]).map_err(Failure::Run)?;
+        let parallelism = &config.parallelism;
+        let layout = format!("dp {} x tp {} x pp {}", parallelism.dp, parallelism.tp, parallelism.pp);
+        let memory =
+            config.run.rank_memory_bytes.map_or("this machine's".into(), |there| format!("{} each", bytes(there)));
+        let parameters = grouped(unique_parameters(&config.model));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:<19} {parameters:>15}  {layout:<26} {:>5}  {memory}", preset.name, config.run.ranks);
+    }
+    print(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(name: &str) -> RunConfig {
+        let preset = named(Path::new(&format!("preset:{name}"))).expect("known").expect("a preset");
+        RunConfig::load(name, preset.text, &[]).unwrap_or_else(|problems| panic!("{problems:?}"))
+    }
+
+    /// Counts as published, or as they follow from published sizes, each parameter once.
+    #[test]
+    fn models_have_the_published_numbers_of_parameters() {
+        for (name, parameters) in [
+            ("codegeex-13b", 12_873_943_040),
+            ("gpt-neox-20b", 20_554_567_680),
+            ("glm-130b", 128_697_794_560),
+            ("opt-175b", 174_604_468_224),
+            ("bloom-176b", 176_247_271_424),
+            ("mt-nlg-530b", 529_600_819_200),
+        ] {
+            assert_eq!(unique_parameters(&load(name).model), parameters, "{name}");
+        }
+    }
+
+    /// Accelerators, and how sequences of a step are shared out: microbatch size x microbatches x dp.
+    #[test]
+    fn layouts_are_the_published_ones() {
+        for (name, ranks, batch) in [
+            ("codegeex-13b", 1536, [16, 1, 192]),
+            ("gpt-neox-20b", 96, [4, 32, 12]),
+            ("glm-130b", 768, [1, 176, 24]),
+            ("opt-175b", 992, [8, 1, 124]),
+            ("bloom-176b", 384, [2, 128, 8]),
+            ("mt-nlg-530b", 2240, [1, 240, 8]),
+        ] {
+            let RunConfig { parallelism, train, run, .. } = load(name);
+            let [size, number, dp] = batch;
+            assert_eq!((run.ranks, parallelism.microbatch_size, parallelism.dp), (ranks, size, dp), "{name}");
+            assert_eq!(parallelism.num_microbatches(train.global_batch), number, "{name}");
+        }
+    }
+
+    /// A twin has its model's kind of everything, and is small.
+    #[test]
+    fn twins_have_the_shape_of_their_models() {
+        for preset in PRESETS.iter().filter(|preset| !preset.name.ends_with("-tiny")) {
+            let (full, tiny) = (load(preset.name), load(&format!("{}-tiny", preset.name)));
+            let kinds = |config: &RunConfig| {
+                let model = &config.model;
+                let kind = std::mem::discriminant(&model.position);
+                let blocks = std::mem::discriminant(&model.blocks);
+                let ends = (model.embedding_norm, model.top_query, model.tied_embeddings);
+                (kind, blocks, model.activation, model.biases, ends, config.data.visible, config.data.positions)
+            };
+            assert_eq!(kinds(&full), kinds(&tiny), "{}", preset.name);
+            let manner = |config: &RunConfig| {
+                let RunConfig { parallelism, train, .. } = config;
+                let precision = std::mem::discriminant(&train.precision);
+                (parallelism.zero, parallelism.recompute, precision, train.batch_ramp.is_some(), train.schedule)
+            };
+            assert_eq!(manner(&full), manner(&tiny), "{}", preset.name);
+            assert!((100_000..500_000).contains(&unique_parameters(&tiny.model)), "{}", preset.name);
+            assert_eq!(tiny.parallelism.pp > 1, full.parallelism.pp > 1, "{}", preset.name);
+        }
+    }
+
+    #[test]
+    fn a_preset_that_there_is_not_is_named_with_those_that_there_are() {
+        let said = named(Path::new("preset:bloom")).expect_err("there is none").to_string();
+        assert!(said.starts_with("there is no preset \"bloom\"; there are codegeex-13b, "), "{said}");
+        assert!(named(Path::new("bloom.toml")).expect("a file").is_none());
+    }
+}

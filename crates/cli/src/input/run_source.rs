@@ -1,0 +1,237 @@
+//! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a checkpoint, which has its run file
+//! and its weights in it; or a folder of the Hugging Face library.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use checkpoint::manifest::MANIFEST;
+use checkpoint::{Checkpoint, StatePart, TensorReader};
+use config::{GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
+use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
+use interchange::HuggingFaceFolder;
+use mesh::Region;
+use train::{PartSource, Setup, SourceError, TensorSource, ThreadEngine};
+
+use crate::arguments::RunArguments;
+use crate::check::verdict::Verdict;
+use crate::convert::hugging_face;
+use crate::failure::Failure;
+use crate::input::{self, Disk};
+use crate::inspect::checkpoint_path::run_folder_of;
+use crate::run::engine::engine;
+use crate::run::run_folder::WEIGHTS;
+
+/// A run to read from.
+#[derive(Debug)]
+pub struct RunSource {
+    /// Where it and its tokenizer are: of a checkpoint, the folder of its run.
+    pub folder: PathBuf,
+    /// Its run file with other defaults and overrides: one rank unless those say otherwise.
+    pub config: RunConfig,
+    /// Its weights.
+    pub weights: Weights,
+}
+
+/// Weights on disk.
+#[derive(Debug)]
+pub enum Weights {
+    /// Those that a run ended with.
+    File(TensorReader),
+    /// Those between two steps.
+    Checkpoint(Checkpoint),
+    /// Those of another program.
+    HuggingFace(HuggingFaceFolder),
+}
+
+impl Weights {
+    fn open(folder: &Path) -> Result<Weights, String> {
+        if hugging_face::is_folder(folder) {
+            return HuggingFaceFolder::open(folder).map(Weights::HuggingFace).map_err(|error| error.to_string());
+        }
+        if folder.join(MANIFEST).is_file() {
+            return Checkpoint::open(folder).map(Weights::Checkpoint).map_err(|error| error.to_string());
+        }
+        let file = TensorReader::open(&folder.join(WEIGHTS));
+        file.map(Weights::File).map_err(|error| format!("{error}; a run writes its weights when it ends"))
+    }
+
+    fn path(folder: &Path) -> PathBuf {
+        let is_folder = folder.join(MANIFEST).is_file() || hugging_face::is_folder(folder);
+        if is_folder { folder.to_path_buf() } else { folder.join(WEIGHTS) }
+    }
+
+    /// The shapes of all parameters by name.
+    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        match self {
+            Weights::File(file) => {
+                let shape = |name: &str| Some((name.to_string(), file.shape(name)?.to_vec()));
+                file.names().filter_map(shape).collect()
+            }
+            Weights::Checkpoint(checkpoint) => {
+                let tensors = &checkpoint.manifest().tensors;
+                let moments = [StatePart::FirstMoment, StatePart::SecondMoment].map(|part| part.tensor(""));
+                let is_weight = |name: &&String| !moments.iter().any(|moment| name.starts_with(moment));
+                tensors.keys().filter(is_weight).map(|name| (name.clone(), tensors[name].shape.clone())).collect()
+            }
+            Weights::HuggingFace(folder) => shapes(&folder.model),
+        }
+    }
+}
+
+impl TensorSource for Weights {
+    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
+        match self {
+            Weights::File(file) => TensorSource::get(file, param, region, values),
+            Weights::Checkpoint(checkpoint) => {
+                PartSource { checkpoint, part: StatePart::Weights }.get(param, region, values)
+            }
+            Weights::HuggingFace(folder) => folder
+                .get(param, region, values)
+                .map_err(|error| SourceError::Read { name: param.name.clone(), cause: error.to_string() }),
+        }
+    }
+}
+
+impl RunSource {
+    /// Opens `folder`. The run is taken on one rank with microbatches of one sequence; `changes` replace keys of its file, and
+    /// `overrides` are those of the command line.
+    ///
+    /// # Errors
+    /// A folder that is none of a run, and all that is wrong with the run.
+    pub fn open(folder: &Path, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<RunSource, Failure> {
+        let (name, text) = run_file(folder)?;
+        // The tokenizer of a checkpoint is that of its run.
+        let run = if folder.join(MANIFEST).is_file() { run_folder_of(folder) } else { Some(folder) };
+        let run = run.unwrap_or(folder).to_path_buf();
+        let text = on_one_rank(&text, changes).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
+        let (mut config, _) = RunConfig::load_with(&name, &text, overrides, &Disk).map_err(Failure::Run)?;
+        let tokenizer = run.join(TOKENIZER_FILE);
+        if tokenizer.exists() {
+            // Nothing is trained again, and other text is read as the run read its own.
+            config.data.tokenizer = TokenizerSpec::File(tokenizer);
+        }
+        let weights = Weights::open(folder).map_err(Failure::Input)?;
+        fits(&config.model, &weights.shapes()).map_err(|reason| {
+            let why = "--set has changed the model, or a later run in this folder has not ended";
+            Failure::Input(format!("{}: {reason} of {name}; {why}", Weights::path(folder).display()))
+        })?;
+        Ok(RunSource { folder: run, config, weights })
+    }
+
+    /// The run of `arguments`, which begins with these weights.
+    ///
+    /// # Errors
+    /// All that is wrong with it, a model that is not that of the weights among it.
+    pub fn judged(&self, arguments: &RunArguments) -> Result<Verdict, Failure> {
+        let given = GivenWeights {
+            name: &self.folder.display().to_string(),
+            model: &self.config.model,
+            tokenizer: &self.config.data.tokenizer,
+        };
+        input::judged_for(arguments, &given)
+    }
+
+    /// Copies what belongs to the tokenizer into `folder`, for a run that reads its text with `tokenizer`: nothing if that is another.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn copy_tokenizer(&self, tokenizer: &TokenizerSpec, folder: &Path) -> Result<(), Failure> {
+        if *tokenizer == self.config.data.tokenizer {
+            hugging_face::copy_tokenizer(&self.folder, folder)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// How the run's text became tokens.
+    ///
+    /// # Errors
+    /// A tokenizer that cannot be read.
+    pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
+        let is_there = |name| self.folder.join(name).exists();
+        if !is_there(TOKENIZER_FILE) && !is_there(BYTES_FILE) && self.config.data.tokenizer == TokenizerSpec::Bytes {
+            return Ok(Tokenizer::bytes());
+        }
+        Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
+    }
+
+    /// Fresh ranks for `setup`.
+    pub fn engine(&self, setup: &Setup) -> ThreadEngine {
+        engine(&self.config, setup)
+    }
+}
+
+/// The run file of what is in `folder`, and its name.
+fn run_file(folder: &Path) -> Result<(String, String), Failure> {
+    if folder.join(MANIFEST).is_file() {
+        let checkpoint = Checkpoint::open(folder)?;
+        return Ok((format!("the run file of {}", folder.display()), checkpoint.state().run.clone()));
+    }
+    if hugging_face::is_folder(folder) {
+        let model = HuggingFaceFolder::open(folder)?.model;
+        return Ok((format!("the run of {}", folder.display()), hugging_face::run_file(&model, folder)));
+    }
+    let name = folder.join("run.toml").display().to_string();
+    let text = std::fs::read_to_string(&name).map_err(|error| {
+        let hint = "this has to be the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors";
+        Failure::Input(format!("{name} cannot be read: {error}; {hint}"))
+    })?;
+    Ok((name, text))
+}
+
+/// The shapes of all parameters of `model` by name.
+fn shapes(model: &ModelSpec) -> BTreeMap<String, Vec<usize>> {
+    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    units.flat_map(|unit| params(model, unit)).map(|param| (param.name, param.shape)).collect()
+}
+
+/// Whether `weights` are those of `model`, to the last name and size.
+fn fits(model: &ModelSpec, weights: &BTreeMap<String, Vec<usize>>) -> Result<(), String> {
+    let shapes = shapes(model);
+    for (name, shape) in &shapes {
+        match weights.get(name) {
+            None => return Err(format!("there is no {name}, which is in the model")),
+            Some(found) if found != shape => return Err(format!("{name} is {found:?}, and {shape:?} in the model")),
+            Some(_) => {}
+        }
+    }
+    match weights.keys().find(|name| !shapes.contains_key(*name)) {
+        Some(name) => Err(format!("there is {name}, which is not in the model")),
+        None => Ok(()),
+    }
+}
+
+/// A run file whose layout is one rank and whose keys `changes` are replaced.
+fn on_one_rank(text: &str, changes: &[(&str, toml::Value)]) -> Result<String, String> {
+    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
+    table.remove("parallelism");
+    if let Some(run) = table.get_mut("run").and_then(toml::Value::as_table_mut) {
+        run.remove("ranks");
+    }
+    let one = ["dp", "tp", "pp", "microbatch_size"].map(|key| (format!("parallelism.{key}"), toml::Value::Integer(1)));
+    let changes = changes.iter().map(|(key, value)| (key.to_string(), value.clone()));
+    for (key, value) in one.into_iter().chain(changes) {
+        let (section, key) = key.split_once('.').unwrap_or(("", &key));
+        let section = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        if let Some(section) = section.as_table_mut() {
+            section.insert(key.into(), value);
+        }
+    }
+    Ok(table.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_eight_ranks_is_taken_on_one() {
+        let text = config::RunConfig::quick_start().to_toml();
+        let text = on_one_rank(&text, &[("model.dropout", toml::Value::Float(0.0))]).expect("a run file");
+        let config = RunConfig::load("run.toml", &text, &[]).expect("a legal run");
+        assert_eq!((config.parallelism.world_size(), config.run.ranks, config.model.dropout), (1, 1, 0.0));
+        let overrides = ["parallelism.tp=2".to_string()];
+        let config = RunConfig::load("run.toml", &text, &overrides).expect("a legal run");
+        assert_eq!((config.parallelism.tp, config.run.ranks), (2, 2));
+    }
+}

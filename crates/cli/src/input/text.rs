@@ -1,0 +1,143 @@
+//! The text of a run: what it learns from, and what is held out to measure it.
+
+use std::f64::consts::LN_2;
+use std::path::Path;
+
+use checkpoint::Hash;
+use config::RunConfig;
+use data::{Baselines, Batches, Blanks, DataError, Dataset, Order};
+use train::{Evaluation, EvaluationReport, TokenSource};
+
+use crate::failure::Failure;
+use crate::screen::figures::{counted, grouped};
+
+/// Words of the text that a sample continues.
+const BEGINNING_WORDS: usize = 4;
+
+/// Text as sequences of a run.
+pub struct Text {
+    dataset: Dataset,
+    training: Batches,
+    /// Without it, why not.
+    held_out: Result<Batches, String>,
+    evaluate_every: u32,
+    hash: Hash,
+}
+
+impl Text {
+    /// Reads the text of `config` and splits it.
+    ///
+    /// # Errors
+    /// Text that cannot be read, or too little to train on. Too little to measure on is no error.
+    pub fn read(config: &RunConfig) -> Result<Text, Failure> {
+        let dataset = Dataset::open(&config.data).map_err(input)?;
+        let (train, vocabulary) = (&config.train, config.model.vocabulary);
+        let order = Order::Shuffled { seed: train.seed };
+        let training = Batches::new(dataset.train.clone(), "training", train, vocabulary, order).map_err(input)?;
+        let held_out = Batches::new(dataset.held_out.clone(), "held-out", train, vocabulary, Order::AsWritten);
+        let blanks = dataset.blanks(config).map_err(input)?;
+        let held_out = held_out.map(|text| text.with_blanks(blanks.as_ref().map(Blanks::of_text)));
+        let held_out = held_out.map_err(|error| error.to_string());
+        let training = training.with_blanks(blanks);
+        let hash = Hash(dataset.hash());
+        Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every, hash })
+    }
+
+    /// Hash of all of its tokens.
+    pub fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    /// Leaves the tokenizer in the folder of the run.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn save_tokenizer(&self, folder: &Path) -> Result<(), Failure> {
+        self.dataset.tokenizer.save(folder).map_err(input)
+    }
+
+    /// What it is, in a line.
+    pub fn description(&self) -> String {
+        let held_out = self.held_out.as_ref().map_or(0, |held_out| held_out.corpus().len());
+        format!(
+            "text    {}, {} per epoch; {} held out\n",
+            counted(self.training.corpus().len() as u64, "token"),
+            counted(self.training.num_windows(), "sequence"),
+            counted(held_out as u64, "token"),
+        )
+    }
+
+    /// Sequences to train on.
+    pub fn training(&self) -> &dyn TokenSource {
+        &self.training
+    }
+
+    /// Sequences to measure on, and when; `None` if there is too little text.
+    pub fn evaluation(&self) -> Option<Evaluation<'_>> {
+        let held_out = self.held_out.as_ref().ok()?;
+        Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: self.evaluate_every })
+    }
+
+    /// The measurement beside what simple methods make of the same text, in lines; or why there is none.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn comparison(&self, measured: Option<&EvaluationReport>) -> Result<String, Failure> {
+        match (measured, &self.held_out) {
+            (Some(report), _) => self.beside_baselines(report),
+            // Whoever stopped the run did not wait for a measurement.
+            (None, Ok(_)) => Ok(String::new()),
+            (None, Err(reason)) => Ok(format!("held out not measured: {reason}\n")),
+        }
+    }
+
+    /// The beginning of a line of held-out text, for a sample.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub fn beginning(&self) -> Result<String, Failure> {
+        let text = self.dataset.text_of(&self.dataset.held_out).map_err(input)?;
+        let line = text.lines().find(|line| line.split_whitespace().count() > BEGINNING_WORDS);
+        let words = line.unwrap_or("The").split_whitespace().take(BEGINNING_WORDS);
+        Ok(words.collect::<Vec<_>>().join(" "))
+    }
+
+    fn beside_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
+        let (dataset, tokens) = (&self.dataset, grouped(report.tokens));
+        if self.training.has_blanks() {
+            // What is read around a blank helps to fill it, so a model that only reads on is no measure.
+            return Ok(format!(
+                "held out {:.4} nats per token of a blank, {tokens} tokens, after step {}\n",
+                report.loss, report.step
+            ));
+        }
+        let bits = bits_per_byte(report.loss, dataset.held_out.len() as u64, dataset.held_out_bytes);
+        let nats = format!("{:.4} nats per token, {tokens} tokens, after step {}", report.loss, report.step);
+        let mut text = format!("held out {bits:.3} bits per byte ({nats})\n");
+        if let Some(Baselines { gzip, order_two }) = Baselines::measure(dataset).map_err(input)? {
+            text.push_str(&format!("         {order_two:.3} an order-2 model of bytes counted in the training text\n"));
+            text.push_str(&format!("         {gzip:.3} gzip -9\n"));
+        }
+        Ok(text)
+    }
+}
+
+/// Bits per byte of text in which `tokens` tokens stand for `bytes` bytes.
+fn bits_per_byte(nats_per_token: f64, tokens: u64, bytes: u64) -> f64 {
+    nats_per_token / LN_2 * tokens as f64 / bytes.max(1) as f64
+}
+
+fn input(error: DataError) -> Failure {
+    Failure::Input(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_those_of_bytes() {
+        assert_eq!(bits_per_byte(LN_2, 100, 100), 1.0);
+        assert_eq!(bits_per_byte(3.0 * LN_2, 100, 300), 1.0);
+    }
+}

@@ -1,0 +1,38 @@
+//! What names a checkpoint: its folder, or that of a run, whose newest is meant.
+
+use std::path::{Path, PathBuf};
+
+use checkpoint::manifest::MANIFEST;
+use checkpoint::{CheckpointError, committed};
+
+use crate::failure::Failure;
+use crate::run::run_folder::CHECKPOINTS;
+
+/// The folder of the checkpoint that `path` names.
+///
+/// # Errors
+/// A folder without one.
+pub fn checkpoint_path(path: &Path) -> Result<PathBuf, Failure> {
+    if path.join(MANIFEST).is_file() {
+        return Ok(path.to_path_buf());
+    }
+    let checkpoints = path.join(CHECKPOINTS);
+    let folder = if checkpoints.is_dir() { checkpoints } else { path.to_path_buf() };
+    match committed(&folder)?.into_iter().next() {
+        Some(newest) => Ok(newest.path),
+        None => Err(CheckpointError::None { folder }.into()),
+    }
+}
+
+/// The folder of the run of which `path` is a part: its checkpoints, one of them, or a file.
+pub fn run_around(path: &Path) -> Option<&Path> {
+    let is_within = path.ends_with(CHECKPOINTS) || path.is_file();
+    let run = if is_within { path.parent() } else { run_folder_of(path) };
+    let run = run.map(|run| if run.as_os_str().is_empty() { Path::new(".") } else { run });
+    run.filter(|run| run.join(CHECKPOINTS).is_dir())
+}
+
+/// The folder of the run that wrote the checkpoint at `path`, if it is still there.
+pub fn run_folder_of(path: &Path) -> Option<&Path> {
+    path.parent().filter(|folder| folder.ends_with(CHECKPOINTS)).and_then(Path::parent)
+}

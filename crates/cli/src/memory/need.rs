@@ -1,0 +1,336 @@
+//! Whether the planned memory fits, and which one change would make it fit.
+
+use config::{
+    CheckpointInputs, Checkpoints, Gathering, GradientReduction, Problem, Recompute, Reshard, RunConfig, ScheduleKind,
+    ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
+};
+use program::RankPlan;
+use train::Setup;
+
+use crate::check::verdict;
+use crate::memory::machine::MemoryLimit;
+use crate::screen::figures::{bytes, grouped};
+
+/// What the arenas have to fit into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Each rank has this many bytes: `run.rank_memory_bytes`.
+    PerRank(u64),
+    /// All ranks share this.
+    Together(MemoryLimit),
+    /// Nobody says.
+    Unknown,
+}
+
+impl Room {
+    /// What the run says, or else the machine.
+    pub fn new(config: &RunConfig, limit: Option<MemoryLimit>) -> Room {
+        match (config.run.rank_memory_bytes, limit) {
+            (Some(bytes), _) => Room::PerRank(bytes),
+            (None, Some(limit)) => Room::Together(limit),
+            (None, None) => Room::Unknown,
+        }
+    }
+}
+
+/// The planned arenas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Ranks of one stage: replicas times tensor-parallel ranks.
+    pub ranks_per_stage: usize,
+    /// Bytes of one rank's arena, by stage.
+    pub stage_bytes: Vec<u64>,
+}
+
+impl Need {
+    /// What `setup` has planned.
+    pub fn new(setup: &Setup) -> Need {
+        Need {
+            ranks_per_stage: setup.parallelism.dp * setup.parallelism.tp,
+            stage_bytes: (0..setup.parallelism.pp)
+                .map(|stage| largest_plan(setup, stage).arena_bytes() as u64)
+                .collect(),
+        }
+    }
+
+    /// Bytes of all ranks.
+    pub fn together_bytes(&self) -> u64 {
+        let of_one_each: u64 = self.stage_bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes));
+        of_one_each.saturating_mul(self.ranks_per_stage as u64)
+    }
+
+    /// The stage whose ranks need most, and their bytes.
+    fn largest(&self) -> (usize, u64) {
+        let stages = self.stage_bytes.iter().copied().enumerate();
+        stages.max_by_key(|(stage, bytes)| (*bytes, usize::MAX - stage)).unwrap_or_default()
+    }
+
+    /// What is compared with `room`, and how much there is; `None` where nobody says.
+    fn against(&self, room: Room) -> Option<(u64, u64)> {
+        match room {
+            Room::PerRank(there) => Some((self.largest().1, there)),
+            Room::Together(limit) => Some((self.together_bytes(), limit.bytes)),
+            Room::Unknown => None,
+        }
+    }
+
+    fn fits(&self, room: Room) -> bool {
+        self.against(room).is_none_or(|(needed, there)| needed <= there)
+    }
+}
+
+/// The plan that decides the size of a rank's arena: usually that of training, for it keeps activations.
+pub fn largest_plan(setup: &Setup, stage: usize) -> &RankPlan {
+    let plans = setup.programs.programs().iter().map(|verified| &verified.plan().ranks[stage]);
+    plans
+        .reduce(|largest, plan| if plan.arena_bytes() > largest.arena_bytes() { plan } else { largest })
+        .unwrap_or(setup.plan(stage))
+}
+
+/// What is wrong with the memory of `setup`, the plan of `config`; with the changes that would put it right.
+pub fn problem(config: &RunConfig, setup: &Setup, room: Room) -> Option<Problem> {
+    let need = Need::new(setup);
+    let (needed, _) = need.against(room).filter(|_| !need.fits(room))?;
+    let remedy = remedy(config, room, needed);
+    match room {
+        Room::PerRank(there) => {
+            let (stage, largest) = need.largest();
+            let rule = format!(
+                "is less than the {} bytes of a rank of stage {stage} ({})",
+                grouped(largest),
+                parts(setup, stage)
+            );
+            Some(Problem::of_value("run.rank_memory_bytes", there, rule, remedy))
+        }
+        Room::Together(limit) => {
+            let (stage, _) = need.largest();
+            let rule = format!(
+                "does not fit: all ranks ({}) need {} together, {} has {} (a rank of stage {stage}: {})",
+                config.run.ranks,
+                bytes(needed),
+                limit.source,
+                bytes(limit.bytes),
+                parts(setup, stage)
+            );
+            Some(Problem::of_key("memory", rule, remedy))
+        }
+        Room::Unknown => None,
+    }
+}
+
+/// Bytes of a rank by category, largest first.
+fn parts(setup: &Setup, stage: usize) -> String {
+    let mut categories = largest_plan(setup, stage).categories();
+    categories.retain(|(_, bytes)| *bytes > 0);
+    categories.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let parts: Vec<String> =
+        categories.iter().map(|(category, size)| format!("{category} {}", bytes(*size as u64))).collect();
+    parts.join(", ")
+}
+
+/// A change of one key.
+struct Change {
+    key: &'static str,
+    value: String,
+    config: RunConfig,
+}
+
+impl Change {
+    /// Bytes that are needed once it is made, and whether they fit; `None` where it cannot be planned.
+    fn judged(self, room: Room) -> Option<(Change, u64, bool)> {
+        let need = Need::new(&plan_of(&self.config)?);
+        let (needed, there) = need.against(room)?;
+        Some((self, needed, needed <= there))
+    }
+}
+
+/// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs repeats itself once
+/// it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of them, as does a step at whose end a tied table's
+/// sum is made.
+fn plan_of(config: &RunConfig) -> Option<Setup> {
+    let RunConfig { model, parallelism, mut train, .. } = config.clone();
+    let all = parallelism.num_microbatches(train.global_batch);
+    let num_microbatches = match &parallelism.schedule {
+        // Written down for so many and no fewer.
+        ScheduleSpec::Given(_) => all,
+        ScheduleSpec::Generated(kind) => {
+            let repeating = 2 * kind.held_passes(parallelism.pp, all) + 2;
+            let waiting = TiedSum::max_waiting_microbatches(&model, &parallelism, &train);
+            all.min(repeating.max(waiting + 1).next_multiple_of(kind.microbatch_group(parallelism.pp)))
+        }
+    };
+    // Smaller batches need less.
+    train.batch_ramp = None;
+    train.global_batch = num_microbatches * parallelism.dp * parallelism.microbatch_size;
+    verdict::plan(model, parallelism, train).ok()
+}
+
+/// So many changes are tried on top of each other.
+const MAX_CHANGES: usize = 4;
+
+/// The changes of which each suffices, with what is then needed; or else several that suffice together, found by always
+/// making the one that saves most.
+fn remedy(config: &RunConfig, room: Room, mut needed: u64) -> String {
+    let mut made: Vec<(&str, String)> = vec![];
+    let mut config = config.clone();
+    for _ in 0..MAX_CHANGES {
+        let judged = changes(&config, room).into_iter().filter_map(|change| change.judged(room));
+        let judged: Vec<(Change, u64, bool)> = judged.filter(|(_, then, _)| *then < needed).collect();
+        let each: Vec<String> = judged
+            .iter()
+            .filter(|(_, _, fits)| *fits)
+            .map(|(change, then, _)| format!("{} = {} (needs {})", change.key, change.value, bytes(*then)))
+            .collect();
+        if made.is_empty() && !each.is_empty() {
+            return format!("{} would do", alternatives(&each, "or"));
+        }
+        let Some((best, then, fits)) = judged.into_iter().min_by_key(|(_, then, _)| *then) else { break };
+        made.retain(|(key, _)| *key != best.key);
+        made.push((best.key, best.value));
+        (config, needed) = (best.config, then);
+        if fits {
+            return format!("{} together (needs {}) would do", written(&made), bytes(needed));
+        }
+    }
+    match made.is_empty() {
+        true => "a smaller model or shorter sequences would do".into(),
+        false => format!("even with {} it needs {}; try a smaller model", written(&made), bytes(needed)),
+    }
+}
+
+fn written(made: &[(&str, String)]) -> String {
+    let made: Vec<String> = made.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    alternatives(&made, "and")
+}
+
+fn alternatives(words: &[String], last_word: &str) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} {last_word} {last}", first.join(", ")),
+    }
+}
+
+/// ZeRO stages that keep less than `zero`, as they are written: those that sum gradients after each microbatch, for only then no rank
+/// keeps them whole.
+fn more_sharding(zero: ZeroStage) -> Vec<(String, ZeroStage)> {
+    let reduce = GradientReduction::Microbatch;
+    let one = ("1", ZeroStage::One);
+    let two = ("2", ZeroStage::Two { reduce });
+    let three = |gathering| ("3", ZeroStage::Three { reduce, gathering });
+    let usual = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
+    let more = match zero {
+        ZeroStage::Off => vec![one, two, three(usual)],
+        ZeroStage::One | ZeroStage::Two { reduce: GradientReduction::Step } => vec![two, three(usual)],
+        ZeroStage::Two { reduce: GradientReduction::Microbatch } => vec![three(usual)],
+        ZeroStage::Three { reduce: GradientReduction::Step, gathering } => vec![three(gathering)],
+        ZeroStage::Three { reduce: GradientReduction::Microbatch, .. } => vec![],
+    };
+    let written =
+        |(number, stage): (&str, ZeroStage)| match stage.reduction() == zero.reduction() || stage == ZeroStage::One {
+            true => (number.to_string(), stage),
+            false => (format!("{number} with parallelism.reduce = \"microbatch\""), stage),
+        };
+    more.into_iter().map(written).collect()
+}
+
+/// Legal changes that may need less, the least intrusive first.
+fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
+    let mut changes = vec![];
+    let mut offer = |key: &'static str, value: String, change: &dyn Fn(&mut RunConfig)| {
+        let mut config = config.clone();
+        change(&mut config);
+        let parallelism = &config.parallelism;
+        config.run.ranks = parallelism.dp.saturating_mul(parallelism.tp).saturating_mul(parallelism.pp);
+        if config::check(&config).is_ok() {
+            changes.push(Change { key, value, config });
+        }
+    };
+    let parallelism = &config.parallelism;
+    if parallelism.dp > 1 {
+        for (value, zero) in more_sharding(parallelism.zero) {
+            offer("parallelism.zero", value, &|config| config.parallelism.zero = zero);
+        }
+    }
+    let plain = ScheduleSpec::from(ScheduleKind::OneForwardOneBackward);
+    if parallelism.schedule != plain && parallelism.pp > 1 {
+        offer("parallelism.schedule", "\"1f1b\"".into(), &|config| config.parallelism.schedule = plain.clone());
+    }
+    if !matches!(parallelism.recompute, Recompute::Full(_)) {
+        offer("parallelism.recompute", "\"full\"".into(), &|config| {
+            let inputs = match config.parallelism.sequence_parallel {
+                SequenceParallel::Off => CheckpointInputs::Whole,
+                SequenceParallel::On => CheckpointInputs::Sharded,
+            };
+            config.parallelism.recompute = Recompute::Full(Checkpoints { every: 1, inputs });
+        });
+    }
+    let size = parallelism.microbatch_size;
+    let smaller = mesh::divisors(size).into_iter().rev().find(|divisor| *divisor < size);
+    for size in smaller.into_iter().chain((size > 2).then_some(1)) {
+        offer("parallelism.microbatch_size", size.to_string(), &|config| config.parallelism.microbatch_size = size);
+    }
+    match room {
+        // More ranks bring more memory.
+        Room::PerRank(_) => {
+            let (tp, pp) = (2 * parallelism.tp, 2 * parallelism.pp);
+            offer("parallelism.tp", tp.to_string(), &|config| config.parallelism.tp = tp);
+            offer("parallelism.pp", pp.to_string(), &|config| {
+                config.parallelism.pp = pp;
+                config.parallelism.stage_layers = None;
+            });
+        }
+        // Fewer replicas hold fewer copies of the model.
+        Room::Together(_) | Room::Unknown if parallelism.dp > 1 => {
+            offer("parallelism.dp", "1".into(), &|config| config.parallelism.dp = 1);
+        }
+        Room::Together(_) | Room::Unknown => {}
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a tied table's sum is made at the end of the step, and where so few microbatches would have it made there.
+    #[test]
+    fn a_plan_of_few_microbatches_needs_what_the_run_needs() {
+        for recompute in ["none", "full"] {
+            for global_batch in [4, 64, 100, 200, 400] {
+                let overrides = [
+                    "model.vocabulary=4099".to_string(),
+                    "train.sequence_length=16".into(),
+                    format!("train.global_batch={global_batch}"),
+                    "parallelism.dp=1".into(),
+                    "parallelism.tp=1".into(),
+                    "parallelism.pp=1".into(),
+                    "parallelism.microbatch_size=1".into(),
+                    format!("parallelism.recompute={recompute}"),
+                ];
+                let config = RunConfig::load("", "", &overrides).expect("legal");
+                let RunConfig { model, parallelism, train, .. } = config.clone();
+                let whole = verdict::plan(model, parallelism, train).expect("a plan");
+                let few = plan_of(&config).expect("a plan");
+                assert_eq!(Need::new(&few), Need::new(&whole), "{recompute}, {global_batch}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_stage_of_sharding_that_keeps_less_is_offered() {
+        let offered = |overrides: &[&str]| -> Vec<String> {
+            let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+            let config = RunConfig::load("", "", &overrides).expect("legal");
+            let changes = changes(&config, Room::Unknown).into_iter().filter(|change| change.key == "parallelism.zero");
+            changes.map(|change| change.value).collect()
+        };
+        let [two, three] = ["2", "3"].map(|stage| format!("{stage} with parallelism.reduce = \"microbatch\""));
+        assert_eq!(offered(&["parallelism.zero=0"]), ["1", &two, &three]);
+        assert_eq!(offered(&[]), [two.clone(), three.clone()]);
+        assert_eq!(offered(&["parallelism.zero=2"]), [two, three.clone()]);
+        assert_eq!(offered(&["parallelism.zero=2", "parallelism.reduce=microbatch"]), ["3"]);
+        assert_eq!(offered(&["parallelism.zero=3"]), [three]);
+        assert_eq!(offered(&["parallelism.zero=0", "parallelism.dp=1"]), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,121 @@
+//! The planned memory as a table: one row per stage, one column per category.
+
+use config::Unit;
+use program::Category;
+use train::Setup;
+
+use crate::memory::need::largest_plan;
+use crate::screen::figures::bytes;
+
+/// The layers of one pipeline rank, ascending; none where it has only the embedding or the head.
+pub fn layers(setup: &Setup, stage: usize) -> Vec<u32> {
+    let layers = setup.program(stage).place.computing_units().filter_map(|unit| match unit {
+        Unit::Layer(layer) => Some(layer),
+        Unit::Table | Unit::Embedding | Unit::Head => None,
+    });
+    let mut layers: Vec<u32> = layers.collect();
+    layers.sort_unstable();
+    layers
+}
+
+/// Ascending layers with neighbours as ranges: `0-2,6`.
+fn ranges(layers: &[u32]) -> String {
+    let parts = layers.chunk_by(|one, next| one + 1 == *next).map(|range| match range {
+        [first, .., last] => format!("{first}-{last}"),
+        one => one.iter().map(u32::to_string).collect(),
+    });
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { "none".into() } else { parts.join(",") }
+}
+
+/// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has.
+pub fn memory_table(setup: &Setup) -> String {
+    let stages: Vec<Vec<(Category, usize)>> =
+        (0..setup.parallelism.pp).map(|stage| largest_plan(setup, stage).categories()).collect();
+    let mut categories: Vec<Category> =
+        stages.iter().flatten().filter(|(_, bytes)| *bytes > 0).map(|(category, _)| *category).collect();
+    categories.sort_unstable();
+    categories.dedup();
+
+    let mut header: Vec<String> = ["stage", "layers", "ranks"].map(str::to_string).to_vec();
+    header.extend(categories.iter().map(Category::to_string));
+    header.push("all".into());
+    let ranks = setup.parallelism.dp * setup.parallelism.tp;
+    let rows = stages.iter().enumerate().map(|(stage, sizes)| {
+        let mut row = vec![stage.to_string(), ranges(&layers(setup, stage)), ranks.to_string()];
+        let size_of = |category| sizes.iter().find(|(own, _)| *own == category).map_or(0, |(_, bytes)| *bytes);
+        row.extend(categories.iter().map(|category| bytes(size_of(*category) as u64)));
+        row.push(bytes(largest_plan(setup, stage).arena_bytes() as u64));
+        row
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    format!("bytes of one rank\n{}{}", aligned(&rows), beyond_training(setup))
+}
+
+/// What training alone would take, where the first rank that takes most does so for something else; nothing where it does not.
+fn beyond_training(setup: &Setup) -> String {
+    let stages = 0..setup.parallelism.pp;
+    let Some(stage) = stages.rev().max_by_key(|stage| largest_plan(setup, *stage).arena_bytes()) else {
+        return String::new();
+    };
+    let (most, training) = (largest_plan(setup, stage).arena_bytes(), setup.plan(stage));
+    if most == training.arena_bytes() {
+        return String::new();
+    }
+    let [training, alive] = [training.arena_bytes(), training.largest_live_bytes()].map(|size| bytes(size as u64));
+    format!(
+        "\nMeasuring the loss on held-out text takes the most on stage {stage}. A training step takes {training} there, of which {alive} are alive at \
+         once: what `pleach simulate` counts.\n"
+    )
+}
+
+/// Columns to the right, two spaces between them.
+pub fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  "))
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use config::RunConfig;
+
+    use super::*;
+    use crate::{check::verdict, input::presets};
+
+    #[test]
+    fn layers_that_are_no_neighbours_are_named_apart() {
+        assert_eq!(ranges(&[0, 1, 2]), "0-2");
+        assert_eq!(ranges(&[3]), "3");
+        assert_eq!(ranges(&[0, 2, 4]), "0,2,4");
+        assert_eq!(ranges(&[0, 1, 6, 7]), "0-1,6-7");
+        assert_eq!(ranges(&[]), "none");
+    }
+
+    /// What is planned for a training step and what is predicted for it are one number.
+    #[test]
+    fn simulated_memory_is_that_of_the_plan_without_gaps() {
+        let evaluation_decides =
+            [("bloom-176b", true), ("gpt-neox-20b", false), ("opt-175b-tiny", false), ("mt-nlg-530b-tiny", true)];
+        for (name, is_told) in evaluation_decides {
+            let preset = presets::named(Path::new(&format!("preset:{name}"))).expect("known").expect("a preset");
+            let RunConfig { model, parallelism, mut train, .. } =
+                RunConfig::load(name, preset.text, &[]).expect("a legal run");
+            train.batch_ramp = None;
+            let step = plan::PreparedStep::new(&model, &parallelism, &train, None).expect("planned");
+            let setup = verdict::plan(model, parallelism, train).expect("planned");
+            let predicted: Vec<usize> = step.memory().iter().map(sim::RankMemory::occupied_bytes).collect();
+            let planned: Vec<usize> =
+                (0..setup.parallelism.pp).map(|stage| setup.plan(stage).largest_live_bytes()).collect();
+            assert_eq!(predicted, planned, "{name}");
+            assert_eq!(memory_table(&setup).contains("Measuring the loss"), is_told, "{name}");
+        }
+    }
+}

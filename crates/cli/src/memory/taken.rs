@@ -1,0 +1,50 @@
+//! What a run has taken of the machine's memory: the planned arenas, and what the process has held beside them.
+
+use mesh::Axis;
+use train::Setup;
+
+use crate::screen::figures::bytes;
+
+/// The arenas of all ranks together, as planned.
+pub fn arenas_bytes(setup: &Setup) -> u64 {
+    let of_rank = |rank| setup.programs.arena_bytes(setup.mesh.coord(rank).along(Axis::Pp)) as u64;
+    setup.mesh.ranks().map(of_rank).sum()
+}
+
+/// The most memory that the process has held so far, as far as the system tells (Linux does).
+pub fn resident_peak_bytes() -> Option<u64> {
+    peak_of_status(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// The line `VmHWM:     73192 kB`.
+fn peak_of_status(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`; empty where the system does not tell.
+pub fn describe(arenas_bytes: u64, resident_bytes: Option<u64>) -> String {
+    let Some(resident_bytes) = resident_bytes else { return String::new() };
+    let beside_bytes = resident_bytes.saturating_sub(arenas_bytes);
+    let [resident, arenas, beside] = [resident_bytes, arenas_bytes, beside_bytes].map(bytes);
+    format!("memory  {resident} at most: {arenas} of arenas, {beside} beside them\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_read_in_bytes() {
+        assert_eq!(peak_of_status("Name:\tpleach\nVmPeak:\t  140416 kB\nVmHWM:\t   97640 kB\n"), Some(97640 * 1024));
+        assert_eq!(peak_of_status("Name:\tpleach\n"), None);
+    }
+
+    #[test]
+    fn a_run_tells_what_it_held_and_what_of_it_was_planned() {
+        let told = describe(85_900_000, Some(102_000_000));
+        assert_eq!(told, "memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them\n");
+        assert_eq!(describe(85_900_000, None), "");
+    }
+}

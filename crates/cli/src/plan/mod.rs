@@ -1,0 +1,82 @@
+//! `pleach plan`: the fastest layouts of a run on a cluster, and how they were found.
+
+pub mod json;
+pub mod published_runs;
+pub mod text;
+
+use std::collections::BTreeMap;
+
+use config::{Parallelism, RunConfig};
+use plan::search::candidates::keys;
+use plan::search::{Question, search};
+
+use crate::arguments::Format;
+use crate::arguments::cluster::PlanArguments;
+use crate::cluster::profile::of_run;
+use crate::failure::Failure;
+use crate::input;
+use crate::screen::output::print;
+use crate::screen::output_file::OutputFile;
+
+/// Searches, prints the best layouts with what makes each better than the next, and writes the best where that was asked for.
+///
+/// # Errors
+/// A run or a profile that cannot be used, and a run that fits nowhere; as JSON it is printed as well.
+pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
+    let file = OutputFile::promised_if("--write", arguments.write.as_deref())?;
+    let config = input::load(&arguments.run)?;
+    let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
+    let memory_gb = arguments.max_memory.unwrap_or(cluster.accelerator.memory_gb);
+    let fixed = fixed(&arguments.fix, &config.parallelism)?;
+    let question = Question {
+        config: &config,
+        cluster: &cluster,
+        software: software.as_ref(),
+        accelerators: arguments.gpus,
+        fixed: &fixed,
+        memory_bytes: memory_gb * 1e9,
+        top: usize::from(arguments.top),
+    };
+    let failed = |error: train::SetupError| Failure::Work(error.to_string());
+    let answer = search(&question).map_err(failed)?;
+    let remedies = match answer.best.is_empty() {
+        true => Some(question.remedies().map_err(failed)?),
+        false => None,
+    };
+    if let (Some(file), Some(best)) = (file, answer.best.first()) {
+        file.write(planned(&config, &best.parallelism).to_toml())?;
+    }
+    match (arguments.format(), &remedies) {
+        (Format::Text, None) => print(&text::found(&answer, &question))?,
+        (Format::Text, Some(_)) => {}
+        (Format::Json, _) => print(&json::document(&answer, &question, remedies.as_ref())?)?,
+    }
+    match remedies {
+        None => Ok(()),
+        Some(remedies) => Err(Failure::Input(text::nowhere(&answer, &question, &remedies))),
+    }
+}
+
+/// The run with a layout.
+fn planned(config: &RunConfig, parallelism: &Parallelism) -> RunConfig {
+    let mut config = config.clone();
+    config.run.ranks = parallelism.world_size();
+    config.parallelism = parallelism.clone();
+    config
+}
+
+fn fixed(given: &[String], parallelism: &Parallelism) -> Result<BTreeMap<String, String>, Failure> {
+    let known: Vec<String> = keys(parallelism).into_keys().collect();
+    let mut fixed = BTreeMap::new();
+    for text in given {
+        let pair = text.split_once('=').filter(|(key, _)| known.iter().any(|known| known == key));
+        let Some((key, value)) = pair else {
+            return Err(Failure::Input(format!(
+                "--fix {text} fixes nothing; write KEY=VALUE with {}",
+                known.join(", ")
+            )));
+        };
+        fixed.insert(key.to_string(), value.to_string());
+    }
+    Ok(fixed)
+}

@@ -1,0 +1,10 @@
+//! `pleach train`: a run from its first step or its newest checkpoint, its folder, and its end.
+
+pub mod engine;
+pub mod grace;
+pub mod interrupt;
+pub mod measured_trace;
+pub mod resume;
+pub mod run_folder;
+pub mod train;
+pub mod watchdog;

@@ -1,0 +1,260 @@
+//! `pleach train --resume`: a run goes on from its newest checkpoint that is sound.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use checkpoint::{Checkpoint, CheckpointError, Found, Hash, committed};
+use config::{BatchOrigin, DataSpec, RunConfig, TokenizerSpec};
+use data::TOKENIZER_FILE;
+use serde_json::json;
+use train::{Start, check_tensors};
+
+use crate::arguments::TrainArguments;
+use crate::check::verdict::{Planned, Verdict, judge};
+use crate::failure::Failure;
+use crate::input::text::Text;
+use crate::input::{self, Disk};
+use crate::inspect::checkpoint_path::run_around;
+use crate::memory::machine::memory_limit;
+use crate::run::run_folder::{CHECKPOINTS, RunFolder, WayOut};
+use crate::run::train::Session;
+use crate::screen::output::tell;
+
+/// Goes on with the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is told, set aside, and the one before
+/// is taken.
+///
+/// # Errors
+/// As a run that begins; and no checkpoint that is sound.
+pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> {
+    if let Some(run) = run_around(folder) {
+        let (folder, run) = (folder.display(), run.display());
+        return Err(Failure::Input(format!(
+            "{folder} is a part of the run in {run}; --resume {run} goes on with it, from its newest sound checkpoint"
+        )));
+    }
+    let checkpoints = folder.join(CHECKPOINTS);
+    let mut damaged: Vec<Found> = Vec::new();
+    for found in committed(&checkpoints)? {
+        let checkpoint = match Checkpoint::open(&found.path) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) if error.is_damage() => {
+                tell(&format!("{error}\n"));
+                damaged.push(found);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let session = session(arguments, folder, &checkpoint)?;
+        for found in damaged.drain(..) {
+            let aside = session.folder.store.set_aside(&found)?;
+            tell(&format!("{} is damaged and now called {}\n", found.path.display(), aside.display()));
+        }
+        let (steps, path) = (found.steps, found.path.display());
+        tell(&match session.verdict.config.train.steps == steps {
+            true => format!("all {steps} steps are done in {path}; --set train.steps=... with more of them goes on\n"),
+            false => format!("going on after step {steps} from {path}\n"),
+        });
+        match (session.run(arguments, Start::Checkpoint(&checkpoint)), checkpoint.damage()) {
+            (Err(_), Some(damage)) => {
+                tell(&format!("{damage}\n"));
+                damaged.push(found);
+            }
+            (ended, _) => return ended,
+        }
+    }
+    match damaged.is_empty() {
+        true => Err(CheckpointError::None { folder: checkpoints }.into()),
+        false => Err(Failure::Input(format!("no checkpoint in {} is sound", checkpoints.display()))),
+    }
+}
+
+/// The run as it goes on from `checkpoint`: its own run file with what the command line changes, which is recorded.
+fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -> Result<Session, Failure> {
+    let state = checkpoint.state();
+    let name = format!("the run file of {}", checkpoint.path().display());
+    let mut overrides = input::overrides(&arguments.run);
+    if let Some(set) = overrides.iter().find(|set| key_of(set) == "run.folder") {
+        let way_out = WayOut::Copy;
+        return Err(Failure::Input(format!("--set {set}: with --resume a run stays in its folder; {way_out}")));
+    }
+    let changes_text = overrides.iter().any(|set| key_of(set).starts_with("data."));
+    let keeps_tokenizer = !overrides.iter().any(|set| key_of(set) == "data.tokenizer");
+    let asked = overrides.clone();
+    overrides.push(format!("run.folder={}", serde_json::Value::from(folder.to_string_lossy())));
+    let base = base(&state.run, &overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
+    let (mut config, places) = RunConfig::load_with(&name, &base, &overrides, &Disk).map_err(Failure::Run)?;
+    let tokenizer = folder.join(TOKENIZER_FILE);
+    if changes_text && keeps_tokenizer && tokenizer.exists() {
+        // Other text is read in the tokens that the model knows.
+        config.data.tokenizer = TokenizerSpec::File(tokenizer);
+    }
+    if config.train.steps < state.steps {
+        let (steps, done) = (config.train.steps, state.steps);
+        return Err(Failure::Input(format!(
+            "train.steps = {steps} is less than the {done} steps that are done; {done} or more would do"
+        )));
+    }
+    if config.train.steps == state.steps && !asked.is_empty() {
+        // Else the run file would say of the weights what they were not trained with.
+        return Err(Failure::Input(format!(
+            "all {} steps are done, so nothing would be trained with {}; leave it out, or go on with --set train.steps=... with more of them",
+            state.steps,
+            asked.join(", ")
+        )));
+    }
+    check_tensors(checkpoint, &config.model).map_err(|error| {
+        let path = checkpoint.path().display();
+        Failure::Input(format!("{path}: {error}; or begin a new run of the other model"))
+    })?;
+    config.train.batch_origin = BatchOrigin { steps: state.steps, sequences: state.sequences };
+    let verdict: Verdict = judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
+    let text = Text::read(&verdict.config)?;
+    let mut changed = changes(&state.run, &verdict.config.to_toml());
+    if let Some(before) = state.data_xxh3.filter(|before| *before != text.hash()) {
+        if !changes_text {
+            return Err(other_text(checkpoint, before, (text.hash(), &verdict.config.data)));
+        }
+        changed.insert(DATA_HASH.into(), [before, text.hash()].map(|hash| hash.to_string().into()));
+    }
+    let folder = RunFolder::open(&verdict.config.run, WayOut::Copy)?;
+    folder.record_start(&json!({
+        "after_step": state.steps,
+        "checkpoint": checkpoint.path().file_name().map(|name| name.to_string_lossy()),
+        "build": env!("CARGO_PKG_VERSION"),
+        "changed": changed,
+    }))?;
+    Ok(Session { verdict, text, folder })
+}
+
+/// Beside the keys of run files, what is recorded of text that is no longer the same.
+const DATA_HASH: &str = "data.xxh3";
+
+/// Nobody asked for other text, so this is what someone did to the files without thinking of the run.
+fn other_text(checkpoint: &Checkpoint, before: Hash, (now, data): (Hash, &DataSpec)) -> Failure {
+    Failure::Input(format!(
+        "the text of [data] is not the one that {} was trained on (XXH3 {now} instead of {before}); go back to that, or name a key of [data] \
+         to go on with the other one, such as --set data.held_out={}",
+        checkpoint.path().display(),
+        data.held_out
+    ))
+}
+
+/// The key of `section.key=value`.
+fn key_of(set: &str) -> &str {
+    set.split_once('=').map_or(set, |(key, _)| key.trim())
+}
+
+/// Keys that mean something only beside a value of another key: where that is changed, they are left to their defaults.
+const DEPENDENT: &[(&str, &[&str])] = &[
+    (
+        "parallelism.zero",
+        &["parallelism.reduce", "parallelism.prefetch", "parallelism.reshard", "parallelism.shard_group"],
+    ),
+    ("parallelism.dp", &["parallelism.shard_group"]),
+    ("parallelism.pp", &["parallelism.stage_layers"]),
+    ("parallelism.schedule", DEPENDENT_ON_SCHEDULE),
+    ("parallelism.schedule_file", DEPENDENT_ON_SCHEDULE),
+    ("parallelism.recompute", &["parallelism.recompute_every", "parallelism.recompute_inputs"]),
+    ("parallelism.sequence_parallel", &["parallelism.recompute_inputs"]),
+    (
+        "train.precision",
+        &[
+            "train.products",
+            "train.initial_loss_scale",
+            "train.loss_scale_window",
+            "train.loss_scale_hysteresis",
+            "train.min_loss_scale",
+        ],
+    ),
+    ("data.path", &["data.sources"]),
+    ("data.sources", &["data.path"]),
+];
+
+const DEPENDENT_ON_SCHEDULE: &[&str] = &[
+    "parallelism.schedule",
+    "parallelism.schedule_file",
+    "parallelism.stages_per_rank",
+    "parallelism.schedule_memory_percent",
+    "parallelism.stage_layers",
+];
+
+/// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are all there.
+fn base(run: &str, overrides: &[String]) -> Result<String, String> {
+    let mut table: toml::Table = run.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
+    let changed: Vec<&str> = overrides.iter().map(|set| key_of(set)).collect();
+    let dependent = DEPENDENT.iter().filter(|(key, _)| changed.contains(key)).flat_map(|(_, dependent)| *dependent);
+    for key in dependent.chain(&["run.ranks"]) {
+        let (section, name) = key.split_once('.').unwrap_or(("", key));
+        if let Some(section) = table.get_mut(section).and_then(toml::Value::as_table_mut) {
+            section.remove(name);
+        }
+    }
+    Ok(table.to_string())
+}
+
+/// Keys whose values differ, each with both. The folder is where it is.
+fn changes(before: &str, after: &str) -> BTreeMap<String, [serde_json::Value; 2]> {
+    let [before, after] = [before, after].map(values);
+    let keys = before.keys().chain(after.keys()).filter(|key| *key != "run.folder");
+    let both = |key: &String| [&before, &after].map(|values| values.get(key).cloned().unwrap_or_default());
+    keys.map(|key| (key.clone(), both(key))).filter(|(_, [before, after])| before != after).collect()
+}
+
+/// The values of a resolved run file by `section.key`.
+fn values(run: &str) -> BTreeMap<String, serde_json::Value> {
+    let table: toml::Table = run.parse().unwrap_or_default();
+    let sections = table.iter().filter_map(|(section, keys)| Some((section, keys.as_table()?)));
+    let of_section = |(section, keys): (&String, &toml::Table)| {
+        let section = section.clone();
+        keys.clone()
+            .into_iter()
+            .map(move |(key, value)| (format!("{section}.{key}"), serde_json::to_value(value).unwrap_or_default()))
+    };
+    sections.flat_map(of_section).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resumed(run: &str, overrides: &[&str]) -> RunConfig {
+        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+        let base = base(run, &overrides).expect("a run file");
+        RunConfig::load("", &base, &overrides).unwrap_or_else(|problems| panic!("{problems:?}"))
+    }
+
+    #[test]
+    fn nothing_changes_by_itself() {
+        let run = RunConfig::quick_start().to_toml();
+        assert_eq!(resumed(&run, &[]).to_toml(), run);
+        assert_eq!(changes(&run, &run), BTreeMap::new());
+    }
+
+    #[test]
+    fn another_layout_needs_its_own_keys_only() {
+        let of = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+            RunConfig::load("", "", &overrides).expect("legal").to_toml()
+        };
+        let sharded = of(&["parallelism.zero=3", "parallelism.shard_group=2", "parallelism.schedule=interleaved"]);
+        let off = resumed(&sharded, &["parallelism.zero=0", "parallelism.schedule=zb-v"]);
+        assert_eq!((off.parallelism.zero, off.parallelism.shard_group), (config::ZeroStage::Off, None));
+        let one = resumed(&sharded, &["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1"]);
+        assert_eq!((one.run.ranks, one.parallelism.zero), (1, resumed(&sharded, &[]).parallelism.zero));
+        let single = resumed(&of(&["train.precision=fp16"]), &["train.precision=fp32"]);
+        assert_eq!(single.train.precision, config::Precision::Fp32(config::Products::Chained));
+    }
+
+    #[test]
+    fn what_changes_is_recorded_with_both_values() {
+        let run = RunConfig::quick_start().to_toml();
+        let after =
+            resumed(&run, &["train.learning_rate=0.5", "train.batch_ramp={ start = 4, increment = 4, sequences = 9 }"]);
+        let changed = changes(&run, &after.to_toml());
+        let told = serde_json::to_string(&changed).expect("JSON");
+        assert_eq!(
+            told,
+            "{\"train.batch_ramp\":[null,{\"increment\":4,\"sequences\":9,\"start\":4}],\"train.learning_rate\":[0.003,0.5]}"
+        );
+    }
+}

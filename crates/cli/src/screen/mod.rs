@@ -1,0 +1,9 @@
+//! Output for people: streams, files, numbers, and the line of a running run.
+
+pub mod cpu_time;
+pub mod figures;
+pub mod output;
+pub mod output_file;
+pub mod progress;
+pub mod rates;
+pub mod terminal;

@@ -1,0 +1,245 @@
+//! `pleach simulate`: a step on a cluster that is not there.
+
+pub mod against;
+pub mod rank_times;
+
+use std::collections::BTreeSet;
+
+use cluster::Cluster;
+use config::{Parallelism, RunConfig};
+use mesh::{AxisSizes, Mesh};
+use plan::{Prediction, PreparedStep};
+use serde::Serialize;
+use sim::{Loss, MemoryPart, RankMemory, Trace, lines};
+
+use crate::arguments::Format;
+use crate::arguments::cluster::SimulateArguments;
+use crate::check::describe;
+use crate::cluster::profile::of_run;
+use crate::failure::Failure;
+use crate::input;
+use crate::memory::table::aligned;
+use crate::screen::figures::{bytes, counted, grouped, three_digits};
+use crate::screen::output::{print, tell};
+use crate::screen::output_file::OutputFile;
+use crate::screen::terminal;
+use crate::simulate::against::Comparison;
+use crate::simulate::rank_times::TracedRanks;
+
+/// Rows of the drawing in a terminal.
+const ROWS: usize = 12;
+/// Columns of the drawing where there is no terminal.
+const COLUMNS: usize = 100;
+/// Columns beside the letters of a drawing: the name of a stage, and a line on either side.
+const MARGIN: usize = 9;
+
+/// What MFU counts.
+const CONVENTION: &str =
+    "matrix products and causal attention, forward and backward; what is computed again does not count";
+
+/// Predicts a step, prints where its time and memory go, and draws it where that was asked for.
+///
+/// # Errors
+/// A run or a profile that cannot be used, or a file that cannot be written.
+pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
+    let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref())?;
+    let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
+    let config = input::load(&arguments.run)?;
+    let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
+    let RunConfig { model, parallelism, train, .. } = &config;
+    let refused = |error: train::SetupError| Failure::Work(error.to_string());
+    let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?;
+    let prediction = step.on(&cluster).map_err(refused)?;
+    let trace = Trace::of_stages(&step.graph, &prediction.times);
+    if let Some(file) = svg {
+        let title = format!("{} on {}", layout(&config), cluster.about);
+        file.write(sim::svg(&trace, &title))?;
+    }
+    if let Some(file) = trace_file {
+        write_trace(&file, parallelism, arguments.ranks.as_ref(), &step, &prediction)?;
+    }
+    let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
+    let memory = step.memory();
+    let told = Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction, memory: &memory };
+    match arguments.format() {
+        Format::Text => {
+            let beside = against.map_or(String::new(), |comparison| format!("\n{}", comparison.text()));
+            print(&(told.text(&trace) + &beside))
+        }
+        Format::Json => {
+            let json = serde_json::to_string(&Json { against, ..told.json() })
+                .map_err(|error| Failure::Work(error.to_string()))?;
+            print(&format!("{json}\n"))
+        }
+    }
+}
+
+/// Writes the trace of the ranks that are meant, and says which these are where they are not all.
+fn write_trace(
+    file: &OutputFile,
+    parallelism: &Parallelism,
+    ranks: Option<&TracedRanks>,
+    step: &PreparedStep,
+    prediction: &Prediction,
+) -> Result<(), Failure> {
+    let Parallelism { dp, tp, pp, .. } = *parallelism;
+    let mesh = Mesh::new(AxisSizes::dp_tp_pp(dp, tp, pp)).map_err(|error| Failure::Work(error.to_string()))?;
+    let usual = TracedRanks::usual(&mesh);
+    let traced = rank_times::simulated(&mesh, ranks.unwrap_or(&usual), &prediction.times)?;
+    if traced.len() < mesh.world_size() && ranks.is_none() {
+        tell(&format!(
+            "{}: {} of {} ranks, one of each stage; --ranks chooses others\n",
+            file.path().display(),
+            traced.len(),
+            grouped(mesh.world_size() as u64)
+        ));
+    }
+    file.write(sim::ChromeTrace(&Trace::new(&step.graph, &traced)))
+}
+
+/// `dp 8 x tp 4 x pp 12`.
+fn layout(config: &RunConfig) -> String {
+    let parallelism = &config.parallelism;
+    format!("dp {} x tp {} x pp {}", parallelism.dp, parallelism.tp, parallelism.pp)
+}
+
+struct Told<'a> {
+    config: &'a RunConfig,
+    cluster: &'a Cluster,
+    step: &'a PreparedStep,
+    prediction: &'a Prediction,
+    /// Of a rank of each stage.
+    memory: &'a [RankMemory],
+}
+
+#[derive(Serialize)]
+struct Json {
+    step_s: f64,
+    tokens_per_s: f64,
+    mfu: f64,
+    mfu_convention: &'static str,
+    bubble: f64,
+    bubble_until_norm: f64,
+    at_peak_s: f64,
+    losses_s: std::collections::BTreeMap<String, f64>,
+    bottleneck: String,
+    memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
+    accelerator_memory_bytes: f64,
+    fits: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<Comparison>,
+}
+
+impl Told<'_> {
+    fn bottleneck(&self) -> String {
+        let largest: Vec<String> = (self.prediction.spent.largest().iter().take(2))
+            .map(|(loss, ns)| format!("{} for {loss}", seconds(*ns)))
+            .collect();
+        format!("of {}, the largest losses are {}", seconds(self.prediction.step_ns()), largest.join(" and "))
+    }
+
+    fn text(&self, trace: &Trace) -> String {
+        let Told { config, cluster, step, prediction, .. } = self;
+        let (step_ns, bubble) = (prediction.step_ns(), prediction.times.bubble());
+        let mut text = format!(
+            "{}cluster {}: {} of {} on {}\n\n\
+             step    {}, {} tokens a second\n\
+             mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
+             bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\n",
+            describe(config),
+            cluster.about,
+            grouped(config.run.ranks as u64),
+            cluster.accelerator.name,
+            counted(config.run.ranks.div_ceil(cluster.node.accelerators) as u64, "node"),
+            seconds(step_ns),
+            grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
+            100.0 * step.mfu(cluster, step_ns),
+            three_digits(step.peak_flops_per_ns(cluster) * 1e-3),
+            100.0 * bubble.rate(),
+            100.0 * bubble.rate_with_norm(),
+        );
+        text += &self.time_table();
+        text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));
+        text += &self.memory_table();
+        let columns = terminal::columns().map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1));
+        let drawing = lines::lines(trace, columns, ROWS);
+        text + &format!("\none step; {}\n{drawing}", lines::legend(&drawing))
+    }
+
+    fn time_table(&self) -> String {
+        let spent = &self.prediction.spent;
+        let all = self.prediction.step_ns().max(1) as f64;
+        let row = |name: String, ns: u64| vec![name, seconds(ns), format!("{:.1} %", 100.0 * ns as f64 / all)];
+        let mut rows = vec![row("the model at the peak rate".into(), spent.at_peak_ns)];
+        rows.extend(spent.largest().into_iter().filter(|(_, ns)| *ns > 0).map(|(loss, ns)| row(loss.to_string(), ns)));
+        format!("time of the rank that computes longest\n{}", aligned(&rows))
+    }
+
+    fn memory_table(&self) -> String {
+        let parts: BTreeSet<MemoryPart> = self.memory.iter().flat_map(|rank| rank.parts.keys().copied()).collect();
+        let mut header = vec!["stage".to_string()];
+        header.extend(parts.iter().map(MemoryPart::to_string));
+        header.push("all".into());
+        let rows = self.memory.iter().enumerate().map(|(stage, rank)| {
+            let of = |part| rank.parts.get(part).copied().unwrap_or(0);
+            let cells = parts.iter().map(of).chain([rank.occupied_bytes()]).map(|size| bytes(size as u64));
+            std::iter::once(stage.to_string()).chain(cells).collect()
+        });
+        let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+        let there = bytes(self.there_bytes() as u64);
+        let mut text = format!("bytes of one rank at the peak of a training step, of {there}\n{}", aligned(&rows));
+        if !self.fits() {
+            text += &format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n");
+        }
+        text
+    }
+
+    /// Memory of one accelerator.
+    fn there_bytes(&self) -> f64 {
+        self.cluster.accelerator.memory_gb * 1e9
+    }
+
+    /// Whether the hungriest rank has room.
+    fn fits(&self) -> bool {
+        self.memory.iter().all(|rank| rank.occupied_bytes() as f64 <= self.there_bytes())
+    }
+
+    fn json(&self) -> Json {
+        let Told { cluster, step, prediction, .. } = self;
+        let step_ns = prediction.step_ns();
+        let named = |rank: &RankMemory| rank.parts.iter().map(|(part, bytes)| (part.to_string(), *bytes)).collect();
+        Json {
+            step_s: step_ns as f64 * 1e-9,
+            tokens_per_s: step.tokens() as f64 / (step_ns as f64 * 1e-9),
+            mfu: step.mfu(cluster, step_ns),
+            mfu_convention: CONVENTION,
+            bubble: prediction.times.bubble().rate(),
+            bubble_until_norm: prediction.times.bubble().rate_with_norm(),
+            at_peak_s: prediction.spent.at_peak_ns as f64 * 1e-9,
+            losses_s: Loss::ALL
+                .iter()
+                .map(|loss| (loss.to_string(), prediction.spent.on(*loss) as f64 * 1e-9))
+                .collect(),
+            bottleneck: self.bottleneck(),
+            memory_bytes: self.memory.iter().map(named).collect(),
+            accelerator_memory_bytes: self.there_bytes(),
+            fits: self.fits(),
+            against: None,
+        }
+    }
+}
+
+fn capitalised(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}
+
+/// `1.23 s`, `45.6 ms`, `7.89 µs`.
+pub fn seconds(ns: u64) -> String {
+    let (value, unit) = match ns {
+        ..1_000_000 => (ns as f64 / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
+        1_000_000_000.. => (ns as f64 / 1e9, "s"),
+    };
+    format!("{} {unit}", three_digits(value))
+}

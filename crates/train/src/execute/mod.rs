@@ -1,0 +1,271 @@
+//! One instruction on one rank: the match from what a program says to what the model, the groups and the optimizer do.
+//!
+//! Instructions are issued strictly in program order, never by readiness.
+
+pub(crate) mod gather;
+pub mod loss_scale;
+pub(crate) mod optimizer;
+pub mod reduce;
+
+use config::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
+use device::{DeviceError, Stream, Tensor, Write};
+use model::embedding::{Embedding, EmbeddingGradients};
+use model::head::{Head, HeadGradients};
+use model::layer::Layer;
+use model::placement::Residual;
+use model::{KeyValueCache, checkpoint};
+use program::{Instr, Purpose};
+
+use crate::worker::Rank;
+use crate::worker::bindings::Side;
+use crate::worker::memory;
+
+impl Rank<'_> {
+    /// Executes `instr`.
+    ///
+    /// # Errors
+    /// The device's and the groups'.
+    pub fn execute(&mut self, instr: Instr) -> Result<(), DeviceError> {
+        let effects = instr.effects(&self.program.place);
+        if let Some(saving) = &mut self.saving {
+            saving.wait_for_readers(&effects.assigns)?;
+        }
+        match instr {
+            Instr::Load { microbatch } => self.load(microbatch),
+            Instr::Forward { unit, microbatch } => self.forward(unit, microbatch),
+            Instr::Recompute { unit, microbatch } => self.recompute(unit, microbatch),
+            Instr::BackwardInput { unit, microbatch } => self.backward_input(unit, microbatch),
+            Instr::BackwardWeight { unit, microbatch } => self.backward_weight(unit, microbatch),
+            Instr::SendAct { unit, microbatch } => {
+                let (x, to) = (self.activations().output(unit, microbatch), self.owner_of_next(unit));
+                self.groups.pipeline.send(Stream::Transfer, to, activation_tag(unit, microbatch), x.tensor())
+            }
+            Instr::RecvAct { unit, microbatch } => {
+                let (x, from) = (self.activations().output(unit, microbatch), self.owner(unit));
+                self.groups.pipeline.receive(Stream::Transfer, from, activation_tag(unit, microbatch), x.tensor())
+            }
+            Instr::SendGrad { unit, microbatch } => {
+                let (x, to) = (self.activations().output_grad(unit, microbatch), self.owner(unit));
+                self.groups.pipeline.send(Stream::Transfer, to, gradient_tag(unit, microbatch), x.tensor())
+            }
+            Instr::RecvGrad { unit, microbatch } => {
+                let (x, from) = (self.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
+                self.groups.pipeline.receive(Stream::Transfer, from, gradient_tag(unit, microbatch), x.tensor())
+            }
+            Instr::GatherParams { unit } => gather::parameters(self, unit),
+            // From here on the plan has other values in their place.
+            Instr::FreeParams { .. } => Ok(()),
+            Instr::ReduceGrads { unit, by } => reduce::gradients(self, unit, by),
+            Instr::SumTied => reduce::tied(self),
+            Instr::GradNorm => reduce::norm(self),
+            Instr::OptimizerStep { unit } => optimizer::step(self, unit),
+            Instr::Save { unit } => self.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads)),
+        }
+    }
+
+    fn owner(&self, unit: Unit) -> usize {
+        self.program.place.owner(unit).unwrap_or_default()
+    }
+
+    fn owner_of_next(&self, unit: Unit) -> usize {
+        self.program.place.next(unit).map_or(0, |next| self.owner(next))
+    }
+
+    fn load(&mut self, microbatch: Microbatch) -> Result<(), DeviceError> {
+        let batch = self.activations().batch(microbatch);
+        self.host_batch.fetch(self.source, self.step, self.order.first_sequence(microbatch), self.shape);
+        self.host_batch.write(&*self.device, &batch)
+    }
+
+    fn forward(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        let write = self.gradient_write_of_forward(unit);
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let batch = &activations.batch(microbatch);
+        match unit {
+            Unit::Table => Ok(()),
+            Unit::Embedding => {
+                let params = self.embedding(Side::Parameters);
+                let saved = activations.saved(unit, microbatch, LayerRecompute::Nothing);
+                Embedding { context, batch }.forward(params, activations.output(unit, microbatch), saved.frames())
+            }
+            Unit::Layer(number) => {
+                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
+                let saved = activations.saved(unit, microbatch, recompute);
+                let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
+                let layer = Layer { context, batch, number };
+                match self.cache(unit) {
+                    None => layer.forward(params, input, output, saved.frames())?,
+                    Some(cache) => layer.forward_cached(params, input, output, saved.frames(), &cache)?,
+                }
+                match recompute {
+                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                        let frame = activations.checkpoint(unit, microbatch);
+                        checkpoint::keep(context, input, checkpoint::place(&frame, context))
+                    }
+                    LayerRecompute::Everything(CheckpointInputs::Whole)
+                    | LayerRecompute::Core
+                    | LayerRecompute::Nothing => Ok(()),
+                }
+            }
+            Unit::Head => self.head_forward(microbatch, write),
+        }
+    }
+
+    fn head_forward(&self, microbatch: Microbatch, write: Write) -> Result<(), DeviceError> {
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let head = Head { context, batch: &activations.batch(microbatch) };
+        let (params, input) = (self.head(Side::Parameters), self.input(Unit::Head, microbatch));
+        match self.program.place.purpose {
+            Purpose::Train => {
+                let gradients = HeadGradients {
+                    params: self.head(Side::Gradients),
+                    write,
+                    input: self.input_grad(Unit::Head, microbatch),
+                    scale: (f64::from(self.loss_scale.factor()) / self.nominal_tokens()) as f32,
+                };
+                head.train(params, input, &gradients)
+            }
+            Purpose::Evaluate => head.evaluate(params, input),
+            Purpose::Generate => head.logits(params, input, self.cache(Unit::Head).as_ref(), self.logits(microbatch)),
+        }
+    }
+
+    /// What a unit of a generating program adds to.
+    fn cache(&self, unit: Unit) -> Option<KeyValueCache> {
+        self.program.place.caches(unit).then(|| {
+            let (model, tp, room) = (&self.setup.model, self.tensor.size, self.setup.cache_room);
+            KeyValueCache::place(&memory::cache(self.plan, unit), model, tp, room, self.first_cached)
+        })
+    }
+
+    /// Logits `[tp T, V/tp]` of a generating program's microbatch.
+    pub fn logits(&self, microbatch: Microbatch) -> Tensor {
+        let (rows, cols) = Head::logits_shape(&self.setup.model, self.tensor.size, self.shape);
+        self.activations().logits(microbatch, rows, cols)
+    }
+
+    /// The head accumulates gradients in its forward pass; other units' forward passes write none.
+    fn gradient_write_of_forward(&mut self, unit: Unit) -> Write {
+        match unit {
+            Unit::Head => self.gradient_write(unit),
+            Unit::Table | Unit::Embedding | Unit::Layer(_) => Write::Accumulate,
+        }
+    }
+
+    fn recompute(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let batch = &activations.batch(microbatch);
+        match unit {
+            Unit::Layer(number) => {
+                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
+                let (layer, input) = (Layer { context, batch, number }, self.input(unit, microbatch));
+                let saved = activations.saved(unit, microbatch, recompute);
+                match recompute {
+                    LayerRecompute::Nothing => return Ok(()),
+                    LayerRecompute::Core => return layer.recompute_core(params, saved.frames()),
+                    LayerRecompute::Everything(CheckpointInputs::Whole) => {}
+                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
+                        let frame = activations.checkpoint(unit, microbatch);
+                        checkpoint::restore(context, checkpoint::place(&frame, context), input)?;
+                    }
+                }
+                layer.recompute(params, input, saved.frames())
+            }
+            Unit::Table | Unit::Embedding | Unit::Head => Ok(()),
+        }
+    }
+
+    fn backward_input(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        // The head's forward pass has written the gradient, and where the head is alone on a rank, its batch is gone.
+        if unit == Unit::Head {
+            return Ok(());
+        }
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let batch = &activations.batch(microbatch);
+        match unit {
+            Unit::Embedding => {
+                let saved = activations.saved(unit, microbatch, LayerRecompute::Nothing);
+                let (dy, pending) = (activations.output_grad(unit, microbatch), activations.pending(unit, microbatch));
+                Embedding { context, batch }.backward_input(dy, saved.frames(), &pending)
+            }
+            Unit::Layer(number) => {
+                let recompute = self.program.place.recomputes(unit);
+                let saved = activations.saved(unit, microbatch, recompute);
+                let pending = activations.pending(unit, microbatch);
+                let layer = Layer { context, batch, number };
+                layer.backward_input(
+                    self.layer(number, Side::Parameters),
+                    self.input(unit, microbatch),
+                    activations.output_grad(unit, microbatch),
+                    self.input_grad(unit, microbatch),
+                    saved.frames(),
+                    &pending,
+                )
+            }
+            Unit::Table | Unit::Head => Ok(()),
+        }
+    }
+
+    fn backward_weight(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
+        if unit == Unit::Head {
+            return Ok(());
+        }
+        let write = self.gradient_write(unit);
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let batch = &activations.batch(microbatch);
+        let output_grad = activations.output_grad(unit, microbatch);
+        match unit {
+            Unit::Embedding => {
+                let gradients = EmbeddingGradients {
+                    params: self.embedding(Side::Gradients),
+                    write,
+                    table_scale: self.setup.train.embedding_gradient_scale,
+                };
+                let pending = activations.pending(unit, microbatch);
+                let saved = activations.saved_until_weight(unit, microbatch, LayerRecompute::Nothing);
+                Embedding { context, batch }.backward_weight(&gradients, output_grad, saved.frames(), &pending)
+            }
+            Unit::Layer(number) => {
+                let recompute = self.program.place.recomputes(unit);
+                let saved = activations.saved_until_weight(unit, microbatch, recompute);
+                let pending = activations.pending(unit, microbatch);
+                let (gradients, input) = (self.layer(number, Side::Gradients), self.input(unit, microbatch));
+                let layer = Layer { context, batch, number };
+                layer.backward_weight(gradients, input, output_grad, saved.frames(), &pending, write)
+            }
+            Unit::Table | Unit::Head => Ok(()),
+        }
+    }
+
+    fn input(&self, unit: Unit, microbatch: Microbatch) -> Residual {
+        self.activations().output(self.previous(unit), microbatch)
+    }
+
+    fn input_grad(&self, unit: Unit, microbatch: Microbatch) -> Residual {
+        self.activations().output_grad(self.previous(unit), microbatch)
+    }
+
+    /// The unit whose output `unit` reads. Only layers and the head are asked.
+    fn previous(&self, unit: Unit) -> Unit {
+        unit.previous(self.setup.model.num_layers).unwrap_or(Unit::Embedding)
+    }
+}
+
+/// Message number of an activation: unique within a step and direction; messages of one number arrive in order.
+fn activation_tag(unit: Unit, microbatch: Microbatch) -> u64 {
+    2 * message_number(unit, microbatch)
+}
+
+/// As [`activation_tag`], for gradients.
+fn gradient_tag(unit: Unit, microbatch: Microbatch) -> u64 {
+    2 * message_number(unit, microbatch) + 1
+}
+
+fn message_number(unit: Unit, microbatch: Microbatch) -> u64 {
+    let unit = match unit {
+        Unit::Table | Unit::Embedding => 0,
+        Unit::Layer(layer) => 1 + u64::from(layer),
+        Unit::Head => u64::from(u32::MAX),
+    };
+    unit << 32 | u64::from(microbatch.0)
+}

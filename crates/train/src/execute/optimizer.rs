@@ -1,0 +1,42 @@
+//! The update of a unit's parameters: one AdamW pass over each run of elements with one rule.
+
+use config::{Unit, UpdateRule};
+use device::{AdamWUpdate, DeviceError, Op, Stream};
+
+use crate::worker::Rank;
+
+/// Updates the elements of `unit` that this rank holds moments for.
+///
+/// # Errors
+/// The device's.
+pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
+    let state = &rank.units[&unit];
+    let (Some(gradient), Some((first, second))) = (rank.gradient(unit), state.moments) else { return Ok(()) };
+    let train = &rank.setup.train;
+    for (run, UpdateRule { learning_rate_scale, weight_decay }) in &state.update_runs {
+        let elements = run.start.max(state.updated.start)..run.end.min(state.updated.end);
+        if elements.is_empty() {
+            continue;
+        }
+        // Moments are stored for the updated elements only, so they are counted from the first of those.
+        let stored = elements.start - state.updated.start..elements.end - state.updated.start;
+        let op = Op::AdamW {
+            param: state.weights().part(elements.clone()),
+            copy: state.masters.is_some().then(|| state.params.part(elements.clone())),
+            grad: gradient.part(elements),
+            first_moment: first.elements(stored.clone()),
+            second_moment: second.elements(stored),
+            coefficient: rank.constants.coefficient,
+            update: AdamWUpdate {
+                learning_rate: learning_rate_scale * train.learning_rate_at(rank.step),
+                weight_decay: *weight_decay,
+                beta1: train.beta1,
+                beta2: train.beta2,
+                epsilon: train.epsilon,
+                update: rank.step + 1 - rank.loss_scale.skipped_steps(),
+            },
+        };
+        rank.device.submit(Stream::Compute, &op)?;
+    }
+    Ok(())
+}

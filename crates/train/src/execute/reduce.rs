@@ -1,0 +1,217 @@
+//! Sums over ranks: gradients, the tied table, norm and loss.
+
+use config::{Kept, Sharding, StateKind, Unit, ZeroStage, gradient_axes};
+use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
+use mesh::Axis;
+use model::GradientSums;
+use program::Purpose;
+
+use crate::run::observer::Wish;
+use crate::storage::deliver::answers_for;
+use crate::worker::Rank;
+use crate::worker::memory;
+
+/// Sums the gradient of `unit` that `by` accumulated over the axes that each parameter needs: tensor parallelism for
+/// replicated parameters of sharded values, then data parallelism, whole or to this rank's shard; there within sharding
+/// groups first, then over groups. Where ranks keep shards, the sum is moved or added to this rank's.
+///
+/// # Errors
+/// The groups'.
+pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceError> {
+    let state = &rank.units[&unit];
+    let (contribution, len) = (rank.program.place.contribution(unit, by), state.layout.padded_len());
+    let made = memory::numbers_at(rank.plan, contribution, rank.at, len, rank.setup.train.sums.into());
+    if rank.tensor.size > 1 {
+        for segment in &state.layout.segments {
+            if gradient_axes(&segment.param, &rank.setup.parallelism).contains(Axis::Tp) {
+                let part = made.elements(segment.range());
+                rank.groups.tensor.all_reduce(Stream::Reduce, part, Reduction::Sum)?;
+            }
+        }
+    }
+    let zero = rank.setup.parallelism.zero;
+    let padding = made.elements(state.layout.len..state.layout.padded_len());
+    if !contribution.is_state() && !padding.is_empty() {
+        // Layers do not write there, and other values lay there before.
+        rank.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
+    }
+    match zero {
+        ZeroStage::Off => return rank.groups.data.all_reduce(Stream::Reduce, made, Reduction::Sum),
+        ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {}
+    }
+    let shard = made.elements(state.updated.clone());
+    rank.groups.data.reduce_scatter(Stream::Reduce, made)?;
+    rank.groups.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
+    match zero.keeps(StateKind::Gradients) {
+        Kept::Whole => Ok(()),
+        Kept::Shard => {
+            let sum = rank.gradient_sum(unit, by).tensor;
+            let op = match rank.reduction_write(unit, by) {
+                Write::Assign => Op::Copy { from: shard, to: sum },
+                Write::Accumulate => Op::Accumulate { x: shard, into: sum },
+            };
+            rank.device.submit(Stream::Reduce, &op)
+        }
+    }
+}
+
+/// Adds the two reduced gradients of a tied table, embedding first: between the ends of the pipeline, or to the head's where one
+/// rank has both.
+///
+/// # Errors
+/// The device's and the group's.
+pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
+    let state = &rank.units[&Unit::Table];
+    let part = |by: Unit| rank.gradient_sum(Unit::Table, by).part(state.updated.clone());
+    match state.makers.as_slice() {
+        [] => Ok(()),
+        [one] => rank.groups.tied.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
+        [finisher, others @ ..] => {
+            let mut ops = others.iter().map(|other| Op::Accumulate { x: part(*other), into: part(*finisher) });
+            ops.try_for_each(|op| rank.device.submit(Stream::Reduce, &op))
+        }
+    }
+}
+
+/// Global norm, loss and clip coefficient, the same bits on every rank.
+///
+/// Each element of each parameter is counted once: this rank's data-parallel slice, replicated parameters on tensor-parallel position
+/// 0, a tied table where the embedding is. The loss was summed by every tensor-parallel rank of the last stage; position 0 counts.
+///
+/// An evaluation has no gradients of its own; those of the step before stay uncounted and untouched.
+///
+/// # Errors
+/// The device's and the group's.
+pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
+    let (device, constants) = (&*rank.device, rank.constants);
+    match rank.program.place.purpose {
+        Purpose::Train => {
+            sums_to_single(rank)?;
+            sum_squares(rank)?;
+        }
+        Purpose::Evaluate | Purpose::Generate => {}
+    }
+    if rank.tensor.position != 0 {
+        zero_sums(device, constants.loss_sums)?;
+    }
+    for sums in [constants.norm_sums, constants.loss_sums] {
+        rank.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    }
+    let op = Op::ClipCoefficient {
+        norm_sums: constants.norm_sums,
+        loss_sums: constants.loss_sums,
+        nominal_tokens: rank.nominal_tokens(),
+        loss_scale: rank.loss_scale.factor(),
+        clip_norm: rank.setup.train.clip_norm,
+        out: constants.coefficient,
+    };
+    device.submit(Stream::Reduce, &op)
+}
+
+/// What the norm and the optimizer read: exact sums are final now, and each is rounded once.
+fn sums_to_single(rank: &Rank) -> Result<(), DeviceError> {
+    let unit = match rank.gradient_sums() {
+        GradientSums::Single => return Ok(()),
+        GradientSums::Exact { unit, .. } => unit,
+    };
+    let mut sums = rank.units.values().filter_map(|state| Some(rank.gradient_sum(state.unit, *state.makers.first()?)));
+    sums.try_for_each(|sums| rank.device.submit(Stream::Reduce, &Op::RoundedToSingle { sums: sums.tensor, unit }))
+}
+
+/// Adds the squares of this rank's gradients to its sums.
+fn sum_squares(rank: &Rank) -> Result<(), DeviceError> {
+    let (device, constants) = (&*rank.device, rank.constants);
+    for state in rank.units.values().filter(|state| answers_for(rank, state.unit)) {
+        let Some(gradient) = rank.gradient(state.unit) else { continue };
+        for segment in &state.layout.segments {
+            if segment.param.sharding == Sharding::Replicated && rank.tensor.position != 0 {
+                continue;
+            }
+            let whole = segment.range();
+            let (first, last) = (whole.start.max(state.owned.start), whole.end.min(state.owned.end));
+            if first < last {
+                let op = Op::SquaredSum {
+                    x: gradient.part(first..last),
+                    first_element: first,
+                    loss_scale: rank.loss_scale.factor(),
+                    sums: constants.norm_sums,
+                };
+                device.submit(Stream::Reduce, &op)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a step's sums say; the same on every rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepOutcome {
+    /// Mean loss over valid tokens.
+    pub loss: f64,
+    /// Global norm of its gradient.
+    pub norm: f64,
+    /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens and loss scale, 0 without valid ones.
+    pub gradient_factor: f64,
+    /// Whether a loss or a gradient was not finite anywhere.
+    pub not_finite: bool,
+    /// Whether any rank wished to stop.
+    pub stop: bool,
+}
+
+/// Puts this rank's wish among the step's sums, so that all ranks stop after the same step.
+///
+/// # Errors
+/// The device's.
+pub fn vote(rank: &Rank, wish: Wish) -> Result<(), DeviceError> {
+    let vote = match wish {
+        Wish::Continue => 0i64,
+        Wish::Stop => 1,
+    };
+    let votes = rank.constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
+    rank.device.write(votes, bytemuck::bytes_of(&vote))
+}
+
+/// Reads what [`norm`] computed.
+///
+/// # Errors
+/// The device's.
+pub fn read_outcome(rank: &Rank) -> Result<StepOutcome, DeviceError> {
+    let mut values = [0f32; 4];
+    rank.device.read(rank.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
+    let count = |sums: Tensor| -> Result<i64, DeviceError> {
+        let mut words = [0i64; SUM_WORDS];
+        rank.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+        Ok(words[COUNT_WORD])
+    };
+    let valid = count(rank.constants.loss_sums)?;
+    let [_, norm, loss, not_finite] = values;
+    Ok(StepOutcome {
+        loss: f64::from(loss),
+        norm: f64::from(norm),
+        gradient_factor: if valid > 0 {
+            rank.nominal_tokens() / valid as f64 / f64::from(rank.loss_scale.factor())
+        } else {
+            0.0
+        },
+        not_finite: not_finite != 0.0,
+        stop: count(rank.constants.norm_sums)? > 0,
+    })
+}
+
+/// Sets integer sums to zero.
+///
+/// # Errors
+/// The device's.
+pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
+    device.write(sums, bytemuck::cast_slice(&[0i64; SUM_WORDS]))
+}
+
+/// Waits until every rank is here. What a rank lent to a receiver is free only then: programs that end with a sum over all
+/// ranks need no other end, one that generates does.
+///
+/// # Errors
+/// The group's.
+pub fn wait_for_all(rank: &Rank) -> Result<(), DeviceError> {
+    zero_sums(&*rank.device, rank.constants.norm_sums)?;
+    rank.groups.world.all_reduce(Stream::Reduce, rank.constants.norm_sums, Reduction::Sum)
+}

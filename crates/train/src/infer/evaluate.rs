@@ -1,0 +1,149 @@
+//! The loss on sequences that are not trained on: between steps of a run, or alone. Training state is neither read nor written.
+
+use std::time::{Duration, Instant};
+
+use device::{DeviceError, IGNORED_LABEL, Op, SUM_WORDS, Stream};
+use program::Purpose;
+
+use crate::engine::Engine;
+use crate::execute::reduce;
+use crate::run::failure::TrainError;
+use crate::run::launch::{Flow, Progress, launch};
+use crate::setup::start::Start;
+use crate::setup::{JobIndex, Setup};
+use crate::storage::source::TensorSource;
+use crate::worker::Rank;
+use crate::worker::batch::{SequenceBuffers, TokenSource};
+
+/// What is measured, and when.
+#[derive(Clone, Copy)]
+pub struct Evaluation<'a> {
+    /// The held-out sequences, those of step 0.
+    pub tokens: &'a dyn TokenSource,
+    /// How many there are.
+    pub sequences: u64,
+    /// Steps from one measurement to the next; 0 measures after the last step only.
+    pub every: u32,
+}
+
+impl Evaluation<'_> {
+    /// Whether it is time after so many steps. After the last step it always is, but not where a run was stopped.
+    pub fn is_due_after(&self, steps: u32) -> bool {
+        self.every > 0 && steps.is_multiple_of(self.every)
+    }
+}
+
+/// A measurement, the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EvaluationReport {
+    /// Steps that were done before; 0 where the run does not train.
+    pub step: u32,
+    /// Mean over all valid tokens, in nats.
+    pub loss: f64,
+    /// Valid tokens.
+    pub tokens: u64,
+    /// Wall time on rank 0.
+    pub wall: Duration,
+}
+
+/// Measures the loss of the weights of `initial` (or of the seed) on `evaluation`'s sequences.
+///
+/// # Errors
+/// The first rank's failure.
+pub fn run_evaluation(
+    setup: &Setup,
+    engine: &dyn Engine,
+    evaluation: Evaluation<'_>,
+    initial: Option<&dyn TensorSource>,
+) -> Result<EvaluationReport, TrainError> {
+    launch(setup, engine, setup.mesh.ranks(), |seat| {
+        let tokens = HeldOut::new(setup, evaluating_job(setup), evaluation);
+        let mut rank = seat.open(&tokens, Start::with(initial))?;
+        Ok(evaluate(&mut rank, &tokens, 0, seat.progress)?)
+    })
+}
+
+/// The job of a setup that is known to have one.
+pub(crate) fn evaluating_job(setup: &Setup) -> JobIndex {
+    setup.job(Purpose::Evaluate).unwrap_or(JobIndex::MAIN)
+}
+
+/// The passes of an evaluation as steps; behind the last sequence come empty ones, whose labels do not count.
+pub(crate) struct HeldOut<'a> {
+    tokens: &'a dyn TokenSource,
+    sequences: u64,
+    sequences_per_pass: u64,
+}
+
+impl<'a> HeldOut<'a> {
+    /// As the program of `job` takes them.
+    pub(crate) fn new(setup: &Setup, job: JobIndex, evaluation: Evaluation<'a>) -> HeldOut<'a> {
+        HeldOut {
+            tokens: evaluation.tokens,
+            sequences: evaluation.sequences,
+            sequences_per_pass: setup.job_of(job).sequences(&setup.parallelism) as u64,
+        }
+    }
+
+    /// Index of the first sequence of a pass.
+    pub(crate) fn first_sequence(&self, pass: u32) -> u64 {
+        u64::from(pass) * self.sequences_per_pass
+    }
+
+    pub(crate) fn passes(&self) -> u32 {
+        self.sequences.div_ceil(self.sequences_per_pass) as u32
+    }
+}
+
+impl TokenSource for HeldOut<'_> {
+    fn fill(&self, step: u32, sequence: u64, buffers: SequenceBuffers<'_>) {
+        let index = self.first_sequence(step) + sequence;
+        if index < self.sequences {
+            return self.tokens.fill(0, index, buffers);
+        }
+        buffers.tokens.fill(0);
+        buffers.labels.fill(IGNORED_LABEL);
+        buffers.positions.fill(0);
+        buffers.visible.as_chunks_mut().0.fill([0, 1]);
+    }
+}
+
+/// Runs the evaluating program as often as there are passes and adds their sums, which are integers: the same bits whatever the layout.
+pub(crate) fn evaluate<'a>(
+    rank: &mut Rank<'a>,
+    tokens: &'a HeldOut<'a>,
+    step: u32,
+    progress: &Progress,
+) -> Result<EvaluationReport, DeviceError> {
+    let started = Instant::now();
+    let interrupted = (rank.job, rank.source);
+    rank.take_up(evaluating_job(rank.setup), tokens);
+    let mut total = [0i64; SUM_WORDS];
+    for pass in 0..tokens.passes() {
+        rank.begin_step(pass)?;
+        progress.run_program(rank, |_, _, _| Ok(Flow::GoOn))?;
+        let mut sums = [0i64; SUM_WORDS];
+        rank.device.read(rank.constants.loss_sums, bytemuck::cast_slice_mut(&mut sums))?;
+        total.iter_mut().zip(sums).for_each(|(total, word)| *total = total.wrapping_add(word));
+    }
+    let loss = mean_loss(rank, &total)?;
+    rank.take_up(interrupted.0, interrupted.1);
+    Ok(EvaluationReport { step, loss, tokens: total[device::COUNT_WORD] as u64, wall: started.elapsed() })
+}
+
+/// The device reads the sums as it reads those of a step.
+fn mean_loss(rank: &Rank<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, DeviceError> {
+    let constants = &rank.constants;
+    rank.device.write(constants.loss_sums, bytemuck::cast_slice(total))?;
+    reduce::zero_sums(&*rank.device, constants.norm_sums)?;
+    let op = Op::ClipCoefficient {
+        norm_sums: constants.norm_sums,
+        loss_sums: constants.loss_sums,
+        nominal_tokens: 1.0,
+        loss_scale: 1.0,
+        clip_norm: None,
+        out: constants.coefficient,
+    };
+    rank.device.submit(Stream::Reduce, &op)?;
+    Ok(reduce::read_outcome(rank)?.loss)
+}

@@ -1,0 +1,202 @@
+//! Continuing a text, token by token, on all ranks of a run.
+//!
+//! Each pass computes [`ROWS`] tokens that are not in the cache yet: of a prompt as many as fit, then one each. Rows behind the
+//! text's end are padding that nothing reads. The rank that has the head draws the next token, and a sum over all ranks tells it to the others.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use config::Unit;
+use device::{COUNT_WORD, DeviceError, IGNORED_LABEL, Reduction, SUM_WORDS, Stream};
+
+use crate::engine::Engine;
+use crate::execute::reduce;
+use crate::infer::sampling::Sampling;
+use crate::run::failure::TrainError;
+use crate::run::launch::{Flow, Progress, Seat, Stop, launch};
+use crate::run::observer::Wish;
+use crate::setup::Setup;
+use crate::setup::start::Start;
+use crate::storage::source::TensorSource;
+use crate::worker::Rank;
+use crate::worker::batch::{SequenceBuffers, TokenSource};
+
+/// Tokens that a pass computes at once. Matrices are read from memory once per pass, so a few more rows cost one token little and a
+/// prompt gains much.
+pub const ROWS: usize = 8;
+
+/// What is continued, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Generation<'a> {
+    /// The beginning of the text: at least one token, each of the model's vocabulary.
+    pub prompt: &'a [i32],
+    /// Tokens to add.
+    pub max_tokens: usize,
+    /// How each is drawn.
+    pub sampling: Sampling,
+}
+
+/// Hears of a text as it grows.
+pub trait Listener: Sync {
+    /// A token was added; on rank 0's thread. [`Wish::Stop`] ends the text soon.
+    fn token(&self, token: i32) -> Wish;
+
+    /// The logits from which the token at `position` of the text is drawn, on the thread of the rank that draws. Nothing by default.
+    fn logits(&self, _position: usize, _logits: &[f32]) {}
+}
+
+/// Continues a text with the weights of `initial` (or of the seed), for a [`Setup::generation`] of [`ROWS`].
+///
+/// A text that outgrows the model's context goes on from its last half context, which is computed again.
+///
+/// # Errors
+/// The first rank's failure.
+pub fn run_generation(
+    setup: &Setup,
+    engine: &dyn Engine,
+    generation: Generation<'_>,
+    initial: Option<&dyn TensorSource>,
+    listener: &dyn Listener,
+) -> Result<(), TrainError> {
+    launch(setup, engine, setup.mesh.ranks(), |seat| generate(seat, generation, initial, listener))
+}
+
+fn generate(
+    seat: Seat<'_>,
+    generation: Generation<'_>,
+    initial: Option<&dyn TensorSource>,
+    listener: &dyn Listener,
+) -> Result<(), Stop> {
+    let text = Text::new(generation.prompt, seat.setup.model.context);
+    let mut rank = seat.open(&text, Start::with(initial))?;
+    let mut wish = Wish::Continue;
+    for position in generation.prompt.len()..generation.prompt.len() + generation.max_tokens {
+        seat.progress.begin_step((position - generation.prompt.len()) as u32 + 1);
+        let last_row = compute(&mut rank, &text, seat.progress)?;
+        let drawn = match draws(&rank) {
+            true => {
+                let logits = rank.read_logits(last_row..last_row + 1)?;
+                listener.logits(position, &logits);
+                generation.sampling.draw(&logits, position as u64)? as i64
+            }
+            false => 0,
+        };
+        let agreed = agree(&mut rank, drawn, wish)?;
+        text.push(agreed.token);
+        if seat.number.0 == 0 {
+            wish = listener.token(agreed.token);
+        }
+        if agreed.stop {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Brings the cache up to the text's end; returns the row of the last pass that holds the last token.
+fn compute(rank: &mut Rank<'_>, text: &Text, progress: &Progress) -> Result<usize, DeviceError> {
+    loop {
+        let Pass { first, rows, is_last } = text.next_pass(rank.shape.tokens());
+        rank.first_cached = first;
+        rank.begin_step(0)?;
+        progress.run_program(rank, |_, _, _| Ok(Flow::GoOn))?;
+        if is_last {
+            return Ok(rows - 1);
+        }
+        reduce::wait_for_all(rank)?;
+    }
+}
+
+/// Whether this rank draws tokens: of those that have the head's logits, one.
+fn draws(rank: &Rank<'_>) -> bool {
+    rank.program.place.computes(Unit::Head) && rank.tensor.position == 0 && rank.order.replica == 0
+}
+
+/// What all ranks know after a token.
+struct Agreed {
+    token: i32,
+    stop: bool,
+}
+
+/// One rank has drawn, one may wish to stop; the sums tell all.
+fn agree(rank: &mut Rank<'_>, drawn: i64, wish: Wish) -> Result<Agreed, DeviceError> {
+    let sums = rank.constants.norm_sums;
+    let mut words = [0i64; SUM_WORDS];
+    words[0] = drawn;
+    words[COUNT_WORD] = match wish {
+        Wish::Continue => 0,
+        Wish::Stop => 1,
+    };
+    rank.device.write(sums, bytemuck::cast_slice(&words))?;
+    rank.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    rank.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+    Ok(Agreed { token: words[0] as i32, stop: words[COUNT_WORD] > 0 })
+}
+
+/// The text as one rank knows it, and which part of it is in the rank's cache.
+struct Text {
+    context: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The text from the first token that is still seen.
+    tokens: Vec<i32>,
+    /// Tokens of it in the cache.
+    cached: usize,
+    /// First token of the pass that runs.
+    first: usize,
+}
+
+/// One pass over some tokens of the text.
+struct Pass {
+    first: usize,
+    rows: usize,
+    is_last: bool,
+}
+
+impl Text {
+    fn new(prompt: &[i32], context: usize) -> Text {
+        let seen = prompt.len().min(context);
+        let tokens = prompt[prompt.len() - seen..].to_vec();
+        Text { context, state: Mutex::new(State { tokens, cached: 0, first: 0 }) }
+    }
+
+    /// Where the context is full, the first half is forgotten, and with it all positions change.
+    fn push(&self, token: i32) {
+        let mut state = self.lock();
+        if state.tokens.len() == self.context {
+            let forgotten = self.context.div_ceil(2);
+            state.tokens.drain(..forgotten);
+            state.cached = 0;
+        }
+        state.tokens.push(token);
+    }
+
+    fn next_pass(&self, most_rows: usize) -> Pass {
+        let mut state = self.lock();
+        let (first, len) = (state.cached, state.tokens.len());
+        state.first = first;
+        state.cached = len.min(first + most_rows);
+        Pass { first, rows: state.cached - first, is_last: state.cached == len }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The rank's own thread alone uses it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TokenSource for Text {
+    fn fill(&self, _step: u32, _sequence: u64, buffers: SequenceBuffers<'_>) {
+        let state = self.lock();
+        buffers.labels.fill(IGNORED_LABEL);
+        let intervals = buffers.visible.as_chunks_mut().0;
+        let rows = buffers.tokens.iter_mut().zip(buffers.positions).zip(intervals);
+        for (place, ((token, position), visible)) in (state.first..).zip(rows) {
+            // A context is below 2^31 wherever it is read.
+            let known = state.tokens.get(place).map(|known| (*known, place as i32));
+            (*token, *position) = known.unwrap_or((0, 0));
+            *visible = [0, *position + 1];
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Before the first step all ranks compare what they are about to run, so that a difference is a message and never a hang.
+
+use std::fmt::{self, Write};
+
+use device::{DeviceError, Reduction, SUM_WORDS, Stream};
+
+use crate::setup::Setup;
+use crate::worker::Rank;
+
+/// Why ranks do not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum AgreementError {
+    /// Some ranks are set up for another run.
+    #[error(
+        "{} set up for another run than rank 0: model, layout, training or version differ; start all ranks with the same run file, options and program",
+        differing(.0)
+    )]
+    Differ(Vec<usize>),
+    /// The comparison itself failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+fn differing(ranks: &[usize]) -> String {
+    let numbers: Vec<String> = ranks.iter().map(usize::to_string).collect();
+    match ranks {
+        [one] => format!("rank {one} is"),
+        _ => format!("ranks {} are", numbers.join(", ")),
+    }
+}
+
+/// Compares `fingerprint` over all ranks; the same answer on every rank.
+///
+/// Two small sums where all agree: rank 0's fingerprint, then how many differ from it. Only then does each rank learn all.
+///
+/// # Errors
+/// See [`AgreementError`].
+pub fn agree(rank: &Rank<'_>, fingerprint: u64) -> Result<(), AgreementError> {
+    let world = &rank.groups.world;
+    let (own, size) = (world.position(), world.size());
+    let first = sum_over_ranks(rank, one_word(0, if own == 0 { fingerprint } else { 0 }))?[0];
+    let differs = u64::from(first != fingerprint);
+    if sum_over_ranks(rank, one_word(0, differs))?[0] == 0 {
+        return Ok(());
+    }
+    let mut ranks = vec![];
+    for start in (0..size).step_by(SUM_WORDS) {
+        let is_asked = (start..start + SUM_WORDS).contains(&own);
+        let words = if is_asked { one_word(own - start, differs) } else { [0; SUM_WORDS] };
+        let answers = sum_over_ranks(rank, words)?;
+        ranks.extend((start..size).zip(answers).filter(|(_, differs)| *differs != 0).map(|(number, _)| number));
+    }
+    Err(AgreementError::Differ(ranks))
+}
+
+fn one_word(index: usize, value: u64) -> [u64; SUM_WORDS] {
+    let mut words = [0; SUM_WORDS];
+    words[index] = value;
+    words
+}
+
+/// The sum of every rank's `words`, modulo 2^64, by way of the sums that each step sets anew.
+fn sum_over_ranks(rank: &Rank<'_>, mut words: [u64; SUM_WORDS]) -> Result<[u64; SUM_WORDS], DeviceError> {
+    let sums = rank.constants.norm_sums;
+    rank.device.write(sums, bytemuck::cast_slice(&words))?;
+    rank.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    rank.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+    Ok(words)
+}
+
+impl Setup {
+    /// A number of everything that ranks must have in common: model, layout, training, programs, version of this software.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = Fnv::default();
+        let build = env!("CARGO_PKG_VERSION");
+        let written = write!(hash, "{build} {:?} {:?} {:?} {:?}", self.model, self.parallelism, self.train, self.jobs);
+        let programs = self.programs.programs().iter().flat_map(|job| job.programs());
+        let written = programs.fold(written, |written, program| written.and_then(|()| write!(hash, " {program:?}")));
+        assert!(written.is_ok(), "hashing does not fail");
+        hash.0
+    }
+}
+
+/// FNV-1a with 64 bits, of text.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Parallelism, RunConfig, ScheduleKind, TrainSpec};
+
+    #[test]
+    fn text_has_its_published_hash() {
+        let mut hash = Fnv::default();
+        hash.write_str("foobar").expect("hashing does not fail");
+        assert_eq!(hash.0, 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn whatever_ranks_must_share_is_in_the_fingerprint() {
+        let RunConfig { model, parallelism, train, .. } = RunConfig::quick_start();
+        let fingerprint = |model: &config::ModelSpec, parallelism: &Parallelism, train: &TrainSpec| {
+            Setup::new(model.clone(), parallelism.clone(), train.clone()).expect("legal").fingerprint()
+        };
+        let gpipe = Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism.clone() };
+        let hotter = TrainSpec { learning_rate: train.learning_rate.next_up(), ..train.clone() };
+        let seeded = TrainSpec { seed: train.seed + 1, ..train.clone() };
+        let untied = config::ModelSpec { tied_embeddings: false, ..model.clone() };
+        let all = [
+            fingerprint(&model, &parallelism, &train),
+            fingerprint(&model, &gpipe, &train),
+            fingerprint(&model, &parallelism, &hotter),
+            fingerprint(&model, &parallelism, &seeded),
+            fingerprint(&untied, &parallelism, &train),
+        ];
+        assert_eq!(all[0], fingerprint(&model, &parallelism, &train), "the same run");
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[..index].contains(one), "{all:x?}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Ranks as threads: each does the same body, and the failure of one ends all, told with its step and instruction.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::{Builder, ScopedJoinHandle};
+
+use device::DeviceError;
+use mesh::{Axis, Rank as RankNumber};
+use program::Instr;
+
+use crate::engine::Engine;
+use crate::run::agreement::{AgreementError, agree};
+use crate::run::failure::{RankFailure, TrainError, excerpt};
+use crate::setup::start::Start;
+use crate::setup::{JobIndex, Setup};
+use crate::worker::Rank;
+use crate::worker::batch::TokenSource;
+
+/// Where a rank is, so that a panic can be told with its step and instruction.
+#[derive(Default)]
+pub(crate) struct Progress {
+    step: Cell<u32>,
+    at: Cell<Option<(JobIndex, usize)>>,
+}
+
+impl Progress {
+    /// A step begins, counted from 1.
+    pub(crate) fn begin_step(&self, step: u32) {
+        self.step.set(step);
+    }
+
+    /// Runs the program of the rank's job from start to end. `watch` is called around each instruction and may end it early.
+    pub(crate) fn run_program<'a>(
+        &self,
+        rank: &mut Rank<'a>,
+        mut watch: impl FnMut(&mut Rank<'a>, Moment, Instr) -> Result<Flow, DeviceError>,
+    ) -> Result<(), DeviceError> {
+        for at in 0..rank.program.instrs.len() {
+            let instr = rank.program.instrs[at];
+            self.at.set(Some((rank.job, at)));
+            rank.at = at;
+            watch(rank, Moment::Before, instr)?;
+            rank.execute(instr)?;
+            match watch(rank, Moment::After, instr)? {
+                Flow::GoOn => {}
+                Flow::End => return Ok(()),
+            }
+        }
+        self.at.set(None);
+        Ok(())
+    }
+}
+
+/// When a watcher is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The instruction is about to be executed.
+    Before,
+    /// It has been.
+    After,
+}
+
+/// Whether a program goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// With the next instruction.
+    GoOn,
+    /// Its rest is left out.
+    End,
+}
+
+/// One rank's part in a launch.
+#[derive(Clone, Copy)]
+pub(crate) struct Seat<'a> {
+    /// The run.
+    pub(crate) setup: &'a Setup,
+    /// Its engine.
+    pub(crate) engine: &'a dyn Engine,
+    /// The rank.
+    pub(crate) number: RankNumber,
+    /// Where it is.
+    pub(crate) progress: &'a Progress,
+}
+
+impl<'a> Seat<'a> {
+    /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see [`Rank::open`]
+    /// and [`agree`].
+    pub(crate) fn open(&self, tokens: &'a dyn TokenSource, start: Start<'_>) -> Result<Rank<'a>, Stop> {
+        let coord = self.setup.mesh.coord(self.number);
+        let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
+        let engine = self.engine.open(self.number, arena_bytes, self.setup.train.precision.products())?;
+        let rank = Rank::open(self.setup, coord, tokens, start, engine)?;
+        match agree(&rank, self.setup.fingerprint()) {
+            Ok(()) => Ok(rank),
+            Err(AgreementError::Device(error)) => Err(error.into()),
+            Err(differ @ AgreementError::Differ(_)) => Err(Stop::Together(TrainError::Prepare(differ.to_string()))),
+        }
+    }
+}
+
+/// Why a rank stops before the end.
+pub(crate) enum Stop {
+    /// Seen by all ranks at once.
+    Together(TrainError),
+    /// Seen by this rank.
+    Failed(String),
+}
+
+impl<E: std::error::Error> From<E> for Stop {
+    fn from(error: E) -> Stop {
+        Stop::Failed(error.to_string())
+    }
+}
+
+/// Does `body` on a thread for each of `ranks`; what the first returned stands for all.
+///
+/// # Errors
+/// The first rank's failure; every other rank stops because of it.
+pub(crate) fn launch<T: Send>(
+    setup: &Setup,
+    engine: &dyn Engine,
+    ranks: impl Iterator<Item = RankNumber>,
+    body: impl Fn(Seat<'_>) -> Result<T, Stop> + Sync,
+) -> Result<T, TrainError> {
+    let body = &body;
+    std::thread::scope(|scope| {
+        let spawn = |rank: RankNumber| {
+            let named = Builder::new().name(rank.to_string());
+            let thread = named.spawn_scoped(scope, move || guarded(setup, engine, rank, body));
+            let thread = thread.map_err(|error| lost(engine, rank, format!("its thread cannot be started: {error}")));
+            (rank, thread)
+        };
+        let threads: Vec<_> = ranks.map(spawn).collect();
+        let join = |(rank, thread): (RankNumber, Result<ScopedJoinHandle<'_, _>, TrainError>)| {
+            let joined = thread.and_then(|thread| {
+                thread.join().unwrap_or_else(|_| Err(lost(engine, rank, "its thread ended".into())))
+            });
+            (rank, joined)
+        };
+        first_cause(engine, threads.into_iter().map(join).collect())
+    })
+}
+
+/// The failure of the rank that failed first, for the others only report that they stopped because of it; or else what the first rank returned.
+fn first_cause<T>(engine: &dyn Engine, results: Vec<(RankNumber, Result<T, TrainError>)>) -> Result<T, TrainError> {
+    let culprit = engine.failure().map(|(rank, _)| rank);
+    let (mut failure, mut value) = (None, None);
+    for (rank, result) in results {
+        match result {
+            Err(error) if culprit == Some(rank) => return Err(error),
+            Err(error) => failure = failure.or(Some(error)),
+            Ok(returned) => value = value.or(Some(returned)),
+        }
+    }
+    match (failure, value) {
+        (Some(error), _) => Err(error),
+        (None, Some(value)) => Ok(value),
+        (None, None) => Err(TrainError::Prepare("there are no ranks to run".into())),
+    }
+}
+
+/// A rank that could not tell for itself; the others are told.
+fn lost(engine: &dyn Engine, rank: RankNumber, cause: String) -> TrainError {
+    let failure = RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause };
+    engine.abort(rank, &failure.to_string());
+    TrainError::Rank(failure)
+}
+
+/// Runs one rank; whatever goes wrong is told to all others at once.
+fn guarded<T>(
+    setup: &Setup,
+    engine: &dyn Engine,
+    number: RankNumber,
+    body: impl Fn(Seat<'_>) -> Result<T, Stop>,
+) -> Result<T, TrainError> {
+    let progress = Progress::default();
+    let seat = Seat { setup, engine, number, progress: &progress };
+    let cause = match catch_unwind(AssertUnwindSafe(|| body(seat))) {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(Stop::Together(error))) => return Err(error),
+        Ok(Err(Stop::Failed(cause))) => cause,
+        Err(panic) => format!("panicked: {}", panic_message(&*panic)),
+    };
+    let failure = describe(setup, number, &progress, cause);
+    engine.abort(number, &failure.to_string());
+    Err(TrainError::Rank(failure))
+}
+
+fn describe(setup: &Setup, rank: RankNumber, progress: &Progress, cause: String) -> RankFailure {
+    let stage = setup.mesh.coord(rank).along(Axis::Pp);
+    let at = progress.at.get().map(|(job, at)| (setup.program_of(job, stage).instrs.as_slice(), at));
+    RankFailure {
+        rank,
+        step: progress.step.get(),
+        excerpt: at.map_or(String::new(), |(instrs, at)| excerpt(instrs, at)),
+        instruction: at.map_or("start".into(), |(instrs, at)| instrs[at].to_string()),
+        cause,
+    }
+}
+
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_string());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}

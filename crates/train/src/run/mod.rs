@@ -1,0 +1,248 @@
+//! A whole run: ranks start, steps pass, results are delivered. One rank is no special case.
+
+pub mod agreement;
+pub mod failure;
+pub(crate) mod launch;
+pub mod observer;
+
+use std::time::Instant;
+
+use device::DeviceError;
+use mesh::Rank as RankNumber;
+use program::{Instr, Purpose};
+
+use crate::engine::Engine;
+use crate::execute::loss_scale::StepFate;
+use crate::execute::reduce;
+use crate::infer::evaluate::{Evaluation, HeldOut, evaluate, evaluating_job};
+use crate::run::failure::TrainError;
+use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
+use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
+use crate::setup::Setup;
+use crate::setup::start::{Start, check_tensors};
+use crate::storage::deliver;
+use crate::storage::saving::{SaveStream, Saving};
+use crate::storage::sink::TensorSink;
+use crate::worker::Rank;
+use crate::worker::batch::TokenSource;
+
+/// What a run reads from and reports to.
+#[derive(Clone, Copy)]
+pub struct Ports<'a> {
+    /// Where tokens come from.
+    pub tokens: &'a dyn TokenSource,
+    /// Hears of every step.
+    pub observer: &'a dyn Observer,
+    /// Where the run begins.
+    pub start: Start<'a>,
+    /// Takes the gradients of the first step that updates weights, of the mean loss, before clipping.
+    pub first_gradients: Option<&'a dyn TensorSink>,
+    /// Takes the weights after the last step.
+    pub weights: Option<&'a dyn TensorSink>,
+    /// Takes the state between steps and after the last one.
+    pub saving: Option<Saving<'a>>,
+    /// What is measured between steps, by a setup that has a program for it.
+    pub evaluation: Option<Evaluation<'a>>,
+}
+
+impl<'a> Ports<'a> {
+    /// A run from drawn weights of which only the reports are kept.
+    pub fn new(tokens: &'a dyn TokenSource, observer: &'a dyn Observer) -> Ports<'a> {
+        let start = Start::Seed;
+        Ports { tokens, observer, start, first_gradients: None, weights: None, saving: None, evaluation: None }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All steps were done.
+    Finished,
+    /// The observer wished to stop after this many steps.
+    Stopped {
+        /// Steps done.
+        steps: u32,
+    },
+}
+
+/// Runs `setup` on `engine`: one thread per rank, until the last step or the observer's wish.
+///
+/// # Errors
+/// The first rank's failure, with its step and instruction; every other rank stops because of it.
+pub fn run(setup: &Setup, engine: &dyn Engine, ports: Ports<'_>) -> Result<Ending, TrainError> {
+    run_ranks(setup, engine, ports, setup.mesh.ranks())
+}
+
+/// As [`run`], for some of the ranks: all that are in this process, or a few on an engine on which none waits for another.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_ranks(
+    setup: &Setup,
+    engine: &dyn Engine,
+    ports: Ports<'_>,
+    ranks: impl Iterator<Item = RankNumber>,
+) -> Result<Ending, TrainError> {
+    if ports.evaluation.is_some() && setup.job(Purpose::Evaluate).is_none() {
+        return Err(TrainError::Prepare("the run is to be evaluated, but was set up without a program for it".into()));
+    }
+    if let Some(checkpoint) = ports.start.checkpoint() {
+        let (state, steps) = (checkpoint.state(), setup.train.steps);
+        check_tensors(checkpoint, &setup.model)
+            .map_err(|error| TrainError::Prepare(format!("{}: {error}", checkpoint.path().display())))?;
+        let first_sequence = setup.train.batches().at(state.steps).first_sequence;
+        if state.steps > steps || state.sequences != first_sequence {
+            return Err(TrainError::Prepare(format!(
+                "{} is after {} steps and {} sequences; the run has {steps} steps, and that one begins at sequence {first_sequence}",
+                checkpoint.path().display(),
+                state.steps,
+                state.sequences
+            )));
+        }
+    }
+    launch(setup, engine, ranks, |seat| run_rank(seat, ports))
+}
+
+fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
+    let held_out = ports
+        .evaluation
+        .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_job(seat.setup), evaluation)));
+    std::thread::scope(|scope| {
+        let mut rank = seat.open(ports.tokens, ports.start)?;
+        if let (Some(saving), Some(memory)) = (ports.saving, rank.memory.take()) {
+            let stream = SaveStream::start(scope, &rank, seat.number, memory, (saving, ports.observer));
+            rank.saving = Some(stream);
+        }
+        let ending = run_steps(&mut rank, seat, &ports, held_out.as_ref())?;
+        if let Some(sink) = ports.weights {
+            deliver::weights(&rank, sink)?;
+        }
+        Ok(ending)
+    })
+}
+
+/// The steps that are left, with what is measured and saved between them.
+fn run_steps<'a>(
+    rank: &mut Rank<'a>,
+    seat: Seat<'a>,
+    ports: &Ports<'a>,
+    held_out: Option<&'a (Evaluation<'a>, HeldOut<'a>)>,
+) -> Result<Ending, Stop> {
+    let Seat { setup, number, progress, .. } = seat;
+    let mut wish = Wish::Continue;
+    for step in ports.start.steps()..setup.train.steps {
+        let started = Instant::now();
+        progress.begin_step(step + 1);
+        rank.take_up(setup.training_job(step), ports.tokens);
+        let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
+        let outcome = run_step(rank, step, asked, progress)?;
+        let scaled_by = rank.loss_scale;
+        let fate = fate(rank, &outcome)?;
+        if let (true, Some(sink)) = (is_first_update(rank, fate), ports.first_gradients) {
+            deliver::gradients(rank, sink, &outcome)?;
+        }
+        if number.0 == 0 {
+            let loss_scaling = scaled_by.is_dynamic().then(|| LossScalingReport {
+                factor: scaled_by.factor(),
+                fate,
+                skipped_steps: rank.loss_scale.skipped_steps(),
+            });
+            wish = ports.observer.step(&StepReport { loss_scaling, ..report(setup, step, &outcome, started) });
+        }
+        let is_last = step + 1 == setup.train.steps;
+        // Who wishes to stop does not wait for a measurement.
+        let is_measured = |evaluation: &Evaluation<'_>| !outcome.stop && (is_last || evaluation.is_due_after(step + 1));
+        let mut held_out_loss = None;
+        if let Some((_, tokens)) = held_out.filter(|(evaluation, _)| is_measured(evaluation)) {
+            let report = evaluate(rank, tokens, step + 1, progress)?;
+            held_out_loss = Some(report.loss);
+            if number.0 == 0 {
+                ports.observer.evaluation(&report);
+            }
+        }
+        if let Some(saving) = ports.saving.filter(|saving| is_last || outcome.stop || saving.is_due_after(step + 1)) {
+            rank.save(saving.state(rank, step + 1, held_out_loss))?;
+        }
+        if outcome.stop {
+            return Ok(Ending::Stopped { steps: step + 1 });
+        }
+    }
+    Ok(Ending::Finished)
+}
+
+/// Whether the step's sums let it update weights; the same answer on every rank, for the same sums.
+fn fate(rank: &mut Rank<'_>, outcome: &reduce::StepOutcome) -> Result<StepFate, Stop> {
+    let fate = if outcome.not_finite { rank.loss_scale.after_overflow() } else { rank.loss_scale.after_finite() };
+    let (step, loss) = (rank.step + 1, outcome.loss);
+    match (fate, rank.loss_scale.is_dynamic()) {
+        (StepFate::Updated | StepFate::Skipped, _) => Ok(fate),
+        (StepFate::Hopeless, true) => Err(Stop::Together(TrainError::Overflow {
+            step,
+            loss_scale: rank.loss_scale.factor(),
+            skipped_steps: rank.loss_scale.skipped_steps(),
+            loss,
+        })),
+        (StepFate::Hopeless, false) => Err(Stop::Together(TrainError::NotFinite {
+            step,
+            loss,
+            gradient_norm: outcome.norm,
+            sums: rank.setup.train.sums,
+        })),
+    }
+}
+
+/// Whether the step that has just been done was the first to update weights.
+fn is_first_update(rank: &Rank<'_>, fate: StepFate) -> bool {
+    fate == StepFate::Updated && rank.step == rank.loss_scale.skipped_steps()
+}
+
+fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Instant) -> StepReport {
+    StepReport {
+        step: step + 1,
+        loss: outcome.loss,
+        gradient_norm: outcome.norm,
+        loss_scaling: None,
+        learning_rate: setup.train.learning_rate_at(step),
+        tokens: setup.train.batches().at(step).sequences * setup.train.sequence_length,
+        wall: started.elapsed(),
+    }
+}
+
+/// Whom a rank asks whether the run goes on.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    /// What was wished after the step before.
+    wish: Wish,
+    /// Whether this rank asks: one does, for all.
+    speaks: bool,
+    observer: &'a dyn Observer,
+}
+
+impl Asked<'_> {
+    fn wish(&self) -> Wish {
+        if self.speaks && self.wish == Wish::Continue { self.observer.wish() } else { self.wish }
+    }
+}
+
+/// Executes one step's program. The result is read before the first update, so that nothing changes where it is not finite.
+fn run_step(
+    rank: &mut Rank<'_>,
+    step: u32,
+    asked: Asked<'_>,
+    progress: &Progress,
+) -> Result<reduce::StepOutcome, DeviceError> {
+    rank.begin_step(step)?;
+    let mut outcome = reduce::StepOutcome::default();
+    progress.run_program(rank, |rank, moment, instr| {
+        match (moment, instr) {
+            (Moment::Before, Instr::GradNorm) => reduce::vote(rank, asked.wish())?,
+            (Moment::After, Instr::GradNorm) => outcome = reduce::read_outcome(rank)?,
+            (Moment::Before | Moment::After, _) => {}
+        }
+        if moment == Moment::After {
+            asked.observer.instruction(rank)?;
+        }
+        Ok(if outcome.not_finite { Flow::End } else { Flow::GoOn })
+    })?;
+    Ok(outcome)
+}

@@ -1,0 +1,75 @@
+//! What a run tells while it runs, and who hears it.
+
+use std::time::Duration;
+
+use device::DeviceError;
+
+use crate::execute::loss_scale::StepFate;
+use crate::infer::evaluate::EvaluationReport;
+use crate::storage::saving::SaveReport;
+use crate::worker::Rank;
+
+/// One optimizer step, the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Counted from 1.
+    pub step: u32,
+    /// Mean over the step's valid tokens, in nats; before the update.
+    pub loss: f64,
+    /// Global norm of the gradient of that loss, before clipping.
+    pub gradient_norm: f64,
+    /// How the loss was scaled in this step; `None` where it is not.
+    pub loss_scaling: Option<LossScalingReport>,
+    /// Learning rate of the update.
+    pub learning_rate: f32,
+    /// Tokens of the step, over all ranks.
+    pub tokens: usize,
+    /// Wall time of the step on rank 0.
+    pub wall: Duration,
+}
+
+/// What became of a step whose loss was scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScalingReport {
+    /// The factor of this step's loss.
+    pub factor: f32,
+    /// Whether its weights were updated or, after an overflow, left.
+    pub fate: StepFate,
+    /// Steps so far, with this one, that changed no weight.
+    pub skipped_steps: u32,
+}
+
+/// Whether a run goes on after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Go on.
+    Continue,
+    /// End after the step in which all ranks have heard of it.
+    Stop,
+}
+
+/// Hears of every step, on rank 0's thread, and of every instruction, on each rank's own.
+pub trait Observer: Sync {
+    /// Called after each step. [`Wish::Stop`] ends the run on all ranks after the next step.
+    fn step(&self, report: &StepReport) -> Wish;
+
+    /// Asked in every step, before the ranks join their sums: [`Wish::Stop`] ends the run on all ranks after this step.
+    fn wish(&self) -> Wish {
+        Wish::Continue
+    }
+
+    /// Called after each evaluation; by default nothing is done.
+    fn evaluation(&self, _report: &EvaluationReport) {}
+
+    /// Called when a checkpoint was committed or has failed, on a thread that saves; by default nothing is done.
+    fn saved(&self, _report: SaveReport) {}
+
+    /// Called on every rank after it has executed instruction `rank.at` of step `rank.step`: for looking at a rank's tensors
+    /// between instructions. Nothing by default.
+    ///
+    /// # Errors
+    /// The device's; they end the run like a failing instruction.
+    fn instruction(&self, _rank: &Rank<'_>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,372 @@
+//! Everything about a run that is decided before a rank starts: mesh, programs, memory plans, layouts.
+
+pub mod start;
+pub mod step_order;
+
+use std::collections::BTreeMap;
+
+use config::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
+use device::{Dtype, Write};
+use mesh::{Mesh, MeshError};
+use model::{CacheRoom, KeyValueCache, MicrobatchShape, RecordCase, RecordError, TensorParallel};
+use program::{
+    CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
+    StepGraph, UnitTimes, Verified, Violation,
+};
+use rayon::prelude::*;
+use thiserror::Error;
+
+use crate::setup::step_order::StepOrder;
+
+/// A run that is ready to start: verified programs and planned memory.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What is learned.
+    pub model: ModelSpec,
+    /// How it is spread.
+    pub parallelism: Parallelism,
+    /// How it is optimised.
+    pub train: TrainSpec,
+    /// The ranks.
+    pub mesh: Mesh,
+    /// Flat buffers of all units; empty for a unit without parameters.
+    pub layouts: BTreeMap<Unit, UnitLayout>,
+    /// What ranks keep between programs.
+    pub state: State,
+    /// Room for keys and values, where the run generates.
+    pub cache_room: CacheRoom,
+    /// The order of compute cells of a training step of a full batch.
+    pub schedule: Schedule,
+    /// What passes cost, as recorded: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers are not priced.
+    pub times: UnitTimes,
+    /// What its programs are for; the first is the run's own.
+    pub jobs: Vec<Job>,
+    /// Per job one program and one memory plan per pipeline coordinate; all of them share the arena and the places of state.
+    pub programs: ProgramSet,
+}
+
+/// What a program is for, and on what sizes it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Training, evaluation or generation.
+    pub purpose: Purpose,
+    /// Microbatches of one pass and replica.
+    pub num_microbatches: usize,
+    /// Sizes of a microbatch.
+    pub shape: MicrobatchShape,
+}
+
+/// Which job of a [`Setup`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobIndex(usize);
+
+impl JobIndex {
+    /// The run's own.
+    pub const MAIN: JobIndex = JobIndex(0);
+}
+
+/// Why a run cannot be prepared.
+#[derive(Debug, Error)]
+pub enum SetupError {
+    /// The degrees do not make a mesh.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    /// The replicas do not make sharding groups.
+    #[error("sharding groups of {shard_group} replicas do not divide dp {dp}; change one of the two")]
+    ShardGroup {
+        /// Replicas of a group.
+        shard_group: usize,
+        /// Replicas.
+        dp: usize,
+    },
+    /// The layers do not make stages.
+    #[error(transparent)]
+    Stages(#[from] StageError),
+    /// There is no such schedule.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// The schedule does not fit the pipeline.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// The microbatches do not make the batch.
+    #[error(
+        "a global batch of {global_batch} sequences is no multiple of dp {dp} x microbatch size {microbatch_size}; change one of the three"
+    )]
+    Batch {
+        /// Sequences per step.
+        global_batch: usize,
+        /// Replicas.
+        dp: usize,
+        /// Sequences per microbatch.
+        microbatch_size: usize,
+    },
+    /// The programs do not share an arena; a fault of their sizes.
+    #[error(transparent)]
+    Set(#[from] ProgramSetError),
+    /// A unit's code could not be recorded.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The program breaks rules; a fault of the schedule.
+    #[error("the program is refused:{}", list(.0))]
+    Refused(Vec<Violation>),
+}
+
+fn list(violations: &[Violation]) -> String {
+    violations.iter().map(|violation| format!("\n  {violation}")).collect()
+}
+
+impl Setup {
+    /// Compiles, verifies and plans a run that trains. Legal degrees are the caller's matter (`config::check`); what is not legal is refused
+    /// here too, less kindly.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn new(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
+        let jobs = Job::training(&parallelism, &train)?;
+        Setup::of(model, parallelism, train, State::Training, jobs)
+    }
+
+    /// As [`Setup::new`], for a run that also measures the loss on `sequences` held-out sequences.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn with_evaluation(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        sequences: u64,
+    ) -> Result<Setup, SetupError> {
+        let mut jobs = Job::training(&parallelism, &train)?;
+        jobs.push(Job::evaluate(&parallelism, &train, sequences));
+        Setup::of(model, parallelism, train, State::Training, jobs)
+    }
+
+    /// A run that only measures the loss on `sequences` sequences; of `train` it reads the sequence length.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn evaluation(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        sequences: u64,
+    ) -> Result<Setup, SetupError> {
+        let job = Job::evaluate(&parallelism, &train, sequences);
+        Setup::of(model, parallelism, train, State::Inference, vec![job])
+    }
+
+    /// A run that computes logits and loss of `train.global_batch` sequences.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
+        let shape = Job::train(&parallelism, &train, train.global_batch)?.shape;
+        let room = CacheRoom {
+            sequences: shape.sequences,
+            capacity: shape.sequence_length,
+            stored: train.precision.stored().into(),
+        };
+        let evaluate = Job::evaluate(&parallelism, &train, train.global_batch as u64);
+        let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
+        Setup::generating(model, parallelism, train, room, jobs)
+    }
+
+    /// A run that continues one text, computing `rows` tokens at a time, with a cache for as many tokens as the model's context.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn generation(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        rows: usize,
+    ) -> Result<Setup, SetupError> {
+        let shape = MicrobatchShape { sequences: 1, sequence_length: rows };
+        // The last rows of a microbatch may stand behind the last token.
+        let stored = train.precision.stored().into();
+        let room = CacheRoom { sequences: 1, capacity: model.context + rows, stored };
+        let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }];
+        Setup::generating(model, parallelism, train, room, jobs)
+    }
+
+    fn generating(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        room: CacheRoom,
+        jobs: Vec<Job>,
+    ) -> Result<Setup, SetupError> {
+        let state = State::Generation { cache_bytes: KeyValueCache::size_bytes(&model, parallelism.tp, room) };
+        Ok(Setup { cache_room: room, ..Setup::of(model, parallelism, train, state, jobs)? })
+    }
+
+    /// Programs for `jobs`, of which the first is the run's own, with the state that they need.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    fn of(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        state: State,
+        jobs: Vec<Job>,
+    ) -> Result<Setup, SetupError> {
+        let (dp, shard_group) = (parallelism.dp, parallelism.shard_group());
+        if !dp.is_multiple_of(shard_group) {
+            return Err(SetupError::ShardGroup { shard_group, dp });
+        }
+        let order = StepOrder::new(&model, &parallelism, &train)?;
+        // A batch that grows has hundreds of jobs, each of which is decided by itself.
+        let verified: Vec<_> = jobs.par_iter().with_max_len(1).map(|job| order.verified(state, job)).collect();
+        let programs = ProgramSet::new(verified.into_iter().collect::<Result<_, _>>()?)?;
+        let StepOrder { schedule, times, .. } = order;
+        let mesh = parallelism.mesh()?;
+        let layouts = layouts(&model, &parallelism);
+        let cache_room = CacheRoom { sequences: 0, capacity: 0, stored: train.precision.stored().into() };
+        Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, schedule, times, jobs, programs })
+    }
+
+    /// All jobs.
+    pub fn job_indices(&self) -> impl Iterator<Item = JobIndex> + use<> {
+        (0..self.jobs.len()).map(JobIndex)
+    }
+
+    /// What parameters and activations are stored as.
+    pub fn stored(&self) -> Dtype {
+        self.train.precision.stored().into()
+    }
+
+    /// The first job of this purpose.
+    pub fn job(&self, purpose: Purpose) -> Option<JobIndex> {
+        self.jobs.iter().position(|job| job.purpose == purpose).map(JobIndex)
+    }
+
+    /// The job of a training step: that of its batch.
+    pub fn training_job(&self, step: u32) -> JobIndex {
+        let sequences = self.train.batches().at(step).sequences;
+        let is_its = |job: &Job| job.purpose == Purpose::Train && job.sequences(&self.parallelism) == sequences;
+        self.jobs.iter().position(is_its).map_or(JobIndex::MAIN, JobIndex)
+    }
+
+    /// The linked programs of a job.
+    pub fn graph_of(&self, job: JobIndex) -> &StepGraph {
+        self.programs.programs()[job.0].graph()
+    }
+
+    /// The program of a job on pipeline rank `stage`.
+    pub fn program_of(&self, job: JobIndex, stage: usize) -> &Program {
+        &self.programs.programs()[job.0].programs()[stage]
+    }
+
+    /// The memory plan of a job on pipeline rank `stage`.
+    pub fn plan_of(&self, job: JobIndex, stage: usize) -> &RankPlan {
+        &self.programs.programs()[job.0].plan().ranks[stage]
+    }
+
+    /// What a job is.
+    pub fn job_of(&self, job: JobIndex) -> &Job {
+        &self.jobs[job.0]
+    }
+
+    /// The run's own programs and plans.
+    pub fn verified(&self) -> &Verified {
+        &self.programs.programs()[JobIndex::MAIN.0]
+    }
+
+    /// The run's own program on pipeline rank `stage`.
+    pub fn program(&self, stage: usize) -> &Program {
+        self.program_of(JobIndex::MAIN, stage)
+    }
+
+    /// The run's own memory plan on pipeline rank `stage`.
+    pub fn plan(&self, stage: usize) -> &RankPlan {
+        self.plan_of(JobIndex::MAIN, stage)
+    }
+
+    /// Microbatches per step and replica, of a full batch.
+    pub fn num_microbatches(&self) -> usize {
+        self.parallelism.num_microbatches(self.train.global_batch)
+    }
+}
+
+impl Job {
+    /// The steps of a run: one of a full batch, then one of each smaller batch on the way there.
+    fn training(parallelism: &Parallelism, train: &TrainSpec) -> Result<Vec<Job>, SetupError> {
+        train.batches().sizes().into_iter().rev().map(|sequences| Job::train(parallelism, train, sequences)).collect()
+    }
+
+    /// A training step of `global_batch` sequences.
+    pub(crate) fn train(parallelism: &Parallelism, train: &TrainSpec, global_batch: usize) -> Result<Job, SetupError> {
+        let Parallelism { dp, microbatch_size, .. } = *parallelism;
+        let refused = SetupError::Batch { global_batch, dp, microbatch_size };
+        // Smaller batches may be as many microbatches as the full one.
+        let Some(Microbatches { number, size }) = train.batches().microbatches(global_batch, parallelism) else {
+            return Err(refused);
+        };
+        if global_batch == 0 || dp * number * size != global_batch {
+            return Err(refused);
+        }
+        let shape = MicrobatchShape { sequences: size, sequence_length: train.sequence_length };
+        Ok(Job { purpose: Purpose::Train, num_microbatches: number, shape })
+    }
+
+    /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a pipeline busy.
+    fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Job {
+        let Parallelism { dp, pp, microbatch_size, .. } = *parallelism;
+        let shape = MicrobatchShape { sequences: microbatch_size, sequence_length: train.sequence_length };
+        let all = (sequences as usize).div_ceil(dp * microbatch_size).max(1);
+        Job { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
+    }
+
+    /// Whether this job's tokens are shared out over tensor parallelism. A program that generates keeps them whole: it works on few tokens at
+    /// a time, which the ranks need not divide, and keeps no activations that would take less room.
+    pub fn sequence_parallel(&self, parallelism: &Parallelism) -> SequenceParallel {
+        match self.purpose {
+            Purpose::Train | Purpose::Evaluate => parallelism.sequence_parallel,
+            Purpose::Generate => SequenceParallel::Off,
+        }
+    }
+
+    /// What is recorded of the job. All tensor-parallel ranks need equally many bytes, so the first stands for all.
+    pub fn record_case<'a>(
+        &self,
+        model: &'a ModelSpec,
+        parallelism: &Parallelism,
+        train: &TrainSpec,
+    ) -> RecordCase<'a> {
+        RecordCase {
+            model,
+            stored: train.precision.stored().into(),
+            sums: train.sums,
+            tp: TensorParallel { size: parallelism.tp, position: 0 },
+            shape: self.shape,
+            sequence_parallel: self.sequence_parallel(parallelism),
+            // Of layers that differ in this, one that is computed again needs all that the others need.
+            recompute: parallelism.recompute_to_do().of_layer(0),
+            purpose: self.purpose,
+            write: Write::Accumulate,
+        }
+    }
+
+    /// Sequences of one pass, over all replicas.
+    pub fn sequences(&self, parallelism: &Parallelism) -> usize {
+        parallelism.dp * self.num_microbatches * self.shape.sequences
+    }
+
+    /// The constant that the backward pass divides by: tokens of one pass if every label were valid. The exact number
+    /// of valid labels enters with the clip coefficient.
+    pub fn nominal_tokens(&self, parallelism: &Parallelism) -> f64 {
+        (self.sequences(parallelism) * self.shape.sequence_length) as f64
+    }
+}
+
+/// Microbatches of an evaluation's pass per pipeline stage: a pipeline of `p` stages idles for `p - 1` of `8 p + p - 1` cells.
+const MICROBATCHES_PER_STAGE: usize = 8;
+
+/// The flat buffers of all units.
+pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, UnitLayout> {
+    std::iter::once(Unit::Table)
+        .chain(Unit::computing(model.num_layers))
+        .map(|unit| (unit, UnitLayout::new(params(model, unit), parallelism.tp, parallelism.dp)))
+        .collect()
+}

@@ -1,0 +1,87 @@
+//! Where a run begins: with drawn weights, with given ones, or where another run stood.
+
+use std::collections::BTreeSet;
+
+use checkpoint::{Checkpoint, StatePart};
+use config::{ModelSpec, ParamSpec, all_params};
+use mesh::Region;
+
+use crate::storage::source::{SourceError, TensorSource};
+
+/// What a rank's tensors hold before the first step.
+#[derive(Clone, Copy)]
+pub enum Start<'a> {
+    /// Weights that the seed gives; nothing is done yet.
+    Seed,
+    /// Given weights; nothing is done yet.
+    Weights(&'a dyn TensorSource),
+    /// All that a run kept between two steps.
+    Checkpoint(&'a Checkpoint),
+}
+
+impl<'a> Start<'a> {
+    /// With these weights, or else with those of the seed.
+    pub fn with(weights: Option<&'a dyn TensorSource>) -> Start<'a> {
+        weights.map_or(Start::Seed, Start::Weights)
+    }
+
+    /// The checkpoint, if there is one.
+    pub fn checkpoint(self) -> Option<&'a Checkpoint> {
+        match self {
+            Start::Seed | Start::Weights(_) => None,
+            Start::Checkpoint(checkpoint) => Some(checkpoint),
+        }
+    }
+
+    /// Steps that are done.
+    pub fn steps(self) -> u32 {
+        self.checkpoint().map_or(0, |checkpoint| checkpoint.state().steps)
+    }
+}
+
+/// Whether `checkpoint` is of such a model: it has the tensors of every parameter in its shape, and no others.
+///
+/// # Errors
+/// The first tensor that is missing, has another shape, or would be left behind.
+pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<(), SourceError> {
+    let params: Vec<ParamSpec> = all_params(model).collect();
+    let parts = |param| StatePart::ALL.map(|part| (part, param));
+    let mut known = BTreeSet::new();
+    for (part, param) in params.iter().flat_map(parts) {
+        PartSource { checkpoint, part }.check(param)?;
+        known.insert(part.tensor(&param.name));
+    }
+    let foreign = checkpoint.manifest().tensors.keys().find(|name| !known.contains(*name));
+    foreign.map_or(Ok(()), |name| Err(SourceError::Foreign { name: name.clone() }))
+}
+
+/// One tensor of each parameter, from a checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct PartSource<'a> {
+    /// The checkpoint.
+    pub checkpoint: &'a Checkpoint,
+    /// Which tensor.
+    pub part: StatePart,
+}
+
+impl PartSource<'_> {
+    /// The name of the tensor of `param`, which is there in its shape.
+    fn check(&self, param: &ParamSpec) -> Result<String, SourceError> {
+        let name = self.part.tensor(&param.name);
+        match self.checkpoint.shape(&name) {
+            None => Err(SourceError::Missing { name }),
+            Some(found) if found != param.shape => {
+                Err(SourceError::Shape { name, found: found.to_vec(), expected: param.shape.clone() })
+            }
+            Some(_) => Ok(name),
+        }
+    }
+}
+
+impl TensorSource for PartSource<'_> {
+    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
+        let name = self.check(param)?;
+        let read = self.checkpoint.get(&name, region, values);
+        read.map_err(|error| SourceError::Read { name, cause: error.to_string() })
+    }
+}

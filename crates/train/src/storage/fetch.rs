@@ -1,0 +1,94 @@
+//! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::storage::deliver`] and [`crate::storage::saving`].
+
+use std::ops::Range;
+
+use device::{DeviceError, Op, Stream, element};
+use thiserror::Error;
+
+use crate::storage::pieces::{Copies, pieces};
+use crate::storage::source::{SourceError, TensorSource};
+use crate::worker::Rank;
+use crate::worker::state::{Held, UnitState};
+
+/// Elements that are read at once: sixteen MiB on the host, however large a unit is. Storage that is read in blocks of one MiB reads few of them twice.
+const CHUNK_LEN: usize = 4 << 20;
+
+/// Why a rank's tensors could not be filled.
+#[derive(Debug, Error)]
+pub enum FetchError {
+    /// The source cannot give them.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// The weights: every element of every parameter buffer of the rank and of its master weights, zeros where it is padding.
+///
+/// # Errors
+/// See [`FetchError`].
+pub fn weights(rank: &Rank<'_>, source: &dyn TensorSource) -> Result<(), FetchError> {
+    for (state, held) in weight_buffers(rank) {
+        fill(rank, source, state, held)?;
+    }
+    Ok(())
+}
+
+/// The weights that the seed gives: functions of (seed, parameter, global element), never of ranks; zeros where it is padding.
+///
+/// # Errors
+/// The device's.
+pub fn drawn_weights(rank: &Rank<'_>) -> Result<(), DeviceError> {
+    let (device, seed) = (&*rank.device, rank.setup.train.seed);
+    for (state, held) in weight_buffers(rank) {
+        device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
+        for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
+            let (start, rows, cols) = piece.matrix();
+            let out = held.part(piece.elements.clone()).reshaped(rows, cols);
+            model::initialize(device, Stream::Compute, piece.param, start, out, seed)?;
+        }
+    }
+    Ok(())
+}
+
+/// The moments of the optimizer that the rank keeps, zeros where it is padding; none where nothing is trained.
+///
+/// # Errors
+/// See [`FetchError`].
+pub fn moments(rank: &Rank<'_>, first: &dyn TensorSource, second: &dyn TensorSource) -> Result<(), FetchError> {
+    for state in rank.units.values().filter(|state| !state.layout.is_empty()) {
+        for (source, held) in [first, second].into_iter().zip(state.held_moments().into_iter().flatten()) {
+            fill(rank, source, state, &held)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything that holds weights. What is narrow is rounded from the same values as master weights are filled with.
+fn weight_buffers<'a>(rank: &'a Rank<'_>) -> impl Iterator<Item = (&'a UnitState, &'a Held)> {
+    let states = rank.units.values().filter(|state| !state.layout.is_empty());
+    states.flat_map(|state| std::iter::once(&state.params).chain(&state.masters).map(move |held| (state, held)))
+}
+
+fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, held: &Held) -> Result<(), FetchError> {
+    let clear = |padding: Range<usize>| match padding.is_empty() {
+        true => Ok(()),
+        false => rank.device.submit(Stream::Compute, &Op::Fill { out: held.part(padding), value: 0.0 }),
+    };
+    let mut values = Vec::new();
+    let mut filled = held.elements.start;
+    for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
+        clear(filled..piece.elements.start)?;
+        filled = piece.elements.end;
+        let mut start = piece.elements.start;
+        for slab in piece.region.slabs(CHUNK_LEN) {
+            values.resize(slab.len(), 0.0f32);
+            source.get(piece.param, &slab, &mut values)?;
+            element::write(&*rank.device, held.part(start..start + slab.len()), &values)?;
+            start += slab.len();
+        }
+    }
+    clear(filled..held.elements.end)?;
+    Ok(())
+}

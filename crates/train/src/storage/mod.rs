@@ -1,0 +1,9 @@
+//! Tensors of a run on their way to and from storage: checkpoints, weights, and whatever reads or writes boxes of tensors.
+
+pub mod deliver;
+pub mod fetch;
+pub mod pieces;
+pub mod saving;
+pub mod sink;
+pub mod source;
+pub mod tensor_file;

@@ -1,0 +1,245 @@
+//! Saving the state of a run while it goes on: each rank has a thread that reads its state and writes it, and an instruction waits only
+//! where it would change what is still to be read.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use checkpoint::{BLOCK_BYTES, CheckpointError, Finished, Hash, PieceEntry, PieceFile, RunState, StatePart, Store};
+use config::{ParamSpec, Unit};
+use device::{DeviceError, MemoryReader, Tensor};
+use mesh::Rank as RankNumber;
+use program::{Value, Values, saved_units};
+
+use crate::run::observer::Observer;
+use crate::storage::pieces::{Copies, pieces};
+use crate::worker::Rank;
+use crate::worker::state::UnitState;
+
+/// When the state of a run is saved, and where.
+#[derive(Clone, Copy)]
+pub struct Saving<'a> {
+    /// Takes checkpoints.
+    pub store: &'a Store,
+    /// Steps from one to the next; with 0 there is one at the end, which there is always.
+    pub every: u32,
+    /// The resolved run file, which goes with each.
+    pub run: &'a str,
+    /// Hash of all tokens that the run reads, if it is known; goes with each, too.
+    pub data_xxh3: Option<Hash>,
+}
+
+impl Saving<'_> {
+    /// Whether it is time after so many steps. After the last step it always is, also where a run was stopped.
+    pub fn is_due_after(&self, steps: u32) -> bool {
+        self.every > 0 && steps.is_multiple_of(self.every)
+    }
+
+    /// Where the run stands after `steps` steps; the same on every rank.
+    pub(crate) fn state(&self, rank: &Rank<'_>, steps: u32, held_out_loss: Option<f64>) -> RunState {
+        RunState {
+            steps,
+            sequences: rank.setup.train.batches().at(steps).first_sequence,
+            skipped_steps: rank.loss_scale.skipped_steps(),
+            loss_scale: rank.loss_scale.state(),
+            held_out_loss,
+            data_xxh3: self.data_xxh3,
+            run: self.run.into(),
+        }
+    }
+}
+
+/// What became of a checkpoint.
+#[derive(Debug)]
+pub struct SaveReport {
+    /// Steps that were done.
+    pub steps: u32,
+    /// The checkpoint, or why there is none.
+    pub finished: Finished,
+    /// From the first rank's beginning to the commit.
+    pub wall: Duration,
+}
+
+/// A thread that gets stuck longer than this ends the run.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// A rank's end of the thread that saves its state.
+pub struct SaveStream {
+    jobs: Sender<Job>,
+    done: Receiver<Unit>,
+    /// Units whose state is still to be read.
+    pending: Vec<(Unit, Values)>,
+    waited: Duration,
+}
+
+enum Job {
+    Begin(RunState),
+    Save(Unit),
+    Finish,
+}
+
+impl SaveStream {
+    /// Starts the thread of `rank`, whose memory it reads through `memory`. It ends when this end is dropped, with what it was given to do done.
+    pub(crate) fn start<'scope, 'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        rank: &Rank<'_>,
+        number: RankNumber,
+        memory: Box<dyn MemoryReader>,
+        (saving, observer): (Saving<'env>, &'env dyn Observer),
+    ) -> SaveStream {
+        let (entries, places) = parts(rank);
+        let num_ranks = rank.setup.mesh.world_size();
+        let saver = Saver { number, num_ranks, store: saving.store, observer, memory, entries, places };
+        let ((jobs, taken), (tell, done)) = (channel(), channel());
+        scope.spawn(move || saver.work(&taken, &tell));
+        SaveStream { jobs, done, pending: vec![], waited: Duration::ZERO }
+    }
+
+    /// Waits until nothing is still to be read that an instruction is about to write.
+    ///
+    /// # Errors
+    /// A thread that does not get on.
+    pub(crate) fn wait_for_readers(&mut self, written: &Values) -> Result<(), DeviceError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let is_written = |value: &Value| written.as_slice().contains(value);
+        while let Some((unit, _)) = self.pending.iter().find(|(_, read)| read.as_slice().iter().any(is_written)) {
+            match self.done.recv_timeout(DEADLINE) {
+                Ok(unit) => self.pending.retain(|(pending, _)| *pending != unit),
+                Err(error) => return Err(stuck(*unit, error)),
+            }
+        }
+        self.waited += started.elapsed();
+        Ok(())
+    }
+
+    /// How long instructions have waited so far.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// From now on the thread reads the state of `unit`, the values `read`.
+    pub(crate) fn save(&mut self, unit: Unit, read: Values) -> Result<(), DeviceError> {
+        self.pending.push((unit, read));
+        self.send(Job::Save(unit))
+    }
+
+    /// A checkpoint of `state` begins.
+    pub(crate) fn begin(&mut self, state: RunState) -> Result<(), DeviceError> {
+        // A unit whose state of the checkpoint before is still to be read would otherwise count as read when that is.
+        while let Some((unit, _)) = self.pending.first() {
+            let done = self.done.recv_timeout(DEADLINE).map_err(|error| stuck(*unit, error))?;
+            self.pending.retain(|(pending, _)| *pending != done);
+        }
+        self.send(Job::Begin(state))
+    }
+
+    /// All units of it have been named.
+    pub(crate) fn finish(&mut self) -> Result<(), DeviceError> {
+        self.send(Job::Finish)
+    }
+
+    fn send(&self, job: Job) -> Result<(), DeviceError> {
+        let ended = |_| DeviceError::Storage { what: "the run".into(), reason: "its thread has ended".into() };
+        self.jobs.send(job).map_err(ended)
+    }
+}
+
+fn stuck(unit: Unit, error: RecvTimeoutError) -> DeviceError {
+    let reason = match error {
+        RecvTimeoutError::Timeout => format!("it has not read it for {} s", DEADLINE.as_secs()),
+        RecvTimeoutError::Disconnected => "its thread has ended".into(),
+    };
+    DeviceError::Storage { what: unit.to_string(), reason }
+}
+
+/// The pieces of a rank's file in their order, which is that of the units that a rank saves, and where the numbers of each unit's pieces lie.
+type Parts = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
+
+/// Everything that `rank` answers for: over all ranks each element of each tensor once.
+fn parts(rank: &Rank<'_>) -> Parts {
+    let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
+    for unit in saved_units(&rank.program.place) {
+        let mut of_unit = Vec::new();
+        for (param, tensor, region, part) in unit_parts(&rank.units[&unit], rank) {
+            of_unit.push(tensor);
+            entries.push(PieceEntry { tensor: part.tensor(&param.name), shape: param.shape.clone(), region });
+        }
+        places.insert(unit, of_unit);
+    }
+    (entries, places)
+}
+
+fn unit_parts<'a>(
+    state: &'a UnitState,
+    rank: &Rank<'_>,
+) -> impl Iterator<Item = (&'a ParamSpec, Tensor, mesh::Region, StatePart)> {
+    let moments = state.held_moments().into_iter().flatten();
+    let held = std::iter::once(state.weights().clone()).chain(moments).zip(StatePart::ALL);
+    let (owned, tensor) = (state.owned.clone(), rank.tensor);
+    held.flat_map(move |(held, part)| {
+        let pieces = pieces(&state.layout, owned.clone(), tensor, Copies::First);
+        pieces.into_iter().map(move |piece| (piece.param, held.part(piece.elements), piece.region, part))
+    })
+}
+
+/// What the thread works with.
+struct Saver<'a> {
+    number: RankNumber,
+    num_ranks: usize,
+    store: &'a Store,
+    observer: &'a dyn Observer,
+    memory: Box<dyn MemoryReader>,
+    entries: Vec<PieceEntry>,
+    places: BTreeMap<Unit, Vec<Tensor>>,
+}
+
+impl Saver<'_> {
+    fn work(self, jobs: &Receiver<Job>, done: &Sender<Unit>) {
+        let mut current = None;
+        let mut started = Instant::now();
+        for job in jobs {
+            match job {
+                Job::Begin(state) => {
+                    started = Instant::now();
+                    let writer = self.store.writer(&state, self.num_ranks);
+                    let file = writer.file(self.number.0, &self.entries);
+                    current = Some((writer, file));
+                }
+                Job::Save(unit) => {
+                    if let Some((_, file)) = &mut current
+                        && let Ok(Some(open)) = file
+                        && let Err(error) = self.save(unit, open)
+                    {
+                        *file = Err(error);
+                    }
+                    // Where nobody waits any more, the run is over.
+                    let _ = done.send(unit);
+                }
+                Job::Finish => {
+                    let Some((writer, file)) = current.take() else { continue };
+                    let Some(finished) = self.store.finish(&writer, file, &self.entries) else { continue };
+                    self.observer.saved(SaveReport { steps: writer.steps(), finished, wall: started.elapsed() });
+                }
+            }
+        }
+    }
+
+    /// Block by block, so that little memory is needed beside the state itself.
+    fn save(&self, unit: Unit, file: &mut PieceFile) -> Result<(), CheckpointError> {
+        let mut buffer = vec![0; BLOCK_BYTES];
+        for tensor in &self.places[&unit] {
+            let block_len = BLOCK_BYTES / tensor.dtype.size_bytes();
+            for start in (0..tensor.len()).step_by(block_len) {
+                let block = tensor.elements(start..tensor.len().min(start + block_len));
+                let bytes = &mut buffer[..block.size_bytes()];
+                self.memory.read(block, bytes).map_err(|error| CheckpointError::State(error.to_string()))?;
+                file.put(bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
