@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::link::{Event, StepGraph};
 use crate::lives::{End, Life, lives};
-use crate::placement::{self, Effort, Item};
+use crate::packing::{self, Effort, Item};
 use crate::sizes::aligned;
 use crate::{Program, Sizes, Value, Violation};
 
@@ -141,7 +141,7 @@ pub fn least_memory(program: &Program, sizes: &Sizes) -> usize {
     };
     let items: Vec<Item> = lives(program).0.into_iter().map(until_sent).collect();
     let (_, _, base_bytes) = permanent(program, sizes);
-    base_bytes + placement::largest_live_bytes(&items)
+    base_bytes + packing::largest_live_bytes(&items)
 }
 
 /// An arena this part larger than what is alive in it is good enough: one per cent.
@@ -152,9 +152,9 @@ const EFFORT: Effort = Effort(12_000_000);
 
 fn plan_rank(mut plan: RankPlan, effort: Effort) -> RankPlan {
     let items = items(&plan.lives);
-    let base_bytes = plan.live_bytes - placement::largest_live_bytes(&items);
-    let placement = placement::place(&items, plan.live_bytes / SLACK, effort);
-    for (life, offset) in plan.lives.iter_mut().zip(&placement.offsets) {
+    let base_bytes = plan.live_bytes - packing::largest_live_bytes(&items);
+    let packing = packing::pack(&items, plan.live_bytes / SLACK, effort);
+    for (life, offset) in plan.lives.iter_mut().zip(&packing.offsets) {
         life.extent.offset_bytes = base_bytes + offset;
     }
     plan.lives.sort_unstable_by_key(|life| (life.value, life.start));
@@ -166,7 +166,7 @@ fn unplaced(graph: &StepGraph, sizes: &Sizes, rank: usize, lives: Vec<Life>) -> 
     let program = &graph.programs()[rank];
     let (state, scratch, end_bytes) = permanent(program, sizes);
     let lives: Vec<PlannedLife> = lives.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
-    let live_bytes = end_bytes + placement::largest_live_bytes(&items(&lives));
+    let live_bytes = end_bytes + packing::largest_live_bytes(&items(&lives));
     RankPlan { state, lives, scratch, live_bytes }
 }
 
@@ -285,7 +285,7 @@ impl RankPlan {
 
     /// The instruction at which most bytes are alive.
     pub fn peak(&self) -> usize {
-        let live = placement::live_bytes(&items(&self.lives));
+        let live = packing::live_bytes(&items(&self.lives));
         let largest = live.iter().max();
         live.iter().position(|bytes| Some(bytes) == largest).unwrap_or(0)
     }

@@ -141,8 +141,8 @@ impl<'a> Pipeline<'a> {
 
     /// Whether the stage begins with an embedding whose rank makes its sum of a tied table's gradient at the end of the step.
     fn is_late(&self, stage: usize) -> bool {
-        let placement = &self.order.schedule.placement;
-        stage == 0 && placement.first() == placement.last() && self.order.tied_sum == TiedSum::EndOfStep
+        let stage_map = &self.order.schedule.stage_map;
+        stage == 0 && stage_map.first() == stage_map.last() && self.order.tied_sum == TiedSum::EndOfStep
     }
 
     /// Reducing all gradients that a unit makes once.
@@ -216,10 +216,10 @@ impl<'a> Pipeline<'a> {
 
     /// Hands what a cell made to the stage that reads it, if there is one.
     fn send(&mut self, line: &mut Line, cell: Cell, to_stage: usize) {
-        let placement = &self.order.schedule.placement;
+        let stage_map = &self.order.schedule.stage_map;
         let stage = cell.stage.0 as usize;
-        let Some(&to) = placement.get(to_stage) else { return };
-        let from = placement[stage];
+        let Some(&to) = stage_map.get(to_stage) else { return };
+        let from = stage_map[stage];
         let transfer_ns = if from == to { 0 } else { self.costs.transfer_ns(from, to) };
         let arrival = match self.queues.transfer {
             Queue::Own if from != to => {
@@ -257,7 +257,7 @@ impl<'a> Pipeline<'a> {
     fn norm_start_ns(&self) -> u64 {
         let ready = |rank: usize| {
             let mut line = self.lines[rank];
-            let late = self.stages.first().filter(|_| self.order.schedule.placement[0] == rank);
+            let late = self.stages.first().filter(|_| self.order.schedule.stage_map[0] == rank);
             if let Some(UnitBackward { weight, reduce, .. }) = late.and_then(|first| first.late) {
                 line.busy += weight;
                 line.compute += weight;
@@ -275,8 +275,8 @@ impl<'a> Pipeline<'a> {
         let all: Vec<u64> = (0..self.lines.len()).map(ready).collect();
         let tied_ns = match self.order.model().tied() {
             Tied::Yes => {
-                let placement = &self.order.schedule.placement;
-                let ends = [placement.first(), placement.last()].into_iter().flatten().map(|rank| all[*rank]);
+                let stage_map = &self.order.schedule.stage_map;
+                let ends = [stage_map.first(), stage_map.last()].into_iter().flatten().map(|rank| all[*rank]);
                 ends.max().unwrap_or(0) + self.costs.tied_ns()
             }
             Tied::No => 0,
@@ -305,7 +305,7 @@ impl<'a> Pipeline<'a> {
 
     /// The units whose parameters a rank has, the table first.
     fn held(&self, rank: usize) -> Vec<UnitKind> {
-        let stages = (0..self.order.stages.num_stages()).filter(|stage| self.order.schedule.placement[*stage] == rank);
+        let stages = (0..self.order.stages.num_stages()).filter(|stage| self.order.schedule.stage_map[*stage] == rank);
         let mut held: Vec<UnitKind> =
             stages.flat_map(|stage| self.units(stage)).flat_map(|unit| self.parameters.read_by(unit)).collect();
         held.sort_unstable();

@@ -75,7 +75,7 @@ pub enum CompileError {
     },
     /// A stage is placed outside the pipeline.
     #[error("stage {stage} is placed on pipeline rank {rank}, the pipeline has {pp}; place it on 0 to {}", pp - 1)]
-    Placement {
+    StageMap {
         /// The stage.
         stage: usize,
         /// Where it is placed.
@@ -142,7 +142,7 @@ fn program(input: &CompileInput, pp: usize) -> Program {
 
 fn place(input: &CompileInput, pp: usize) -> Place {
     let units = config::Unit::computing(input.model.num_layers);
-    let owners = units.map(|unit| input.schedule.placement[input.stages.stage_of(unit).0 as usize]).collect();
+    let owners = units.map(|unit| input.schedule.stage_map[input.stages.stage_of(unit).0 as usize]).collect();
     Place {
         pp,
         pipeline_size: input.parallelism.pp,
@@ -178,13 +178,13 @@ fn check(input: &CompileInput) -> Result<(), CompileError> {
     if stages.num_layers() != model.num_layers {
         return Err(CompileError::Layers { split: stages.num_layers(), model: model.num_layers });
     }
-    if let Some((stage, &rank)) = schedule.placement.iter().enumerate().find(|(_, rank)| **rank >= pp) {
-        return Err(CompileError::Placement { stage, rank, pp });
+    if let Some((stage, &rank)) = schedule.stage_map.iter().enumerate().find(|(_, rank)| **rank >= pp) {
+        return Err(CompileError::StageMap { stage, rank, pp });
     }
     for (rank, cells) in schedule.ranks.iter().enumerate() {
         for cell in cells {
             let known = (cell.microbatch.0 as usize) < num_microbatches;
-            match schedule.placement.get(cell.stage.0 as usize) {
+            match schedule.stage_map.get(cell.stage.0 as usize) {
                 Some(&owner) if owner != rank => {
                     return Err(CompileError::ForeignCell { cell: cell.to_string(), rank, owner });
                 }

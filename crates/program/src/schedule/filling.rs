@@ -57,7 +57,7 @@ impl<'a> Filling<'a> {
         let ranks = order.ranks.iter().map(|_| Rank::default()).collect();
         let microbatches = order.ranks.iter().flatten().map(|cell| cell.microbatch.0 as usize + 1);
         let num_microbatches = microbatches.max().unwrap_or(0);
-        let none = vec![None; order.placement.len() * num_microbatches];
+        let none = vec![None; order.stage_map.len() * num_microbatches];
         Filling { order, costs, limit, least_wait, ranks, num_microbatches, ends: [none.clone(), none] }
     }
 
@@ -84,21 +84,21 @@ impl<'a> Filling<'a> {
         }
         let span = self.ranks.iter().map(|rank| rank.now - rank.start.unwrap_or(0)).max().unwrap_or(0);
         let ranks = self.ranks.into_iter().map(|rank| rank.cells).collect();
-        Filled { schedule: Schedule { ranks, placement: self.order.placement.clone() }, span }
+        Filled { schedule: Schedule { ranks, stage_map: self.order.stage_map.clone() }, span }
     }
 
     /// When the input of a cell is on its rank; `None` while that is not known.
     fn arrival(&self, cell: Cell) -> Option<usize> {
-        let placement = &self.order.placement;
+        let stage_map = &self.order.stage_map;
         let stage = cell.stage.0 as usize;
         let source = match cell.kind {
             CellKind::F => stage.checked_sub(1),
-            CellKind::I | CellKind::B => Some(stage + 1).filter(|next| *next < placement.len()),
+            CellKind::I | CellKind::B => Some(stage + 1).filter(|next| *next < stage_map.len()),
             CellKind::W => None,
         };
         let Some(source) = source else { return Some(0) };
         let (kind, place) = self.place_of_end(cell, source);
-        Some(self.ends[kind][place]? + self.costs.times.between(placement[source], placement[stage]))
+        Some(self.ends[kind][place]? + self.costs.times.between(stage_map[source], stage_map[stage]))
     }
 
     /// Backwards of the weights before a cell that can start at `arrival`.

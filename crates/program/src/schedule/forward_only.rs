@@ -6,8 +6,8 @@ use super::{Cell, CellKind, Schedule};
 /// `n m + s`, where `n` is the number of stages of the rank that has most; of two cells of one time the later stage comes first.
 ///
 /// A cell's input comes from an earlier time, so no rank waits in a circle, and all channels keep their order.
-pub fn forward_only(placement: &[usize], pp: usize, num_microbatches: usize) -> Schedule {
-    let of_rank = |rank: usize| (0..placement.len()).filter(move |stage| placement[*stage] == rank);
+pub fn forward_only(stage_map: &[usize], pp: usize, num_microbatches: usize) -> Schedule {
+    let of_rank = |rank: usize| (0..stage_map.len()).filter(move |stage| stage_map[*stage] == rank);
     let most_stages = (0..pp).map(|rank| of_rank(rank).count()).max().unwrap_or(1);
     let cells = |rank: usize| {
         let cells = of_rank(rank).flat_map(|stage| (0..num_microbatches).map(move |number| (stage, number)));
@@ -15,5 +15,5 @@ pub fn forward_only(placement: &[usize], pp: usize, num_microbatches: usize) -> 
         cells.sort_by_key(|&(stage, number)| (most_stages * number + stage, usize::MAX - stage));
         cells.into_iter().map(|(stage, number)| Cell::new(stage, CellKind::F, number)).collect()
     };
-    Schedule { ranks: (0..pp).map(cells).collect(), placement: placement.to_vec() }
+    Schedule { ranks: (0..pp).map(cells).collect(), stage_map: stage_map.to_vec() }
 }

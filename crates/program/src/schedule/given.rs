@@ -116,7 +116,7 @@ fn work(schedule: &Schedule, lines: &[usize], num_microbatches: usize) -> Result
             }
         }
     }
-    for (stage, &rank) in schedule.placement.iter().enumerate() {
+    for (stage, &rank) in schedule.stage_map.iter().enumerate() {
         for microbatch in 0..num_microbatches {
             for kind in [CellKind::F, CellKind::I, CellKind::W] {
                 let cell = Cell::new(stage, kind, microbatch);
@@ -136,7 +136,7 @@ type Channel = (usize, usize, CellKind);
 fn channels(schedule: &Schedule, lines: &[usize]) -> Result<(), GivenScheduleError> {
     let mut sent: BTreeMap<Channel, Vec<Cell>> = BTreeMap::new();
     let mut received: BTreeMap<Channel, Vec<Cell>> = BTreeMap::new();
-    let rank_of = |stage: Option<u32>| stage.and_then(|stage| schedule.placement.get(stage as usize)).copied();
+    let rank_of = |stage: Option<u32>| stage.and_then(|stage| schedule.stage_map.get(stage as usize)).copied();
     for (rank, cells) in schedule.ranks.iter().enumerate() {
         for &cell in cells {
             let (before, after) = (cell.stage.0.checked_sub(1), cell.stage.0.checked_add(1));

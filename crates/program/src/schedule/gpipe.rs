@@ -9,5 +9,5 @@ pub fn gpipe(pp: usize, num_microbatches: usize) -> Schedule {
         let all = |kind| (0..num_microbatches).map(move |microbatch| Cell::new(stage, kind, microbatch));
         all(CellKind::F).chain(all(CellKind::B)).collect()
     };
-    Schedule { ranks: (0..pp).map(cells).collect(), placement: (0..pp).collect() }
+    Schedule { ranks: (0..pp).map(cells).collect(), stage_map: (0..pp).collect() }
 }

@@ -24,6 +24,6 @@ pub fn interleaved(pp: usize, num_microbatches: usize, stages_per_rank: usize) -
         let drain = (passes - ahead..passes).map(backward);
         warm_up.chain(steady).chain(drain).collect()
     };
-    let placement = (0..pp * stages_per_rank).map(|stage| stage % pp).collect();
-    Schedule { ranks: (0..pp).map(cells).collect(), placement }
+    let stage_map = (0..pp * stages_per_rank).map(|stage| stage % pp).collect();
+    Schedule { ranks: (0..pp).map(cells).collect(), stage_map }
 }

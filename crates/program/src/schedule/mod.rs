@@ -66,7 +66,7 @@ pub struct Schedule {
     /// Cells of each pipeline rank.
     pub ranks: Vec<Vec<Cell>>,
     /// Pipeline rank of each stage.
-    pub placement: Vec<usize>,
+    pub stage_map: Vec<usize>,
 }
 
 /// What a generator may know of the cells of one stage, all stages being alike. Only proportions count.
@@ -153,7 +153,7 @@ impl Schedule {
 
     /// Number of stages.
     pub fn num_stages(&self) -> usize {
-        self.placement.len()
+        self.stage_map.len()
     }
 
     /// Whether every gradient gets its contributions in ascending order of microbatches, as all generated schedules do. The head's come

@@ -14,5 +14,5 @@ pub fn one_forward_one_backward(pp: usize, num_microbatches: usize) -> Schedule 
         let drain = (num_microbatches - ahead..num_microbatches).map(backward);
         warm_up.chain(steady).chain(drain).collect()
     };
-    Schedule { ranks: (0..pp).map(cells).collect(), placement: (0..pp).collect() }
+    Schedule { ranks: (0..pp).map(cells).collect(), stage_map: (0..pp).collect() }
 }

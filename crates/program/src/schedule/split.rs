@@ -31,5 +31,5 @@ pub(super) fn split(pp: usize, num_microbatches: usize, pace: impl Fn(usize) -> 
         let rest = (num_microbatches - delay..num_microbatches).map(|number| cell(CellKind::W, Some(number)));
         warm_up.chain(steady).chain(rest).flatten().collect()
     };
-    Schedule { ranks: (0..pp).map(cells).collect(), placement: (0..pp).collect() }
+    Schedule { ranks: (0..pp).map(cells).collect(), stage_map: (0..pp).collect() }
 }

@@ -89,8 +89,8 @@ impl FromStr for Schedule {
             let cell = |word: &str| parse_cell(word).ok_or_else(|| ScheduleTextError::Cell { line, word: word.into() });
             ranks.push((line, content.split_whitespace().map(cell).collect::<Result<_, _>>()?));
         }
-        let placement = placement(&ranks)?;
-        Ok(Schedule { ranks: ranks.into_iter().map(|(_, cells)| cells).collect(), placement })
+        let stage_map = stage_map(&ranks)?;
+        Ok(Schedule { ranks: ranks.into_iter().map(|(_, cells)| cells).collect(), stage_map })
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) fn lines_with_cells(text: &str) -> Vec<usize> {
     contents(text).map(|(line, _)| line).collect()
 }
 
-fn placement(ranks: &[(usize, Vec<Cell>)]) -> Result<Vec<usize>, ScheduleTextError> {
+fn stage_map(ranks: &[(usize, Vec<Cell>)]) -> Result<Vec<usize>, ScheduleTextError> {
     let mut found = std::collections::BTreeMap::new();
     for (rank, (line, cells)) in ranks.iter().enumerate() {
         for cell in cells {

@@ -54,7 +54,7 @@ impl Timeline {
         while std::mem::take(&mut advanced) {
             for (placed, cells) in ranks.iter_mut().zip(&schedule.ranks) {
                 while let Some(&cell) = cells.get(placed.len()) {
-                    let rank_of = |stage: u32| schedule.placement[stage as usize];
+                    let rank_of = |stage: u32| schedule.stage_map[stage as usize];
                     let arrival = |input: (Done, u32, u32)| {
                         Some(ends.get(&input)? + times.between(rank_of(input.1), rank_of(cell.stage.0)))
                     };

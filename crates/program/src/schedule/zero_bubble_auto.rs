@@ -56,5 +56,5 @@ fn alternating(ahead: &[usize], num_microbatches: usize) -> Schedule {
         });
         (0..ahead).map(forward).chain(steady.flatten()).collect()
     };
-    Schedule { ranks: ahead.iter().enumerate().map(cells).collect(), placement: (0..ahead.len()).collect() }
+    Schedule { ranks: ahead.iter().enumerate().map(cells).collect(), stage_map: (0..ahead.len()).collect() }
 }

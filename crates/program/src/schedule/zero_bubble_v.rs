@@ -7,13 +7,13 @@ use super::{Cell, CellCosts, CellKind, Schedule};
 /// backwards of the input follow the pattern in which no rank waits where all passes take equally long; backwards of the
 /// weights fill what is left. Every rank keeps `2 pp` passes of half a rank's layers: as much as 1F1B's first does.
 pub fn zero_bubble_v(pp: usize, num_microbatches: usize, costs: &CellCosts) -> Schedule {
-    let placement = (0..2 * pp).map(|stage| stage.min(2 * pp - 1 - stage)).collect();
+    let stage_map = (0..2 * pp).map(|stage| stage.min(2 * pp - 1 - stage)).collect();
     let ranks = (0..pp).map(|rank| {
         let mut cells = pattern(pp, rank, num_microbatches);
         cells.retain(|cell| (cell.microbatch.0 as usize) < num_microbatches);
         cells
     });
-    let order = Schedule { ranks: ranks.collect(), placement };
+    let order = Schedule { ranks: ranks.collect(), stage_map };
     fill(&order, costs, 2 * pp * costs.held_until_input).schedule
 }
 

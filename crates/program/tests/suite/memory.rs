@@ -1,7 +1,7 @@
 //! Plans are small, and everything has its place.
 
 use config::{Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
-use program::placement::{Effort, Item, largest_live_bytes, place};
+use program::packing::{Effort, Item, largest_live_bytes, pack};
 use program::{
     Category, ContributionOrder, Demands, Footprint, Footprints, ProgramSet, Purpose, Sizes, State, Value, Verified,
     link, plan_memory, verify,
@@ -202,9 +202,9 @@ proptest! {
     #[test]
     fn items_that_meet_are_disjoint(items in items()) {
         // Without slack all heuristics are tried and any of them may win.
-        let placement = place(&items, 0, Effort(1_000_000));
-        prop_assert!(placement.height_bytes >= largest_live_bytes(&items));
-        let placed = || items.iter().zip(&placement.offsets).filter(|(item, _)| item.size_bytes > 0);
+        let packing = pack(&items, 0, Effort(1_000_000));
+        prop_assert!(packing.height_bytes >= largest_live_bytes(&items));
+        let placed = || items.iter().zip(&packing.offsets).filter(|(item, _)| item.size_bytes > 0);
         for (index, (a, start_a)) in placed().enumerate() {
             for (b, start_b) in placed().skip(index + 1) {
                 let together = a.start < b.end && b.start < a.end;

@@ -59,7 +59,7 @@ fn agrees(verified: &Verified, seed: u64) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// More stages than ranks, in any placement, with whole and split backwards.
+/// More stages than ranks, under any stage map, with whole and split backwards.
 fn random_programs(setup: &mut Setup, seed: u64, order: MicrobatchOrder) -> (Schedule, Vec<Program>) {
     let num_stages = setup.pp + Random(seed).below((setup.num_layers + 3).saturating_sub(setup.pp));
     let schedule = schedule(seed, setup.pp, num_stages, setup.num_microbatches, order);

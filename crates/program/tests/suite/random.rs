@@ -24,7 +24,7 @@ pub enum MicrobatchOrder {
 
 /// What is done of a schedule that is being made.
 struct Making {
-    placement: Vec<usize>,
+    stage_map: Vec<usize>,
     num_microbatches: usize,
     order: MicrobatchOrder,
     /// Per stage and microbatch: kinds that are done, a full backward counting as both parts.
@@ -40,7 +40,7 @@ impl Making {
 
     /// Whether the value from `stage` is here, and the first of its channel.
     fn arrived(&self, from: usize, to: usize, kind: CellKind, microbatch: usize) -> bool {
-        let (sender, receiver) = (self.placement[from], self.placement[to]);
+        let (sender, receiver) = (self.stage_map[from], self.stage_map[to]);
         if sender == receiver {
             return self.has(from, microbatch, kind);
         }
@@ -50,7 +50,7 @@ impl Making {
 
     fn ready(&self, cell: Cell) -> bool {
         let (stage, mb) = (cell.stage.0 as usize, cell.microbatch.0 as usize);
-        let last = self.placement.len() - 1;
+        let last = self.stage_map.len() - 1;
         let done = |kind| self.has(stage, mb, kind);
         let in_turn = |kind| self.order == MicrobatchOrder::Any || mb == 0 || self.has(stage, mb - 1, kind);
         match cell.kind {
@@ -79,8 +79,8 @@ impl Making {
             CellKind::W => (&[CellKind::W], CellKind::W, None, None),
         };
         self.done[stage][mb].extend(kinds);
-        let rank_of = |stage: Option<usize>| stage.and_then(|stage| self.placement.get(stage)).copied();
-        let here = self.placement[stage];
+        let rank_of = |stage: Option<usize>| stage.and_then(|stage| self.stage_map.get(stage)).copied();
+        let here = self.stage_map[stage];
         let (to, from_rank) = (rank_of(to), rank_of(from));
         if let (Some(sender), Some(from)) = (from_rank, from)
             && sender != here
@@ -97,16 +97,16 @@ impl Making {
     }
 }
 
-/// A schedule that can be run, made by running it at random: any placement, whole and split backwards mixed.
+/// A schedule that can be run, made by running it at random: any stage map, whole and split backwards mixed.
 pub fn schedule(seed: u64, pp: usize, num_stages: usize, num_microbatches: usize, order: MicrobatchOrder) -> Schedule {
     let mut random = Random(seed);
     // Every rank has a stage.
-    let mut placement: Vec<usize> = (0..num_stages).map(|s| if s < pp { s } else { random.below(pp) }).collect();
+    let mut stage_map: Vec<usize> = (0..num_stages).map(|s| if s < pp { s } else { random.below(pp) }).collect();
     for stage in (1..num_stages).rev() {
-        placement.swap(stage, random.below(stage + 1));
+        stage_map.swap(stage, random.below(stage + 1));
     }
     let done = vec![vec![vec![]; num_microbatches]; num_stages];
-    let mut making = Making { placement: placement.clone(), num_microbatches, order, done, channels: vec![] };
+    let mut making = Making { stage_map: stage_map.clone(), num_microbatches, order, done, channels: vec![] };
     let mut ranks = vec![vec![]; pp];
     loop {
         let kinds = [CellKind::F, CellKind::B, CellKind::I, CellKind::W];
@@ -119,10 +119,10 @@ pub fn schedule(seed: u64, pp: usize, num_stages: usize, num_microbatches: usize
         }
         let cell = ready[random.below(ready.len())];
         making.execute(cell);
-        ranks[placement[cell.stage.0 as usize]].push(cell);
+        ranks[stage_map[cell.stage.0 as usize]].push(cell);
     }
     assert!(making.done.iter().flatten().all(|kinds| kinds.len() == 3), "the schedule is complete");
-    Schedule { ranks, placement }
+    Schedule { ranks, stage_map }
 }
 
 /// Damages a program in one place and says how.

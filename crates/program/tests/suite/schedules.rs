@@ -132,7 +132,7 @@ fn every_schedule_is_complete_in_order_and_reads_back() {
                 assert_eq!(schedule.contribution_order(), ContributionOrder::Ascending);
                 // What was generated is legal as a file too: complete, without a circle, and in one order per channel.
                 assert_eq!(given(&schedule.to_string(), pp, m).unwrap(), schedule);
-                let placed = forward_only(&schedule.placement, pp, m);
+                let placed = forward_only(&schedule.stage_map, pp, m);
                 let cells = Timeline::new(&placed, TIMES).ranks.iter().map(Vec::len).sum::<usize>();
                 assert_eq!(cells, m * schedule.num_stages(), "{placed}");
             }
@@ -143,7 +143,7 @@ fn every_schedule_is_complete_in_order_and_reads_back() {
 #[test]
 fn text_is_read_as_it_is_written() {
     let v_shaped = "0F0 3F0 3I0 3W0 0B0 # a comment\n\n1F0 2F0 2B0 1B0\n".parse::<Schedule>().unwrap();
-    assert_eq!(v_shaped.placement, [0, 1, 1, 0]);
+    assert_eq!(v_shaped.stage_map, [0, 1, 1, 0]);
 }
 
 fn given(text: &str, pp: usize, num_microbatches: usize) -> Result<Schedule, String> {

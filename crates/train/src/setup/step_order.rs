@@ -80,8 +80,8 @@ impl<'a> StepOrder<'a> {
         let num_microbatches = parallelism.num_microbatches(train.global_batch);
         let max_waiting = TiedSum::max_waiting_microbatches(model, parallelism, train);
         let may_wait = (1..=max_waiting).contains(&num_microbatches);
-        let placement = &self.schedule.placement;
-        let both = placement.first().filter(|first| may_wait && Some(*first) == placement.last());
+        let stage_map = &self.schedule.stage_map;
+        let both = stage_map.first().filter(|first| may_wait && Some(*first) == stage_map.last());
         let Some(&rank) = both else { return Ok(TiedSum::EachMicrobatch) };
         let least_bytes = |tied_sum| {
             let job = training(parallelism, train, num_microbatches);
@@ -117,7 +117,7 @@ impl<'a> StepOrder<'a> {
                 Schedule::new(schedule, *pp, job.num_microbatches, &self.costs)?
             }
             Purpose::Evaluate | Purpose::Generate => {
-                forward_only(&self.schedule.placement, self.parallelism.pp, job.num_microbatches)
+                forward_only(&self.schedule.stage_map, self.parallelism.pp, job.num_microbatches)
             }
         };
         let (graph, sizes) = self.linked(state, job, &schedule)?;

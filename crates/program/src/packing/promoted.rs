@@ -2,7 +2,7 @@
 //! comes to the front, and what is easy fills the gaps.
 
 use super::in_order::in_order;
-use super::{Item, Placement};
+use super::{Item, Packing};
 
 /// No more rounds than this: the first few bring most.
 const MAX_ROUNDS: usize = 16;
@@ -15,7 +15,7 @@ pub(super) struct Goal {
 }
 
 /// The best of several rounds that begin with `order`, at least one.
-pub(super) fn promoted(items: &[Item], mut order: Vec<usize>, goal: Goal, rounds: usize) -> Placement {
+pub(super) fn promoted(items: &[Item], mut order: Vec<usize>, goal: Goal, rounds: usize) -> Packing {
     let mut best = in_order(items, &order);
     let mut last = best.clone();
     for _ in 1..rounds.min(MAX_ROUNDS) {
@@ -43,7 +43,7 @@ mod tests {
         let items = [item(3, 7, 3), item(1, 4, 2), item(1, 3, 4), item(1, 4, 2)];
         let order: Vec<usize> = (0..items.len()).collect();
         assert_eq!(in_order(&items, &order).height_bytes, 11);
-        let enough = crate::placement::largest_live_bytes(&items);
+        let enough = crate::packing::largest_live_bytes(&items);
         let goal = Goal { limit: enough, enough };
         assert_eq!((promoted(&items, order, goal, 2).height_bytes, enough), (8, 8));
     }

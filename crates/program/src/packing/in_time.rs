@@ -1,6 +1,6 @@
 //! Placing items in order of their births, as an allocator does at run time.
 
-use super::{Item, Placement};
+use super::{Item, Packing};
 
 /// Which gap is taken.
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ fn by_birth(items: &[Item]) -> Vec<usize> {
 }
 
 /// As an allocator would do at run time.
-pub(super) fn in_time(items: &[Item], fit: Fit) -> Placement {
+pub(super) fn in_time(items: &[Item], fit: Fit) -> Packing {
     let mut occupied = Occupied::default();
     let mut offsets = vec![0; items.len()];
     for index in by_birth(items) {
@@ -64,5 +64,5 @@ pub(super) fn in_time(items: &[Item], fit: Fit) -> Placement {
         offsets[index] = occupied.lowest(item.size_bytes, fit);
         occupied.insert(offsets[index], item);
     }
-    Placement::new(items, offsets)
+    Packing::new(items, offsets)
 }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Item, Placement};
+use super::{Item, Packing};
 
 /// More colours than this are left to the other heuristics.
 const MOST_COLOURS: usize = 512;
@@ -18,17 +18,17 @@ struct Colour {
     members: Vec<usize>,
 }
 
-/// The best placement over several colourings, or `None` if there are too many colours.
-pub(super) fn by_colour(items: &[Item], enough: usize) -> Option<Placement> {
-    let mut best: Option<Placement> = None;
+/// The best packing over several colourings, or `None` if there are too many colours.
+pub(super) fn by_colour(items: &[Item], enough: usize) -> Option<Packing> {
+    let mut best: Option<Packing> = None;
     for order in orders(items) {
         let colours = colour(items, &order);
         if colours.len() > MOST_COLOURS {
             continue;
         }
-        let placement = stacked(items, &colours);
-        if best.as_ref().is_none_or(|best| placement.height_bytes < best.height_bytes) {
-            best = Some(placement);
+        let packing = stacked(items, &colours);
+        if best.as_ref().is_none_or(|best| packing.height_bytes < best.height_bytes) {
+            best = Some(packing);
         }
         if best.as_ref().is_some_and(|best| best.height_bytes <= enough) {
             break;
@@ -68,7 +68,7 @@ fn pressures(items: &[Item]) -> Vec<usize> {
 }
 
 /// Stacks colours, large ones first, of equal ones those that are in use longest.
-fn stacked(items: &[Item], colours: &[Colour]) -> Placement {
+fn stacked(items: &[Item], colours: &[Colour]) -> Packing {
     let in_use = |colour: &Colour| -> usize { colour.members.iter().map(|&member| items[member].length()).sum() };
     let mut order: Vec<usize> = (0..colours.len()).collect();
     order.sort_by_cached_key(|&index| Reverse((colours[index].size_bytes, in_use(&colours[index]))));
@@ -79,7 +79,7 @@ fn stacked(items: &[Item], colours: &[Colour]) -> Placement {
             offsets[member] = offset;
         }
     }
-    Placement::new(items, offsets)
+    Packing::new(items, offsets)
 }
 
 /// In the given order each item takes the first colour of its size that is free throughout its life.

@@ -12,7 +12,7 @@ use colours::by_colour;
 use in_time::{Fit, in_time};
 use promoted::{Goal, promoted};
 
-/// A value to place: it lives in instructions `start..end`.
+/// A value to pack: it lives in instructions `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     /// First instruction.
@@ -35,21 +35,21 @@ impl Item {
 
 /// Offsets of items, and the bytes that they need together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
+pub struct Packing {
     /// Offset of each item.
     pub offsets: Vec<usize>,
     /// Past the last byte of all items.
     pub height_bytes: usize,
 }
 
-impl Placement {
-    fn new(items: &[Item], offsets: Vec<usize>) -> Placement {
+impl Packing {
+    fn new(items: &[Item], offsets: Vec<usize>) -> Packing {
         let ends = items.iter().zip(&offsets).map(|(item, offset)| offset + item.size_bytes);
-        Placement { height_bytes: ends.max().unwrap_or(0), offsets }
+        Packing { height_bytes: ends.max().unwrap_or(0), offsets }
     }
 }
 
-/// The largest sum of sizes that are alive in one instruction: no placement needs less.
+/// The largest sum of sizes that are alive in one instruction: no packing needs less.
 pub fn largest_live_bytes(items: &[Item]) -> usize {
     live_bytes(items).into_iter().max().unwrap_or(0)
 }
@@ -97,7 +97,7 @@ fn meetings(items: &[Item]) -> usize {
 
 /// Places items with the best of several heuristics; stops at the first that needs at most `slack_bytes` more than
 /// [`largest_live_bytes`]. `effort` bounds those that place items again and again.
-pub fn place(items: &[Item], slack_bytes: usize, effort: Effort) -> Placement {
+pub fn pack(items: &[Item], slack_bytes: usize, effort: Effort) -> Packing {
     let least = largest_live_bytes(items);
     let enough = least + slack_bytes;
     let in_time = [Fit::First, Fit::Best].into_iter().map(|fit| Some(in_time(items, fit)));
@@ -109,10 +109,10 @@ pub fn place(items: &[Item], slack_bytes: usize, effort: Effort) -> Placement {
         let goal = Goal { limit, enough };
         Some(promoted(items, sorted(items, order), goal, rounds / (2 * ORDERS.len())))
     });
-    let mut best = Placement { offsets: vec![0; items.len()], height_bytes: usize::MAX };
-    for placement in in_time.chain(by_colour).chain(in_order).flatten() {
-        if placement.height_bytes < best.height_bytes {
-            best = placement;
+    let mut best = Packing { offsets: vec![0; items.len()], height_bytes: usize::MAX };
+    for packing in in_time.chain(by_colour).chain(in_order).flatten() {
+        if packing.height_bytes < best.height_bytes {
+            best = packing;
         }
         if best.height_bytes <= enough {
             break;

@@ -1,9 +1,9 @@
 //! Placing items in a given order, each at the lowest offset that is free during all of its life.
 
-use super::{Item, Placement};
+use super::{Item, Packing};
 
 /// Places items in `order`.
-pub(super) fn in_order(items: &[Item], order: &[usize]) -> Placement {
+pub(super) fn in_order(items: &[Item], order: &[usize]) -> Packing {
     let mut offsets = vec![0; items.len()];
     let mut placed = Lives::default();
     let mut meeting: Vec<(usize, usize)> = vec![];
@@ -24,7 +24,7 @@ pub(super) fn in_order(items: &[Item], order: &[usize]) -> Placement {
         offsets[index] = offset;
         placed.insert(index, item);
     }
-    Placement::new(items, offsets)
+    Packing::new(items, offsets)
 }
 
 /// Items by time: level `k` has those that live for less than `2^k` instructions, in buckets of that width by their start.
