@@ -30,7 +30,7 @@ pub use data_spec::{BlanksSpec, DataSpec, InstructionsSpec, Positions, RunSpec, 
 pub use groups::{ParameterGroup, UpdateRule};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
-pub use parallelism::{CheckpointInputs, Checkpoints, LayerRecompute, Parallelism, Recompute, SequenceParallel};
+pub use parallelism::{FullRecompute, LayerRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
 pub use params::{
     AppliedTo, Init, ParamSpec, Sharding, all_params, flops_per_token, gradient_axes, params, unique_parameters,
 };

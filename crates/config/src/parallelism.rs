@@ -14,21 +14,21 @@ pub enum Recompute {
     /// softmax, and its output (Korthikanti et al. 2022).
     Selective,
     /// Of some layers everything but the input is computed again.
-    Full(Checkpoints),
+    Full(FullRecompute),
 }
 
 /// Which layers are computed again from their inputs, and how these are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Checkpoints {
+pub struct FullRecompute {
     /// Layers 0, `every`, 2 x `every` and so on; 1 means all.
     pub every: usize,
     /// How each rank of a tensor-parallel group keeps an input.
-    pub inputs: CheckpointInputs,
+    pub inputs: SavedInputs,
 }
 
 /// How the input of a layer that is computed again is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CheckpointInputs {
+pub enum SavedInputs {
     /// As the rank has it.
     Whole,
     /// A run of its tokens on each rank of the tensor-parallel group; gathered before it is used again. With sequence parallelism a rank has no more
@@ -44,19 +44,19 @@ pub enum LayerRecompute {
     /// The attention core, from what is kept of the projection before it.
     Core,
     /// Everything, from the layer's input.
-    Everything(CheckpointInputs),
+    Everything(SavedInputs),
 }
 
 impl Recompute {
     /// Every layer, from its input as it is.
-    pub const FULL: Recompute = Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Whole });
+    pub const FULL: Recompute = Recompute::Full(FullRecompute { every: 1, inputs: SavedInputs::Whole });
 
     /// What of `layer` is computed again.
     pub fn of_layer(self, layer: u32) -> LayerRecompute {
         match self {
             Recompute::None => LayerRecompute::Nothing,
             Recompute::Selective => LayerRecompute::Core,
-            Recompute::Full(Checkpoints { every, inputs }) if (layer as usize).is_multiple_of(every) => {
+            Recompute::Full(FullRecompute { every, inputs }) if (layer as usize).is_multiple_of(every) => {
                 LayerRecompute::Everything(inputs)
             }
             Recompute::Full(_) => LayerRecompute::Nothing,
@@ -136,8 +136,8 @@ impl Parallelism {
     /// What is left to do of the recomputation that was asked for: with sequence parallelism a layer's input is sharded before anybody asks.
     pub fn recompute_to_do(&self) -> Recompute {
         match (self.recompute, self.sequence_parallel) {
-            (Recompute::Full(checkpoints), SequenceParallel::On) => {
-                Recompute::Full(Checkpoints { inputs: CheckpointInputs::Whole, ..checkpoints })
+            (Recompute::Full(full), SequenceParallel::On) => {
+                Recompute::Full(FullRecompute { inputs: SavedInputs::Whole, ..full })
             }
             (recompute, SequenceParallel::Off | SequenceParallel::On) => recompute,
         }

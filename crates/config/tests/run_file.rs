@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use config::{
-    Activation, BatchGrowth, BatchRamp, CheckpointInputs, Checkpoints, DataSpec, Files, Gathering, GradientReduction,
-    NormKind, Pairing, ParameterGroup, Position, Positions, Recompute, Reshard, RotaryScaling, RunConfig, RunSpec,
+    Activation, BatchGrowth, BatchRamp, DataSpec, Files, FullRecompute, Gathering, GradientReduction, NormKind,
+    Pairing, ParameterGroup, Position, Positions, Recompute, Reshard, RotaryScaling, RunConfig, RunSpec, SavedInputs,
     ScheduleKind, ScheduleSpec, SequenceParallel, Visible, ZeroStage, check, unique_parameters,
 };
 
@@ -169,8 +169,8 @@ timeout_seconds = 2.5
     assert_eq!(config.parallelism.schedule, ScheduleKind::GPipe.into());
     assert_eq!(config.parallelism.sequence_parallel, SequenceParallel::On);
     // With sequence parallelism inputs are shared out from the start.
-    let checkpoints = Checkpoints { every: 2, inputs: CheckpointInputs::Sharded };
-    assert_eq!(config.parallelism.recompute, Recompute::Full(checkpoints));
+    let full = FullRecompute { every: 2, inputs: SavedInputs::Sharded };
+    assert_eq!(config.parallelism.recompute, Recompute::Full(full));
     assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));
     assert_eq!(
         config.train.batch_ramp,

@@ -11,7 +11,6 @@
 
 pub mod binding;
 pub mod cache;
-pub mod checkpoint;
 pub mod constants;
 pub mod context;
 pub mod embedding;
@@ -25,6 +24,7 @@ pub mod placement;
 pub mod projection;
 pub mod recording;
 pub mod saved;
+pub mod saved_input;
 pub mod unit_records;
 
 mod attention;

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use comm::collectives::Traffic;
 use comm::{CollectiveCall, MetaCommunicator, Operation};
 use config::unit::{Tied, UnitKind};
-use config::{CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums, Unit, UnitLayout};
+use config::{LayerRecompute, ModelSpec, SavedInputs, SequenceParallel, Sums, Unit, UnitLayout};
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use program::Purpose;
 use thiserror::Error;
 
 use crate::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use crate::cache::{CacheRoom, KeyValueCache};
-use crate::checkpoint;
 use crate::constants::Constants;
 use crate::context::{Batch, Context, DropoutRun, MicrobatchShape};
 use crate::embedding::{Embedding, EmbeddingGradients};
@@ -22,6 +21,7 @@ use crate::initialize::TensorParallel;
 use crate::layer::Layer;
 use crate::placement::Residual;
 use crate::saved::SavedFrames;
+use crate::saved_input;
 
 /// Why a unit could not be recorded.
 #[derive(Debug, Error)]
@@ -93,7 +93,7 @@ pub struct UnitRecord {
     /// See [`Footprint`].
     pub core_until_weight_bytes: usize,
     /// See [`Footprint`].
-    pub checkpoint_bytes: usize,
+    pub saved_input_bytes: usize,
     /// See [`Footprint`].
     pub pending_bytes: usize,
     /// See [`Footprint`].
@@ -127,7 +127,7 @@ struct Recorder<'a> {
     until_weight: Frame,
     core_until_input: Frame,
     core_until_weight: Frame,
-    checkpoint: Frame,
+    saved_input: Frame,
     pending: Frame,
     scratch: Frame,
 }
@@ -143,7 +143,7 @@ impl<'a> Recorder<'a> {
             until_weight: Frame::measuring(),
             core_until_input: Frame::measuring(),
             core_until_weight: Frame::measuring(),
-            checkpoint: Frame::measuring(),
+            saved_input: Frame::measuring(),
             pending: Frame::measuring(),
             scratch: Frame::measuring(),
         }
@@ -158,7 +158,7 @@ impl<'a> Recorder<'a> {
             saved_until_weight_bytes: self.until_weight.peak_bytes(),
             core_until_input_bytes: self.core_until_input.peak_bytes(),
             core_until_weight_bytes: self.core_until_weight.peak_bytes(),
-            checkpoint_bytes: self.checkpoint.peak_bytes(),
+            saved_input_bytes: self.saved_input.peak_bytes(),
             pending_bytes: self.pending.peak_bytes(),
             scratch_bytes: self.scratch.peak_bytes(),
         }
@@ -260,8 +260,8 @@ impl<'a> Recorder<'a> {
                     Purpose::Train | Purpose::Evaluate => layer.forward(&params, input, output, saved)?,
                     Purpose::Generate => layer.forward_cached(&params, input, output, saved, &self.cache())?,
                 }
-                if self.recompute() == LayerRecompute::Everything(CheckpointInputs::Sharded) {
-                    checkpoint::keep(&context, input, checkpoint::place(&self.checkpoint, &context))?;
+                if self.recompute() == LayerRecompute::Everything(SavedInputs::Sharded) {
+                    saved_input::keep(&context, input, saved_input::place(&self.saved_input, &context))?;
                 }
             }
             Phase::Recompute => match self.recompute() {
@@ -269,9 +269,9 @@ impl<'a> Recorder<'a> {
                 LayerRecompute::Core => layer.recompute_core(&params, saved)?,
                 LayerRecompute::Everything(inputs) => {
                     match inputs {
-                        CheckpointInputs::Whole => {}
-                        CheckpointInputs::Sharded => {
-                            checkpoint::restore(&context, checkpoint::place(&self.checkpoint, &context), input)?;
+                        SavedInputs::Whole => {}
+                        SavedInputs::Sharded => {
+                            saved_input::restore(&context, saved_input::place(&self.saved_input, &context), input)?;
                         }
                     }
                     layer.recompute(&params, input, saved)?;

@@ -103,7 +103,7 @@ fn footprint(phases: &[UnitRecord], output_bytes: usize) -> Footprint {
         footprint.saved_until_weight_bytes = footprint.saved_until_weight_bytes.max(used.saved_until_weight_bytes);
         footprint.core_until_input_bytes = footprint.core_until_input_bytes.max(used.core_until_input_bytes);
         footprint.core_until_weight_bytes = footprint.core_until_weight_bytes.max(used.core_until_weight_bytes);
-        footprint.checkpoint_bytes = footprint.checkpoint_bytes.max(used.checkpoint_bytes);
+        footprint.saved_input_bytes = footprint.saved_input_bytes.max(used.saved_input_bytes);
         footprint.pending_bytes = footprint.pending_bytes.max(used.pending_bytes);
         footprint.scratch_bytes = footprint.scratch_bytes.max(used.scratch_bytes);
     }

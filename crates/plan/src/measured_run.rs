@@ -1,10 +1,10 @@
 //! A measured run of a table: what was run, and what was measured.
 
 use cluster::{AttentionKernels, Software};
-use config::CheckpointInputs;
+use config::SavedInputs;
 use config::{
-    BatchOrigin, Checkpoints, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec, Parallelism,
-    Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    BatchOrigin, FullRecompute, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec,
+    Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 
 use crate::measured_model::{attention, model};
@@ -133,7 +133,7 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     };
     let recompute = match row.text("recompute") {
         None | Some("none") => Recompute::None,
-        Some("full") => Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Whole }),
+        Some("full") => Recompute::Full(FullRecompute { every: 1, inputs: SavedInputs::Whole }),
         Some("selective") => Recompute::Selective,
         Some(word) if word.starts_with("selective") => {
             return Err(

@@ -3,9 +3,7 @@
 
 use std::fmt;
 
-use config::{
-    CheckpointInputs, GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, StateKind, Sums, Unit,
-};
+use config::{GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, SavedInputs, StateKind, Sums, Unit};
 use mesh::AxisSet;
 
 use crate::{Instr, Place, Purpose, Value, Values};
@@ -295,8 +293,8 @@ impl At<'_> {
         }
     }
 
-    fn checkpoint(&self) -> Value {
-        Value::Checkpoint { unit: self.unit, microbatch: self.microbatch }
+    fn saved_input(&self) -> Value {
+        Value::SavedInput { unit: self.unit, microbatch: self.microbatch }
     }
 
     fn pending(&self) -> Value {
@@ -365,9 +363,9 @@ impl At<'_> {
                 let (assigns, frees) = match self.place.recomputes(self.unit) {
                     LayerRecompute::Nothing => (assigns, Values::NONE),
                     LayerRecompute::Core => (assigns.with_all(self.core()), Values::NONE.with_all(self.core())),
-                    LayerRecompute::Everything(CheckpointInputs::Whole) => (assigns, saved),
-                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
-                        (assigns.with(self.checkpoint()), saved.with_some(self.input()))
+                    LayerRecompute::Everything(SavedInputs::Whole) => (assigns, saved),
+                    LayerRecompute::Everything(SavedInputs::Sharded) => {
+                        (assigns.with(self.saved_input()), saved.with_some(self.input()))
                     }
                 };
                 Effects { reads, assigns, frees, ..Effects::NONE }
@@ -405,14 +403,14 @@ impl At<'_> {
                 assigns: Values::NONE.with_all(self.core()),
                 ..Effects::NONE
             },
-            LayerRecompute::Everything(CheckpointInputs::Whole) => {
+            LayerRecompute::Everything(SavedInputs::Whole) => {
                 Effects { reads: self.with_params(inputs.with_some(self.input())), assigns: saved, ..Effects::NONE }
             }
-            // The input is gathered from the checkpoints of the tensor-parallel group, and stays as if it had been kept.
-            LayerRecompute::Everything(CheckpointInputs::Sharded) => Effects {
-                reads: self.with_params(inputs.with(self.checkpoint())),
+            // The input is gathered from the saved inputs of the tensor-parallel group, and stays as if it had been kept.
+            LayerRecompute::Everything(SavedInputs::Sharded) => Effects {
+                reads: self.with_params(inputs.with(self.saved_input())),
                 assigns: saved.with_some(self.input()),
-                frees: Values::of([self.checkpoint()]),
+                frees: Values::of([self.saved_input()]),
                 ..Effects::NONE
             },
         }

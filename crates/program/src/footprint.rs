@@ -15,7 +15,7 @@ pub struct Footprint {
     /// As [`Footprint::core_until_input_bytes`], read until the backward pass of the weights.
     pub core_until_weight_bytes: usize,
     /// A tensor-parallel rank's run of the tokens of the unit's input, where it is kept for computing the unit again.
-    pub checkpoint_bytes: usize,
+    pub saved_input_bytes: usize,
     /// Written by the backward pass of the input for that of the weights.
     pub pending_bytes: usize,
     /// Temporary memory of the hungriest single instruction.

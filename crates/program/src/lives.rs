@@ -149,7 +149,7 @@ impl Walk<'_> {
                 | Value::SavedUntilWeight { .. }
                 | Value::CoreUntilInput { .. }
                 | Value::CoreUntilWeight { .. }
-                | Value::Checkpoint { .. }
+                | Value::SavedInput { .. }
                 | Value::Pending { .. }
                 | Value::Gathered(_)
                 | Value::Unreduced { .. }

@@ -310,7 +310,7 @@ fn state_category(value: Value) -> Category {
         | Value::SavedUntilWeight { .. }
         | Value::CoreUntilInput { .. }
         | Value::CoreUntilWeight { .. }
-        | Value::Checkpoint { .. }
+        | Value::SavedInput { .. }
         | Value::Pending { .. }
         | Value::Gathered(_)
         | Value::Unreduced { .. } => Category::Constants,

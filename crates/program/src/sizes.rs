@@ -102,7 +102,7 @@ impl Sizes {
             Value::SavedUntilWeight { unit, .. } => self.footprint(unit).saved_until_weight_bytes,
             Value::CoreUntilInput { unit, .. } => self.footprint(unit).core_until_input_bytes,
             Value::CoreUntilWeight { unit, .. } => self.footprint(unit).core_until_weight_bytes,
-            Value::Checkpoint { unit, .. } => self.footprint(unit).checkpoint_bytes,
+            Value::SavedInput { unit, .. } => self.footprint(unit).saved_input_bytes,
             Value::Pending { unit, .. } => self.footprint(unit).pending_bytes,
             Value::Gathered(unit) => self.state_bytes(unit).gathered,
             Value::Unreduced { unit, .. } => self.state_bytes(unit).unreduced,

@@ -23,7 +23,7 @@ pub enum Value {
     /// Results of the attention core that both backward passes read, where the core is computed again.
     CoreUntilWeight { unit: Unit, microbatch: Microbatch },
     /// This rank's run of the tokens of the unit's input, where the unit is computed again from it.
-    Checkpoint { unit: Unit, microbatch: Microbatch },
+    SavedInput { unit: Unit, microbatch: Microbatch },
     /// Left by the backward pass of the input for that of the weights.
     Pending { unit: Unit, microbatch: Microbatch },
     /// The unit's flat parameters, whole for a while, where state holds a shard of them.
@@ -65,7 +65,7 @@ impl Value {
             | Value::SavedUntilWeight { .. }
             | Value::CoreUntilInput { .. }
             | Value::CoreUntilWeight { .. }
-            | Value::Checkpoint { .. }
+            | Value::SavedInput { .. }
             | Value::Pending { .. }
             | Value::Gathered(_)
             | Value::Unreduced { .. }
@@ -92,7 +92,7 @@ impl Value {
             | Value::SavedUntilWeight { microbatch, .. }
             | Value::CoreUntilInput { microbatch, .. }
             | Value::CoreUntilWeight { microbatch, .. }
-            | Value::Checkpoint { microbatch, .. }
+            | Value::SavedInput { microbatch, .. }
             | Value::Pending { microbatch, .. } => Some(microbatch),
             Value::Gathered(_)
             | Value::Unreduced { .. }
@@ -121,7 +121,7 @@ impl fmt::Display for Value {
             Value::SavedUntilWeight { unit, .. } => write!(f, "saved until weight of {unit}")?,
             Value::CoreUntilInput { unit, .. } => write!(f, "attention core until input of {unit}")?,
             Value::CoreUntilWeight { unit, .. } => write!(f, "attention core until weight of {unit}")?,
-            Value::Checkpoint { unit, .. } => write!(f, "checkpoint of {unit}")?,
+            Value::SavedInput { unit, .. } => write!(f, "saved input of {unit}")?,
             Value::Pending { unit, .. } => write!(f, "pending of {unit}")?,
             Value::Gathered(unit) => write!(f, "gathered parameters of {unit}")?,
             Value::Unreduced { unit, by } if unit == by => write!(f, "unreduced gradients of {unit}")?,

@@ -4,8 +4,8 @@ use std::fmt;
 
 use config::unit::Tied;
 use config::{
-    CheckpointInputs, Checkpoints, Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard,
-    RunConfig, ScheduleKind, SequenceParallel, Sums, TokenizerSpec, TrainSpec, ZeroStage, check,
+    FullRecompute, Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard, RunConfig,
+    SavedInputs, ScheduleKind, SequenceParallel, Sums, TokenizerSpec, TrainSpec, ZeroStage, check,
 };
 
 use crate::class::{EqualityClass, gradient_order};
@@ -205,7 +205,7 @@ impl Manner {
     pub const PLAIN: Manner = Manner { form: Form::WHOLE, schedule: ScheduleKind::GPipe, recompute: Recompute::None };
 
     /// Every second layer is computed again, from an input that tensor-parallel ranks share out.
-    const SOME_SHARDED: Recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
+    const SOME_SHARDED: Recompute = Recompute::Full(FullRecompute { every: 2, inputs: SavedInputs::Sharded });
 
     /// Every schedule that is generated, interleaved with two stages per rank.
     pub const SCHEDULES: [ScheduleKind; 8] = [
@@ -262,8 +262,8 @@ pub fn recompute_name(recompute: Recompute) -> String {
         Recompute::None => "kept".to_string(),
         Recompute::Selective => "core recomputed".to_string(),
         Recompute::FULL => "recomputed".to_string(),
-        Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Whole }) => format!("every {every} recomputed"),
-        Recompute::Full(Checkpoints { every, inputs: CheckpointInputs::Sharded }) => {
+        Recompute::Full(FullRecompute { every, inputs: SavedInputs::Whole }) => format!("every {every} recomputed"),
+        Recompute::Full(FullRecompute { every, inputs: SavedInputs::Sharded }) => {
             format!("every {every} recomputed from shards")
         }
     }
@@ -379,13 +379,13 @@ impl Case {
 
     /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot share the tokens out.
     fn recompute(&self) -> Recompute {
-        let Recompute::Full(checkpoints) = self.manner.recompute else { return self.manner.recompute };
+        let Recompute::Full(full) = self.manner.recompute else { return self.manner.recompute };
         let inputs = match self.sequence_parallel {
-            SequenceParallel::On => CheckpointInputs::Sharded,
-            SequenceParallel::Off if self.shares_tokens() => checkpoints.inputs,
-            SequenceParallel::Off => CheckpointInputs::Whole,
+            SequenceParallel::On => SavedInputs::Sharded,
+            SequenceParallel::Off if self.shares_tokens() => full.inputs,
+            SequenceParallel::Off => SavedInputs::Whole,
         };
-        Recompute::Full(Checkpoints { inputs, ..checkpoints })
+        Recompute::Full(FullRecompute { inputs, ..full })
     }
 
     /// Whether the tokens of a microbatch can be shared out over tensor parallelism.

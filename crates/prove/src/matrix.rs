@@ -10,10 +10,10 @@ use std::fmt;
 
 use config::unit::Tied;
 use config::{
-    Activation, Blocks, CheckpointInputs, Checkpoints, Format, Gathering, GivenSchedule, GradientReduction,
-    LossScaling, ModelSpec, Pairing, Parallelism, Position, Precision, Problem, Products, Recompute, Reshard,
-    RotaryScaling, RunConfig, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TokenizerSpec, TopQuery, TrainSpec,
-    ZeroStage, check,
+    Activation, Blocks, Format, FullRecompute, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec,
+    Pairing, Parallelism, Position, Precision, Problem, Products, Recompute, Reshard, RotaryScaling, RunConfig,
+    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TokenizerSpec, TopQuery, TrainSpec, ZeroStage,
+    check,
 };
 use philox::philox4x32_10;
 
@@ -106,8 +106,8 @@ impl Sharing {
     /// What can be computed again: a rank that is alone has nobody to share inputs out with, and ranks that share out tokens
     /// have no whole inputs.
     pub fn recomputes(self) -> Vec<Recompute> {
-        let full = |every, inputs| Recompute::Full(Checkpoints { every, inputs });
-        let (whole, sharded) = (CheckpointInputs::Whole, CheckpointInputs::Sharded);
+        let full = |every, inputs| Recompute::Full(FullRecompute { every, inputs });
+        let (whole, sharded) = (SavedInputs::Whole, SavedInputs::Sharded);
         let mut recomputes = vec![Recompute::None, Recompute::Selective];
         recomputes.extend(match self {
             Sharing::Nothing => vec![full(1, whole), full(2, whole)],

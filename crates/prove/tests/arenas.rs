@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use config::{
-    CheckpointInputs, Checkpoints, DataSpec, Files, Parallelism, Recompute, RunConfig, ScheduleKind, ScheduleSpec,
+    DataSpec, Files, FullRecompute, Parallelism, Recompute, RunConfig, SavedInputs, ScheduleKind, ScheduleSpec,
     SequenceParallel,
 };
 use prove::models::{Style, plain_layout, proof_model, proof_training};
@@ -79,13 +79,13 @@ fn arenas_of_examples_are_full() {
 
 /// Ways in which tensor-parallel ranks share out what they keep.
 fn manners() -> [(SequenceParallel, Recompute); 6] {
-    let full = |every, inputs| Recompute::Full(Checkpoints { every, inputs });
+    let full = |every, inputs| Recompute::Full(FullRecompute { every, inputs });
     [
         (SequenceParallel::Off, Recompute::None),
         (SequenceParallel::Off, Recompute::Selective),
         (SequenceParallel::Off, Recompute::FULL),
-        (SequenceParallel::Off, full(1, CheckpointInputs::Sharded)),
-        (SequenceParallel::Off, full(2, CheckpointInputs::Sharded)),
+        (SequenceParallel::Off, full(1, SavedInputs::Sharded)),
+        (SequenceParallel::Off, full(2, SavedInputs::Sharded)),
         (SequenceParallel::On, Recompute::None),
     ]
 }

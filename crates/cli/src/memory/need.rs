@@ -1,7 +1,7 @@
 //! Whether the planned memory fits, and which one change would make it fit.
 
 use config::{
-    CheckpointInputs, Checkpoints, Gathering, GradientReduction, Problem, Recompute, Reshard, RunConfig, ScheduleKind,
+    FullRecompute, Gathering, GradientReduction, Problem, Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind,
     ScheduleSpec, SequenceParallel, TiedSum, ZeroStage,
 };
 use program::RankPlan;
@@ -259,10 +259,10 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
     if !matches!(parallelism.recompute, Recompute::Full(_)) {
         offer("parallelism.recompute", "\"full\"".into(), &|config| {
             let inputs = match config.parallelism.sequence_parallel {
-                SequenceParallel::Off => CheckpointInputs::Whole,
-                SequenceParallel::On => CheckpointInputs::Sharded,
+                SequenceParallel::Off => SavedInputs::Whole,
+                SequenceParallel::On => SavedInputs::Sharded,
             };
-            config.parallelism.recompute = Recompute::Full(Checkpoints { every: 1, inputs });
+            config.parallelism.recompute = Recompute::Full(FullRecompute { every: 1, inputs });
         });
     }
     let size = parallelism.microbatch_size;

@@ -2,7 +2,7 @@
 
 use super::Rules;
 use crate::batch::{BatchGrowth, BatchRamp};
-use crate::parallelism::{CheckpointInputs, Checkpoints, Recompute, SequenceParallel};
+use crate::parallelism::{FullRecompute, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, written_ramp};
 use crate::schedule::ScheduleSpec;
@@ -91,7 +91,7 @@ fn larger_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: B
     let (train, parallelism) = (&config.train, &config.parallelism);
     let shares_tokens = match (parallelism.sequence_parallel, parallelism.recompute) {
         (SequenceParallel::On, _) => true,
-        (SequenceParallel::Off, Recompute::Full(Checkpoints { inputs, .. })) => inputs == CheckpointInputs::Sharded,
+        (SequenceParallel::Off, Recompute::Full(FullRecompute { inputs, .. })) => inputs == SavedInputs::Sharded,
         (SequenceParallel::Off, Recompute::None | Recompute::Selective) => false,
     };
     let grain = parallelism.dp.saturating_mul(parallelism.microbatch_size);

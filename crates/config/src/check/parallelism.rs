@@ -1,7 +1,7 @@
 //! Rules of `[parallelism]`: what each degree must divide.
 
 use super::{Rules, multiples_around, nearest_of};
-use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, SequenceParallel};
+use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, schedule_name};
 use crate::schedule::{ScheduleKind, ScheduleSpec};
@@ -66,7 +66,7 @@ fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
 fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
     let sharer = match (config.parallelism.sequence_parallel, config.parallelism.recompute) {
         (SequenceParallel::On, _) => "parallelism.sequence_parallel = true",
-        (SequenceParallel::Off, Recompute::Full(Checkpoints { inputs: CheckpointInputs::Sharded, .. })) => {
+        (SequenceParallel::Off, Recompute::Full(FullRecompute { inputs: SavedInputs::Sharded, .. })) => {
             "parallelism.recompute_inputs = \"sharded\""
         }
         (SequenceParallel::Off, Recompute::None | Recompute::Selective | Recompute::Full(_)) => return,
@@ -100,15 +100,15 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
 }
 
 fn recomputation(config: &RunConfig, rules: &mut Rules) {
-    let Recompute::Full(Checkpoints { every, inputs }) = config.parallelism.recompute else { return };
+    let Recompute::Full(FullRecompute { every, inputs }) = config.parallelism.recompute else { return };
     rules.all_positive(&[("parallelism.recompute_every", every)]);
     match (inputs, config.parallelism.sequence_parallel) {
-        (CheckpointInputs::Whole, SequenceParallel::On) => {
+        (SavedInputs::Whole, SequenceParallel::On) => {
             let rule = "is more than parallelism.sequence_parallel = true leaves a rank: its own tokens";
             let remedy = "\"sharded\" would do";
             rules.report(Problem::of_value("parallelism.recompute_inputs", "\"whole\"", rule, remedy));
         }
-        (CheckpointInputs::Whole, SequenceParallel::Off) | (CheckpointInputs::Sharded, _) => {}
+        (SavedInputs::Whole, SequenceParallel::Off) | (SavedInputs::Sharded, _) => {}
     }
 }
 

@@ -3,13 +3,12 @@
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
 use super::{Files, schedule, zero};
-use crate::parallelism::{CheckpointInputs, Checkpoints, Parallelism, Recompute, SequenceParallel};
+use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
 
 const RECOMPUTES: &Choices<RecomputeKind> =
     &[("none", RecomputeKind::None), ("selective", RecomputeKind::Selective), ("full", RecomputeKind::Full)];
-const CHECKPOINT_INPUTS: &Choices<CheckpointInputs> =
-    &[("whole", CheckpointInputs::Whole), ("sharded", CheckpointInputs::Sharded)];
+const SAVED_INPUTS: &Choices<SavedInputs> = &[("whole", SavedInputs::Whole), ("sharded", SavedInputs::Sharded)];
 
 /// Degrees of a run that names neither degrees nor ranks.
 const DEFAULT_DEGREE: usize = 2;
@@ -48,14 +47,14 @@ fn recompute(reader: &mut Reader, sequence_parallel: SequenceParallel) -> Recomp
     let kind = reader.choice("parallelism.recompute", RECOMPUTES, RecomputeKind::None);
     let every = reader.count("parallelism.recompute_every", 1);
     let as_they_are = match sequence_parallel {
-        SequenceParallel::Off => CheckpointInputs::Whole,
-        SequenceParallel::On => CheckpointInputs::Sharded,
+        SequenceParallel::Off => SavedInputs::Whole,
+        SequenceParallel::On => SavedInputs::Sharded,
     };
-    let inputs = reader.choice("parallelism.recompute_inputs", CHECKPOINT_INPUTS, as_they_are);
+    let inputs = reader.choice("parallelism.recompute_inputs", SAVED_INPUTS, as_they_are);
     let short = match kind {
         RecomputeKind::None => Recompute::None,
         RecomputeKind::Selective => Recompute::Selective,
-        RecomputeKind::Full => return Recompute::Full(Checkpoints { every, inputs }),
+        RecomputeKind::Full => return Recompute::Full(FullRecompute { every, inputs }),
     };
     for key in ["parallelism.recompute_every", "parallelism.recompute_inputs"] {
         if reader.is_set(key) {
@@ -110,10 +109,10 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     match parallelism.recompute {
         Recompute::None => writer.text("recompute", name_of(RECOMPUTES, RecomputeKind::None)),
         Recompute::Selective => writer.text("recompute", name_of(RECOMPUTES, RecomputeKind::Selective)),
-        Recompute::Full(Checkpoints { every, inputs }) => {
+        Recompute::Full(FullRecompute { every, inputs }) => {
             writer.text("recompute", name_of(RECOMPUTES, RecomputeKind::Full));
             writer.count("recompute_every", every);
-            writer.text("recompute_inputs", name_of(CHECKPOINT_INPUTS, inputs));
+            writer.text("recompute_inputs", name_of(SAVED_INPUTS, inputs));
         }
     }
     if let Some(layers) = &parallelism.stage_layers {

@@ -1,6 +1,6 @@
 //! Gradients of every parameter against central differences of the objective.
 
-use config::{CheckpointInputs, LayerRecompute, ModelSpec, Unit};
+use config::{LayerRecompute, ModelSpec, SavedInputs, Unit};
 use model::{MicrobatchShape, TensorParallel};
 
 use crate::cases::{self, SHAPE};
@@ -89,8 +89,8 @@ fn recomputation_leaves_the_same_bits() {
         let kept = gradients(LayerRecompute::Nothing);
         for recompute in [
             LayerRecompute::Core,
-            LayerRecompute::Everything(CheckpointInputs::Whole),
-            LayerRecompute::Everything(CheckpointInputs::Sharded),
+            LayerRecompute::Everything(SavedInputs::Whole),
+            LayerRecompute::Everything(SavedInputs::Sharded),
         ] {
             assert_eq!(kept, gradients(recompute), "{name}, {recompute:?}");
         }

@@ -2,7 +2,7 @@
 
 use comm::Operation;
 use config::unit::UnitKind;
-use config::{Activation, Blocks, CheckpointInputs, LayerRecompute, ModelSpec, SequenceParallel, Sums};
+use config::{Activation, Blocks, LayerRecompute, ModelSpec, SavedInputs, SequenceParallel, Sums};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
@@ -36,7 +36,7 @@ fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
         stored: Dtype::F32,
         sums: Sums::Single,
         sequence_parallel: SequenceParallel::Off,
-        recompute: LayerRecompute::Everything(CheckpointInputs::Whole),
+        recompute: LayerRecompute::Everything(SavedInputs::Whole),
         purpose: Purpose::Train,
         write: Write::Accumulate,
     }
@@ -147,7 +147,7 @@ fn kept(size: usize) -> Vec<Kept> {
     let t = size as f64;
     let activation = "outputs of the activation and of norms are computed again; statistics per row are kept";
     let output = "outputs of the activation, norms and attention are computed again; statistics of norms are kept";
-    let full = LayerRecompute::Everything(CheckpointInputs::Whole);
+    let full = LayerRecompute::Everything(SavedInputs::Whole);
     let kept = |name, literature, bytes, elements, why| Kept { name, literature, bytes, elements, why };
     vec![
         kept(
@@ -183,7 +183,7 @@ fn kept(size: usize) -> Vec<Kept> {
         kept(
             "full, inputs sharded",
             1.0 / t,
-            of(off, LayerRecompute::Everything(CheckpointInputs::Sharded)).checkpoint_bytes,
+            of(off, LayerRecompute::Everything(SavedInputs::Sharded)).saved_input_bytes,
             residual / size,
             "",
         ),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use config::unit::Tied;
-use config::{CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sums, Unit, UnitLayout};
+use config::{LayerRecompute, ModelSpec, ParamSpec, SavedInputs, SequenceParallel, Sums, Unit, UnitLayout};
 use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Op, Stream, Tensor, Write};
 use model::{
     Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, GradientSums, Head,
     HeadGradients, HeadParams, Layer, LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel,
-    checkpoint, footprints, initialize,
+    footprints, initialize, saved_input,
 };
 use program::{Footprints, Purpose};
 
@@ -42,11 +42,11 @@ impl Manner {
     }
 }
 
-/// Sections of what one unit saves: until the input, until the weights; of the attention core the same; the checkpoint.
+/// Sections of what one unit saves: until the input, until the weights; of the attention core the same; the saved input.
 struct SavedSections {
     kept: [Section; 2],
     core: [Section; 2],
-    checkpoint: Section,
+    saved_input: Section,
 }
 
 /// Where everything of a rank lies.
@@ -129,7 +129,7 @@ impl Rank {
                     section("core until input".into(), footprint.core_until_input_bytes),
                     section("core until weight".into(), footprint.core_until_weight_bytes),
                 ],
-                checkpoint: section("checkpoint".into(), footprint.checkpoint_bytes),
+                saved_input: section("saved input".into(), footprint.saved_input_bytes),
             });
             pending.push(section("pending".into(), footprint.pending_bytes));
         }
@@ -379,10 +379,10 @@ impl<'a> Running<'a> {
                 self.poison_saved(index + 1);
                 let input = rank.activations[index];
                 match inputs {
-                    CheckpointInputs::Whole => {}
-                    CheckpointInputs::Sharded => {
-                        let shard = checkpoint::place(&frames.checkpoint, context);
-                        checkpoint::keep(context, Residual::new(input), shard).unwrap();
+                    SavedInputs::Whole => {}
+                    SavedInputs::Sharded => {
+                        let shard = saved_input::place(&frames.saved_input, context);
+                        saved_input::keep(context, Residual::new(input), shard).unwrap();
                         self.device.poison(input.bytes());
                     }
                 }
@@ -400,9 +400,9 @@ impl<'a> Running<'a> {
                 LayerRecompute::Nothing => {}
                 LayerRecompute::Core => layer.recompute_core(&params, frames.saved()).unwrap(),
                 LayerRecompute::Everything(inputs) => {
-                    if inputs == CheckpointInputs::Sharded {
-                        let shard = checkpoint::place(&frames.checkpoint, context);
-                        checkpoint::restore(context, shard, input).unwrap();
+                    if inputs == SavedInputs::Sharded {
+                        let shard = saved_input::place(&frames.saved_input, context);
+                        saved_input::restore(context, shard, input).unwrap();
                     }
                     layer.recompute(&params, input, frames.saved()).unwrap();
                 }
@@ -469,13 +469,13 @@ impl<'a> Running<'a> {
     }
 
     fn frames(&self, index: usize) -> UnitFrames {
-        let SavedSections { kept, core, checkpoint } = &self.rank.saved[index];
+        let SavedSections { kept, core, saved_input } = &self.rank.saved[index];
         let frame = |section: &Section| Frame::new(section.start, section.len());
         let has_core = self.rank.manner.recompute == LayerRecompute::Core;
         UnitFrames {
             kept: kept.each_ref().map(frame),
             core: has_core.then(|| core.each_ref().map(frame)),
-            checkpoint: frame(checkpoint),
+            saved_input: frame(saved_input),
         }
     }
 
@@ -500,7 +500,7 @@ impl<'a> Running<'a> {
 struct UnitFrames {
     kept: [Frame; 2],
     core: Option<[Frame; 2]>,
-    checkpoint: Frame,
+    saved_input: Frame,
 }
 
 impl UnitFrames {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use config::{CheckpointInputs, LayerRecompute, ModelSpec};
+use config::{LayerRecompute, ModelSpec, SavedInputs};
 use model::{DropoutSite, TensorParallel};
 
 use crate::cases;
@@ -42,7 +42,7 @@ fn neox_style_without_dropout() {
 #[test]
 fn llama_style_with_recomputation() {
     let model = ModelSpec { num_layers: 1, ..cases::llama() };
-    let manner = Manner::recomputing(LayerRecompute::Everything(CheckpointInputs::Whole));
+    let manner = Manner::recomputing(LayerRecompute::Everything(SavedInputs::Whole));
     assert_equal(&operations(&model, manner), include_str!("sequence/llama.txt"));
 }
 

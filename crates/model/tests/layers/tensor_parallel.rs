@@ -1,6 +1,6 @@
 //! Two and four ranks against one: the same loss, and of every gradient its part.
 
-use config::{AppliedTo, CheckpointInputs, LayerRecompute, ModelSpec, ParamSpec, SequenceParallel, Sharding};
+use config::{AppliedTo, LayerRecompute, ModelSpec, ParamSpec, SavedInputs, SequenceParallel, Sharding};
 use model::TensorParallel;
 
 use crate::cases;
@@ -93,11 +93,11 @@ fn recomputation_leaves_the_same_bits_on_every_rank() {
         for sequence_parallel in [SequenceParallel::Off, SequenceParallel::On] {
             let gradients = |recompute| group(&model, 2, Manner { sequence_parallel, recompute });
             let kept = gradients(LayerRecompute::Nothing);
-            let whole = LayerRecompute::Everything(CheckpointInputs::Whole);
+            let whole = LayerRecompute::Everything(SavedInputs::Whole);
             assert_eq!(kept, gradients(LayerRecompute::Core), "{name}, {sequence_parallel:?}");
             assert_eq!(kept, gradients(whole), "{name}, {sequence_parallel:?}");
             if sequence_parallel == SequenceParallel::Off {
-                assert_eq!(kept, gradients(LayerRecompute::Everything(CheckpointInputs::Sharded)), "{name}");
+                assert_eq!(kept, gradients(LayerRecompute::Everything(SavedInputs::Sharded)), "{name}");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use config::run_file::schedule_name;
 use config::{
-    CheckpointInputs, Checkpoints, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
+    FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig, SavedInputs,
     ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
 };
 
@@ -214,10 +214,10 @@ fn variants(one: &Parallelism) -> impl Iterator<Item = Parallelism> + '_ {
         ],
     };
     let inputs = match one.sequence_parallel {
-        SequenceParallel::Off => CheckpointInputs::Whole,
-        SequenceParallel::On => CheckpointInputs::Sharded,
+        SequenceParallel::Off => SavedInputs::Whole,
+        SequenceParallel::On => SavedInputs::Sharded,
     };
-    let recomputes = [Recompute::None, Recompute::Selective, Recompute::Full(Checkpoints { every: 1, inputs })];
+    let recomputes = [Recompute::None, Recompute::Selective, Recompute::Full(FullRecompute { every: 1, inputs })];
     let with = move |zero| recomputes.map(|recompute| Parallelism { zero, recompute, ..one.clone() });
     zeros.into_iter().flat_map(with)
 }

@@ -200,7 +200,7 @@ impl Shape<'_> {
         let kept_bytes = match self.parallelism.recompute_to_do().of_layer(0) {
             // Its input is kept as well, as the output of the layer before.
             LayerRecompute::Nothing | LayerRecompute::Core => saved + footprint.output_bytes,
-            LayerRecompute::Everything(_) if footprint.checkpoint_bytes > 0 => footprint.checkpoint_bytes,
+            LayerRecompute::Everything(_) if footprint.saved_input_bytes > 0 => footprint.saved_input_bytes,
             LayerRecompute::Everything(_) => footprint.output_bytes,
         } as f64;
         let last_stage = self.split.num_stages() - 1;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use config::{CheckpointInputs, Checkpoints, Recompute, ScheduleKind, TiedSum};
+use config::{FullRecompute, Recompute, SavedInputs, ScheduleKind, TiedSum};
 use program::schedule::{CellTimes, Timeline};
 use program::{CellCosts, Purpose, Schedule};
 
@@ -59,7 +59,7 @@ fn schedules_are_as_printed() {
 fn programs_are_as_printed() {
     let small = Setup { num_layers: 3, num_microbatches: 2, ..Setup::default() };
     let one_layer = |recompute| Setup { pp: 1, num_layers: 1, recompute, ..small.clone() };
-    let some_sharded = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
+    let some_sharded = Recompute::Full(FullRecompute { every: 2, inputs: SavedInputs::Sharded });
     let setups = [
         ("train.txt", small.clone()),
         ("train_recompute_one_rank.txt", one_layer(Recompute::FULL)),

@@ -36,7 +36,7 @@ fn scaled(factor: usize) -> Footprints {
         saved_until_weight_bytes: unit.saved_until_weight_bytes * factor,
         core_until_input_bytes: unit.core_until_input_bytes * factor,
         core_until_weight_bytes: unit.core_until_weight_bytes * factor,
-        checkpoint_bytes: unit.checkpoint_bytes * factor,
+        saved_input_bytes: unit.saved_input_bytes * factor,
         pending_bytes: unit.pending_bytes * factor,
         scratch_bytes: unit.scratch_bytes * factor,
     };

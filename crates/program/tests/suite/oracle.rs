@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use config::unit::Tied;
-use config::{CheckpointInputs, GradientReduction, LayerRecompute, Microbatch, Unit};
+use config::{GradientReduction, LayerRecompute, Microbatch, SavedInputs, Unit};
 use program::{Extent, Instr, MemoryPlan, Program, Purpose, Value};
 
 use crate::reference::{
@@ -132,11 +132,9 @@ impl Rank<'_> {
 
     fn keep_for_recomputation(&mut self, unit: Unit, microbatch: Microbatch, x: u64) -> Result<(), Fault> {
         match self.program.place.recomputes(unit) {
-            LayerRecompute::Nothing | LayerRecompute::Everything(CheckpointInputs::Whole) => Ok(()),
+            LayerRecompute::Nothing | LayerRecompute::Everything(SavedInputs::Whole) => Ok(()),
             LayerRecompute::Core => self.compute_core(unit, microbatch),
-            LayerRecompute::Everything(CheckpointInputs::Sharded) => {
-                self.set(Value::Checkpoint { unit, microbatch }, x)
-            }
+            LayerRecompute::Everything(SavedInputs::Sharded) => self.set(Value::SavedInput { unit, microbatch }, x),
         }
     }
 
@@ -163,9 +161,9 @@ impl Rank<'_> {
         let x = match self.program.place.recomputes(unit) {
             LayerRecompute::Nothing => return Ok(()),
             LayerRecompute::Core => return self.compute_core(unit, microbatch),
-            LayerRecompute::Everything(CheckpointInputs::Whole) => self.get(input)?,
-            LayerRecompute::Everything(CheckpointInputs::Sharded) => {
-                let x = self.get(Value::Checkpoint { unit, microbatch })?;
+            LayerRecompute::Everything(SavedInputs::Whole) => self.get(input)?,
+            LayerRecompute::Everything(SavedInputs::Sharded) => {
+                let x = self.get(Value::SavedInput { unit, microbatch })?;
                 self.set(input, x)?;
                 x
             }

@@ -2,7 +2,7 @@
 
 use config::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position, TopQuery};
 use config::{
-    CheckpointInputs, Checkpoints, Format, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard,
+    Format, FullRecompute, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard, SavedInputs,
     ScheduleKind, SequenceParallel, Sums, TiedSum, ZeroStage,
 };
 use program::{
@@ -11,7 +11,7 @@ use program::{
 };
 
 /// Every second layer.
-pub const SOME: Recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Whole });
+pub const SOME: Recompute = Recompute::Full(FullRecompute { every: 2, inputs: SavedInputs::Whole });
 
 /// Every form of recomputation.
 pub const RECOMPUTES: [Recompute; 5] = [
@@ -19,7 +19,7 @@ pub const RECOMPUTES: [Recompute; 5] = [
     Recompute::Selective,
     Recompute::FULL,
     SOME,
-    Recompute::Full(Checkpoints { every: 1, inputs: CheckpointInputs::Sharded }),
+    Recompute::Full(FullRecompute { every: 1, inputs: SavedInputs::Sharded }),
 ];
 
 /// Every schedule that is generated, interleaved with several numbers of stages and the automatic one with several limits.
@@ -190,7 +190,7 @@ pub fn small_sizes(setup: &Setup) -> Sizes {
         saved_until_weight_bytes: 300,
         core_until_input_bytes: 64,
         core_until_weight_bytes: 100,
-        checkpoint_bytes: 75,
+        saved_input_bytes: 75,
         pending_bytes: 200,
         scratch_bytes: 128,
     };
@@ -227,7 +227,7 @@ pub fn footprints() -> Footprints {
             saved_until_weight_bytes: token * (64 + 64 + 256 + 256),
             core_until_input_bytes: token * 8,
             core_until_weight_bytes: token * 64,
-            checkpoint_bytes: token * 32,
+            saved_input_bytes: token * 32,
             pending_bytes: token * (3 * 64 + 256 + 64),
             scratch_bytes: token * (256 + 64),
         },

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use config::{CheckpointInputs, Checkpoints, ModelSpec, Parallelism, Recompute, SequenceParallel};
+use config::{FullRecompute, ModelSpec, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use device::{AttentionOperands, DropoutKey, Op};
 use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls};
 use prove::models::Style;
@@ -17,8 +17,8 @@ fn model(style: Style) -> ModelSpec {
     ModelSpec { dropout: 0.5, attention_dropout: 0.5, qk_norm: style == Style::Llama, ..small_model(style, false) }
 }
 
-fn full(every: usize, inputs: CheckpointInputs) -> Recompute {
-    Recompute::Full(Checkpoints { every, inputs })
+fn full(every: usize, inputs: SavedInputs) -> Recompute {
+    Recompute::Full(FullRecompute { every, inputs })
 }
 
 /// Whether a layout that recomputes learns the same bits as one that keeps.
@@ -32,7 +32,7 @@ fn check(style: Style, kept: &Parallelism, recompute: Recompute, wrap: &WrapRank
 
 #[test]
 fn every_form_leaves_the_same_bits() {
-    use CheckpointInputs::{Sharded, Whole};
+    use SavedInputs::{Sharded, Whole};
     for style in [Style::Gpt2, Style::Llama] {
         let layout = degrees((1, 2, 2));
         for recompute in [Recompute::Selective, full(1, Whole), full(2, Whole), full(1, Sharded), full(2, Sharded)] {
@@ -78,5 +78,5 @@ fn inputs_that_are_not_gathered_are_found() {
         |_, rank: RankEngine| drop_calls(rank, GroupKind::Tensor, |call| matches!(call, Call::AllGather(_)));
     let layout = degrees((1, 2, 1));
     assert_holds(check(Style::Llama, &layout, Recompute::FULL, &ungathered));
-    assert_found(check(Style::Llama, &layout, full(1, CheckpointInputs::Sharded), &ungathered), "bits differ");
+    assert_found(check(Style::Llama, &layout, full(1, SavedInputs::Sharded), &ungathered), "bits differ");
 }

@@ -1,8 +1,8 @@
 //! Runs of two steps, small in every direction, that between them use every kind of instruction.
 
 use config::{
-    CheckpointInputs, Checkpoints, Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision,
-    Products, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    FullRecompute, Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute,
+    Reshard, SavedInputs, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
 };
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
@@ -54,7 +54,7 @@ pub fn cases() -> Vec<Case> {
     let selective = |parallelism| Parallelism { recompute: Recompute::Selective, ..parallelism };
     let shared = |parallelism| Parallelism { sequence_parallel: SequenceParallel::On, ..parallelism };
     let some_sharded = |parallelism| {
-        let recompute = Recompute::Full(Checkpoints { every: 2, inputs: CheckpointInputs::Sharded });
+        let recompute = Recompute::Full(FullRecompute { every: 2, inputs: SavedInputs::Sharded });
         Parallelism { recompute, ..parallelism }
     };
     vec![

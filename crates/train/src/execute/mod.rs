@@ -7,13 +7,13 @@ pub mod loss_scale;
 pub(crate) mod optimizer;
 pub mod reduce;
 
-use config::{CheckpointInputs, LayerRecompute, Microbatch, Unit};
+use config::{LayerRecompute, Microbatch, SavedInputs, Unit};
 use device::{DeviceError, Stream, Tensor, Write};
 use model::embedding::{Embedding, EmbeddingGradients};
 use model::head::{Head, HeadGradients};
 use model::layer::Layer;
 use model::placement::Residual;
-use model::{KeyValueCache, checkpoint};
+use model::{KeyValueCache, saved_input};
 use program::{Instr, Purpose};
 
 use crate::worker::Rank;
@@ -98,13 +98,13 @@ impl Rank<'_> {
                     Some(cache) => layer.forward_cached(params, input, output, saved.frames(), &cache)?,
                 }
                 match recompute {
-                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
-                        let frame = activations.checkpoint(unit, microbatch);
-                        checkpoint::keep(context, input, checkpoint::place(&frame, context))
+                    LayerRecompute::Everything(SavedInputs::Sharded) => {
+                        let frame = activations.saved_input(unit, microbatch);
+                        saved_input::keep(context, input, saved_input::place(&frame, context))
                     }
-                    LayerRecompute::Everything(CheckpointInputs::Whole)
-                    | LayerRecompute::Core
-                    | LayerRecompute::Nothing => Ok(()),
+                    LayerRecompute::Everything(SavedInputs::Whole) | LayerRecompute::Core | LayerRecompute::Nothing => {
+                        Ok(())
+                    }
                 }
             }
             Unit::Head => self.head_forward(microbatch, write),
@@ -163,10 +163,10 @@ impl Rank<'_> {
                 match recompute {
                     LayerRecompute::Nothing => return Ok(()),
                     LayerRecompute::Core => return layer.recompute_core(params, saved.frames()),
-                    LayerRecompute::Everything(CheckpointInputs::Whole) => {}
-                    LayerRecompute::Everything(CheckpointInputs::Sharded) => {
-                        let frame = activations.checkpoint(unit, microbatch);
-                        checkpoint::restore(context, checkpoint::place(&frame, context), input)?;
+                    LayerRecompute::Everything(SavedInputs::Whole) => {}
+                    LayerRecompute::Everything(SavedInputs::Sharded) => {
+                        let frame = activations.saved_input(unit, microbatch);
+                        saved_input::restore(context, saved_input::place(&frame, context), input)?;
                     }
                 }
                 layer.recompute(params, input, saved.frames())

@@ -1,7 +1,7 @@
 //! In which order a run's steps compute: stages, schedule, linked programs.
 
 use config::unit::UnitKind;
-use config::{Checkpoints, ModelSpec, Parallelism, Recompute, TiedSum, TrainSpec};
+use config::{FullRecompute, ModelSpec, Parallelism, Recompute, TiedSum, TrainSpec};
 use model::{MicrobatchShape, Phase, RecordCase, UnitRecords};
 use program::schedule::{CellTimes, forward_only};
 use program::{
@@ -199,7 +199,7 @@ fn unit_times(records: &UnitRecords<'_>) -> UnitTimes {
 fn shared_out(times: UnitTimes, recompute: Recompute) -> UnitTimes {
     let every = match recompute {
         Recompute::None | Recompute::Selective => 1,
-        Recompute::Full(Checkpoints { every, .. }) => every.max(1) as u64,
+        Recompute::Full(FullRecompute { every, .. }) => every.max(1) as u64,
     };
     let layer = PassTimes { recompute: times.layer.recompute / every, ..times.layer };
     UnitTimes { layer, ..times }

@@ -115,8 +115,8 @@ impl Activations<'_> {
     }
 
     /// Where a tensor-parallel rank keeps its run of the unit's input.
-    pub fn checkpoint(&self, unit: Unit, microbatch: Microbatch) -> Frame {
-        self.frame(Value::Checkpoint { unit, microbatch })
+    pub fn saved_input(&self, unit: Unit, microbatch: Microbatch) -> Frame {
+        self.frame(Value::SavedInput { unit, microbatch })
     }
 
     fn frame(&self, value: Value) -> Frame {
