@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Location {
     /// In the run file: line and column, counted from 1.
     File {
         /// Name of the file.
@@ -18,16 +18,16 @@ pub enum Place {
     Override(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::File { name, line, column } => write!(f, "{name}:{line}:{column}"),
-            Place::Override(text) => write!(f, "--set {text}"),
+            Location::File { name, line, column } => write!(f, "{name}:{line}:{column}"),
+            Location::Override(text) => write!(f, "--set {text}"),
         }
     }
 }
 
-/// One rule that a run breaks. Reads as `place: key = value rule; remedy`.
+/// One rule that a run breaks. Reads as `location: key = value rule; remedy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// `section.key`; empty where the file as a whole is meant.
@@ -39,7 +39,7 @@ pub struct Problem {
     /// What would do, as a clause; empty where nothing is known.
     pub remedy: String,
     /// Where the value was written; `None` for defaults and for values without a file.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
 }
 
 impl Problem {
@@ -51,24 +51,24 @@ impl Problem {
         remedy: impl Into<String>,
     ) -> Problem {
         let value = Some(value.to_string());
-        Problem { key: key.into(), value, rule: rule.into(), remedy: remedy.into(), place: None }
+        Problem { key: key.into(), value, rule: rule.into(), remedy: remedy.into(), location: None }
     }
 
     /// `key rule; remedy`.
     pub fn of_key(key: &str, rule: impl Into<String>, remedy: impl Into<String>) -> Problem {
-        Problem { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into(), place: None }
+        Problem { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into(), location: None }
     }
 
-    /// The same problem, found at `place`.
-    pub fn at(self, place: Option<Place>) -> Problem {
-        Problem { place, ..self }
+    /// The same problem, found at `location`.
+    pub fn at(self, location: Option<Location>) -> Problem {
+        Problem { location, ..self }
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
-            write!(f, "{place}: ")?;
+        if let Some(location) = &self.location {
+            write!(f, "{location}: ")?;
         }
         let subject = match &self.value {
             Some(value) => format!("{} = {value}", self.key),

@@ -28,7 +28,7 @@ use crate::check::check;
 use crate::data_spec::{DataSpec, RunSpec};
 use crate::model::ModelSpec;
 use crate::parallelism::Parallelism;
-use crate::problem::{Place, Problem};
+use crate::problem::{Location, Problem};
 use crate::training::TrainSpec;
 use reader::Reader;
 use source::{Entries, SECTIONS};
@@ -80,7 +80,7 @@ impl RunConfig {
         text: &str,
         overrides: &[String],
         files: &dyn Files,
-    ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
+    ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
         RunConfig::resolve(name, text, overrides, files, None)
     }
 
@@ -95,7 +95,7 @@ impl RunConfig {
         text: &str,
         overrides: &[String],
         files: &dyn Files,
-    ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
+    ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
         RunConfig::resolve(name, text, overrides, files, Some(given))
     }
 
@@ -105,7 +105,7 @@ impl RunConfig {
         overrides: &[String],
         files: &dyn Files,
         given: Option<&GivenWeights<'_>>,
-    ) -> Result<(RunConfig, BTreeMap<String, Place>), Vec<Problem>> {
+    ) -> Result<(RunConfig, BTreeMap<String, Location>), Vec<Problem>> {
         let (mut entries, mut problems) = source::parse(name, text);
         problems.extend(source::apply_overrides(overrides, &mut entries));
         problems.extend(given.map_or(vec![], |given| given.take_over(&mut entries)));
@@ -115,17 +115,18 @@ impl RunConfig {
         problems.append(&mut reader.problems);
         let unusable = std::mem::take(&mut reader.unusable);
         let entries = reader.into_entries();
-        let places: BTreeMap<String, Place> = entries.into_iter().map(|(key, entry)| (key, entry.place)).collect();
+        let locations: BTreeMap<String, Location> =
+            entries.into_iter().map(|(key, entry)| (key, entry.location)).collect();
         if let Err(broken_rules) = check(&config) {
             let broken_rules = broken_rules.into_iter().filter(|problem| !rests_on(problem, &unusable));
             problems.extend(broken_rules.map(|problem| {
-                let place = places.get(&problem.key).cloned();
-                problem.at(place)
+                let location = locations.get(&problem.key).cloned();
+                problem.at(location)
             }));
         }
         // As a reader goes through the file, then the overrides; what follows from defaults comes last.
-        problems.sort_by_key(|problem| reading_order(problem.place.as_ref()));
-        if problems.is_empty() { Ok((config, places)) } else { Err(problems) }
+        problems.sort_by_key(|problem| reading_order(problem.location.as_ref()));
+        if problems.is_empty() { Ok((config, locations)) } else { Err(problems) }
     }
 
     /// The defaults: a small GPT on eight ranks.
@@ -200,10 +201,10 @@ fn num_tokens(reader: &mut Reader, data: &DataSpec, files: &dyn Files) -> usize 
 }
 
 /// Where a place comes: the lines of a file, then overrides, which keep their order, then what was not written.
-fn reading_order(place: Option<&Place>) -> (usize, usize, usize) {
-    match place {
-        Some(Place::File { line, column, .. }) => (0, *line, *column),
-        Some(Place::Override(_)) => (1, 0, 0),
+fn reading_order(location: Option<&Location>) -> (usize, usize, usize) {
+    match location {
+        Some(Location::File { line, column, .. }) => (0, *line, *column),
+        Some(Location::Override(_)) => (1, 0, 0),
         None => (2, 0, 0),
     }
 }

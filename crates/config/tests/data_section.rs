@@ -1,7 +1,7 @@
 //! The section `[data]` of a run file: sources, tokenizer, what tokens see, blanks, what is held out.
 #![allow(clippy::unwrap_used)]
 
-use config::{BlanksSpec, GivenWeights, InstructionsSpec, Place, Problem, RunConfig, TokenizerSpec};
+use config::{BlanksSpec, GivenWeights, InstructionsSpec, Location, Problem, RunConfig, TokenizerSpec};
 
 fn with(blanks: &str) -> Result<RunConfig, Vec<Problem>> {
     let sets = ["model.vocabulary=1028".to_string(), format!("data.blanks={blanks}")];
@@ -63,7 +63,7 @@ fn a_run_that_begins_with_weights_has_their_model() {
             "run.toml:3:1: model.biases = false is not the model of weights, whose model.biases is true; leave it out",
         ]
     );
-    assert!(problems.iter().all(|problem| matches!(problem.place, Some(Place::File { .. }))));
+    assert!(problems.iter().all(|problem| matches!(problem.location, Some(Location::File { .. }))));
 }
 
 struct NoFiles;

@@ -13,8 +13,8 @@ use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
 use crate::folder::{CONFIG, TENSORS};
-use crate::names::place;
-use crate::place::{Orientation, Place, row_chunks, transposed};
+use crate::names::stored_rows;
+use crate::stored_rows::{Orientation, StoredRows, row_chunks, transposed};
 
 /// Elements that are held at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
@@ -58,23 +58,25 @@ pub fn export<E: From<InterchangeError>>(
 ) -> Result<Family, E> {
     let family = family_of(model)?;
     let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
-    let mut placed: Vec<(ParamSpec, Place)> = vec![];
+    let mut placed: Vec<(ParamSpec, StoredRows)> = vec![];
     for param in units.flat_map(|unit| params(model, unit)) {
         let nameless = || InterchangeError::NoFamily { reason: format!("{} has no {}", family.class(), param.name) };
-        let place = place(family, model, &param, 1).ok_or_else(nameless)?;
-        placed.push((param, place));
+        let stored_rows = stored_rows(family, model, &param, 1).ok_or_else(nameless)?;
+        placed.push((param, stored_rows));
     }
-    let shapes: BTreeMap<String, Vec<usize>> =
-        placed.iter().map(|(_, place)| (family.full_name(&place.tensor), place.shape.clone())).collect();
+    let shapes: BTreeMap<String, Vec<usize>> = placed
+        .iter()
+        .map(|(_, stored_rows)| (family.full_name(&stored_rows.tensor), stored_rows.shape.clone()))
+        .collect();
     let entries: Vec<TensorEntry> = shapes.into_iter().map(|(name, shape)| TensorEntry { name, shape }).collect();
     let writer = TensorWriter::create_in(&folder.join(TENSORS), &entries, stored).map_err(InterchangeError::from)?;
     let mut values = vec![];
-    for (param, place) in &placed {
+    for (param, stored_rows) in &placed {
         for region in row_chunks(&param.shape, CHUNK_LEN) {
             values.resize(region.len(), 0.0);
             read(param, &region, &mut values)?;
             fits(&param.name, &values, stored)?;
-            put(&writer, &family.full_name(&place.tensor), place, &region, &values);
+            put(&writer, &family.full_name(&stored_rows.tensor), stored_rows, &region, &values);
         }
     }
     writer.finish().map_err(InterchangeError::from)?;
@@ -98,11 +100,11 @@ fn fits(parameter: &str, values: &[f32], stored: Format) -> Result<(), Interchan
     }
 }
 
-fn put(writer: &TensorWriter, tensor: &str, place: &Place, region: &Region, values: &[f32]) {
+fn put(writer: &TensorWriter, tensor: &str, stored_rows: &StoredRows, region: &Region, values: &[f32]) {
     let cols: usize = region.extent[1..].iter().product();
-    for run in place.runs(region) {
+    for run in stored_rows.runs(region) {
         let values = &values[run.offset * cols..(run.offset + run.len) * cols];
-        match (place.orientation, region.ndim()) {
+        match (stored_rows.orientation, region.ndim()) {
             (Orientation::InputsFirst, 2) => writer.put(tensor, &run.stored, &transposed(values, run.len, cols)),
             (Orientation::InputsFirst | Orientation::OutputsFirst, _) => writer.put(tensor, &run.stored, values),
         }

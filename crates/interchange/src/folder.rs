@@ -12,9 +12,9 @@ use crate::config_json;
 use crate::error::InterchangeError;
 use crate::family::Family;
 use crate::fields::Fields;
-use crate::names::{Copies, copies, place};
-use crate::place::{Orientation, Place, transposed};
+use crate::names::{Copies, copies, stored_rows};
 use crate::shards;
+use crate::stored_rows::{Orientation, StoredRows, transposed};
 
 /// The configuration of a folder.
 pub const CONFIG: &str = "config.json";
@@ -63,8 +63,8 @@ impl HuggingFaceFolder {
             let mut tensors = BTreeMap::new();
             for name in names {
                 let file = TensorReader::open(&path.join(name))?;
-                let place = |name: &str| (family.short_name(name).to_string(), (files.len(), name.to_string()));
-                tensors.extend(file.names().map(place));
+                let entry = |name: &str| (family.short_name(name).to_string(), (files.len(), name.to_string()));
+                tensors.extend(file.names().map(entry));
                 files.push(file);
             }
             shards.push(tensors);
@@ -83,14 +83,19 @@ impl HuggingFaceFolder {
                 tensor: self.family.full_name(&tensor),
                 parameter: param.name.clone(),
             };
-            let place = self.place(&param).ok_or_else(|| missing(param.name.clone()))?;
-            let (number, name) = tensors.get(&place.tensor).ok_or_else(|| missing(place.tensor.clone()))?;
+            let stored_rows = self.stored_rows(&param).ok_or_else(|| missing(param.name.clone()))?;
+            let (number, name) = tensors.get(&stored_rows.tensor).ok_or_else(|| missing(stored_rows.tensor.clone()))?;
             let found = self.files[*number].shape(name).unwrap_or_default();
-            if found != place.shape {
+            if found != stored_rows.shape {
                 let (folder, tensor) = (self.path.clone(), name.clone());
-                return Err(InterchangeError::Shape { folder, tensor, found: found.to_vec(), expected: place.shape });
+                return Err(InterchangeError::Shape {
+                    folder,
+                    tensor,
+                    found: found.to_vec(),
+                    expected: stored_rows.shape,
+                });
             }
-            read.insert(place.tensor);
+            read.insert(stored_rows.tensor);
         }
         self.check_tied(tensors)?;
         let left_over = tensors.iter().find(|(short, _)| !read.contains(*short) && !self.is_beside_weights(short));
@@ -111,7 +116,7 @@ impl HuggingFaceFolder {
         else {
             return Ok(());
         };
-        let table = self.place(table).and_then(|place| tensors.get(&place.tensor));
+        let table = self.stored_rows(table).and_then(|stored_rows| tensors.get(&stored_rows.tensor));
         let Some((table_file, table)) = table else { return Ok(()) };
         let (output_file, table_file) = (&self.files[*output_file], &self.files[*table_file]);
         let [found, expected] = [(output_file, output), (table_file, table)]
@@ -137,8 +142,8 @@ impl HuggingFaceFolder {
         self.family.is_beside_weights(short) || self.family.is_beside_weights(&format!(".{short}"))
     }
 
-    fn place(&self, param: &ParamSpec) -> Option<Place> {
-        place(self.family, &self.model, param, self.shards.len())
+    fn stored_rows(&self, param: &ParamSpec) -> Option<StoredRows> {
+        stored_rows(self.family, &self.model, param, self.shards.len())
     }
 
     /// Assigns all of `values`, row-major: box `region` of `param`.
@@ -193,19 +198,19 @@ impl HuggingFaceFolder {
         region: &Region,
         values: &mut [f32],
     ) -> Result<(), InterchangeError> {
-        let found = self.place(param).and_then(|place| {
-            let (number, name) = tensors.get(&place.tensor)?;
-            Some((place, &self.files[*number], name))
+        let found = self.stored_rows(param).and_then(|stored_rows| {
+            let (number, name) = tensors.get(&stored_rows.tensor)?;
+            Some((stored_rows, &self.files[*number], name))
         });
-        let Some((place, file, name)) = found else {
+        let Some((stored_rows, file, name)) = found else {
             let (folder, tensor) = (self.path.clone(), param.name.clone());
             return Err(InterchangeError::Missing { folder, tensor, parameter: param.name.clone() });
         };
         let cols: usize = region.extent[1..].iter().product();
-        for run in place.runs(region) {
+        for run in stored_rows.runs(region) {
             let values = &mut values[run.offset * cols..(run.offset + run.len) * cols];
             file.get(name, &run.stored, values)?;
-            if place.orientation == Orientation::InputsFirst && region.ndim() == 2 {
+            if stored_rows.orientation == Orientation::InputsFirst && region.ndim() == 2 {
                 values.copy_from_slice(&transposed(values, cols, run.len));
             }
         }

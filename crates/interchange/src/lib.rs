@@ -14,9 +14,9 @@ pub mod family;
 pub mod fields;
 pub mod folder;
 pub mod names;
-pub mod place;
 pub mod shards;
 pub mod special_tokens;
+pub mod stored_rows;
 
 pub use error::InterchangeError;
 pub use export::export;

@@ -3,8 +3,8 @@
 use config::{ModelSpec, ParamSpec};
 
 use crate::family::Family;
-use crate::place::{Orientation, Place, Rows};
 use crate::shards;
+use crate::stored_rows::{Orientation, Rows, StoredRows};
 
 /// How a parameter lies in its tensor.
 #[derive(Clone, Copy)]
@@ -223,7 +223,7 @@ fn names(family: Family) -> &'static Names {
 }
 
 /// Where the part of `param` of `model` that one of `shards` has lies in it; `None` where `family` has no name for it.
-pub fn place(family: Family, model: &ModelSpec, param: &ParamSpec, shards: usize) -> Option<Place> {
+pub fn stored_rows(family: Family, model: &ModelSpec, param: &ParamSpec, shards: usize) -> Option<StoredRows> {
     let names = names(family);
     let (part, kind) = param.name.rsplit_once('.')?;
     let in_table = |table: &'static Table, own: &str| table.iter().find(|(known, _, _)| *known == own);
@@ -252,7 +252,7 @@ pub fn place(family: Family, model: &ModelSpec, param: &ParamSpec, shards: usize
     if orientation == Orientation::InputsFirst {
         shape.reverse();
     }
-    Some(Place { tensor: format!("{prefix}{name}.{kind}"), shape, rows, orientation })
+    Some(StoredRows { tensor: format!("{prefix}{name}.{kind}"), shape, rows, orientation })
 }
 
 /// What a parameter is of the copies that all shards have.

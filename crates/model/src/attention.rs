@@ -87,7 +87,7 @@ fn split(shape: &AttentionShape, qk: Tensor, qkv: Tensor) -> Qkv {
 }
 
 impl AttentionSaved {
-    pub(crate) fn place(frames: SavedFrames, context: &Context) -> AttentionSaved {
+    pub(crate) fn lay_out(frames: SavedFrames, context: &Context) -> AttentionSaved {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
         let qkv_frame = if context.model.qk_norm { frames.until_weight } else { frames.until_input };
         let core = frames.core();
@@ -110,12 +110,12 @@ impl AttentionSaved {
 }
 
 impl AttentionPending {
-    pub(crate) fn place(frame: &Frame, context: &Context, params: &AttentionParams) -> AttentionPending {
+    pub(crate) fn lay_out(frame: &Frame, context: &Context, params: &AttentionParams) -> AttentionPending {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
         AttentionPending {
             qkv: context.activation(frame, tokens, qkv_width(&shape)),
             normed_qk: context.model.qk_norm.then(|| context.activation(frame, tokens, qk_width(&shape))),
-            projection: ProjectionPending::place(frame, context, &params.projection),
+            projection: ProjectionPending::lay_out(frame, context, &params.projection),
         }
     }
 

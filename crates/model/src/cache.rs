@@ -19,7 +19,7 @@ pub struct KeyValueCache {
 impl KeyValueCache {
     /// Lays out the cache of `sequences` sequences at the start of `frame`; the tokens of the next microbatch are those from
     /// place `first` of each sequence on.
-    pub fn place(frame: &Frame, model: &ModelSpec, tp: usize, room: CacheRoom, first: usize) -> KeyValueCache {
+    pub fn lay_out(frame: &Frame, model: &ModelSpec, tp: usize, room: CacheRoom, first: usize) -> KeyValueCache {
         let (rows, cols) = (room.sequences * room.capacity, model.num_kv_heads / tp * model.head_dim);
         KeyValueCache {
             keys: frame.tensor(rows, cols, room.stored),
@@ -32,7 +32,7 @@ impl KeyValueCache {
     /// Bytes that [`KeyValueCache::place`] takes.
     pub fn size_bytes(model: &ModelSpec, tp: usize, room: CacheRoom) -> usize {
         let frame = Frame::measuring();
-        KeyValueCache::place(&frame, model, tp, room, 0);
+        KeyValueCache::lay_out(&frame, model, tp, room, 0);
         frame.peak_bytes()
     }
 

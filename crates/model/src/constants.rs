@@ -27,7 +27,7 @@ pub struct RotaryTables {
 
 impl Constants {
     /// Lays out the tables of `model` at the start of one frame and the step's sums at the start of another.
-    pub fn place(tables: &Frame, sums: &Frame, model: &ModelSpec) -> Constants {
+    pub fn lay_out(tables: &Frame, sums: &Frame, model: &ModelSpec) -> Constants {
         let rotary = match model.position {
             Position::Learned { .. } | Position::Alibi => None,
             Position::Rotary { rotary_dims, .. } => {

@@ -157,7 +157,7 @@ pub struct Batch {
 
 impl Batch {
     /// Lays out the inputs of one microbatch at the start of `frame`.
-    pub fn place(frame: &Frame, shape: MicrobatchShape) -> Batch {
+    pub fn lay_out(frame: &Frame, shape: MicrobatchShape) -> Batch {
         let tokens = shape.tokens();
         Batch {
             tokens: frame.tensor(1, tokens, Dtype::I32),

@@ -82,7 +82,7 @@ impl Embedding<'_> {
     fn add_up(&self, params: &EmbeddingParams, out: Tensor) -> Result<(), DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let sum = Partial::place(context, out);
+            let sum = Partial::target(context, out);
             context.submit(Op::EmbeddingLookup {
                 tokens: self.batch.tokens,
                 table: params.table,
@@ -108,7 +108,7 @@ impl Embedding<'_> {
         frames: SavedFrames,
         pending: &Frame,
     ) -> Result<(), DeviceError> {
-        let pending = self.place_pending(pending);
+        let pending = self.lay_out_pending(pending);
         if let (Some(dropout), Some(dx)) = (self.dropout(), pending.dropped) {
             self.context.submit(Op::DropoutBackward { dy: output_gradient.tensor(), dropout, dx })?;
         }
@@ -132,7 +132,7 @@ impl Embedding<'_> {
         frames: SavedFrames,
         pending: &Frame,
     ) -> Result<(), DeviceError> {
-        let (context, pending) = (self.context, self.place_pending(pending));
+        let (context, pending) = (self.context, self.lay_out_pending(pending));
         let EmbeddingGradients { params, write, table_scale } = *gradients;
         let dy = pending.dropped.map_or(output_gradient, Residual::new);
         if let (Some(norm), Some(saved)) = (&params.norm, self.place_norm_input(frames)) {
@@ -187,7 +187,7 @@ impl Embedding<'_> {
         })
     }
 
-    fn place_pending(&self, frame: &Frame) -> Pending {
+    fn lay_out_pending(&self, frame: &Frame) -> Pending {
         Pending {
             dropped: self.dropout().map(|_| self.context.residual(frame)),
             sum: self.context.model.embedding_norm.then(|| self.context.residual(frame)),

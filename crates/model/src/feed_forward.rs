@@ -40,7 +40,7 @@ fn hidden_width(context: &Context) -> usize {
 }
 
 impl FeedForwardSaved {
-    pub(crate) fn place(frames: SavedFrames, context: &Context) -> FeedForwardSaved {
+    pub(crate) fn lay_out(frames: SavedFrames, context: &Context) -> FeedForwardSaved {
         FeedForwardSaved {
             hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context)),
         }
@@ -48,7 +48,7 @@ impl FeedForwardSaved {
 }
 
 impl FeedForwardPending {
-    pub(crate) fn place(frame: &Frame, context: &Context) -> FeedForwardPending {
+    pub(crate) fn lay_out(frame: &Frame, context: &Context) -> FeedForwardPending {
         let tokens = context.shape.tokens();
         FeedForwardPending {
             activated: context.activation(frame, tokens, activated_width(context)),
@@ -119,7 +119,7 @@ impl FeedForward<'_> {
             })
         })?;
         context.scratch.scoped(|| {
-            let sum = Partial::place(context, pending.input);
+            let sum = Partial::target(context, pending.input);
             let partial = params.up.backward_input(context, Sharded::new(pending.hidden), sum)?;
             leave(context, partial)?.kept_at(context, pending.input)
         })

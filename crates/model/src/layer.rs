@@ -17,7 +17,7 @@ use crate::binding::LayerParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::feed_forward::FeedForward;
-use crate::layer_places::{LayerPending, LayerSaved};
+use crate::layer_tensors::{LayerPending, LayerSaved};
 use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, leave};
 use crate::saved::SavedFrames;
@@ -65,7 +65,7 @@ impl Layer<'_> {
         output: Residual,
         frames: SavedFrames,
     ) -> Result<(), DeviceError> {
-        self.forward_keeping(params, input, output, &LayerSaved::place(frames, self.context), None)
+        self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context), None)
     }
 
     /// As [`Layer::forward`] for tokens that continue those of `cache`, to which their keys and values are added. Intervals of visible
@@ -81,7 +81,7 @@ impl Layer<'_> {
         frames: SavedFrames,
         cache: &KeyValueCache,
     ) -> Result<(), DeviceError> {
-        self.forward_keeping(params, input, output, &LayerSaved::place(frames, self.context), Some(cache))
+        self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context), Some(cache))
     }
 
     /// As [`Layer::forward`], or [`Layer::forward_cached`], with the saved set at a place of the caller's.
@@ -109,7 +109,7 @@ impl Layer<'_> {
                     self.add_attention(params, Beside::unscaled(input), saved, context.residual(scratch))?
                 }
             };
-            let sum = Partial::place(context, output.tensor());
+            let sum = Partial::target(context, output.tensor());
             let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Assign)?;
             let bias = params.feed_forward.down.bias;
             let block = Block { sum: leave(context, sum)?, bias, dropout: self.feed_forward_dropout() };
@@ -126,7 +126,7 @@ impl Layer<'_> {
         output: Residual,
     ) -> Result<(), DeviceError> {
         let (context, out) = (self.context, output.tensor());
-        let sum = Partial::place(context, out);
+        let sum = Partial::target(context, out);
         self.attention().project(&params.attention, &saved.attention, sum)?;
         let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Accumulate)?;
         let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
@@ -141,7 +141,7 @@ impl Layer<'_> {
     /// # Errors
     /// The device's and the communicator's.
     pub fn recompute(&self, params: &LayerParams, input: Residual, frames: SavedFrames) -> Result<(), DeviceError> {
-        let saved = LayerSaved::place(frames, self.context);
+        let saved = LayerSaved::lay_out(frames, self.context);
         self.fill_attention(params, input, &saved, None)?;
         self.fill_feed_forward(params, input, &saved, None)
     }
@@ -152,7 +152,7 @@ impl Layer<'_> {
     /// # Errors
     /// The device's.
     pub fn recompute_core(&self, params: &LayerParams, frames: SavedFrames) -> Result<(), DeviceError> {
-        let saved = LayerSaved::place(frames, self.context);
+        let saved = LayerSaved::lay_out(frames, self.context);
         self.attention().core(&params.attention, &saved.attention, None)
     }
 
@@ -169,7 +169,7 @@ impl Layer<'_> {
         frames: SavedFrames,
         pending: &Frame,
     ) -> Result<(), DeviceError> {
-        let (saved, pending) = (LayerSaved::place(frames, self.context), self.place_pending(pending, params));
+        let (saved, pending) = (LayerSaved::lay_out(frames, self.context), self.lay_out_pending(pending, params));
         self.backward_input_keeping(params, input, output_gradient, input_gradient, (&saved, &pending))
     }
 
@@ -255,7 +255,7 @@ impl Layer<'_> {
         pending: &Frame,
         write: Write,
     ) -> Result<(), DeviceError> {
-        let (saved, pending) = (LayerSaved::place(frames, self.context), self.place_pending(pending, gradients));
+        let (saved, pending) = (LayerSaved::lay_out(frames, self.context), self.lay_out_pending(pending, gradients));
         self.backward_weight_keeping(gradients, input, output_gradient, (&saved, &pending), write)
     }
 
@@ -332,7 +332,7 @@ impl Layer<'_> {
     ) -> Result<Residual, DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let (sum, out) = (Partial::place(context, to), Residual::new(to));
+            let (sum, out) = (Partial::target(context, to), Residual::new(to));
             let sum = leave(context, self.attention().project(&params.attention, &saved.attention, sum)?)?;
             let block = Block { sum, bias: params.attention.output.bias, dropout: self.attention_dropout() };
             self.add(beside, block, out)?;
@@ -360,8 +360,8 @@ impl Layer<'_> {
     }
 
     /// Lays out what the backward pass of the input leaves; `params` may be accumulators, too.
-    pub(crate) fn place_pending(&self, frame: &Frame, params: &LayerParams) -> LayerPending {
-        LayerPending::place(frame, self.context, params, [self.attention_dropout(), self.feed_forward_dropout()])
+    pub(crate) fn lay_out_pending(&self, frame: &Frame, params: &LayerParams) -> LayerPending {
+        LayerPending::lay_out(frame, self.context, params, [self.attention_dropout(), self.feed_forward_dropout()])
     }
 
     fn attention(&self) -> Attention<'_> {

@@ -29,7 +29,7 @@ pub mod unit_records;
 
 mod attention;
 mod feed_forward;
-mod layer_places;
+mod layer_tensors;
 mod table;
 mod top_query;
 

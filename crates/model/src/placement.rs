@@ -164,7 +164,7 @@ impl Partial {
     }
 
     /// Where to form the sum `[T, D]` that is to end as `residual[R, D]`: there, or in scratch where that has a run of the rows only.
-    pub(crate) fn place(context: &Context, residual: Tensor) -> Tensor {
+    pub(crate) fn target(context: &Context, residual: Tensor) -> Tensor {
         match context.sequence_parallel {
             SequenceParallel::Off => residual,
             SequenceParallel::On => context.activation(context.scratch, context.shape.tokens(), residual.cols),

@@ -47,14 +47,14 @@ struct RowsPending {
 }
 
 impl ProjectionPending {
-    pub(crate) fn place(frame: &Frame, context: &Context, maps: &Projection) -> ProjectionPending {
+    pub(crate) fn lay_out(frame: &Frame, context: &Context, maps: &Projection) -> ProjectionPending {
         ProjectionPending {
             input: context.residual(frame),
             rows: match maps {
                 Projection::Fused(_) => None,
                 Projection::TopQuery(_) => {
-                    let place = || context.activation(frame, context.shape.tokens(), context.model.hidden);
-                    Some(RowsPending { values: place(), gradients: place() })
+                    let lay_out = || context.activation(frame, context.shape.tokens(), context.model.hidden);
+                    Some(RowsPending { values: lay_out(), gradients: lay_out() })
                 }
             },
         }
@@ -105,7 +105,7 @@ impl Projection {
         }
         let (map, columns) = self.of_residual(dy);
         context.scratch.scoped(|| {
-            let sum = Partial::place(context, pending.input);
+            let sum = Partial::target(context, pending.input);
             let partial = map.backward_input(context, Sharded::new(columns), sum)?;
             leave(context, partial)?.kept_at(context, pending.input)
         })

@@ -179,7 +179,7 @@ impl<'a> Recorder<'a> {
             dropout,
             stored: self.case.stored,
             gradient_sums: GradientSums::new(self.case.sums, self.case.shape.tokens(), 1.0),
-            constants: Constants::place(&self.other, &self.other, self.case.model),
+            constants: Constants::lay_out(&self.other, &self.other, self.case.model),
             scratch: &self.scratch,
         }
     }
@@ -214,7 +214,7 @@ impl<'a> Recorder<'a> {
     fn cache(&self) -> KeyValueCache {
         let MicrobatchShape { sequences, sequence_length } = self.case.shape;
         let room = CacheRoom { sequences, capacity: sequence_length, stored: self.case.stored };
-        KeyValueCache::place(&self.other, self.case.model, self.case.tp.size, room, 0)
+        KeyValueCache::lay_out(&self.other, self.case.model, self.case.tp.size, room, 0)
     }
 
     fn is_training(&self) -> bool {
@@ -222,7 +222,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn embedding(&self, phase: Phase) -> Result<(), RecordError> {
-        let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
+        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.shape));
         let bound = |dtype| {
             let ((table, table_flat), (layout, flat)) =
                 (self.layout(Unit::Table, dtype), self.layout(Unit::Embedding, dtype));
@@ -246,7 +246,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn layer(&self, phase: Phase) -> Result<(), RecordError> {
-        let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
+        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.shape));
         let bound = |dtype| {
             let (layout, flat) = self.layout(Unit::Layer(0), dtype);
             LayerParams::bind(0, &layout, flat)
@@ -261,7 +261,7 @@ impl<'a> Recorder<'a> {
                     Purpose::Generate => layer.forward_cached(&params, input, output, saved, &self.cache())?,
                 }
                 if self.recompute() == LayerRecompute::Everything(SavedInputs::Sharded) {
-                    saved_input::keep(&context, input, saved_input::place(&self.saved_input, &context))?;
+                    saved_input::keep(&context, input, saved_input::lay_out(&self.saved_input, &context))?;
                 }
             }
             Phase::Recompute => match self.recompute() {
@@ -271,7 +271,7 @@ impl<'a> Recorder<'a> {
                     match inputs {
                         SavedInputs::Whole => {}
                         SavedInputs::Sharded => {
-                            saved_input::restore(&context, saved_input::place(&self.saved_input, &context), input)?;
+                            saved_input::restore(&context, saved_input::lay_out(&self.saved_input, &context), input)?;
                         }
                     }
                     layer.recompute(&params, input, saved)?;
@@ -292,7 +292,7 @@ impl<'a> Recorder<'a> {
         if phase != Phase::Forward {
             return Ok(());
         }
-        let (context, batch) = (self.context(), Batch::place(&self.other, self.case.shape));
+        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.shape));
         let bound = |dtype| {
             let ((layout, flat), (table, table_flat)) =
                 (self.layout(Unit::Head, dtype), self.layout(Unit::Table, dtype));

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::placement::Residual;
 
 /// Room for this rank's run of rows `[T/tp, D]`.
-pub fn place(frame: &Frame, context: &Context) -> Tensor {
+pub fn lay_out(frame: &Frame, context: &Context) -> Tensor {
     context.activation(frame, context.run_of_rows().len(), context.model.hidden)
 }
 

@@ -9,7 +9,7 @@ use crate::binding::LayerParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context};
 use crate::layer::Layer;
-use crate::layer_places::LayerSaved;
+use crate::layer_tensors::LayerSaved;
 use crate::placement::Residual;
 use crate::saved::SavedFrames;
 
@@ -34,7 +34,7 @@ impl<'a> TopQuery<'a> {
     ) -> Result<TopQuery<'a>, DeviceError> {
         // Its masks are those of a layer behind the last one.
         let layer = Layer { context, batch, number: context.model.num_layers as u32 };
-        let saved = LayerSaved::place(SavedFrames::new(context.scratch, context.scratch), context);
+        let saved = LayerSaved::lay_out(SavedFrames::new(context.scratch, context.scratch), context);
         let output = Residual::new(context.residual(context.scratch));
         layer.forward_keeping(params, input, output, &saved, cache)?;
         Ok(TopQuery { layer, params, input, saved, output })
@@ -50,7 +50,7 @@ impl<'a> TopQuery<'a> {
         let (layer, context) = (&self.layer, self.layer.context);
         let input_gradient = Residual::new(context.residual(context.scratch));
         context.scratch.scoped(|| {
-            let places = (&self.saved, &layer.place_pending(context.scratch, self.params));
+            let places = (&self.saved, &layer.lay_out_pending(context.scratch, self.params));
             layer.backward_input_keeping(self.params, self.input, output_gradient, input_gradient, places)?;
             layer.backward_weight_keeping(gradients, self.input, output_gradient, places, write)
         })?;

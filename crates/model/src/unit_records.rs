@@ -54,9 +54,9 @@ impl<'a> UnitRecords<'a> {
     /// Saved bytes are those that the forward pass writes, whatever the purpose and whether or not they are kept behind it.
     pub fn footprints(&self) -> Footprints {
         let RecordCase { model, tp, shape, sequence_parallel, purpose, stored, .. } = self.case;
-        let measured = |place: &dyn Fn(&Frame)| {
+        let measured = |lay_out: &dyn Fn(&Frame)| {
             let frame = Frame::measuring();
-            place(&frame);
+            lay_out(&frame);
             frame.peak_bytes()
         };
         let activation_bytes = measured(&|frame| {
@@ -72,13 +72,13 @@ impl<'a> UnitRecords<'a> {
         };
         Footprints {
             batch_bytes: measured(&|frame| {
-                Batch::place(frame, shape);
+                Batch::lay_out(frame, shape);
             }),
             constant_bytes: measured(&|frame| {
-                Constants::place(frame, &Frame::measuring(), model);
+                Constants::lay_out(frame, &Frame::measuring(), model);
             }),
             sums_bytes: measured(&|frame| {
-                Constants::place(&Frame::measuring(), frame, model);
+                Constants::lay_out(&Frame::measuring(), frame, model);
             }),
             embedding: footprint(&self.embedding, activation_bytes),
             layer: footprint(&self.layer, activation_bytes),

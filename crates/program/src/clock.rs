@@ -5,7 +5,7 @@ use config::{GradientReduction, Unit};
 
 use crate::link::{Event, Wait};
 use crate::quick_hash::ValueMap;
-use crate::{Instr, PassKind, Place, StepGraph, Stream};
+use crate::{Instr, PassKind, RankView, StepGraph, Stream};
 
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,8 +51,8 @@ pub struct UnitTimes {
 
 /// What instructions take on an engine, and which of its streams run beside the one that computes.
 pub trait Durations {
-    /// Time of an instruction on the rank at `place`: of a send, until what is sent is there; of a receive, nothing.
-    fn of(&self, place: &Place, instr: Instr) -> u64;
+    /// Time of an instruction on the rank at `view`: of a send, until what is sent is there; of a receive, nothing.
+    fn of(&self, view: &RankView, instr: Instr) -> u64;
 
     /// The engine's queues.
     fn queues(&self) -> Queues;
@@ -94,7 +94,7 @@ impl UnitTimes {
 
 /// Transfers have a queue of their own; reductions, norm and optimizer, which mostly come after the pipeline, take no time.
 impl Durations for UnitTimes {
-    fn of(&self, _: &Place, instr: Instr) -> u64 {
+    fn of(&self, _: &RankView, instr: Instr) -> u64 {
         match (instr.pass(), instr) {
             (Some(pass), _) => UnitTimes::of(self, pass.unit).of(pass.kind),
             (None, Instr::SendAct { .. } | Instr::SendGrad { .. }) => self.transfer,
@@ -210,7 +210,7 @@ impl Clock<'_> {
         let event = Event { rank, index: self.ranks[rank].len() };
         let program = &self.graph.programs()[rank];
         let Some(instr) = program.instrs.get(event.index) else { return false };
-        let duration = self.durations.of(&program.place, *instr);
+        let duration = self.durations.of(&program.view, *instr);
         let queue = self.queue(event);
         let reached = self.reached(event);
         if queue == Queue::Last {
@@ -243,7 +243,7 @@ impl Clock<'_> {
             (Queue::Own, Stream::Transfer) => lines.transfer = end,
             (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io) => {
                 lines.reduce = end;
-                let effects = instr.effects(&program.place);
+                let effects = instr.effects(&program.view);
                 for value in effects.assigns.iter().chain(effects.accumulates.iter()) {
                     lines.made.insert(value, end);
                 }
@@ -267,7 +267,7 @@ impl Clock<'_> {
         match instr.stream() {
             Stream::Compute | Stream::Io => Queue::Compute,
             Stream::Reduce if self.queues.reduce == Queue::Last => {
-                let once = self.graph.programs()[event.rank].place.zero.reduction() == GradientReduction::Step;
+                let once = self.graph.programs()[event.rank].view.zero.reduction() == GradientReduction::Step;
                 let is_reduction = matches!(instr, Instr::ReduceGrads { .. });
                 if once && is_reduction { Queue::Last } else { Queue::Compute }
             }
@@ -294,7 +294,7 @@ impl Clock<'_> {
         if lines.made.is_empty() || lines.reduce <= at_head {
             return at_head;
         }
-        let effects = instr.effects(&self.graph.programs()[event.rank].place);
+        let effects = instr.effects(&self.graph.programs()[event.rank].view);
         let needed = effects.reads.iter().chain(effects.accumulates.iter());
         needed.filter_map(|value| lines.made.get(&value)).fold(at_head, |latest, made| latest.max(*made))
     }

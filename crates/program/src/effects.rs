@@ -6,7 +6,7 @@ use std::fmt;
 use config::{GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, SavedInputs, StateKind, Sums, Unit};
 use mesh::AxisSet;
 
-use crate::{Instr, Place, Purpose, Value, Values};
+use crate::{Instr, Purpose, RankView, Value, Values};
 
 /// An engine's queue. An engine may have fewer queues than there are streams; one for all is the weakest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,7 @@ pub struct Effects {
     pub partner: Partner,
     /// Values whose contents it needs.
     pub reads: Values,
-    /// Whether it reads, besides, all gradients that this rank counts in the norm ([`Place::norm_accumulators`]).
+    /// Whether it reads, besides, all gradients that this rank counts in the norm ([`RankView::norm_accumulators`]).
     pub reads_gradients: Gradients,
     /// Values that it overwrites (or updates in place, where it also reads them).
     pub assigns: Values,
@@ -141,21 +141,21 @@ impl Instr {
         }
     }
 
-    /// With whom the instruction communicates on the rank at `place`: [`Effects::partner`] alone.
-    pub fn partner(self, place: &Place) -> Partner {
+    /// With whom the instruction communicates on the rank at `view`: [`Effects::partner`] alone.
+    pub fn partner(self, view: &RankView) -> Partner {
         let to = |rank: Option<usize>| rank.map_or(Partner::Nobody, Partner::To);
         let from = |rank: Option<usize>| rank.map_or(Partner::Nobody, Partner::From);
-        let next_owner = |unit| place.next(unit).and_then(|next| place.owner(next));
+        let next_owner = |unit| view.next(unit).and_then(|next| view.owner(next));
         match self {
             Instr::SendAct { unit, .. } => to(next_owner(unit)),
-            Instr::RecvAct { unit, .. } => from(place.owner(unit)),
-            Instr::SendGrad { unit, .. } => to(place.owner(unit)),
+            Instr::RecvAct { unit, .. } => from(view.owner(unit)),
+            Instr::SendGrad { unit, .. } => to(view.owner(unit)),
             Instr::RecvGrad { unit, .. } => from(next_owner(unit)),
             Instr::GatherParams { .. } => Partner::Peers(Parallelism::shard_axes()),
             Instr::ReduceGrads { unit, .. } => {
-                Partner::Peers(place.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE))
+                Partner::Peers(view.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE))
             }
-            Instr::SumTied => match (place.owner(Unit::Embedding), place.owner(Unit::Head)) {
+            Instr::SumTied => match (view.owner(Unit::Embedding), view.owner(Unit::Head)) {
                 (Some(embedding), Some(head)) if embedding != head => Partner::Ends { embedding, head },
                 _ => Partner::Nobody,
             },
@@ -171,56 +171,54 @@ impl Instr {
         }
     }
 
-    /// What the instruction means on the rank at `place`. Allocates nothing.
-    pub fn effects(self, place: &Place) -> Effects {
+    /// What the instruction means on the rank at `view`. Allocates nothing.
+    pub fn effects(self, view: &RankView) -> Effects {
         match self {
             Instr::Load { microbatch } => Effects { assigns: Values::of([Value::Batch(microbatch)]), ..Effects::NONE },
-            Instr::Forward { unit, microbatch } => At { place, unit, microbatch }.forward(),
-            Instr::Recompute { unit, microbatch } => At { place, unit, microbatch }.recompute(),
-            Instr::BackwardInput { unit, microbatch } => At { place, unit, microbatch }.backward_input(),
-            Instr::BackwardWeight { unit, microbatch } => At { place, unit, microbatch }.backward_weight(),
-            Instr::SendAct { unit, microbatch } => send(Value::Output { unit, microbatch }, self.partner(place)),
-            Instr::RecvAct { unit, microbatch } => receive(Value::Output { unit, microbatch }, self.partner(place)),
-            Instr::SendGrad { unit, microbatch } => send(Value::OutputGrad { unit, microbatch }, self.partner(place)),
-            Instr::RecvGrad { unit, microbatch } => {
-                receive(Value::OutputGrad { unit, microbatch }, self.partner(place))
-            }
+            Instr::Forward { unit, microbatch } => At { view, unit, microbatch }.forward(),
+            Instr::Recompute { unit, microbatch } => At { view, unit, microbatch }.recompute(),
+            Instr::BackwardInput { unit, microbatch } => At { view, unit, microbatch }.backward_input(),
+            Instr::BackwardWeight { unit, microbatch } => At { view, unit, microbatch }.backward_weight(),
+            Instr::SendAct { unit, microbatch } => send(Value::Output { unit, microbatch }, self.partner(view)),
+            Instr::RecvAct { unit, microbatch } => receive(Value::Output { unit, microbatch }, self.partner(view)),
+            Instr::SendGrad { unit, microbatch } => send(Value::OutputGrad { unit, microbatch }, self.partner(view)),
+            Instr::RecvGrad { unit, microbatch } => receive(Value::OutputGrad { unit, microbatch }, self.partner(view)),
             Instr::GatherParams { unit } => Effects {
-                partner: self.partner(place),
+                partner: self.partner(view),
                 reads: Values::of([Value::Params(unit)]),
-                assigns: Values::of([place.parameters(unit)]),
+                assigns: Values::of([view.parameters(unit)]),
                 ..Effects::NONE
             },
             Instr::FreeParams { unit } => {
                 let gathered = Values::of([Value::Gathered(unit)]);
                 Effects { reads: gathered, frees: gathered, ..Effects::NONE }
             }
-            Instr::ReduceGrads { unit, by } => reduce_grads(place, unit, by, self.partner(place)),
-            Instr::SumTied => sum_tied(place, self.partner(place)),
+            Instr::ReduceGrads { unit, by } => reduce_grads(view, unit, by, self.partner(view)),
+            Instr::SumTied => sum_tied(view, self.partner(view)),
             Instr::GradNorm => Effects {
-                reads_gradients: match place.purpose {
+                reads_gradients: match view.purpose {
                     Purpose::Train => Gradients::All,
                     Purpose::Evaluate | Purpose::Generate => Gradients::Unread,
                 },
-                ..in_place(Value::Sums, self.partner(place))
+                ..in_place(Value::Sums, self.partner(view))
             },
             Instr::OptimizerStep { unit } => {
-                let updated = optimizer_state(place, unit);
+                let updated = optimizer_state(view, unit);
                 Effects {
-                    reads: updated.with(place.gradient(unit)).with(Value::Sums),
+                    reads: updated.with(view.gradient(unit)).with(Value::Sums),
                     assigns: updated,
                     ..Effects::NONE
                 }
             }
-            Instr::Save { unit } => Effects { reads: optimizer_state(place, unit), ..Effects::NONE },
+            Instr::Save { unit } => Effects { reads: optimizer_state(view, unit), ..Effects::NONE },
         }
     }
 }
 
 /// What an update of `unit` changes, and what is stored of it.
-fn optimizer_state(place: &Place, unit: Unit) -> Values {
+fn optimizer_state(view: &RankView, unit: Unit) -> Values {
     let moments = [Value::FirstMoment(unit), Value::SecondMoment(unit)];
-    moments.into_iter().fold(Values::of([Value::Params(unit)]).with_some(place.master(unit)), Values::with)
+    moments.into_iter().fold(Values::of([Value::Params(unit)]).with_some(view.master(unit)), Values::with)
 }
 
 fn send(value: Value, partner: Partner) -> Effects {
@@ -236,9 +234,9 @@ fn in_place(value: Value, partner: Partner) -> Effects {
 }
 
 /// In place, or out of what was made since the last reduction into this rank's shard of the sum.
-fn reduce_grads(place: &Place, unit: Unit, by: Unit, partner: Partner) -> Effects {
-    let (sum, made) = (place.sum(unit, by), Values::of([place.contribution(unit, by)]));
-    let (assigns, accumulates) = match (place.zero.keeps(StateKind::Gradients), place.zero.reduction()) {
+fn reduce_grads(view: &RankView, unit: Unit, by: Unit, partner: Partner) -> Effects {
+    let (sum, made) = (view.sum(unit, by), Values::of([view.contribution(unit, by)]));
+    let (assigns, accumulates) = match (view.zero.keeps(StateKind::Gradients), view.zero.reduction()) {
         (Kept::Whole, _) => return in_place(sum, partner),
         (Kept::Shard, GradientReduction::Step) => (Values::of([sum]), Values::NONE),
         (Kept::Shard, GradientReduction::Microbatch) => (Values::NONE, Values::of([sum])),
@@ -247,20 +245,20 @@ fn reduce_grads(place: &Place, unit: Unit, by: Unit, partner: Partner) -> Effect
 }
 
 /// Between two ranks, both end with the sum; on one rank, the head's accumulator does, and the embedding's is not needed any more.
-fn sum_tied(place: &Place, partner: Partner) -> Effects {
+fn sum_tied(view: &RankView, partner: Partner) -> Effects {
     let unit = Unit::Table;
-    let sum = place.gradient(unit);
+    let sum = view.gradient(unit);
     if partner != Partner::Nobody {
         return in_place(sum, partner);
     }
-    let added = place.sum(unit, Unit::Embedding);
+    let added = view.sum(unit, Unit::Embedding);
     let frees = Values::NONE.with_some((!added.is_state()).then_some(added));
     Effects { reads: Values::of([added, sum]), frees, ..in_place(sum, partner) }
 }
 
 /// A computing instruction on a unit and a microbatch.
 struct At<'a> {
-    place: &'a Place,
+    view: &'a RankView,
     unit: Unit,
     microbatch: Microbatch,
 }
@@ -285,7 +283,7 @@ impl At<'_> {
     /// What the attention core leaves, where it is computed again: until the input and until the weights.
     fn core(&self) -> Option<[Value; 2]> {
         let (unit, microbatch) = (self.unit, self.microbatch);
-        match self.place.recomputes(unit) {
+        match self.view.recomputes(unit) {
             LayerRecompute::Core => {
                 Some([Value::CoreUntilInput { unit, microbatch }, Value::CoreUntilWeight { unit, microbatch }])
             }
@@ -303,7 +301,7 @@ impl At<'_> {
 
     /// The cache that a unit of a generating program reads and adds to.
     fn cache(&self) -> Option<Value> {
-        self.place.caches(self.unit).then_some(Value::Cache(self.unit))
+        self.view.caches(self.unit).then_some(Value::Cache(self.unit))
     }
 
     fn batch(&self) -> Value {
@@ -313,33 +311,33 @@ impl At<'_> {
     /// The output of the unit before, which is this unit's input.
     fn input(&self) -> Option<Value> {
         let microbatch = self.microbatch;
-        self.place.previous(self.unit).map(|unit| Value::Output { unit, microbatch })
+        self.view.previous(self.unit).map(|unit| Value::Output { unit, microbatch })
     }
 
     /// The gradient of this unit's input.
     fn input_grad(&self) -> Option<Value> {
         let microbatch = self.microbatch;
-        self.place.previous(self.unit).map(|unit| Value::OutputGrad { unit, microbatch })
+        self.view.previous(self.unit).map(|unit| Value::OutputGrad { unit, microbatch })
     }
 
     /// The units whose parameters this one reads, as far as they have any.
     fn parameter_units(&self) -> impl Iterator<Item = Unit> {
-        self.place.reads_parameters_of(self.unit)
+        self.view.reads_parameters_of(self.unit)
     }
 
     /// `start` and the parameters that this unit reads.
     fn with_params(&self, start: Values) -> Values {
-        self.parameter_units().map(|unit| self.place.parameters(unit)).fold(start, Values::with)
+        self.parameter_units().map(|unit| self.view.parameters(unit)).fold(start, Values::with)
     }
 
     fn accumulators(&self) -> Values {
         let by = self.unit;
-        Values::of(self.parameter_units().map(|unit| self.place.contribution(unit, by)))
+        Values::of(self.parameter_units().map(|unit| self.view.contribution(unit, by)))
     }
 
     /// Where an exact sum counts the terms that it refuses.
     fn refusals(&self) -> Option<Value> {
-        match self.place.sums {
+        match self.view.sums {
             Sums::Single => None,
             Sums::Exact => Some(Value::Sums),
         }
@@ -349,7 +347,7 @@ impl At<'_> {
         let inputs = Values::of([self.batch(), Value::Constants]).with_some(self.input());
         let reads = self.with_params(inputs).with_some(self.cache());
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
-        match (self.unit, self.place.purpose) {
+        match (self.unit, self.view.purpose) {
             (Unit::Table, _) => Effects::NONE,
             (Unit::Embedding | Unit::Layer(_), Purpose::Evaluate | Purpose::Generate) => Effects {
                 reads,
@@ -360,7 +358,7 @@ impl At<'_> {
             (Unit::Embedding | Unit::Layer(_), Purpose::Train) => {
                 let assigns = saved.with(self.output());
                 // What is computed again is not kept until then.
-                let (assigns, frees) = match self.place.recomputes(self.unit) {
+                let (assigns, frees) = match self.view.recomputes(self.unit) {
                     LayerRecompute::Nothing => (assigns, Values::NONE),
                     LayerRecompute::Core => (assigns.with_all(self.core()), Values::NONE.with_all(self.core())),
                     LayerRecompute::Everything(SavedInputs::Whole) => (assigns, saved),
@@ -396,7 +394,7 @@ impl At<'_> {
     fn recompute(&self) -> Effects {
         let inputs = Values::of([self.batch(), Value::Constants]);
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
-        match self.place.recomputes(self.unit) {
+        match self.view.recomputes(self.unit) {
             LayerRecompute::Nothing => Effects::NONE,
             LayerRecompute::Core => Effects {
                 reads: self.with_params(inputs).with(self.saved_until_input()).with(self.saved_until_weight()),

@@ -40,7 +40,7 @@ struct Walk<'a> {
 
 /// The lives of all values that live within the step, in order of their ends, and violations of `values` and `parameters`.
 pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
-    let state = match program.place.purpose {
+    let state = match program.view.purpose {
         Purpose::Train => State::Training,
         Purpose::Evaluate => State::Inference,
         // Which values there are does not depend on their sizes.
@@ -48,14 +48,14 @@ pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
     };
     let mut walk = Walk {
         program,
-        rank: program.place.pp,
+        rank: program.view.pp,
         alive: ValueMap::default(),
-        state: program.place.state(state).into_iter().collect(),
+        state: program.view.state(state).into_iter().collect(),
         lives: vec![],
         violations: vec![],
     };
     for (index, instr) in program.instrs.iter().enumerate() {
-        walk.step(index, &instr.effects(&program.place));
+        walk.step(index, &instr.effects(&program.view));
     }
     walk.finish();
     (walk.lives, walk.violations)
@@ -77,9 +77,9 @@ impl Walk<'_> {
             self.read(index, value);
         }
         if effects.reads_gradients == Gradients::All {
-            let place = &self.program.place;
-            for (unit, by) in place.norm_accumulators() {
-                self.read(index, place.sum(unit, by));
+            let view = &self.program.view;
+            for (unit, by) in view.norm_accumulators() {
+                self.read(index, view.sum(unit, by));
             }
         }
         for value in effects.accumulates.iter() {

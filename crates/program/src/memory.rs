@@ -178,7 +178,7 @@ fn permanent(program: &Program, sizes: &Sizes) -> (Vec<(Value, Extent)>, Extent,
         end_bytes += aligned(len_bytes);
         extent
     };
-    let state = program.place.state(sizes.state).into_iter().map(|value| (value, take(sizes.bytes(value))));
+    let state = program.view.state(sizes.state).into_iter().map(|value| (value, take(sizes.bytes(value))));
     let mut state: Vec<(Value, Extent)> = state.collect();
     let scratch_bytes = program.instrs.iter().map(|instr| sizes.scratch_bytes(*instr)).max().unwrap_or(0);
     let scratch = take(scratch_bytes);
@@ -218,9 +218,9 @@ fn planned(graph: &StepGraph, sizes: &Sizes, rank: usize, life: Life) -> Planned
 
 impl RankPlan {
     /// Where `value` lies while instruction `at` runs: state always, other values while they live. `None` if it does not live then.
-    pub fn place(&self, value: Value, at: usize) -> Option<Extent> {
+    pub fn extent(&self, value: Value, at: usize) -> Option<Extent> {
         if value.is_state() {
-            return self.place_of_state(value);
+            return self.extent_of_state(value);
         }
         let after = self.lives.partition_point(|life| (life.value, life.start) <= (value, at));
         let life = self.lives[..after].last()?;
@@ -228,7 +228,7 @@ impl RankPlan {
     }
 
     /// Where a piece of state lies; the same in every program of a run.
-    pub fn place_of_state(&self, value: Value) -> Option<Extent> {
+    pub fn extent_of_state(&self, value: Value) -> Option<Extent> {
         let found = self.state.binary_search_by_key(&value, |(value, _)| *value).ok()?;
         Some(self.state[found].1)
     }

@@ -4,13 +4,13 @@ use std::fmt;
 
 use config::Unit;
 
-use crate::{Instr, Place};
+use crate::{Instr, RankView};
 
 /// The instructions of the ranks at one pipeline coordinate, in the order in which they are issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// What the rank knows.
-    pub place: Place,
+    pub view: RankView,
     /// What it does.
     pub instrs: Vec<Instr>,
 }
@@ -19,11 +19,11 @@ impl fmt::Display for Program {
     /// One instruction per line with its number; behind it, as a comment, with whom it communicates and what it
     /// reads, writes and frees.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = &self.place;
-        let units: Vec<String> = place.computing_units().map(|unit: Unit| unit.to_string()).collect();
-        writeln!(f, "# pipeline rank {} of {}: {}", place.pp, place.pipeline_size, units.join(", "))?;
+        let view = &self.view;
+        let units: Vec<String> = view.computing_units().map(|unit: Unit| unit.to_string()).collect();
+        writeln!(f, "# pipeline rank {} of {}: {}", view.pp, view.pipeline_size, units.join(", "))?;
         for (index, instr) in self.instrs.iter().enumerate() {
-            let comment = instr.effects(place).to_string();
+            let comment = instr.effects(view).to_string();
             match comment.is_empty() {
                 true => writeln!(f, "{index:>5}  {instr}")?,
                 false => writeln!(f, "{index:>5}  {:<48}# {comment}", instr.to_string())?,

@@ -35,7 +35,7 @@ impl ProgramSet {
     /// # Errors
     /// No programs, one of no rank, or places of state that differ.
     pub fn new(programs: Vec<Verified>) -> Result<ProgramSet, ProgramSetError> {
-        let purpose = |verified: &Verified| verified.programs().first().map(|program| program.place.purpose);
+        let purpose = |verified: &Verified| verified.programs().first().map(|program| program.view.purpose);
         let purposes: Option<Vec<Purpose>> = programs.iter().map(purpose).collect();
         let (Some(first), Some(purposes)) = (programs.first(), purposes) else { return Err(ProgramSetError::Empty) };
         for (program, second) in programs.iter().zip(&purposes) {

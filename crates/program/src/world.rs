@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
     }
 
     fn turn(&mut self, rank: Rank, instr: Instr) -> Result<Turn, Violation> {
-        let turn = match instr.partner(&self.programs[rank.0].place) {
+        let turn = match instr.partner(&self.programs[rank.0].view) {
             Partner::Nobody => Turn::Done(vec![]),
             Partner::To(to) => self.send(rank, self.along_pipeline(rank, to), instr),
             Partner::From(from) => self.receive(self.along_pipeline(rank, from), rank, instr)?,

@@ -99,7 +99,7 @@ impl Replicas {
     }
 
     fn keep(&self, rank: &Rank<'_>, state: &UnitState, part: Part) -> Result<(), DeviceError> {
-        let holder = format!("dp {}, tp {}, pp {}", rank.order.replica, rank.tensor.position, rank.program.place.pp);
+        let holder = format!("dp {}, tp {}, pp {}", rank.order.replica, rank.tensor.position, rank.program.view.pp);
         for piece in pieces(&state.layout, part.elements.clone(), rank.tensor, Copies::Every) {
             let place = piece.elements.start - part.elements.start..piece.elements.end - part.elements.start;
             let values = element::read(&*rank.device, part.tensor.elements(place))?;

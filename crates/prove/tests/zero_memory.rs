@@ -64,11 +64,11 @@ fn kept(plan: &RankPlan) -> usize {
 /// has a gradient for each, unless one is made at the end of the step and kept no longer.
 fn left_out(setup: &Setup, stage: usize) -> (f64, f64) {
     let (zero, sums, group) = (setup.parallelism.zero, setup.train.sums, setup.parallelism.shard_group());
-    let place = &setup.program(stage).place;
+    let view = &setup.program(stage).view;
     let padding: usize =
-        place.parameter_units().map(|unit| setup.layouts[&unit].padded_len() - setup.layouts[&unit].len).sum();
-    let kept = place.accumulators().filter(|&(unit, by)| !place.is_late(unit, by));
-    let second: usize = kept.count() - place.parameter_units().count();
+        view.parameter_units().map(|unit| setup.layouts[&unit].padded_len() - setup.layouts[&unit].len).sum();
+    let kept = view.accumulators().filter(|&(unit, by)| !view.is_late(unit, by));
+    let second: usize = kept.count() - view.parameter_units().count();
     let table = setup.layouts[&config::Unit::Table].padded_len() * second * sums.size_bytes();
     let table_bytes = match zero.keeps(StateKind::Gradients) {
         Kept::Whole => table as f64,
@@ -118,7 +118,7 @@ fn each_stage_keeps_what_its_formula_says() {
 /// Asserts that the plan of a rank of `stage` keeps what the formula says, and explains what is more.
 fn kept_line(name: &str, setup: &Setup, stage: usize) -> String {
     let (zero, sums, group) = (setup.parallelism.zero, setup.train.sums, setup.parallelism.shard_group());
-    let parameters = setup.program(stage).place.parameter_units().map(|unit| setup.layouts[&unit].len).sum();
+    let parameters = setup.program(stage).view.parameter_units().map(|unit| setup.layouts[&unit].len).sum();
     let (expected, planned) = (formula(zero, sums, parameters, group), kept(setup.plan(stage)) as f64);
     let (padding, second_table) = left_out(setup, stage);
     assert_eq!(planned, expected + padding + second_table, "{name}, {sums:?}, stage {stage}");
@@ -138,10 +138,10 @@ fn little_more_is_whole_at_once_than_what_computes() {
         for (stage_name, zero) in stages() {
             let setup = Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(Sums::Single)).unwrap();
             for stage in 0..plain.pp {
-                let (plan, place) = (setup.plan(stage), &setup.program(stage).place);
+                let (plan, view) = (setup.plan(stage), &setup.program(stage).view);
                 let whole = |unit| 4 * setup.layouts[&unit].padded_len();
-                let of_use = |by| place.reads_parameters_of(by).map(whole).sum::<usize>();
-                let mut uses: Vec<usize> = place.computing_units().map(of_use).collect();
+                let of_use = |by| view.reads_parameters_of(by).map(whole).sum::<usize>();
+                let mut uses: Vec<usize> = view.computing_units().map(of_use).collect();
                 uses.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
                 let (gathered, unreduced) = (most(plan, Category::Gathered), most(plan, Category::Unreduced));
                 let all: usize = uses.iter().sum();

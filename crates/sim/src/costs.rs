@@ -9,7 +9,7 @@ use config::{
 };
 use device::{Frame, Op};
 use mesh::{Axis, AxisSet, Mesh, MeshError};
-use program::{Durations, Instr, Partner, Pass, PassKind, Place, Queue, Queues};
+use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView};
 
 use crate::collective::{GroupShape, collective_ns};
 use crate::price::{busy_ns, memory_ns};
@@ -132,19 +132,19 @@ impl StepCosts {
 }
 
 impl Durations for StepCosts {
-    fn of(&self, place: &Place, instr: Instr) -> u64 {
+    fn of(&self, view: &RankView, instr: Instr) -> u64 {
         if let Some(Pass { kind, unit, .. }) = instr.pass() {
             return self.pass(unit.kind(), kind).whole_ns;
         }
         match instr {
-            Instr::SendAct { .. } | Instr::SendGrad { .. } => match instr.partner(place) {
-                Partner::To(to) => self.transfer_ns(place.pp, to),
+            Instr::SendAct { .. } | Instr::SendGrad { .. } => match instr.partner(view) {
+                Partner::To(to) => self.transfer_ns(view.pp, to),
                 Partner::Nobody | Partner::From(_) | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => 0,
             },
             Instr::GatherParams { unit } => self.state(unit.kind()).gather_ns,
             Instr::ReduceGrads { unit, .. } => self.state(unit.kind()).reduce_ns,
             Instr::SumTied => self.tied_ns,
-            Instr::GradNorm => self.norm_ns(place.parameter_units().map(Unit::kind)),
+            Instr::GradNorm => self.norm_ns(view.parameter_units().map(Unit::kind)),
             Instr::OptimizerStep { unit } => self.state(unit.kind()).update_ns,
             // Tokens come from the host while others are computed on.
             Instr::Load { .. }

@@ -97,14 +97,14 @@ pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software:
         for (category, bytes) in categories.into_iter().filter(|(_, bytes)| *bytes > 0) {
             *parts.entry(MemoryPart::of(category)).or_insert(0) += bytes;
         }
-        if program.place.holds(Unit::Head) {
+        if program.view.holds(Unit::Head) {
             let scratch = parts.entry(MemoryPart::Scratch).or_insert(0);
             *scratch -= units.head.kept.logits;
             parts.insert(MemoryPart::Logits, units.head.kept.logits);
         }
         let kept_gradients = units.layer.kept.weight_gradients;
         *parts.entry(MemoryPart::Gradients).or_insert(0) += kept_gradients;
-        let state = program.place.state(sizes.state);
+        let state = program.view.state(sizes.state);
         let resident_bytes = kept_gradients + state.into_iter().map(|value| sizes.bytes(value)).sum::<usize>();
         let mut memory = RankMemory { parts, resident_bytes };
         if let Some(software) = software {

@@ -86,7 +86,7 @@ impl Spent {
                 Stream::Reduce => queues.reduce == Queue::Own,
                 Stream::Transfer => queues.transfer == Queue::Own && graph_sends(*instr),
             };
-            let duration = costs.of(&program.place, *instr);
+            let duration = costs.of(&program.view, *instr);
             if beside {
                 // The norm waits for the slowest rank, wherever it is issued.
                 if *instr == Instr::GradNorm {

@@ -107,7 +107,7 @@ struct ProblemOfRun<'a> {
 /// As [`of_verdict`].
 pub fn of_problems(problems: &[Problem]) -> Result<String, Failure> {
     let problems = problems.iter().map(|problem| ProblemOfRun {
-        place: problem.place.as_ref().map(ToString::to_string),
+        place: problem.location.as_ref().map(ToString::to_string),
         key: &problem.key,
         value: problem.value.as_deref(),
         rule: &problem.rule,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::{ModelSpec, Parallelism, Place, Problem, RunConfig, TrainSpec};
+use config::{Location, ModelSpec, Parallelism, Problem, RunConfig, TrainSpec};
 use train::setup::{Setup, SetupError};
 
 use crate::memory::machine::MemoryLimit;
@@ -34,7 +34,7 @@ pub enum Planned {
 /// Memory that does not fit, at the place where its limit was written.
 pub fn judge(
     config: RunConfig,
-    places: &BTreeMap<String, Place>,
+    locations: &BTreeMap<String, Location>,
     limit: Option<MemoryLimit>,
     planned: Planned,
 ) -> Result<Verdict, Vec<Problem>> {
@@ -48,8 +48,8 @@ pub fn judge(
     let room = Room::new(&config, limit);
     match need::problem(&config, &setup, room) {
         Some(problem) => {
-            let place = places.get(&problem.key).cloned();
-            Err(vec![problem.at(place)])
+            let location = locations.get(&problem.key).cloned();
+            Err(vec![problem.at(location)])
         }
         None => Ok(Verdict { config, setup, room }),
     }

@@ -38,8 +38,8 @@ pub struct Difference {
 /// A file that cannot be read, or all that is wrong with the first that is not legal.
 pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, Failure> {
     let planned = |file: Option<&Path>| -> Result<RunConfig, Failure> {
-        let (config, places) = input::placed(file, arguments)?;
-        let verdict = verdict::judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
+        let (config, locations) = input::located(file, arguments)?;
+        let verdict = verdict::judge(config, &locations, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
         Ok(verdict.config)
     };
     let (first, second) = (planned(arguments.file.as_deref())?, planned(Some(other))?);

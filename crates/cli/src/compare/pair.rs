@@ -34,8 +34,8 @@ impl Pair {
     pub fn open(arguments: &PairArguments) -> Result<Pair, Failure> {
         let names = [&arguments.first, &arguments.second].map(|file| file.display().to_string());
         let [first, second] = arguments.runs();
-        let (first, first_places) = input::placed(first.file.as_deref(), &first)?;
-        let (second, second_places) = input::placed(second.file.as_deref(), &second)?;
+        let (first, first_locations) = input::located(first.file.as_deref(), &first)?;
+        let (second, second_locations) = input::located(second.file.as_deref(), &second)?;
         let comparison = compare(names.clone(), &first, &second);
         let Some(class) = comparison.class else {
             return Err(Failure::Input(refusal(&names, &comparison.differences)));
@@ -43,8 +43,8 @@ impl Pair {
         let text = Text::read(&first)?;
         let steps = arguments.steps.min(first.train.steps);
         let limit = memory_limit();
-        let first = verdict::judge(first, &first_places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
-        let second = verdict::judge(second, &second_places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
+        let first = verdict::judge(first, &first_locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
+        let second = verdict::judge(second, &second_locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         Ok(Pair { names, class, verdicts: [first, second], text, steps })
     }
 }

@@ -109,7 +109,7 @@ fn for_each_box(
     let mut values = vec![];
     let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
     for param in units.flat_map(|unit| params(model, unit)) {
-        for region in interchange::place::row_chunks(&param.shape, CHUNK_LEN) {
+        for region in interchange::stored_rows::row_chunks(&param.shape, CHUNK_LEN) {
             values.resize(region.len(), 0.0);
             copy(&param, &region, &mut values)?;
         }

@@ -2,7 +2,7 @@
 
 use config::{GradientReduction, Kept, StateKind, Unit};
 use mesh::{Axis, AxisSet, Rank};
-use program::Place;
+use program::RankView;
 use train::Setup;
 
 use super::stage_of;
@@ -70,7 +70,7 @@ fn braces(members: &[Rank]) -> String {
 pub fn place(setup: &Setup, rank: Rank) -> String {
     let mesh = &setup.mesh;
     let mut text = format!("{rank} of {} is at {}\n", mesh.world_size(), mesh.coord(rank));
-    text += &format!("  holds {}\n", units(&setup.program(stage_of(setup, rank)).place));
+    text += &format!("  holds {}\n", units(&setup.program(stage_of(setup, rank)).view));
     for (name, axes, work) in kinds(setup) {
         let group = mesh.group(rank, axes);
         if group.size() > 1 {
@@ -81,10 +81,10 @@ pub fn place(setup: &Setup, rank: Rank) -> String {
 }
 
 /// The units of a pipeline rank, layers of each stage as a range.
-pub fn units(place: &Place) -> String {
+pub fn units(view: &RankView) -> String {
     let mut parts: Vec<String> = vec![];
     let mut layers: Option<(u32, u32)> = None;
-    for unit in place.computing_units() {
+    for unit in view.computing_units() {
         match (unit, layers) {
             (Unit::Layer(number), Some((first, last))) if last + 1 == number => layers = Some((first, number)),
             (Unit::Layer(number), before) => {

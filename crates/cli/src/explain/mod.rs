@@ -50,11 +50,11 @@ fn existing(setup: &Setup, rank: usize) -> Result<Rank, Failure> {
 fn stages(setup: &Setup) -> String {
     let mut text = String::from("stages\n");
     for stage in 0..setup.parallelism.pp {
-        let place = &setup.program(stage).place;
-        let parameters: usize = place.parameter_units().map(|unit| setup.layouts[&unit].len).sum();
+        let view = &setup.program(stage).view;
+        let parameters: usize = view.parameter_units().map(|unit| setup.layouts[&unit].len).sum();
         text += &format!(
             "  pp {stage}  {:<40} {:>12} parameters  {:>12} bytes a rank\n",
-            mesh_text::units(place),
+            mesh_text::units(view),
             grouped(parameters as u64),
             grouped(setup.plan(stage).arena_bytes() as u64),
         );

@@ -8,7 +8,7 @@ pub mod text;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use config::{DataSpec, Files, GivenWeights, Place, RunConfig};
+use config::{DataSpec, Files, GivenWeights, Location, RunConfig};
 
 use crate::arguments::RunArguments;
 use crate::check::verdict::{self, Planned, Verdict};
@@ -20,8 +20,8 @@ use crate::memory::machine::memory_limit;
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run.
 pub fn judged(arguments: &RunArguments, planned: Planned) -> Result<Verdict, Failure> {
-    let (config, places) = placed(arguments.file.as_deref(), arguments)?;
-    verdict::judge(config, &places, memory_limit(), planned).map_err(Failure::Run)
+    let (config, locations) = located(arguments.file.as_deref(), arguments)?;
+    verdict::judge(config, &locations, memory_limit(), planned).map_err(Failure::Run)
 }
 
 /// As [`judged`], for a run that begins with given weights.
@@ -31,8 +31,8 @@ pub fn judged(arguments: &RunArguments, planned: Planned) -> Result<Verdict, Fai
 pub fn judged_for(arguments: &RunArguments, given: &GivenWeights<'_>) -> Result<Verdict, Failure> {
     let (name, text) = written(arguments.file.as_deref())?;
     let loaded = RunConfig::load_for(given, &name, &text, &overrides(arguments), &Disk);
-    let (config, places) = loaded.map_err(Failure::Run)?;
-    verdict::judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)
+    let (config, locations) = loaded.map_err(Failure::Run)?;
+    verdict::judge(config, &locations, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)
 }
 
 /// The run that the arguments mean.
@@ -40,14 +40,17 @@ pub fn judged_for(arguments: &RunArguments, given: &GivenWeights<'_>) -> Result<
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run.
 pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
-    placed(arguments.file.as_deref(), arguments).map(|(config, _)| config)
+    located(arguments.file.as_deref(), arguments).map(|(config, _)| config)
 }
 
 /// The run of `file` with the overrides of `arguments`, and where each key was written.
 ///
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run.
-pub fn placed(file: Option<&Path>, arguments: &RunArguments) -> Result<(RunConfig, BTreeMap<String, Place>), Failure> {
+pub fn located(
+    file: Option<&Path>,
+    arguments: &RunArguments,
+) -> Result<(RunConfig, BTreeMap<String, Location>), Failure> {
     let (name, text) = written(file)?;
     RunConfig::load_with(&name, &text, &overrides(arguments), &Disk).map_err(Failure::Run)
 }

@@ -9,7 +9,7 @@ use crate::screen::figures::bytes;
 
 /// The layers of one pipeline rank, ascending; none where it has only the embedding or the head.
 pub fn layers(setup: &Setup, stage: usize) -> Vec<u32> {
-    let layers = setup.program(stage).place.computing_units().filter_map(|unit| match unit {
+    let layers = setup.program(stage).view.computing_units().filter_map(|unit| match unit {
         Unit::Layer(layer) => Some(layer),
         Unit::Table | Unit::Embedding | Unit::Head => None,
     });

@@ -125,9 +125,9 @@ fn a_rank_reads_its_own_bytes_and_headers() {
 
         let mut expected: Vec<usize> = vec![];
         for stage in 0..pp {
-            let embedding = setup.program(stage).place.computing_units().any(|unit| unit == Unit::Embedding);
+            let embedding = setup.program(stage).view.computing_units().any(|unit| unit == Unit::Embedding);
             let table = embedding.then_some(Unit::Table);
-            let units = setup.program(stage).place.computing_units().chain(table);
+            let units = setup.program(stage).view.computing_units().chain(table);
             let len: usize = units.map(|unit| UnitLayout::new(params(&source.model, unit), tp, 1).len).sum();
             expected.extend(vec![len; tp]);
         }

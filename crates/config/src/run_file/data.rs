@@ -7,7 +7,7 @@ use super::reader::{Choices, Reader, name_of};
 use super::source::Value;
 use super::writer::Writer;
 use crate::data_spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
-use crate::problem::{Place, Problem};
+use crate::problem::{Location, Problem};
 
 const VISIBLE: &Choices<Visible> = &[("past", Visible::Past), ("document", Visible::Document)];
 const POSITIONS: &Choices<Positions> = &[("sequence", Positions::Sequence), ("document", Positions::Document)];
@@ -43,7 +43,7 @@ fn sources(reader: &mut Reader) -> Vec<SourceSpec> {
     );
     match (path, sources) {
         (Some(path), Some(sources)) => {
-            let overrides = |key| matches!(reader.place(key), Some(Place::Override(_)));
+            let overrides = |key| matches!(reader.location(key), Some(Location::Override(_)));
             match (overrides("data.path"), overrides("data.sources")) {
                 (true, false) => path,
                 (false, true) => sources,

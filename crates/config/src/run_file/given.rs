@@ -39,9 +39,9 @@ impl GivenWeights<'_> {
             let is_free = OF_TRAINING.contains(&key.as_str()) || key == "data.tokenizer";
             match entries.get(&key) {
                 Some(_) if is_free => {}
-                Some(Entry { value, place }) if !says_the_same(value, &own.value) => {
+                Some(Entry { value, location }) if !says_the_same(value, &own.value) => {
                     let rule = format!("is not the model of {}, whose {key} is {}", self.name, own.value);
-                    let problem = Problem::of_value(&key, value, rule, "leave it out").at(Some(place.clone()));
+                    let problem = Problem::of_value(&key, value, rule, "leave it out").at(Some(location.clone()));
                     problems.push(problem);
                     entries.insert(key, own);
                 }

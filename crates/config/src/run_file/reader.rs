@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::aliases;
 use super::nearest::nearest;
 use super::source::{Entries, Entry, Value};
-use crate::problem::{Place, Problem};
+use crate::problem::{Location, Problem};
 
 /// Largest count that a run file may name: every product of two counts then fits 64 bits.
 const MAX_COUNT: i128 = i32::MAX as i128;
@@ -52,11 +52,12 @@ impl Reader {
 
     fn take<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&Value) -> Option<T>) -> Option<T> {
         self.asked.insert(key.into());
-        let Entry { value, place } = self.entries.get(key)?;
+        let Entry { value, location } = self.entries.get(key)?;
         let converted = convert(value);
         if converted.is_none() {
             self.unusable.insert(key.into());
-            self.problems.push(Problem::of_value(key, value, format!("is not {wanted}"), "").at(Some(place.clone())));
+            self.problems
+                .push(Problem::of_value(key, value, format!("is not {wanted}"), "").at(Some(location.clone())));
         }
         converted
     }
@@ -127,8 +128,8 @@ impl Reader {
     }
 
     /// Where `key` was written.
-    pub fn place(&self, key: &str) -> Option<&Place> {
-        Some(&self.entries.get(key)?.place)
+    pub fn location(&self, key: &str) -> Option<&Location> {
+        Some(&self.entries.get(key)?.location)
     }
 
     /// One of the names in `choices`; a number stands for its own digits, `true` and `false` for themselves.
@@ -149,15 +150,15 @@ impl Reader {
 
     /// A problem of a value that was written, or of a default.
     pub fn report(&mut self, problem: Problem) {
-        let place = self.entries.get(&problem.key).map(|entry| entry.place.clone());
-        self.problems.push(problem.at(place));
+        let location = self.entries.get(&problem.key).map(|entry| entry.location.clone());
+        self.problems.push(problem.at(location));
     }
 
     /// Reports every key that was never asked for, with the key that may have been meant.
     pub fn report_unknown_keys(&mut self) {
         let unknown = self.entries.iter().filter(|(key, _)| !self.asked.contains(*key));
         let problems: Vec<Problem> =
-            unknown.map(|(key, entry)| unknown_key(key, &self.asked).at(Some(entry.place.clone()))).collect();
+            unknown.map(|(key, entry)| unknown_key(key, &self.asked).at(Some(entry.location.clone()))).collect();
         self.problems.extend(problems);
     }
 }

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::aliases;
 use super::nearest::nearest;
-use crate::problem::{Place, Problem};
+use crate::problem::{Location, Problem};
 
 /// Sections of a run file, in the order in which they are written.
 pub const SECTIONS: [&str; 5] = ["model", "parallelism", "train", "data", "run"];
@@ -94,7 +94,7 @@ pub struct Entry {
     /// The value.
     pub value: Value,
     /// Its place.
-    pub place: Place,
+    pub location: Location,
 }
 
 /// All entries by `section.key`.
@@ -106,7 +106,7 @@ pub type Entries = BTreeMap<String, Entry>;
 /// Every syntax error, or every section that is not one.
 pub fn parse(name: &str, text: &str) -> (Entries, Vec<Problem>) {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let at = |span: Range<usize>| place(name, text, span.start);
+    let at = |span: Range<usize>| location(name, text, span.start);
     let mut entries = Entries::new();
     let mut problems: Vec<Problem> = errors
         .iter()
@@ -124,7 +124,7 @@ pub fn parse(name: &str, text: &str) -> (Entries, Vec<Problem>) {
         match value.get_ref() {
             DeValue::Table(keys) if SECTIONS.contains(&section) => {
                 for (key, value) in keys {
-                    let entry = Entry { value: convert(value.get_ref()), place: at(key.span()) };
+                    let entry = Entry { value: convert(value.get_ref()), location: at(key.span()) };
                     entries.insert(format!("{section}.{}", key.get_ref()), entry);
                 }
             }
@@ -173,11 +173,11 @@ fn convert(value: &DeValue<'_>) -> Value {
     }
 }
 
-fn place(name: &str, text: &str, offset: usize) -> Place {
+fn location(name: &str, text: &str, offset: usize) -> Location {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Place::File { name: name.into(), line, column }
+    Location::File { name: name.into(), line, column }
 }
 
 /// Reads `section.key=value` overrides into `entries`; later ones win. A value that is not TOML is taken as a string, so that
@@ -185,15 +185,15 @@ fn place(name: &str, text: &str, offset: usize) -> Place {
 pub fn apply_overrides(overrides: &[String], entries: &mut Entries) -> Vec<Problem> {
     let mut problems = Vec::new();
     for text in overrides {
-        let place = Place::Override(text.clone());
+        let location = Location::Override(text.clone());
         match split_override(text) {
             Ok((key, Some(value))) => {
-                entries.insert(key, Entry { value, place });
+                entries.insert(key, Entry { value, location });
             }
             Ok((key, None)) => {
                 entries.remove(&key);
             }
-            Err(problem) => problems.push((*problem).at(Some(place))),
+            Err(problem) => problems.push((*problem).at(Some(location))),
         }
     }
     problems

@@ -247,7 +247,7 @@ fn a_schedule_file_is_for_one_number_of_microbatches() {
             .err()
             .unwrap_or_default()
             .iter()
-            .map(|problem| config::Problem { place: None, ..problem.clone() }.to_string())
+            .map(|problem| config::Problem { location: None, ..problem.clone() }.to_string())
             .collect::<Vec<_>>()
     };
     assert_eq!(

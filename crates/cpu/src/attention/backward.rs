@@ -5,7 +5,7 @@ use super::forward::load_queries;
 use super::key_sums::{KeySums, SHORT, Sum};
 use super::query_block::{KeyTile, QueryBlock};
 use super::softmax::{DotQueries, InPlace, ScaleQueries, SoftmaxTileBackward};
-use super::upcoming::{KeysAhead, Place};
+use super::upcoming::{BlockIndex, KeysAhead};
 use super::widened::Operand;
 use super::{Attention, QUERIES};
 use crate::copy::Copy;
@@ -102,16 +102,16 @@ pub fn attention_backward<E: Operand>(
     let keys_ahead = KeysAhead::new(shape, shape.sequence_length, [tensors.k, tensors.v]);
     let kernels = Kernels::of(instruction_set);
     let mut pass = Pass { attention, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
-    let mut places = Place::all(shape).peekable();
-    if let Some(&first) = places.peek() {
+    let mut blocks = BlockIndex::all(shape).peekable();
+    if let Some(&first) = blocks.peek() {
         pass.ask_for(first, &tensors);
         pass.ahead.ask_for_all();
     }
-    while let Some(first) = places.peek().copied() {
+    while let Some(first) = blocks.peek().copied() {
         let key_head = first.key_head(shape);
         let mut sums = KeySums::new(shape, key_head);
-        while let Some(place) = places.next_if(|place| place.key_head(shape) == key_head) {
-            pass.block(place, places.peek().copied(), &mut tensors, &mut sums, rooms);
+        while let Some(index) = blocks.next_if(|index| index.key_head(shape) == key_head) {
+            pass.block(index, blocks.peek().copied(), &mut tensors, &mut sums, rooms);
         }
         sums.finish(&mut tensors, instruction_set);
     }
@@ -142,7 +142,7 @@ impl Rows {
 
 impl<E: Operand> Pass<'_, E> {
     /// Asks for the rows that the block at `next` reads first, for those that it writes, and for the sums of the keys beside its queries.
-    fn ask_for(&mut self, next: Place, tensors: &Backward<'_, E>) {
+    fn ask_for(&mut self, next: BlockIndex, tensors: &Backward<'_, E>) {
         let shape = self.attention.shape;
         for matrix in [tensors.q, tensors.dout, tensors.out] {
             self.ahead.add(next.rows(shape, matrix, shape.head_dim));
@@ -152,7 +152,7 @@ impl<E: Operand> Pass<'_, E> {
         let (_, kv_head) = next.key_head(shape);
         if shape.sequence_length <= SHORT {
             for matrix in [tensors.dk.as_ref(), tensors.dv.as_ref()] {
-                self.ahead.add(Place { head: kv_head, ..next }.rows(shape, matrix, shape.head_dim));
+                self.ahead.add(BlockIndex { head: kv_head, ..next }.rows(shape, matrix, shape.head_dim));
             }
         }
         self.ahead.add(next.rows(shape, tensors.dq.as_ref(), shape.head_dim));
@@ -161,13 +161,13 @@ impl<E: Operand> Pass<'_, E> {
     /// All keys for one block of queries of one head.
     fn block(
         &mut self,
-        place: Place,
-        next: Option<Place>,
+        index: BlockIndex,
+        next: Option<BlockIndex>,
         tensors: &mut Backward<'_, E>,
         sums: &mut KeySums,
         rooms: &mut WideRooms,
     ) {
-        let Place { sequence, head, position } = place;
+        let BlockIndex { sequence, head, position } = index;
         let shape = self.attention.shape;
         let block = &QueryBlock::new(self.attention, shape.sequence_length, sequence, position);
         let head_dim = self.attention.shape.head_dim;
@@ -177,7 +177,7 @@ impl<E: Operand> Pass<'_, E> {
         let d_out = E::widened(block.rows(tensors.dout, head, head_dim), &mut rooms.d_out, set);
         let mut write = Write::Assign;
         for tile in block.tiles() {
-            self.keys_ahead.follow(place, &tile, self.ahead);
+            self.keys_ahead.follow(index, &tile, self.ahead);
             if write == Write::Assign
                 && let Some(next) = next
             {

@@ -5,7 +5,7 @@ use device::Element;
 use super::buffers::{AttentionBuffers, Blocks, WideRooms};
 use super::query_block::QueryBlock;
 use super::softmax::{Finish, InPlace, Running, ScaleQueries, ScaleRows, ScaledRows, SoftmaxTile};
-use super::upcoming::{KeysAhead, Place};
+use super::upcoming::{BlockIndex, KeysAhead};
 use super::widened::Operand;
 use super::{Attention, QUERIES};
 use crate::gemm::Write;
@@ -82,13 +82,13 @@ pub fn attention_forward<E: Operand>(
     let keys_ahead = KeysAhead::new(shape, keys, [tensors.k, tensors.v]);
     let kernels = Kernels::of(instruction_set);
     let mut pass = Pass { attention, keys, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
-    let mut places = Place::all(shape).peekable();
-    if let Some(&first) = places.peek() {
+    let mut blocks = BlockIndex::all(shape).peekable();
+    if let Some(&first) = blocks.peek() {
         pass.ask_for(first, &tensors);
         pass.ahead.ask_for_all();
     }
-    while let Some(place) = places.next() {
-        pass.block(place, places.peek().copied(), &mut tensors, rooms);
+    while let Some(index) = blocks.next() {
+        pass.block(index, blocks.peek().copied(), &mut tensors, rooms);
     }
 }
 
@@ -106,7 +106,7 @@ struct Pass<'a, E> {
 
 impl<E: Operand> Pass<'_, E> {
     /// Asks for the rows that the block at `next` reads first and for those that it writes.
-    fn ask_for(&mut self, next: Place, tensors: &Forward<'_, E>) {
+    fn ask_for(&mut self, next: BlockIndex, tensors: &Forward<'_, E>) {
         let shape = self.attention.shape;
         self.ahead.add(next.rows(shape, tensors.q, shape.head_dim));
         self.keys_ahead.begin(next, self.ahead);
@@ -115,8 +115,14 @@ impl<E: Operand> Pass<'_, E> {
     }
 
     /// All keys for one block of queries of one head.
-    fn block(&mut self, place: Place, next: Option<Place>, tensors: &mut Forward<'_, E>, rooms: &mut WideRooms) {
-        let Place { sequence, head, position } = place;
+    fn block(
+        &mut self,
+        index: BlockIndex,
+        next: Option<BlockIndex>,
+        tensors: &mut Forward<'_, E>,
+        rooms: &mut WideRooms,
+    ) {
+        let BlockIndex { sequence, head, position } = index;
         let block = &QueryBlock::new(self.attention, self.keys, sequence, position);
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();
@@ -132,7 +138,7 @@ impl<E: Operand> Pass<'_, E> {
         let mut write = Write::Assign;
         for tile in block.tiles() {
             let keys = tile.keys.len();
-            self.keys_ahead.follow(place, &tile, self.ahead);
+            self.keys_ahead.follow(index, &tile, self.ahead);
             if write == Write::Assign
                 && let Some(next) = next
             {

@@ -10,19 +10,20 @@ use crate::view::MatRef;
 
 /// A block of queries of one head, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BlockIndex {
     pub sequence: usize,
     pub head: usize,
     /// Of the block's first query in the sequence.
     pub position: usize,
 }
 
-impl Place {
+impl BlockIndex {
     /// All blocks, in the order in which passes take them.
-    pub fn all(shape: AttentionShape) -> impl Iterator<Item = Place> {
+    pub fn all(shape: AttentionShape) -> impl Iterator<Item = BlockIndex> {
         let positions = move || (0..shape.sequence_length).step_by(QUERIES);
         (0..shape.sequences).flat_map(move |sequence| {
-            (0..shape.heads).flat_map(move |head| positions().map(move |position| Place { sequence, head, position }))
+            (0..shape.heads)
+                .flat_map(move |head| positions().map(move |position| BlockIndex { sequence, head, position }))
         })
     }
 
@@ -56,7 +57,7 @@ impl<'a, E: Element> KeysAhead<'a, E> {
     }
 
     /// Asks for what the block `next` begins with, if these are not the keys that the pass is at.
-    pub fn begin(&mut self, next: Place, ahead: &mut Ahead) {
+    pub fn begin(&mut self, next: BlockIndex, ahead: &mut Ahead) {
         let key_head = next.key_head(self.shape);
         if self.key_head != Some(key_head) {
             (self.key_head, self.until) = (Some(key_head), 0);
@@ -65,9 +66,9 @@ impl<'a, E: Element> KeysAhead<'a, E> {
     }
 
     /// Asks for what comes behind `tile`, each key once.
-    pub fn follow(&mut self, place: Place, tile: &KeyTile, ahead: &mut Ahead) {
+    pub fn follow(&mut self, index: BlockIndex, tile: &KeyTile, ahead: &mut Ahead) {
         // Where the next head has been begun, this one is complete.
-        if self.key_head == Some(place.key_head(self.shape)) {
+        if self.key_head == Some(index.key_head(self.shape)) {
             self.until = self.until.max(tile.keys.start);
             self.ask(tile.keys.end + KEYS, ahead);
         }

@@ -145,8 +145,8 @@ impl Rank {
             tp,
             shape,
             manner,
-            constants: Constants::place(&frame(&constants), &frame(&sums), model),
-            batch: Batch::place(&frame(&batch), shape),
+            constants: Constants::lay_out(&frame(&constants), &frame(&sums), model),
+            batch: Batch::lay_out(&frame(&batch), shape),
             layouts,
             params,
             gradients,
@@ -381,7 +381,7 @@ impl<'a> Running<'a> {
                 match inputs {
                     SavedInputs::Whole => {}
                     SavedInputs::Sharded => {
-                        let shard = saved_input::place(&frames.saved_input, context);
+                        let shard = saved_input::lay_out(&frames.saved_input, context);
                         saved_input::keep(context, Residual::new(input), shard).unwrap();
                         self.device.poison(input.bytes());
                     }
@@ -401,7 +401,7 @@ impl<'a> Running<'a> {
                 LayerRecompute::Core => layer.recompute_core(&params, frames.saved()).unwrap(),
                 LayerRecompute::Everything(inputs) => {
                     if inputs == SavedInputs::Sharded {
-                        let shard = saved_input::place(&frames.saved_input, context);
+                        let shard = saved_input::lay_out(&frames.saved_input, context);
                         saved_input::restore(context, shard, input).unwrap();
                     }
                     layer.recompute(&params, input, frames.saved()).unwrap();

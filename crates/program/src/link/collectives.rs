@@ -31,7 +31,7 @@ pub(super) fn join(programs: &[Program]) -> (Collectives, Vec<Violation>) {
     let mut groups: BTreeMap<Vec<usize>, Issued> = BTreeMap::new();
     for (rank, program) in programs.iter().enumerate() {
         for (index, instr) in program.instrs.iter().enumerate() {
-            let group = match instr.partner(&program.place) {
+            let group = match instr.partner(&program.view) {
                 Partner::Ends { embedding, head } => vec![embedding, head],
                 Partner::World => (0..programs.len()).collect(),
                 Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) => continue,

@@ -56,7 +56,7 @@ pub(super) fn pair(programs: &[Program]) -> (Transfers, Vec<Violation>) {
             let Some((value, direction)) = transfer(*instr) else { continue };
             let event = Event { rank, index };
             let kind = if matches!(value, Value::Output { .. }) { Kind::Act } else { Kind::Grad };
-            match (instr.partner(&program.place), direction) {
+            match (instr.partner(&program.view), direction) {
                 (Partner::To(to), Direction::Send) if to < programs.len() => {
                     channels.entry((rank, to, kind)).or_default().sends.push((event, value));
                 }

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 
 use config::{Microbatch, Reshard, Unit, ZeroStage};
 
-use crate::{Instr, Pass, Place, Value};
+use crate::{Instr, Pass, RankView, Value};
 
 /// Where parameters are sharded, gathers them `prefetch` uses ahead of each use and frees them behind it, or, where they are
 /// kept for the backward pass, behind that. What is wanted again in the meantime stays.
 ///
 /// A use is a run of instructions of one computing unit that read its parameters.
-pub(super) fn insert(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
-    let ZeroStage::Three { gathering, .. } = place.zero else { return instrs };
-    let uses = uses(&instrs, place);
+pub(super) fn insert(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
+    let ZeroStage::Three { gathering, .. } = view.zero else { return instrs };
+    let uses = uses(&instrs, view);
     let mut spans: BTreeMap<Unit, Vec<Span>> = BTreeMap::new();
     let mut add = |by: Unit, span: Span| {
-        for unit in place.reads_parameters_of(by) {
+        for unit in view.reads_parameters_of(by) {
             spans.entry(unit).or_default().push(span);
         }
     };
@@ -50,10 +50,10 @@ struct Use {
     end: usize,
 }
 
-fn uses(instrs: &[Instr], place: &Place) -> Vec<Use> {
+fn uses(instrs: &[Instr], view: &RankView) -> Vec<Use> {
     let mut uses: Vec<Use> = vec![];
     for (index, instr) in instrs.iter().enumerate() {
-        let (Some(Pass { unit: by, microbatch, .. }), true) = (instr.pass(), reads_parameters(*instr, place)) else {
+        let (Some(Pass { unit: by, microbatch, .. }), true) = (instr.pass(), reads_parameters(*instr, view)) else {
             continue;
         };
         match uses.last_mut() {
@@ -67,8 +67,8 @@ fn uses(instrs: &[Instr], place: &Place) -> Vec<Use> {
     uses
 }
 
-fn reads_parameters(instr: Instr, place: &Place) -> bool {
-    instr.effects(place).reads.iter().any(|value| matches!(value, Value::Gathered(_)))
+fn reads_parameters(instr: Instr, view: &RankView) -> bool {
+    instr.effects(view).reads.iter().any(|value| matches!(value, Value::Gathered(_)))
 }
 
 /// The first and the last use by each unit for each microbatch.

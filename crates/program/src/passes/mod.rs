@@ -13,8 +13,8 @@ use config::{Masters, ModelSpec, Parallelism, Recompute, Sums, TiedSum};
 
 pub use save::{save_instrs, saved_units};
 
-use crate::place::GradientAxes;
-use crate::{Place, Program, Purpose, Schedule, StageSplit};
+use crate::rank_view::GradientAxes;
+use crate::{Program, Purpose, RankView, Schedule, StageSplit};
 
 /// What [`compile`] needs.
 #[derive(Clone, Copy, Debug)]
@@ -129,21 +129,21 @@ pub fn compile_rank(input: &CompileInput, pp: usize) -> Result<Program, CompileE
 }
 
 fn program(input: &CompileInput, pp: usize) -> Program {
-    let (place, cells) = (place(input, pp), &input.schedule.ranks[pp]);
-    let instrs = units::expand(cells, input.stages, place.purpose);
-    let instrs = late::put_off(instrs, &place);
-    let instrs = recompute::insert(instrs, &place);
-    let instrs = gathers::insert(instrs, &place);
-    let instrs = transfers::insert(instrs, &place, cells, input.stages);
-    let instrs = loads::insert(instrs, &place);
-    let instrs = tail::append(instrs, &place);
-    Program { place, instrs }
+    let (view, cells) = (view(input, pp), &input.schedule.ranks[pp]);
+    let instrs = units::expand(cells, input.stages, view.purpose);
+    let instrs = late::put_off(instrs, &view);
+    let instrs = recompute::insert(instrs, &view);
+    let instrs = gathers::insert(instrs, &view);
+    let instrs = transfers::insert(instrs, &view, cells, input.stages);
+    let instrs = loads::insert(instrs, &view);
+    let instrs = tail::append(instrs, &view);
+    Program { view, instrs }
 }
 
-fn place(input: &CompileInput, pp: usize) -> Place {
+fn view(input: &CompileInput, pp: usize) -> RankView {
     let units = config::Unit::computing(input.model.num_layers);
     let owners = units.map(|unit| input.schedule.stage_map[input.stages.stage_of(unit).0 as usize]).collect();
-    Place {
+    RankView {
         pp,
         pipeline_size: input.parallelism.pp,
         owners,

@@ -2,17 +2,17 @@
 
 use config::LayerRecompute;
 
-use crate::{Instr, Place};
+use crate::{Instr, RankView};
 
 /// Puts a recomputation before the backward pass of the input of each layer that needs one. It stands before the receive of the gradient
 /// that a later pass adds, so that the rank computes while the gradient is still on its way.
-pub(super) fn insert(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
-    instrs.into_iter().flat_map(|instr| [before(instr, place), Some(instr)]).flatten().collect()
+pub(super) fn insert(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
+    instrs.into_iter().flat_map(|instr| [before(instr, view), Some(instr)]).flatten().collect()
 }
 
-fn before(instr: Instr, place: &Place) -> Option<Instr> {
+fn before(instr: Instr, view: &RankView) -> Option<Instr> {
     let Instr::BackwardInput { unit, microbatch } = instr else { return None };
-    match place.recomputes(unit) {
+    match view.recomputes(unit) {
         LayerRecompute::Nothing => None,
         LayerRecompute::Core | LayerRecompute::Everything(_) => Some(Instr::Recompute { unit, microbatch }),
     }

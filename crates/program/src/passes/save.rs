@@ -2,14 +2,14 @@
 
 use config::Unit;
 
-use crate::{Instr, Place};
+use crate::{Instr, RankView};
 
 /// The units whose state a rank saves. The copy of a tied table on the head's rank is left out, for the embedding's rank saves it.
-pub fn saved_units(place: &Place) -> impl Iterator<Item = Unit> + '_ {
-    place.parameter_units().filter(|unit| *unit != Unit::Table || place.computes(Unit::Embedding))
+pub fn saved_units(view: &RankView) -> impl Iterator<Item = Unit> + '_ {
+    view.parameter_units().filter(|unit| *unit != Unit::Table || view.computes(Unit::Embedding))
 }
 
 /// What a rank runs after a step's program to save: one instruction per unit of [`saved_units`].
-pub fn save_instrs(place: &Place) -> Vec<Instr> {
-    saved_units(place).map(|unit| Instr::Save { unit }).collect()
+pub fn save_instrs(view: &RankView) -> Vec<Instr> {
+    saved_units(view).map(|unit| Instr::Save { unit }).collect()
 }

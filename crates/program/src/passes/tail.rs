@@ -4,26 +4,26 @@ use std::collections::HashMap;
 
 use config::{GradientReduction, Unit, ZeroStage};
 
-use crate::{Instr, Place, Purpose, Value};
+use crate::{Instr, Purpose, RankView, Value};
 
 /// Reduces each unit's gradients right after the last backward pass of the unit that makes them, while others still
 /// compute, or after each contribution; then sums those of a tied table, takes the norm, updates, and gathers parameters that were updated in shards.
-pub(super) fn append(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
-    match place.purpose {
+pub(super) fn append(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
+    match view.purpose {
         Purpose::Generate => instrs,
         Purpose::Evaluate => instrs.into_iter().chain([Instr::GradNorm]).collect(),
         Purpose::Train => {
-            let mut out = behind_sends(match place.zero.reduction() {
-                GradientReduction::Step => reduced_once(instrs, place),
-                GradientReduction::Microbatch => reduced_each_time(instrs, place),
+            let mut out = behind_sends(match view.zero.reduction() {
+                GradientReduction::Step => reduced_once(instrs, view),
+                GradientReduction::Microbatch => reduced_each_time(instrs, view),
             });
-            if place.sums_tied() {
+            if view.sums_tied() {
                 out.push(Instr::SumTied);
             }
             out.push(Instr::GradNorm);
-            for unit in place.parameter_units() {
+            for unit in view.parameter_units() {
                 out.push(Instr::OptimizerStep { unit });
-                match place.zero {
+                match view.zero {
                     // Whole ones need no gather; sharded ones are gathered before their next use.
                     ZeroStage::Off | ZeroStage::Three { .. } => {}
                     ZeroStage::One | ZeroStage::Two { .. } => out.push(Instr::GatherParams { unit }),
@@ -34,7 +34,7 @@ pub(super) fn append(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
     }
 }
 
-fn reduced_once(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
+fn reduced_once(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
     let mut last: HashMap<Unit, usize> = HashMap::new();
     for (index, instr) in instrs.iter().enumerate() {
         if let Instr::BackwardWeight { unit, .. } = *instr {
@@ -47,17 +47,17 @@ fn reduced_once(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
         if let Instr::BackwardWeight { unit: by, .. } = instr
             && last.get(&by) == Some(&index)
         {
-            out.extend(place.reads_parameters_of(by).map(|unit| Instr::ReduceGrads { unit, by }));
+            out.extend(view.reads_parameters_of(by).map(|unit| Instr::ReduceGrads { unit, by }));
         }
     }
     out
 }
 
-fn reduced_each_time(instrs: Vec<Instr>, place: &Place) -> Vec<Instr> {
+fn reduced_each_time(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
     let mut out = Vec::with_capacity(2 * instrs.len());
     for instr in instrs {
         out.push(instr);
-        for value in instr.effects(place).accumulates.iter() {
+        for value in instr.effects(view).accumulates.iter() {
             if let Value::Unreduced { unit, by } = value {
                 out.push(Instr::ReduceGrads { unit, by });
             }

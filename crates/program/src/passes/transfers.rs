@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use config::{Microbatch, Stage, Unit};
 
 use crate::schedule::{Cell, CellKind};
-use crate::{Instr, Place, StageSplit};
+use crate::{Instr, RankView, StageSplit};
 
 /// Receives stand directly before the instruction that needs the value, sends directly after the one that makes it; only a full
 /// backward is one piece, as in the schedules of the literature, and sends when it ends.
-pub(super) fn insert(instrs: Vec<Instr>, place: &Place, cells: &[Cell], stages: &StageSplit) -> Vec<Instr> {
+pub(super) fn insert(instrs: Vec<Instr>, view: &RankView, cells: &[Cell], stages: &StageSplit) -> Vec<Instr> {
     let full = cells.iter().filter(|cell| cell.kind == CellKind::B).map(|cell| (cell.stage, cell.microbatch));
-    let transfers = Transfers { place, stages, full: full.collect() };
+    let transfers = Transfers { view, stages, full: full.collect() };
     let mut out = Vec::with_capacity(instrs.len());
     for instr in instrs {
         let around = if let Instr::Forward { unit, microbatch } = instr {
@@ -31,7 +31,7 @@ pub(super) fn insert(instrs: Vec<Instr>, place: &Place, cells: &[Cell], stages: 
 }
 
 struct Transfers<'a> {
-    place: &'a Place,
+    view: &'a RankView,
     stages: &'a StageSplit,
     /// What is run backward in one piece.
     full: BTreeSet<(Stage, Microbatch)>,
@@ -39,17 +39,17 @@ struct Transfers<'a> {
 
 impl Transfers<'_> {
     fn elsewhere(&self, unit: Option<Unit>) -> Option<Unit> {
-        unit.filter(|unit| !self.place.computes(*unit))
+        unit.filter(|unit| !self.view.computes(*unit))
     }
 
     fn around_forward(&self, unit: Unit, microbatch: Microbatch) -> (Option<Instr>, Option<Instr>) {
-        let from = self.elsewhere(self.place.previous(unit));
-        let to = self.elsewhere(self.place.next(unit));
+        let from = self.elsewhere(self.view.previous(unit));
+        let to = self.elsewhere(self.view.next(unit));
         (from.map(|unit| Instr::RecvAct { unit, microbatch }), to.map(|_| Instr::SendAct { unit, microbatch }))
     }
 
     fn around_backward_input(&self, unit: Unit, microbatch: Microbatch) -> (Option<Instr>, Option<Instr>) {
-        let from = self.elsewhere(self.place.next(unit));
+        let from = self.elsewhere(self.view.next(unit));
         let send = self.send_gradient(unit, microbatch).filter(|_| !self.is_full(unit, microbatch));
         (from.map(|_| Instr::RecvGrad { unit, microbatch }), send)
     }
@@ -64,6 +64,6 @@ impl Transfers<'_> {
 
     /// Of the input of `unit`.
     fn send_gradient(&self, unit: Unit, microbatch: Microbatch) -> Option<Instr> {
-        self.elsewhere(self.place.previous(unit)).map(|unit| Instr::SendGrad { unit, microbatch })
+        self.elsewhere(self.view.previous(unit)).map(|unit| Instr::SendGrad { unit, microbatch })
     }
 }

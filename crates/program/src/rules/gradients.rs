@@ -8,7 +8,7 @@ use crate::{Instr, Program, Purpose, Rule, Violation};
 
 pub(super) fn gradients(program: &Program, contributions: &Contributions) -> Vec<Violation> {
     let check = Check { program, violations: vec![] };
-    match program.place.purpose {
+    match program.view.purpose {
         Purpose::Train => check.run(contributions),
         Purpose::Evaluate => check.loss_is_summed(),
         Purpose::Generate => check.nothing_is_updated(),
@@ -56,14 +56,14 @@ impl Check<'_> {
     }
 
     fn run(mut self, contributions: &Contributions) -> Vec<Violation> {
-        let place = &self.program.place;
+        let view = &self.program.view;
         let norm = self.once(Instr::GradNorm);
-        let tied = if place.sums_tied() { self.once(Instr::SumTied) } else { None };
+        let tied = if view.sums_tied() { self.once(Instr::SumTied) } else { None };
         self.ordered((tied, "the sum of the tied table's gradients"), (norm, "the norm"));
         for (&(unit, by), list) in contributions {
             self.axes(unit);
             let instr = Instr::ReduceGrads { unit, by };
-            let reduction = match place.zero.reduction() {
+            let reduction = match view.zero.reduction() {
                 GradientReduction::Step => self.once(instr),
                 GradientReduction::Microbatch => self.after_each(instr, list),
             };
@@ -73,7 +73,7 @@ impl Check<'_> {
             let reader = if unit == Unit::Table && tied.is_some() { tied } else { norm };
             self.ordered((reduction, &name), (reader, "what reads its sum"));
         }
-        for unit in place.parameter_units() {
+        for unit in view.parameter_units() {
             let step = self.once(Instr::OptimizerStep { unit });
             self.ordered((norm, "the norm"), (step, &Instr::OptimizerStep { unit }.to_string()));
             if self.gathers_updates() {
@@ -87,7 +87,7 @@ impl Check<'_> {
 
     /// Whether whole parameters are updated in shards and have to be gathered again.
     fn gathers_updates(&self) -> bool {
-        let zero = self.program.place.zero;
+        let zero = self.program.view.zero;
         zero.keeps(StateKind::Optimizer) == Kept::Shard && zero.keeps(StateKind::Parameters) == Kept::Whole
     }
 
@@ -116,7 +116,7 @@ impl Check<'_> {
 
     /// Data varies over the data axes, so every gradient is summed over at least these.
     fn axes(&mut self, unit: Unit) {
-        let axes = self.program.place.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE);
+        let axes = self.program.view.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE);
         if axes.intersection(AxisSet::DATA) != AxisSet::DATA {
             self.violation(&format!("gradients of {unit} are summed over {axes}, they vary over {}", AxisSet::DATA));
         }
@@ -124,14 +124,14 @@ impl Check<'_> {
 
     /// Reductions, updates and gathers of what this rank does not have.
     fn nothing_else(&mut self) {
-        let place = &self.program.place;
+        let view = &self.program.view;
         for (index, instr) in self.program.instrs.iter().enumerate() {
             let known = match *instr {
-                Instr::ReduceGrads { unit, by } => place.accumulators().any(|pair| pair == (unit, by)),
-                Instr::SumTied => place.sums_tied(),
-                Instr::OptimizerStep { unit } => place.holds(unit),
+                Instr::ReduceGrads { unit, by } => view.accumulators().any(|pair| pair == (unit, by)),
+                Instr::SumTied => view.sums_tied(),
+                Instr::OptimizerStep { unit } => view.holds(unit),
                 Instr::GatherParams { unit } | Instr::FreeParams { unit } => {
-                    place.holds(unit) && place.zero.keeps(StateKind::Optimizer) == Kept::Shard
+                    view.holds(unit) && view.zero.keeps(StateKind::Optimizer) == Kept::Shard
                 }
                 Instr::Load { .. }
                 | Instr::Forward { .. }

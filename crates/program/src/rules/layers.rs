@@ -10,27 +10,27 @@ pub(super) fn layers(programs: &[Program]) -> Vec<Violation> {
     };
     let mut violations = vec![];
     for (index, program) in programs.iter().enumerate() {
-        let place = &program.place;
-        if (place.pp, place.pipeline_size, place.num_layers()) != (index, programs.len(), first.place.num_layers()) {
+        let view = &program.view;
+        if (view.pp, view.pipeline_size, view.num_layers()) != (index, programs.len(), first.view.num_layers()) {
             let message = format!(
                 "program {index} of {} takes itself for pipeline rank {} of {} with {} layers, program 0 has {}",
                 programs.len(),
-                place.pp,
-                place.pipeline_size,
-                place.num_layers(),
-                first.place.num_layers()
+                view.pp,
+                view.pipeline_size,
+                view.num_layers(),
+                first.view.num_layers()
             );
             violations.push(Violation::new(Rule::Layers, message));
         }
     }
-    for unit in Unit::computing(first.place.num_layers()) {
+    for unit in Unit::computing(first.view.num_layers()) {
         let owners: Vec<usize> =
-            (0..programs.len()).filter(|rank| programs[*rank].place.owner(unit) == Some(*rank)).collect();
+            (0..programs.len()).filter(|rank| programs[*rank].view.owner(unit) == Some(*rank)).collect();
         let message = match owners.as_slice() {
-            [owner] => match programs.iter().find(|program| program.place.owner(unit) != Some(*owner)) {
+            [owner] => match programs.iter().find(|program| program.view.owner(unit) != Some(*owner)) {
                 None => continue,
                 Some(other) => {
-                    format!("{unit} belongs to pipeline rank {owner}, but rank {} disagrees", other.place.pp)
+                    format!("{unit} belongs to pipeline rank {owner}, but rank {} disagrees", other.view.pp)
                 }
             },
             [] => format!("{unit} has no owner among {} pipeline ranks; exactly one may own it", programs.len()),

@@ -38,7 +38,7 @@ pub(crate) fn of_instructions(programs: &[Program]) -> Vec<Violation> {
 
 /// For a violation on one rank.
 fn on_rank(program: &Program, rule: Rule, message: &str) -> Violation {
-    Violation::new(rule, format!("pipeline rank {}: {message}", program.place.pp))
+    Violation::new(rule, format!("pipeline rank {}: {message}", program.view.pp))
 }
 
 /// The gradient of the first unit's parameters that the second made.
@@ -53,10 +53,10 @@ type Contributions = BTreeMap<Gradient, Vec<(usize, Microbatch)>>;
 
 /// The contributions to each gradient in program order. Gradients without any are there too.
 fn contributions(program: &Program) -> Contributions {
-    let mut found: Contributions = program.place.accumulators().map(|gradient| (gradient, vec![])).collect();
+    let mut found: Contributions = program.view.accumulators().map(|gradient| (gradient, vec![])).collect();
     for (index, instr) in program.instrs.iter().enumerate() {
         let Some(microbatch) = instr.microbatch() else { continue };
-        for value in instr.effects(&program.place).accumulates.iter() {
+        for value in instr.effects(&program.view).accumulates.iter() {
             if let Value::Accumulator { unit, by } | Value::Unreduced { unit, by } | Value::LateSum { unit, by } = value
             {
                 found.entry((unit, by)).or_default().push((index, microbatch));

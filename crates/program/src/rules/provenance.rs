@@ -4,11 +4,11 @@ use super::{Contributions, name, on_rank};
 use crate::{Program, Purpose, Rule, Violation};
 
 pub(super) fn provenance(program: &Program, contributions: &Contributions) -> Vec<Violation> {
-    match program.place.purpose {
+    match program.view.purpose {
         Purpose::Evaluate | Purpose::Generate => return vec![],
         Purpose::Train => {}
     }
-    let num_microbatches = program.place.num_microbatches;
+    let num_microbatches = program.view.num_microbatches;
     let mut violations = vec![];
     for (gradient, list) in contributions {
         let value = name(*gradient);

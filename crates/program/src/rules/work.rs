@@ -4,7 +4,7 @@ use config::{LayerRecompute, Microbatch, Unit};
 
 use super::on_rank;
 use crate::quick_hash::QuickMap;
-use crate::{Instr, Pass, PassKind, Place, Program, Purpose, Rule, Violation};
+use crate::{Instr, Pass, PassKind, Program, Purpose, RankView, Rule, Violation};
 
 /// What a rank does for a microbatch, apart from transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,7 @@ enum Work {
 
 pub(super) fn work(program: &Program) -> Vec<Violation> {
     let mut counts: QuickMap<Work, (usize, usize)> = QuickMap::default();
-    for work in expected(&program.place) {
+    for work in expected(&program.view) {
         counts.entry(work).or_default().0 += 1;
     }
     for work in program.instrs.iter().filter_map(|instr| work_of(*instr)) {
@@ -39,16 +39,16 @@ fn work_of(instr: Instr) -> Option<Work> {
     if let Instr::Load { microbatch } = instr { Some(Work::Load(microbatch)) } else { instr.pass().map(Work::Pass) }
 }
 
-fn expected(place: &Place) -> impl Iterator<Item = Work> + '_ {
-    let passes = place.computing_units().flat_map(move |unit| {
+fn expected(view: &RankView) -> impl Iterator<Item = Work> + '_ {
+    let passes = view.computing_units().flat_map(move |unit| {
         let of_kind = move |kind| move |microbatch| Work::Pass(Pass { kind, unit, microbatch });
-        kinds(place, unit).iter().flat_map(move |kind| place.microbatches().map(of_kind(*kind)))
+        kinds(view, unit).iter().flat_map(move |kind| view.microbatches().map(of_kind(*kind)))
     });
-    place.microbatches().map(Work::Load).chain(passes)
+    view.microbatches().map(Work::Load).chain(passes)
 }
 
-fn kinds(place: &Place, unit: Unit) -> &'static [PassKind] {
-    match (place.purpose, place.recomputes(unit)) {
+fn kinds(view: &RankView, unit: Unit) -> &'static [PassKind] {
+    match (view.purpose, view.recomputes(unit)) {
         (Purpose::Evaluate | Purpose::Generate, _) => &[PassKind::Forward],
         (Purpose::Train, LayerRecompute::Core | LayerRecompute::Everything(_)) => {
             &[PassKind::Forward, PassKind::Recompute, PassKind::BackwardInput, PassKind::BackwardWeight]

@@ -8,7 +8,7 @@ use crate::setup::{Setup, footprints};
 fn setup_apart(zero: ZeroStage) -> (Vec<program::Program>, Sizes) {
     let setup = Setup { zero, ..Setup::default() };
     let mut programs = setup.programs();
-    programs.iter_mut().for_each(|program| program.place.masters = Masters::Apart);
+    programs.iter_mut().for_each(|program| program.view.masters = Masters::Apart);
     (
         programs,
         Sizes::new(&setup.model(), &setup.parallelism(), footprints(), Format::Bf16, Sums::Single, State::Training),
@@ -28,7 +28,7 @@ fn masters_are_state_sharded_like_moments() {
         let graph = link(programs).expect("linked");
         let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
         let verified = verify(graph, &sizes, demands).expect("verified");
-        let place = verified.plan().ranks[0].place_of_state(Value::Master(unit)).expect("masters have a place");
+        let place = verified.plan().ranks[0].extent_of_state(Value::Master(unit)).expect("masters have a place");
         assert_eq!(place.len_bytes, accumulator / shards);
     }
 }
@@ -37,10 +37,10 @@ fn masters_are_state_sharded_like_moments() {
 fn an_update_reads_and_writes_masters() {
     let (programs, _) = setup_apart(ZeroStage::One);
     let unit = Unit::Layer(0);
-    let effects = Instr::OptimizerStep { unit }.effects(&programs[0].place);
+    let effects = Instr::OptimizerStep { unit }.effects(&programs[0].view);
     for values in [effects.reads, effects.assigns] {
         assert!(values.as_slice().contains(&Value::Master(unit)), "{values:?}");
     }
-    let plain = Instr::OptimizerStep { unit }.effects(&Setup::default().programs()[0].place);
+    let plain = Instr::OptimizerStep { unit }.effects(&Setup::default().programs()[0].view);
     assert!(!plain.reads.as_slice().contains(&Value::Master(unit)));
 }

@@ -103,9 +103,9 @@ fn every_value_that_an_instruction_touches_has_its_place() {
         let plan = plan_memory(&graph, &setup.sizes());
         for (program, plan) in graph.programs().iter().zip(&plan.ranks) {
             for (index, instr) in program.instrs.iter().enumerate() {
-                let effects = instr.effects(&program.place);
+                let effects = instr.effects(&program.view);
                 for value in effects.reads.iter().chain(effects.assigns.iter()).chain(effects.accumulates.iter()) {
-                    let extent = plan.place(value, index).unwrap_or_else(|| panic!("{index} `{instr}`: {value}"));
+                    let extent = plan.extent(value, index).unwrap_or_else(|| panic!("{index} `{instr}`: {value}"));
                     assert_eq!(extent.offset_bytes % 64, 0);
                     assert_eq!(extent.len_bytes, setup.sizes().bytes(value));
                     assert!(extent.offset_bytes + extent.len_bytes <= plan.arena_bytes());
@@ -123,10 +123,10 @@ fn a_value_that_does_not_live_has_no_place() {
     let graph = setup.graph();
     let plan = &plan_memory(&graph, &setup.sizes()).ranks[0];
     let first = Value::Batch(config::Microbatch(0));
-    assert!(plan.place(first, 0).is_some());
-    assert_eq!(plan.place(first, graph.programs()[0].instrs.len()), None);
-    assert_eq!(plan.place(Value::Batch(config::Microbatch(1)), 0), None);
-    assert_eq!(plan.place_of_state(Value::Params(Unit::Head)), None, "the head is on the other rank");
+    assert!(plan.extent(first, 0).is_some());
+    assert_eq!(plan.extent(first, graph.programs()[0].instrs.len()), None);
+    assert_eq!(plan.extent(Value::Batch(config::Microbatch(1)), 0), None);
+    assert_eq!(plan.extent_of_state(Value::Params(Unit::Head)), None, "the head is on the other rank");
 }
 
 #[test]

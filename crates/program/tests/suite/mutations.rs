@@ -132,7 +132,7 @@ fn collectives_are_called_by_all_members() {
     let mut programs = setup.programs();
     programs[1].instrs.push(Instr::SumTied);
     assert_eq!(
-        programs[1].instrs.last().unwrap().effects(&programs[1].place).partner,
+        programs[1].instrs.last().unwrap().effects(&programs[1].view).partner,
         Partner::Ends { embedding: 0, head: 2 }
     );
     let (rules, message) = broken(programs, &setup);
@@ -184,7 +184,7 @@ fn gradients_are_reduced_once_after_their_last_write() {
         }),
         ("`optimizer step of layer 1` is missing", &|programs| drop(&mut programs[0], Instr::OptimizerStep { unit })),
         ("gradients of layer 1 are summed over none", &|programs| {
-            programs[0].place.gradient_axes.layer = Some(mesh::AxisSet::NONE);
+            programs[0].view.gradient_axes.layer = Some(mesh::AxisSet::NONE);
         }),
     ];
     for (expected, mutate) in mutations {
@@ -222,8 +222,8 @@ fn layers_have_one_owner_on_whom_all_agree() {
     let setup = Setup { pp: 3, num_layers: 6, ..Setup::default() };
     let mut programs = setup.programs();
     let of_layer_3 = 1 + 3;
-    assert_eq!(programs[0].place.owners, [0, 0, 0, 1, 1, 2, 2, 2]);
-    programs[0].place.owners[of_layer_3] = 2;
+    assert_eq!(programs[0].view.owners, [0, 0, 0, 1, 1, 2, 2, 2]);
+    programs[0].view.owners[of_layer_3] = 2;
     let (rules, message) = broken(programs, &setup);
     assert_eq!(rules, [Rule::Layers]);
     assert_eq!(message, "layers: layer 3 belongs to pipeline rank 1, but rank 0 disagrees");

@@ -27,7 +27,7 @@ pub struct Fault(pub String);
 
 impl Rank<'_> {
     fn extent(&self, value: Value, at: usize) -> Result<Extent, Fault> {
-        self.plan.place(value, at).ok_or_else(|| Fault(format!("{value} has no place at instruction {at}")))
+        self.plan.extent(value, at).ok_or_else(|| Fault(format!("{value} has no place at instruction {at}")))
     }
 
     fn words(extent: Extent) -> std::ops::Range<usize> {
@@ -39,7 +39,7 @@ impl Rank<'_> {
         let words = &self.arena[Self::words(self.extent(value, at)?)];
         match words.first() {
             Some(first) if words.iter().all(|word| word == first) => Ok(*first),
-            _ => Err(Fault(format!("{value} is damaged at instruction {at} of rank {}", self.program.place.pp))),
+            _ => Err(Fault(format!("{value} is damaged at instruction {at} of rank {}", self.program.view.pp))),
         }
     }
 
@@ -59,11 +59,11 @@ impl Rank<'_> {
     }
 
     fn parameters(&self, unit: Unit) -> Result<u64, Fault> {
-        let place = &self.program.place;
+        let view = &self.program.view;
         let mut fault = None;
-        let read = parameters(unit, place.tied, |unit| match place.has_parameters(unit) {
+        let read = parameters(unit, view.tied, |unit| match view.has_parameters(unit) {
             false => initial(unit),
-            true => self.get(place.parameters(unit)).unwrap_or_else(|error| {
+            true => self.get(view.parameters(unit)).unwrap_or_else(|error| {
                 fault = Some(error);
                 0
             }),
@@ -72,10 +72,10 @@ impl Rank<'_> {
     }
 
     fn contribute(&mut self, by: Unit, made_of: u64) -> Result<(), Fault> {
-        let place = &self.program.place;
-        let units = uses(by, place.tied).into_iter().filter(|unit| place.has_parameters(*unit));
+        let view = &self.program.view;
+        let units = uses(by, view.tied).into_iter().filter(|unit| view.has_parameters(*unit));
         for unit in units.collect::<Vec<_>>() {
-            let (value, made) = (self.program.place.contribution(unit, by), contribution(unit, made_of));
+            let (value, made) = (self.program.view.contribution(unit, by), contribution(unit, made_of));
             self.add_or_begin(value, made)?;
         }
         Ok(())
@@ -96,20 +96,20 @@ impl Rank<'_> {
     }
 
     fn forward(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
-        let place = self.program.place.clone();
+        let view = self.program.view.clone();
         let batch = self.get(Value::Batch(microbatch))?;
         let read = self.parameters(unit)?;
-        let x = match place.previous(unit) {
+        let x = match view.previous(unit) {
             Some(unit) => self.get(Value::Output { unit, microbatch })?,
             None => 0,
         };
         if unit == Unit::Head {
             let head = hash(&[x, read, batch]);
-            match place.purpose {
+            match view.purpose {
                 Purpose::Train => {
                     self.add(Value::Sums, hash(&[LOSS, head]))?;
                     self.contribute(unit, head)?;
-                    let unit = place.previous(unit).unwrap();
+                    let unit = view.previous(unit).unwrap();
                     self.set(Value::OutputGrad { unit, microbatch }, hash(&[INPUT_GRAD, head]))?;
                 }
                 Purpose::Evaluate => self.add(Value::Sums, hash(&[LOSS, head]))?,
@@ -118,7 +118,7 @@ impl Rank<'_> {
             return Ok(());
         }
         self.save(unit, microbatch, x, read, batch)?;
-        match place.purpose {
+        match view.purpose {
             Purpose::Train => self.keep_for_recomputation(unit, microbatch, x)?,
             Purpose::Evaluate | Purpose::Generate => {}
         }
@@ -131,7 +131,7 @@ impl Rank<'_> {
     }
 
     fn keep_for_recomputation(&mut self, unit: Unit, microbatch: Microbatch, x: u64) -> Result<(), Fault> {
-        match self.program.place.recomputes(unit) {
+        match self.program.view.recomputes(unit) {
             LayerRecompute::Nothing | LayerRecompute::Everything(SavedInputs::Whole) => Ok(()),
             LayerRecompute::Core => self.compute_core(unit, microbatch),
             LayerRecompute::Everything(SavedInputs::Sharded) => self.set(Value::SavedInput { unit, microbatch }, x),
@@ -148,7 +148,7 @@ impl Rank<'_> {
 
     /// What a backward pass reads of the core is what was made of `saved`.
     fn check_core(&self, core: Value, unit: Unit, saved: u64) -> Result<(), Fault> {
-        match self.program.place.recomputes(unit) {
+        match self.program.view.recomputes(unit) {
             LayerRecompute::Nothing | LayerRecompute::Everything(_) => Ok(()),
             LayerRecompute::Core if self.get(core)? == hash(&[CORE, saved]) => Ok(()),
             LayerRecompute::Core => Err(Fault(format!("the {core} is not what it was"))),
@@ -156,9 +156,9 @@ impl Rank<'_> {
     }
 
     fn recompute(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
-        let previous = self.program.place.previous(unit).ok_or_else(|| Fault("recomputed embedding".into()))?;
+        let previous = self.program.view.previous(unit).ok_or_else(|| Fault("recomputed embedding".into()))?;
         let input = Value::Output { unit: previous, microbatch };
-        let x = match self.program.place.recomputes(unit) {
+        let x = match self.program.view.recomputes(unit) {
             LayerRecompute::Nothing => return Ok(()),
             LayerRecompute::Core => return self.compute_core(unit, microbatch),
             LayerRecompute::Everything(SavedInputs::Whole) => self.get(input)?,
@@ -174,7 +174,7 @@ impl Rank<'_> {
 
     /// Output gradient, input, what was saved until the weights, batch.
     fn backward_inputs(&self, unit: Unit, microbatch: Microbatch) -> Result<[u64; 4], Fault> {
-        let x = match self.program.place.previous(unit) {
+        let x = match self.program.view.previous(unit) {
             Some(unit) => self.get(Value::Output { unit, microbatch })?,
             None => 0,
         };
@@ -192,7 +192,7 @@ impl Rank<'_> {
         let input = self.get(Value::SavedUntilInput { unit, microbatch })?;
         self.check_core(Value::CoreUntilInput { unit, microbatch }, unit, input)?;
         self.set(Value::Pending { unit, microbatch }, hash(&[PENDING, grad, input, weight]))?;
-        if let Some(previous) = self.program.place.previous(unit) {
+        if let Some(previous) = self.program.view.previous(unit) {
             let read = self.parameters(unit)?;
             let content = hash(&[INPUT_GRAD, grad, x, input, weight, batch, read]);
             self.set(Value::OutputGrad { unit: previous, microbatch }, content)?;
@@ -210,17 +210,17 @@ impl Rank<'_> {
     }
 
     fn optimizer_step(&mut self, unit: Unit) -> Result<(), Fault> {
-        let place = &self.program.place;
-        let gradient = self.get(place.sum(unit, self.finisher(unit)))?;
+        let view = &self.program.view;
+        let gradient = self.get(view.sum(unit, self.finisher(unit)))?;
         let content = hash(&[STEPPED, self.get(Value::Params(unit))?, gradient, self.get(Value::Sums)?]);
         self.set(Value::Params(unit), content)
     }
 
     /// Who made the sum in which the finished gradient lies: of a tied table the head, on the ranks that have it.
     fn finisher(&self, unit: Unit) -> Unit {
-        let place = &self.program.place;
+        let view = &self.program.view;
         match unit {
-            Unit::Table if place.tied == Tied::Yes && place.computes(Unit::Head) => Unit::Head,
+            Unit::Table if view.tied == Tied::Yes && view.computes(Unit::Head) => Unit::Head,
             Unit::Table => Unit::Embedding,
             _ => unit,
         }
@@ -271,10 +271,10 @@ pub fn run(programs: &[Program], plan: &MemoryPlan, seed: u64) -> Result<Outcome
 impl World<'_> {
     /// Runs the next instruction of a rank; `false` if it has to wait.
     fn step(&mut self, at: usize) -> Result<bool, Fault> {
-        let place = self.ranks[at].program.place.clone();
+        let view = self.ranks[at].program.view.clone();
         let index = self.ranks[at].next;
         let instr = self.ranks[at].program.instrs[index];
-        let owner_after = |unit| place.next(unit).and_then(|next| place.owner(next)).unwrap();
+        let owner_after = |unit| view.next(unit).and_then(|next| view.owner(next)).unwrap();
         let rank = &mut self.ranks[at];
         match instr {
             Instr::Load { microbatch } => {
@@ -288,14 +288,14 @@ impl World<'_> {
                 self.posted.push((Value::Output { unit, microbatch }, at, index, owner_after(unit)));
             }
             Instr::SendGrad { unit, microbatch } => {
-                self.posted.push((Value::OutputGrad { unit, microbatch }, at, index, place.owner(unit).unwrap()));
+                self.posted.push((Value::OutputGrad { unit, microbatch }, at, index, view.owner(unit).unwrap()));
             }
             Instr::RecvAct { unit, microbatch } => return self.receive(at, Value::Output { unit, microbatch }),
             Instr::RecvGrad { unit, microbatch } => return self.receive(at, Value::OutputGrad { unit, microbatch }),
             Instr::ReduceGrads { unit, by } => {
-                let reduced = hash(&[REDUCED, rank.get(place.contribution(unit, by))?]);
-                let sum = place.sum(unit, by);
-                match place.zero.reduction() {
+                let reduced = hash(&[REDUCED, rank.get(view.contribution(unit, by))?]);
+                let sum = view.sum(unit, by);
+                match view.zero.reduction() {
                     GradientReduction::Step => rank.set(sum, reduced)?,
                     GradientReduction::Microbatch => rank.add_or_begin(sum, reduced)?,
                 }
@@ -305,7 +305,7 @@ impl World<'_> {
             Instr::OptimizerStep { unit } => rank.optimizer_step(unit)?,
             Instr::GatherParams { unit } => {
                 let shard = rank.get(Value::Params(unit))?;
-                rank.set(place.parameters(unit), hash(&[GATHERED, shard]))?;
+                rank.set(view.parameters(unit), hash(&[GATHERED, shard]))?;
             }
             Instr::FreeParams { .. } | Instr::Save { .. } => {}
         }
@@ -336,19 +336,19 @@ impl World<'_> {
     }
 
     fn sum_tied(&mut self) -> Result<bool, Fault> {
-        let owner = |unit| self.ranks[0].program.place.owner(unit).unwrap();
+        let owner = |unit| self.ranks[0].program.view.owner(unit).unwrap();
         let (input, output) = (owner(Unit::Embedding), owner(Unit::Head));
         if !self.all_at(&[input, output], Instr::SumTied) {
             return Ok(false);
         }
         let sum_of = |at: usize, by| {
             let rank = &self.ranks[at];
-            rank.get(rank.program.place.sum(Unit::Table, by))
+            rank.get(rank.program.view.sum(Unit::Table, by))
         };
         let sum = sum_of(input, Unit::Embedding)?.wrapping_add(sum_of(output, Unit::Head)?);
         for at in BTreeSet::from([input, output]) {
             let rank = &mut self.ranks[at];
-            rank.set(rank.program.place.sum(Unit::Table, rank.finisher(Unit::Table)), sum)?;
+            rank.set(rank.program.view.sum(Unit::Table, rank.finisher(Unit::Table)), sum)?;
             rank.next += 1;
         }
         Ok(true)
@@ -362,14 +362,14 @@ impl World<'_> {
         let mut sum = 0u64;
         for rank in &self.ranks {
             sum = sum.wrapping_add(rank.get(Value::Sums)?);
-            let place = &rank.program.place;
-            if place.purpose != Purpose::Train {
+            let view = &rank.program.view;
+            if view.purpose != Purpose::Train {
                 continue;
             }
-            for unit in Unit::computing(place.num_layers()).chain([Unit::Table]) {
+            for unit in Unit::computing(view.num_layers()).chain([Unit::Table]) {
                 let owner = if unit == Unit::Table { Unit::Embedding } else { unit };
-                if place.computes(owner) && place.has_parameters(unit) {
-                    let gradient = rank.get(place.sum(unit, rank.finisher(unit)))?;
+                if view.computes(owner) && view.has_parameters(unit) {
+                    let gradient = rank.get(view.sum(unit, rank.finisher(unit)))?;
                     sum = sum.wrapping_add(hash(&[name(unit), gradient]));
                 }
             }
@@ -386,12 +386,12 @@ impl World<'_> {
         let mut outcome = Outcome::default();
         for rank in &self.ranks {
             let end = rank.program.instrs.len();
-            let place = &rank.program.place;
+            let view = &rank.program.view;
             outcome.sums = rank.get_at(Value::Sums, end)?;
-            if place.purpose != Purpose::Train {
+            if view.purpose != Purpose::Train {
                 continue;
             }
-            for unit in place.parameter_units() {
+            for unit in view.parameter_units() {
                 let content = rank.get_at(Value::Params(unit), end)?;
                 if *outcome.params.entry(unit).or_insert(content) != content {
                     return Err(Fault(format!("copies of {unit} differ")));

@@ -48,12 +48,12 @@ fn check(programs: Vec<Program>, setup: &Setup, order: ContributionOrder) -> Res
 
 /// Runs with several interleavings of ranks; all give what a plain loop gives.
 fn agrees(verified: &Verified, seed: u64) -> Result<(), TestCaseError> {
-    let place = &verified.programs()[0].place;
+    let view = &verified.programs()[0].view;
     for seed in seed..seed + 3 {
         let outcome = oracle::run(verified.programs(), verified.plan(), seed);
         let outcome = outcome.map_err(|fault| TestCaseError::fail(fault.0))?;
-        if place.purpose != Purpose::Generate {
-            prop_assert_eq!(&outcome, &reference::reference(place));
+        if view.purpose != Purpose::Generate {
+            prop_assert_eq!(&outcome, &reference::reference(view));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The event clock on engines with other queues.
 
 use config::ZeroStage;
-use program::{Durations, Instr, PassKind, Place, Queue, Queues, StepGraph, StepTimes};
+use program::{Durations, Instr, PassKind, Queue, Queues, RankView, StepGraph, StepTimes};
 
 use crate::setup::Setup;
 
@@ -12,7 +12,7 @@ struct Times {
 }
 
 impl Durations for Times {
-    fn of(&self, _: &Place, instr: Instr) -> u64 {
+    fn of(&self, _: &RankView, instr: Instr) -> u64 {
         match instr.pass() {
             Some(pass) if pass.kind == PassKind::Recompute => 0,
             Some(_) => 10,

@@ -128,8 +128,8 @@ pub fn schedule(seed: u64, pp: usize, num_stages: usize, num_microbatches: usize
 /// Damages a program in one place and says how.
 pub fn damage(programs: &mut [Program], random: &mut Random) -> String {
     let rank = random.below(programs.len());
-    let num_layers = programs[rank].place.num_layers();
-    let num_microbatches = programs[rank].place.num_microbatches;
+    let num_layers = programs[rank].view.num_layers();
+    let num_microbatches = programs[rank].view.num_microbatches;
     let instrs = &mut programs[rank].instrs;
     let at = random.below(instrs.len());
     let other = random.below(instrs.len());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use config::unit::Tied;
 use config::{GradientReduction, Kept, StateKind, Unit};
-use program::{Place, Purpose};
+use program::{Purpose, RankView};
 
 /// Mixes numbers into one.
 pub fn hash(parts: &[u64]) -> u64 {
@@ -43,8 +43,8 @@ pub fn initial(unit: Unit) -> u64 {
 }
 
 /// What units compute on: initial parameters, gathered where ranks keep shards.
-pub fn read(place: &Place, unit: Unit) -> u64 {
-    match (place.has_parameters(unit), place.zero.keeps(StateKind::Parameters)) {
+pub fn read(view: &RankView, unit: Unit) -> u64 {
+    match (view.has_parameters(unit), view.zero.keeps(StateKind::Parameters)) {
         (true, Kept::Shard) => hash(&[GATHERED, initial(unit)]),
         (true, Kept::Whole) | (false, _) => initial(unit),
     }
@@ -79,26 +79,26 @@ pub struct Outcome {
 }
 
 /// A plain loop over microbatches and units, on one rank.
-pub fn reference(place: &Place) -> Outcome {
-    let num_layers = place.num_layers();
+pub fn reference(view: &RankView) -> Outcome {
+    let num_layers = view.num_layers();
     let units: Vec<Unit> = Unit::computing(num_layers).collect();
     let mut gradients: HashMap<(Unit, Unit), u64> = HashMap::new();
     let mut losses = 0u64;
-    for mb in place.microbatches().map(|microbatch| u64::from(microbatch.0)) {
+    for mb in view.microbatches().map(|microbatch| u64::from(microbatch.0)) {
         let batch = hash(&[BATCH, mb]);
         let mut inputs = vec![];
         let mut x = 0;
         for unit in &units[..units.len() - 1] {
             inputs.push(x);
-            x = hash(&[OUTPUT, name(*unit), x, parameters(*unit, place.tied, |unit| read(place, unit)), batch]);
+            x = hash(&[OUTPUT, name(*unit), x, parameters(*unit, view.tied, |unit| read(view, unit)), batch]);
         }
-        let head = hash(&[x, parameters(Unit::Head, place.tied, |unit| read(place, unit)), batch]);
+        let head = hash(&[x, parameters(Unit::Head, view.tied, |unit| read(view, unit)), batch]);
         losses = losses.wrapping_add(hash(&[LOSS, head]));
         let mut add = |by: Unit, made_of: u64| {
-            for unit in uses(by, place.tied) {
+            for unit in uses(by, view.tied) {
                 let sum = gradients.entry((unit, by)).or_default();
                 let made = contribution(unit, made_of);
-                *sum = sum.wrapping_add(match place.zero.reduction() {
+                *sum = sum.wrapping_add(match view.zero.reduction() {
                     GradientReduction::Step => made,
                     GradientReduction::Microbatch => hash(&[REDUCED, made]),
                 });
@@ -107,7 +107,7 @@ pub fn reference(place: &Place) -> Outcome {
         add(Unit::Head, head);
         let mut grad = hash(&[INPUT_GRAD, head]);
         for (unit, x) in units[..units.len() - 1].iter().zip(inputs).rev() {
-            let read = parameters(*unit, place.tied, |unit| read(place, unit));
+            let read = parameters(*unit, view.tied, |unit| read(view, unit));
             let input = saved(SAVED_INPUT, *unit, x, read, batch);
             let weight = saved(SAVED_WEIGHT, *unit, x, read, batch);
             let pending = hash(&[PENDING, grad, input, weight]);
@@ -115,23 +115,23 @@ pub fn reference(place: &Place) -> Outcome {
             grad = hash(&[INPUT_GRAD, grad, x, input, weight, batch, if *unit == Unit::Embedding { 0 } else { read }]);
         }
     }
-    if place.purpose != Purpose::Train {
+    if view.purpose != Purpose::Train {
         return Outcome { params: HashMap::new(), sums: hash(&[NORM, losses]) };
     }
-    match place.zero.reduction() {
+    match view.zero.reduction() {
         GradientReduction::Step => gradients.values_mut().for_each(|sum| *sum = hash(&[REDUCED, *sum])),
         GradientReduction::Microbatch => {}
     }
-    if let (Tied::Yes, Some(of_head)) = (place.tied, gradients.remove(&(Unit::Table, Unit::Head))) {
+    if let (Tied::Yes, Some(of_head)) = (view.tied, gradients.remove(&(Unit::Table, Unit::Head))) {
         let sum = gradients.entry((Unit::Table, Unit::Embedding)).or_default();
         *sum = sum.wrapping_add(of_head);
     }
-    let has = |unit: &Unit| place.has_parameters(*unit);
+    let has = |unit: &Unit| view.has_parameters(*unit);
     let counted = gradients.iter().filter(|((unit, _), _)| has(unit));
     let norm = counted.fold(0u64, |sum, ((unit, _), gradient)| sum.wrapping_add(hash(&[name(*unit), *gradient])));
     let sums = hash(&[NORM, losses.wrapping_add(norm)]);
     let params = gradients.into_iter().filter(|((unit, _), _)| has(unit));
-    let params = params.map(|((unit, _), gradient)| (unit, stepped(place, initial(unit), gradient, sums)));
+    let params = params.map(|((unit, _), gradient)| (unit, stepped(view, initial(unit), gradient, sums)));
     Outcome { params: params.collect(), sums }
 }
 
@@ -139,9 +139,9 @@ pub fn saved(role: u64, unit: Unit, x: u64, parameters: u64, batch: u64) -> u64 
     hash(&[role, name(unit), x, parameters, batch])
 }
 
-pub fn stepped(place: &Place, params: u64, gradient: u64, sums: u64) -> u64 {
+pub fn stepped(view: &RankView, params: u64, gradient: u64, sums: u64) -> u64 {
     let stepped = hash(&[STEPPED, params, gradient, sums]);
-    match (place.zero.keeps(StateKind::Optimizer), place.zero.keeps(StateKind::Parameters)) {
+    match (view.zero.keeps(StateKind::Optimizer), view.zero.keeps(StateKind::Parameters)) {
         // What was updated in shards and is kept whole is gathered.
         (Kept::Shard, Kept::Whole) => hash(&[GATHERED, stepped]),
         (Kept::Whole, _) | (Kept::Shard, Kept::Shard) => stepped,

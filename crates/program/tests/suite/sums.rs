@@ -32,8 +32,8 @@ fn exact_sums_take_twice_the_bytes_and_nothing_else_does() {
 fn what_adds_to_exact_sums_counts_refusals_among_the_sums_of_the_step() {
     let adds_to_sums = |instr: Instr, sums| {
         let mut programs = Setup::default().programs();
-        programs.iter_mut().for_each(|program| program.place.sums = sums);
-        instr.effects(&programs[0].place).accumulates.as_slice().contains(&Value::Sums)
+        programs.iter_mut().for_each(|program| program.view.sums = sums);
+        instr.effects(&programs[0].view).accumulates.as_slice().contains(&Value::Sums)
     };
     let microbatch = Microbatch(0);
     for unit in [Unit::Embedding, UNIT] {

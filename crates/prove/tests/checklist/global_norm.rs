@@ -93,7 +93,7 @@ fn a_tied_table_that_both_stages_count_is_found() {
     let model = small_model(Style::Gpt2, true);
     let setup = Case::new(&model, degrees((1, 1, 2)), &training(1)).setup();
     let accumulator = Value::Accumulator { unit: Unit::Table, by: Unit::Head };
-    let place = setup.plan(1).place_of_state(accumulator).expect("the table's gradient");
+    let place = setup.plan(1).extent_of_state(accumulator).expect("the table's gradient");
     let len = setup.layouts[&Unit::Table].len;
     let wrap = |coord: mesh::Coord, rank: RankEngine| {
         let counted = Cell::new(coord.along(Axis::Pp) == 0);
@@ -117,7 +117,7 @@ fn a_shard_that_two_replicas_count_is_found() {
     let setup = Case::new(&model, degrees((2, 1, 1)), &training(1)).setup();
     let unit = Unit::Layer(0);
     let accumulator = Value::Accumulator { unit, by: unit };
-    let place = setup.plan(0).place_of_state(accumulator).expect("a layer's gradient");
+    let place = setup.plan(0).extent_of_state(accumulator).expect("a layer's gradient");
     let shard = setup.layouts[&unit].shard(0);
     let wrap = |coord: mesh::Coord, rank: RankEngine| {
         let counted = Cell::new(replica(coord) == 0);

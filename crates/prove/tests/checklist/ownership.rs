@@ -51,10 +51,10 @@ fn a_layer_that_two_stages_own_or_none_is_refused() {
     let case = Case::new(&small_model(Style::Llama, false), degrees((1, 1, 2)), &training(1));
     assert_holds(case.verdict_on(|_| ()));
     // Owners of embedding, two layers and head, as the first and as the second stage see them.
-    let owners = case.setup().verified().programs()[0].place.owners.clone();
+    let owners = case.setup().verified().programs()[0].view.owners.clone();
     let first_of_second = owners.iter().position(|owner| *owner == 1).expect("a second stage");
-    let both = case.verdict_on(|programs| programs[0].place.owners[first_of_second] = 0);
+    let both = case.verdict_on(|programs| programs[0].view.owners[first_of_second] = 0);
     assert_found(both, "is owned by pipeline ranks [0, 1]; exactly one may own it");
-    let none = case.verdict_on(|programs| programs[1].place.owners[first_of_second] = 0);
+    let none = case.verdict_on(|programs| programs[1].view.owners[first_of_second] = 0);
     assert_found(none, "has no owner among 2 pipeline ranks");
 }

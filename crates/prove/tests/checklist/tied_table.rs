@@ -46,7 +46,7 @@ fn steps(global_batch: usize) -> TrainSpec {
 }
 
 fn is_late(case: &Case) -> bool {
-    case.setup().program(0).place.is_late(Unit::Table, Unit::Embedding)
+    case.setup().program(0).view.is_late(Unit::Table, Unit::Embedding)
 }
 
 /// Whether a rank that uses the table at both ends of a step learns what two ranks learn that use it once each.

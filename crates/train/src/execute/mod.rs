@@ -26,7 +26,7 @@ impl Rank<'_> {
     /// # Errors
     /// The device's and the groups'.
     pub fn execute(&mut self, instr: Instr) -> Result<(), DeviceError> {
-        let effects = instr.effects(&self.program.place);
+        let effects = instr.effects(&self.program.view);
         if let Some(saving) = &mut self.saving {
             saving.wait_for_readers(&effects.assigns)?;
         }
@@ -64,11 +64,11 @@ impl Rank<'_> {
     }
 
     fn owner(&self, unit: Unit) -> usize {
-        self.program.place.owner(unit).unwrap_or_default()
+        self.program.view.owner(unit).unwrap_or_default()
     }
 
     fn owner_of_next(&self, unit: Unit) -> usize {
-        self.program.place.next(unit).map_or(0, |next| self.owner(next))
+        self.program.view.next(unit).map_or(0, |next| self.owner(next))
     }
 
     fn load(&mut self, microbatch: Microbatch) -> Result<(), DeviceError> {
@@ -89,7 +89,7 @@ impl Rank<'_> {
                 Embedding { context, batch }.forward(params, activations.output(unit, microbatch), saved.frames())
             }
             Unit::Layer(number) => {
-                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
+                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.view.recomputes(unit));
                 let saved = activations.saved(unit, microbatch, recompute);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
                 let layer = Layer { context, batch, number };
@@ -100,7 +100,7 @@ impl Rank<'_> {
                 match recompute {
                     LayerRecompute::Everything(SavedInputs::Sharded) => {
                         let frame = activations.saved_input(unit, microbatch);
-                        saved_input::keep(context, input, saved_input::place(&frame, context))
+                        saved_input::keep(context, input, saved_input::lay_out(&frame, context))
                     }
                     LayerRecompute::Everything(SavedInputs::Whole) | LayerRecompute::Core | LayerRecompute::Nothing => {
                         Ok(())
@@ -115,7 +115,7 @@ impl Rank<'_> {
         let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
         let head = Head { context, batch: &activations.batch(microbatch) };
         let (params, input) = (self.head(Side::Parameters), self.input(Unit::Head, microbatch));
-        match self.program.place.purpose {
+        match self.program.view.purpose {
             Purpose::Train => {
                 let gradients = HeadGradients {
                     params: self.head(Side::Gradients),
@@ -132,9 +132,9 @@ impl Rank<'_> {
 
     /// What a unit of a generating program adds to.
     fn cache(&self, unit: Unit) -> Option<KeyValueCache> {
-        self.program.place.caches(unit).then(|| {
+        self.program.view.caches(unit).then(|| {
             let (model, tp, room) = (&self.setup.model, self.tensor.size, self.setup.cache_room);
-            KeyValueCache::place(&memory::cache(self.plan, unit), model, tp, room, self.first_cached)
+            KeyValueCache::lay_out(&memory::cache(self.plan, unit), model, tp, room, self.first_cached)
         })
     }
 
@@ -157,7 +157,7 @@ impl Rank<'_> {
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Layer(number) => {
-                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.place.recomputes(unit));
+                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.view.recomputes(unit));
                 let (layer, input) = (Layer { context, batch, number }, self.input(unit, microbatch));
                 let saved = activations.saved(unit, microbatch, recompute);
                 match recompute {
@@ -166,7 +166,7 @@ impl Rank<'_> {
                     LayerRecompute::Everything(SavedInputs::Whole) => {}
                     LayerRecompute::Everything(SavedInputs::Sharded) => {
                         let frame = activations.saved_input(unit, microbatch);
-                        saved_input::restore(context, saved_input::place(&frame, context), input)?;
+                        saved_input::restore(context, saved_input::lay_out(&frame, context), input)?;
                     }
                 }
                 layer.recompute(params, input, saved.frames())
@@ -189,7 +189,7 @@ impl Rank<'_> {
                 Embedding { context, batch }.backward_input(dy, saved.frames(), &pending)
             }
             Unit::Layer(number) => {
-                let recompute = self.program.place.recomputes(unit);
+                let recompute = self.program.view.recomputes(unit);
                 let saved = activations.saved(unit, microbatch, recompute);
                 let pending = activations.pending(unit, microbatch);
                 let layer = Layer { context, batch, number };
@@ -226,7 +226,7 @@ impl Rank<'_> {
                 Embedding { context, batch }.backward_weight(&gradients, output_grad, saved.frames(), &pending)
             }
             Unit::Layer(number) => {
-                let recompute = self.program.place.recomputes(unit);
+                let recompute = self.program.view.recomputes(unit);
                 let saved = activations.saved_until_weight(unit, microbatch, recompute);
                 let pending = activations.pending(unit, microbatch);
                 let (gradients, input) = (self.layer(number, Side::Gradients), self.input(unit, microbatch));

@@ -19,7 +19,7 @@ use crate::worker::memory;
 /// The groups'.
 pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceError> {
     let state = &rank.units[&unit];
-    let (contribution, len) = (rank.program.place.contribution(unit, by), state.layout.padded_len());
+    let (contribution, len) = (rank.program.view.contribution(unit, by), state.layout.padded_len());
     let made = memory::numbers_at(rank.plan, contribution, rank.at, len, rank.setup.train.sums.into());
     if rank.tensor.size > 1 {
         for segment in &state.layout.segments {
@@ -84,7 +84,7 @@ pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
 /// The device's and the group's.
 pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
     let (device, constants) = (&*rank.device, rank.constants);
-    match rank.program.place.purpose {
+    match rank.program.view.purpose {
         Purpose::Train => {
             sums_to_single(rank)?;
             sum_squares(rank)?;

@@ -49,7 +49,7 @@ pub fn run_forward(
 
 /// Hands over the logits of the program that has just run; of each tensor-parallel group the first rank does.
 fn deliver(rank: &Rank<'_>, first_of_pass: u64, sink: &dyn LogitsSink) -> Result<(), DeviceError> {
-    if !rank.program.place.computes(Unit::Head) || rank.tensor.position != 0 {
+    if !rank.program.view.computes(Unit::Head) || rank.tensor.position != 0 {
         return Ok(());
     }
     let first = first_of_pass + rank.order.first_sequence(Microbatch(0));

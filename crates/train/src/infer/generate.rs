@@ -108,7 +108,7 @@ fn compute(rank: &mut Rank<'_>, text: &Text, progress: &Progress) -> Result<usiz
 
 /// Whether this rank draws tokens: of those that have the head's logits, one.
 fn draws(rank: &Rank<'_>) -> bool {
-    rank.program.place.computes(Unit::Head) && rank.tensor.position == 0 && rank.order.replica == 0
+    rank.program.view.computes(Unit::Head) && rank.tensor.position == 0 && rank.order.replica == 0
 }
 
 /// What all ranks know after a token.

@@ -53,7 +53,7 @@ fn deliver(
 /// A tied table that two ranks hold is delivered by the embedding's.
 pub fn answers_for(rank: &Rank<'_>, unit: Unit) -> bool {
     match (unit, rank.setup.model.tied()) {
-        (Unit::Table, Tied::Yes) => rank.program.place.computes(Unit::Embedding),
+        (Unit::Table, Tied::Yes) => rank.program.view.computes(Unit::Embedding),
         (Unit::Table, Tied::No) | (Unit::Embedding | Unit::Layer(_) | Unit::Head, _) => true,
     }
 }

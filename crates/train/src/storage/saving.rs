@@ -162,7 +162,7 @@ type Parts = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 /// Everything that `rank` answers for: over all ranks each element of each tensor once.
 fn parts(rank: &Rank<'_>) -> Parts {
     let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
-    for unit in saved_units(&rank.program.place) {
+    for unit in saved_units(&rank.program.view) {
         let mut of_unit = Vec::new();
         for (param, tensor, region, part) in unit_parts(&rank.units[&unit], rank) {
             of_unit.push(tensor);

@@ -25,16 +25,16 @@ pub type Offsets = [Option<usize>; 2];
 
 /// The offsets that the buffers of `by` have while instruction `at` runs; `None` unless all of them are there.
 pub fn offsets(program: &Program, plan: &RankPlan, by: Unit, side: Side, at: usize) -> Option<Offsets> {
-    let place = &program.place;
+    let view = &program.view;
     let mut offsets = [None; 2];
-    for (offset, kind) in offsets.iter_mut().zip(by.reads_parameters_of(place.tied)) {
+    for (offset, kind) in offsets.iter_mut().zip(by.reads_parameters_of(view.tied)) {
         let unit = kind.of(by);
-        if place.has_parameters(unit) {
+        if view.has_parameters(unit) {
             let value = match side {
-                Side::Parameters => place.parameters(unit),
-                Side::Gradients => place.contribution(unit, by),
+                Side::Parameters => view.parameters(unit),
+                Side::Gradients => view.contribution(unit, by),
             };
-            *offset = Some(plan.place(value, at)?.offset_bytes);
+            *offset = Some(plan.extent(value, at)?.offset_bytes);
         }
     }
     Some(offsets)

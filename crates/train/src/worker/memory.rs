@@ -12,7 +12,7 @@ use program::{Extent, RankPlan, Value};
 /// # Panics
 /// The plan has no place for it: a fault of the plan, which its own tests exclude.
 pub fn state_numbers(plan: &RankPlan, value: Value, len: usize, dtype: Dtype) -> Tensor {
-    frame_of(value, plan.place_of_state(value)).tensor(1, len, dtype)
+    frame_of(value, plan.extent_of_state(value)).tensor(1, len, dtype)
 }
 
 /// The first `len` numbers of a value while instruction `at` runs.
@@ -20,13 +20,13 @@ pub fn state_numbers(plan: &RankPlan, value: Value, len: usize, dtype: Dtype) ->
 /// # Panics
 /// As [`state_numbers`].
 pub fn numbers_at(plan: &RankPlan, value: Value, at: usize, len: usize, dtype: Dtype) -> Tensor {
-    frame_of(value, plan.place(value, at)).tensor(1, len, dtype)
+    frame_of(value, plan.extent(value, at)).tensor(1, len, dtype)
 }
 
 /// Tables and the step's sums.
 pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
-    let frame = |value| frame_of(value, plan.place_of_state(value));
-    Constants::place(&frame(Value::Constants), &frame(Value::Sums), model)
+    let frame = |value| frame_of(value, plan.extent_of_state(value));
+    Constants::lay_out(&frame(Value::Constants), &frame(Value::Sums), model)
 }
 
 /// Where a unit's cache is laid out.
@@ -34,7 +34,7 @@ pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
 /// # Panics
 /// As [`state_numbers`].
 pub fn cache(plan: &RankPlan, unit: Unit) -> Frame {
-    frame_of(Value::Cache(unit), plan.place_of_state(Value::Cache(unit)))
+    frame_of(Value::Cache(unit), plan.extent_of_state(Value::Cache(unit)))
 }
 
 fn frame_of(value: Value, extent: Option<Extent>) -> Frame {
@@ -79,7 +79,7 @@ impl Activations<'_> {
 
     /// Tokens, labels, positions and mask.
     pub fn batch(&self, microbatch: Microbatch) -> Batch {
-        Batch::place(&self.frame(Value::Batch(microbatch)), self.shape)
+        Batch::lay_out(&self.frame(Value::Batch(microbatch)), self.shape)
     }
 
     /// What the backward pass of the input leaves for that of the weights.
@@ -120,7 +120,7 @@ impl Activations<'_> {
     }
 
     fn frame(&self, value: Value) -> Frame {
-        frame_of(value, self.plan.place(value, self.at))
+        frame_of(value, self.plan.extent(value, self.at))
     }
 
     fn stream(&self, value: Value) -> Tensor {

@@ -144,7 +144,7 @@ impl<'a> Rank<'a> {
 
     /// Turns to another of the run's programs, and to other tokens. State stays as and where it is.
     pub fn take_up(&mut self, job: JobIndex, source: &'a dyn TokenSource) {
-        let (setup, stage) = (self.setup, self.program.place.pp);
+        let (setup, stage) = (self.setup, self.program.view.pp);
         (self.program, self.plan) = (setup.program_of(job, stage), setup.plan_of(job, stage));
         let (section, Job { num_microbatches, shape, .. }) = (self.plan.scratch(), *setup.job_of(job));
         self.scratch = Frame::new(section.offset_bytes, section.len_bytes);
@@ -166,7 +166,7 @@ impl<'a> Rank<'a> {
     pub fn save(&mut self, state: RunState) -> Result<(), DeviceError> {
         let Some(saving) = &mut self.saving else { return Ok(()) };
         saving.begin(state)?;
-        for instr in save_instrs(&self.program.place) {
+        for instr in save_instrs(&self.program.view) {
             self.execute(instr)?;
         }
         self.saving.as_mut().map_or(Ok(()), SaveStream::finish)
@@ -207,7 +207,7 @@ impl<'a> Rank<'a> {
             model: &self.setup.model,
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(),
-            dropout: match self.program.place.purpose {
+            dropout: match self.program.view.purpose {
                 Purpose::Train => Some(DropoutRun { seed: self.setup.train.seed, step: self.step, first_token }),
                 Purpose::Evaluate | Purpose::Generate => None,
             },
@@ -263,7 +263,7 @@ impl<'a> Rank<'a> {
 
     fn summed(&self, unit: Unit, by: Unit, dtype: Dtype) -> Held {
         let elements = self.units[&unit].summed.clone();
-        let value = self.program.place.sum(unit, by);
+        let value = self.program.view.sum(unit, by);
         Held { tensor: memory::numbers_at(self.plan, value, self.at, elements.len(), dtype), elements }
     }
 
@@ -298,7 +298,7 @@ pub enum OpenError {
 }
 
 fn unit_states(setup: &Setup, program: &Program, plan: &RankPlan, shards: ShardPlace) -> BTreeMap<Unit, UnitState> {
-    let place = &program.place;
+    let place = &program.view;
     let states = place.parameter_units().map(|unit| {
         let layout = setup.layouts[&unit].clone();
         let held = |value: Value, state: StateKind, dtype: Dtype| {

@@ -41,17 +41,17 @@ pub(crate) struct LayerPending {
 
 impl LayerSaved {
     /// Lays out the saved set; the same calls in forward and backward passes give the same places.
-    pub(crate) fn place(frames: SavedFrames, context: &Context) -> LayerSaved {
+    pub(crate) fn lay_out(frames: SavedFrames, context: &Context) -> LayerSaved {
         let stats = || frames.until_weight.floats(context.residual_rows().len(), 2);
         LayerSaved {
             attention_stats: stats(),
-            attention: AttentionSaved::place(frames, context),
+            attention: AttentionSaved::lay_out(frames, context),
             middle: match context.model.blocks {
                 Blocks::Sequential | Blocks::DeepNorm { .. } => Some(context.residual(frames.until_weight)),
                 Blocks::Parallel => None,
             },
             feed_forward_stats: stats(),
-            feed_forward: FeedForwardSaved::place(frames, context),
+            feed_forward: FeedForwardSaved::lay_out(frames, context),
         }
     }
 
@@ -63,23 +63,23 @@ impl LayerSaved {
 
 impl LayerPending {
     /// Lays out the set for blocks with these dropouts; `params` may be accumulators, too.
-    pub(crate) fn place(
+    pub(crate) fn lay_out(
         frame: &Frame,
         context: &Context,
         params: &LayerParams,
         [attention, feed_forward]: [Option<DropoutKey>; 2],
     ) -> LayerPending {
-        let place = || context.residual(frame);
+        let lay_out = || context.residual(frame);
         LayerPending {
-            feed_forward_output: feed_forward.map(|_| place()),
-            feed_forward_normed: place(),
-            feed_forward: FeedForwardPending::place(frame, context),
+            feed_forward_output: feed_forward.map(|_| lay_out()),
+            feed_forward_normed: lay_out(),
+            feed_forward: FeedForwardPending::lay_out(frame, context),
             attention_output: match context.model.blocks {
-                Blocks::Sequential | Blocks::DeepNorm { .. } => Some(place()),
-                Blocks::Parallel => attention.map(|_| place()),
+                Blocks::Sequential | Blocks::DeepNorm { .. } => Some(lay_out()),
+                Blocks::Parallel => attention.map(|_| lay_out()),
             },
-            attention_normed: place(),
-            attention: AttentionPending::place(frame, context, &params.attention),
+            attention_normed: lay_out(),
+            attention: AttentionPending::lay_out(frame, context, &params.attention),
         }
     }
 }

@@ -4,7 +4,7 @@ use mesh::Region;
 
 /// A part of a stored tensor that is one parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StoredRows {
     /// Name of the stored tensor, without the prefix that some files leave out.
     pub tensor: String,
     /// Shape of the stored tensor.
@@ -46,7 +46,7 @@ pub struct Run {
     pub stored: Region,
 }
 
-impl Place {
+impl StoredRows {
     /// The boxes of the stored tensor that `region` of the parameter consists of, in the order of its rows.
     pub fn runs(&self, region: &Region) -> Vec<Run> {
         let Rows { block, stride, first } = self.rows;
@@ -88,8 +88,8 @@ pub fn transposed(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    fn place(rows: Rows, orientation: Orientation) -> Place {
-        Place { tensor: "t".into(), shape: vec![], rows, orientation }
+    fn stored_rows(rows: Rows, orientation: Orientation) -> StoredRows {
+        StoredRows { tensor: "t".into(), shape: vec![], rows, orientation }
     }
 
     fn region(start: [usize; 2], extent: [usize; 2]) -> Region {
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn rows_of_heads_lie_between_those_of_others() {
         // Keys of heads of width 4 in rows of query | key | value.
-        let place = place(Rows { block: 4, stride: 12, first: 4 }, Orientation::OutputsFirst);
-        let runs = place.runs(&region([2, 5], [7, 3]));
+        let stored_rows = stored_rows(Rows { block: 4, stride: 12, first: 4 }, Orientation::OutputsFirst);
+        let runs = stored_rows.runs(&region([2, 5], [7, 3]));
         let expected = [(0, 2, [6, 5], [2, 3]), (2, 4, [16, 5], [4, 3]), (6, 1, [28, 5], [1, 3])];
         let expected = expected.map(|(offset, len, start, extent)| Run { offset, len, stored: region(start, extent) });
         assert_eq!(runs, expected);
@@ -108,8 +108,11 @@ mod tests {
 
     #[test]
     fn transposed_rows_are_columns() {
-        let place = place(Rows { block: 6, stride: 6, first: 12 }, Orientation::InputsFirst);
-        assert_eq!(place.runs(&region([1, 0], [3, 8])), [Run { offset: 0, len: 3, stored: region([0, 13], [8, 3]) }]);
+        let stored_rows = stored_rows(Rows { block: 6, stride: 6, first: 12 }, Orientation::InputsFirst);
+        assert_eq!(
+            stored_rows.runs(&region([1, 0], [3, 8])),
+            [Run { offset: 0, len: 3, stored: region([0, 13], [8, 3]) }]
+        );
         assert_eq!(transposed(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
     }
 }

@@ -13,7 +13,7 @@ use crate::{Purpose, Value};
 ///
 /// It holds no dp and no tp coordinate, so peers along those axes have equal places and equal programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RankView {
     /// Index along the pipeline axis.
     pub pp: usize,
     /// Ranks along the pipeline axis.
@@ -83,7 +83,7 @@ impl GradientAxes {
     }
 }
 
-impl Place {
+impl RankView {
     /// Layers of the whole model.
     pub fn num_layers(&self) -> usize {
         self.owners.len() - 2
