@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use config::Microbatch;
 use device::{Bf16, DeviceError, Dtype, Element, F16, element};
-use mesh::{Rank as RankNumber, Region, copy_runs};
-use train::worker::Rank;
+use mesh::{Rank, Region, copy_runs};
+use train::worker::Worker;
 
 use crate::fingerprints::{Fingerprint, Fingerprints};
 use crate::observed::{Part, ValueName, What, finished};
@@ -135,22 +135,22 @@ struct CopiesOf<'a> {
 }
 
 impl Watch for CopiesOf<'_> {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        if rank.step + 1 != self.value.step {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if worker.step + 1 != self.value.step {
             return Ok(());
         }
-        let parts = finished(rank).into_iter().filter(|part| part.what == self.value.what);
+        let parts = finished(worker).into_iter().filter(|part| part.what == self.value.what);
         for Part { shape, region, tensor, microbatch, .. } in parts {
-            let number = rank.groups.world.position();
+            let number = worker.groups.world.position();
             let copy = Copy {
                 rank: number,
-                place: rank.setup.mesh.coord(RankNumber(number)).to_string(),
+                place: worker.setup.mesh.coord(Rank(number)).to_string(),
                 microbatch,
                 shape,
-                sequence_length: rank.shape.sequence_length,
+                sequence_length: worker.shape.sequence_length,
                 region,
                 dtype: tensor.dtype,
-                values: element::read(&*rank.device, tensor)?,
+                values: element::read(&*worker.device, tensor)?,
             };
             self.copies.lock().unwrap_or_else(PoisonError::into_inner).push(copy);
         }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use device::{DeviceError, element};
 use mesh::{CopyRun, Region, copy_runs};
-use train::worker::Rank;
+use train::worker::Worker;
 
 use crate::observed::{Part, ValueName, finished};
 use crate::watch::Watch;
@@ -64,11 +64,11 @@ impl Fingerprints {
 }
 
 impl Watch for Fingerprints {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        for Part { what, shape, region, tensor, .. } in finished(rank) {
-            let values = element::read(&*rank.device, tensor)?;
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        for Part { what, shape, region, tensor, .. } in finished(worker) {
+            let values = element::read(&*worker.device, tensor)?;
             let fingerprint = fingerprint(&shape, &region, &values);
-            self.add(ValueName { step: rank.step + 1, what }, region, fingerprint);
+            self.add(ValueName { step: worker.step + 1, what }, region, fingerprint);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use device::Tensor;
 use mesh::Region;
 use program::Instr;
 use train::storage::pieces::{Copies, pieces};
-use train::worker::Rank;
+use train::worker::Worker;
 use train::worker::state::UnitState;
 
 /// A value of a run. What comes first in this order depends on nothing that comes later.
@@ -68,22 +68,22 @@ pub struct Part {
 
 /// What this rank holds of the values that instruction `rank.at` of a training step has finished. Within a run, the boxes of a value are
 /// equal or have nothing in common.
-pub fn finished(rank: &Rank<'_>) -> Vec<Part> {
-    let instrs = &rank.program.instrs;
-    let mut parts = match instrs[rank.at] {
+pub fn finished(worker: &Worker<'_>) -> Vec<Part> {
+    let instrs = &worker.program.instrs;
+    let mut parts = match instrs[worker.at] {
         Instr::Forward { unit: unit @ (Unit::Embedding | Unit::Layer(_)), microbatch } => {
-            let output = rank.activations().output(unit, microbatch);
-            vec![of_tokens(rank, What::Output(unit), output.tensor(), microbatch)]
+            let output = worker.activations().output(unit, microbatch);
+            vec![of_tokens(worker, What::Output(unit), output.tensor(), microbatch)]
         }
         Instr::BackwardInput { unit, microbatch } => {
-            let previous = unit.previous(rank.setup.model.num_layers);
+            let previous = unit.previous(worker.setup.model.num_layers);
             let part = |previous| {
-                let gradient = rank.activations().output_grad(previous, microbatch);
-                of_tokens(rank, What::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
+                let gradient = worker.activations().output_grad(previous, microbatch);
+                of_tokens(worker, What::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
             };
             previous.into_iter().map(part).collect()
         }
-        Instr::GradNorm => of_reduction(rank),
+        Instr::GradNorm => of_reduction(worker),
         Instr::Forward { unit: Unit::Table | Unit::Head, .. }
         | Instr::Load { .. }
         | Instr::Recompute { .. }
@@ -99,23 +99,23 @@ pub fn finished(rank: &Rank<'_>) -> Vec<Part> {
         | Instr::OptimizerStep { .. }
         | Instr::Save { .. } => vec![],
     };
-    if rank.at + 1 == instrs.len() {
-        parts.extend(rank.units.values().flat_map(|state| weights(rank, state)));
+    if worker.at + 1 == instrs.len() {
+        parts.extend(worker.units.values().flat_map(|state| weights(worker, state)));
     }
     parts
 }
 
 /// The rows of a microbatch that this rank holds, at their place among those of all replicas.
-fn of_tokens(rank: &Rank<'_>, what: What, tensor: Tensor, microbatch: Microbatch) -> Part {
-    let first_of_microbatch = rank.order.first_sequence(microbatch) as usize * rank.shape.sequence_length;
-    let first = match rank.setup.parallelism.sequence_parallel {
+fn of_tokens(worker: &Worker<'_>, what: What, tensor: Tensor, microbatch: Microbatch) -> Part {
+    let first_of_microbatch = worker.order.first_sequence(microbatch) as usize * worker.shape.sequence_length;
+    let first = match worker.setup.parallelism.sequence_parallel {
         SequenceParallel::Off => first_of_microbatch,
-        SequenceParallel::On => first_of_microbatch + rank.tensor.position * tensor.rows,
+        SequenceParallel::On => first_of_microbatch + worker.tensor.position * tensor.rows,
     };
-    let sequences = rank.setup.train.batches().at(rank.step).sequences;
+    let sequences = worker.setup.train.batches().at(worker.step).sequences;
     Part {
         what,
-        shape: vec![sequences * rank.shape.sequence_length, tensor.cols],
+        shape: vec![sequences * worker.shape.sequence_length, tensor.cols],
         region: Region { start: vec![first, 0], extent: vec![tensor.rows, tensor.cols] },
         tensor,
         microbatch: Some(microbatch),
@@ -123,8 +123,8 @@ fn of_tokens(rank: &Rank<'_>, what: What, tensor: Tensor, microbatch: Microbatch
 }
 
 /// Loss, norm, and the gradients of which this rank has the sum over all ranks.
-fn of_reduction(rank: &Rank<'_>) -> Vec<Part> {
-    let coefficient = rank.constants.coefficient;
+fn of_reduction(worker: &Worker<'_>) -> Vec<Part> {
+    let coefficient = worker.constants.coefficient;
     let number = |what, index: usize| Part {
         what,
         shape: vec![1],
@@ -133,30 +133,30 @@ fn of_reduction(rank: &Rank<'_>) -> Vec<Part> {
         microbatch: None,
     };
     let mut parts = vec![number(What::Norm, 1), number(What::Loss, 2)];
-    for state in rank.units.values() {
-        let Some(gradient) = rank.gradient(state.unit) else { continue };
+    for state in worker.units.values() {
+        let Some(gradient) = worker.gradient(state.unit) else { continue };
         let tensor = gradient.part(state.updated.clone());
-        parts.extend(of_parameters(rank, state, state.updated.start, tensor, |name| {
+        parts.extend(of_parameters(worker, state, state.updated.start, tensor, |name| {
             What::Gradient(Reverse(state.unit), name)
         }));
     }
     parts
 }
 
-fn weights(rank: &Rank<'_>, state: &UnitState) -> Vec<Part> {
+fn weights(worker: &Worker<'_>, state: &UnitState) -> Vec<Part> {
     let held = state.weights();
-    of_parameters(rank, state, held.elements.start, held.tensor, |name| What::Weight(state.unit, name))
+    of_parameters(worker, state, held.elements.start, held.tensor, |name| What::Weight(state.unit, name))
 }
 
 /// The parameters, or parts of them, in `tensor`, which holds the elements of the unit's flat buffer from `first` on.
 fn of_parameters(
-    rank: &Rank<'_>,
+    worker: &Worker<'_>,
     state: &UnitState,
     first: usize,
     tensor: Tensor,
     what: impl Fn(String) -> What,
 ) -> Vec<Part> {
-    let listed = pieces(&state.layout, first..first + tensor.len(), rank.tensor, Copies::Every).into_iter();
+    let listed = pieces(&state.layout, first..first + tensor.len(), worker.tensor, Copies::Every).into_iter();
     let parts = listed.map(|piece| Part {
         what: what(piece.param.name.clone()),
         shape: piece.param.shape.clone(),

@@ -3,7 +3,7 @@
 use device::{Device, DeviceError, Dtype, Tensor};
 use program::{Category, Extent, PlannedLife};
 use train::RankEngine;
-use train::worker::Rank;
+use train::worker::Worker;
 
 use crate::watch::Watch;
 
@@ -28,10 +28,10 @@ pub fn poison_arena(rank: RankEngine, arena_bytes: usize) -> Result<RankEngine, 
 pub struct PoisonFreed;
 
 impl Watch for PoisonFreed {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        let (device, at) = (&*rank.device, rank.at);
-        fill(device, rank.plan.scratch())?;
-        let lives = rank.plan.lives();
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        let (device, at) = (&*worker.device, worker.at);
+        fill(device, worker.plan.scratch())?;
+        let lives = worker.plan.lives();
         let in_use = |extent: Extent| {
             lives.iter().any(|life| life.start <= at && at < last(life) && overlap(life.extent, extent))
         };

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use device::{DeviceError, Tensor, element};
 use mesh::Region;
 use train::storage::pieces::{Copies, pieces};
-use train::worker::Rank;
+use train::worker::Worker;
 use train::worker::state::{Held, UnitState};
 
 use crate::watch::Watch;
@@ -98,11 +98,12 @@ impl Replicas {
         if disagreements.is_empty() { Ok(compared) } else { Err(disagreements) }
     }
 
-    fn keep(&self, rank: &Rank<'_>, state: &UnitState, part: Part) -> Result<(), DeviceError> {
-        let holder = format!("dp {}, tp {}, pp {}", rank.order.replica, rank.tensor.position, rank.program.view.pp);
-        for piece in pieces(&state.layout, part.elements.clone(), rank.tensor, Copies::Every) {
+    fn keep(&self, worker: &Worker<'_>, state: &UnitState, part: Part) -> Result<(), DeviceError> {
+        let holder =
+            format!("dp {}, tp {}, pp {}", worker.order.replica, worker.tensor.position, worker.program.view.pp);
+        for piece in pieces(&state.layout, part.elements.clone(), worker.tensor, Copies::Every) {
             let place = piece.elements.start - part.elements.start..piece.elements.end - part.elements.start;
-            let values = element::read(&*rank.device, part.tensor.elements(place))?;
+            let values = element::read(&*worker.device, part.tensor.elements(place))?;
             let copy = Copy { holder: holder.clone(), region: piece.region, values };
             let mut holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner);
             let copies = holdings.entry((piece.param.name.clone(), part.kind)).or_default();
@@ -123,22 +124,22 @@ struct Part {
 }
 
 impl Watch for Replicas {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        let is_last = rank.at + 1 == rank.program.instrs.len();
-        if !is_last || !(rank.step + 1).is_multiple_of(self.every) {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        let is_last = worker.at + 1 == worker.program.instrs.len();
+        if !is_last || !(worker.step + 1).is_multiple_of(self.every) {
             return Ok(());
         }
-        for state in rank.units.values() {
+        for state in worker.units.values() {
             let Held { elements, tensor } = state.params.clone();
             let weights = Part { kind: Kind::Weights, tensor, elements };
-            self.keep(rank, state, weights)?;
+            self.keep(worker, state, weights)?;
             if let Some(Held { elements, tensor }) = state.masters.clone() {
-                self.keep(rank, state, Part { kind: Kind::Masters, tensor, elements })?;
+                self.keep(worker, state, Part { kind: Kind::Masters, tensor, elements })?;
             }
             if let Some((first, second)) = state.moments {
                 let part = |kind, tensor| Part { kind, tensor, elements: state.updated.clone() };
-                self.keep(rank, state, part(Kind::FirstMoment, first))?;
-                self.keep(rank, state, part(Kind::SecondMoment, second))?;
+                self.keep(worker, state, part(Kind::FirstMoment, first))?;
+                self.keep(worker, state, part(Kind::SecondMoment, second))?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use config::{ModelSpec, Parallelism, TrainSpec};
 use device::DeviceError;
 use train::setup::SetupError;
 use train::storage::sink::TensorMap;
-use train::worker::Rank;
+use train::worker::Worker;
 use train::{
     Engine, Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, TensorSink, TensorSource, ThreadEngine,
     TokenSource, TrainError, Wish, run,
@@ -241,7 +241,7 @@ impl Observer for Log<'_> {
         *not_saved = not_saved.take().or(failure);
     }
 
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        self.first.watch.instruction(rank)
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        self.first.watch.instruction(worker)
     }
 }

@@ -1,7 +1,7 @@
 //! Looking at ranks between instructions.
 
 use device::DeviceError;
-use train::worker::Rank;
+use train::worker::Worker;
 
 /// Sees every rank after each of its instructions, on the rank's own thread.
 pub trait Watch: Sync {
@@ -9,7 +9,7 @@ pub trait Watch: Sync {
     ///
     /// # Errors
     /// The device's; they end the run.
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError>;
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError>;
 }
 
 /// Sees nothing.
@@ -17,7 +17,7 @@ pub trait Watch: Sync {
 pub struct Nobody;
 
 impl Watch for Nobody {
-    fn instruction(&self, _rank: &Rank<'_>) -> Result<(), DeviceError> {
+    fn instruction(&self, _worker: &Worker<'_>) -> Result<(), DeviceError> {
         Ok(())
     }
 }

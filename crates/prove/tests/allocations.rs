@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use config::RunConfig;
 use device::DeviceError;
 use prove::{Labels, ProofText, thread_engine};
-use train::worker::Rank;
+use train::worker::Worker;
 use train::{Observer, Ports, Setup, StepReport, Wish};
 
 const LIMIT_BYTES: usize = 64 * 1024;
@@ -89,14 +89,14 @@ impl Observer for Watch {
         Wish::Continue
     }
 
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        if let (Habit::Allocates(bytes), 1, 0) = (self.habit, rank.step, rank.at) {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if let (Habit::Allocates(bytes), 1, 0) = (self.habit, worker.step, worker.at) {
             drop(vec![1u8; std::hint::black_box(bytes)]);
         }
-        if rank.at + 1 == rank.program.instrs.len() {
+        if worker.at + 1 == worker.program.instrs.len() {
             if let Some(counted) = COUNTED.take() {
                 let mut steps = self.steps.lock().unwrap();
-                steps.push((rank.groups.world.position(), rank.step, counted));
+                steps.push((worker.groups.world.position(), worker.step, counted));
             }
             COUNTED.set(Some(Counted::default()));
         }

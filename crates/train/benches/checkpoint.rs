@@ -15,7 +15,7 @@ use config::{Parallelism, RunConfig, TrainSpec};
 use device::DeviceError;
 use prove::{Labels, ProofText, thread_engine};
 use train::storage::saving::SaveStream;
-use train::worker::Rank;
+use train::worker::Worker;
 use train::{Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, Wish, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare/gpt2_124m_short.toml");
@@ -52,9 +52,9 @@ impl Observer for Stopwatch {
         locked(&self.saves).push(report.wall.as_secs_f64());
     }
 
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        let waited = rank.saving.as_ref().map_or(Duration::ZERO, SaveStream::waited);
-        locked(&self.waited).insert(rank.step, waited.as_secs_f64());
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        let waited = worker.saving.as_ref().map_or(Duration::ZERO, SaveStream::waited);
+        locked(&self.waited).insert(worker.step, waited.as_secs_f64());
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use sim::Trace;
 use sim::trace::RankTimes;
 use train::Setup;
 use train::setup::JobIndex;
-use train::worker::Rank;
+use train::worker::Worker;
 
 use crate::failure::Failure;
 use crate::screen::output_file::OutputFile;
@@ -32,17 +32,17 @@ impl Recorder {
     }
 
     /// Notes that `rank` has ended its instruction.
-    pub fn ended(&self, rank: &Rank<'_>) {
+    pub fn ended(&self, worker: &Worker<'_>) {
         let now_ns = self.began.elapsed().as_nanos() as u64;
-        let Some(record) = self.ranks.get(rank.groups.world.position()) else { return };
+        let Some(record) = self.ranks.get(worker.groups.world.position()) else { return };
         // A rank that panics ends the run; what others have noted is still true.
         let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-        if rank.at == 0 {
+        if worker.at == 0 {
             record.running.clear();
         }
         record.running.push(now_ns);
-        if rank.at + 1 == rank.program.instrs.len() {
-            record.done = Some((rank.job, std::mem::take(&mut record.running)));
+        if worker.at + 1 == worker.program.instrs.len() {
+            record.done = Some((worker.job, std::mem::take(&mut record.running)));
         }
     }
 

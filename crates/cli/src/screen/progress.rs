@@ -9,7 +9,7 @@ use checkpoint::{Committed, Finished};
 use device::DeviceError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use train::worker::Rank;
+use train::worker::Worker;
 use train::{EvaluationReport, LossScalingReport, Observer, SaveReport, StepFate, StepReport, Wish};
 
 use crate::failure::Failure;
@@ -207,9 +207,9 @@ impl Observer for Progress {
         Wish::Stop
     }
 
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         if let Some(recorder) = &self.recorder {
-            recorder.ended(rank);
+            recorder.ended(worker);
         }
         Ok(())
     }

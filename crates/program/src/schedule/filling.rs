@@ -32,7 +32,7 @@ struct Filling<'a> {
     costs: &'a CellCosts,
     limit: usize,
     least_wait: usize,
-    ranks: Vec<Rank>,
+    rows: Vec<Row>,
     num_microbatches: usize,
     /// When what a forward or a backward of the input makes is there: by kind, then by stage, then by microbatch.
     ends: [Vec<Option<usize>>; 2],
@@ -40,7 +40,7 @@ struct Filling<'a> {
 
 /// How far a rank is.
 #[derive(Default)]
-struct Rank {
+struct Row {
     cells: Vec<Cell>,
     /// Cells of the given order that are placed.
     placed: usize,
@@ -54,11 +54,11 @@ struct Rank {
 
 impl<'a> Filling<'a> {
     fn new(order: &'a Schedule, costs: &'a CellCosts, limit: usize, least_wait: usize) -> Filling<'a> {
-        let ranks = order.ranks.iter().map(|_| Rank::default()).collect();
+        let rows = order.ranks.iter().map(|_| Row::default()).collect();
         let microbatches = order.ranks.iter().flatten().map(|cell| cell.microbatch.0 as usize + 1);
         let num_microbatches = microbatches.max().unwrap_or(0);
         let none = vec![None; order.stage_map.len() * num_microbatches];
-        Filling { order, costs, limit, least_wait, ranks, num_microbatches, ends: [none.clone(), none] }
+        Filling { order, costs, limit, least_wait, rows, num_microbatches, ends: [none.clone(), none] }
     }
 
     /// Where the end of what a cell makes for the cell of the same kind on another stage stands.
@@ -69,21 +69,21 @@ impl<'a> Filling<'a> {
     fn run(mut self) -> Filled {
         let mut advanced = true;
         while std::mem::take(&mut advanced) {
-            for rank in 0..self.ranks.len() {
-                while let Some(&cell) = self.order.ranks[rank].get(self.ranks[rank].placed) {
+            for rank in 0..self.rows.len() {
+                while let Some(&cell) = self.order.ranks[rank].get(self.rows[rank].placed) {
                     let Some(arrival) = self.arrival(cell) else { break };
                     self.make_room(rank, cell.kind, arrival);
                     self.place(rank, cell, arrival);
-                    self.ranks[rank].placed += 1;
+                    self.rows[rank].placed += 1;
                     advanced = true;
                 }
             }
         }
-        for rank in 0..self.ranks.len() {
+        for rank in 0..self.rows.len() {
             while self.weights(rank) {}
         }
-        let span = self.ranks.iter().map(|rank| rank.now - rank.start.unwrap_or(0)).max().unwrap_or(0);
-        let ranks = self.ranks.into_iter().map(|rank| rank.cells).collect();
+        let span = self.rows.iter().map(|row| row.now - row.start.unwrap_or(0)).max().unwrap_or(0);
+        let ranks = self.rows.into_iter().map(|row| row.cells).collect();
         Filled { schedule: Schedule { ranks, stage_map: self.order.stage_map.clone() }, span }
     }
 
@@ -104,7 +104,7 @@ impl<'a> Filling<'a> {
     /// Backwards of the weights before a cell that can start at `arrival`.
     fn make_room(&mut self, rank: usize, kind: CellKind, arrival: usize) {
         loop {
-            let Rank { now, held, .. } = self.ranks[rank];
+            let Row { now, held, .. } = self.rows[rank];
             let is_full = self.held_after(held, kind) > self.limit;
             let waits = arrival >= now + self.least_wait;
             if !(is_full || waits) || !self.weights(rank) {
@@ -125,7 +125,7 @@ impl<'a> Filling<'a> {
 
     /// Runs the first backward of the weights that may run; whether there was one.
     fn weights(&mut self, rank: usize) -> bool {
-        match self.ranks[rank].pending.pop_front() {
+        match self.rows[rank].pending.pop_front() {
             None => false,
             Some(cell) => {
                 self.place(rank, cell, 0);
@@ -135,8 +135,8 @@ impl<'a> Filling<'a> {
     }
 
     fn place(&mut self, rank: usize, cell: Cell, arrival: usize) {
-        let held = self.held_after(self.ranks[rank].held, cell.kind);
-        let state = &mut self.ranks[rank];
+        let held = self.held_after(self.rows[rank].held, cell.kind);
+        let state = &mut self.rows[rank];
         let start = arrival.max(state.now);
         state.start.get_or_insert(start);
         state.now = start + self.costs.times.of(cell.kind);

@@ -23,7 +23,7 @@ use prove::intercepted::{alter_ops, drop_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Tensors, Watch};
-use train::worker::Rank;
+use train::worker::Worker;
 use train::{RankEngine, TensorMap};
 
 use crate::rig::*;
@@ -40,12 +40,12 @@ const AIM: f64 = 4e-4;
 struct ExactLoss(Mutex<f64>);
 
 impl Watch for ExactLoss {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        if rank.program.instrs[rank.at] != Instr::GradNorm {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if worker.program.instrs[worker.at] != Instr::GradNorm {
             return Ok(());
         }
         let mut words = [0i64; SUM_WORDS];
-        rank.device.read(rank.constants.loss_sums, bytemuck::cast_slice_mut(&mut words))?;
+        worker.device.read(worker.constants.loss_sums, bytemuck::cast_slice_mut(&mut words))?;
         // Four limbs of 32 bits in units of 2^-80, then a count of what is not finite, then the valid tokens.
         let sum: f64 = (0..4).map(|limb| words[limb] as f64 * 2f64.powi(32 * limb as i32 - 80)).sum();
         *self.0.lock().expect("nobody panics with it") = sum / words[COUNT_WORD] as f64;

@@ -10,7 +10,7 @@ use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Watch};
 use train::RankEngine;
-use train::worker::Rank;
+use train::worker::Worker;
 
 use crate::rig::*;
 
@@ -22,13 +22,13 @@ const CLIP: f32 = 0.1;
 struct Coefficients(Mutex<Vec<(usize, f32)>>);
 
 impl Watch for Coefficients {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        if rank.program.instrs[rank.at] != Instr::GradNorm {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if worker.program.instrs[worker.at] != Instr::GradNorm {
             return Ok(());
         }
         let mut values = [0f32; 4];
-        rank.device.read(rank.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
-        self.0.lock().expect("nobody panics with it").push((rank.step as usize, values[0]));
+        worker.device.read(worker.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
+        self.0.lock().expect("nobody panics with it").push((worker.step as usize, values[0]));
         Ok(())
     }
 }

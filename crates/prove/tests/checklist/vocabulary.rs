@@ -10,7 +10,7 @@ use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, ProofText, Watch};
 use train::RankEngine;
-use train::worker::Rank;
+use train::worker::Worker;
 
 use crate::rig::*;
 
@@ -21,18 +21,18 @@ struct PaddingRows {
 }
 
 impl Watch for PaddingRows {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        if rank.at + 1 != rank.program.instrs.len() {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if worker.at + 1 != worker.program.instrs.len() {
             return Ok(());
         }
-        for state in rank.units.values() {
+        for state in worker.units.values() {
             let tables = state.layout.segments.iter().filter(|s| s.param.sharding == Sharding::VocabularyRows);
             for segment in tables {
-                let (first, _) = segment.param.local_start(rank.tensor.size, rank.tensor.position);
+                let (first, _) = segment.param.local_start(worker.tensor.size, worker.tensor.position);
                 let valid = segment.param.shape[0].saturating_sub(first).min(segment.rows);
                 let padding = segment.offset + valid * segment.cols..segment.range().end;
                 let mut values = vec![0.0f32; padding.len()];
-                rank.device.read(state.params.part(padding), bytemuck::cast_slice_mut(&mut values))?;
+                worker.device.read(state.params.part(padding), bytemuck::cast_slice_mut(&mut values))?;
                 let mut seen = self.seen.lock().expect("nobody panics with it");
                 seen.0 += values.len();
                 seen.1 += values.iter().filter(|value| **value != 0.0).count();

@@ -8,8 +8,8 @@ use comm::{Counting, Counts};
 use config::Products;
 use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, Communicator, Device, DeviceError, Dtype, Op, Reduction, Stream, Tensor};
-use mesh::{Axis, Rank as RankNumber};
-use train::worker::Rank;
+use mesh::{Axis, Rank};
+use train::worker::Worker;
 use train::{Engine, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish};
 
 use crate::cases::Case;
@@ -51,12 +51,12 @@ impl<'a> CountingEngine<'a> {
         CountingEngine { setup, threads, sent: sent.into_inner(), multiply_adds, extra }
     }
 
-    fn plan(&self, rank: RankNumber) -> &program::RankPlan {
+    fn plan(&self, rank: Rank) -> &program::RankPlan {
         self.setup.plan(self.setup.mesh.coord(rank).along(Axis::Pp))
     }
 
     /// Everything but state, which begins as zeros, and the room behind the plan.
-    fn poisoned(&self, rank: RankNumber) -> Tensor {
+    fn poisoned(&self, rank: Rank) -> Tensor {
         let plan = self.plan(rank);
         let (first, end) = (plan.scratch().offset_bytes, plan.arena_bytes() + BEHIND_BYTES);
         Tensor::new(first, 1, (end - first) / 4, Dtype::F32)
@@ -73,7 +73,7 @@ impl<'a> CountingEngine<'a> {
 }
 
 impl Engine for CountingEngine<'_> {
-    fn open(&self, rank: RankNumber, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes + BEHIND_BYTES)?);
         let mut groups = self.threads.groups(rank, &arena);
         if self.extra == Extra::AllReduce {
@@ -89,11 +89,11 @@ impl Engine for CountingEngine<'_> {
         Ok(RankEngine { device, memory, groups })
     }
 
-    fn abort(&self, rank: RankNumber, description: &str) {
+    fn abort(&self, rank: Rank, description: &str) {
         self.threads.abort(rank, description);
     }
 
-    fn failure(&self) -> Option<(RankNumber, String)> {
+    fn failure(&self) -> Option<(Rank, String)> {
         self.threads.failure()
     }
 }
@@ -175,12 +175,12 @@ impl Observer for Counter<'_> {
         Wish::Continue
     }
 
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        if ends_step(rank) {
-            let number = rank.groups.world.position();
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if ends_step(worker) {
+            let number = worker.groups.world.position();
             let mut totals = self.totals[number].lock().unwrap();
             totals.steps.push(self.engine.so_far(number));
-            totals.peak_bytes = self.last_changed(rank, RankNumber(number))?;
+            totals.peak_bytes = self.last_changed(worker, Rank(number))?;
         }
         Ok(())
     }
@@ -188,10 +188,10 @@ impl Observer for Counter<'_> {
 
 impl Counter<'_> {
     /// Behind the last byte that is no longer poison.
-    fn last_changed(&self, rank: &Rank<'_>, number: RankNumber) -> Result<usize, DeviceError> {
+    fn last_changed(&self, worker: &Worker<'_>, number: Rank) -> Result<usize, DeviceError> {
         let poisoned = self.engine.poisoned(number);
         let mut bytes = vec![0; poisoned.size_bytes()];
-        rank.device.read(poisoned, &mut bytes)?;
+        worker.device.read(poisoned, &mut bytes)?;
         let last = bytes.chunks_exact(4).rposition(|float| float != [POISON; 4]);
         Ok(poisoned.offset_bytes + last.map_or(0, |last| 4 * (last + 1)))
     }

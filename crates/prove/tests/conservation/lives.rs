@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use config::Unit;
 use device::DeviceError;
 use program::{PlannedLife, RankPlan, Value};
-use train::worker::Rank;
+use train::worker::Worker;
 use train::{MetaEngine, Observer, Ports, StepReport, Wish};
 
 use crate::cases::{Case, cases};
@@ -104,12 +104,12 @@ impl Observer for Recorder<'_> {
         Wish::Continue
     }
 
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        let number = rank.groups.world.position();
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        let number = worker.groups.world.position();
         let touches = self.engine.take_touches(number);
         let mut recorded = self.ranks[number].lock().unwrap();
         for touch in touches {
-            recorded.see(rank.plan, rank.at, &touch);
+            recorded.see(worker.plan, worker.at, &touch);
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use device::DeviceError;
-use mesh::Rank as RankNumber;
-use train::worker::Rank;
+use mesh::Rank;
+use train::worker::Worker;
 use train::{MetaEngine, Observer, Ports, Setup, StepReport, Wish};
 
 use crate::cases::Case;
@@ -27,8 +27,8 @@ pub struct StepWork {
 }
 
 /// Whether `rank` has just executed the last instruction of a step.
-pub fn ends_step(rank: &Rank<'_>) -> bool {
-    rank.at + 1 == rank.program.instrs.len()
+pub fn ends_step(worker: &Worker<'_>) -> bool {
+    worker.at + 1 == worker.program.instrs.len()
 }
 
 struct Recorder {
@@ -41,10 +41,10 @@ impl Observer for Recorder {
         Wish::Continue
     }
 
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        if ends_step(rank) {
-            let number = rank.groups.world.position();
-            let record = self.engine.take_record(RankNumber(number));
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if ends_step(worker) {
+            let number = worker.groups.world.position();
+            let record = self.engine.take_record(Rank(number));
             let mut work = self.work[number].lock().unwrap();
             work.steps.push(StepWork {
                 multiply_adds: record.operations.total().multiply_adds,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use config::Products;
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
-use mesh::Rank as RankNumber;
+use mesh::Rank;
 use train::{Engine, Groups, RankEngine};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Watching {
 }
 
 impl Engine for Watching {
-    fn open(&self, rank: RankNumber, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
         let RankEngine { device, memory, groups } = self.inner.open(rank, arena_bytes, products)?;
         let touches = &self.touches[rank.0];
         let watch = |group| Box::new(WatchedGroup { group, touches: Arc::clone(touches) });
@@ -58,11 +58,11 @@ impl Engine for Watching {
         })
     }
 
-    fn abort(&self, rank: RankNumber, description: &str) {
+    fn abort(&self, rank: Rank, description: &str) {
         self.inner.abort(rank, description);
     }
 
-    fn failure(&self) -> Option<(RankNumber, String)> {
+    fn failure(&self) -> Option<(Rank, String)> {
         self.inner.failure()
     }
 }

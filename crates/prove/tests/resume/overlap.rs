@@ -13,7 +13,7 @@ use mesh::Region;
 use program::{Instr, PassKind};
 use prove::models::{plain_layout, proof_text};
 use prove::runner::thread_engine;
-use train::worker::Rank;
+use train::worker::Worker;
 use train::{Observer, Ports, SaveReport, Saving, StepReport, Wish, run};
 
 use crate::rig::{Folder, layout};
@@ -94,9 +94,9 @@ impl Observer for Opener {
         self.failures.lock().unwrap().extend(report.finished.outcome.err().map(|error| error.to_string()));
     }
 
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        let instr: Instr = rank.program.instrs[rank.at];
-        if rank.step == 1 && instr.pass().is_some_and(|pass| pass.kind == PassKind::BackwardWeight) {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        let instr: Instr = worker.program.instrs[worker.at];
+        if worker.step == 1 && instr.pass().is_some_and(|pass| pass.kind == PassKind::BackwardWeight) {
             self.gate.open();
         }
         Ok(())

@@ -10,7 +10,7 @@ use prove::Watch;
 use prove::models::{plain_layout, proof_text};
 use prove::resumed::{Stretch, newest, outcome_of_parts, outcome_of_parts_watched};
 use train::storage::pieces::{Copies, pieces};
-use train::worker::Rank;
+use train::worker::Worker;
 
 use crate::rig::{Folder, layout};
 
@@ -22,18 +22,18 @@ struct Compare {
 }
 
 impl Watch for Compare {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
-        if rank.at > 0 || rank.step != self.checkpoint.state().steps {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if worker.at > 0 || worker.step != self.checkpoint.state().steps {
             return Ok(());
         }
-        for state in rank.units.values() {
+        for state in worker.units.values() {
             let moments = state.held_moments().expect("a run that trains");
             let held = [state.weights().clone()].into_iter().chain(moments).zip(StatePart::ALL);
             for (part, (held, kind)) in held.enumerate() {
-                for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
+                for piece in pieces(&state.layout, held.elements.clone(), worker.tensor, Copies::Every) {
                     let mut saved = vec![0.0; piece.region.len()];
                     self.checkpoint.get(&kind.tensor(&piece.param.name), &piece.region, &mut saved).unwrap();
-                    let found = element::read(&*rank.device, held.part(piece.elements))?;
+                    let found = element::read(&*worker.device, held.part(piece.elements))?;
                     let is_same = found.iter().zip(&saved).all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(is_same, "{kind:?} of {}", piece.param.name);
                     self.compared.lock().unwrap()[part] += saved.len();

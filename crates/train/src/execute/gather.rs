@@ -4,7 +4,7 @@ use config::{Kept, StateKind, Unit};
 use device::{DeviceError, Op, Stream};
 use program::Value;
 
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::memory;
 
 /// Fills the other ranks' shards of the parameters of `unit`: where state is whole, in it; where it is a shard, in the
@@ -12,17 +12,17 @@ use crate::worker::memory;
 ///
 /// # Errors
 /// The device's and the group's.
-pub fn parameters(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
-    let state = &rank.units[&unit];
-    let whole = match rank.setup.parallelism.zero.keeps(StateKind::Parameters) {
+pub fn parameters(worker: &mut Worker, unit: Unit) -> Result<(), DeviceError> {
+    let state = &worker.units[&unit];
+    let whole = match worker.setup.parallelism.zero.keeps(StateKind::Parameters) {
         Kept::Whole => state.params.tensor,
         Kept::Shard => {
-            let (len, dtype) = (state.layout.padded_len(), rank.setup.stored());
-            let whole = memory::numbers_at(rank.plan, Value::Gathered(unit), rank.at, len, dtype);
+            let (len, dtype) = (state.layout.padded_len(), worker.setup.stored());
+            let whole = memory::numbers_at(worker.plan, Value::Gathered(unit), worker.at, len, dtype);
             let own = whole.elements(state.params.elements.clone());
-            rank.device.submit(Stream::Reduce, &Op::Copy { from: state.params.tensor, to: own })?;
+            worker.device.submit(Stream::Reduce, &Op::Copy { from: state.params.tensor, to: own })?;
             whole
         }
     };
-    rank.groups.data.all_gather(Stream::Reduce, whole)
+    worker.groups.data.all_gather(Stream::Reduce, whole)
 }

@@ -16,11 +16,11 @@ use model::placement::Residual;
 use model::{KeyValueCache, saved_input};
 use program::{Instr, Purpose};
 
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::bindings::Side;
 use crate::worker::memory;
 
-impl Rank<'_> {
+impl Worker<'_> {
     /// Executes `instr`.
     ///
     /// # Errors

@@ -3,16 +3,16 @@
 use config::{Unit, UpdateRule};
 use device::{AdamWUpdate, DeviceError, Op, Stream};
 
-use crate::worker::Rank;
+use crate::worker::Worker;
 
 /// Updates the elements of `unit` that this rank holds moments for.
 ///
 /// # Errors
 /// The device's.
-pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
-    let state = &rank.units[&unit];
-    let (Some(gradient), Some((first, second))) = (rank.gradient(unit), state.moments) else { return Ok(()) };
-    let train = &rank.setup.train;
+pub fn step(worker: &mut Worker, unit: Unit) -> Result<(), DeviceError> {
+    let state = &worker.units[&unit];
+    let (Some(gradient), Some((first, second))) = (worker.gradient(unit), state.moments) else { return Ok(()) };
+    let train = &worker.setup.train;
     for (run, UpdateRule { learning_rate_scale, weight_decay }) in &state.update_runs {
         let elements = run.start.max(state.updated.start)..run.end.min(state.updated.end);
         if elements.is_empty() {
@@ -26,17 +26,17 @@ pub fn step(rank: &mut Rank, unit: Unit) -> Result<(), DeviceError> {
             grad: gradient.part(elements),
             first_moment: first.elements(stored.clone()),
             second_moment: second.elements(stored),
-            coefficient: rank.constants.coefficient,
+            coefficient: worker.constants.coefficient,
             update: AdamWUpdate {
-                learning_rate: learning_rate_scale * train.learning_rate_at(rank.step),
+                learning_rate: learning_rate_scale * train.learning_rate_at(worker.step),
                 weight_decay: *weight_decay,
                 beta1: train.beta1,
                 beta2: train.beta2,
                 epsilon: train.epsilon,
-                update: rank.step + 1 - rank.loss_scale.skipped_steps(),
+                update: worker.step + 1 - worker.loss_scale.skipped_steps(),
             },
         };
-        rank.device.submit(Stream::Compute, &op)?;
+        worker.device.submit(Stream::Compute, &op)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use program::Purpose;
 
 use crate::run::observer::Wish;
 use crate::storage::deliver::answers_for;
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::memory;
 
 /// Sums the gradient of `unit` that `by` accumulated over the axes that each parameter needs: tensor parallelism for
@@ -17,40 +17,40 @@ use crate::worker::memory;
 ///
 /// # Errors
 /// The groups'.
-pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceError> {
-    let state = &rank.units[&unit];
-    let (contribution, len) = (rank.program.view.contribution(unit, by), state.layout.padded_len());
-    let made = memory::numbers_at(rank.plan, contribution, rank.at, len, rank.setup.train.sums.into());
-    if rank.tensor.size > 1 {
+pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit) -> Result<(), DeviceError> {
+    let state = &worker.units[&unit];
+    let (contribution, len) = (worker.program.view.contribution(unit, by), state.layout.padded_len());
+    let made = memory::numbers_at(worker.plan, contribution, worker.at, len, worker.setup.train.sums.into());
+    if worker.tensor.size > 1 {
         for segment in &state.layout.segments {
-            if gradient_axes(&segment.param, &rank.setup.parallelism).contains(Axis::Tp) {
+            if gradient_axes(&segment.param, &worker.setup.parallelism).contains(Axis::Tp) {
                 let part = made.elements(segment.range());
-                rank.groups.tensor.all_reduce(Stream::Reduce, part, Reduction::Sum)?;
+                worker.groups.tensor.all_reduce(Stream::Reduce, part, Reduction::Sum)?;
             }
         }
     }
-    let zero = rank.setup.parallelism.zero;
+    let zero = worker.setup.parallelism.zero;
     let padding = made.elements(state.layout.len..state.layout.padded_len());
     if !contribution.is_state() && !padding.is_empty() {
         // Layers do not write there, and other values lay there before.
-        rank.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
+        worker.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
     }
     match zero {
-        ZeroStage::Off => return rank.groups.data.all_reduce(Stream::Reduce, made, Reduction::Sum),
+        ZeroStage::Off => return worker.groups.data.all_reduce(Stream::Reduce, made, Reduction::Sum),
         ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {}
     }
     let shard = made.elements(state.updated.clone());
-    rank.groups.data.reduce_scatter(Stream::Reduce, made)?;
-    rank.groups.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
+    worker.groups.data.reduce_scatter(Stream::Reduce, made)?;
+    worker.groups.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
     match zero.keeps(StateKind::Gradients) {
         Kept::Whole => Ok(()),
         Kept::Shard => {
-            let sum = rank.gradient_sum(unit, by).tensor;
-            let op = match rank.reduction_write(unit, by) {
+            let sum = worker.gradient_sum(unit, by).tensor;
+            let op = match worker.reduction_write(unit, by) {
                 Write::Assign => Op::Copy { from: shard, to: sum },
                 Write::Accumulate => Op::Accumulate { x: shard, into: sum },
             };
-            rank.device.submit(Stream::Reduce, &op)
+            worker.device.submit(Stream::Reduce, &op)
         }
     }
 }
@@ -60,15 +60,15 @@ pub fn gradients(rank: &mut Rank, unit: Unit, by: Unit) -> Result<(), DeviceErro
 ///
 /// # Errors
 /// The device's and the group's.
-pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
-    let state = &rank.units[&Unit::Table];
-    let part = |by: Unit| rank.gradient_sum(Unit::Table, by).part(state.updated.clone());
+pub fn tied(worker: &mut Worker) -> Result<(), DeviceError> {
+    let state = &worker.units[&Unit::Table];
+    let part = |by: Unit| worker.gradient_sum(Unit::Table, by).part(state.updated.clone());
     match state.makers.as_slice() {
         [] => Ok(()),
-        [one] => rank.groups.tied.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
+        [one] => worker.groups.tied.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
         [finisher, others @ ..] => {
             let mut ops = others.iter().map(|other| Op::Accumulate { x: part(*other), into: part(*finisher) });
-            ops.try_for_each(|op| rank.device.submit(Stream::Reduce, &op))
+            ops.try_for_each(|op| worker.device.submit(Stream::Reduce, &op))
         }
     }
 }
@@ -82,49 +82,50 @@ pub fn tied(rank: &mut Rank) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// The device's and the group's.
-pub fn norm(rank: &mut Rank) -> Result<(), DeviceError> {
-    let (device, constants) = (&*rank.device, rank.constants);
-    match rank.program.view.purpose {
+pub fn norm(worker: &mut Worker) -> Result<(), DeviceError> {
+    let (device, constants) = (&*worker.device, worker.constants);
+    match worker.program.view.purpose {
         Purpose::Train => {
-            sums_to_single(rank)?;
-            sum_squares(rank)?;
+            sums_to_single(worker)?;
+            sum_squares(worker)?;
         }
         Purpose::Evaluate | Purpose::Generate => {}
     }
-    if rank.tensor.position != 0 {
+    if worker.tensor.position != 0 {
         zero_sums(device, constants.loss_sums)?;
     }
     for sums in [constants.norm_sums, constants.loss_sums] {
-        rank.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+        worker.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
     }
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
-        nominal_tokens: rank.nominal_tokens(),
-        loss_scale: rank.loss_scale.factor(),
-        clip_norm: rank.setup.train.clip_norm,
+        nominal_tokens: worker.nominal_tokens(),
+        loss_scale: worker.loss_scale.factor(),
+        clip_norm: worker.setup.train.clip_norm,
         out: constants.coefficient,
     };
     device.submit(Stream::Reduce, &op)
 }
 
 /// What the norm and the optimizer read: exact sums are final now, and each is rounded once.
-fn sums_to_single(rank: &Rank) -> Result<(), DeviceError> {
-    let unit = match rank.gradient_sums() {
+fn sums_to_single(worker: &Worker) -> Result<(), DeviceError> {
+    let unit = match worker.gradient_sums() {
         GradientSums::Single => return Ok(()),
         GradientSums::Exact { unit, .. } => unit,
     };
-    let mut sums = rank.units.values().filter_map(|state| Some(rank.gradient_sum(state.unit, *state.makers.first()?)));
-    sums.try_for_each(|sums| rank.device.submit(Stream::Reduce, &Op::RoundedToSingle { sums: sums.tensor, unit }))
+    let mut sums =
+        worker.units.values().filter_map(|state| Some(worker.gradient_sum(state.unit, *state.makers.first()?)));
+    sums.try_for_each(|sums| worker.device.submit(Stream::Reduce, &Op::RoundedToSingle { sums: sums.tensor, unit }))
 }
 
 /// Adds the squares of this rank's gradients to its sums.
-fn sum_squares(rank: &Rank) -> Result<(), DeviceError> {
-    let (device, constants) = (&*rank.device, rank.constants);
-    for state in rank.units.values().filter(|state| answers_for(rank, state.unit)) {
-        let Some(gradient) = rank.gradient(state.unit) else { continue };
+fn sum_squares(worker: &Worker) -> Result<(), DeviceError> {
+    let (device, constants) = (&*worker.device, worker.constants);
+    for state in worker.units.values().filter(|state| answers_for(worker, state.unit)) {
+        let Some(gradient) = worker.gradient(state.unit) else { continue };
         for segment in &state.layout.segments {
-            if segment.param.sharding == Sharding::Replicated && rank.tensor.position != 0 {
+            if segment.param.sharding == Sharding::Replicated && worker.tensor.position != 0 {
                 continue;
             }
             let whole = segment.range();
@@ -133,7 +134,7 @@ fn sum_squares(rank: &Rank) -> Result<(), DeviceError> {
                 let op = Op::SquaredSum {
                     x: gradient.part(first..last),
                     first_element: first,
-                    loss_scale: rank.loss_scale.factor(),
+                    loss_scale: worker.loss_scale.factor(),
                     sums: constants.norm_sums,
                 };
                 device.submit(Stream::Reduce, &op)?;
@@ -162,39 +163,39 @@ pub struct StepOutcome {
 ///
 /// # Errors
 /// The device's.
-pub fn vote(rank: &Rank, wish: Wish) -> Result<(), DeviceError> {
+pub fn vote(worker: &Worker, wish: Wish) -> Result<(), DeviceError> {
     let vote = match wish {
         Wish::Continue => 0i64,
         Wish::Stop => 1,
     };
-    let votes = rank.constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
-    rank.device.write(votes, bytemuck::bytes_of(&vote))
+    let votes = worker.constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
+    worker.device.write(votes, bytemuck::bytes_of(&vote))
 }
 
 /// Reads what [`norm`] computed.
 ///
 /// # Errors
 /// The device's.
-pub fn read_outcome(rank: &Rank) -> Result<StepOutcome, DeviceError> {
+pub fn read_outcome(worker: &Worker) -> Result<StepOutcome, DeviceError> {
     let mut values = [0f32; 4];
-    rank.device.read(rank.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
+    worker.device.read(worker.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
     let count = |sums: Tensor| -> Result<i64, DeviceError> {
         let mut words = [0i64; SUM_WORDS];
-        rank.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+        worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
         Ok(words[COUNT_WORD])
     };
-    let valid = count(rank.constants.loss_sums)?;
+    let valid = count(worker.constants.loss_sums)?;
     let [_, norm, loss, not_finite] = values;
     Ok(StepOutcome {
         loss: f64::from(loss),
         norm: f64::from(norm),
         gradient_factor: if valid > 0 {
-            rank.nominal_tokens() / valid as f64 / f64::from(rank.loss_scale.factor())
+            worker.nominal_tokens() / valid as f64 / f64::from(worker.loss_scale.factor())
         } else {
             0.0
         },
         not_finite: not_finite != 0.0,
-        stop: count(rank.constants.norm_sums)? > 0,
+        stop: count(worker.constants.norm_sums)? > 0,
     })
 }
 
@@ -211,7 +212,7 @@ pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// The group's.
-pub fn wait_for_all(rank: &Rank) -> Result<(), DeviceError> {
-    zero_sums(&*rank.device, rank.constants.norm_sums)?;
-    rank.groups.world.all_reduce(Stream::Reduce, rank.constants.norm_sums, Reduction::Sum)
+pub fn wait_for_all(worker: &Worker) -> Result<(), DeviceError> {
+    zero_sums(&*worker.device, worker.constants.norm_sums)?;
+    worker.groups.world.all_reduce(Stream::Reduce, worker.constants.norm_sums, Reduction::Sum)
 }

@@ -12,7 +12,7 @@ use crate::run::launch::{Flow, Progress, launch};
 use crate::setup::start::Start;
 use crate::setup::{JobIndex, Setup};
 use crate::storage::source::TensorSource;
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
 
 /// What is measured, and when.
@@ -110,32 +110,32 @@ impl TokenSource for HeldOut<'_> {
 
 /// Runs the evaluating program as often as there are passes and adds their sums, which are integers: the same bits whatever the layout.
 pub(crate) fn evaluate<'a>(
-    rank: &mut Rank<'a>,
+    worker: &mut Worker<'a>,
     tokens: &'a HeldOut<'a>,
     step: u32,
     progress: &Progress,
 ) -> Result<EvaluationReport, DeviceError> {
     let started = Instant::now();
-    let interrupted = (rank.job, rank.source);
-    rank.take_up(evaluating_job(rank.setup), tokens);
+    let interrupted = (worker.job, worker.source);
+    worker.take_up(evaluating_job(worker.setup), tokens);
     let mut total = [0i64; SUM_WORDS];
     for pass in 0..tokens.passes() {
-        rank.begin_step(pass)?;
-        progress.run_program(rank, |_, _, _| Ok(Flow::GoOn))?;
+        worker.begin_step(pass)?;
+        progress.run_program(worker, |_, _, _| Ok(Flow::GoOn))?;
         let mut sums = [0i64; SUM_WORDS];
-        rank.device.read(rank.constants.loss_sums, bytemuck::cast_slice_mut(&mut sums))?;
+        worker.device.read(worker.constants.loss_sums, bytemuck::cast_slice_mut(&mut sums))?;
         total.iter_mut().zip(sums).for_each(|(total, word)| *total = total.wrapping_add(word));
     }
-    let loss = mean_loss(rank, &total)?;
-    rank.take_up(interrupted.0, interrupted.1);
+    let loss = mean_loss(worker, &total)?;
+    worker.take_up(interrupted.0, interrupted.1);
     Ok(EvaluationReport { step, loss, tokens: total[device::COUNT_WORD] as u64, wall: started.elapsed() })
 }
 
 /// The device reads the sums as it reads those of a step.
-fn mean_loss(rank: &Rank<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, DeviceError> {
-    let constants = &rank.constants;
-    rank.device.write(constants.loss_sums, bytemuck::cast_slice(total))?;
-    reduce::zero_sums(&*rank.device, constants.norm_sums)?;
+fn mean_loss(worker: &Worker<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, DeviceError> {
+    let constants = &worker.constants;
+    worker.device.write(constants.loss_sums, bytemuck::cast_slice(total))?;
+    reduce::zero_sums(&*worker.device, constants.norm_sums)?;
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
@@ -144,6 +144,6 @@ fn mean_loss(rank: &Rank<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, DeviceErr
         clip_norm: None,
         out: constants.coefficient,
     };
-    rank.device.submit(Stream::Reduce, &op)?;
+    worker.device.submit(Stream::Reduce, &op)?;
     Ok(reduce::read_outcome(rank)?.loss)
 }

@@ -11,7 +11,7 @@ use crate::run::launch::{Flow, Stop, launch};
 use crate::setup::start::Start;
 use crate::setup::{JobIndex, Setup};
 use crate::storage::source::TensorSource;
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 
 /// Takes logits.
@@ -48,15 +48,15 @@ pub fn run_forward(
 }
 
 /// Hands over the logits of the program that has just run; of each tensor-parallel group the first rank does.
-fn deliver(rank: &Rank<'_>, first_of_pass: u64, sink: &dyn LogitsSink) -> Result<(), DeviceError> {
-    if !rank.program.view.computes(Unit::Head) || rank.tensor.position != 0 {
+fn deliver(worker: &Worker<'_>, first_of_pass: u64, sink: &dyn LogitsSink) -> Result<(), DeviceError> {
+    if !worker.program.view.computes(Unit::Head) || worker.tensor.position != 0 {
         return Ok(());
     }
-    let first = first_of_pass + rank.order.first_sequence(Microbatch(0));
-    let length = rank.shape.sequence_length;
+    let first = first_of_pass + worker.order.first_sequence(Microbatch(0));
+    let length = worker.shape.sequence_length;
     for sequence in 0..rank.shape.sequences {
         let rows = sequence * length..(sequence + 1) * length;
-        sink.put(first + sequence as u64, &rank.read_logits(rows)?);
+        sink.put(first + sequence as u64, &worker.read_logits(rows)?);
     }
     Ok(())
 }

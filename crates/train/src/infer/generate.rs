@@ -17,7 +17,7 @@ use crate::run::observer::Wish;
 use crate::setup::Setup;
 use crate::setup::start::Start;
 use crate::storage::source::TensorSource;
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
 
 /// Tokens that a pass computes at once. Matrices are read from memory once per pass, so a few more rows cost one token little and a
@@ -93,22 +93,22 @@ fn generate(
 }
 
 /// Brings the cache up to the text's end; returns the row of the last pass that holds the last token.
-fn compute(rank: &mut Rank<'_>, text: &Text, progress: &Progress) -> Result<usize, DeviceError> {
+fn compute(worker: &mut Worker<'_>, text: &Text, progress: &Progress) -> Result<usize, DeviceError> {
     loop {
-        let Pass { first, rows, is_last } = text.next_pass(rank.shape.tokens());
-        rank.first_cached = first;
-        rank.begin_step(0)?;
-        progress.run_program(rank, |_, _, _| Ok(Flow::GoOn))?;
+        let Pass { first, rows, is_last } = text.next_pass(worker.shape.tokens());
+        worker.first_cached = first;
+        worker.begin_step(0)?;
+        progress.run_program(worker, |_, _, _| Ok(Flow::GoOn))?;
         if is_last {
             return Ok(rows - 1);
         }
-        reduce::wait_for_all(rank)?;
+        reduce::wait_for_all(worker)?;
     }
 }
 
 /// Whether this rank draws tokens: of those that have the head's logits, one.
-fn draws(rank: &Rank<'_>) -> bool {
-    rank.program.view.computes(Unit::Head) && rank.tensor.position == 0 && rank.order.replica == 0
+fn draws(worker: &Worker<'_>) -> bool {
+    worker.program.view.computes(Unit::Head) && worker.tensor.position == 0 && worker.order.replica == 0
 }
 
 /// What all ranks know after a token.
@@ -118,17 +118,17 @@ struct Agreed {
 }
 
 /// One rank has drawn, one may wish to stop; the sums tell all.
-fn agree(rank: &mut Rank<'_>, drawn: i64, wish: Wish) -> Result<Agreed, DeviceError> {
-    let sums = rank.constants.norm_sums;
+fn agree(worker: &mut Worker<'_>, drawn: i64, wish: Wish) -> Result<Agreed, DeviceError> {
+    let sums = worker.constants.norm_sums;
     let mut words = [0i64; SUM_WORDS];
     words[0] = drawn;
     words[COUNT_WORD] = match wish {
         Wish::Continue => 0,
         Wish::Stop => 1,
     };
-    rank.device.write(sums, bytemuck::cast_slice(&words))?;
-    rank.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
-    rank.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+    worker.device.write(sums, bytemuck::cast_slice(&words))?;
+    worker.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(Agreed { token: words[0] as i32, stop: words[COUNT_WORD] > 0 })
 }
 

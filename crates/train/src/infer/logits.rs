@@ -5,9 +5,9 @@ use std::ops::Range;
 use config::Microbatch;
 use device::DeviceError;
 
-use crate::worker::Rank;
+use crate::worker::Worker;
 
-impl Rank<'_> {
+impl Worker<'_> {
     /// Logits `[rows, V]`, row-major, of `rows` of the generating program that has just run on this rank, which computes the head.
     ///
     /// # Errors

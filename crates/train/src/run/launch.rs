@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, ScopedJoinHandle};
 
 use device::DeviceError;
-use mesh::{Axis, Rank as RankNumber};
+use mesh::{Axis, Rank};
 use program::Instr;
 
 use crate::engine::Engine;
@@ -14,7 +14,7 @@ use crate::run::agreement::{AgreementError, agree};
 use crate::run::failure::{RankFailure, TrainError, excerpt};
 use crate::setup::start::Start;
 use crate::setup::{JobIndex, Setup};
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 
 /// Where a rank is, so that a panic can be told with its step and instruction.
@@ -33,16 +33,16 @@ impl Progress {
     /// Runs the program of the rank's job from start to end. `watch` is called around each instruction and may end it early.
     pub(crate) fn run_program<'a>(
         &self,
-        rank: &mut Rank<'a>,
-        mut watch: impl FnMut(&mut Rank<'a>, Moment, Instr) -> Result<Flow, DeviceError>,
+        worker: &mut Worker<'a>,
+        mut watch: impl FnMut(&mut Worker<'a>, Moment, Instr) -> Result<Flow, DeviceError>,
     ) -> Result<(), DeviceError> {
         for at in 0..rank.program.instrs.len() {
-            let instr = rank.program.instrs[at];
-            self.at.set(Some((rank.job, at)));
-            rank.at = at;
-            watch(rank, Moment::Before, instr)?;
-            rank.execute(instr)?;
-            match watch(rank, Moment::After, instr)? {
+            let instr = worker.program.instrs[at];
+            self.at.set(Some((worker.job, at)));
+            worker.at = at;
+            watch(worker, Moment::Before, instr)?;
+            worker.execute(instr)?;
+            match watch(worker, Moment::After, instr)? {
                 Flow::GoOn => {}
                 Flow::End => return Ok(()),
             }
@@ -78,19 +78,19 @@ pub(crate) struct Seat<'a> {
     /// Its engine.
     pub(crate) engine: &'a dyn Engine,
     /// The rank.
-    pub(crate) number: RankNumber,
+    pub(crate) number: Rank,
     /// Where it is.
     pub(crate) progress: &'a Progress,
 }
 
 impl<'a> Seat<'a> {
-    /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see [`Rank::open`]
+    /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see [`Worker::open`]
     /// and [`agree`].
-    pub(crate) fn open(&self, tokens: &'a dyn TokenSource, start: Start<'_>) -> Result<Rank<'a>, Stop> {
+    pub(crate) fn open(&self, tokens: &'a dyn TokenSource, start: Start<'_>) -> Result<Worker<'a>, Stop> {
         let coord = self.setup.mesh.coord(self.number);
         let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
         let engine = self.engine.open(self.number, arena_bytes, self.setup.train.precision.products())?;
-        let rank = Rank::open(self.setup, coord, tokens, start, engine)?;
+        let rank = Worker::open(self.setup, coord, tokens, start, engine)?;
         match agree(&rank, self.setup.fingerprint()) {
             Ok(()) => Ok(rank),
             Err(AgreementError::Device(error)) => Err(error.into()),
@@ -120,19 +120,19 @@ impl<E: std::error::Error> From<E> for Stop {
 pub(crate) fn launch<T: Send>(
     setup: &Setup,
     engine: &dyn Engine,
-    ranks: impl Iterator<Item = RankNumber>,
+    ranks: impl Iterator<Item = Rank>,
     body: impl Fn(Seat<'_>) -> Result<T, Stop> + Sync,
 ) -> Result<T, TrainError> {
     let body = &body;
     std::thread::scope(|scope| {
-        let spawn = |rank: RankNumber| {
+        let spawn = |rank: Rank| {
             let named = Builder::new().name(rank.to_string());
             let thread = named.spawn_scoped(scope, move || guarded(setup, engine, rank, body));
             let thread = thread.map_err(|error| lost(engine, rank, format!("its thread cannot be started: {error}")));
             (rank, thread)
         };
         let threads: Vec<_> = ranks.map(spawn).collect();
-        let join = |(rank, thread): (RankNumber, Result<ScopedJoinHandle<'_, _>, TrainError>)| {
+        let join = |(rank, thread): (Rank, Result<ScopedJoinHandle<'_, _>, TrainError>)| {
             let joined = thread.and_then(|thread| {
                 thread.join().unwrap_or_else(|_| Err(lost(engine, rank, "its thread ended".into())))
             });
@@ -143,7 +143,7 @@ pub(crate) fn launch<T: Send>(
 }
 
 /// The failure of the rank that failed first, for the others only report that they stopped because of it; or else what the first rank returned.
-fn first_cause<T>(engine: &dyn Engine, results: Vec<(RankNumber, Result<T, TrainError>)>) -> Result<T, TrainError> {
+fn first_cause<T>(engine: &dyn Engine, results: Vec<(Rank, Result<T, TrainError>)>) -> Result<T, TrainError> {
     let culprit = engine.failure().map(|(rank, _)| rank);
     let (mut failure, mut value) = (None, None);
     for (rank, result) in results {
@@ -161,7 +161,7 @@ fn first_cause<T>(engine: &dyn Engine, results: Vec<(RankNumber, Result<T, Train
 }
 
 /// A rank that could not tell for itself; the others are told.
-fn lost(engine: &dyn Engine, rank: RankNumber, cause: String) -> TrainError {
+fn lost(engine: &dyn Engine, rank: Rank, cause: String) -> TrainError {
     let failure = RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause };
     engine.abort(rank, &failure.to_string());
     TrainError::Rank(failure)
@@ -171,7 +171,7 @@ fn lost(engine: &dyn Engine, rank: RankNumber, cause: String) -> TrainError {
 fn guarded<T>(
     setup: &Setup,
     engine: &dyn Engine,
-    number: RankNumber,
+    number: Rank,
     body: impl Fn(Seat<'_>) -> Result<T, Stop>,
 ) -> Result<T, TrainError> {
     let progress = Progress::default();
@@ -187,7 +187,7 @@ fn guarded<T>(
     Err(TrainError::Rank(failure))
 }
 
-fn describe(setup: &Setup, rank: RankNumber, progress: &Progress, cause: String) -> RankFailure {
+fn describe(setup: &Setup, rank: Rank, progress: &Progress, cause: String) -> RankFailure {
     let stage = setup.mesh.coord(rank).along(Axis::Pp);
     let at = progress.at.get().map(|(job, at)| (setup.program_of(job, stage).instrs.as_slice(), at));
     RankFailure {

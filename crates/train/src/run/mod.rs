@@ -8,7 +8,7 @@ pub mod observer;
 use std::time::Instant;
 
 use device::DeviceError;
-use mesh::Rank as RankNumber;
+use mesh::Rank;
 use program::{Instr, Purpose};
 
 use crate::engine::Engine;
@@ -23,7 +23,7 @@ use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
 use crate::storage::saving::{SaveStream, Saving};
 use crate::storage::sink::TensorSink;
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 
 /// What a run reads from and reports to.
@@ -81,7 +81,7 @@ pub fn run_ranks(
     setup: &Setup,
     engine: &dyn Engine,
     ports: Ports<'_>,
-    ranks: impl Iterator<Item = RankNumber>,
+    ranks: impl Iterator<Item = Rank>,
 ) -> Result<Ending, TrainError> {
     if ports.evaluation.is_some() && setup.job(Purpose::Evaluate).is_none() {
         return Err(TrainError::Prepare("the run is to be evaluated, but was set up without a program for it".into()));
@@ -123,7 +123,7 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
 
 /// The steps that are left, with what is measured and saved between them.
 fn run_steps<'a>(
-    rank: &mut Rank<'a>,
+    worker: &mut Worker<'a>,
     seat: Seat<'a>,
     ports: &Ports<'a>,
     held_out: Option<&'a (Evaluation<'a>, HeldOut<'a>)>,
@@ -133,19 +133,19 @@ fn run_steps<'a>(
     for step in ports.start.steps()..setup.train.steps {
         let started = Instant::now();
         progress.begin_step(step + 1);
-        rank.take_up(setup.training_job(step), ports.tokens);
+        worker.take_up(setup.training_job(step), ports.tokens);
         let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
-        let outcome = run_step(rank, step, asked, progress)?;
-        let scaled_by = rank.loss_scale;
-        let fate = fate(rank, &outcome)?;
-        if let (true, Some(sink)) = (is_first_update(rank, fate), ports.first_gradients) {
-            deliver::gradients(rank, sink, &outcome)?;
+        let outcome = run_step(worker, step, asked, progress)?;
+        let scaled_by = worker.loss_scale;
+        let fate = fate(worker, &outcome)?;
+        if let (true, Some(sink)) = (is_first_update(worker, fate), ports.first_gradients) {
+            deliver::gradients(worker, sink, &outcome)?;
         }
         if number.0 == 0 {
             let loss_scaling = scaled_by.is_dynamic().then(|| LossScalingReport {
                 factor: scaled_by.factor(),
                 fate,
-                skipped_steps: rank.loss_scale.skipped_steps(),
+                skipped_steps: worker.loss_scale.skipped_steps(),
             });
             wish = ports.observer.step(&StepReport { loss_scaling, ..report(setup, step, &outcome, started) });
         }
@@ -154,14 +154,14 @@ fn run_steps<'a>(
         let is_measured = |evaluation: &Evaluation<'_>| !outcome.stop && (is_last || evaluation.is_due_after(step + 1));
         let mut held_out_loss = None;
         if let Some((_, tokens)) = held_out.filter(|(evaluation, _)| is_measured(evaluation)) {
-            let report = evaluate(rank, tokens, step + 1, progress)?;
+            let report = evaluate(worker, tokens, step + 1, progress)?;
             held_out_loss = Some(report.loss);
             if number.0 == 0 {
                 ports.observer.evaluation(&report);
             }
         }
         if let Some(saving) = ports.saving.filter(|saving| is_last || outcome.stop || saving.is_due_after(step + 1)) {
-            rank.save(saving.state(rank, step + 1, held_out_loss))?;
+            worker.save(saving.state(worker, step + 1, held_out_loss))?;
         }
         if outcome.stop {
             return Ok(Ending::Stopped { steps: step + 1 });
@@ -171,29 +171,29 @@ fn run_steps<'a>(
 }
 
 /// Whether the step's sums let it update weights; the same answer on every rank, for the same sums.
-fn fate(rank: &mut Rank<'_>, outcome: &reduce::StepOutcome) -> Result<StepFate, Stop> {
-    let fate = if outcome.not_finite { rank.loss_scale.after_overflow() } else { rank.loss_scale.after_finite() };
-    let (step, loss) = (rank.step + 1, outcome.loss);
-    match (fate, rank.loss_scale.is_dynamic()) {
+fn fate(worker: &mut Worker<'_>, outcome: &reduce::StepOutcome) -> Result<StepFate, Stop> {
+    let fate = if outcome.not_finite { worker.loss_scale.after_overflow() } else { worker.loss_scale.after_finite() };
+    let (step, loss) = (worker.step + 1, outcome.loss);
+    match (fate, worker.loss_scale.is_dynamic()) {
         (StepFate::Updated | StepFate::Skipped, _) => Ok(fate),
         (StepFate::Hopeless, true) => Err(Stop::Together(TrainError::Overflow {
             step,
-            loss_scale: rank.loss_scale.factor(),
-            skipped_steps: rank.loss_scale.skipped_steps(),
+            loss_scale: worker.loss_scale.factor(),
+            skipped_steps: worker.loss_scale.skipped_steps(),
             loss,
         })),
         (StepFate::Hopeless, false) => Err(Stop::Together(TrainError::NotFinite {
             step,
             loss,
             gradient_norm: outcome.norm,
-            sums: rank.setup.train.sums,
+            sums: worker.setup.train.sums,
         })),
     }
 }
 
 /// Whether the step that has just been done was the first to update weights.
-fn is_first_update(rank: &Rank<'_>, fate: StepFate) -> bool {
-    fate == StepFate::Updated && rank.step == rank.loss_scale.skipped_steps()
+fn is_first_update(worker: &Worker<'_>, fate: StepFate) -> bool {
+    fate == StepFate::Updated && worker.step == worker.loss_scale.skipped_steps()
 }
 
 fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Instant) -> StepReport {
@@ -226,21 +226,21 @@ impl Asked<'_> {
 
 /// Executes one step's program. The result is read before the first update, so that nothing changes where it is not finite.
 fn run_step(
-    rank: &mut Rank<'_>,
+    worker: &mut Worker<'_>,
     step: u32,
     asked: Asked<'_>,
     progress: &Progress,
 ) -> Result<reduce::StepOutcome, DeviceError> {
-    rank.begin_step(step)?;
+    worker.begin_step(step)?;
     let mut outcome = reduce::StepOutcome::default();
-    progress.run_program(rank, |rank, moment, instr| {
+    progress.run_program(worker, |worker, moment, instr| {
         match (moment, instr) {
-            (Moment::Before, Instr::GradNorm) => reduce::vote(rank, asked.wish())?,
-            (Moment::After, Instr::GradNorm) => outcome = reduce::read_outcome(rank)?,
+            (Moment::Before, Instr::GradNorm) => reduce::vote(worker, asked.wish())?,
+            (Moment::After, Instr::GradNorm) => outcome = reduce::read_outcome(worker)?,
             (Moment::Before | Moment::After, _) => {}
         }
         if moment == Moment::After {
-            asked.observer.instruction(rank)?;
+            asked.observer.instruction(worker)?;
         }
         Ok(if outcome.not_finite { Flow::End } else { Flow::GoOn })
     })?;

@@ -7,7 +7,7 @@ use device::DeviceError;
 use crate::execute::loss_scale::StepFate;
 use crate::infer::evaluate::EvaluationReport;
 use crate::storage::saving::SaveReport;
-use crate::worker::Rank;
+use crate::worker::Worker;
 
 /// One optimizer step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +69,7 @@ pub trait Observer: Sync {
     ///
     /// # Errors
     /// The device's; they end the run like a failing instruction.
-    fn instruction(&self, _rank: &Rank<'_>) -> Result<(), DeviceError> {
+    fn instruction(&self, _worker: &Worker<'_>) -> Result<(), DeviceError> {
         Ok(())
     }
 }

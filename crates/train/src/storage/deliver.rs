@@ -7,25 +7,25 @@ use device::{DeviceError, element};
 use crate::execute::reduce::StepOutcome;
 use crate::storage::pieces::{Copies, pieces};
 use crate::storage::sink::TensorSink;
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::state::{Held, UnitState};
 
 /// The weights, as far as this rank answers for them.
 ///
 /// # Errors
 /// The device's.
-pub fn weights(rank: &Rank<'_>, sink: &dyn TensorSink) -> Result<(), DeviceError> {
-    rank.units.values().try_for_each(|state| deliver(rank, state, state.weights(), 1.0, sink))
+pub fn weights(worker: &Worker<'_>, sink: &dyn TensorSink) -> Result<(), DeviceError> {
+    worker.units.values().try_for_each(|state| deliver(worker, state, state.weights(), 1.0, sink))
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.
 ///
 /// # Errors
 /// The device's.
-pub fn gradients(rank: &Rank<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) -> Result<(), DeviceError> {
-    for state in rank.units.values() {
-        if let Some(gradient) = rank.gradient(state.unit) {
-            deliver(rank, state, &gradient, outcome.gradient_factor as f32, sink)?;
+pub fn gradients(worker: &Worker<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) -> Result<(), DeviceError> {
+    for state in worker.units.values() {
+        if let Some(gradient) = worker.gradient(state.unit) {
+            deliver(worker, state, &gradient, outcome.gradient_factor as f32, sink)?;
         }
     }
     Ok(())
@@ -33,17 +33,17 @@ pub fn gradients(rank: &Rank<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) 
 
 /// Hands over `factor` times the elements of `held` that this rank answers for.
 fn deliver(
-    rank: &Rank<'_>,
+    worker: &Worker<'_>,
     state: &UnitState,
     held: &Held,
     factor: f32,
     sink: &dyn TensorSink,
 ) -> Result<(), DeviceError> {
-    if !answers_for(rank, state.unit) {
+    if !answers_for(worker, state.unit) {
         return Ok(());
     }
-    for piece in pieces(&state.layout, state.owned.clone(), rank.tensor, Copies::First) {
-        let mut values = element::read(&*rank.device, held.part(piece.elements))?;
+    for piece in pieces(&state.layout, state.owned.clone(), worker.tensor, Copies::First) {
+        let mut values = element::read(&*worker.device, held.part(piece.elements))?;
         values.iter_mut().for_each(|value| *value *= factor);
         sink.put(piece.param, &piece.region, &values);
     }
@@ -51,9 +51,9 @@ fn deliver(
 }
 
 /// A tied table that two ranks hold is delivered by the embedding's.
-pub fn answers_for(rank: &Rank<'_>, unit: Unit) -> bool {
-    match (unit, rank.setup.model.tied()) {
-        (Unit::Table, Tied::Yes) => rank.program.view.computes(Unit::Embedding),
+pub fn answers_for(worker: &Worker<'_>, unit: Unit) -> bool {
+    match (unit, worker.setup.model.tied()) {
+        (Unit::Table, Tied::Yes) => worker.program.view.computes(Unit::Embedding),
         (Unit::Table, Tied::No) | (Unit::Embedding | Unit::Layer(_) | Unit::Head, _) => true,
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::storage::pieces::{Copies, pieces};
 use crate::storage::source::{SourceError, TensorSource};
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::state::{Held, UnitState};
 
 /// Elements that are read at once: sixteen MiB on the host, however large a unit is. Storage that is read in blocks of one MiB reads few of them twice.
@@ -28,9 +28,9 @@ pub enum FetchError {
 ///
 /// # Errors
 /// See [`FetchError`].
-pub fn weights(rank: &Rank<'_>, source: &dyn TensorSource) -> Result<(), FetchError> {
-    for (state, held) in weight_buffers(rank) {
-        fill(rank, source, state, held)?;
+pub fn weights(worker: &Worker<'_>, source: &dyn TensorSource) -> Result<(), FetchError> {
+    for (state, held) in weight_buffers(worker) {
+        fill(worker, source, state, held)?;
     }
     Ok(())
 }
@@ -39,11 +39,11 @@ pub fn weights(rank: &Rank<'_>, source: &dyn TensorSource) -> Result<(), FetchEr
 ///
 /// # Errors
 /// The device's.
-pub fn drawn_weights(rank: &Rank<'_>) -> Result<(), DeviceError> {
-    let (device, seed) = (&*rank.device, rank.setup.train.seed);
-    for (state, held) in weight_buffers(rank) {
+pub fn drawn_weights(worker: &Worker<'_>) -> Result<(), DeviceError> {
+    let (device, seed) = (&*worker.device, worker.setup.train.seed);
+    for (state, held) in weight_buffers(worker) {
         device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
-        for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
+        for piece in pieces(&state.layout, held.elements.clone(), worker.tensor, Copies::Every) {
             let (start, rows, cols) = piece.matrix();
             let out = held.part(piece.elements.clone()).reshaped(rows, cols);
             model::initialize(device, Stream::Compute, piece.param, start, out, seed)?;
@@ -56,36 +56,36 @@ pub fn drawn_weights(rank: &Rank<'_>) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// See [`FetchError`].
-pub fn moments(rank: &Rank<'_>, first: &dyn TensorSource, second: &dyn TensorSource) -> Result<(), FetchError> {
-    for state in rank.units.values().filter(|state| !state.layout.is_empty()) {
+pub fn moments(worker: &Worker<'_>, first: &dyn TensorSource, second: &dyn TensorSource) -> Result<(), FetchError> {
+    for state in worker.units.values().filter(|state| !state.layout.is_empty()) {
         for (source, held) in [first, second].into_iter().zip(state.held_moments().into_iter().flatten()) {
-            fill(rank, source, state, &held)?;
+            fill(worker, source, state, &held)?;
         }
     }
     Ok(())
 }
 
 /// Everything that holds weights. What is narrow is rounded from the same values as master weights are filled with.
-fn weight_buffers<'a>(rank: &'a Rank<'_>) -> impl Iterator<Item = (&'a UnitState, &'a Held)> {
-    let states = rank.units.values().filter(|state| !state.layout.is_empty());
+fn weight_buffers<'a>(worker: &'a Worker<'_>) -> impl Iterator<Item = (&'a UnitState, &'a Held)> {
+    let states = worker.units.values().filter(|state| !state.layout.is_empty());
     states.flat_map(|state| std::iter::once(&state.params).chain(&state.masters).map(move |held| (state, held)))
 }
 
-fn fill(rank: &Rank<'_>, source: &dyn TensorSource, state: &UnitState, held: &Held) -> Result<(), FetchError> {
+fn fill(worker: &Worker<'_>, source: &dyn TensorSource, state: &UnitState, held: &Held) -> Result<(), FetchError> {
     let clear = |padding: Range<usize>| match padding.is_empty() {
         true => Ok(()),
-        false => rank.device.submit(Stream::Compute, &Op::Fill { out: held.part(padding), value: 0.0 }),
+        false => worker.device.submit(Stream::Compute, &Op::Fill { out: held.part(padding), value: 0.0 }),
     };
     let mut values = Vec::new();
     let mut filled = held.elements.start;
-    for piece in pieces(&state.layout, held.elements.clone(), rank.tensor, Copies::Every) {
+    for piece in pieces(&state.layout, held.elements.clone(), worker.tensor, Copies::Every) {
         clear(filled..piece.elements.start)?;
         filled = piece.elements.end;
         let mut start = piece.elements.start;
         for slab in piece.region.slabs(CHUNK_LEN) {
             values.resize(slab.len(), 0.0f32);
             source.get(piece.param, &slab, &mut values)?;
-            element::write(&*rank.device, held.part(start..start + slab.len()), &values)?;
+            element::write(&*worker.device, held.part(start..start + slab.len()), &values)?;
             start += slab.len();
         }
     }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use checkpoint::{BLOCK_BYTES, CheckpointError, Finished, Hash, PieceEntry, PieceFile, RunState, StatePart, Store};
 use config::{ParamSpec, Unit};
 use device::{DeviceError, MemoryReader, Tensor};
-use mesh::Rank as RankNumber;
+use mesh::Rank;
 use program::{Value, Values, saved_units};
 
 use crate::run::observer::Observer;
 use crate::storage::pieces::{Copies, pieces};
-use crate::worker::Rank;
+use crate::worker::Worker;
 use crate::worker::state::UnitState;
 
 /// When the state of a run is saved, and where.
@@ -37,12 +37,12 @@ impl Saving<'_> {
     }
 
     /// Where the run stands after `steps` steps; the same on every rank.
-    pub(crate) fn state(&self, rank: &Rank<'_>, steps: u32, held_out_loss: Option<f64>) -> RunState {
+    pub(crate) fn state(&self, worker: &Worker<'_>, steps: u32, held_out_loss: Option<f64>) -> RunState {
         RunState {
             steps,
-            sequences: rank.setup.train.batches().at(steps).first_sequence,
-            skipped_steps: rank.loss_scale.skipped_steps(),
-            loss_scale: rank.loss_scale.state(),
+            sequences: worker.setup.train.batches().at(steps).first_sequence,
+            skipped_steps: worker.loss_scale.skipped_steps(),
+            loss_scale: worker.loss_scale.state(),
             held_out_loss,
             data_xxh3: self.data_xxh3,
             run: self.run.into(),
@@ -83,13 +83,13 @@ impl SaveStream {
     /// Starts the thread of `rank`, whose memory it reads through `memory`. It ends when this end is dropped, with what it was given to do done.
     pub(crate) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
-        rank: &Rank<'_>,
-        number: RankNumber,
+        worker: &Worker<'_>,
+        number: Rank,
         memory: Box<dyn MemoryReader>,
         (saving, observer): (Saving<'env>, &'env dyn Observer),
     ) -> SaveStream {
-        let (entries, places) = parts(rank);
-        let num_ranks = rank.setup.mesh.world_size();
+        let (entries, places) = parts(worker);
+        let num_ranks = worker.setup.mesh.world_size();
         let saver = Saver { number, num_ranks, store: saving.store, observer, memory, entries, places };
         let ((jobs, taken), (tell, done)) = (channel(), channel());
         scope.spawn(move || saver.work(&taken, &tell));
@@ -160,11 +160,11 @@ fn stuck(unit: Unit, error: RecvTimeoutError) -> DeviceError {
 type Parts = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 
 /// Everything that `rank` answers for: over all ranks each element of each tensor once.
-fn parts(rank: &Rank<'_>) -> Parts {
+fn parts(worker: &Worker<'_>) -> Parts {
     let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
-    for unit in saved_units(&rank.program.view) {
+    for unit in saved_units(&worker.program.view) {
         let mut of_unit = Vec::new();
-        for (param, tensor, region, part) in unit_parts(&rank.units[&unit], rank) {
+        for (param, tensor, region, part) in unit_parts(&worker.units[&unit], worker) {
             of_unit.push(tensor);
             entries.push(PieceEntry { tensor: part.tensor(&param.name), shape: param.shape.clone(), region });
         }
@@ -175,11 +175,11 @@ fn parts(rank: &Rank<'_>) -> Parts {
 
 fn unit_parts<'a>(
     state: &'a UnitState,
-    rank: &Rank<'_>,
+    worker: &Worker<'_>,
 ) -> impl Iterator<Item = (&'a ParamSpec, Tensor, mesh::Region, StatePart)> {
     let moments = state.held_moments().into_iter().flatten();
     let held = std::iter::once(state.weights().clone()).chain(moments).zip(StatePart::ALL);
-    let (owned, tensor) = (state.owned.clone(), rank.tensor);
+    let (owned, tensor) = (state.owned.clone(), worker.tensor);
     held.flat_map(move |(held, part)| {
         let pieces = pieces(&state.layout, owned.clone(), tensor, Copies::First);
         pieces.into_iter().map(move |piece| (piece.param, held.part(piece.elements), piece.region, part))
@@ -188,7 +188,7 @@ fn unit_parts<'a>(
 
 /// What the thread works with.
 struct Saver<'a> {
-    number: RankNumber,
+    number: Rank,
     num_ranks: usize,
     store: &'a Store,
     observer: &'a dyn Observer,

@@ -29,7 +29,7 @@ use crate::worker::memory::Activations;
 use crate::worker::state::{Held, ShardPlace, UnitState, update_runs};
 
 /// A rank between instructions.
-pub struct Rank<'a> {
+pub struct Worker<'a> {
     /// The run.
     pub setup: &'a Setup,
     /// Which of the run's programs it works on.
@@ -78,7 +78,7 @@ pub struct Rank<'a> {
     pub reduced: Vec<(Unit, Unit)>,
 }
 
-impl<'a> Rank<'a> {
+impl<'a> Worker<'a> {
     /// Binds the tensors of the rank at `coord`, fills tables, and fills parameters and optimizer state as `start` says.
     ///
     /// # Errors
@@ -89,14 +89,14 @@ impl<'a> Rank<'a> {
         source: &'a dyn TokenSource,
         start: Start<'_>,
         engine: RankEngine,
-    ) -> Result<Rank<'a>, OpenError> {
+    ) -> Result<Worker<'a>, OpenError> {
         let stage = coord.along(Axis::Pp);
         let (program, plan) = (setup.program(stage), setup.plan(stage));
         let tensor = TensorParallel { size: setup.parallelism.tp, position: coord.along(Axis::Tp) };
         let replica = coord.position(AxisSet::DATA);
         let units = unit_states(setup, program, plan, ShardPlace::new(setup.parallelism.zero, &setup.mesh, coord));
         let largest = setup.jobs.iter().map(|job| job.shape.tokens()).max().unwrap_or(0);
-        let mut rank = Rank {
+        let mut rank = Worker {
             setup,
             job: JobIndex::MAIN,
             program,
@@ -272,12 +272,12 @@ impl<'a> Rank<'a> {
         self.bindings.embedding(side, offsets(self.program, self.plan, Unit::Embedding, side, self.at))
     }
 
-    /// As [`Rank::embedding`], of a layer.
+    /// As [`Worker::embedding`], of a layer.
     pub fn layer(&self, number: u32, side: Side) -> &LayerParams {
         self.bindings.layer(number, side, offsets(self.program, self.plan, Unit::Layer(number), side, self.at))
     }
 
-    /// As [`Rank::embedding`], of the head.
+    /// As [`Worker::embedding`], of the head.
     pub fn head(&self, side: Side) -> &HeadParams {
         self.bindings.head(side, offsets(self.program, self.plan, Unit::Head, side, self.at))
     }
