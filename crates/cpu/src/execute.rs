@@ -23,7 +23,6 @@ use crate::gemm::pairs::multiply_alone;
 use crate::gemm::{PackingBuffers, Product, Write, gemm, gemm_rounded};
 use crate::initialize::InitializeNormal;
 use crate::instruction_set::InstructionSet;
-use crate::job::PairsMatMul;
 use crate::lanes::{Kernel, run};
 use crate::loss_sum::loss_sum;
 use crate::meter::Meter;
@@ -31,6 +30,7 @@ use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use crate::rotary::{Rotary, RotaryTable};
 use crate::rounded_sum::{AddRounded, RoundedToSingle};
 use crate::squared_sum::SquaredSum;
+use crate::task::PairsMatMul;
 use crate::view::{MatMut, MatRef};
 use crate::worker::{Worker, not_real};
 

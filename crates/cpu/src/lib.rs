@@ -2,9 +2,9 @@
 
 mod aligned;
 mod execute;
-mod job;
 mod parts;
 mod pool;
+mod task;
 mod worker;
 
 pub mod accumulate;

@@ -1,8 +1,8 @@
-//! The threads of a rank beside its own: all work on the parts of one job. Each begins with a row of parts of its own, which lie beside each other, so that
+//! The threads of a rank beside its own: all work on the parts of one task. Each begins with a row of parts of its own, which lie beside each other, so that
 //! what an operation leaves in a core's caches is where the next one looks for it; whoever has done its own takes from the end of the longest row.
 //!
-//! Between jobs a thread looks for the next one for some microseconds before it sleeps, for jobs follow each other closely and
-//! waking costs more than most of them. A job ends when its parts are done: a thread that slept through it is not waited for.
+//! Between tasks a thread looks for the next one for some microseconds before it sleeps, for tasks follow each other closely and
+//! waking costs more than most of them. A task ends when its parts are done: a thread that slept through it is not waited for.
 
 use std::any::Any;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use std::thread::{Builder, JoinHandle};
 use device::{DeviceError, Op};
 
 use crate::affinity::stay_on;
-use crate::job::{Job, PairsMatMul};
 use crate::parts::Share;
+use crate::task::{PairsMatMul, Task};
 use crate::worker::Worker;
 
 /// Looks at a changing number before sleeping: about 20 microseconds.
@@ -38,8 +38,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The job and the number of its parts, until all are taken.
-    open: Option<(Job, usize)>,
+    /// The task and the number of its parts, until all are taken.
+    open: Option<(Task, usize)>,
     /// For each thread, the rank's own first, the parts that it takes first.
     rows: Vec<Range<usize>>,
     /// Parts that are being worked on.
@@ -83,23 +83,23 @@ impl Pool {
 
     /// Runs `op` on the calling thread's `own` worker and the pool's.
     pub(crate) fn execute(&self, own: &Worker, op: &Op) -> Result<(), DeviceError> {
-        let Some(product) = PairsMatMul::of(op, own.products) else { return self.run(own, Job::Shares(*op)) };
+        let Some(product) = PairsMatMul::of(op, own.products) else { return self.run(own, Task::Shares(*op)) };
         for round in own.rounds(&product, self.threads.len() + 1)? {
-            self.run(own, Job::Panels(product, round))?;
-            self.run(own, Job::Pieces(product, round))?;
+            self.run(own, Task::Panels(product, round))?;
+            self.run(own, Task::Pieces(product, round))?;
         }
         Ok(())
     }
 
-    /// Runs all parts of `job`.
-    fn run(&self, own: &Worker, job: Job) -> Result<(), DeviceError> {
+    /// Runs all parts of `task`.
+    fn run(&self, own: &Worker, task: Task) -> Result<(), DeviceError> {
         let threads = self.threads.len() + 1;
-        let number = job.parts(threads);
+        let number = task.parts(threads);
         if number == 0 {
             return Ok(());
         }
         let mut state = self.shared.state();
-        state.open = Some((job, number));
+        state.open = Some((task, number));
         let row = |index: usize| number * index / threads..number * (index + 1) / threads;
         state.rows.clear();
         state.rows.extend((0..threads).map(row));
@@ -172,18 +172,18 @@ impl Shared {
         }
     }
 
-    /// Works on parts of the open job until all are taken.
+    /// Works on parts of the open task until all are taken.
     fn work(&self, worker: &Worker, thread: usize) {
         let mut state = self.state();
-        while let Some((job, number)) = state.open {
+        while let Some((task, number)) = state.open {
             let Some(index) = state.take(thread) else { break };
             state.running += 1;
             if state.rows.iter().all(Range::is_empty) {
                 state.open = None;
             }
             drop(state);
-            // SAFETY: each part is taken once, and a job is opened when all parts of the one before are done.
-            let run = || unsafe { worker.execute_part(&job, Share { index, number }) };
+            // SAFETY: each part is taken once, and a task is opened when all parts of the one before are done.
+            let run = || unsafe { worker.execute_part(&task, Share { index, number }) };
             let result = catch_unwind(AssertUnwindSafe(run));
             state = self.state();
             state.running -= 1;

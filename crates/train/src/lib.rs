@@ -23,7 +23,7 @@ pub use run::observer::{LossScalingReport, Observer, StepReport, Wish};
 pub use run::{Ending, Ports, run, run_ranks};
 pub use setup::start::{PartSource, Start, check_tensors};
 pub use setup::step_order::StepOrder;
-pub use setup::{Job, JobIndex, Setup, SetupError};
+pub use setup::{Setup, SetupError, Workload, WorkloadIndex};
 pub use storage::saving::{SaveReport, Saving};
 pub use storage::sink::{TensorMap, TensorSink};
 pub use storage::source::{SourceError, TensorSource};

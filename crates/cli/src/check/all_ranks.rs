@@ -17,14 +17,15 @@ pub struct AllRanks {
 }
 
 impl AllRanks {
-    /// Gives each rank of `setup` its program, job after job, and runs them.
+    /// Gives each rank of `setup` its program, workload after workload, and runs them.
     ///
     /// # Errors
     /// A rule that a rank breaks, or ranks that do not get to the end together.
     pub fn verify(setup: &Setup) -> Result<AllRanks, Failure> {
         let mut all = AllRanks { instructions: 0, transfers: 0, collectives: 0 };
-        for job in setup.programs.programs() {
-            let world = World::new(&setup.mesh, |rank| job.programs()[setup.mesh.coord(rank).along(Axis::Pp)].clone());
+        for workload in setup.programs.programs() {
+            let world =
+                World::new(&setup.mesh, |rank| workload.programs()[setup.mesh.coord(rank).along(Axis::Pp)].clone());
             let WorldStep { instructions, transfers, collectives } = world.verify().map_err(refused)?;
             all.instructions += instructions;
             all.transfers += transfers;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use sim::Trace;
 use sim::trace::RankTimes;
 use train::Setup;
-use train::setup::JobIndex;
+use train::setup::WorkloadIndex;
 use train::worker::Worker;
 
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ pub struct Recorder {
 #[derive(Default)]
 struct RankRecord {
     running: Vec<u64>,
-    done: Option<(JobIndex, Vec<u64>)>,
+    done: Option<(WorkloadIndex, Vec<u64>)>,
 }
 
 impl Recorder {
@@ -42,7 +42,7 @@ impl Recorder {
         }
         record.running.push(now_ns);
         if worker.at + 1 == worker.program.instrs.len() {
-            record.done = Some((worker.job, std::mem::take(&mut record.running)));
+            record.done = Some((worker.workload, std::mem::take(&mut record.running)));
         }
     }
 
@@ -53,7 +53,7 @@ impl Recorder {
     pub fn write(self, setup: &Setup, file: &OutputFile) -> Result<(), Failure> {
         let records =
             self.ranks.into_iter().map(|record| record.into_inner().unwrap_or_else(PoisonError::into_inner).done);
-        let done: Option<Vec<(JobIndex, Vec<u64>)>> = records.collect();
+        let done: Option<Vec<(WorkloadIndex, Vec<u64>)>> = records.collect();
         let Some(done) = done.filter(|done| !done.is_empty()) else {
             return Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())));
         };

@@ -102,7 +102,8 @@ fn microbatches_that_grow_learn_what_more_microbatches_learn() {
     let layout = |at, microbatch_size| Parallelism { microbatch_size, ..degrees(at) };
     let case = |layout: Parallelism| Case::new(&model, layout, &train).tokens(&RAGGED);
     let setup = case(layout((1, 1, 1), 4)).setup();
-    let sizes: Vec<(usize, usize)> = setup.jobs.iter().map(|job| (job.num_microbatches, job.shape.sequences)).collect();
+    let sizes: Vec<(usize, usize)> =
+        setup.workloads.iter().map(|workload| (workload.num_microbatches, workload.shape.sequences)).collect();
     assert_eq!(sizes, [(2, 4), (2, 3), (2, 2)]);
     let one = case(layout((1, 1, 1), 4)).outcome().expect("runs");
     assert_holds(same_bits(&one, &case(layout((1, 1, 2), 4)).outcome().expect("runs")));

@@ -6,7 +6,7 @@ use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::watch::Nobody;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Labels, Layout, Outcome, ProofText, Replicas, Watch, WrappedEngine, outcome_watched};
-use train::{JobIndex, RankEngine, Setup, TensorSource, TokenSource};
+use train::{RankEngine, Setup, TensorSource, TokenSource, WorkloadIndex};
 
 /// Largest relative Frobenius distance of a step-1 gradient between layouts that sum in other orders.
 pub const GRADIENT_BOUND: f64 = 1e-6;
@@ -112,7 +112,7 @@ impl<'a> Case<'a> {
         let setup = self.setup();
         let mut programs = setup.verified().programs().to_vec();
         edit(&mut programs);
-        let case = setup.job_of(JobIndex::MAIN).record_case(&setup.model, &setup.parallelism, &setup.train);
+        let case = setup.workload_of(WorkloadIndex::MAIN).record_case(&setup.model, &setup.parallelism, &setup.train);
         let footprints = model::footprints(&case).expect("recorded");
         let sizes = Sizes::new(
             &setup.model,

@@ -10,7 +10,7 @@ use crate::execute::reduce;
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Progress, launch};
 use crate::setup::start::Start;
-use crate::setup::{JobIndex, Setup};
+use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::source::TensorSource;
 use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
@@ -57,15 +57,15 @@ pub fn run_evaluation(
     initial: Option<&dyn TensorSource>,
 ) -> Result<EvaluationReport, TrainError> {
     launch(setup, engine, setup.mesh.ranks(), |seat| {
-        let tokens = HeldOut::new(setup, evaluating_job(setup), evaluation);
+        let tokens = HeldOut::new(setup, evaluating_workload(setup), evaluation);
         let mut rank = seat.open(&tokens, Start::with(initial))?;
         Ok(evaluate(&mut rank, &tokens, 0, seat.progress)?)
     })
 }
 
-/// The job of a setup that is known to have one.
-pub(crate) fn evaluating_job(setup: &Setup) -> JobIndex {
-    setup.job(Purpose::Evaluate).unwrap_or(JobIndex::MAIN)
+/// The workload of a setup that is known to have one.
+pub(crate) fn evaluating_workload(setup: &Setup) -> WorkloadIndex {
+    setup.workload(Purpose::Evaluate).unwrap_or(WorkloadIndex::MAIN)
 }
 
 /// The passes of an evaluation as steps; behind the last sequence come empty ones, whose labels do not count.
@@ -76,12 +76,12 @@ pub(crate) struct HeldOut<'a> {
 }
 
 impl<'a> HeldOut<'a> {
-    /// As the program of `job` takes them.
-    pub(crate) fn new(setup: &Setup, job: JobIndex, evaluation: Evaluation<'a>) -> HeldOut<'a> {
+    /// As the program of `workload` takes them.
+    pub(crate) fn new(setup: &Setup, workload: WorkloadIndex, evaluation: Evaluation<'a>) -> HeldOut<'a> {
         HeldOut {
             tokens: evaluation.tokens,
             sequences: evaluation.sequences,
-            sequences_per_pass: setup.job_of(job).sequences(&setup.parallelism) as u64,
+            sequences_per_pass: setup.workload_of(workload).sequences(&setup.parallelism) as u64,
         }
     }
 
@@ -116,8 +116,8 @@ pub(crate) fn evaluate<'a>(
     progress: &Progress,
 ) -> Result<EvaluationReport, DeviceError> {
     let started = Instant::now();
-    let interrupted = (worker.job, worker.source);
-    worker.take_up(evaluating_job(worker.setup), tokens);
+    let interrupted = (worker.workload, worker.source);
+    worker.take_up(evaluating_workload(worker.setup), tokens);
     let mut total = [0i64; SUM_WORDS];
     for pass in 0..tokens.passes() {
         worker.begin_step(pass)?;

@@ -5,11 +5,11 @@ use device::DeviceError;
 
 use crate::engine::Engine;
 use crate::execute::reduce;
-use crate::infer::evaluate::{Evaluation, EvaluationReport, HeldOut, evaluate, evaluating_job};
+use crate::infer::evaluate::{Evaluation, EvaluationReport, HeldOut, evaluate, evaluating_workload};
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Stop, launch};
 use crate::setup::start::Start;
-use crate::setup::{JobIndex, Setup};
+use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::source::TensorSource;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
@@ -33,8 +33,8 @@ pub fn run_forward(
 ) -> Result<EvaluationReport, TrainError> {
     let evaluation = Evaluation { tokens, sequences: setup.train.global_batch as u64, every: 0 };
     launch(setup, engine, setup.mesh.ranks(), |seat| -> Result<_, Stop> {
-        let per_pass = HeldOut::new(setup, JobIndex::MAIN, evaluation);
-        let measured = HeldOut::new(setup, evaluating_job(setup), evaluation);
+        let per_pass = HeldOut::new(setup, WorkloadIndex::MAIN, evaluation);
+        let measured = HeldOut::new(setup, evaluating_workload(setup), evaluation);
         let mut rank = seat.open(&per_pass, Start::with(initial))?;
         for pass in 0..per_pass.passes() {
             seat.progress.begin_step(pass + 1);

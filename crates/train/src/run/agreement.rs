@@ -73,8 +73,9 @@ impl Setup {
     pub fn fingerprint(&self) -> u64 {
         let mut hash = Fnv::default();
         let build = env!("CARGO_PKG_VERSION");
-        let written = write!(hash, "{build} {:?} {:?} {:?} {:?}", self.model, self.parallelism, self.train, self.jobs);
-        let programs = self.programs.programs().iter().flat_map(|job| job.programs());
+        let written =
+            write!(hash, "{build} {:?} {:?} {:?} {:?}", self.model, self.parallelism, self.train, self.workloads);
+        let programs = self.programs.programs().iter().flat_map(|workload| workload.programs());
         let written = programs.fold(written, |written, program| written.and_then(|()| write!(hash, " {program:?}")));
         assert!(written.is_ok(), "hashing does not fail");
         hash.0

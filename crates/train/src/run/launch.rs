@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::run::agreement::{AgreementError, agree};
 use crate::run::failure::{RankFailure, TrainError, excerpt};
 use crate::setup::start::Start;
-use crate::setup::{JobIndex, Setup};
+use crate::setup::{Setup, WorkloadIndex};
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 
@@ -21,7 +21,7 @@ use crate::worker::batch::TokenSource;
 #[derive(Default)]
 pub(crate) struct Progress {
     step: Cell<u32>,
-    at: Cell<Option<(JobIndex, usize)>>,
+    at: Cell<Option<(WorkloadIndex, usize)>>,
 }
 
 impl Progress {
@@ -30,7 +30,7 @@ impl Progress {
         self.step.set(step);
     }
 
-    /// Runs the program of the rank's job from start to end. `watch` is called around each instruction and may end it early.
+    /// Runs the program of the rank's workload from start to end. `watch` is called around each instruction and may end it early.
     pub(crate) fn run_program<'a>(
         &self,
         worker: &mut Worker<'a>,
@@ -38,7 +38,7 @@ impl Progress {
     ) -> Result<(), DeviceError> {
         for at in 0..rank.program.instrs.len() {
             let instr = worker.program.instrs[at];
-            self.at.set(Some((worker.job, at)));
+            self.at.set(Some((worker.workload, at)));
             worker.at = at;
             watch(worker, Moment::Before, instr)?;
             worker.execute(instr)?;
@@ -189,7 +189,7 @@ fn guarded<T>(
 
 fn describe(setup: &Setup, rank: Rank, progress: &Progress, cause: String) -> RankFailure {
     let stage = setup.mesh.coord(rank).along(Axis::Pp);
-    let at = progress.at.get().map(|(job, at)| (setup.program_of(job, stage).instrs.as_slice(), at));
+    let at = progress.at.get().map(|(workload, at)| (setup.program_of(workload, stage).instrs.as_slice(), at));
     RankFailure {
         rank,
         step: progress.step.get(),

@@ -14,7 +14,7 @@ use program::{Instr, Purpose};
 use crate::engine::Engine;
 use crate::execute::loss_scale::StepFate;
 use crate::execute::reduce;
-use crate::infer::evaluate::{Evaluation, HeldOut, evaluate, evaluating_job};
+use crate::infer::evaluate::{Evaluation, HeldOut, evaluate, evaluating_workload};
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
 use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
@@ -83,7 +83,7 @@ pub fn run_ranks(
     ports: Ports<'_>,
     ranks: impl Iterator<Item = Rank>,
 ) -> Result<Ending, TrainError> {
-    if ports.evaluation.is_some() && setup.job(Purpose::Evaluate).is_none() {
+    if ports.evaluation.is_some() && setup.workload(Purpose::Evaluate).is_none() {
         return Err(TrainError::Prepare("the run is to be evaluated, but was set up without a program for it".into()));
     }
     if let Some(checkpoint) = ports.start.checkpoint() {
@@ -106,7 +106,7 @@ pub fn run_ranks(
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
     let held_out = ports
         .evaluation
-        .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_job(seat.setup), evaluation)));
+        .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_workload(seat.setup), evaluation)));
     std::thread::scope(|scope| {
         let mut rank = seat.open(ports.tokens, ports.start)?;
         if let (Some(saving), Some(memory)) = (ports.saving, rank.memory.take()) {
@@ -133,7 +133,7 @@ fn run_steps<'a>(
     for step in ports.start.steps()..setup.train.steps {
         let started = Instant::now();
         progress.begin_step(step + 1);
-        worker.take_up(setup.training_job(step), ports.tokens);
+        worker.take_up(setup.training_workload(step), ports.tokens);
         let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
         let outcome = run_step(worker, step, asked, progress)?;
         let scaled_by = worker.loss_scale;

@@ -40,14 +40,14 @@ pub struct Setup {
     /// What passes cost, as recorded: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers are not priced.
     pub times: UnitTimes,
     /// What its programs are for; the first is the run's own.
-    pub jobs: Vec<Job>,
-    /// Per job one program and one memory plan per pipeline coordinate; all of them share the arena and the places of state.
+    pub workloads: Vec<Workload>,
+    /// Per workload one program and one memory plan per pipeline coordinate; all of them share the arena and the places of state.
     pub programs: ProgramSet,
 }
 
 /// What a program is for, and on what sizes it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct Workload {
     /// Training, evaluation or generation.
     pub purpose: Purpose,
     /// Microbatches of one pass and replica.
@@ -56,13 +56,13 @@ pub struct Job {
     pub shape: MicrobatchShape,
 }
 
-/// Which job of a [`Setup`].
+/// Which workload of a [`Setup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JobIndex(usize);
+pub struct WorkloadIndex(usize);
 
-impl JobIndex {
+impl WorkloadIndex {
     /// The run's own.
-    pub const MAIN: JobIndex = JobIndex(0);
+    pub const MAIN: WorkloadIndex = WorkloadIndex(0);
 }
 
 /// Why a run cannot be prepared.
@@ -122,8 +122,8 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn new(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let jobs = Job::training(&parallelism, &train)?;
-        Setup::of(model, parallelism, train, State::Training, jobs)
+        let workloads = Workload::training(&parallelism, &train)?;
+        Setup::of(model, parallelism, train, State::Training, workloads)
     }
 
     /// As [`Setup::new`], for a run that also measures the loss on `sequences` held-out sequences.
@@ -136,9 +136,9 @@ impl Setup {
         train: TrainSpec,
         sequences: u64,
     ) -> Result<Setup, SetupError> {
-        let mut jobs = Job::training(&parallelism, &train)?;
-        jobs.push(Job::evaluate(&parallelism, &train, sequences));
-        Setup::of(model, parallelism, train, State::Training, jobs)
+        let mut workloads = Workload::training(&parallelism, &train)?;
+        workloads.push(Workload::evaluate(&parallelism, &train, sequences));
+        Setup::of(model, parallelism, train, State::Training, workloads)
     }
 
     /// A run that only measures the loss on `sequences` sequences; of `train` it reads the sequence length.
@@ -151,8 +151,8 @@ impl Setup {
         train: TrainSpec,
         sequences: u64,
     ) -> Result<Setup, SetupError> {
-        let job = Job::evaluate(&parallelism, &train, sequences);
-        Setup::of(model, parallelism, train, State::Inference, vec![job])
+        let workload = Workload::evaluate(&parallelism, &train, sequences);
+        Setup::of(model, parallelism, train, State::Inference, vec![workload])
     }
 
     /// A run that computes logits and loss of `train.global_batch` sequences.
@@ -160,15 +160,15 @@ impl Setup {
     /// # Errors
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
-        let shape = Job::train(&parallelism, &train, train.global_batch)?.shape;
+        let shape = Workload::train(&parallelism, &train, train.global_batch)?.shape;
         let room = CacheRoom {
             sequences: shape.sequences,
             capacity: shape.sequence_length,
             stored: train.precision.stored().into(),
         };
-        let evaluate = Job::evaluate(&parallelism, &train, train.global_batch as u64);
-        let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
-        Setup::generating(model, parallelism, train, room, jobs)
+        let evaluate = Workload::evaluate(&parallelism, &train, train.global_batch as u64);
+        let workloads = vec![Workload { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
+        Setup::generating(model, parallelism, train, room, workloads)
     }
 
     /// A run that continues one text, computing `rows` tokens at a time, with a cache for as many tokens as the model's context.
@@ -185,8 +185,8 @@ impl Setup {
         // The last rows of a microbatch may stand behind the last token.
         let stored = train.precision.stored().into();
         let room = CacheRoom { sequences: 1, capacity: model.context + rows, stored };
-        let jobs = vec![Job { purpose: Purpose::Generate, num_microbatches: 1, shape }];
-        Setup::generating(model, parallelism, train, room, jobs)
+        let workloads = vec![Workload { purpose: Purpose::Generate, num_microbatches: 1, shape }];
+        Setup::generating(model, parallelism, train, room, workloads)
     }
 
     fn generating(
@@ -194,13 +194,13 @@ impl Setup {
         parallelism: Parallelism,
         train: TrainSpec,
         room: CacheRoom,
-        jobs: Vec<Job>,
+        workloads: Vec<Workload>,
     ) -> Result<Setup, SetupError> {
         let state = State::Generation { cache_bytes: KeyValueCache::size_bytes(&model, parallelism.tp, room) };
-        Ok(Setup { cache_room: room, ..Setup::of(model, parallelism, train, state, jobs)? })
+        Ok(Setup { cache_room: room, ..Setup::of(model, parallelism, train, state, workloads)? })
     }
 
-    /// Programs for `jobs`, of which the first is the run's own, with the state that they need.
+    /// Programs for `workloads`, of which the first is the run's own, with the state that they need.
     ///
     /// # Errors
     /// See [`SetupError`].
@@ -209,26 +209,27 @@ impl Setup {
         parallelism: Parallelism,
         train: TrainSpec,
         state: State,
-        jobs: Vec<Job>,
+        workloads: Vec<Workload>,
     ) -> Result<Setup, SetupError> {
         let (dp, shard_group) = (parallelism.dp, parallelism.shard_group());
         if !dp.is_multiple_of(shard_group) {
             return Err(SetupError::ShardGroup { shard_group, dp });
         }
         let order = StepOrder::new(&model, &parallelism, &train)?;
-        // A batch that grows has hundreds of jobs, each of which is decided by itself.
-        let verified: Vec<_> = jobs.par_iter().with_max_len(1).map(|job| order.verified(state, job)).collect();
+        // A batch that grows has hundreds of workloads, each of which is decided by itself.
+        let verified: Vec<_> =
+            workloads.par_iter().with_max_len(1).map(|workload| order.verified(state, workload)).collect();
         let programs = ProgramSet::new(verified.into_iter().collect::<Result<_, _>>()?)?;
         let StepOrder { schedule, times, .. } = order;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
         let cache_room = CacheRoom { sequences: 0, capacity: 0, stored: train.precision.stored().into() };
-        Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, schedule, times, jobs, programs })
+        Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, schedule, times, workloads, programs })
     }
 
-    /// All jobs.
-    pub fn job_indices(&self) -> impl Iterator<Item = JobIndex> + use<> {
-        (0..self.jobs.len()).map(JobIndex)
+    /// All workloads.
+    pub fn workload_indices(&self) -> impl Iterator<Item = WorkloadIndex> + use<> {
+        (0..self.workloads.len()).map(WorkloadIndex)
     }
 
     /// What parameters and activations are stored as.
@@ -236,51 +237,53 @@ impl Setup {
         self.train.precision.stored().into()
     }
 
-    /// The first job of this purpose.
-    pub fn job(&self, purpose: Purpose) -> Option<JobIndex> {
-        self.jobs.iter().position(|job| job.purpose == purpose).map(JobIndex)
+    /// The first workload of this purpose.
+    pub fn workload(&self, purpose: Purpose) -> Option<WorkloadIndex> {
+        self.workloads.iter().position(|workload| workload.purpose == purpose).map(WorkloadIndex)
     }
 
-    /// The job of a training step: that of its batch.
-    pub fn training_job(&self, step: u32) -> JobIndex {
+    /// The workload of a training step: that of its batch.
+    pub fn training_workload(&self, step: u32) -> WorkloadIndex {
         let sequences = self.train.batches().at(step).sequences;
-        let is_its = |job: &Job| job.purpose == Purpose::Train && job.sequences(&self.parallelism) == sequences;
-        self.jobs.iter().position(is_its).map_or(JobIndex::MAIN, JobIndex)
+        let is_its = |workload: &Workload| {
+            workload.purpose == Purpose::Train && workload.sequences(&self.parallelism) == sequences
+        };
+        self.workloads.iter().position(is_its).map_or(WorkloadIndex::MAIN, WorkloadIndex)
     }
 
-    /// The linked programs of a job.
-    pub fn graph_of(&self, job: JobIndex) -> &StepGraph {
-        self.programs.programs()[job.0].graph()
+    /// The linked programs of a workload.
+    pub fn graph_of(&self, workload: WorkloadIndex) -> &StepGraph {
+        self.programs.programs()[workload.0].graph()
     }
 
-    /// The program of a job on pipeline rank `stage`.
-    pub fn program_of(&self, job: JobIndex, stage: usize) -> &Program {
-        &self.programs.programs()[job.0].programs()[stage]
+    /// The program of a workload on pipeline rank `stage`.
+    pub fn program_of(&self, workload: WorkloadIndex, stage: usize) -> &Program {
+        &self.programs.programs()[workload.0].programs()[stage]
     }
 
-    /// The memory plan of a job on pipeline rank `stage`.
-    pub fn plan_of(&self, job: JobIndex, stage: usize) -> &RankPlan {
-        &self.programs.programs()[job.0].plan().ranks[stage]
+    /// The memory plan of a workload on pipeline rank `stage`.
+    pub fn plan_of(&self, workload: WorkloadIndex, stage: usize) -> &RankPlan {
+        &self.programs.programs()[workload.0].plan().ranks[stage]
     }
 
-    /// What a job is.
-    pub fn job_of(&self, job: JobIndex) -> &Job {
-        &self.jobs[job.0]
+    /// What a workload is.
+    pub fn workload_of(&self, workload: WorkloadIndex) -> &Workload {
+        &self.workloads[workload.0]
     }
 
     /// The run's own programs and plans.
     pub fn verified(&self) -> &Verified {
-        &self.programs.programs()[JobIndex::MAIN.0]
+        &self.programs.programs()[WorkloadIndex::MAIN.0]
     }
 
     /// The run's own program on pipeline rank `stage`.
     pub fn program(&self, stage: usize) -> &Program {
-        self.program_of(JobIndex::MAIN, stage)
+        self.program_of(WorkloadIndex::MAIN, stage)
     }
 
     /// The run's own memory plan on pipeline rank `stage`.
     pub fn plan(&self, stage: usize) -> &RankPlan {
-        self.plan_of(JobIndex::MAIN, stage)
+        self.plan_of(WorkloadIndex::MAIN, stage)
     }
 
     /// Microbatches per step and replica, of a full batch.
@@ -289,14 +292,24 @@ impl Setup {
     }
 }
 
-impl Job {
+impl Workload {
     /// The steps of a run: one of a full batch, then one of each smaller batch on the way there.
-    fn training(parallelism: &Parallelism, train: &TrainSpec) -> Result<Vec<Job>, SetupError> {
-        train.batches().sizes().into_iter().rev().map(|sequences| Job::train(parallelism, train, sequences)).collect()
+    fn training(parallelism: &Parallelism, train: &TrainSpec) -> Result<Vec<Workload>, SetupError> {
+        train
+            .batches()
+            .sizes()
+            .into_iter()
+            .rev()
+            .map(|sequences| Workload::train(parallelism, train, sequences))
+            .collect()
     }
 
     /// A training step of `global_batch` sequences.
-    pub(crate) fn train(parallelism: &Parallelism, train: &TrainSpec, global_batch: usize) -> Result<Job, SetupError> {
+    pub(crate) fn train(
+        parallelism: &Parallelism,
+        train: &TrainSpec,
+        global_batch: usize,
+    ) -> Result<Workload, SetupError> {
         let Parallelism { dp, microbatch_size, .. } = *parallelism;
         let refused = SetupError::Batch { global_batch, dp, microbatch_size };
         // Smaller batches may be as many microbatches as the full one.
@@ -307,18 +320,18 @@ impl Job {
             return Err(refused);
         }
         let shape = MicrobatchShape { sequences: size, sequence_length: train.sequence_length };
-        Ok(Job { purpose: Purpose::Train, num_microbatches: number, shape })
+        Ok(Workload { purpose: Purpose::Train, num_microbatches: number, shape })
     }
 
     /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a pipeline busy.
-    fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Job {
+    fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Workload {
         let Parallelism { dp, pp, microbatch_size, .. } = *parallelism;
         let shape = MicrobatchShape { sequences: microbatch_size, sequence_length: train.sequence_length };
         let all = (sequences as usize).div_ceil(dp * microbatch_size).max(1);
-        Job { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
+        Workload { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
     }
 
-    /// Whether this job's tokens are shared out over tensor parallelism. A program that generates keeps them whole: it works on few tokens at
+    /// Whether this workload's tokens are shared out over tensor parallelism. A program that generates keeps them whole: it works on few tokens at
     /// a time, which the ranks need not divide, and keeps no activations that would take less room.
     pub fn sequence_parallel(&self, parallelism: &Parallelism) -> SequenceParallel {
         match self.purpose {
@@ -327,7 +340,7 @@ impl Job {
         }
     }
 
-    /// What is recorded of the job. All tensor-parallel ranks need equally many bytes, so the first stands for all.
+    /// What is recorded of the workload. All tensor-parallel ranks need equally many bytes, so the first stands for all.
     pub fn record_case<'a>(
         &self,
         model: &'a ModelSpec,

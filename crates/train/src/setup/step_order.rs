@@ -9,7 +9,7 @@ use program::{
     State, StepGraph, UnitTimes, UnitWork, Verified, compile, compile_rank, least_memory, link, split_stages, verify,
 };
 
-use crate::setup::{Job, SetupError};
+use crate::setup::{SetupError, Workload};
 
 /// What all programs of a run have in common.
 #[derive(Clone, Debug)]
@@ -84,8 +84,8 @@ impl<'a> StepOrder<'a> {
         let both = stage_map.first().filter(|first| may_wait && Some(*first) == stage_map.last());
         let Some(&rank) = both else { return Ok(TiedSum::EachMicrobatch) };
         let least_bytes = |tied_sum| {
-            let job = training(parallelism, train, num_microbatches);
-            let input = CompileInput { tied_sum, ..self.input(&job, &self.schedule) };
+            let workload = training(parallelism, train, num_microbatches);
+            let input = CompileInput { tied_sum, ..self.input(&workload, &self.schedule) };
             let sizes = self.sizes(State::Training, self.footprints);
             Ok::<usize, SetupError>(least_memory(&compile_rank(&input, rank)?, &sizes))
         };
@@ -105,22 +105,22 @@ impl<'a> StepOrder<'a> {
     /// # Errors
     /// See [`SetupError`].
     pub fn training_step(&self) -> Result<(StepGraph, Sizes), SetupError> {
-        let job = Job::train(self.parallelism, self.train, self.train.global_batch)?;
-        self.linked(State::Training, &job, &self.schedule)
+        let workload = Workload::train(self.parallelism, self.train, self.train.global_batch)?;
+        self.linked(State::Training, &workload, &self.schedule)
     }
 
-    /// Compiles, links, verifies and plans one job.
-    pub(crate) fn verified(&self, state: State, job: &Job) -> Result<Verified, SetupError> {
-        let schedule = match job.purpose {
+    /// Compiles, links, verifies and plans one workload.
+    pub(crate) fn verified(&self, state: State, workload: &Workload) -> Result<Verified, SetupError> {
+        let schedule = match workload.purpose {
             Purpose::Train => {
                 let Parallelism { schedule, pp, .. } = self.parallelism;
-                Schedule::new(schedule, *pp, job.num_microbatches, &self.costs)?
+                Schedule::new(schedule, *pp, workload.num_microbatches, &self.costs)?
             }
             Purpose::Evaluate | Purpose::Generate => {
-                forward_only(&self.schedule.stage_map, self.parallelism.pp, job.num_microbatches)
+                forward_only(&self.schedule.stage_map, self.parallelism.pp, workload.num_microbatches)
             }
         };
-        let (graph, sizes) = self.linked(state, job, &schedule)?;
+        let (graph, sizes) = self.linked(state, workload, &schedule)?;
         // A schedule that was written down may leave the order, and with it the class of runs that have the same bits.
         let demands = Demands { capacity_bytes: None, order: schedule.contribution_order() };
         verify(graph, &sizes, demands).map_err(SetupError::Refused)
@@ -131,23 +131,23 @@ impl<'a> StepOrder<'a> {
     /// # Errors
     /// See [`SetupError`].
     pub fn rank_program(&self, rank: usize) -> Result<(Program, Sizes), SetupError> {
-        let job = Job::train(self.parallelism, self.train, self.train.global_batch)?;
-        let program = compile_rank(&self.input(&job, &self.schedule), rank)?;
+        let workload = Workload::train(self.parallelism, self.train, self.train.global_batch)?;
+        let program = compile_rank(&self.input(&workload, &self.schedule), rank)?;
         Ok((program, self.sizes(State::Training, self.footprints)))
     }
 
-    fn linked(&self, state: State, job: &Job, schedule: &Schedule) -> Result<(StepGraph, Sizes), SetupError> {
-        let footprints = match job.purpose {
+    fn linked(&self, state: State, workload: &Workload, schedule: &Schedule) -> Result<(StepGraph, Sizes), SetupError> {
+        let footprints = match workload.purpose {
             Purpose::Train => self.footprints,
             Purpose::Evaluate | Purpose::Generate => {
-                model::footprints(&job.record_case(self.model, self.parallelism, self.train))?
+                model::footprints(&workload.record_case(self.model, self.parallelism, self.train))?
             }
         };
-        let graph = link(compile(&self.input(job, schedule))?).map_err(SetupError::Refused)?;
+        let graph = link(compile(&self.input(workload, schedule))?).map_err(SetupError::Refused)?;
         Ok((graph, self.sizes(state, footprints)))
     }
 
-    fn input<'s>(&'s self, job: &Job, schedule: &'s Schedule) -> CompileInput<'s> {
+    fn input<'s>(&'s self, workload: &Workload, schedule: &'s Schedule) -> CompileInput<'s> {
         let StepOrder { model, parallelism, train, ref stages, tied_sum, .. } = *self;
         CompileInput {
             model,
@@ -157,8 +157,8 @@ impl<'a> StepOrder<'a> {
             masters: train.precision.masters(),
             sums: train.sums,
             tied_sum,
-            purpose: job.purpose,
-            num_microbatches: job.num_microbatches,
+            purpose: workload.purpose,
+            num_microbatches: workload.num_microbatches,
         }
     }
 
@@ -169,9 +169,9 @@ impl<'a> StepOrder<'a> {
 }
 
 /// A training step of so many microbatches.
-fn training(parallelism: &Parallelism, train: &TrainSpec, num_microbatches: usize) -> Job {
+fn training(parallelism: &Parallelism, train: &TrainSpec, num_microbatches: usize) -> Workload {
     let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
-    Job { purpose: Purpose::Train, num_microbatches, shape }
+    Workload { purpose: Purpose::Train, num_microbatches, shape }
 }
 
 /// Multiply-adds that a core does in the time in which it moves one byte: 80 G multiply-adds and 20 GB a second.

@@ -66,14 +66,14 @@ const DEADLINE: Duration = Duration::from_secs(600);
 
 /// A rank's end of the thread that saves its state.
 pub struct SaveStream {
-    jobs: Sender<Job>,
+    tasks: Sender<SaveTask>,
     done: Receiver<Unit>,
     /// Units whose state is still to be read.
     pending: Vec<(Unit, Values)>,
     waited: Duration,
 }
 
-enum Job {
+enum SaveTask {
     Begin(RunState),
     Save(Unit),
     Finish,
@@ -91,9 +91,9 @@ impl SaveStream {
         let (entries, places) = parts(worker);
         let num_ranks = worker.setup.mesh.world_size();
         let saver = Saver { number, num_ranks, store: saving.store, observer, memory, entries, places };
-        let ((jobs, taken), (tell, done)) = (channel(), channel());
+        let ((tasks, taken), (tell, done)) = (channel(), channel());
         scope.spawn(move || saver.work(&taken, &tell));
-        SaveStream { jobs, done, pending: vec![], waited: Duration::ZERO }
+        SaveStream { tasks, done, pending: vec![], waited: Duration::ZERO }
     }
 
     /// Waits until nothing is still to be read that an instruction is about to write.
@@ -124,7 +124,7 @@ impl SaveStream {
     /// From now on the thread reads the state of `unit`, the values `read`.
     pub(crate) fn save(&mut self, unit: Unit, read: Values) -> Result<(), DeviceError> {
         self.pending.push((unit, read));
-        self.send(Job::Save(unit))
+        self.send(SaveTask::Save(unit))
     }
 
     /// A checkpoint of `state` begins.
@@ -134,17 +134,17 @@ impl SaveStream {
             let done = self.done.recv_timeout(DEADLINE).map_err(|error| stuck(*unit, error))?;
             self.pending.retain(|(pending, _)| *pending != done);
         }
-        self.send(Job::Begin(state))
+        self.send(SaveTask::Begin(state))
     }
 
     /// All units of it have been named.
     pub(crate) fn finish(&mut self) -> Result<(), DeviceError> {
-        self.send(Job::Finish)
+        self.send(SaveTask::Finish)
     }
 
-    fn send(&self, job: Job) -> Result<(), DeviceError> {
+    fn send(&self, task: SaveTask) -> Result<(), DeviceError> {
         let ended = |_| DeviceError::Storage { what: "the run".into(), reason: "its thread has ended".into() };
-        self.jobs.send(job).map_err(ended)
+        self.tasks.send(task).map_err(ended)
     }
 }
 
@@ -198,18 +198,18 @@ struct Saver<'a> {
 }
 
 impl Saver<'_> {
-    fn work(self, jobs: &Receiver<Job>, done: &Sender<Unit>) {
+    fn work(self, tasks: &Receiver<SaveTask>, done: &Sender<Unit>) {
         let mut current = None;
         let mut started = Instant::now();
-        for job in jobs {
-            match job {
-                Job::Begin(state) => {
+        for task in tasks {
+            match task {
+                SaveTask::Begin(state) => {
                     started = Instant::now();
                     let writer = self.store.writer(&state, self.num_ranks);
                     let file = writer.file(self.number.0, &self.entries);
                     current = Some((writer, file));
                 }
-                Job::Save(unit) => {
+                SaveTask::Save(unit) => {
                     if let Some((_, file)) = &mut current
                         && let Ok(Some(open)) = file
                         && let Err(error) = self.save(unit, open)
@@ -219,7 +219,7 @@ impl Saver<'_> {
                     // Where nobody waits any more, the run is over.
                     let _ = done.send(unit);
                 }
-                Job::Finish => {
+                SaveTask::Finish => {
                     let Some((writer, file)) = current.take() else { continue };
                     let Some(finished) = self.store.finish(&writer, file, &self.entries) else { continue };
                     self.observer.saved(SaveReport { steps: writer.steps(), finished, wall: started.elapsed() });

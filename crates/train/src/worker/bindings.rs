@@ -55,8 +55,8 @@ impl Bindings {
     /// Declared parameters are not the ones that layers read.
     pub fn new(setup: &Setup, stage: usize) -> Result<Bindings, BindError> {
         let mut bindings = Bindings::default();
-        for job in setup.job_indices() {
-            let (program, plan) = (setup.program_of(job, stage), setup.plan_of(job, stage));
+        for workload in setup.workload_indices() {
+            let (program, plan) = (setup.program_of(workload, stage), setup.plan_of(workload, stage));
             bindings.add_program(setup, program, plan)?;
         }
         Ok(bindings)

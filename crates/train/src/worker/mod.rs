@@ -20,7 +20,7 @@ use crate::engine::{Groups, RankEngine};
 use crate::execute::loss_scale::LossScale;
 use crate::execute::reduce;
 use crate::setup::start::{PartSource, Start};
-use crate::setup::{Job, JobIndex, Setup};
+use crate::setup::{Setup, Workload, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
 use crate::storage::saving::SaveStream;
 use crate::worker::batch::{HostBatch, SequenceOrder, TokenSource};
@@ -33,7 +33,7 @@ pub struct Worker<'a> {
     /// The run.
     pub setup: &'a Setup,
     /// Which of the run's programs it works on.
-    pub job: JobIndex,
+    pub workload: WorkloadIndex,
     /// What this rank does in a step of it.
     pub program: &'a Program,
     /// Where its values lie.
@@ -95,10 +95,10 @@ impl<'a> Worker<'a> {
         let tensor = TensorParallel { size: setup.parallelism.tp, position: coord.along(Axis::Tp) };
         let replica = coord.position(AxisSet::DATA);
         let units = unit_states(setup, program, plan, ShardPlace::new(setup.parallelism.zero, &setup.mesh, coord));
-        let largest = setup.jobs.iter().map(|job| job.shape.tokens()).max().unwrap_or(0);
+        let largest = setup.workloads.iter().map(|workload| workload.shape.tokens()).max().unwrap_or(0);
         let mut rank = Worker {
             setup,
-            job: JobIndex::MAIN,
+            workload: WorkloadIndex::MAIN,
             program,
             plan,
             source,
@@ -121,7 +121,7 @@ impl<'a> Worker<'a> {
             reduced: Vec::with_capacity(setup.model.num_layers + 4),
             units,
         };
-        rank.take_up(JobIndex::MAIN, source);
+        rank.take_up(WorkloadIndex::MAIN, source);
         rank.constants.initialise(&*rank.device, Stream::Compute, &setup.model)?;
         match start {
             Start::Seed => {
@@ -143,13 +143,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Turns to another of the run's programs, and to other tokens. State stays as and where it is.
-    pub fn take_up(&mut self, job: JobIndex, source: &'a dyn TokenSource) {
+    pub fn take_up(&mut self, workload: WorkloadIndex, source: &'a dyn TokenSource) {
         let (setup, stage) = (self.setup, self.program.view.pp);
-        (self.program, self.plan) = (setup.program_of(job, stage), setup.plan_of(job, stage));
-        let (section, Job { num_microbatches, shape, .. }) = (self.plan.scratch(), *setup.job_of(job));
+        (self.program, self.plan) = (setup.program_of(workload, stage), setup.plan_of(workload, stage));
+        let (section, Workload { num_microbatches, shape, .. }) = (self.plan.scratch(), *setup.workload_of(workload));
         self.scratch = Frame::new(section.offset_bytes, section.len_bytes);
         self.order = SequenceOrder { num_microbatches, microbatch_size: shape.sequences, ..self.order };
-        (self.job, self.shape, self.source, self.at) = (job, shape, source, 0);
+        (self.workload, self.shape, self.source, self.at) = (workload, shape, source, 0);
     }
 
     /// The optimizer starts from moments of zero, whatever memory holds.
@@ -194,7 +194,7 @@ impl<'a> Worker<'a> {
 
     /// Whether the tokens of the program that runs are shared out over tensor parallelism.
     fn sequence_parallel(&self) -> SequenceParallel {
-        self.setup.job_of(self.job).sequence_parallel(&self.setup.parallelism)
+        self.setup.workload_of(self.workload).sequence_parallel(&self.setup.parallelism)
     }
 
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
@@ -225,7 +225,7 @@ impl<'a> Worker<'a> {
 
     /// Tokens of the program that runs, if every label were valid.
     pub fn nominal_tokens(&self) -> f64 {
-        self.setup.job_of(self.job).nominal_tokens(&self.setup.parallelism)
+        self.setup.workload_of(self.workload).nominal_tokens(&self.setup.parallelism)
     }
 
     /// Assign for the first contribution of `unit` in a step, accumulate afterwards.

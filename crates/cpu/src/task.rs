@@ -12,7 +12,7 @@ use crate::worker::{Worker, not_real};
 /// Work with parts that threads take one by one; it is done when all of them are.
 #[derive(Clone, Copy)]
 #[expect(clippy::large_enum_variant, reason = "an operation is a value of this size everywhere")]
-pub(crate) enum Job {
+pub(crate) enum Task {
     /// An operation whose shares are operations themselves.
     Shares(Op),
     /// Panels of the operand that all threads read in a round of a product.
@@ -21,13 +21,13 @@ pub(crate) enum Job {
     Pieces(PairsMatMul, Round),
 }
 
-impl Job {
+impl Task {
     /// Into how many parts it is cut for `threads` threads.
     pub(crate) fn parts(&self, threads: usize) -> usize {
         match self {
-            Job::Shares(op) => parts::number(op, threads),
-            Job::Panels(_, round) => round.number_of_packing_parts(),
-            Job::Pieces(_, round) => round.number_of_pieces(),
+            Task::Shares(op) => parts::number(op, threads),
+            Task::Panels(_, round) => round.number_of_packing_parts(),
+            Task::Pieces(_, round) => round.number_of_pieces(),
         }
     }
 }
@@ -101,14 +101,14 @@ impl Worker {
         Ok(pass.rounds(RankRoom::SIZES, threads))
     }
 
-    /// Does one part of `job`.
+    /// Does one part of `task`.
     ///
     /// # Safety
     /// Nobody else does this part. Of a round, all panels are done before the first piece is begun, and all pieces before the next round's panels.
-    pub(crate) unsafe fn execute_part(&self, job: &Job, share: Share) -> Result<(), DeviceError> {
-        match job {
-            Job::Shares(op) => parts::part(op, share).map_or(Ok(()), |part| self.execute(&part)),
-            Job::Panels(product, round) => {
+    pub(crate) unsafe fn execute_part(&self, task: &Task, share: Share) -> Result<(), DeviceError> {
+        match task {
+            Task::Shares(op) => parts::part(op, share).map_or(Ok(()), |part| self.execute(&part)),
+            Task::Panels(product, round) => {
                 let pass = self.pass(product)?;
                 let mut packing = self.packing.borrow_mut();
                 let own = packing.room_for_pieces();
@@ -117,7 +117,7 @@ impl Worker {
                 Ok(())
             }
             // SAFETY: the caller's promise.
-            Job::Pieces(product, round) => unsafe {
+            Task::Pieces(product, round) => unsafe {
                 match product.out.dtype {
                     Dtype::F32 => self.multiply_piece::<f32>(product, round, share.index),
                     Dtype::Bf16 => self.multiply_piece::<Bf16>(product, round, share.index),
