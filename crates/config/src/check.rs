@@ -3,9 +3,9 @@
 mod batch_ramp;
 mod blanks;
 mod data;
-mod groups;
 mod model;
 mod parallelism;
+mod parameter_groups;
 mod run;
 mod sizes;
 mod train;
@@ -30,7 +30,7 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
         sizes::check(config, &mut rules);
     }
     if rules.broken.is_empty() {
-        groups::check(config, &mut rules);
+        parameter_groups::check(config, &mut rules);
     }
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }

@@ -9,10 +9,10 @@
 pub mod batch;
 pub mod check;
 pub mod data_spec;
-pub mod groups;
 pub mod layout;
 pub mod model;
 pub mod parallelism;
+pub mod parameter_groups;
 pub mod params;
 pub mod precision;
 pub mod problem;
@@ -27,10 +27,10 @@ pub mod zero;
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
 pub use data_spec::{BlanksSpec, DataSpec, InstructionsSpec, Positions, RunSpec, SourceSpec, TokenizerSpec, Visible};
-pub use groups::{ParameterGroup, UpdateRule};
 pub use layout::{Segment, UnitLayout};
 pub use model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
 pub use parallelism::{FullRecompute, LayerRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
+pub use parameter_groups::{ParameterGroup, UpdateRule};
 pub use params::{
     AppliedTo, Init, ParamSpec, Sharding, all_params, flops_per_token, gradient_axes, params, unique_parameters,
 };

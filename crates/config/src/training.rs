@@ -1,7 +1,7 @@
 //! The optimisation of a run: steps, batch, learning rate, AdamW, clipping.
 
 use crate::batch::{BatchOrigin, BatchRamp, BatchSizes};
-use crate::groups::ParameterGroup;
+use crate::parameter_groups::ParameterGroup;
 use crate::precision::{Precision, Sums};
 
 /// Shape of the learning rate after the warm-up.

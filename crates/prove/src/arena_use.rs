@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use config::Products;
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank};
-use train::{Engine, Groups, RankEngine, Setup, ThreadEngine};
+use train::{Communicators, Engine, RankEngine, Setup, ThreadEngine};
 
 use crate::poison::{is_poison, poison_arena};
 use crate::runner::thread_engine;
@@ -78,15 +78,15 @@ fn measuring(rank: RankEngine, measured: Arc<Measured>) -> RankEngine {
     let group = |inner: Box<dyn Communicator>| -> Box<dyn Communicator> {
         Box::new(MeasuringGroup { inner, measured: Arc::clone(&measured) })
     };
-    let groups = Groups {
-        tensor: group(rank.groups.tensor),
-        data: group(rank.groups.data),
-        replicas: group(rank.groups.replicas),
-        pipeline: group(rank.groups.pipeline),
-        tied: group(rank.groups.tied),
-        world: group(rank.groups.world),
+    let communicators = Communicators {
+        tensor: group(rank.communicators.tensor),
+        data: group(rank.communicators.data),
+        replicas: group(rank.communicators.replicas),
+        pipeline: group(rank.communicators.pipeline),
+        tied: group(rank.communicators.tied),
+        world: group(rank.communicators.world),
     };
-    RankEngine { device: Box::new(MeasuringDevice { inner: rank.device, measured }), groups, ..rank }
+    RankEngine { device: Box::new(MeasuringDevice { inner: rank.device, measured }), communicators, ..rank }
 }
 
 struct MeasuringDevice {

@@ -107,12 +107,12 @@ pub struct Form {
     /// What is sharded.
     pub zero: ZeroStage,
     /// Among whom.
-    pub groups: Groups,
+    pub shard_groups: ShardGroups,
 }
 
 /// Which replicas are a sharding group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Groups {
+pub enum ShardGroups {
     /// All replicas are one.
     One,
     /// As few groups as there can be, but several: of `dp` over its smallest prime factor.
@@ -121,12 +121,12 @@ pub enum Groups {
 
 impl Form {
     /// Nothing is sharded.
-    pub const WHOLE: Form = Form { zero: ZeroStage::Off, groups: Groups::One };
+    pub const WHOLE: Form = Form { zero: ZeroStage::Off, shard_groups: ShardGroups::One };
 
     /// Every stage, both times of reduction, parameters gathered at once and ahead, given up and kept, in one group and in several.
     pub fn all() -> Vec<Form> {
-        let one = |zero| Form { zero, groups: Groups::One };
-        let several = |zero| Form { zero, groups: Groups::Several };
+        let one = |zero| Form { zero, shard_groups: ShardGroups::One };
+        let several = |zero| Form { zero, shard_groups: ShardGroups::Several };
         let three = |reduce, prefetch, reshard| ZeroStage::Three { reduce, gathering: Gathering { prefetch, reshard } };
         let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
         vec![
@@ -143,9 +143,9 @@ impl Form {
 
     /// Replicas of a sharding group of `dp` replicas, if they are not all.
     pub fn shard_group(&self, dp: usize) -> Option<usize> {
-        match self.groups {
-            Groups::One => None,
-            Groups::Several => mesh::divisors(dp).into_iter().rev().find(|divisor| *divisor < dp),
+        match self.shard_groups {
+            ShardGroups::One => None,
+            ShardGroups::Several => mesh::divisors(dp).into_iter().rev().find(|divisor| *divisor < dp),
         }
     }
 
@@ -157,8 +157,8 @@ impl Form {
             ..crate::models::plain_layout(dp, 1, 1, 1)
         };
         let own = gradient_order(&layout(self));
-        let plain = Form { zero: ZeroStage::Two { reduce: self.zero.reduction() }, groups: self.groups };
-        let grouped = Form { zero: ZeroStage::One, groups: self.groups };
+        let plain = Form { zero: ZeroStage::Two { reduce: self.zero.reduction() }, shard_groups: self.shard_groups };
+        let grouped = Form { zero: ZeroStage::One, shard_groups: self.shard_groups };
         let has_own_order = |form: &Form| gradient_order(&layout(form)) == own;
         [Form::WHOLE, grouped, plain].into_iter().find(has_own_order).unwrap_or(*self)
     }
@@ -182,9 +182,9 @@ impl fmt::Display for Form {
             GradientReduction::Step => {}
             GradientReduction::Microbatch => f.write_str(" per microbatch")?,
         }
-        match self.groups {
-            Groups::One => Ok(()),
-            Groups::Several => f.write_str(" in groups"),
+        match self.shard_groups {
+            ShardGroups::One => Ok(()),
+            ShardGroups::Several => f.write_str(" in groups"),
         }
     }
 }

@@ -141,7 +141,7 @@ impl Watch for CopiesOf<'_> {
         }
         let parts = finished(worker).into_iter().filter(|part| part.what == self.value.what);
         for Part { shape, region, tensor, microbatch, .. } in parts {
-            let number = worker.groups.world.position();
+            let number = worker.communicators.world.position();
             let copy = Copy {
                 rank: number,
                 place: worker.setup.mesh.coord(Rank(number)).to_string(),

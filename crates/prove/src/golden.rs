@@ -3,7 +3,7 @@
 use config::unit::Tied;
 use config::{Recompute, ScheduleKind, Sums, ZeroStage};
 
-use crate::cases::{Case, Degrees, Family, Form, Groups, Manner};
+use crate::cases::{Case, Degrees, Family, Form, Manner, ShardGroups};
 use crate::models::{Style, proof_text};
 
 /// Steps of a golden run.
@@ -33,7 +33,7 @@ pub fn losses() -> Result<String, String> {
 fn cases() -> Vec<Case> {
     let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 12, tied: Tied::Yes, microbatch_size: 2 };
     let llama = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 1 };
-    let one = Form { zero: ZeroStage::One, groups: Groups::One };
+    let one = Form { zero: ZeroStage::One, shard_groups: ShardGroups::One };
     let case = |family, (dp, tp, pp), manner| Case { degrees: Degrees { dp, tp, pp }, manner, ..Case::oracle(family) };
     let usual = Manner { form: one, schedule: ScheduleKind::OneForwardOneBackward, recompute: Recompute::None };
     let recomputed = Manner { recompute: Recompute::FULL, ..Manner::PLAIN };

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
-use train::{Groups, RankEngine};
+use train::{Communicators, RankEngine};
 
 /// Handles one operation that was submitted to a device: `(device, stream, op)`.
 pub type OnOp = dyn Fn(&dyn Device, Stream, &Op) -> Result<(), DeviceError>;
@@ -61,17 +61,17 @@ impl Call {
 /// Which group of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupKind {
-    /// [`Groups::tensor`]
+    /// [`Communicators::tensor`]
     Tensor,
-    /// [`Groups::data`]
+    /// [`Communicators::data`]
     Data,
-    /// [`Groups::replicas`]
+    /// [`Communicators::replicas`]
     Replicas,
-    /// [`Groups::pipeline`]
+    /// [`Communicators::pipeline`]
     Pipeline,
-    /// [`Groups::tied`]
+    /// [`Communicators::tied`]
     Tied,
-    /// [`Groups::world`]
+    /// [`Communicators::world`]
     World,
 }
 
@@ -121,15 +121,15 @@ pub fn intercept_calls(
         }
         Box::new(InterceptedGroup { inner, device: Rc::clone(&device), on_call: Rc::clone(&on_call) })
     };
-    let groups = Groups {
-        tensor: wrap(GroupKind::Tensor, rank.groups.tensor),
-        data: wrap(GroupKind::Data, rank.groups.data),
-        replicas: wrap(GroupKind::Replicas, rank.groups.replicas),
-        pipeline: wrap(GroupKind::Pipeline, rank.groups.pipeline),
-        tied: wrap(GroupKind::Tied, rank.groups.tied),
-        world: wrap(GroupKind::World, rank.groups.world),
+    let communicators = Communicators {
+        tensor: wrap(GroupKind::Tensor, rank.communicators.tensor),
+        data: wrap(GroupKind::Data, rank.communicators.data),
+        replicas: wrap(GroupKind::Replicas, rank.communicators.replicas),
+        pipeline: wrap(GroupKind::Pipeline, rank.communicators.pipeline),
+        tied: wrap(GroupKind::Tied, rank.communicators.tied),
+        world: wrap(GroupKind::World, rank.communicators.world),
     };
-    RankEngine { device: Box::new(SharedDevice(device)), memory: rank.memory, groups }
+    RankEngine { device: Box::new(SharedDevice(device)), memory: rank.memory, communicators }
 }
 
 struct InterceptedDevice {

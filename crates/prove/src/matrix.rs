@@ -17,7 +17,7 @@ use config::{
 };
 use philox::philox4x32_10;
 
-use crate::cases::{Degrees, Form, Groups, MAX_RANKS, Manner, recompute_name, schedule_name};
+use crate::cases::{Degrees, Form, MAX_RANKS, Manner, ShardGroups, recompute_name, schedule_name};
 use crate::models::{Style, proof_model, proof_training};
 use crate::runner::Layout;
 
@@ -163,8 +163,8 @@ impl fmt::Display for Numbers {
 
 /// Every stage, once without and once with sharding groups where they change something, gradients summed once a step and per microbatch.
 pub fn forms() -> Vec<Form> {
-    let one = |zero| Form { zero, groups: Groups::One };
-    let several = |zero| Form { zero, groups: Groups::Several };
+    let one = |zero| Form { zero, shard_groups: ShardGroups::One };
+    let several = |zero| Form { zero, shard_groups: ShardGroups::Several };
     let three = |reduce, reshard| ZeroStage::Three { reduce, gathering: Gathering { prefetch: 1, reshard } };
     let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
     vec![
@@ -330,9 +330,9 @@ impl fmt::Display for Cell {
 
 /// Degrees that suit: several sharding groups of several replicas, microbatches in whole groups, at most [`MAX_RANKS`] ranks.
 fn degrees(form: Form, order: Order, sharing: Sharing) -> Vec<Degrees> {
-    let replicas: &[usize] = match form.groups {
-        Groups::One => &[2, 3],
-        Groups::Several => &[4],
+    let replicas: &[usize] = match form.shard_groups {
+        ShardGroups::One => &[2, 3],
+        ShardGroups::Several => &[4],
     };
     let mut all = Vec::new();
     for &dp in replicas {

@@ -96,7 +96,7 @@ impl Observer for Watch {
         if worker.at + 1 == worker.program.instrs.len() {
             if let Some(counted) = COUNTED.take() {
                 let mut steps = self.steps.lock().unwrap();
-                steps.push((worker.groups.world.position(), worker.step, counted));
+                steps.push((worker.communicators.world.position(), worker.step, counted));
             }
             COUNTED.set(Some(Counted::default()));
         }

@@ -12,7 +12,7 @@ pub mod worker;
 
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::thread_engine::ThreadEngine;
-pub use engine::{Engine, Groups, RankEngine};
+pub use engine::{Communicators, Engine, RankEngine};
 pub use execute::loss_scale::{LossScale, StepFate};
 pub use infer::evaluate::{Evaluation, EvaluationReport, run_evaluation};
 pub use infer::forward::{LogitsSink, run_forward};

@@ -34,7 +34,7 @@ impl Recorder {
     /// Notes that `rank` has ended its instruction.
     pub fn ended(&self, worker: &Worker<'_>) {
         let now_ns = self.began.elapsed().as_nanos() as u64;
-        let Some(record) = self.ranks.get(worker.groups.world.position()) else { return };
+        let Some(record) = self.ranks.get(worker.communicators.world.position()) else { return };
         // A rank that panics ends the run; what others have noted is still true.
         let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
         if worker.at == 0 {

@@ -93,7 +93,7 @@ pub enum ScheduleError {
         "{num_microbatches} microbatches are not whole groups of {group}, in which the schedule passes them; {} would be",
         num_microbatches.next_multiple_of(*group)
     )]
-    Groups {
+    MicrobatchGroups {
         /// Microbatches of a step.
         num_microbatches: usize,
         /// Microbatches that pass together.
@@ -125,7 +125,7 @@ impl Schedule {
                 let group = kind.microbatch_group(pp);
                 match num_microbatches.is_multiple_of(group) {
                     true => Ok(Schedule::generate(*kind, pp, num_microbatches, costs)),
-                    false => Err(ScheduleError::Groups { num_microbatches, group }),
+                    false => Err(ScheduleError::MicrobatchGroups { num_microbatches, group }),
                 }
             }
             ScheduleSpec::Given(given) => given::read(&given.text, pp, num_microbatches)

@@ -75,9 +75,9 @@ impl<'a> CountingEngine<'a> {
 impl Engine for CountingEngine<'_> {
     fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes + BEHIND_BYTES)?);
-        let mut groups = self.threads.groups(rank, &arena);
+        let mut communicators = self.threads.communicators(rank, &arena);
         if self.extra == Extra::AllReduce {
-            groups.tensor = Box::new(Twice { group: groups.tensor, is_due: Cell::new(true) });
+            communicators.tensor = Box::new(Twice { group: communicators.tensor, is_due: Cell::new(true) });
         }
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
         let cpu = CpuDevice::new(arena).with_products(products);
@@ -86,7 +86,7 @@ impl Engine for CountingEngine<'_> {
         let is_due = Cell::new(self.extra != Extra::Nothing);
         let published = Arc::clone(&self.multiply_adds[rank.0]);
         let device = Box::new(Metered { cpu, published, extra: self.extra, is_due });
-        Ok(RankEngine { device, memory, groups })
+        Ok(RankEngine { device, memory, communicators })
     }
 
     fn abort(&self, rank: Rank, description: &str) {
@@ -177,7 +177,7 @@ impl Observer for Counter<'_> {
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         if ends_step(worker) {
-            let number = worker.groups.world.position();
+            let number = worker.communicators.world.position();
             let mut totals = self.totals[number].lock().unwrap();
             totals.steps.push(self.engine.so_far(number));
             totals.peak_bytes = self.last_changed(worker, Rank(number))?;

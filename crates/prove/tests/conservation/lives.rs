@@ -105,7 +105,7 @@ impl Observer for Recorder<'_> {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        let number = worker.groups.world.position();
+        let number = worker.communicators.world.position();
         let touches = self.engine.take_touches(number);
         let mut recorded = self.ranks[number].lock().unwrap();
         for touch in touches {

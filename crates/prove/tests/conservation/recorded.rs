@@ -43,7 +43,7 @@ impl Observer for Recorder {
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         if ends_step(worker) {
-            let number = worker.groups.world.position();
+            let number = worker.communicators.world.position();
             let record = self.engine.take_record(Rank(number));
             let mut work = self.work[number].lock().unwrap();
             work.steps.push(StepWork {

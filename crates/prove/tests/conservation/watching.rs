@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use config::Products;
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
 use mesh::Rank;
-use train::{Engine, Groups, RankEngine};
+use train::{Communicators, Engine, RankEngine};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -40,14 +40,14 @@ impl Watching {
 
 impl Engine for Watching {
     fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, memory, groups } = self.inner.open(rank, arena_bytes, products)?;
+        let RankEngine { device, memory, communicators } = self.inner.open(rank, arena_bytes, products)?;
         let touches = &self.touches[rank.0];
         let watch = |group| Box::new(WatchedGroup { group, touches: Arc::clone(touches) });
-        let Groups { tensor, data, replicas, pipeline, tied, world } = groups;
+        let Communicators { tensor, data, replicas, pipeline, tied, world } = communicators;
         Ok(RankEngine {
             device: Box::new(WatchedDevice { device, touches: Arc::clone(touches) }),
             memory,
-            groups: Groups {
+            communicators: Communicators {
                 tensor: watch(tensor),
                 data: watch(data),
                 replicas: watch(replicas),

@@ -13,7 +13,7 @@ use config::Products;
 use device::{DeviceError, MetaDevice, Record};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
 
-use crate::engine::{Engine, Groups, RankEngine};
+use crate::engine::{Communicators, Engine, RankEngine};
 
 /// Opens ranks on [`MetaDevice`]s and [`MetaCommunicator`]s.
 pub struct MetaEngine {
@@ -22,11 +22,11 @@ pub struct MetaEngine {
 
 struct MetaRank {
     device: Arc<MetaDevice>,
-    groups: MetaGroups,
+    communicators: MetaCommunicators,
 }
 
-/// In the order of [`Groups`].
-struct MetaGroups {
+/// In the order of [`Communicators`].
+struct MetaCommunicators {
     tensor: Arc<MetaCommunicator>,
     data: Arc<MetaCommunicator>,
     replicas: Arc<MetaCommunicator>,
@@ -35,12 +35,12 @@ struct MetaGroups {
     world: Arc<MetaCommunicator>,
 }
 
-impl MetaGroups {
-    fn of(mesh: &Mesh, rank: Rank) -> MetaGroups {
+impl MetaCommunicators {
+    fn of(mesh: &Mesh, rank: Rank) -> MetaCommunicators {
         let open = |group: Group| Arc::new(MetaCommunicator::new(group.size(), group.position()));
         let along = |axes: AxisSet| open(mesh.group(rank, axes));
         let stages = mesh.group(rank, Axis::Pp);
-        MetaGroups {
+        MetaCommunicators {
             tensor: along(AxisSet::of(Axis::Tp)),
             data: along(AxisSet::of(Axis::DpInner)),
             replicas: along(AxisSet::of(Axis::DpOuter)),
@@ -74,20 +74,20 @@ impl RankRecord {
 impl MetaEngine {
     /// An engine for the ranks of `mesh`.
     pub fn new(mesh: &Mesh) -> MetaEngine {
-        let rank = |rank| MetaRank { device: Arc::default(), groups: MetaGroups::of(mesh, rank) };
+        let rank = |rank| MetaRank { device: Arc::default(), communicators: MetaCommunicators::of(mesh, rank) };
         MetaEngine { ranks: mesh.ranks().map(rank).collect() }
     }
 
     /// Everything that `rank` was asked since the last call.
     pub fn take_record(&self, rank: Rank) -> RankRecord {
-        let MetaRank { device, groups } = &self.ranks[rank.0];
+        let MetaRank { device, communicators } = &self.ranks[rank.0];
         let mut sent: BTreeMap<Operation, Traffic> = BTreeMap::new();
-        for (operation, traffic) in groups.each().into_iter().flat_map(|group| group.take_sent()) {
+        for (operation, traffic) in communicators.each().into_iter().flat_map(|group| group.take_sent()) {
             let sum = sent.entry(operation).or_default();
             *sum = *sum + traffic;
         }
         let mut operations = device.take_record();
-        let of_groups = groups.each().into_iter().map(|group| group.take_peak_bytes());
+        let of_groups = communicators.each().into_iter().map(|group| group.take_peak_bytes());
         operations.peak_bytes = of_groups.fold(operations.peak_bytes, usize::max);
         RankRecord { operations, sent }
     }
@@ -96,17 +96,17 @@ impl MetaEngine {
 impl Engine for MetaEngine {
     /// There is no arena: a rank of any size fits.
     fn open(&self, rank: Rank, _arena_bytes: usize, _products: Products) -> Result<RankEngine, DeviceError> {
-        let MetaRank { device, groups } = &self.ranks[rank.0];
+        let MetaRank { device, communicators } = &self.ranks[rank.0];
         Ok(RankEngine {
             device: Box::new(Arc::clone(device)),
             memory: Box::new(Arc::clone(device)),
-            groups: Groups {
-                tensor: Box::new(Arc::clone(&groups.tensor)),
-                data: Box::new(Arc::clone(&groups.data)),
-                replicas: Box::new(Arc::clone(&groups.replicas)),
-                pipeline: Box::new(Arc::clone(&groups.pipeline)),
-                tied: Box::new(Arc::clone(&groups.tied)),
-                world: Box::new(Arc::clone(&groups.world)),
+            communicators: Communicators {
+                tensor: Box::new(Arc::clone(&communicators.tensor)),
+                data: Box::new(Arc::clone(&communicators.data)),
+                replicas: Box::new(Arc::clone(&communicators.replicas)),
+                pipeline: Box::new(Arc::clone(&communicators.pipeline)),
+                tied: Box::new(Arc::clone(&communicators.tied)),
+                world: Box::new(Arc::clone(&communicators.world)),
             },
         })
     }

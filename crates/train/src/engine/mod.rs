@@ -1,4 +1,4 @@
-//! What a rank runs on: its device and its groups. The executor sees only these traits.
+//! What a rank runs on: its device and its communicators. The executor sees only these traits.
 
 pub mod meta_engine;
 pub mod thread_engine;
@@ -7,8 +7,8 @@ use config::Products;
 use device::{Communicator, Device, DeviceError, MemoryReader};
 use mesh::Rank;
 
-/// The groups that a rank belongs to.
-pub struct Groups {
+/// One communicator for each group that a rank belongs to.
+pub struct Communicators {
     /// Ranks that share every matrix.
     pub tensor: Box<dyn Communicator>,
     /// Ranks that see different sequences and among which ZeRO shards what would be the same on all: all of dp, or one
@@ -31,12 +31,12 @@ pub struct RankEngine {
     /// Reads the same arena for storage, on a thread of its own.
     pub memory: Box<dyn MemoryReader>,
     /// Joins tensors with other ranks.
-    pub groups: Groups,
+    pub communicators: Communicators,
 }
 
 /// Opens ranks. Faults are tested by wrapping an engine, never by a switch in it.
 pub trait Engine: Sync {
-    /// The device, with an arena of `arena_bytes` and products in this order, and the groups of `rank`. Called once per rank, on the
+    /// The device, with an arena of `arena_bytes` and products in this order, and the communicators of `rank`. Called once per rank, on the
     /// rank's own thread.
     fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError>;
 

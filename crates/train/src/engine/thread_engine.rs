@@ -9,7 +9,7 @@ use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, DeviceError};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
 
-use crate::engine::{Engine, Groups, RankEngine};
+use crate::engine::{Communicators, Engine, RankEngine};
 
 /// Opens CPU ranks that share this process's memory.
 pub struct ThreadEngine {
@@ -42,8 +42,8 @@ impl ThreadEngine {
         ThreadEngine { ends: self.ends.into_iter().map(wrap).collect(), ..self }
     }
 
-    /// The groups of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have devices of their own.
-    pub fn groups(&self, rank: Rank, arena: &Arc<Arena>) -> Groups {
+    /// The communicators of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have devices of their own.
+    pub fn communicators(&self, rank: Rank, arena: &Arc<Arena>) -> Communicators {
         let open = |group: Group, axes: AxisSet, usage: u16| {
             let channels = GroupChannels {
                 collectives: ChannelId::new(axes, 2 * usage),
@@ -55,7 +55,7 @@ impl ThreadEngine {
         let along = |axes: AxisSet| open(self.mesh.group(rank, axes), axes, 0);
         let pipeline = AxisSet::of(Axis::Pp);
         let stages = self.mesh.group(rank, pipeline);
-        Groups {
+        Communicators {
             tensor: along(AxisSet::of(Axis::Tp)),
             data: along(AxisSet::of(Axis::DpInner)),
             replicas: along(AxisSet::of(Axis::DpOuter)),
@@ -70,11 +70,11 @@ impl ThreadEngine {
 impl Engine for ThreadEngine {
     fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes)?);
-        let groups = self.groups(rank, &arena);
+        let communicators = self.communicators(rank, &arena);
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
         let cores = self.cores.chunks(self.threads_per_rank).nth(rank.0).unwrap_or_default();
         let device = CpuDevice::new(arena).with_products(products).with_threads(self.threads_per_rank, cores)?;
-        Ok(RankEngine { device: Box::new(device), memory, groups })
+        Ok(RankEngine { device: Box::new(device), memory, communicators })
     }
 
     fn abort(&self, rank: Rank, description: &str) {

@@ -24,5 +24,5 @@ pub fn parameters(worker: &mut Worker, unit: Unit) -> Result<(), DeviceError> {
             whole
         }
     };
-    worker.groups.data.all_gather(Stream::Reduce, whole)
+    worker.communicators.data.all_gather(Stream::Reduce, whole)
 }

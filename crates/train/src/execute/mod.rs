@@ -1,4 +1,4 @@
-//! One instruction on one rank: the match from what a program says to what the model, the groups and the optimizer do.
+//! One instruction on one rank: the match from what a program says to what the model, the communicators and the optimizer do.
 //!
 //! Instructions are issued strictly in program order, never by readiness.
 
@@ -24,7 +24,7 @@ impl Worker<'_> {
     /// Executes `instr`.
     ///
     /// # Errors
-    /// The device's and the groups'.
+    /// The device's and the communicators'.
     pub fn execute(&mut self, instr: Instr) -> Result<(), DeviceError> {
         let effects = instr.effects(&self.program.view);
         if let Some(saving) = &mut self.saving {
@@ -38,19 +38,24 @@ impl Worker<'_> {
             Instr::BackwardWeight { unit, microbatch } => self.backward_weight(unit, microbatch),
             Instr::SendAct { unit, microbatch } => {
                 let (x, to) = (self.activations().output(unit, microbatch), self.owner_of_next(unit));
-                self.groups.pipeline.send(Stream::Transfer, to, activation_tag(unit, microbatch), x.tensor())
+                self.communicators.pipeline.send(Stream::Transfer, to, activation_tag(unit, microbatch), x.tensor())
             }
             Instr::RecvAct { unit, microbatch } => {
                 let (x, from) = (self.activations().output(unit, microbatch), self.owner(unit));
-                self.groups.pipeline.receive(Stream::Transfer, from, activation_tag(unit, microbatch), x.tensor())
+                self.communicators.pipeline.receive(
+                    Stream::Transfer,
+                    from,
+                    activation_tag(unit, microbatch),
+                    x.tensor(),
+                )
             }
             Instr::SendGrad { unit, microbatch } => {
                 let (x, to) = (self.activations().output_grad(unit, microbatch), self.owner(unit));
-                self.groups.pipeline.send(Stream::Transfer, to, gradient_tag(unit, microbatch), x.tensor())
+                self.communicators.pipeline.send(Stream::Transfer, to, gradient_tag(unit, microbatch), x.tensor())
             }
             Instr::RecvGrad { unit, microbatch } => {
                 let (x, from) = (self.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
-                self.groups.pipeline.receive(Stream::Transfer, from, gradient_tag(unit, microbatch), x.tensor())
+                self.communicators.pipeline.receive(Stream::Transfer, from, gradient_tag(unit, microbatch), x.tensor())
             }
             Instr::GatherParams { unit } => gather::parameters(self, unit),
             // From here on the plan has other values in their place.

@@ -16,7 +16,7 @@ use crate::worker::memory;
 /// groups first, then over groups. Where ranks keep shards, the sum is moved or added to this rank's.
 ///
 /// # Errors
-/// The groups'.
+/// The communicators'.
 pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit) -> Result<(), DeviceError> {
     let state = &worker.units[&unit];
     let (contribution, len) = (worker.program.view.contribution(unit, by), state.layout.padded_len());
@@ -25,7 +25,7 @@ pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit) -> Result<(), Device
         for segment in &state.layout.segments {
             if gradient_axes(&segment.param, &worker.setup.parallelism).contains(Axis::Tp) {
                 let part = made.elements(segment.range());
-                worker.groups.tensor.all_reduce(Stream::Reduce, part, Reduction::Sum)?;
+                worker.communicators.tensor.all_reduce(Stream::Reduce, part, Reduction::Sum)?;
             }
         }
     }
@@ -36,12 +36,12 @@ pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit) -> Result<(), Device
         worker.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
     }
     match zero {
-        ZeroStage::Off => return worker.groups.data.all_reduce(Stream::Reduce, made, Reduction::Sum),
+        ZeroStage::Off => return worker.communicators.data.all_reduce(Stream::Reduce, made, Reduction::Sum),
         ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {}
     }
     let shard = made.elements(state.updated.clone());
-    worker.groups.data.reduce_scatter(Stream::Reduce, made)?;
-    worker.groups.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
+    worker.communicators.data.reduce_scatter(Stream::Reduce, made)?;
+    worker.communicators.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
     match zero.keeps(StateKind::Gradients) {
         Kept::Whole => Ok(()),
         Kept::Shard => {
@@ -65,7 +65,7 @@ pub fn tied(worker: &mut Worker) -> Result<(), DeviceError> {
     let part = |by: Unit| worker.gradient_sum(Unit::Table, by).part(state.updated.clone());
     match state.makers.as_slice() {
         [] => Ok(()),
-        [one] => worker.groups.tied.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
+        [one] => worker.communicators.tied.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
         [finisher, others @ ..] => {
             let mut ops = others.iter().map(|other| Op::Accumulate { x: part(*other), into: part(*finisher) });
             ops.try_for_each(|op| worker.device.submit(Stream::Reduce, &op))
@@ -95,7 +95,7 @@ pub fn norm(worker: &mut Worker) -> Result<(), DeviceError> {
         zero_sums(device, constants.loss_sums)?;
     }
     for sums in [constants.norm_sums, constants.loss_sums] {
-        worker.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+        worker.communicators.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
     }
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
@@ -214,5 +214,5 @@ pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
 /// The group's.
 pub fn wait_for_all(worker: &Worker) -> Result<(), DeviceError> {
     zero_sums(&*worker.device, worker.constants.norm_sums)?;
-    worker.groups.world.all_reduce(Stream::Reduce, worker.constants.norm_sums, Reduction::Sum)
+    worker.communicators.world.all_reduce(Stream::Reduce, worker.constants.norm_sums, Reduction::Sum)
 }

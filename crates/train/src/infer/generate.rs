@@ -127,7 +127,7 @@ fn agree(worker: &mut Worker<'_>, drawn: i64, wish: Wish) -> Result<Agreed, Devi
         Wish::Stop => 1,
     };
     worker.device.write(sums, bytemuck::cast_slice(&words))?;
-    worker.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    worker.communicators.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
     worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(Agreed { token: words[0] as i32, stop: words[COUNT_WORD] > 0 })
 }

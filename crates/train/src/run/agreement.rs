@@ -36,7 +36,7 @@ fn differing(ranks: &[usize]) -> String {
 /// # Errors
 /// See [`AgreementError`].
 pub fn agree(worker: &Worker<'_>, fingerprint: u64) -> Result<(), AgreementError> {
-    let world = &worker.groups.world;
+    let world = &worker.communicators.world;
     let (own, size) = (world.position(), world.size());
     let first = sum_over_ranks(worker, one_word(0, if own == 0 { fingerprint } else { 0 }))?[0];
     let differs = u64::from(first != fingerprint);
@@ -63,7 +63,7 @@ fn one_word(index: usize, value: u64) -> [u64; SUM_WORDS] {
 fn sum_over_ranks(worker: &Worker<'_>, mut words: [u64; SUM_WORDS]) -> Result<[u64; SUM_WORDS], DeviceError> {
     let sums = worker.constants.norm_sums;
     worker.device.write(sums, bytemuck::cast_slice(&words))?;
-    worker.groups.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    worker.communicators.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
     worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(words)
 }

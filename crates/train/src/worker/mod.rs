@@ -16,7 +16,7 @@ use model::initialize::TensorParallel;
 use model::{Constants, Context, DropoutRun, GradientSums, MicrobatchShape};
 use program::{Program, Purpose, RankPlan, State, Value, save_instrs};
 
-use crate::engine::{Groups, RankEngine};
+use crate::engine::{Communicators, RankEngine};
 use crate::execute::loss_scale::LossScale;
 use crate::execute::reduce;
 use crate::setup::start::{PartSource, Start};
@@ -43,7 +43,7 @@ pub struct Worker<'a> {
     /// Executes operations.
     pub device: Box<dyn Device>,
     /// Joins tensors.
-    pub groups: Groups,
+    pub communicators: Communicators,
     /// Units with parameters on this rank.
     pub units: BTreeMap<Unit, UnitState>,
     /// Tensors of the computing units of this rank.
@@ -103,7 +103,7 @@ impl<'a> Worker<'a> {
             plan,
             source,
             device: engine.device,
-            groups: engine.groups,
+            communicators: engine.communicators,
             bindings: Bindings::new(setup, stage)?,
             constants: memory::constants(plan, &setup.model),
             scratch: Frame::nowhere(),
@@ -203,7 +203,7 @@ impl<'a> Worker<'a> {
         Context {
             device: &*self.device,
             stream: Stream::Compute,
-            tp: &*self.groups.tensor,
+            tp: &*self.communicators.tensor,
             model: &self.setup.model,
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(),

@@ -3,7 +3,7 @@
 use super::reader::Reader;
 use super::source::Value;
 use super::writer::Writer;
-use crate::groups::ParameterGroup;
+use crate::parameter_groups::ParameterGroup;
 
 /// Reads the groups; none where the key is absent.
 pub fn read(reader: &mut Reader) -> Vec<ParameterGroup> {

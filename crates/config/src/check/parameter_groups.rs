@@ -1,8 +1,8 @@
 //! Rules of `train.groups`: every pattern names parameters of this model, and no parameter has two groups.
 
 use super::Rules;
-use crate::groups::{ParameterGroup, is_named};
 use crate::model::ModelSpec;
+use crate::parameter_groups::{ParameterGroup, is_named};
 use crate::params::params;
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, nearest};
