@@ -97,11 +97,11 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
     Some(match *op {
         Op::MatMul { .. } => return product(op, share),
         Op::Attention { operands } => {
-            let head = Head::new(operands.shape, share);
+            let head = KeyHead::new(operands.shape, share);
             Op::Attention { operands: head.operands(operands) }
         }
         Op::AttentionBackward { operands, gradients } => {
-            let head = Head::new(operands.shape, share);
+            let head = KeyHead::new(operands.shape, share);
             Op::AttentionBackward { operands: head.operands(operands), gradients: head.gradients(gradients) }
         }
         Op::ColumnSum { x, out } => {
@@ -267,15 +267,15 @@ fn cells<const N: usize>(tensors: [Tensor; N], share: Share) -> Option<[Tensor; 
 }
 
 /// A key head of one sequence, with the queries that share it.
-struct Head {
+struct KeyHead {
     whole: AttentionShape,
     sequence: usize,
     kv_head: usize,
 }
 
-impl Head {
-    fn new(whole: AttentionShape, share: Share) -> Head {
-        Head { whole, sequence: share.index / whole.kv_heads, kv_head: share.index % whole.kv_heads }
+impl KeyHead {
+    fn new(whole: AttentionShape, share: Share) -> KeyHead {
+        KeyHead { whole, sequence: share.index / whole.kv_heads, kv_head: share.index % whole.kv_heads }
     }
 
     fn operands(&self, whole: AttentionOperands) -> AttentionOperands {

@@ -349,25 +349,25 @@ impl Attention<'_> {
     }
 
     /// Query heads, then key heads, each with its norm's weight.
-    fn heads(&self, norms: &QkNormParams) -> impl Iterator<Item = Head> + use<> {
+    fn heads(&self, norms: &QkNormParams) -> impl Iterator<Item = AttentionHead> + use<> {
         let (shape, norms) = (attention_shape(self.context), *norms);
         let (tokens, width) = (self.context.shape.tokens(), shape.head_dim);
         (0..shape.heads + shape.kv_heads).map(move |index| {
             let weight = if index < shape.heads { norms.query } else { norms.key };
-            Head { index, width, tokens, weight }
+            AttentionHead { index, width, tokens, weight }
         })
     }
 }
 
 /// One head of the queries and keys.
-struct Head {
+struct AttentionHead {
     index: usize,
     width: usize,
     tokens: usize,
     weight: Tensor,
 }
 
-impl Head {
+impl AttentionHead {
     fn columns(&self, qk: Tensor) -> Tensor {
         qk.cols_of(self.index * self.width..(self.index + 1) * self.width)
     }
