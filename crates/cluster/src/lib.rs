@@ -19,6 +19,6 @@ pub use file::ProfileError;
 pub use named::{named, names};
 pub use profile::{Accelerator, Cluster, Compute, Link, Node};
 pub use software::{
-    AttentionKernels, CheapOutputs, Gathers, GradientSums, HeadKernels, PipelineTensors, RecomputedLayers, Rotated,
+    AttentionKernels, CheapOutputs, Gathers, GradientAddition, HeadKernels, PipelineTensors, RecomputedLayers, Rotated,
     ShardedReductions, Software, StreamQueue, TensorCollectives, TrainerMemory, WeightGradients,
 };

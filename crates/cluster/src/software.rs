@@ -23,7 +23,7 @@ pub struct Software {
     /// What recomputing a whole layer runs.
     pub recomputed_layers: RecomputedLayers,
     /// How a microbatch's gradient of the weights joins the sum.
-    pub gradient_sums: GradientSums,
+    pub gradient_sums: GradientAddition,
     /// Bytes of a number of that sum.
     pub gradient_bytes: f64,
     /// Where reductions over data parallelism wait for their turn; gathers too, where they are not put off.
@@ -140,7 +140,7 @@ pub enum RecomputedLayers {
 /// How a microbatch's gradient of the weights joins the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum GradientSums {
+pub enum GradientAddition {
     /// The product adds to it.
     InTheProduct,
     /// A kernel of its own adds what the product left.

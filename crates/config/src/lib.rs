@@ -34,7 +34,7 @@ pub use parameter_groups::{ParameterGroup, UpdateRule};
 pub use params::{
     AppliedTo, Init, ParamSpec, Sharding, all_params, flops_per_token, gradient_axes, params, unique_parameters,
 };
-pub use precision::{Format, LossScaling, Masters, Precision, Products, Sums};
+pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};
 pub use rotary_scaling::RotaryScaling;
 pub use run_file::{Files, GivenWeights, RunConfig, key_of_option, known_keys};

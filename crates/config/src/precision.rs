@@ -5,7 +5,7 @@
 //! | parameters as layers read them, and on their way between ranks | [`Precision::stored`] |
 //! | activations and their gradients, kept, temporary and on their way between ranks | [`Precision::stored`] |
 //! | statistics of norms, log-sum-exps, logits, losses | [`Format::Fp32`] |
-//! | gradients of parameters: accumulation and sums over ranks | [`Sums`] |
+//! | gradients of parameters: accumulation and sums over ranks | [`GradientSums`] |
 //! | the weights that the optimizer updates ([`Masters`]), its moments | [`Format::Fp32`] |
 //!
 //! A narrow value is widened where it is read and rounded once where it is stored; sums over ranks of narrow values are taken
@@ -65,19 +65,19 @@ pub enum Products {
 
 /// In which numbers gradients of parameters are summed: over sequences, microbatches and ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Sums {
+pub enum GradientSums {
     /// In single precision, in an order that follows from the layout.
     Single,
     /// Each sequence's contribution is rounded once to a whole number of 64 bits; those are summed. Their order changes no bit.
     Exact,
 }
 
-impl Sums {
+impl GradientSums {
     /// Bytes of one sum.
     pub fn size_bytes(self) -> usize {
         match self {
-            Sums::Single => Format::Fp32.size_bytes(),
-            Sums::Exact => size_of::<i64>(),
+            GradientSums::Single => Format::Fp32.size_bytes(),
+            GradientSums::Exact => size_of::<i64>(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::batch::{BatchOrigin, BatchRamp, BatchSizes};
 use crate::parameter_groups::ParameterGroup;
-use crate::precision::{Precision, Sums};
+use crate::precision::{GradientSums, Precision};
 
 /// Shape of the learning rate after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct TrainSpec {
     /// In which numbers parameters and activations are stored.
     pub precision: Precision,
     /// In which numbers gradients are summed.
-    pub sums: Sums,
+    pub sums: GradientSums,
     /// Seed of initial weights, dropout and data order.
     pub seed: u64,
 }

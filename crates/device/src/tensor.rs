@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use config::{Format, Sums};
+use config::{Format, GradientSums};
 
 /// Element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,11 +41,11 @@ impl From<Format> for Dtype {
     }
 }
 
-impl From<Sums> for Dtype {
-    fn from(sums: Sums) -> Dtype {
+impl From<GradientSums> for Dtype {
+    fn from(sums: GradientSums) -> Dtype {
         match sums {
-            Sums::Single => Dtype::F32,
-            Sums::Exact => Dtype::I64,
+            GradientSums::Single => Dtype::F32,
+            GradientSums::Exact => Dtype::I64,
         }
     }
 }

@@ -6,7 +6,7 @@ use config::{ModelSpec, SequenceParallel};
 use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Stream, Tensor};
 
 use crate::constants::Constants;
-use crate::gradient_sums::GradientSums;
+use crate::gradient_sums::Accumulation;
 
 /// Sequences and tokens of one microbatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ pub struct Context<'a> {
     /// What activations and their gradients are stored as; parameters have the type of their own tensors.
     pub stored: Dtype,
     /// What accumulators of gradients hold.
-    pub gradient_sums: GradientSums,
+    pub accumulation: Accumulation,
     /// Rotary tables and the step's sums.
     pub constants: Constants,
     /// Temporary memory: empty before and after each function of a unit.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use config::Sums;
+use config::GradientSums;
 use device::{DeviceError, Op, Rounding, Tensor, Write};
 
 use crate::Context;
@@ -16,7 +16,7 @@ const EXACT_RANGE: f32 = (1u64 << 61) as f32;
 
 /// What accumulators of gradients hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum GradientSums {
+pub enum Accumulation {
     /// Numbers in single precision, to which an operation adds all rows of a microbatch in its own order.
     Single,
     /// Whole numbers, to which each term is added once it is rounded.
@@ -28,12 +28,12 @@ pub enum GradientSums {
     },
 }
 
-impl GradientSums {
+impl Accumulation {
     /// Sums of a step of `tokens` tokens, whose gradients are those of the mean loss times `loss_scale`, a power of two.
-    pub fn new(sums: Sums, tokens: usize, loss_scale: f32) -> GradientSums {
+    pub fn new(sums: GradientSums, tokens: usize, loss_scale: f32) -> Accumulation {
         match sums {
-            Sums::Single => GradientSums::Single,
-            Sums::Exact => GradientSums::Exact { unit: EXACT_UNIT * loss_scale, tokens },
+            GradientSums::Single => Accumulation::Single,
+            GradientSums::Exact => Accumulation::Exact { unit: EXACT_UNIT * loss_scale, tokens },
         }
     }
 }
@@ -89,9 +89,9 @@ pub(crate) fn sum_terms<const N: usize>(
     write: Write,
     compute: impl Fn(Range<usize>, [Tensor; N], Write) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    let rounding = match context.gradient_sums {
-        GradientSums::Single => return compute(0..terms.rows, accumulators, write),
-        GradientSums::Exact { unit, tokens } => Rounding { unit, limit: unit * terms.limit(tokens) },
+    let rounding = match context.accumulation {
+        Accumulation::Single => return compute(0..terms.rows, accumulators, write),
+        Accumulation::Exact { unit, tokens } => Rounding { unit, limit: unit * terms.limit(tokens) },
     };
     let mut write = write;
     for rows in terms.pieces() {

@@ -38,7 +38,7 @@ pub use cache::{CacheRoom, KeyValueCache};
 pub use constants::Constants;
 pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
 pub use embedding::{Embedding, EmbeddingGradients};
-pub use gradient_sums::GradientSums;
+pub use gradient_sums::Accumulation;
 pub use head::{Head, HeadGradients};
 pub use initialize::{TensorParallel, initialize};
 pub use layer::Layer;

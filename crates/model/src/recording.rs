@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use comm::collectives::Traffic;
 use comm::{CollectiveCall, MetaCommunicator, Operation};
 use config::unit::{Tied, UnitKind};
-use config::{LayerRecompute, ModelSpec, SavedInputs, SequenceParallel, Sums, Unit, UnitLayout};
+use config::{GradientSums, LayerRecompute, ModelSpec, SavedInputs, SequenceParallel, Unit, UnitLayout};
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use program::Purpose;
 use thiserror::Error;
@@ -15,7 +15,7 @@ use crate::cache::{CacheRoom, KeyValueCache};
 use crate::constants::Constants;
 use crate::context::{Batch, Context, DropoutRun, MicrobatchShape};
 use crate::embedding::{Embedding, EmbeddingGradients};
-use crate::gradient_sums::GradientSums;
+use crate::gradient_sums::Accumulation;
 use crate::head::{Head, HeadGradients};
 use crate::initialize::TensorParallel;
 use crate::layer::Layer;
@@ -46,7 +46,7 @@ pub struct RecordCase<'a> {
     /// What parameters and activations are stored as.
     pub stored: Dtype,
     /// In which numbers gradients are summed.
-    pub sums: Sums,
+    pub sums: GradientSums,
     /// Whether the group shares out the tokens of the residual stream.
     pub sequence_parallel: SequenceParallel,
     /// What of a layer is computed again; nothing, where the purpose is not training.
@@ -178,7 +178,7 @@ impl<'a> Recorder<'a> {
             sequence_parallel: self.case.sequence_parallel,
             dropout,
             stored: self.case.stored,
-            gradient_sums: GradientSums::new(self.case.sums, self.case.shape.tokens(), 1.0),
+            accumulation: Accumulation::new(self.case.sums, self.case.shape.tokens(), 1.0),
             constants: Constants::lay_out(&self.other, &self.other, self.case.model),
             scratch: &self.scratch,
         }

@@ -77,7 +77,7 @@ impl<'a> UnitRecords<'a> {
             constant_bytes: measured(&|frame| {
                 Constants::lay_out(frame, &Frame::measuring(), model);
             }),
-            sums_bytes: measured(&|frame| {
+            loss_sums_bytes: measured(&|frame| {
                 Constants::lay_out(&Frame::measuring(), frame, model);
             }),
             embedding: footprint(&self.embedding, activation_bytes),

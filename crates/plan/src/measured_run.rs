@@ -3,8 +3,9 @@
 use cluster::{AttentionKernels, Software};
 use config::SavedInputs;
 use config::{
-    BatchOrigin, FullRecompute, Gathering, GradientReduction, LearningRateSchedule, LossScaling, ModelSpec,
-    Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    BatchOrigin, FullRecompute, Gathering, GradientReduction, GradientSums, LearningRateSchedule, LossScaling,
+    ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, TrainSpec,
+    ZeroStage,
 };
 
 use crate::measured_model::{attention, model};
@@ -196,7 +197,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         embedding_gradient_scale: 1.0,
         groups: vec![],
         precision,
-        sums: Sums::Single,
+        sums: GradientSums::Single,
         seed: 0,
     })
 }

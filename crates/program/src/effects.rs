@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use config::{GradientReduction, Kept, LayerRecompute, Microbatch, Parallelism, SavedInputs, StateKind, Sums, Unit};
+use config::{
+    GradientReduction, GradientSums, Kept, LayerRecompute, Microbatch, Parallelism, SavedInputs, StateKind, Unit,
+};
 use mesh::AxisSet;
 
 use crate::{Instr, Purpose, RankView, Value, Values};
@@ -200,12 +202,12 @@ impl Instr {
                     Purpose::Train => Gradients::All,
                     Purpose::Evaluate | Purpose::Generate => Gradients::Unread,
                 },
-                ..in_place(Value::Sums, self.partner(view))
+                ..in_place(Value::LossSums, self.partner(view))
             },
             Instr::OptimizerStep { unit } => {
                 let updated = optimizer_state(view, unit);
                 Effects {
-                    reads: updated.with(view.gradient(unit)).with(Value::Sums),
+                    reads: updated.with(view.gradient(unit)).with(Value::LossSums),
                     assigns: updated,
                     ..Effects::NONE
                 }
@@ -338,8 +340,8 @@ impl At<'_> {
     /// Where an exact sum counts the terms that it refuses.
     fn refusals(&self) -> Option<Value> {
         match self.view.sums {
-            Sums::Single => None,
-            Sums::Exact => Some(Value::Sums),
+            GradientSums::Single => None,
+            GradientSums::Exact => Some(Value::LossSums),
         }
     }
 
@@ -372,13 +374,13 @@ impl At<'_> {
             (Unit::Head, Purpose::Train) => Effects {
                 reads,
                 assigns: Values::NONE.with_some(self.input_grad()),
-                accumulates: self.accumulators().with(Value::Sums),
+                accumulates: self.accumulators().with(Value::LossSums),
                 frees: Values::NONE.with_some(self.input()),
                 ..Effects::NONE
             },
             (Unit::Head, Purpose::Evaluate) => Effects {
                 reads,
-                accumulates: Values::of([Value::Sums]),
+                accumulates: Values::of([Value::LossSums]),
                 frees: Values::NONE.with_some(self.input()),
                 ..Effects::NONE
             },

@@ -30,7 +30,7 @@ pub struct Footprints {
     /// Tables that never change: rotary angles.
     pub constant_bytes: usize,
     /// Sums of the step: loss, valid tokens, norm, clip coefficient.
-    pub sums_bytes: usize,
+    pub loss_sums_bytes: usize,
     /// The embedding.
     pub embedding: Footprint,
     /// A layer.

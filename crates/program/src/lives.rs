@@ -161,7 +161,7 @@ impl Walk<'_> {
                 | Value::SecondMoment(_)
                 | Value::Cache(_)
                 | Value::Constants
-                | Value::Sums => {
+                | Value::LossSums => {
                     let index = self.program.instrs.len();
                     self.violation(index, value, &format!("the {value}, written by instruction {birth}, is left over"));
                     End::Caller

@@ -302,7 +302,7 @@ fn state_category(value: Value) -> Category {
         Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
         Value::Cache(_) => Category::Cache,
         Value::Constants
-        | Value::Sums
+        | Value::LossSums
         | Value::Batch(_)
         | Value::Output { .. }
         | Value::OutputGrad { .. }

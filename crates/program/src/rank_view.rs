@@ -2,8 +2,8 @@
 
 use config::unit::{Tied, UnitKind};
 use config::{
-    Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, Sums, TiedSum, TopQuery,
-    Unit, ZeroStage,
+    GradientSums, Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, TiedSum,
+    TopQuery, Unit, ZeroStage,
 };
 use mesh::AxisSet;
 
@@ -33,7 +33,7 @@ pub struct RankView {
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
     /// In which numbers gradients are summed.
-    pub sums: Sums,
+    pub sums: GradientSums,
     /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be whole.
     pub tied_sum: TiedSum,
     /// Microbatches of a step.
@@ -269,7 +269,7 @@ impl RankView {
     /// State in a fixed order: what every program needs first, then what only training needs, so that programs of
     /// different purposes agree on the places of what they share.
     pub fn state(&self, state: State) -> Vec<Value> {
-        let mut list = vec![Value::Constants, Value::Sums];
+        let mut list = vec![Value::Constants, Value::LossSums];
         list.extend(self.parameter_units().map(Value::Params));
         match state {
             State::Inference => {}

@@ -1,7 +1,7 @@
 //! Bytes of values on one rank.
 
 use config::unit::UnitKind;
-use config::{Format, Kept, ModelSpec, Parallelism, StateKind, Sums, Unit, UnitLayout};
+use config::{Format, GradientSums, Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
 
 use crate::{Footprint, Footprints, Instr, State, Value};
 
@@ -47,7 +47,7 @@ impl Sizes {
         parallelism: &Parallelism,
         footprints: Footprints,
         stored: Format,
-        sums: Sums,
+        sums: GradientSums,
         state: State,
     ) -> Sizes {
         let (number, sum, single) = (stored.size_bytes(), sums.size_bytes(), Format::Fp32.size_bytes());
@@ -116,7 +116,7 @@ impl Sizes {
                 State::Inference | State::Training => 0,
             },
             Value::Constants => self.footprints.constant_bytes,
-            Value::Sums => self.footprints.sums_bytes,
+            Value::LossSums => self.footprints.loss_sums_bytes,
         }
     }
 

@@ -51,7 +51,7 @@ pub enum Value {
     /// Tables that never change.
     Constants,
     /// Sums of the step: loss, valid tokens, norm, clip coefficient. The executor clears them before a program.
-    Sums,
+    LossSums,
 }
 
 impl Value {
@@ -78,7 +78,7 @@ impl Value {
             | Value::SecondMoment(_)
             | Value::Cache(_)
             | Value::Constants
-            | Value::Sums => true,
+            | Value::LossSums => true,
         }
     }
 
@@ -105,7 +105,7 @@ impl Value {
             | Value::SecondMoment(_)
             | Value::Cache(_)
             | Value::Constants
-            | Value::Sums => None,
+            | Value::LossSums => None,
         }
     }
 }
@@ -137,7 +137,7 @@ impl fmt::Display for Value {
             Value::SecondMoment(unit) => write!(f, "second moment of {unit}")?,
             Value::Cache(unit) => write!(f, "cache of {unit}")?,
             Value::Constants => f.write_str("constants")?,
-            Value::Sums => f.write_str("sums")?,
+            Value::LossSums => f.write_str("sums")?,
         }
         match (self.microbatch(), f.alternate()) {
             (Some(microbatch), false) => write!(f, ", {microbatch}"),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use config::unit::Tied;
 use config::{
-    FullRecompute, Gathering, GradientReduction, ModelSpec, Parallelism, Problem, Recompute, Reshard, RunConfig,
-    SavedInputs, ScheduleKind, SequenceParallel, Sums, TokenizerSpec, TrainSpec, ZeroStage, check,
+    FullRecompute, Gathering, GradientReduction, GradientSums, ModelSpec, Parallelism, Problem, Recompute, Reshard,
+    RunConfig, SavedInputs, ScheduleKind, SequenceParallel, TokenizerSpec, TrainSpec, ZeroStage, check,
 };
 
 use crate::class::{EqualityClass, gradient_order};
@@ -281,7 +281,7 @@ pub struct Case {
     /// In which manner.
     pub manner: Manner,
     /// How gradients are summed.
-    pub sums: Sums,
+    pub sums: GradientSums,
 }
 
 impl Case {
@@ -317,7 +317,7 @@ impl Case {
         let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 12, tied: Tied::Yes, microbatch_size: 2 };
         let llama = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 2 };
         let of_two = Case::all().into_iter().filter(|case| [gpt2, llama].contains(&case.family));
-        of_two.map(|case| Case { sums: Sums::Exact, ..case }).collect()
+        of_two.map(|case| Case { sums: GradientSums::Exact, ..case }).collect()
     }
 
     /// What every case of the same `dp`, `tp` and sequence parallelism that sums gradients in the same order has the bits of: one
@@ -325,11 +325,11 @@ impl Case {
     pub fn reference(&self) -> Case {
         let plain = Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner::PLAIN, ..*self };
         match self.sums {
-            Sums::Single => {
+            GradientSums::Single => {
                 let form = self.manner.form.reference(self.degrees.dp);
                 Case { manner: Manner { form, ..Manner::PLAIN }, ..plain }
             }
-            Sums::Exact => Case {
+            GradientSums::Exact => Case {
                 degrees: Degrees { dp: 1, ..plain.degrees },
                 family: Family { microbatch_size: 1, ..self.family },
                 ..plain
@@ -354,7 +354,7 @@ impl Case {
             degrees: Degrees::ONE,
             sequence_parallel: SequenceParallel::Off,
             manner: Manner::PLAIN,
-            sums: Sums::Single,
+            sums: GradientSums::Single,
         }
     }
 
@@ -433,8 +433,8 @@ impl fmt::Display for Case {
             SequenceParallel::On => ", sequence parallel",
         };
         let sums = match self.sums {
-            Sums::Single => "",
-            Sums::Exact => ", exact sums",
+            GradientSums::Single => "",
+            GradientSums::Exact => ", exact sums",
         };
         write!(f, "{}, {}{tokens}, {}{sums}", self.family, self.degrees, self.manner)
     }

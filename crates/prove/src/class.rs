@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use config::{BatchRamp, GradientReduction, Parallelism, ScheduleSpec, Sums};
+use config::{BatchRamp, GradientReduction, GradientSums, Parallelism, ScheduleSpec};
 use program::{ContributionOrder, Schedule};
 
 /// The promise for two layouts of one run, strongest first.
@@ -50,11 +50,13 @@ impl EqualityClass {
     }
 
     /// What becomes of this class where two runs sum gradients in these numbers.
-    pub fn in_sums(self, sums: [Sums; 2]) -> EqualityClass {
+    pub fn in_sums(self, sums: [GradientSums; 2]) -> EqualityClass {
         match (sums, self) {
-            ([Sums::Exact, Sums::Exact], EqualityClass::OtherOrder) => EqualityClass::AnyOrder,
-            ([Sums::Single, Sums::Single] | [Sums::Exact, Sums::Exact], class) => class,
-            ([Sums::Single, Sums::Exact] | [Sums::Exact, Sums::Single], class) => class.max(EqualityClass::OtherOrder),
+            ([GradientSums::Exact, GradientSums::Exact], EqualityClass::OtherOrder) => EqualityClass::AnyOrder,
+            ([GradientSums::Single, GradientSums::Single] | [GradientSums::Exact, GradientSums::Exact], class) => class,
+            ([GradientSums::Single, GradientSums::Exact] | [GradientSums::Exact, GradientSums::Single], class) => {
+                class.max(EqualityClass::OtherOrder)
+            }
         }
     }
 
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn exact_sums_in_any_order_have_the_same_bits_but_not_those_of_single_ones() {
-        let (single, exact) = (Sums::Single, Sums::Exact);
+        let (single, exact) = (GradientSums::Single, GradientSums::Exact);
         let of =
             |class: EqualityClass| [[single, single], [exact, exact], [single, exact]].map(|sums| class.in_sums(sums));
         let [same, any, order, sums] =

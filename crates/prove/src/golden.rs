@@ -1,7 +1,7 @@
 //! Losses of a few runs as text, so that a change of numerics is seen and not only meant.
 
 use config::unit::Tied;
-use config::{Recompute, ScheduleKind, Sums, ZeroStage};
+use config::{GradientSums, Recompute, ScheduleKind, ZeroStage};
 
 use crate::cases::{Case, Degrees, Family, Form, Manner, ShardGroups};
 use crate::models::{Style, proof_text};
@@ -43,6 +43,6 @@ fn cases() -> Vec<Case> {
         case(gpt2, (1, 3, 5), recomputed),
         Case::oracle(llama),
         case(llama, (2, 2, 2), usual),
-        Case { sums: Sums::Exact, ..case(llama, (2, 1, 2), usual) },
+        Case { sums: GradientSums::Exact, ..case(llama, (2, 1, 2), usual) },
     ]
 }

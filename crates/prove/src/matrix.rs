@@ -10,10 +10,10 @@ use std::fmt;
 
 use config::unit::Tied;
 use config::{
-    Activation, Blocks, Format, FullRecompute, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec,
-    Pairing, Parallelism, Position, Precision, Problem, Products, Recompute, Reshard, RotaryScaling, RunConfig,
-    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TokenizerSpec, TopQuery, TrainSpec, ZeroStage,
-    check,
+    Activation, Blocks, Format, FullRecompute, Gathering, GivenSchedule, GradientReduction, GradientSums, LossScaling,
+    ModelSpec, Pairing, Parallelism, Position, Precision, Problem, Products, Recompute, Reshard, RotaryScaling,
+    RunConfig, SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, TokenizerSpec, TopQuery, TrainSpec,
+    ZeroStage, check,
 };
 use philox::philox4x32_10;
 
@@ -134,16 +134,16 @@ pub struct Numbers {
     /// What parameters and activations are stored as.
     pub format: Format,
     /// How gradients are summed.
-    pub sums: Sums,
+    pub sums: GradientSums,
 }
 
 impl Numbers {
     /// Every format, and exact sums in the widest: a narrow one rounds before the sum and after the update, which no layout changes.
     pub const ALL: [Numbers; 4] = [
-        Numbers { format: Format::Fp32, sums: Sums::Single },
-        Numbers { format: Format::Bf16, sums: Sums::Single },
-        Numbers { format: Format::Fp16, sums: Sums::Single },
-        Numbers { format: Format::Fp32, sums: Sums::Exact },
+        Numbers { format: Format::Fp32, sums: GradientSums::Single },
+        Numbers { format: Format::Bf16, sums: GradientSums::Single },
+        Numbers { format: Format::Fp16, sums: GradientSums::Single },
+        Numbers { format: Format::Fp32, sums: GradientSums::Exact },
     ];
 }
 
@@ -155,8 +155,8 @@ impl fmt::Display for Numbers {
             Format::Fp16 => "fp16",
         })?;
         match self.sums {
-            Sums::Single => Ok(()),
-            Sums::Exact => f.write_str(" exact"),
+            GradientSums::Single => Ok(()),
+            GradientSums::Exact => f.write_str(" exact"),
         }
     }
 }
@@ -204,7 +204,7 @@ impl Cell {
     /// The whole product. Cells that differ in their sums only are drawn alike.
     pub fn all() -> Vec<Cell> {
         let (exact, single): (Vec<_>, Vec<_>) =
-            Numbers::ALL.into_iter().partition(|numbers| numbers.sums == Sums::Exact);
+            Numbers::ALL.into_iter().partition(|numbers| numbers.sums == GradientSums::Exact);
         let mut cells = Vec::new();
         for form in forms() {
             for order in Order::all() {
@@ -231,7 +231,7 @@ impl Cell {
             }
         }
         for numbers in exact {
-            let alike = |cell: &&Cell| cell.numbers == Numbers { sums: Sums::Single, ..numbers };
+            let alike = |cell: &&Cell| cell.numbers == Numbers { sums: GradientSums::Single, ..numbers };
             let drawn: Vec<Cell> = cells.iter().filter(alike).map(|cell| Cell { numbers, ..*cell }).collect();
             cells.extend(drawn);
         }
@@ -276,8 +276,8 @@ impl Cell {
             ..*self
         };
         match self.numbers.sums {
-            Sums::Single => Cell { form: self.form.reference(self.degrees.dp), ..plain },
-            Sums::Exact => {
+            GradientSums::Single => Cell { form: self.form.reference(self.degrees.dp), ..plain },
+            GradientSums::Exact => {
                 let degrees = Degrees { dp: 1, ..plain.degrees };
                 Cell { form: Form::WHOLE, degrees, microbatch_size: LARGER_MICROBATCH, ..plain }
             }

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use config::{
-    Activation, BatchOrigin, Biases, Blocks, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing, Parallelism,
-    Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind, SequenceParallel, Sums, TopQuery, TrainSpec,
-    ZeroStage,
+    Activation, BatchOrigin, Biases, Blocks, GradientSums, LearningRateSchedule, ModelSpec, Norm, NormKind, Pairing,
+    Parallelism, Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind, SequenceParallel, TopQuery,
+    TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -100,7 +100,7 @@ pub fn proof_training() -> TrainSpec {
         embedding_gradient_scale: 1.0,
         groups: vec![],
         precision: Precision::Fp32(Products::Chained),
-        sums: Sums::Single,
+        sums: GradientSums::Single,
         seed: 1234,
     }
 }

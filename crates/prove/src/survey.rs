@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use config::Sums;
+use config::GradientSums;
 
 use crate::cases::{Case, Degrees, Family};
 use crate::class::EqualityClass;
@@ -81,8 +81,8 @@ impl Oracles {
         let oracle = case.of_one_rank();
         let index = Family::all().iter().position(|other| *other == oracle.family).unwrap_or_default();
         let outcomes = match oracle.sums {
-            Sums::Single => &self.single,
-            Sums::Exact => &self.exact,
+            GradientSums::Single => &self.single,
+            GradientSums::Exact => &self.exact,
         };
         outcomes[index].get_or_init(|| outcome(&oracle))
     }

@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use config::{
-    BatchGrowth, BatchRamp, Gathering, GivenSchedule, GradientReduction, LossScaling, ModelSpec, Parallelism,
-    Precision, Products, Recompute, Reshard, ScheduleKind, ScheduleSpec, SequenceParallel, Sums, TopQuery, TrainSpec,
-    ZeroStage,
+    BatchGrowth, BatchRamp, Gathering, GivenSchedule, GradientReduction, GradientSums, LossScaling, ModelSpec,
+    Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind, ScheduleSpec, SequenceParallel, TopQuery,
+    TrainSpec, ZeroStage,
 };
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
@@ -31,7 +31,7 @@ fn model(style: Style) -> ModelSpec {
     }
 }
 
-fn training(precision: Precision, sums: Sums) -> TrainSpec {
+fn training(precision: Precision, sums: GradientSums) -> TrainSpec {
     let plain = TrainSpec { steps: 3, global_batch: 8, warmup_steps: 1, ..proof_training() };
     TrainSpec { embedding_gradient_scale: 0.1, precision, sums, ..plain }
 }
@@ -93,7 +93,7 @@ fn assert_one_hash(model: &ModelSpec, groupings: &[Parallelism], train: &TrainSp
 
 #[test]
 fn grouping_sequences_differently_changes_no_bit() {
-    let train = training(Precision::Fp32(Products::Chained), Sums::Exact);
+    let train = training(Precision::Fp32(Products::Chained), GradientSums::Exact);
     for style in [Style::Gpt2, Style::Llama] {
         assert_one_hash(&model(style), &groupings(1, SequenceParallel::Off), &train);
         assert_one_hash(&model(style), &groupings(2, SequenceParallel::Off), &train);
@@ -106,7 +106,7 @@ fn grouping_sequences_differently_changes_no_bit() {
 fn batches_that_grow_in_one_way_or_the_other_have_the_same_bits() {
     let of = |grows, dp, microbatch_size| {
         let batch_ramp = Some(BatchRamp { start: 4, increment: 2, sequences: 10, grows });
-        let train = TrainSpec { batch_ramp, ..training(Precision::Fp32(Products::Chained), Sums::Exact) };
+        let train = TrainSpec { batch_ramp, ..training(Precision::Fp32(Products::Chained), GradientSums::Exact) };
         hash(&model(Style::Llama), &plain_layout(dp, 1, 1, microbatch_size), &train)
     };
     let (number, size) = (BatchGrowth::Microbatches, BatchGrowth::MicrobatchSize);
@@ -124,20 +124,20 @@ fn narrow_runs_have_the_same_bits_too() {
         (Style::Llama, Precision::Fp16(scaling)),
     ] {
         let groupings = groupings(1, SequenceParallel::Off);
-        assert_one_hash(&model(style), &groupings, &training(precision, Sums::Exact));
+        assert_one_hash(&model(style), &groupings, &training(precision, GradientSums::Exact));
     }
 }
 
 /// Were the sums of this text exact by themselves, the tests above would show nothing.
 #[test]
 fn single_sums_have_other_bits_for_each_grouping() {
-    let (model, train) = (model(Style::Gpt2), training(Precision::Fp32(Products::Chained), Sums::Single));
+    let (model, train) = (model(Style::Gpt2), training(Precision::Fp32(Products::Chained), GradientSums::Single));
     let [one, of_two, replicas, each, exact] = [
         (plain_layout(1, 1, 1, 1), &train),
         (plain_layout(1, 1, 1, 2), &train),
         (plain_layout(2, 1, 1, 1), &train),
         (Parallelism { zero: ZeroStage::Two { reduce: MICROBATCH }, ..plain_layout(2, 1, 1, 1) }, &train),
-        (plain_layout(1, 1, 1, 1), &training(Precision::Fp32(Products::Chained), Sums::Exact)),
+        (plain_layout(1, 1, 1, 1), &training(Precision::Fp32(Products::Chained), GradientSums::Exact)),
     ]
     .map(|(parallelism, train)| hash(&model, &parallelism, train));
     assert_eq!(BTreeSet::from([one, of_two, replicas, each, exact]).len(), 5, "two groupings have the same bits");
@@ -146,7 +146,7 @@ fn single_sums_have_other_bits_for_each_grouping() {
 /// Ranks that share out 6 tokens of two sequences hold 3 each, of four sequences one sequence each.
 #[test]
 fn tokens_that_are_shared_out_unevenly_make_the_same_terms() {
-    let train = TrainSpec { sequence_length: 6, ..training(Precision::Fp32(Products::Chained), Sums::Exact) };
+    let train = TrainSpec { sequence_length: 6, ..training(Precision::Fp32(Products::Chained), GradientSums::Exact) };
     let shared = |dp, microbatch_size| Parallelism {
         sequence_parallel: SequenceParallel::On,
         ..plain_layout(dp, 4, 1, microbatch_size)
@@ -196,7 +196,7 @@ fn places() -> Vec<((usize, usize, usize), ZeroStage)> {
 fn a_term_beyond_the_range_ends_a_single_run_on_all_ranks() {
     for ((dp, tp, pp), zero) in places() {
         let parallelism = Parallelism { zero, ..plain_layout(dp + 1, tp + 1, pp + 1, 1) };
-        let train = training(Precision::Fp32(Products::Chained), Sums::Exact);
+        let train = training(Precision::Fp32(Products::Chained), GradientSums::Exact);
         let layout = Layout { model: model(Style::Llama), parallelism, train };
         let error = too_large(&layout, (dp, tp, pp)).unwrap_err();
         let is_found = matches!(error, ProofError::Train(TrainError::NotFinite { step: 2, .. }));
@@ -208,7 +208,7 @@ fn a_term_beyond_the_range_ends_a_single_run_on_all_ranks() {
 #[test]
 fn a_term_beyond_the_range_is_an_overflow_of_an_fp16_run() {
     let scaling = LossScaling { initial: 4096.0, window: 100, hysteresis: 1, minimum: 1.0 };
-    let train = training(Precision::Fp16(scaling), Sums::Exact);
+    let train = training(Precision::Fp16(scaling), GradientSums::Exact);
     for ((dp, tp, pp), zero) in places() {
         let parallelism = Parallelism { zero, ..plain_layout(dp + 1, tp + 1, pp + 1, 1) };
         let layout = Layout { model: model(Style::Llama), parallelism, train: train.clone() };

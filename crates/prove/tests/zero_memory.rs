@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use config::{
-    Gathering, GradientReduction, Kept, ModelSpec, Parallelism, Reshard, StateKind, Sums, TrainSpec, ZeroStage,
+    Gathering, GradientReduction, GradientSums, Kept, ModelSpec, Parallelism, Reshard, StateKind, TrainSpec, ZeroStage,
 };
 use program::{Category, RankPlan, Value};
 use prove::models::{Style, plain_layout, proof_model, proof_training};
@@ -23,7 +23,7 @@ fn model(tied: bool) -> ModelSpec {
     ModelSpec { num_layers: 8, hidden: 132, head_dim: 11, ffn_hidden: 528, context: 64, ..small }
 }
 
-fn train(sums: Sums) -> TrainSpec {
+fn train(sums: GradientSums) -> TrainSpec {
     TrainSpec { global_batch: 24, sequence_length: 64, sums, ..proof_training() }
 }
 
@@ -44,7 +44,7 @@ fn stages() -> [(&'static str, ZeroStage); 6] {
 }
 
 /// Bytes of state by the formula.
-fn formula(zero: ZeroStage, sums: Sums, parameters: usize, group: usize) -> f64 {
+fn formula(zero: ZeroStage, sums: GradientSums, parameters: usize, group: usize) -> f64 {
     let kept = |state, bytes: usize| match zero.keeps(state) {
         Kept::Whole => (bytes * parameters) as f64,
         Kept::Shard => (bytes * parameters) as f64 / group as f64,
@@ -54,7 +54,7 @@ fn formula(zero: ZeroStage, sums: Sums, parameters: usize, group: usize) -> f64 
 
 /// Bytes of parameters, sums of gradients and moments in a plan.
 fn kept(plan: &RankPlan) -> usize {
-    let state = plan.state().iter().filter(|(value, _)| !matches!(value, Value::Constants | Value::Sums));
+    let state = plan.state().iter().filter(|(value, _)| !matches!(value, Value::Constants | Value::LossSums));
     let sums = plan.lives().iter().filter(|life| matches!(life.value, Value::Reduced { .. }));
     let bytes = state.map(|(_, extent)| extent.len_bytes).chain(sums.map(|life| life.extent.len_bytes));
     bytes.sum()
@@ -103,7 +103,7 @@ fn each_stage_keeps_what_its_formula_says() {
     println!("{:28} {:18} {:>12} {:>12} {:>7}", "rank 0 of", "ZeRO", "formula", "planned", "more");
     // Only sums are larger, so replicas show it.
     let replicas = layouts().into_iter().filter(|(_, _, plain)| plain.dp == 4).collect();
-    for (sums, layouts) in [(Sums::Single, layouts()), (Sums::Exact, replicas)] {
+    for (sums, layouts) in [(GradientSums::Single, layouts()), (GradientSums::Exact, replicas)] {
         for (name, tied, plain) in layouts {
             for (stage_name, zero) in stages() {
                 let setup = Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(sums)).unwrap();
@@ -136,7 +136,8 @@ fn kept_line(name: &str, setup: &Setup, stage: usize) -> String {
 fn little_more_is_whole_at_once_than_what_computes() {
     for (name, tied, plain) in layouts() {
         for (stage_name, zero) in stages() {
-            let setup = Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(Sums::Single)).unwrap();
+            let setup =
+                Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(GradientSums::Single)).unwrap();
             for stage in 0..plain.pp {
                 let (plan, view) = (setup.plan(stage), &setup.program(stage).view);
                 let whole = |unit| 4 * setup.layouts[&unit].padded_len();
@@ -166,7 +167,8 @@ fn little_more_is_whole_at_once_than_what_computes() {
 #[test]
 fn each_stage_makes_the_arena_smaller() {
     for (name, tied, plain) in layouts() {
-        let setup = |zero| Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(Sums::Single)).unwrap();
+        let setup =
+            |zero| Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(GradientSums::Single)).unwrap();
         let off = setup(ZeroStage::Off);
         let mut arenas = vec![];
         for (stage_name, zero) in stages() {

@@ -1,6 +1,6 @@
 //! What an accelerator runs for the operations of a unit.
 
-use cluster::{AttentionKernels, GradientSums, HeadKernels, Software};
+use cluster::{AttentionKernels, GradientAddition, HeadKernels, Software};
 use device::{AttentionOperands, AttentionShape, Op, Orientation, Tensor, Write};
 
 /// One kernel, by what decides how long it takes.
@@ -112,7 +112,7 @@ pub(crate) fn kernels(ops: &[Op], software: Option<&Software>) -> Vec<Kernel> {
 
 fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     let unfused = software.filter(|software| software.attention == AttentionKernels::Unfused);
-    let separate = software.filter(|software| software.gradient_sums != GradientSums::InTheProduct);
+    let separate = software.filter(|software| software.gradient_sums != GradientAddition::InTheProduct);
     match *op {
         Op::MatMul { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate, .. }
             if let Some(software) = separate =>
@@ -178,9 +178,9 @@ fn added(elements: usize, width_bytes: usize, software: &Software) -> Vec<Kernel
     let memory = |bytes: f64| Kernel::Memory { bytes: elements as f64 * bytes };
     let (width, sum) = (width_bytes as f64, software.gradient_bytes);
     match software.gradient_sums {
-        GradientSums::InTheProduct => vec![],
-        GradientSums::Separate => vec![memory(width + 2.0 * sum)],
-        GradientSums::Copied => vec![memory(width + sum), memory(3.0 * sum)],
+        GradientAddition::InTheProduct => vec![],
+        GradientAddition::Separate => vec![memory(width + 2.0 * sum)],
+        GradientAddition::Copied => vec![memory(width + sum), memory(3.0 * sum)],
     }
 }
 

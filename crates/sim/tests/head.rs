@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{AttentionKernels, HeadKernels, Software};
-use config::{LayerRecompute, ModelSpec, RunConfig, SequenceParallel, Sums, TopQuery};
+use config::{GradientSums, LayerRecompute, ModelSpec, RunConfig, SequenceParallel, TopQuery};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
 use program::Purpose;
@@ -16,7 +16,7 @@ fn forward(top_query: TopQuery) -> PassWork {
         // Two sequences of three chunks each.
         shape: MicrobatchShape { sequences: 2, sequence_length: 300 },
         stored: Dtype::Bf16,
-        sums: Sums::Single,
+        sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Nothing,
         purpose: Purpose::Train,

@@ -1,9 +1,9 @@
 //! What other trainers run and keep otherwise.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{CheapOutputs, GradientSums, Software, TrainerMemory};
+use cluster::{CheapOutputs, GradientAddition, Software, TrainerMemory};
 use config::unit::UnitKind;
-use config::{LayerRecompute, RunConfig, SequenceParallel, Sums};
+use config::{GradientSums, LayerRecompute, RunConfig, SequenceParallel};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
 use program::Purpose;
@@ -17,7 +17,7 @@ fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
         tp: TensorParallel { size: 1, position: 0 },
         shape: MicrobatchShape { sequences: 1, sequence_length: model.context },
         stored: Dtype::Bf16,
-        sums: Sums::Single,
+        sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Nothing,
         purpose: Purpose::Train,
@@ -29,7 +29,7 @@ fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
 }
 
 /// Bytes that kernels move beside the products of the backward pass of the weights.
-fn moved_bytes(gradient_sums: GradientSums) -> f64 {
+fn moved_bytes(gradient_sums: GradientAddition) -> f64 {
     let kernels = layer(|named| Software { gradient_sums, ..named }).backward_weight.kernels;
     let moved = |kernel: &Kernel| if let Kernel::Memory { bytes } = kernel { *bytes } else { 0.0 };
     kernels.iter().map(moved).sum()
@@ -42,9 +42,9 @@ fn what_the_product_does_not_add_moves_ten_bytes_a_weight_and_with_a_copy_eighte
     let params = config::params(&model, config::Unit::Layer(0));
     let weights = params.iter().filter(|param| param.shape.len() == 2);
     let weights: usize = weights.map(|param| param.shape.iter().product::<usize>()).sum();
-    let in_the_product = moved_bytes(GradientSums::InTheProduct);
-    assert_eq!(moved_bytes(GradientSums::Separate) - in_the_product, 10.0 * weights as f64);
-    assert_eq!(moved_bytes(GradientSums::Copied) - in_the_product, 18.0 * weights as f64);
+    let in_the_product = moved_bytes(GradientAddition::InTheProduct);
+    assert_eq!(moved_bytes(GradientAddition::Separate) - in_the_product, 10.0 * weights as f64);
+    assert_eq!(moved_bytes(GradientAddition::Copied) - in_the_product, 18.0 * weights as f64);
 }
 
 /// The backward pass of the input is without its two norms where their outputs were kept; forward passes are the same.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use config::{RunConfig, Sums, TrainSpec};
+use config::{GradientSums, RunConfig, TrainSpec};
 use prove::EqualityClass;
 
 use crate::arguments::RunArguments;
@@ -50,8 +50,11 @@ pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, 
 /// Compares two legal runs.
 pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Comparison {
     let differences = differences(first, second);
-    let [first_train, second_train] =
-        [first, second].map(|config| TrainSpec { batch_ramp: None, sums: Sums::Single, ..config.train.clone() });
+    let [first_train, second_train] = [first, second].map(|config| TrainSpec {
+        batch_ramp: None,
+        sums: GradientSums::Single,
+        ..config.train.clone()
+    });
     let same_run = (&first.model, &first_train, &first.data) == (&second.model, &second_train, &second.data);
     let of_ramps = EqualityClass::of_ramps(first.train.batch_ramp, second.train.batch_ramp);
     let class = of_ramps

@@ -6,7 +6,7 @@ use super::reader::{Choices, Reader, count, name_of};
 use super::source::Value;
 use super::writer::Writer;
 use crate::batch::{BatchGrowth, BatchOrigin, BatchRamp};
-use crate::precision::Sums;
+use crate::precision::GradientSums;
 use crate::training::{LearningRateSchedule, TrainSpec};
 
 const SCHEDULES: &Choices<LearningRateSchedule> = &[
@@ -18,7 +18,7 @@ const SCHEDULES: &Choices<LearningRateSchedule> = &[
 const GROWTHS: &Choices<BatchGrowth> =
     &[("microbatches", BatchGrowth::Microbatches), ("microbatch_size", BatchGrowth::MicrobatchSize)];
 
-const SUMS: &Choices<Sums> = &[("single", Sums::Single), ("exact", Sums::Exact)];
+const SUMS: &Choices<GradientSums> = &[("single", GradientSums::Single), ("exact", GradientSums::Exact)];
 
 /// Reads the section; `context` is the default of the sequence length.
 pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
@@ -47,7 +47,7 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         embedding_gradient_scale: reader.number("train.embedding_gradient_scale", 1.0),
         groups: parameter_groups::read(reader),
         precision: precision::read(reader),
-        sums: reader.choice("train.sums", SUMS, Sums::Single),
+        sums: reader.choice("train.sums", SUMS, GradientSums::Single),
         seed: reader.seed("train.seed", 0),
     }
 }

@@ -2,7 +2,7 @@
 
 use comm::Operation;
 use config::unit::UnitKind;
-use config::{Activation, Blocks, LayerRecompute, ModelSpec, SavedInputs, SequenceParallel, Sums};
+use config::{Activation, Blocks, GradientSums, LayerRecompute, ModelSpec, SavedInputs, SequenceParallel};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
 use program::{Footprint, Purpose};
@@ -34,7 +34,7 @@ fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
         tp,
         shape: SHAPE,
         stored: Dtype::F32,
-        sums: Sums::Single,
+        sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Everything(SavedInputs::Whole),
         purpose: Purpose::Train,
@@ -70,7 +70,7 @@ fn footprints_are_the_sums_of_the_tensors() {
     assert_eq!(actual.batch_bytes, bytes(&[tokens, tokens, tokens, tokens * 2]));
     // Cosines and sines of 8 positions and 2 pairs; twice 6 words of 8 bytes; 4 floats.
     assert_eq!(actual.constant_bytes, bytes(&[16, 16]));
-    assert_eq!(actual.sums_bytes, bytes(&[12, 12, 4]));
+    assert_eq!(actual.loss_sums_bytes, bytes(&[12, 12, 4]));
     let embedding = Footprint {
         output_bytes: bytes(&[residual]),
         // The gradient in front of the dropout.
@@ -352,13 +352,13 @@ fn evaluation_and_generation_need_no_more_than_training() {
 fn exact_sums_round_each_sequence_once() {
     let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
     let of = |sums| footprints(&RecordCase { sums, ..case(&model, tp) }).unwrap();
-    let (single, exact) = (of(Sums::Single), of(Sums::Exact));
+    let (single, exact) = (of(GradientSums::Single), of(GradientSums::Exact));
     let table = bytes(&[500 * model.hidden]);
     assert_eq!(exact.embedding.scratch_bytes, table);
     assert_eq!(exact.head.scratch_bytes, single.head.scratch_bytes + table);
     assert_eq!(Footprint { scratch_bytes: 0, ..single.layer }, Footprint { scratch_bytes: 0, ..exact.layer });
     let rounded = |kind, phase| {
-        let case = RecordCase { sums: Sums::Exact, ..case(&model, tp) };
+        let case = RecordCase { sums: GradientSums::Exact, ..case(&model, tp) };
         record_unit(&case, kind, phase).unwrap().record.operations["add_rounded"].0
     };
     assert_eq!(rounded(UnitKind::Layer, Phase::BackwardWeight), 12 * SHAPE.sequences as u64);

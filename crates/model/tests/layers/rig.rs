@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use config::unit::Tied;
-use config::{LayerRecompute, ModelSpec, ParamSpec, SavedInputs, SequenceParallel, Sums, Unit, UnitLayout};
+use config::{GradientSums, LayerRecompute, ModelSpec, ParamSpec, SavedInputs, SequenceParallel, Unit, UnitLayout};
 use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Op, Stream, Tensor, Write};
 use model::{
-    Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, GradientSums, Head,
+    Accumulation, Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, Head,
     HeadGradients, HeadParams, Layer, LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel,
     footprints, initialize, saved_input,
 };
@@ -79,7 +79,7 @@ pub const MICROBATCHES: u64 = 2;
 
 fn footprints_in(manner: Manner, model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape) -> Footprints {
     let Manner { sequence_parallel, recompute } = manner;
-    let (stored, sums, purpose, write) = (Dtype::F32, Sums::Single, Purpose::Train, Write::Accumulate);
+    let (stored, sums, purpose, write) = (Dtype::F32, GradientSums::Single, Purpose::Train, Write::Accumulate);
     footprints(&RecordCase { model, tp, shape, stored, sums, sequence_parallel, recompute, purpose, write }).unwrap()
 }
 
@@ -109,7 +109,7 @@ impl Rank {
             gradients.insert(Buffer::TiedTable, flat("gradient of table by head".into(), Unit::Table));
         }
         let constants = section("constants".into(), footprints.constant_bytes);
-        let sums = section("sums".into(), footprints.sums_bytes);
+        let sums = section("sums".into(), footprints.loss_sums_bytes);
         let batch = section("batch".into(), footprints.batch_bytes);
         let activation_bytes = footprints.layer.output_bytes;
         let (mut activations, mut activation_gradients, mut saved, mut pending) = (vec![], vec![], vec![], vec![]);
@@ -282,7 +282,7 @@ impl<'a> Running<'a> {
             sequence_parallel: rank.manner.sequence_parallel,
             dropout: Some(dropout),
             stored: Dtype::F32,
-            gradient_sums: GradientSums::Single,
+            accumulation: Accumulation::Single,
             constants: rank.constants,
             scratch: &scratch,
         });

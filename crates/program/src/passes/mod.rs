@@ -9,7 +9,7 @@ mod tail;
 mod transfers;
 mod units;
 
-use config::{Masters, ModelSpec, Parallelism, Recompute, Sums, TiedSum};
+use config::{GradientSums, Masters, ModelSpec, Parallelism, Recompute, TiedSum};
 
 pub use save::{save_instrs, saved_units};
 
@@ -30,7 +30,7 @@ pub struct CompileInput<'a> {
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
     /// In which numbers gradients are summed.
-    pub sums: Sums,
+    pub sums: GradientSums,
     /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
     pub tied_sum: TiedSum,
     /// What the programs are for.

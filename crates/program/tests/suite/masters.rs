@@ -1,6 +1,6 @@
 //! Weights of their own for the optimizer, beside the parameters that layers read.
 
-use config::{Format, Masters, Sums, Unit, ZeroStage};
+use config::{Format, GradientSums, Masters, Unit, ZeroStage};
 use program::{ContributionOrder, Demands, Instr, Sizes, State, Value, link, verify};
 
 use crate::setup::{Setup, footprints};
@@ -11,7 +11,14 @@ fn setup_apart(zero: ZeroStage) -> (Vec<program::Program>, Sizes) {
     programs.iter_mut().for_each(|program| program.view.masters = Masters::Apart);
     (
         programs,
-        Sizes::new(&setup.model(), &setup.parallelism(), footprints(), Format::Bf16, Sums::Single, State::Training),
+        Sizes::new(
+            &setup.model(),
+            &setup.parallelism(),
+            footprints(),
+            Format::Bf16,
+            GradientSums::Single,
+            State::Training,
+        ),
     )
 }
 

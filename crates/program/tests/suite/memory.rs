@@ -44,7 +44,7 @@ fn scaled(factor: usize) -> Footprints {
     Footprints {
         batch_bytes: one.batch_bytes * factor,
         constant_bytes: one.constant_bytes,
-        sums_bytes: one.sums_bytes,
+        loss_sums_bytes: one.loss_sums_bytes,
         embedding: unit(one.embedding),
         layer: unit(one.layer),
         head: unit(one.head),

@@ -277,7 +277,7 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             stages: &stages,
             schedule: &schedule.parse().unwrap(),
             masters: config::Masters::Parameters,
-            sums: config::Sums::Single,
+            sums: config::GradientSums::Single,
             tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches,

@@ -107,12 +107,12 @@ impl Rank<'_> {
             let head = hash(&[x, read, batch]);
             match view.purpose {
                 Purpose::Train => {
-                    self.add(Value::Sums, hash(&[LOSS, head]))?;
+                    self.add(Value::LossSums, hash(&[LOSS, head]))?;
                     self.contribute(unit, head)?;
                     let unit = view.previous(unit).unwrap();
                     self.set(Value::OutputGrad { unit, microbatch }, hash(&[INPUT_GRAD, head]))?;
                 }
-                Purpose::Evaluate => self.add(Value::Sums, hash(&[LOSS, head]))?,
+                Purpose::Evaluate => self.add(Value::LossSums, hash(&[LOSS, head]))?,
                 Purpose::Generate => self.set(Value::Output { unit, microbatch }, head)?,
             }
             return Ok(());
@@ -212,7 +212,7 @@ impl Rank<'_> {
     fn optimizer_step(&mut self, unit: Unit) -> Result<(), Fault> {
         let view = &self.program.view;
         let gradient = self.get(view.sum(unit, self.finisher(unit)))?;
-        let content = hash(&[STEPPED, self.get(Value::Params(unit))?, gradient, self.get(Value::Sums)?]);
+        let content = hash(&[STEPPED, self.get(Value::Params(unit))?, gradient, self.get(Value::LossSums)?]);
         self.set(Value::Params(unit), content)
     }
 
@@ -361,7 +361,7 @@ impl World<'_> {
         }
         let mut sum = 0u64;
         for rank in &self.ranks {
-            sum = sum.wrapping_add(rank.get(Value::Sums)?);
+            sum = sum.wrapping_add(rank.get(Value::LossSums)?);
             let view = &rank.program.view;
             if view.purpose != Purpose::Train {
                 continue;
@@ -375,7 +375,7 @@ impl World<'_> {
             }
         }
         for rank in &mut self.ranks {
-            rank.set(Value::Sums, hash(&[NORM, sum]))?;
+            rank.set(Value::LossSums, hash(&[NORM, sum]))?;
             rank.next += 1;
         }
         Ok(true)
@@ -387,7 +387,7 @@ impl World<'_> {
         for rank in &self.ranks {
             let end = rank.program.instrs.len();
             let view = &rank.program.view;
-            outcome.sums = rank.get_at(Value::Sums, end)?;
+            outcome.sums = rank.get_at(Value::LossSums, end)?;
             if view.purpose != Purpose::Train {
                 continue;
             }

@@ -126,7 +126,7 @@ impl Row {
             stages: &stages,
             schedule: &Schedule::generate(kind, self.pp, self.num_microbatches, &costs),
             masters: config::Masters::Parameters,
-            sums: config::Sums::Single,
+            sums: config::GradientSums::Single,
             tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,
             num_microbatches: self.num_microbatches,

@@ -2,8 +2,8 @@
 
 use config::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position, TopQuery};
 use config::{
-    Format, FullRecompute, Gathering, GradientReduction, Masters, Parallelism, Recompute, Reshard, SavedInputs,
-    ScheduleKind, SequenceParallel, Sums, TiedSum, ZeroStage,
+    Format, FullRecompute, Gathering, GradientReduction, GradientSums, Masters, Parallelism, Recompute, Reshard,
+    SavedInputs, ScheduleKind, SequenceParallel, TiedSum, ZeroStage,
 };
 use program::{
     CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
@@ -161,7 +161,7 @@ impl Setup {
             stages: &stages,
             schedule,
             masters: Masters::Parameters,
-            sums: Sums::Single,
+            sums: GradientSums::Single,
             tied_sum: self.tied_sum,
             purpose: self.purpose,
             num_microbatches: self.num_microbatches,
@@ -178,7 +178,14 @@ impl Setup {
     }
 
     pub fn sizes(&self) -> Sizes {
-        Sizes::new(&self.model(), &self.parallelism(), footprints(), Format::Fp32, Sums::Single, State::Training)
+        Sizes::new(
+            &self.model(),
+            &self.parallelism(),
+            footprints(),
+            Format::Fp32,
+            GradientSums::Single,
+            State::Training,
+        )
     }
 }
 
@@ -199,7 +206,7 @@ pub fn small_sizes(setup: &Setup) -> Sizes {
         footprints: Footprints {
             batch_bytes: 70,
             constant_bytes: 64,
-            sums_bytes: 64,
+            loss_sums_bytes: 64,
             embedding: unit,
             layer: unit,
             head: unit,
@@ -219,7 +226,7 @@ pub fn footprints() -> Footprints {
     Footprints {
         batch_bytes: 32 * 8 + 40,
         constant_bytes: 32 * 16 * 4,
-        sums_bytes: 2 * 48 + 16,
+        loss_sums_bytes: 2 * 48 + 16,
         embedding: Footprint { output_bytes: token * 64, pending_bytes: token * 64, ..Footprint::default() },
         layer: Footprint {
             output_bytes: token * 64,

@@ -2,8 +2,8 @@
 
 use config::unit::Tied;
 use config::{
-    Format, Gathering, GradientReduction, Parallelism, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums,
-    ZeroStage,
+    Format, Gathering, GradientReduction, GradientSums, Parallelism, Recompute, Reshard, ScheduleKind,
+    SequenceParallel, ZeroStage,
 };
 
 use super::{Shown, TrialFolder};
@@ -59,8 +59,11 @@ pub fn pairs() -> Vec<[Layout; 2]> {
     for (index, pair) in pairs.into_iter().enumerate() {
         let tied = if index % 2 == 0 { Tied::Yes } else { Tied::No };
         let class = EqualityClass::of(&pair[0], &pair[1]);
-        let sums =
-            if class == EqualityClass::OtherOrder { vec![Sums::Single, Sums::Exact] } else { vec![Sums::Single] };
+        let sums = if class == EqualityClass::OtherOrder {
+            vec![GradientSums::Single, GradientSums::Exact]
+        } else {
+            vec![GradientSums::Single]
+        };
         for sums in sums {
             let train = training(Numbers { format: Format::Fp32, sums });
             let [first, second] =

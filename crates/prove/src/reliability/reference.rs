@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use checkpoint::{Checkpoint, Retention, Storage, Store, committed};
 use config::unit::Tied;
-use config::{Format, Parallelism, Sums, TrainSpec, ZeroStage};
+use config::{Format, GradientSums, Parallelism, TrainSpec, ZeroStage};
 use train::{Observer, Ports, SaveReport, Saving, Setup, StepReport, Wish, run};
 
 use crate::distance::Outcome;
@@ -30,7 +30,7 @@ pub struct Reference {
 impl Reference {
     /// GPT-2 style, dp 2 x tp 2 x pp 2 with ZeRO-1 and dropout, in single precision.
     pub fn layout() -> Layout {
-        let train = training(Numbers { format: Format::Fp32, sums: Sums::Single });
+        let train = training(Numbers { format: Format::Fp32, sums: GradientSums::Single });
         let parallelism = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 2, 2, 1) };
         Layout { model: model(Tied::Yes), parallelism, train: TrainSpec { steps: STEPS, ..train } }
     }

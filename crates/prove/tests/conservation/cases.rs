@@ -1,8 +1,8 @@
 //! Runs of two steps, small in every direction, that between them use every kind of instruction.
 
 use config::{
-    FullRecompute, Gathering, GradientReduction, LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute,
-    Reshard, SavedInputs, ScheduleKind, SequenceParallel, Sums, TrainSpec, ZeroStage,
+    FullRecompute, Gathering, GradientReduction, GradientSums, LossScaling, ModelSpec, Parallelism, Precision,
+    Products, Recompute, Reshard, SavedInputs, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 use prove::models::{Style, plain_layout, proof_model, proof_training};
 use prove::{Labels, ProofText};
@@ -16,7 +16,7 @@ pub struct Case {
     pub model: ModelSpec,
     pub parallelism: Parallelism,
     pub precision: Precision,
-    pub sums: Sums,
+    pub sums: GradientSums,
 }
 
 impl Case {
@@ -36,9 +36,9 @@ impl Case {
 pub fn cases() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
-    let (precision, sums) = (Precision::Fp32(Products::Chained), Sums::Single);
+    let (precision, sums) = (Precision::Fp32(Products::Chained), GradientSums::Single);
     let case = |name, model, parallelism| Case { name, model, parallelism, precision, sums };
-    let exact = |case: Case| Case { sums: Sums::Exact, ..case };
+    let exact = |case: Case| Case { sums: GradientSums::Exact, ..case };
     let narrow = |precision, case: Case| Case { precision, ..case };
     let fp16 = Precision::Fp16(LossScaling::USUAL);
     let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };

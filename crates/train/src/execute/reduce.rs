@@ -3,7 +3,7 @@
 use config::{Kept, Sharding, StateKind, Unit, ZeroStage, gradient_axes};
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
 use mesh::Axis;
-use model::GradientSums;
+use model::Accumulation;
 use program::Purpose;
 
 use crate::run::observer::Wish;
@@ -110,9 +110,9 @@ pub fn norm(worker: &mut Worker) -> Result<(), DeviceError> {
 
 /// What the norm and the optimizer read: exact sums are final now, and each is rounded once.
 fn sums_to_single(worker: &Worker) -> Result<(), DeviceError> {
-    let unit = match worker.gradient_sums() {
-        GradientSums::Single => return Ok(()),
-        GradientSums::Exact { unit, .. } => unit,
+    let unit = match worker.accumulation() {
+        Accumulation::Single => return Ok(()),
+        Accumulation::Exact { unit, .. } => unit,
     };
     let mut sums =
         worker.units.values().filter_map(|state| Some(worker.gradient_sum(state.unit, *state.makers.first()?)));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use config::Sums;
+use config::GradientSums;
 use mesh::Rank;
 use thiserror::Error;
 
@@ -42,14 +42,14 @@ pub enum TrainError {
         /// As reported.
         gradient_norm: f64,
         /// In which numbers gradients were summed.
-        sums: Sums,
+        sums: GradientSums,
     },
 }
 
-fn remedy(sums: Sums) -> &'static str {
+fn remedy(sums: GradientSums) -> &'static str {
     match sums {
-        Sums::Single => "A lower learning rate, a longer warm-up or clipping may help",
-        Sums::Exact => {
+        GradientSums::Single => "A lower learning rate, a longer warm-up or clipping may help",
+        GradientSums::Exact => {
             "Where train.sums = \"exact\" a gradient of 2048 or more does not fit either; \"single\", a lower learning rate, a longer warm-up \
              or a smaller model.init_std may help"
         }

@@ -26,7 +26,7 @@ pub fn numbers_at(plan: &RankPlan, value: Value, at: usize, len: usize, dtype: D
 /// Tables and the step's sums.
 pub fn constants(plan: &RankPlan, model: &ModelSpec) -> Constants {
     let frame = |value| frame_of(value, plan.extent_of_state(value));
-    Constants::lay_out(&frame(Value::Constants), &frame(Value::Sums), model)
+    Constants::lay_out(&frame(Value::Constants), &frame(Value::LossSums), model)
 }
 
 /// Where a unit's cache is laid out.

@@ -13,7 +13,7 @@ use device::{Device, DeviceError, Dtype, Frame, MemoryReader, Op, Stream, Write}
 use mesh::{Axis, AxisSet, Coord};
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
-use model::{Constants, Context, DropoutRun, GradientSums, MicrobatchShape};
+use model::{Accumulation, Constants, Context, DropoutRun, MicrobatchShape};
 use program::{Program, Purpose, RankPlan, State, Value, save_instrs};
 
 use crate::engine::{Communicators, RankEngine};
@@ -212,15 +212,15 @@ impl<'a> Worker<'a> {
                 Purpose::Evaluate | Purpose::Generate => None,
             },
             stored: self.setup.stored(),
-            gradient_sums: self.gradient_sums(),
+            accumulation: self.accumulation(),
             constants: self.constants,
             scratch: &self.scratch,
         }
     }
 
     /// What accumulators of gradients hold in this step.
-    pub fn gradient_sums(&self) -> GradientSums {
-        GradientSums::new(self.setup.train.sums, self.nominal_tokens() as usize, self.loss_scale.factor())
+    pub fn accumulation(&self) -> Accumulation {
+        Accumulation::new(self.setup.train.sums, self.nominal_tokens() as usize, self.loss_scale.factor())
     }
 
     /// Tokens of the program that runs, if every label were valid.

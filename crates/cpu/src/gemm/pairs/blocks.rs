@@ -70,7 +70,7 @@ pub(crate) struct Target<'a, E> {
 }
 
 /// How the sums of some steps begin and end.
-struct Sums {
+struct SumEnds {
     begin: Begin,
     /// How they enter C if they do, and whether with the bias.
     end: Option<(Write, Bias)>,
@@ -198,18 +198,18 @@ impl Pass<'_> {
     }
 
     /// Where the sums of these steps begin, and how they enter C if they do.
-    fn sums(&self, steps: Range, write: Write) -> Sums {
+    fn sums(&self, steps: Range, write: Write) -> SumEnds {
         let (is_first, is_last) = (steps.start == 0, steps.start + steps.len == self.sizes.2);
         let bias = if is_last { Bias::Added } else { Bias::Left };
         match self.factors.terms {
             // They go on over all of K.
-            Terms::One => Sums {
+            Terms::One => SumEnds {
                 begin: if is_first { Begin::Zero } else { Begin::Stored },
                 end: is_last.then_some((write, bias)),
             },
             // They enter C after each run.
             Terms::Six => {
-                Sums { begin: Begin::Zero, end: Some((if is_first { write } else { Write::Accumulate }, bias)) }
+                SumEnds { begin: Begin::Zero, end: Some((if is_first { write } else { Write::Accumulate }, bias)) }
             }
         }
     }
@@ -230,7 +230,7 @@ impl Pass<'_> {
         let Engine { panel_columns, .. } = *self.engine;
         let sums_of_tile = self.engine.panel_rows * panel_columns;
         let steps = panelled.steps;
-        let Sums { begin, end } = self.sums(steps, target.write);
+        let SumEnds { begin, end } = self.sums(steps, target.write);
         let is_kept = begin == Begin::Stored || end.is_none();
         let (multiply, ahead_bytes) = match self.factors.terms {
             Terms::One => (self.engine.tile, self.engine.ahead_bytes),
