@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use cpu::gemm::{Orientation, PackingBuffers, PartsProduct, Product, Write, gemm, gemm_parts};
+use cpu::gemm::{Orientation, PackingBuffers, Product, TermsProduct, Write, gemm, gemm_terms};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
 use cpu::view::{MatMut, MatRef};
@@ -53,26 +53,26 @@ impl Bench {
         Self { orientation, m, n, k, a: values(m * k), b: values(k * n), c: vec![0.0; m * n] }
     }
 
-    fn operands(&self) -> PartsProduct<'_> {
+    fn operands(&self) -> TermsProduct<'_> {
         let (m, n, k) = (self.m, self.n, self.k);
         let (a, b) = match self.orientation {
             Orientation::Nt => (MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, n, k)),
             Orientation::Nn => (MatRef::dense(&self.a, m, k), MatRef::dense(&self.b, k, n)),
             Orientation::Tn => (MatRef::dense(&self.a, k, m), MatRef::dense(&self.b, k, n)),
         };
-        PartsProduct { orientation: self.orientation, a, b }
+        TermsProduct { orientation: self.orientation, a, b }
     }
 
-    fn in_parts(&mut self, instruction_set: InstructionSet, packing: &mut PackingBuffers, meter: &Meter) {
+    fn in_terms(&mut self, instruction_set: InstructionSet, packing: &mut PackingBuffers, meter: &Meter) {
         let mut c = std::mem::take(&mut self.c);
         let view = MatMut::dense(&mut c, self.m, self.n);
-        gemm_parts(self.operands(), view, Write::Assign, None, packing, instruction_set, meter);
+        gemm_terms(self.operands(), view, Write::Assign, None, packing, instruction_set, meter);
         self.c = c;
     }
 
     fn ours(&mut self, instruction_set: InstructionSet, packing: &mut PackingBuffers, meter: &Meter) {
         let mut c = std::mem::take(&mut self.c);
-        let PartsProduct { orientation, a, b } = self.operands();
+        let TermsProduct { orientation, a, b } = self.operands();
         let product = Product { orientation, a: a.into(), b: b.into() };
         let view = MatMut::dense(&mut c, self.m, self.n);
         gemm(product, view, Write::Assign, None, packing, instruction_set, meter);
@@ -155,7 +155,7 @@ fn main() {
             let mut best = vec![f64::INFINITY; for_pairs.len()];
             for _ in 0..rounds {
                 for (best, set) in best.iter_mut().zip(&for_pairs) {
-                    *best = best.min(seconds(flops, || black_box(&mut bench).in_parts(*set, packing, meter)));
+                    *best = best.min(seconds(flops, || black_box(&mut bench).in_terms(*set, packing, meter)));
                 }
             }
             // Six products of bf16 are one of these.

@@ -3,7 +3,7 @@
 use config::Products;
 use device::{Bf16, DeviceError, Dtype, F16, Op, Orientation, Tensor};
 
-use crate::gemm::pairs::{Entering, Factors, Pass, RankRoom, Round, Target, Terms};
+use crate::gemm::pairs::{Entering, Factors, Pass, RankRoom, Round, Target, TermProducts};
 use crate::gemm::{PairsOperand, Write};
 use crate::lanes::Stored;
 use crate::parts::{self, Share};
@@ -41,19 +41,19 @@ pub(crate) struct PairsMatMul {
     bias: Option<Tensor>,
     out: Tensor,
     write: Write,
-    terms: Terms,
+    term_products: TermProducts,
 }
 
 impl PairsMatMul {
     /// `op`, if it is a product that is computed in pairs where products are of this kind.
     pub(crate) fn of(op: &Op, products: Products) -> Option<PairsMatMul> {
         let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return None };
-        let terms = match (products, [a.dtype, b.dtype, out.dtype]) {
-            (Products::Pairs, [Dtype::F32, Dtype::F32, Dtype::F32]) => Terms::Six,
-            (Products::Pairs, [Dtype::Bf16, _, _] | [_, Dtype::Bf16, _]) => Terms::One,
+        let term_products = match (products, [a.dtype, b.dtype, out.dtype]) {
+            (Products::Pairs, [Dtype::F32, Dtype::F32, Dtype::F32]) => TermProducts::Six,
+            (Products::Pairs, [Dtype::Bf16, _, _] | [_, Dtype::Bf16, _]) => TermProducts::One,
             (Products::Pairs | Products::Chained, _) => return None,
         };
-        Some(PairsMatMul { orientation, a, b, bias, out, write, terms })
+        Some(PairsMatMul { orientation, a, b, bias, out, write, term_products })
     }
 
     /// Some rows and columns of the result.
@@ -66,12 +66,12 @@ impl PairsMatMul {
 impl Worker {
     /// What `product` multiplies.
     pub(crate) fn factors(&self, product: &PairsMatMul) -> Result<Factors<'_>, DeviceError> {
-        let PairsMatMul { orientation, a, b, terms, .. } = *product;
-        let operands = match terms {
-            Terms::Six => [Entering::Parts(self.matrix(a)?), Entering::Parts(self.matrix(b)?)],
-            Terms::One => [Entering::Pairs(self.pairs_operand(a)?), Entering::Pairs(self.pairs_operand(b)?)],
+        let PairsMatMul { orientation, a, b, term_products, .. } = *product;
+        let operands = match term_products {
+            TermProducts::Six => [Entering::Terms(self.matrix(a)?), Entering::Terms(self.matrix(b)?)],
+            TermProducts::One => [Entering::Pairs(self.pairs_operand(a)?), Entering::Pairs(self.pairs_operand(b)?)],
         };
-        Ok(Factors { orientation, operands, terms })
+        Ok(Factors { orientation, operands, term_products })
     }
 
     fn pass(&self, product: &PairsMatMul) -> Result<Pass<'_>, DeviceError> {

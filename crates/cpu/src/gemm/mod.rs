@@ -44,7 +44,7 @@ pub use device::{Orientation, Write};
 pub(crate) use operand::sizes;
 pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
-pub use pairs::{PAIRS_BLOCK, PARTS_RUN, PairsOperand, PairsProduct, PartsProduct, gemm_pairs, gemm_parts};
+pub use pairs::{PAIRS_BLOCK, PairsOperand, PairsProduct, TERMS_RUN, TermsProduct, gemm_pairs, gemm_terms};
 pub use rounded::gemm_rounded;
 
 use crate::instruction_set::InstructionSet;

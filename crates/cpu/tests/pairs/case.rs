@@ -1,6 +1,6 @@
 //! One product in pairs, or in parts, with its operands in memory.
 
-use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, PartsProduct, Write, gemm_pairs, gemm_parts};
+use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, TermsProduct, Write, gemm_pairs, gemm_terms};
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::Stored;
 use cpu::meter::Meter;
@@ -190,12 +190,12 @@ impl<T: Drawn> Case<T> {
 
 impl Case<f32> {
     /// The whole buffer of C after the product in parts.
-    pub fn run_in_parts(&self, set: InstructionSet, packing: &mut PackingBuffers) -> Vec<f32> {
+    pub fn run_in_terms(&self, set: InstructionSet, packing: &mut PackingBuffers) -> Vec<f32> {
         let (meter, mut c) = (Meter::new(), self.c.clone());
         let [a, b] = self.operands();
-        let product = PartsProduct { orientation: self.orientation, a, b };
+        let product = TermsProduct { orientation: self.orientation, a, b };
         let view = MatMut::new(&mut c, self.m, self.n, self.n + self.gap);
-        gemm_parts(product, view, self.write, self.bias.as_deref(), packing, set, &meter);
+        gemm_terms(product, view, self.write, self.bias.as_deref(), packing, set, &meter);
         assert_eq!(meter.multiply_adds(), (self.m * self.n * self.k) as u64);
         c
     }

@@ -1,9 +1,9 @@
-//! Products in pairs and in parts: the bits of the definition on every instruction set, of AMX too where the machine has it.
+//! Products in pairs and in terms: the bits of the definition on every instruction set, of AMX too where the machine has it.
 
 mod case;
 mod definition;
 mod oracle;
-mod parts;
+mod terms;
 
 use case::{Case, Drawn, Random, Values};
 use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, Write, gemm_pairs};

@@ -1,27 +1,27 @@
-//! What products in pairs, and in parts, are, element by element.
+//! What products in pairs, and in terms, are, element by element.
 
-use cpu::gemm::{Orientation, PAIRS_BLOCK, PARTS_RUN, Write};
+use cpu::gemm::{Orientation, PAIRS_BLOCK, TERMS_RUN, Write};
 use device::Bf16;
 
 use crate::case::{Case, Drawn};
 use crate::definition::continued;
 
-/// Which parts of A and B are multiplied, in this order.
-const TERMS: [(usize, usize); 6] = [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)];
+/// Which terms of A and B are multiplied, in this order.
+const TERM_PRODUCTS: [(usize, usize); 6] = [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)];
 
 /// The numbers of bf16 that one of single precision is the sum of; no numbers if the first is infinite.
-fn parts(number: f32) -> [f32; 3] {
+fn terms(number: f32) -> [f32; 3] {
     let mut rest = f64::from(number);
-    let parts = [0; 3].map(|_| {
+    let terms = [0; 3].map(|_| {
         // The unit in the last of eight places.
         let exponent = if rest == 0.0 { -126 } else { (rest.abs().log2().floor() as i32).max(-126) };
         let unit = 2.0f64.powi(exponent - 7);
         // Half a unit is rounded away from zero.
-        let part = (rest / unit).round() * unit;
-        rest -= part;
-        part as f32
+        let term = (rest / unit).round() * unit;
+        rest -= term;
+        term as f32
     });
-    if parts[0].is_finite() { parts } else { [f32::NAN; 3] }
+    if terms[0].is_finite() { terms } else { [f32::NAN; 3] }
 }
 
 /// An element in double precision.
@@ -98,16 +98,16 @@ impl Case<Bf16> {
 }
 
 impl Case<f32> {
-    /// What `c` becomes in parts.
-    pub fn expected_in_parts(&self, row: usize, column: usize) -> f32 {
+    /// What `c` becomes in terms.
+    pub fn expected_in_terms(&self, row: usize, column: usize) -> f32 {
         let mut value = self.old(row, column);
-        for run in (0..self.k.max(1)).step_by(PARTS_RUN) {
+        for run in (0..self.k.max(1)).step_by(TERMS_RUN) {
             let mut sum = 0.0;
-            for block in (run..self.k.min(run + PARTS_RUN)).step_by(PAIRS_BLOCK) {
-                for (a, b) in TERMS {
+            for block in (run..self.k.min(run + TERMS_RUN)).step_by(PAIRS_BLOCK) {
+                for (a, b) in TERM_PRODUCTS {
                     sum = continued(sum, PAIRS_BLOCK.min(self.k - block), |step| {
                         let (of_a, of_b) = (self.a_at(row, block + step), self.b_at(block + step, column));
-                        (parts(of_a)[a], parts(of_b)[b])
+                        (terms(of_a)[a], terms(of_b)[b])
                     });
                 }
             }
@@ -118,9 +118,9 @@ impl Case<f32> {
     }
 
     /// By how much a computed element may be off, as the kernel's documentation says.
-    pub fn bound_in_parts(&self, exact: &Exact) -> f64 {
-        let (steps, blocks) = (self.k.min(PAIRS_BLOCK), self.k.min(PARTS_RUN).div_ceil(PAIRS_BLOCK));
-        let roundings = of_roundings(steps.div_ceil(2) + 1 + 6 * blocks + self.k.div_ceil(PARTS_RUN) + 1);
+    pub fn bound_in_terms(&self, exact: &Exact) -> f64 {
+        let (steps, blocks) = (self.k.min(PAIRS_BLOCK), self.k.min(TERMS_RUN).div_ceil(PAIRS_BLOCK));
+        let roundings = of_roundings(steps.div_ceil(2) + 1 + 6 * blocks + self.k.div_ceil(TERMS_RUN) + 1);
         let all_blocks = self.k.div_ceil(PAIRS_BLOCK);
         let lost = f64::from(f32::MIN_POSITIVE) * (3.0 * exact.operands + (6 * self.k + 12 * all_blocks) as f64);
         let left_out = 1.01 * f64::from(f32::EPSILON) / 2.0;

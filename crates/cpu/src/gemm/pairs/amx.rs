@@ -277,42 +277,42 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
     }
 }
 
-/// Multiplies both tiles of A with both of B, and loads the part of `A` or of `B` some bytes behind its address for the next products. Between the
+/// Multiplies both tiles of A with both of B, and loads the term of `A` or of `B` some bytes behind its address for the next products. Between the
 /// products two tiles of the next block are asked for, some bytes behind either address.
-macro_rules! term {
-    (A $part:literal, $next_a:literal, $next_b:literal) => {
-        term!(@ ("tmm1, tmm4, tmm7" "tmm2, tmm5, tmm6") ("{a}" "tmm4" "tmm5") $part, $next_a, $next_b)
+macro_rules! term_product {
+    (A $term:literal, $next_a:literal, $next_b:literal) => {
+        term_product!(@ ("tmm1, tmm4, tmm7" "tmm2, tmm5, tmm6") ("{a}" "tmm4" "tmm5") $term, $next_a, $next_b)
     };
-    (B $part:literal, $next_a:literal, $next_b:literal) => {
-        term!(@ ("tmm2, tmm5, tmm6" "tmm1, tmm4, tmm7") ("{b}" "tmm6" "tmm7") $part, $next_a, $next_b)
+    (B $term:literal, $next_a:literal, $next_b:literal) => {
+        term_product!(@ ("tmm2, tmm5, tmm6" "tmm1, tmm4, tmm7") ("{b}" "tmm6" "tmm7") $term, $next_a, $next_b)
     };
-    (@ ($second:literal $third:literal) ($side:literal $front:literal $back:literal) $part:literal, $a:literal, $b:literal) => {
+    (@ ($second:literal $third:literal) ($side:literal $front:literal $back:literal) $term:literal, $a:literal, $b:literal) => {
         concat!(
             "tdpbf16ps tmm0, tmm4, tmm6\n",
             ask_for_three_rows!(),
             ask_ahead!(),
             ask_for_half!(first, "{a}", $a),
             "tdpbf16ps ", $second, "\n",
-            "tileloadd ", $front, ", [", $side, " + {row} + ", $part, "]\n",
+            "tileloadd ", $front, ", [", $side, " + {row} + ", $term, "]\n",
             ask_for_half!(second, "{a}", $a),
             "tdpbf16ps ", $third, "\n",
             ask_for_half!(first, "{b}", $b),
             "tdpbf16ps tmm3, tmm5, tmm7\n",
-            "tileloadd ", $back, ", [", $side, " + {row} + ", $part, " + 1024]\n",
+            "tileloadd ", $back, ", [", $side, " + {row} + ", $term, " + 1024]\n",
             ask_for_half!(second, "{b}", $b),
         )
     };
 }
 
-/// Blocks whose terms ask for three rows of C each, in which 32 rows are asked for.
+/// Blocks whose products ask for three rows of C each, in which 32 rows are asked for.
 const BLOCKS_FOR_ROWS: usize = 32usize.div_ceil(3 * 5);
 
-/// Computes 32 x 32 sums of products of parts. A panel has for each block of steps two tiles of each part, of A and of B 6 KiB. Between two terms
-/// only the part that differs is loaded: 14 tiles for 24 products.
+/// Computes 32 x 32 sums of products of terms. A panel has for each block of steps two tiles of each term, of A and of B 6 KiB. Between two products
+/// only the term that differs is loaded: 14 tiles for 24 products.
 ///
 /// # Safety
-/// As for [`tile`], for panels of parts.
-pub(super) unsafe fn tile_of_parts(tile: &PairsTile) {
+/// As for [`tile`], for panels of terms.
+pub(super) unsafe fn tile_of_terms(tile: &PairsTile) {
     // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
     unsafe {
         sum_tiles!(
@@ -322,13 +322,13 @@ pub(super) unsafe fn tile_of_parts(tile: &PairsTile) {
             "tileloadd tmm6, [{b} + {row}]",
             "tileloadd tmm7, [{b} + {row} + 1024]",
             "tileloadd tmm5, [{a} + {row} + 5120]",
-            // The terms in their order; meanwhile the next block's parts are asked for.
+            // The products in their order; meanwhile the next block's terms are asked for.
             "4:",
-            term!(A 2048, 10240, 6144),
-            term!(B 2048, 11264, 7168),
-            term!(A 0, 8192, 8192),
-            term!(B 4096, 9216, 9216),
-            term!(B 0, 6144, 10240),
+            term_product!(A 2048, 10240, 6144),
+            term_product!(B 2048, 11264, 7168),
+            term_product!(A 0, 8192, 8192),
+            term_product!(B 4096, 9216, 9216),
+            term_product!(B 0, 6144, 10240),
             "dec {blocks}",
             "jz 6f",
             "tdpbf16ps tmm0, tmm4, tmm6",

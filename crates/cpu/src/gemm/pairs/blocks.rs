@@ -20,24 +20,24 @@ use crate::view::{MatMut, MatRef};
 #[derive(Clone, Copy)]
 pub(crate) enum Entering<'a> {
     Pairs(PairsOperand<'a>),
-    Parts(MatRef<'a>),
+    Terms(MatRef<'a>),
 }
 
 /// What is multiplied of each pair of operands.
 #[derive(Clone, Copy)]
-pub(crate) enum Terms {
+pub(crate) enum TermProducts {
     /// The two as they entered; a sum goes on over all of K.
     One,
-    /// The products of their parts; a sum goes on for [`PARTS_RUN`] steps.
+    /// The products of their terms; a sum goes on for [`TERMS_RUN`] steps.
     Six,
 }
 
-impl Terms {
+impl TermProducts {
     /// Numbers of bf16 in a panel for each that enters.
-    pub(super) fn parts(self) -> usize {
+    pub(super) fn terms(self) -> usize {
         match self {
-            Terms::One => <Bf16 as Packed>::PARTS,
-            Terms::Six => <f32 as Packed>::PARTS,
+            TermProducts::One => <Bf16 as Packed>::TERMS,
+            TermProducts::Six => <f32 as Packed>::TERMS,
         }
     }
 }
@@ -46,9 +46,9 @@ impl Terms {
 #[derive(Clone, Copy)]
 pub(crate) struct Factors<'a> {
     pub orientation: Orientation,
-    /// A and B, which enter as `terms` has them.
+    /// A and B, which enter as `term_products` has them.
     pub operands: [Entering<'a>; 2],
-    pub terms: Terms,
+    pub term_products: TermProducts,
 }
 
 /// A product on its way through the loops.
@@ -96,7 +96,8 @@ impl Pass<'_> {
     /// How some threads compute the product in some room.
     pub(crate) fn rounds(&self, room: RoomSizes, threads: usize) -> impl Iterator<Item = Round> + use<> {
         let (m, n, _) = self.sizes;
-        let cut = Cut { engine: self.engine, terms: self.factors.terms, sizes: self.sizes, room, threads };
+        let cut =
+            Cut { engine: self.engine, term_products: self.factors.term_products, sizes: self.sizes, room, threads };
         (m > 0 && n > 0).then(|| cut.rounds()).into_iter().flatten()
     }
 
@@ -147,9 +148,9 @@ impl Pass<'_> {
         unsafe { (self.engine.leave)() };
     }
 
-    /// Bytes of a panel, with all parts.
+    /// Bytes of a panel, with all terms.
     fn panel_bytes(&self, side: Side, steps: usize) -> usize {
-        self.engine.step_bytes(side) * self.factors.terms.parts() * padded(steps)
+        self.engine.step_bytes(side) * self.factors.term_products.terms() * padded(steps)
     }
 
     /// A run's panels of the common operand, in bytes of their room: runs follow each other.
@@ -177,7 +178,7 @@ impl Pass<'_> {
             Entering::Pairs(PairsOperand::Bf16(matrix)) => {
                 panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), room);
             }
-            Entering::Parts(matrix) => {
+            Entering::Terms(matrix) => {
                 let panels = Panels::<f32>::of(self.engine, side, adjacent);
                 panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), room);
             }
@@ -201,14 +202,14 @@ impl Pass<'_> {
     fn sums(&self, steps: Range, write: Write) -> SumEnds {
         let (is_first, is_last) = (steps.start == 0, steps.start + steps.len == self.sizes.2);
         let bias = if is_last { Bias::Added } else { Bias::Left };
-        match self.factors.terms {
+        match self.factors.term_products {
             // They go on over all of K.
-            Terms::One => SumEnds {
+            TermProducts::One => SumEnds {
                 begin: if is_first { Begin::Zero } else { Begin::Stored },
                 end: is_last.then_some((write, bias)),
             },
             // They enter C after each run.
-            Terms::Six => {
+            TermProducts::Six => {
                 SumEnds { begin: Begin::Zero, end: Some((if is_first { write } else { Write::Accumulate }, bias)) }
             }
         }
@@ -232,9 +233,9 @@ impl Pass<'_> {
         let steps = panelled.steps;
         let SumEnds { begin, end } = self.sums(steps, target.write);
         let is_kept = begin == Begin::Stored || end.is_none();
-        let (multiply, ahead_bytes) = match self.factors.terms {
-            Terms::One => (self.engine.tile, self.engine.ahead_bytes),
-            Terms::Six => (self.engine.parts.tile, self.engine.parts.ahead_bytes),
+        let (multiply, ahead_bytes) = match self.factors.term_products {
+            TermProducts::One => (self.engine.tile, self.engine.ahead_bytes),
+            TermProducts::Six => (self.engine.terms.tile, self.engine.terms.ahead_bytes),
         };
         let sides = [round.common, round.common.other()];
         let [common_lanes, other_lanes] = sides.map(|side| self.engine.panel_lanes(side));

@@ -3,7 +3,7 @@
 use device::{Bf16, Element};
 
 use super::panels::Side;
-use super::{PAIRS_BLOCK, pack_widened, parts, tile_scalar};
+use super::{PAIRS_BLOCK, pack_widened, terms, tile_scalar};
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
 use crate::view::MatMut;
@@ -124,11 +124,11 @@ pub(super) struct Engine {
     pub tile: unsafe fn(&PairsTile),
     /// Bytes that a tile asks for ahead of their use, for each block of steps.
     pub ahead_bytes: usize,
-    pub parts: PartsOfEngine,
+    pub terms: TermsOfEngine,
 }
 
-/// The same for operands that enter in parts: panels are three times as large.
-pub(super) struct PartsOfEngine {
+/// The same for operands that enter in terms: panels are three times as large.
+pub(super) struct TermsOfEngine {
     pub pack_a: unsafe fn(&PairsBlock<f32>),
     pub pack_b: unsafe fn(&PairsBlock<f32>),
     pub tile: unsafe fn(&PairsTile),
@@ -171,18 +171,18 @@ macro_rules! widened {
             // SAFETY: the caller's promise.
             unsafe { pack_widened::pack(Kernels::of($set), block, 2 * $lanes, 2 * $lanes) }
         }
-        unsafe fn pack_parts_a(block: &PairsBlock<f32>) {
+        unsafe fn pack_terms_a(block: &PairsBlock<f32>) {
             // SAFETY: the caller's promise.
-            unsafe { pack_widened::pack_parts(Kernels::of($set), block, $rows, $lanes) }
+            unsafe { pack_widened::pack_terms(Kernels::of($set), block, $rows, $lanes) }
         }
-        unsafe fn pack_parts_b(block: &PairsBlock<f32>) {
+        unsafe fn pack_terms_b(block: &PairsBlock<f32>) {
             // SAFETY: the caller's promise.
-            unsafe { pack_widened::pack_parts(Kernels::of($set), block, 2 * $lanes, 2 * $lanes) }
+            unsafe { pack_widened::pack_terms(Kernels::of($set), block, 2 * $lanes, 2 * $lanes) }
         }
-        unsafe fn tile_of_parts(tile: &PairsTile) {
+        unsafe fn tile_of_terms(tile: &PairsTile) {
             let block_bytes = ENGINE.block_bytes();
             // SAFETY: the caller's promise.
-            unsafe { parts::tile_by_terms($tile, tile, block_bytes) }
+            unsafe { terms::tile_by_term_products($tile, tile, block_bytes) }
         }
         static ENGINE: Engine = Engine {
             panel_rows: $rows,
@@ -196,7 +196,7 @@ macro_rules! widened {
             pack_b,
             tile: $tile,
             ahead_bytes: 0,
-            parts: PartsOfEngine { pack_a: pack_parts_a, pack_b: pack_parts_b, tile: tile_of_parts, ahead_bytes: 0 },
+            terms: TermsOfEngine { pack_a: pack_terms_a, pack_b: pack_terms_b, tile: tile_of_terms, ahead_bytes: 0 },
         }
         .checked();
         &ENGINE
@@ -205,8 +205,8 @@ macro_rules! widened {
 
 #[cfg(target_arch = "x86_64")]
 mod amx {
-    use super::{AMX_LANES, AMX_STEPS, Engine, PartsOfEngine};
-    use crate::gemm::pairs::{amx, pack_pairs, pack_parts};
+    use super::{AMX_LANES, AMX_STEPS, Engine, TermsOfEngine};
+    use crate::gemm::pairs::{amx, pack_pairs, pack_terms};
 
     pub(super) static ENGINE: Engine = Engine {
         panel_rows: AMX_LANES,
@@ -220,10 +220,10 @@ mod amx {
         pack_b: pack_pairs::pack_b,
         tile: amx::tile,
         ahead_bytes: amx::AHEAD_BYTES,
-        parts: PartsOfEngine {
-            pack_a: pack_parts::pack_a,
-            pack_b: pack_parts::pack_b,
-            tile: amx::tile_of_parts,
+        terms: TermsOfEngine {
+            pack_a: pack_terms::pack_a,
+            pack_b: pack_terms::pack_b,
+            tile: amx::tile_of_terms,
             ahead_bytes: 5 * amx::AHEAD_BYTES,
         },
     }
@@ -239,7 +239,7 @@ impl Engine {
         }
     }
 
-    /// Bytes of one step of a panel, of one part.
+    /// Bytes of one step of a panel, of one term.
     pub(super) fn step_bytes(&self, side: Side) -> usize {
         match side {
             Side::A => self.a_step_bytes,

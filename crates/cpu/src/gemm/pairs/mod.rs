@@ -27,7 +27,7 @@
 //! Operands are packed into panels ([`engine`]) for the instruction set: AMX reads pairs as they are, the others read them widened, with
 //! the same loops around ([`blocks`]). Sums of a tile of C stay in registers, or in memory between two runs of steps; when the last step is
 //! done a tile is written to C at once ([`finish`]), while its sums are in the cache. Attention packs and multiplies blocks of its own
-//! ([`small`]). Products of single precision are six of these for each block of steps ([`parts`]).
+//! ([`small`]). Products of single precision are six of these for each block of steps ([`terms`]).
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
@@ -37,13 +37,13 @@ mod finish;
 #[cfg(target_arch = "x86_64")]
 mod pack_pairs;
 #[cfg(target_arch = "x86_64")]
-mod pack_parts;
+mod pack_terms;
 mod pack_widened;
 mod panels;
-mod parts;
 mod room;
 mod rounds;
 pub(crate) mod small;
+mod terms;
 mod tile_scalar;
 #[cfg(target_arch = "x86_64")]
 mod tile_vectors;
@@ -56,11 +56,11 @@ use crate::instruction_set::InstructionSet;
 use crate::lanes::Stored;
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
-pub(crate) use blocks::{Entering, Factors, Pass, Target, Terms};
+pub(crate) use blocks::{Entering, Factors, Pass, Target, TermProducts};
 use engine::Engine;
-pub use parts::PARTS_RUN;
 pub(crate) use room::RankRoom;
 pub(crate) use rounds::Round;
+pub use terms::TERMS_RUN;
 
 /// Steps of K whose products are summed in two chains. Part of the numerics, and of the instruction.
 pub const PAIRS_BLOCK: usize = 32;
@@ -94,9 +94,9 @@ pub struct PairsProduct<'a> {
     pub b: PairsOperand<'a>,
 }
 
-/// Two matrices of single precision to multiply in parts.
+/// Two matrices of single precision to multiply in terms.
 #[derive(Clone, Copy, Debug)]
-pub struct PartsProduct<'a> {
+pub struct TermsProduct<'a> {
     /// Which of the two is read transposed.
     pub orientation: Orientation,
     /// The left operand.
@@ -119,13 +119,13 @@ pub fn gemm_pairs<E: Stored>(
     meter: &Meter,
 ) {
     let PairsProduct { orientation, a, b } = product;
-    let factors = Factors { orientation, operands: [a, b].map(Entering::Pairs), terms: Terms::One };
+    let factors = Factors { orientation, operands: [a, b].map(Entering::Pairs), term_products: TermProducts::One };
     multiply_alone(factors, c, write, bias, packing, instruction_set, meter);
 }
 
-/// Multiplies in parts, as [`gemm_pairs`] does.
-pub fn gemm_parts(
-    product: PartsProduct<'_>,
+/// Multiplies in terms, as [`gemm_pairs`] does.
+pub fn gemm_terms(
+    product: TermsProduct<'_>,
     c: MatMut<'_>,
     write: Write,
     bias: Option<&[f32]>,
@@ -133,8 +133,8 @@ pub fn gemm_parts(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
-    let PartsProduct { orientation, a, b } = product;
-    let factors = Factors { orientation, operands: [a, b].map(Entering::Parts), terms: Terms::Six };
+    let TermsProduct { orientation, a, b } = product;
+    let factors = Factors { orientation, operands: [a, b].map(Entering::Terms), term_products: TermProducts::Six };
     multiply_alone(factors, c, write, bias, packing, instruction_set, meter);
 }
 
@@ -171,7 +171,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn new(factors: Factors<'a>, instruction_set: InstructionSet) -> Self {
         let [a, b] = factors.operands.map(|operand| match operand {
             Entering::Pairs(operand) => operand.into(),
-            Entering::Parts(matrix) => Operand::F32(matrix),
+            Entering::Terms(matrix) => Operand::F32(matrix),
         });
         let sizes = Product { orientation: factors.orientation, a, b }.sizes();
         Pass { engine: Engine::of(instruction_set), factors, sizes, instruction_set }

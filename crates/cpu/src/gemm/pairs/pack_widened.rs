@@ -4,7 +4,7 @@ use device::Bf16;
 
 use super::PAIRS_BLOCK;
 use super::engine::{Adjacent, PairsBlock, padded};
-use super::parts::{PARTS, split};
+use super::terms::{TERMS, split};
 use crate::gemm::kernels::Kernels;
 use crate::gemm::pack::Block;
 
@@ -31,11 +31,11 @@ pub(super) unsafe fn pack(kernels: &Kernels, block: &PairsBlock<Bf16>, panel_lan
     }
 }
 
-/// As [`pack`], for operands that enter in parts: a panel has for each block of steps one of each part.
+/// As [`pack`], for operands that enter in terms: a panel has for each block of steps one of each term.
 ///
 /// # Safety
 /// As for [`pack`], for panels of three times as many steps.
-pub(super) unsafe fn pack_parts(kernels: &Kernels, block: &PairsBlock<f32>, panel_lanes: usize, panel: usize) {
+pub(super) unsafe fn pack_terms(kernels: &Kernels, block: &PairsBlock<f32>, panel_lanes: usize, panel: usize) {
     let PairsBlock { source, source_stride, adjacent, lanes, steps, target } = *block;
     let target: *mut f32 = target.cast();
     let pack = kernels.pack(device::Dtype::F32);
@@ -43,20 +43,20 @@ pub(super) unsafe fn pack_parts(kernels: &Kernels, block: &PairsBlock<f32>, pane
         Adjacent::Steps => (pack.transposed, 1),
         Adjacent::Lanes => (pack.copied, source_stride),
     };
-    let (block_len, panel_stride) = (PAIRS_BLOCK * panel, PARTS * panel * padded(steps));
+    let (block_len, panel_stride) = (PAIRS_BLOCK * panel, TERMS * panel * padded(steps));
     for first in (0..steps).step_by(PAIRS_BLOCK) {
         let steps = PAIRS_BLOCK.min(steps - first);
-        // SAFETY: the caller's promise: the source has these steps, and each panel a block of each part.
+        // SAFETY: the caller's promise: the source has these steps, and each panel a block of each term.
         unsafe {
             let source = source.add(first * step_stride).cast();
-            let target = target.add(first * PARTS * panel);
+            let target = target.add(first * TERMS * panel);
             kernel(&Block { source, source_stride, lanes, steps, target, panel, panel_stride, panel_lanes });
             for index in 0..lanes.div_ceil(panel_lanes) {
-                let parts = target.add(index * panel_stride);
-                std::ptr::write_bytes(parts.add(steps * panel), 0, block_len - steps * panel);
+                let terms = target.add(index * panel_stride);
+                std::ptr::write_bytes(terms.add(steps * panel), 0, block_len - steps * panel);
                 for place in 0..block_len {
-                    for (part, number) in split(parts.add(place).read()).into_iter().enumerate() {
-                        parts.add(part * block_len + place).write(number);
+                    for (term, number) in split(terms.add(place).read()).into_iter().enumerate() {
+                        terms.add(term * block_len + place).write(number);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use device::{Bf16, Element};
 
 use super::engine::{Adjacent, Engine, PairsBlock, padded};
-use super::parts::PARTS;
+use super::terms::TERMS;
 use crate::view::MatRef;
 
 /// Which operand.
@@ -25,25 +25,25 @@ impl Side {
     }
 }
 
-/// What panels are packed from: bf16 as it is, and single precision in parts.
+/// What panels are packed from: bf16 as it is, and single precision in terms.
 pub(super) trait Packed: Element {
     /// Numbers of bf16 that one enters as.
-    const PARTS: usize;
+    const TERMS: usize;
     /// How an engine packs A and B.
     fn kernels(engine: &Engine) -> [unsafe fn(&PairsBlock<Self>); 2];
 }
 
 impl Packed for Bf16 {
-    const PARTS: usize = 1;
+    const TERMS: usize = 1;
     fn kernels(engine: &Engine) -> [unsafe fn(&PairsBlock<Self>); 2] {
         [engine.pack_a, engine.pack_b]
     }
 }
 
 impl Packed for f32 {
-    const PARTS: usize = PARTS;
+    const TERMS: usize = TERMS;
     fn kernels(engine: &Engine) -> [unsafe fn(&PairsBlock<Self>); 2] {
-        [engine.parts.pack_a, engine.parts.pack_b]
+        [engine.terms.pack_a, engine.terms.pack_b]
     }
 }
 
@@ -65,7 +65,7 @@ impl<E: Packed> Panels<E> {
             Side::A => pack_a,
             Side::B => pack_b,
         };
-        Self { adjacent, lanes: engine.panel_lanes(side), step_bytes: engine.step_bytes(side) * E::PARTS, kernel }
+        Self { adjacent, lanes: engine.panel_lanes(side), step_bytes: engine.step_bytes(side) * E::TERMS, kernel }
     }
 
     /// Bytes of a panel with this many steps.

@@ -9,7 +9,7 @@ use super::engine::{LARGEST_PANEL, MOST_SUMS};
 use super::rounds::RoomSizes;
 use crate::gemm::PackingBuffers;
 
-/// Bytes for the panels of a common operand: 1,700 lanes of three parts of 512 steps.
+/// Bytes for the panels of a common operand: 1,700 lanes of three terms of 512 steps.
 const PANEL_BYTES: usize = 5 << 20;
 /// Sums that are kept between two runs of steps.
 const SUMS: usize = 1 << 18;

@@ -6,10 +6,10 @@
 //! the common operand, or the sums that are kept between two runs of steps, do not fit into the memory for them. Which thread takes what has no
 //! influence on the bits.
 
-use super::blocks::Terms;
+use super::blocks::TermProducts;
 use super::engine::{Engine, padded};
 use super::panels::Side;
-use super::{PAIRS_BLOCK, PARTS_RUN};
+use super::{PAIRS_BLOCK, TERMS_RUN};
 use crate::gemm::cut::{Range, equal_blocks};
 
 /// Pieces for each thread, if the operand has as many: the last one to be done makes the others wait for half a piece on average.
@@ -91,7 +91,7 @@ impl Round {
 /// What the cut of a product depends on.
 pub(super) struct Cut<'a> {
     pub engine: &'a Engine,
-    pub terms: Terms,
+    pub term_products: TermProducts,
     /// (M, N, K)
     pub sizes: (usize, usize, usize),
     pub room: RoomSizes,
@@ -104,20 +104,20 @@ impl Cut<'_> {
         let (m, n, k) = self.sizes;
         let (common, common_lanes, other_lanes) = if m <= n { (Side::A, m, n) } else { (Side::B, n, m) };
         let other = common.other();
-        let run_steps = match self.terms {
-            Terms::One => equal_blocks(k, self.engine.most_steps, PAIRS_BLOCK),
-            Terms::Six => padded(k).clamp(PAIRS_BLOCK, PARTS_RUN),
+        let run_steps = match self.term_products {
+            TermProducts::One => equal_blocks(k, self.engine.most_steps, PAIRS_BLOCK),
+            TermProducts::Six => padded(k).clamp(PAIRS_BLOCK, TERMS_RUN),
         };
         let [common_panel, other_panel] = [common, other].map(|side| self.engine.panel_lanes(side));
-        // Sums that go on from run to run are kept, those of parts enter C.
-        let (most_common, most_other) = match self.terms {
-            Terms::One if k > run_steps => {
+        // Sums that go on from run to run are kept, those of terms enter C.
+        let (most_common, most_other) = match self.term_products {
+            TermProducts::One if k > run_steps => {
                 let high = other_lanes.next_multiple_of(other_panel);
                 let wide = self.room.sums.isqrt().max(self.room.sums / high) / common_panel * common_panel;
                 let common = equal_blocks(common_lanes, wide.max(common_panel), common_panel);
                 (common, (self.room.sums / common / other_panel * other_panel).max(other_panel))
             }
-            Terms::One | Terms::Six => (common_lanes, other_lanes),
+            TermProducts::One | TermProducts::Six => (common_lanes, other_lanes),
         };
         let fitting = |steps: usize| self.lanes_in(self.room.panel_bytes, common, steps);
         let common_block = equal_blocks(common_lanes, most_common.min(fitting(run_steps)), common_panel);
@@ -144,14 +144,14 @@ impl Cut<'_> {
 
     /// Lanes of an operand whose panels of so many steps fit into some bytes: whole panels, at least one.
     fn lanes_in(&self, bytes: usize, side: Side, steps: usize) -> usize {
-        let panel_bytes = self.engine.step_bytes(side) * self.terms.parts() * steps;
+        let panel_bytes = self.engine.step_bytes(side) * self.term_products.terms() * steps;
         (bytes / panel_bytes).max(1) * self.engine.panel_lanes(side)
     }
 
     fn piece_lanes(&self, other: Side, (common_block, other_block): (usize, usize), run_steps: usize) -> usize {
         let common = other.other();
         let panels = common_block.div_ceil(self.engine.panel_lanes(common));
-        let common_bytes = panels * self.engine.step_bytes(common) * self.terms.parts() * run_steps;
+        let common_bytes = panels * self.engine.step_bytes(common) * self.term_products.terms() * run_steps;
         let most_bytes = if common_bytes <= STAYS_IN_L2 { PIECE_BESIDE_COMMON } else { PIECE_ALONE };
         let fitting = self.lanes_in(most_bytes.min(self.room.piece_bytes), other, run_steps);
         let share =
@@ -177,7 +177,7 @@ mod tests {
         let mut covered = 0;
         for round in cut.rounds() {
             let [common, other] = [round.common, round.common.other()];
-            let panel_bytes = |side, steps| cut.engine.step_bytes(side) * cut.terms.parts() * padded(steps);
+            let panel_bytes = |side, steps| cut.engine.step_bytes(side) * cut.term_products.terms() * padded(steps);
             let panels = |side, lanes: usize| lanes.div_ceil(cut.engine.panel_lanes(side));
             // The first phase packs each number once, whole panels at a time, and all of it fits.
             let packed: usize = round.packing().map(|(lanes, steps)| lanes.len * steps.len).sum();
@@ -197,7 +197,7 @@ mod tests {
                 assert!(rows.end <= m && columns.end <= n);
                 covered += rows.len() * columns.len() * round.steps.len;
             }
-            if matches!(cut.terms, Terms::One) && k > round.run_steps {
+            if matches!(cut.term_products, TermProducts::One) && k > round.run_steps {
                 let tile = cut.engine.panel_rows * cut.engine.panel_columns;
                 let tiles = panels(common, round.common_lanes.len) * panels(other, round.other_lanes.len);
                 assert!(tiles * tile <= cut.room.sums, "{tiles} tiles of {tile} sums in {:?}", cut.room);
@@ -211,12 +211,12 @@ mod tests {
         let lengths = [1, 5, 31, 33, 100, 512, 513, 1537, 4096];
         for instruction_set in InstructionSet::available() {
             let engine = Engine::of(instruction_set);
-            for terms in [Terms::One, Terms::Six] {
+            for term_products in [TermProducts::One, TermProducts::Six] {
                 for threads in [1, 2, 7] {
                     for m in lengths {
                         for n in lengths {
                             for k in [0, 1, 300, 513, 3100, 70_000] {
-                                assert_covered(&Cut { engine, terms, sizes: (m, n, k), room: ROOM, threads });
+                                assert_covered(&Cut { engine, term_products, sizes: (m, n, k), room: ROOM, threads });
                             }
                         }
                     }
@@ -229,7 +229,8 @@ mod tests {
     fn the_smaller_operand_is_packed_once() {
         let engine = Engine::of(InstructionSet::Scalar);
         let sizes = (300, 40, 200);
-        let rounds: Vec<_> = Cut { engine, terms: Terms::Six, sizes, room: ROOM, threads: 2 }.rounds().collect();
+        let rounds: Vec<_> =
+            Cut { engine, term_products: TermProducts::Six, sizes, room: ROOM, threads: 2 }.rounds().collect();
         let [round] = rounds[..] else { panic!("{rounds:?}") };
         assert_eq!(round.common, Side::B);
         assert_eq!((round.number_of_packing_parts(), round.number_of_pieces()), (3, 6));

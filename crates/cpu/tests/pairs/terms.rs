@@ -1,6 +1,6 @@
-//! Products of single precision in parts.
+//! Products of single precision in terms.
 
-use cpu::gemm::{Orientation, PackingBuffers, PartsProduct, Product, Write, gemm, gemm_parts};
+use cpu::gemm::{Orientation, PackingBuffers, Product, TermsProduct, Write, gemm, gemm_terms};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
 use cpu::view::MatMut;
@@ -13,11 +13,11 @@ fn assert_defined(case: &Case<f32>, packing: &mut PackingBuffers) {
     let mut expected = case.c.clone();
     for row in 0..case.m {
         for column in 0..case.n {
-            expected[row * (case.n + case.gap) + column] = case.expected_in_parts(row, column);
+            expected[row * (case.n + case.gap) + column] = case.expected_in_terms(row, column);
         }
     }
     for set in InstructionSet::available() {
-        let (actual, expected) = (bits(&case.run_in_parts(set, packing)), bits(&expected));
+        let (actual, expected) = (bits(&case.run_in_terms(set, packing)), bits(&expected));
         let different = actual.iter().zip(&expected).position(|(actual, expected)| actual != expected);
         if let Some(place) = different {
             let (row, column) = (place / (case.n + case.gap), place % (case.n + case.gap));
@@ -47,7 +47,7 @@ fn sums_over_several_runs_have_the_bits_of_the_definition() {
     }
 }
 
-/// Root mean square errors over many elements, in parts and chained, of random operands.
+/// Root mean square errors over many elements, in terms and chained, of random operands.
 fn root_mean_square_errors(k: usize, packing: &mut PackingBuffers) -> [f64; 2] {
     let case = Case::<f32>::new(Orientation::Nt, (64, 64, k), 0, Values::Usual, &mut Random(14));
     let case = Case { bias: None, write: Write::Assign, ..case };
@@ -56,7 +56,7 @@ fn root_mean_square_errors(k: usize, packing: &mut PackingBuffers) -> [f64; 2] {
     let [a, b] = case.operands();
     let view = MatMut::dense(&mut chained, case.m, case.n);
     gemm(Product::nt(a, b), view, Write::Assign, None, packing, set, &Meter::new());
-    [case.run_in_parts(set, packing), chained].map(|c| {
+    [case.run_in_terms(set, packing), chained].map(|c| {
         let error = |place: usize| f64::from(c[place]) - case.exact(place / case.n, place % case.n).value;
         (c.iter().enumerate().map(|(place, _)| error(place).powi(2)).sum::<f64>() / c.len() as f64).sqrt()
     })
@@ -67,9 +67,9 @@ fn root_mean_square_errors(k: usize, packing: &mut PackingBuffers) -> [f64; 2] {
 fn as_exact_as_chained_products() {
     let packing = &mut PackingBuffers::new();
     for k in [32, 384, 2048, 8192] {
-        let [in_parts, chained] = root_mean_square_errors(k, packing);
-        println!("K = {k}: {in_parts:.2e} in parts, {chained:.2e} chained: {:.2}", in_parts / chained);
-        assert!(in_parts <= chained, "K = {k}: {in_parts:e} in parts, {chained:e} chained");
+        let [in_terms, chained] = root_mean_square_errors(k, packing);
+        println!("K = {k}: {in_terms:.2e} in terms, {chained:.2e} chained: {:.2}", in_terms / chained);
+        assert!(in_terms <= chained, "K = {k}: {in_terms:e} in terms, {chained:e} chained");
     }
 }
 
@@ -79,7 +79,7 @@ fn assert_within_the_bound(case: &Case<f32>, c: &[f32]) {
         for column in 0..case.n {
             let exact = case.exact(row, column);
             let error = (f64::from(c[row * (case.n + case.gap) + column]) - exact.value).abs();
-            let bound = case.bound_in_parts(&exact);
+            let bound = case.bound_in_terms(&exact);
             assert!(error <= bound, "{}: ({row}, {column}) is off by {error:e}, bound {bound:e}", case.name());
         }
     }
@@ -93,15 +93,15 @@ fn close_to_the_exact_result() {
     for (sizes, values) in [((40, 50, 1300), Values::Usual), ((20, 20, 90), Values::Subnormal)] {
         for orientation in ORIENTATIONS {
             let case = Case::<f32>::new(orientation, sizes, 2, values, random);
-            let c = case.run_in_parts(InstructionSet::detect(), packing);
+            let c = case.run_in_terms(InstructionSet::detect(), packing);
             assert_within_the_bound(&case, &c);
         }
     }
 }
 
-/// Ties between numbers of bf16 just above powers of two, whose parts are the largest, of one sign or of both.
+/// Ties between numbers of bf16 just above powers of two, whose terms are the largest, of one sign or of both.
 #[test]
-fn numbers_with_the_largest_parts_stay_within_the_bound() {
+fn numbers_with_the_largest_terms_stay_within_the_bound() {
     let random = &mut Random(16);
     let packing = &mut PackingBuffers::new();
     for (index, k) in [1, 2, 33, 512, 1025].into_iter().enumerate() {
@@ -113,14 +113,14 @@ fn numbers_with_the_largest_parts_stay_within_the_bound() {
                 *number = number.abs();
             }
         }
-        let c = case.run_in_parts(InstructionSet::detect(), packing);
+        let c = case.run_in_terms(InstructionSet::detect(), packing);
         assert_within_the_bound(&case, &c);
     }
 }
 
 /// What is half a unit of bf16 below overflow, or is no number, leaves nothing finite in its row, even times zero; all other rows are whole.
 #[test]
-fn what_has_no_parts_gives_no_finite_result() {
+fn what_has_no_terms_gives_no_finite_result() {
     let random = &mut Random(17);
     let packing = &mut PackingBuffers::new();
     let borders =
@@ -138,7 +138,7 @@ fn what_has_no_parts_gives_no_finite_result() {
             (case.a[a], case.b[b]) = (f32::from_bits(bits), 0.0);
             let has_parts = bits & (u32::MAX >> 1) < 0x7f7f_8000;
             for set in InstructionSet::available() {
-                let c = case.run_in_parts(set, packing);
+                let c = case.run_in_terms(set, packing);
                 let is_whole = |place: usize| has_parts || place / 6 != row;
                 for (place, value) in c.iter().enumerate() {
                     assert_eq!(
@@ -165,10 +165,10 @@ fn any_cut_of_the_output_gives_the_same_bits() {
     {
         let case = Case::<f32>::new(orientation, sizes, 5, Values::Usual, random);
         for set in InstructionSet::available() {
-            let whole = case.run_in_parts(set, packing);
+            let whole = case.run_in_terms(set, packing);
             let c = case.run_in_four(random, |[a, b], view, bias| {
-                let product = PartsProduct { orientation, a, b };
-                gemm_parts(product, view, case.write, bias, packing, set, &Meter::new());
+                let product = TermsProduct { orientation, a, b };
+                gemm_terms(product, view, case.write, bias, packing, set, &Meter::new());
             });
             assert!(bits(&c) == bits(&whole), "{set:?}: {}", case.name());
         }

@@ -1,11 +1,11 @@
-//! Panels of parts for AMX, with AVX-512: for each block of 32 steps the two tiles of each part, one part after the other.
+//! Panels of terms for AMX, with AVX-512: for each block of 32 steps the two tiles of each term, one term after the other.
 
 use std::arch::x86_64::*;
 
 use super::PAIRS_BLOCK;
 use super::engine::{Adjacent, PairsBlock};
 use super::pack_pairs::{Arrangement, AsColumns, AsRows, PANEL, SIDE, TILE, lanes_of, rows_of_pair};
-use super::parts::PARTS;
+use super::terms::TERMS;
 use crate::gemm::vector::Vector;
 use crate::gemm::vector_avx512::Avx512Vector;
 
@@ -64,26 +64,26 @@ fn rounded(numbers: __m512) -> __m512i {
     _mm512_and_si512(nearest, _mm512_set1_epi32(0xffff_0000u32 as i32))
 }
 
-/// The [parts](super::parts::split) of sixteen numbers, in the upper halves of 32 bits each; the lower halves of the third mean nothing. No closures here and
+/// The [terms](super::terms::split) of sixteen numbers, in the upper halves of 32 bits each; the lower halves of the third mean nothing. No closures here and
 /// below: one inside a function of the standard library would not be compiled into it.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn split(numbers: __m512) -> [__m512i; PARTS] {
+fn split(numbers: __m512) -> [__m512i; TERMS] {
     let first = rounded(numbers);
     let rest = _mm512_sub_ps(numbers, _mm512_castsi512_ps(first));
     let second = rounded(rest);
     [first, second, _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)))]
 }
 
-/// The tiles of each part, for half a panel and a block of steps.
+/// The tiles of each term, for half a panel and a block of steps.
 #[inline(always)]
-fn tiles(block: &PairsBlock<f32>, half: usize, index: usize) -> [*mut u8; PARTS] {
+fn tiles(block: &PairsBlock<f32>, half: usize, index: usize) -> [*mut u8; TERMS] {
     let blocks = block.steps.div_ceil(PAIRS_BLOCK);
-    let of_part = |part: usize| ((half / 2 * blocks + index) * PARTS + part) * 2 + half % 2;
-    std::array::from_fn(|part| block.target.wrapping_add(of_part(part) * TILE))
+    let of_term = |term: usize| ((half / 2 * blocks + index) * TERMS + term) * 2 + half % 2;
+    std::array::from_fn(|term| block.target.wrapping_add(of_term(term) * TILE))
 }
 
-/// Packs a block whose steps are adjacent: registers of sixteen steps become one of a lane's pairs for each part.
+/// Packs a block whose steps are adjacent: registers of sixteen steps become one of a lane's pairs for each term.
 ///
 /// # Safety
 /// As for [`pack_a`].
@@ -106,9 +106,9 @@ unsafe fn pack_steps_as_rows(block: &PairsBlock<f32>) {
                     Avx512Vector::prefetch(numbers.wrapping_add(SIDE * block.source_stride + SIDE));
                     let front = split(load_first(numbers, steps));
                     let back = split(load_first(numbers.wrapping_add(SIDE), steps.saturating_sub(SIDE)));
-                    for part in 0..PARTS {
-                        let pairs = _mm512_permutex2var_epi16(front[part], upper, back[part]);
-                        _mm512_store_si512(tiles[part].add(lane * 64).cast(), pairs);
+                    for term in 0..TERMS {
+                        let pairs = _mm512_permutex2var_epi16(front[term], upper, back[term]);
+                        _mm512_store_si512(tiles[term].add(lane * 64).cast(), pairs);
                     }
                 }
                 for tile in tiles {
@@ -119,7 +119,7 @@ unsafe fn pack_steps_as_rows(block: &PairsBlock<f32>) {
     }
 }
 
-/// Packs a block of B whose steps are adjacent: squares of numbers are transposed, which are fewer than those of pairs of parts.
+/// Packs a block of B whose steps are adjacent: squares of numbers are transposed, which are fewer than those of pairs of terms.
 ///
 /// # Safety
 /// As for [`pack_a`].
@@ -151,23 +151,23 @@ unsafe fn pack_steps_as_columns(block: &PairsBlock<f32>) {
     }
 }
 
-/// Writes a row of the tiles of each part: sixteen lanes' pairs of two steps.
+/// Writes a row of the tiles of each term: sixteen lanes' pairs of two steps.
 ///
 /// # Safety
 /// The machine has AVX-512 BW; the tiles can be written.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn store_pairs(tiles: [*mut u8; PARTS], row: usize, even: [__m512i; PARTS], odd: [__m512i; PARTS]) {
-    for part in 0..PARTS {
+unsafe fn store_pairs(tiles: [*mut u8; TERMS], row: usize, even: [__m512i; TERMS], odd: [__m512i; TERMS]) {
+    for term in 0..TERMS {
         // SAFETY: the caller's promise.
         unsafe {
-            let pairs = _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even[part]), odd[part]);
-            _mm512_store_si512(tiles[part].add(row * 64).cast(), pairs);
+            let pairs = _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even[term]), odd[term]);
+            _mm512_store_si512(tiles[term].add(row * 64).cast(), pairs);
         }
     }
 }
 
-/// Packs a block whose lanes are adjacent: registers of two steps become one of sixteen lanes' pairs for each part. Two rows are read from end to end, for
+/// Packs a block whose lanes are adjacent: registers of two steps become one of sixteen lanes' pairs for each term. Two rows are read from end to end, for
 /// the machine foresees a few long streams and not many short ones.
 ///
 /// # Safety
