@@ -86,7 +86,7 @@ impl Pool {
         let Some(product) = PairsMatMul::of(op, own.products) else { return self.run(own, Task::Shares(*op)) };
         for round in own.rounds(&product, self.threads.len() + 1)? {
             self.run(own, Task::Panels(product, round))?;
-            self.run(own, Task::Pieces(product, round))?;
+            self.run(own, Task::Strips(product, round))?;
         }
         Ok(())
     }

@@ -17,8 +17,8 @@ pub(crate) enum Task {
     Shares(Op),
     /// Panels of the operand that all threads read in a round of a product.
     Panels(PairsMatMul, Round),
-    /// Pieces of the other operand, times these panels.
-    Pieces(PairsMatMul, Round),
+    /// Strips of the other operand, times these panels.
+    Strips(PairsMatMul, Round),
 }
 
 impl Task {
@@ -27,7 +27,7 @@ impl Task {
         match self {
             Task::Shares(op) => parts::number(op, threads),
             Task::Panels(_, round) => round.number_of_packing_parts(),
-            Task::Pieces(_, round) => round.number_of_pieces(),
+            Task::Strips(_, round) => round.number_of_strips(),
         }
     }
 }
@@ -57,7 +57,7 @@ impl PairsMatMul {
     }
 
     /// Some rows and columns of the result.
-    fn piece(self, [rows, columns]: [std::ops::Range<usize>; 2]) -> (Tensor, Option<Tensor>) {
+    fn strip(self, [rows, columns]: [std::ops::Range<usize>; 2]) -> (Tensor, Option<Tensor>) {
         let bias = self.bias.map(|bias| bias.elements(columns.clone()));
         (self.out.rows_of(rows).cols_of(columns), bias)
     }
@@ -104,49 +104,49 @@ impl Worker {
     /// Does one part of `task`.
     ///
     /// # Safety
-    /// Nobody else does this part. Of a round, all panels are done before the first piece is begun, and all pieces before the next round's panels.
+    /// Nobody else does this part. Of a round, all panels are done before the first strip is begun, and all strips before the next round's panels.
     pub(crate) unsafe fn execute_part(&self, task: &Task, share: Share) -> Result<(), DeviceError> {
         match task {
             Task::Shares(op) => parts::part(op, share).map_or(Ok(()), |part| self.execute(&part)),
             Task::Panels(product, round) => {
                 let pass = self.pass(product)?;
                 let mut packing = self.packing.borrow_mut();
-                let own = packing.room_for_pieces();
+                let own = packing.room_for_strips();
                 // SAFETY: the caller's promise.
                 unsafe { pass.pack_common(round, share.index, self.room.room(), own.rounded) };
                 Ok(())
             }
             // SAFETY: the caller's promise.
-            Task::Pieces(product, round) => unsafe {
+            Task::Strips(product, round) => unsafe {
                 match product.out.dtype {
-                    Dtype::F32 => self.multiply_piece::<f32>(product, round, share.index),
-                    Dtype::Bf16 => self.multiply_piece::<Bf16>(product, round, share.index),
-                    Dtype::F16 => self.multiply_piece::<F16>(product, round, share.index),
+                    Dtype::F32 => self.multiply_strip::<f32>(product, round, share.index),
+                    Dtype::Bf16 => self.multiply_strip::<Bf16>(product, round, share.index),
+                    Dtype::F16 => self.multiply_strip::<F16>(product, round, share.index),
                     Dtype::I32 | Dtype::I64 => Err(not_real(product.out)),
                 }
             },
         }
     }
 
-    /// Computes what a piece has of the result.
+    /// Computes what a strip has of the result.
     ///
     /// # Safety
     /// As for [`Worker::execute_part`].
-    unsafe fn multiply_piece<E: Stored>(
+    unsafe fn multiply_strip<E: Stored>(
         &self,
         product: &PairsMatMul,
         round: &Round,
-        piece: usize,
+        strip: usize,
     ) -> Result<(), DeviceError> {
-        let Some(place) = round.rows_and_columns(piece) else { return Ok(()) };
-        let (out, bias) = product.piece(place);
+        let Some(place) = round.rows_and_columns(strip) else { return Ok(()) };
+        let (out, bias) = product.strip(place);
         let bias = bias.map(|bias| self.reals(bias)).transpose()?;
         let target = Target { c: self.matrix_mut::<E>(out)?, write: product.write, bias };
         let pass = self.pass(product)?;
         let mut packing = self.packing.borrow_mut();
-        let mut own = packing.room_for_pieces();
+        let mut own = packing.room_for_strips();
         // SAFETY: the caller's promise.
-        unsafe { pass.multiply_piece(round, piece, target, self.room.room(), &mut own, &self.meter) };
+        unsafe { pass.multiply_strip(round, strip, target, self.room.room(), &mut own, &self.meter) };
         Ok(())
     }
 }

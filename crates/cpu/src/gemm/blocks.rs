@@ -106,7 +106,7 @@ pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut
     }
 }
 
-/// With one block of rows each block of B is read once: A is packed once per block of steps, and B in pieces that are read at once.
+/// With one block of rows each block of B is read once: A is packed once per block of steps, and B in strips that are read at once.
 ///
 /// # Safety
 /// As for [`multiply`], with rooms for the packed blocks.

@@ -1,11 +1,11 @@
-//! The loops around the tiles: what a thread does in the two phases of a round, the packing of operands, and the tiles of a piece.
+//! The loops around the tiles: what a thread does in the two phases of a round, the packing of operands, and the tiles of a strip.
 
 use device::Bf16;
 
 use super::engine::{Adjacent, Begin, Engine, PairsTile, RowsOfC, padded};
 use super::finish::Finish;
 use super::panels::{Packed, Panels, Side};
-use super::room::{PieceRoom, Room};
+use super::room::{Room, StripRoom};
 use super::rounds::{Cut, RoomSizes, Round};
 use super::{PAIRS_BLOCK, PairsOperand};
 use crate::copy::Copy;
@@ -83,12 +83,12 @@ enum Bias {
     Left,
 }
 
-/// A piece of one operand and a run of the common one, packed.
+/// A strip of one operand and a run of the common one, packed.
 struct Panelled<'a> {
     /// Its lanes, counted from the start of those of the round.
-    piece: Range,
+    strip: Range,
     steps: Range,
-    /// Panels of the common operand and of the piece.
+    /// Panels of the common operand and of the strip.
     panels: [&'a [u8]; 2],
 }
 
@@ -117,31 +117,31 @@ impl Pass<'_> {
         self.pack(round.common, lanes, steps, panels, rounded);
     }
 
-    /// Does one part of the second phase of a round: computes what a piece has of C.
+    /// Does one part of the second phase of a round: computes what a strip has of C.
     ///
     /// # Safety
     /// Nobody else has this part, or is in the first phase, and all parts of that one have been done.
-    pub(crate) unsafe fn multiply_piece<E: Stored>(
+    pub(crate) unsafe fn multiply_strip<E: Stored>(
         &self,
         round: &Round,
-        piece: usize,
+        strip: usize,
         mut target: Target<'_, E>,
         room: Room<'_>,
-        own: &mut PieceRoom<'_>,
+        own: &mut StripRoom<'_>,
         meter: &Meter,
     ) {
-        let Some(lanes) = round.pieces().nth(piece) else { return };
+        let Some(lanes) = round.strips().nth(strip) else { return };
         let other = round.common.other();
         // SAFETY: `Engine::of` checked that the machine has the instructions.
         unsafe { (self.engine.enter)() };
         for steps in round.steps.blocks(round.run_steps) {
-            self.pack(other, lanes, steps, own.piece, own.rounded);
+            self.pack(other, lanes, steps, own.strip, own.rounded);
             let panels = self.panels_of_run(round, steps);
             // SAFETY: in this phase nobody writes panels of the common operand.
             let common = unsafe { room.panels(panels.start, panels.len) };
-            let piece = Range { start: lanes.start - round.other_lanes.start, len: lanes.len };
-            let panelled = Panelled { piece, steps, panels: [common, own.piece] };
-            // SAFETY: the piece's sums belong to who has the piece.
+            let strip = Range { start: lanes.start - round.other_lanes.start, len: lanes.len };
+            let panelled = Panelled { strip, steps, panels: [common, own.strip] };
+            // SAFETY: the strip's sums belong to who has the strip.
             unsafe { self.tiles(round, &panelled, &mut target, room, own.sums, meter) };
         }
         // SAFETY: as above.
@@ -218,7 +218,7 @@ impl Pass<'_> {
     /// Runs all tiles of packed panels, and writes those to C whose steps are done.
     ///
     /// # Safety
-    /// The sums that are kept of the piece belong to the caller.
+    /// The sums that are kept of the strip belong to the caller.
     unsafe fn tiles<E: Stored>(
         &self,
         round: &Round,
@@ -246,7 +246,7 @@ impl Pass<'_> {
         let ahead_bytes = blocks * ahead_bytes;
         for (common_panel, common_lane) in (0..round.common_lanes.len).step_by(common_lanes).enumerate() {
             let common = &panels[0][common_panel * common_bytes..][..common_bytes];
-            for (panel, lane) in (0..panelled.piece.len).step_by(other_lanes).enumerate() {
+            for (panel, lane) in (0..panelled.strip.len).step_by(other_lanes).enumerate() {
                 let other = &panels[1][panel * other_bytes..][..other_bytes];
                 let ([a, b], [row, column]) = match round.common {
                     Side::A => ([common, other], [common_lane, lane]),
@@ -255,7 +255,7 @@ impl Pass<'_> {
                 let rows = self.engine.panel_rows.min(target.c.rows() - row);
                 let columns = panel_columns.min(target.c.cols() - column);
                 let mut c = target.c.block(row, rows, column, columns);
-                let place = common_panel * other_panels + panelled.piece.start / other_lanes + panel;
+                let place = common_panel * other_panels + panelled.strip.start / other_lanes + panel;
                 // SAFETY: the caller's promise.
                 let kept = is_kept.then(|| unsafe { room.sums_mut(place * sums_of_tile, sums_of_tile) });
                 let sums = kept.unwrap_or(&mut own_sums[..sums_of_tile]);
@@ -272,7 +272,7 @@ impl Pass<'_> {
                     rows_of_c: if end.is_some() { RowsOfC::of(&mut c) } else { RowsOfC::NEAR },
                 };
                 // SAFETY: the slices hold the panels and the tile, `Engine::of` checked that the machine has the instructions, and
-                // `multiply_piece` has entered the engine on this thread.
+                // `multiply_strip` has entered the engine on this thread.
                 unsafe { multiply(&tile) };
                 meter.add_multiply_adds((rows * columns * steps.len) as u64);
                 if let Some((write, bias)) = end {

@@ -156,12 +156,12 @@ pub(crate) fn multiply_alone<E: Stored>(
             // SAFETY: this thread is the only one.
             unsafe { pass.pack_common(&round, part, room, own.rounded) };
         }
-        for piece in 0..round.number_of_pieces() {
-            let Some([rows, columns]) = round.rows_and_columns(piece) else { continue };
+        for strip in 0..round.number_of_strips() {
+            let Some([rows, columns]) = round.rows_and_columns(strip) else { continue };
             let c = c.block(rows.start, rows.len(), columns.start, columns.len());
             let target = Target { c, write, bias: bias.map(|bias| &bias[columns]) };
             // SAFETY: as above, and all parts have been packed.
-            unsafe { pass.multiply_piece(&round, piece, target, room, &mut own, meter) };
+            unsafe { pass.multiply_strip(&round, strip, target, room, &mut own, meter) };
         }
     }
 }

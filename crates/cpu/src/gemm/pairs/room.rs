@@ -34,7 +34,7 @@ impl RankRoom {
     }
 
     /// How large the room is, beside the room of one thread.
-    pub(crate) const SIZES: RoomSizes = RoomSizes { panel_bytes: PANEL_BYTES, sums: SUMS, piece_bytes: PIECE_BYTES };
+    pub(crate) const SIZES: RoomSizes = RoomSizes { panel_bytes: PANEL_BYTES, sums: SUMS, strip_bytes: STRIP_BYTES };
 
     /// The room for one product.
     pub(crate) fn room(&self) -> Room<'_> {
@@ -45,7 +45,7 @@ impl RankRoom {
 }
 
 /// Room for panels of the common operand and for sums that are kept. All threads have the same, so it gives out raw places: in the first phase of a
-/// [round](super::rounds) a thread writes the panels that it packs, in the second all read all panels, and a piece's sums belong to who has the piece.
+/// [round](super::rounds) a thread writes the panels that it packs, in the second all read all panels, and a strip's sums belong to who has the strip.
 #[derive(Clone, Copy)]
 pub(crate) struct Room<'a> {
     panels: NonNull<u8>,
@@ -95,39 +95,39 @@ impl<'a> Room<'a> {
 }
 
 /// Room of one thread.
-pub(crate) struct PieceRoom<'a> {
-    /// For the panels of a piece.
-    pub piece: &'a mut [u8],
+pub(crate) struct StripRoom<'a> {
+    /// For the panels of a strip.
+    pub strip: &'a mut [u8],
     /// [`LARGEST_PANEL`] elements: operands are rounded, and then packed, by whole panels.
     pub rounded: &'a mut [Bf16],
     /// For the sums of a tile.
     pub sums: &'a mut [f32],
 }
 
-/// Bytes of a packed piece.
-const PIECE_BYTES: usize = 1 << 20;
+/// Bytes of a packed strip.
+const STRIP_BYTES: usize = 1 << 20;
 
 impl PackingBuffers {
-    /// Room for the pieces of products in pairs, and the rest.
-    fn piece_room(&mut self) -> (PieceRoom<'_>, &mut [u8]) {
-        let (piece, rest) = self.bytes().split_at_mut(PIECE_BYTES);
+    /// Room for the strips of products in pairs, and the rest.
+    fn strip_room(&mut self) -> (StripRoom<'_>, &mut [u8]) {
+        let (strip, rest) = self.bytes().split_at_mut(STRIP_BYTES);
         let (rounded, rest) = rest.split_at_mut(LARGEST_PANEL * size_of::<Bf16>());
         let (sums, rest) = rest.split_at_mut(MOST_SUMS * size_of::<f32>());
-        (PieceRoom { piece, rounded: bytemuck::cast_slice_mut(rounded), sums: bytemuck::cast_slice_mut(sums) }, rest)
+        (StripRoom { strip, rounded: bytemuck::cast_slice_mut(rounded), sums: bytemuck::cast_slice_mut(sums) }, rest)
     }
 
-    /// Room for pieces, where the common operand lies elsewhere.
-    pub(crate) fn room_for_pieces(&mut self) -> PieceRoom<'_> {
-        self.piece_room().0
+    /// Room for strips, where the common operand lies elsewhere.
+    pub(crate) fn room_for_strips(&mut self) -> StripRoom<'_> {
+        self.strip_room().0
     }
 
     /// Room for a thread that multiplies alone.
-    pub(super) fn room_for_all(&mut self) -> (PieceRoom<'_>, Room<'_>) {
-        let (piece, rest) = self.piece_room();
+    pub(super) fn room_for_all(&mut self) -> (StripRoom<'_>, Room<'_>) {
+        let (strip, rest) = self.strip_room();
         let (panels, sums) = rest.split_at_mut(2 << 20);
         let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
-        let sizes = RoomSizes { panel_bytes: panels.len(), sums: sums.len(), piece_bytes: PIECE_BYTES };
+        let sizes = RoomSizes { panel_bytes: panels.len(), sums: sums.len(), strip_bytes: STRIP_BYTES };
         let (panels, sums) = (NonNull::from(panels).cast(), NonNull::from(sums).cast());
-        (piece, Room { panels, sums, sizes, of: PhantomData })
+        (strip, Room { panels, sums, sizes, of: PhantomData })
     }
 }

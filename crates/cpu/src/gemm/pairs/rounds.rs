@@ -1,8 +1,8 @@
 //! How threads compute a product in pairs together: one operand is packed once for all of them, the other by whoever multiplies it.
 //!
 //! A round has two phases, between which all threads wait for each other. In the first they pack lanes of the common operand, the smaller one, into
-//! memory that all of them read; in the second whoever is free takes the next piece of the other operand, packs it for itself and multiplies it
-//! with all that is common. So nothing is packed twice, and a thread that is slowed down takes fewer pieces. A product has more than one round where
+//! memory that all of them read; in the second whoever is free takes the next strip of the other operand, packs it for itself and multiplies it
+//! with all that is common. So nothing is packed twice, and a thread that is slowed down takes fewer strips. A product has more than one round where
 //! the common operand, or the sums that are kept between two runs of steps, do not fit into the memory for them. Which thread takes what has no
 //! influence on the bits.
 
@@ -12,17 +12,17 @@ use super::panels::Side;
 use super::{PAIRS_BLOCK, TERMS_RUN};
 use crate::gemm::cut::{Range, equal_blocks};
 
-/// Pieces for each thread, if the operand has as many: the last one to be done makes the others wait for half a piece on average.
+/// Strips for each thread, if the operand has as many: the last one to be done makes the others wait for half a strip on average.
 const PIECES_PER_THREAD: usize = 3;
 /// Parts of the first phase for each thread.
 const PARTS_PER_THREAD: usize = 2;
 
-/// Bytes of a common operand up to which it stays in the L2 cache beside a piece.
+/// Bytes of a common operand up to which it stays in the L2 cache beside a strip.
 const STAYS_IN_L2: usize = 5 << 18;
-/// Bytes of a piece beside a common operand that stays in L2.
-const PIECE_BESIDE_COMMON: usize = 300 << 10;
-/// Bytes of a piece, which stays in L2, where the common operand is read from further away: the more of them, the less often.
-const PIECE_ALONE: usize = 768 << 10;
+/// Bytes of a strip beside a common operand that stays in L2.
+const STRIP_BESIDE_COMMON: usize = 300 << 10;
+/// Bytes of a strip, which stays in L2, where the common operand is read from further away: the more of them, the less often.
+const STRIP_ALONE: usize = 768 << 10;
 
 /// How large the room is in which threads multiply together.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +31,8 @@ pub(crate) struct RoomSizes {
     pub panel_bytes: usize,
     /// For sums that are kept between two runs of steps.
     pub sums: usize,
-    /// For a thread's own piece.
-    pub piece_bytes: usize,
+    /// For a thread's own strip.
+    pub strip_bytes: usize,
 }
 
 /// Some lanes of the common operand, times some lanes of the other, over some steps.
@@ -49,8 +49,8 @@ pub(crate) struct Round {
     pub(super) run_steps: usize,
     /// Lanes that one part of the first phase packs.
     packed_at_once: usize,
-    /// Lanes of a piece.
-    piece_lanes: usize,
+    /// Lanes of a strip.
+    strip_lanes: usize,
 }
 
 impl Round {
@@ -63,8 +63,8 @@ impl Round {
     }
 
     /// Lanes of the other operand that are multiplied at once.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = Range> {
-        self.other_lanes.blocks(self.piece_lanes)
+    pub(super) fn strips(&self) -> impl Iterator<Item = Range> {
+        self.other_lanes.blocks(self.strip_lanes)
     }
 
     /// How many parts the first phase has.
@@ -73,13 +73,13 @@ impl Round {
     }
 
     /// How many parts the second phase has.
-    pub(crate) fn number_of_pieces(&self) -> usize {
-        self.pieces().count()
+    pub(crate) fn number_of_strips(&self) -> usize {
+        self.strips().count()
     }
 
-    /// Rows and columns of C that a piece has.
-    pub(crate) fn rows_and_columns(&self, piece: usize) -> Option<[std::ops::Range<usize>; 2]> {
-        let other = self.pieces().nth(piece)?;
+    /// Rows and columns of C that a strip has.
+    pub(crate) fn rows_and_columns(&self, strip: usize) -> Option<[std::ops::Range<usize>; 2]> {
+        let other = self.strips().nth(strip)?;
         let [common, other] = [self.common_lanes, other].map(|range| range.start..range.start + range.len);
         Some(match self.common {
             Side::A => [common, other],
@@ -124,7 +124,7 @@ impl Cut<'_> {
         let other_block = equal_blocks(other_lanes, most_other, other_panel);
         let most_runs = (fitting(run_steps) / common_block).max(1);
         let steps_block = equal_blocks(k, most_runs * run_steps, run_steps);
-        let piece_lanes = self.piece_lanes(other, (common_block, other_block), run_steps);
+        let strip_lanes = self.strip_lanes(other, (common_block, other_block), run_steps);
         let share = common_lanes.min(common_block).div_ceil(self.threads * PARTS_PER_THREAD).max(1);
         let packed_at_once = equal_blocks(common_block, share, common_panel);
         Range::all(other_lanes).blocks(other_block).flat_map(move |other_lanes| {
@@ -136,7 +136,7 @@ impl Cut<'_> {
                     steps,
                     run_steps,
                     packed_at_once,
-                    piece_lanes,
+                    strip_lanes,
                 })
             })
         })
@@ -148,12 +148,12 @@ impl Cut<'_> {
         (bytes / panel_bytes).max(1) * self.engine.panel_lanes(side)
     }
 
-    fn piece_lanes(&self, other: Side, (common_block, other_block): (usize, usize), run_steps: usize) -> usize {
+    fn strip_lanes(&self, other: Side, (common_block, other_block): (usize, usize), run_steps: usize) -> usize {
         let common = other.other();
         let panels = common_block.div_ceil(self.engine.panel_lanes(common));
         let common_bytes = panels * self.engine.step_bytes(common) * self.term_products.terms() * run_steps;
-        let most_bytes = if common_bytes <= STAYS_IN_L2 { PIECE_BESIDE_COMMON } else { PIECE_ALONE };
-        let fitting = self.lanes_in(most_bytes.min(self.room.piece_bytes), other, run_steps);
+        let most_bytes = if common_bytes <= STAYS_IN_L2 { STRIP_BESIDE_COMMON } else { STRIP_ALONE };
+        let fitting = self.lanes_in(most_bytes.min(self.room.strip_bytes), other, run_steps);
         let share =
             if self.threads == 1 { other_block } else { other_block.div_ceil(self.threads * PIECES_PER_THREAD) };
         equal_blocks(other_block, fitting.min(share).max(1), self.engine.panel_lanes(other))
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::instruction_set::InstructionSet;
 
-    const ROOM: RoomSizes = RoomSizes { panel_bytes: 2 << 20, sums: 1 << 16, piece_bytes: 1 << 20 };
+    const ROOM: RoomSizes = RoomSizes { panel_bytes: 2 << 20, sums: 1 << 16, strip_bytes: 1 << 20 };
 
     fn end(range: Range) -> usize {
         range.start + range.len
@@ -189,10 +189,10 @@ mod tests {
             }
             let runs = round.steps.blocks(round.run_steps).map(|steps| panel_bytes(common, steps.len)).sum::<usize>();
             assert!(panels(common, round.common_lanes.len) * runs <= cut.room.panel_bytes, "{round:?}");
-            // The second takes each lane once, and a piece fits.
-            for (index, piece) in round.pieces().enumerate() {
-                assert!((piece.start - round.other_lanes.start).is_multiple_of(cut.engine.panel_lanes(other)));
-                assert!(panels(other, piece.len) * panel_bytes(other, round.run_steps) <= cut.room.piece_bytes);
+            // The second takes each lane once, and a strip fits.
+            for (index, strip) in round.strips().enumerate() {
+                assert!((strip.start - round.other_lanes.start).is_multiple_of(cut.engine.panel_lanes(other)));
+                assert!(panels(other, strip.len) * panel_bytes(other, round.run_steps) <= cut.room.strip_bytes);
                 let Some([rows, columns]) = round.rows_and_columns(index) else { panic!("piece {index} of {round:?}") };
                 assert!(rows.end <= m && columns.end <= n);
                 covered += rows.len() * columns.len() * round.steps.len;
@@ -233,6 +233,6 @@ mod tests {
             Cut { engine, term_products: TermProducts::Six, sizes, room: ROOM, threads: 2 }.rounds().collect();
         let [round] = rounds[..] else { panic!("{rounds:?}") };
         assert_eq!(round.common, Side::B);
-        assert_eq!((round.number_of_packing_parts(), round.number_of_pieces()), (3, 6));
+        assert_eq!((round.number_of_packing_parts(), round.number_of_strips()), (3, 6));
     }
 }
