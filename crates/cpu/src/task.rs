@@ -3,7 +3,7 @@
 use config::Products;
 use device::{Bf16, DeviceError, Dtype, F16, Op, Orientation, Tensor};
 
-use crate::gemm::pairs::{Entering, Factors, Pass, RankRoom, Round, Target, TermProducts};
+use crate::gemm::pairs::{Entering, Factors, Pass, RankWorkspace, Round, Target, TermProducts};
 use crate::gemm::{PairsOperand, Write};
 use crate::lanes::Stored;
 use crate::parts::{self, Share};
@@ -98,7 +98,7 @@ impl Worker {
     ) -> Result<impl Iterator<Item = Round> + use<>, DeviceError> {
         let pass = self.pass(product)?;
         pass.assert_fits((product.out.rows, product.out.cols), product.bias.map(|bias| bias.len()));
-        Ok(pass.rounds(RankRoom::SIZES, threads))
+        Ok(pass.rounds(RankWorkspace::SIZES, threads))
     }
 
     /// Does one part of `task`.
@@ -111,9 +111,9 @@ impl Worker {
             Task::Panels(product, round) => {
                 let pass = self.pass(product)?;
                 let mut packing = self.packing.borrow_mut();
-                let own = packing.room_for_strips();
+                let own = packing.workspace_for_strips();
                 // SAFETY: the caller's promise.
-                unsafe { pass.pack_common(round, share.index, self.room.room(), own.rounded) };
+                unsafe { pass.pack_common(round, share.index, self.workspace.workspace(), own.rounded) };
                 Ok(())
             }
             // SAFETY: the caller's promise.
@@ -144,9 +144,9 @@ impl Worker {
         let target = Target { c: self.matrix_mut::<E>(out)?, write: product.write, bias };
         let pass = self.pass(product)?;
         let mut packing = self.packing.borrow_mut();
-        let mut own = packing.room_for_strips();
+        let mut own = packing.workspace_for_strips();
         // SAFETY: the caller's promise.
-        unsafe { pass.multiply_strip(round, strip, target, self.room.room(), &mut own, &self.meter) };
+        unsafe { pass.multiply_strip(round, strip, target, self.workspace.workspace(), &mut own, &self.meter) };
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use config::Products;
 use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, SUM_WORDS, Tensor};
 
 use crate::attention::AttentionBuffers;
-use crate::gemm::pairs::RankRoom;
+use crate::gemm::pairs::RankWorkspace;
 use crate::gemm::{Operand, PackingBuffers};
 use crate::instruction_set::InstructionSet;
 use crate::meter::Meter;
@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     pub(crate) packing: RefCell<PackingBuffers>,
     pub(crate) attention: RefCell<AttentionBuffers>,
     /// What the rank's threads have together.
-    pub(crate) room: Arc<RankRoom>,
+    pub(crate) workspace: Arc<RankWorkspace>,
     pub(crate) meter: Arc<Meter>,
 }
 
@@ -39,15 +39,15 @@ impl Worker {
             products: Products::Chained,
             packing: RefCell::new(PackingBuffers::new()),
             attention: RefCell::new(AttentionBuffers::new()),
-            room: Arc::new(RankRoom::new()),
+            workspace: Arc::new(RankWorkspace::new()),
             meter: Arc::new(Meter::new()),
         }
     }
 
     /// A worker for another thread of the rank.
     pub(crate) fn sibling(&self) -> Worker {
-        let room = Arc::clone(&self.room);
-        Worker { products: self.products, room, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
+        let workspace = Arc::clone(&self.workspace);
+        Worker { products: self.products, workspace, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
     }
 
     /// A matrix to read.

@@ -19,20 +19,20 @@ pub struct KeyValueCache {
 impl KeyValueCache {
     /// Lays out the cache of `sequences` sequences at the start of `frame`; the tokens of the next microbatch are those from
     /// place `first` of each sequence on.
-    pub fn lay_out(frame: &Frame, model: &ModelSpec, tp: usize, room: CacheRoom, first: usize) -> KeyValueCache {
-        let (rows, cols) = (room.sequences * room.capacity, model.num_kv_heads / tp * model.head_dim);
+    pub fn lay_out(frame: &Frame, model: &ModelSpec, tp: usize, cache_size: CacheSize, first: usize) -> KeyValueCache {
+        let (rows, cols) = (cache_size.sequences * cache_size.capacity, model.num_kv_heads / tp * model.head_dim);
         KeyValueCache {
-            keys: frame.tensor(rows, cols, room.stored),
-            values: frame.tensor(rows, cols, room.stored),
-            capacity: room.capacity,
+            keys: frame.tensor(rows, cols, cache_size.stored),
+            values: frame.tensor(rows, cols, cache_size.stored),
+            capacity: cache_size.capacity,
             first,
         }
     }
 
     /// Bytes that [`KeyValueCache::place`] takes.
-    pub fn size_bytes(model: &ModelSpec, tp: usize, room: CacheRoom) -> usize {
+    pub fn size_bytes(model: &ModelSpec, tp: usize, cache_size: CacheSize) -> usize {
         let frame = Frame::measuring();
-        KeyValueCache::lay_out(&frame, model, tp, room, 0);
+        KeyValueCache::lay_out(&frame, model, tp, cache_size, 0);
         frame.peak_bytes()
     }
 
@@ -63,7 +63,7 @@ impl KeyValueCache {
 
 /// Sizes of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheRoom {
+pub struct CacheSize {
     /// Sequences `B`.
     pub sequences: usize,
     /// Tokens of each that there is room for.

@@ -34,7 +34,7 @@ mod table;
 mod top_query;
 
 pub use binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
-pub use cache::{CacheRoom, KeyValueCache};
+pub use cache::{CacheSize, KeyValueCache};
 pub use constants::Constants;
 pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
 pub use embedding::{Embedding, EmbeddingGradients};

@@ -11,7 +11,7 @@ use program::Purpose;
 use thiserror::Error;
 
 use crate::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
-use crate::cache::{CacheRoom, KeyValueCache};
+use crate::cache::{CacheSize, KeyValueCache};
 use crate::constants::Constants;
 use crate::context::{Batch, Context, DropoutRun, MicrobatchShape};
 use crate::embedding::{Embedding, EmbeddingGradients};
@@ -213,8 +213,8 @@ impl<'a> Recorder<'a> {
     /// No tokens before: its size is nobody's footprint.
     fn cache(&self) -> KeyValueCache {
         let MicrobatchShape { sequences, sequence_length } = self.case.shape;
-        let room = CacheRoom { sequences, capacity: sequence_length, stored: self.case.stored };
-        KeyValueCache::lay_out(&self.other, self.case.model, self.case.tp.size, room, 0)
+        let cache_size = CacheSize { sequences, capacity: sequence_length, stored: self.case.stored };
+        KeyValueCache::lay_out(&self.other, self.case.model, self.case.tp.size, cache_size, 0)
     }
 
     fn is_training(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::check::verdict::Verdict;
 use crate::compare::comparison::{Comparison, promise};
 use crate::failure::Failure;
 use crate::memory::machine::LimitSource;
-use crate::memory::need::{Need, Room, largest_plan};
+use crate::memory::need::{MemoryBudget, Need, largest_plan};
 use crate::memory::table::layers;
 
 #[derive(Serialize)]
@@ -50,16 +50,16 @@ struct StageOfRun {
 /// # Errors
 /// Numbers that JSON does not have.
 pub fn of_verdict(verdict: &Verdict, all_ranks: Option<AllRanks>) -> Result<String, Failure> {
-    let Verdict { config, setup, room } = verdict;
+    let Verdict { config, setup, budget } = verdict;
     let (parallelism, train) = (&config.parallelism, &config.train);
     let need = Need::new(setup);
-    let (limit_bytes, limit_of) = match room {
-        Room::PerRank(bytes) => (Some(*bytes), "rank"),
-        Room::Together(limit) => match limit.source {
+    let (limit_bytes, limit_of) = match budget {
+        MemoryBudget::PerRank(bytes) => (Some(*bytes), "rank"),
+        MemoryBudget::Together(limit) => match limit.source {
             LimitSource::Machine => (Some(limit.bytes), "machine"),
             LimitSource::ControlGroup => (Some(limit.bytes), "control_group"),
         },
-        Room::Unknown => (None, "unknown"),
+        MemoryBudget::Unknown => (None, "unknown"),
     };
     let stages = (0..parallelism.pp).map(|stage| {
         let plan = largest_plan(setup, stage);

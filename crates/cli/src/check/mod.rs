@@ -14,7 +14,7 @@ use crate::check::verdict::Verdict;
 use crate::compare::comparison;
 use crate::failure::Failure;
 use crate::input;
-use crate::memory::need::{Need, Room};
+use crate::memory::need::{MemoryBudget, Need};
 use crate::memory::table::memory_table;
 use crate::screen::figures::{bytes, counted};
 use crate::screen::output::print;
@@ -100,13 +100,13 @@ pub fn memory_line(verdict: &Verdict) -> String {
     let need = Need::new(&verdict.setup);
     let together =
         format!("{} in {} together", bytes(need.together_bytes()), counted(verdict.config.run.ranks as u64, "rank"));
-    let line = match verdict.room {
-        Room::PerRank(there) => {
+    let line = match verdict.budget {
+        MemoryBudget::PerRank(there) => {
             let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);
             format!("{} in a rank at most, {} are there; {together}", bytes(largest), bytes(there))
         }
-        Room::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
-        Room::Unknown => together,
+        MemoryBudget::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
+        MemoryBudget::Unknown => together,
     };
     format!("memory  {line}\n")
 }

@@ -6,7 +6,7 @@ use config::{Location, ModelSpec, Parallelism, Problem, RunConfig, TrainSpec};
 use train::setup::{Setup, SetupError};
 
 use crate::memory::machine::MemoryLimit;
-use crate::memory::need::{self, Room};
+use crate::memory::need::{self, MemoryBudget};
 
 /// A run that can start.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Verdict {
     /// Its programs and plans.
     pub setup: Setup,
     /// What its memory was held against.
-    pub room: Room,
+    pub budget: MemoryBudget,
 }
 
 /// Which steps of a run are planned.
@@ -45,13 +45,13 @@ pub fn judge(
     };
     let setup = plan(model, parallelism, train)
         .map_err(|error| vec![Problem::of_key("[parallelism]", format!("cannot be planned: {error}"), "")])?;
-    let room = Room::new(&config, limit);
-    match need::problem(&config, &setup, room) {
+    let budget = MemoryBudget::new(&config, limit);
+    match need::problem(&config, &setup, budget) {
         Some(problem) => {
             let location = locations.get(&problem.key).cloned();
             Err(vec![problem.at(location)])
         }
-        None => Ok(Verdict { config, setup, room }),
+        None => Ok(Verdict { config, setup, budget }),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::screen::figures::{bytes, grouped};
 
 /// What the arenas have to fit into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum MemoryBudget {
     /// Each rank has this many bytes: `run.rank_memory_bytes`.
     PerRank(u64),
     /// All ranks share this.
@@ -22,13 +22,13 @@ pub enum Room {
     Unknown,
 }
 
-impl Room {
+impl MemoryBudget {
     /// What the run says, or else the machine.
-    pub fn new(config: &RunConfig, limit: Option<MemoryLimit>) -> Room {
+    pub fn new(config: &RunConfig, limit: Option<MemoryLimit>) -> MemoryBudget {
         match (config.run.rank_memory_bytes, limit) {
-            (Some(bytes), _) => Room::PerRank(bytes),
-            (None, Some(limit)) => Room::Together(limit),
-            (None, None) => Room::Unknown,
+            (Some(bytes), _) => MemoryBudget::PerRank(bytes),
+            (None, Some(limit)) => MemoryBudget::Together(limit),
+            (None, None) => MemoryBudget::Unknown,
         }
     }
 }
@@ -65,17 +65,17 @@ impl Need {
         stages.max_by_key(|(stage, bytes)| (*bytes, usize::MAX - stage)).unwrap_or_default()
     }
 
-    /// What is compared with `room`, and how much there is; `None` where nobody says.
-    fn against(&self, room: Room) -> Option<(u64, u64)> {
-        match room {
-            Room::PerRank(there) => Some((self.largest().1, there)),
-            Room::Together(limit) => Some((self.together_bytes(), limit.bytes)),
-            Room::Unknown => None,
+    /// What is compared with `budget`, and how much there is; `None` where nobody says.
+    fn against(&self, budget: MemoryBudget) -> Option<(u64, u64)> {
+        match budget {
+            MemoryBudget::PerRank(there) => Some((self.largest().1, there)),
+            MemoryBudget::Together(limit) => Some((self.together_bytes(), limit.bytes)),
+            MemoryBudget::Unknown => None,
         }
     }
 
-    fn fits(&self, room: Room) -> bool {
-        self.against(room).is_none_or(|(needed, there)| needed <= there)
+    fn fits(&self, budget: MemoryBudget) -> bool {
+        self.against(budget).is_none_or(|(needed, there)| needed <= there)
     }
 }
 
@@ -88,12 +88,12 @@ pub fn largest_plan(setup: &Setup, stage: usize) -> &RankPlan {
 }
 
 /// What is wrong with the memory of `setup`, the plan of `config`; with the changes that would put it right.
-pub fn problem(config: &RunConfig, setup: &Setup, room: Room) -> Option<Problem> {
+pub fn problem(config: &RunConfig, setup: &Setup, budget: MemoryBudget) -> Option<Problem> {
     let need = Need::new(setup);
-    let (needed, _) = need.against(room).filter(|_| !need.fits(room))?;
-    let remedy = remedy(config, room, needed);
-    match room {
-        Room::PerRank(there) => {
+    let (needed, _) = need.against(budget).filter(|_| !need.fits(budget))?;
+    let remedy = remedy(config, budget, needed);
+    match budget {
+        MemoryBudget::PerRank(there) => {
             let (stage, largest) = need.largest();
             let rule = format!(
                 "is less than the {} bytes of a rank of stage {stage} ({})",
@@ -102,7 +102,7 @@ pub fn problem(config: &RunConfig, setup: &Setup, room: Room) -> Option<Problem>
             );
             Some(Problem::of_value("run.rank_memory_bytes", there, rule, remedy))
         }
-        Room::Together(limit) => {
+        MemoryBudget::Together(limit) => {
             let (stage, _) = need.largest();
             let rule = format!(
                 "does not fit: all ranks ({}) need {} together, {} has {} (a rank of stage {stage}: {})",
@@ -114,7 +114,7 @@ pub fn problem(config: &RunConfig, setup: &Setup, room: Room) -> Option<Problem>
             );
             Some(Problem::of_key("memory", rule, remedy))
         }
-        Room::Unknown => None,
+        MemoryBudget::Unknown => None,
     }
 }
 
@@ -137,9 +137,9 @@ struct Change {
 
 impl Change {
     /// Bytes that are needed once it is made, and whether they fit; `None` where it cannot be planned.
-    fn judged(self, room: Room) -> Option<(Change, u64, bool)> {
+    fn judged(self, budget: MemoryBudget) -> Option<(Change, u64, bool)> {
         let need = Need::new(&plan_of(&self.config)?);
-        let (needed, there) = need.against(room)?;
+        let (needed, there) = need.against(budget)?;
         Some((self, needed, needed <= there))
     }
 }
@@ -170,11 +170,11 @@ const MAX_CHANGES: usize = 4;
 
 /// The changes of which each suffices, with what is then needed; or else several that suffice together, found by always
 /// making the one that saves most.
-fn remedy(config: &RunConfig, room: Room, mut needed: u64) -> String {
+fn remedy(config: &RunConfig, budget: MemoryBudget, mut needed: u64) -> String {
     let mut made: Vec<(&str, String)> = vec![];
     let mut config = config.clone();
     for _ in 0..MAX_CHANGES {
-        let judged = changes(&config, room).into_iter().filter_map(|change| change.judged(room));
+        let judged = changes(&config, budget).into_iter().filter_map(|change| change.judged(budget));
         let judged: Vec<(Change, u64, bool)> = judged.filter(|(_, then, _)| *then < needed).collect();
         let each: Vec<String> = judged
             .iter()
@@ -235,7 +235,7 @@ fn more_sharding(zero: ZeroStage) -> Vec<(String, ZeroStage)> {
 }
 
 /// Legal changes that may need less, the least intrusive first.
-fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
+fn changes(config: &RunConfig, budget: MemoryBudget) -> Vec<Change> {
     let mut changes = vec![];
     let mut offer = |key: &'static str, value: String, change: &dyn Fn(&mut RunConfig)| {
         let mut config = config.clone();
@@ -270,9 +270,9 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
     for size in smaller.into_iter().chain((size > 2).then_some(1)) {
         offer("parallelism.microbatch_size", size.to_string(), &|config| config.parallelism.microbatch_size = size);
     }
-    match room {
+    match budget {
         // More ranks bring more memory.
-        Room::PerRank(_) => {
+        MemoryBudget::PerRank(_) => {
             let (tp, pp) = (2 * parallelism.tp, 2 * parallelism.pp);
             offer("parallelism.tp", tp.to_string(), &|config| config.parallelism.tp = tp);
             offer("parallelism.pp", pp.to_string(), &|config| {
@@ -281,10 +281,10 @@ fn changes(config: &RunConfig, room: Room) -> Vec<Change> {
             });
         }
         // Fewer replicas hold fewer copies of the model.
-        Room::Together(_) | Room::Unknown if parallelism.dp > 1 => {
+        MemoryBudget::Together(_) | MemoryBudget::Unknown if parallelism.dp > 1 => {
             offer("parallelism.dp", "1".into(), &|config| config.parallelism.dp = 1);
         }
-        Room::Together(_) | Room::Unknown => {}
+        MemoryBudget::Together(_) | MemoryBudget::Unknown => {}
     }
     changes
 }
@@ -322,7 +322,8 @@ mod tests {
         let offered = |overrides: &[&str]| -> Vec<String> {
             let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
             let config = RunConfig::load("", "", &overrides).expect("legal");
-            let changes = changes(&config, Room::Unknown).into_iter().filter(|change| change.key == "parallelism.zero");
+            let changes =
+                changes(&config, MemoryBudget::Unknown).into_iter().filter(|change| change.key == "parallelism.zero");
             changes.map(|change| change.value).collect()
         };
         let [two, three] = ["2", "3"].map(|stage| format!("{stage} with parallelism.reduce = \"microbatch\""));

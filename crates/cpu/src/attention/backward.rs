@@ -1,6 +1,6 @@
 //! The backward pass: probabilities are computed again, tile by tile.
 
-use super::buffers::{AttentionBuffers, Blocks, WideRooms};
+use super::buffers::{AttentionBuffers, Blocks, WideBuffers};
 use super::forward::load_queries;
 use super::key_sums::{KeySums, SHORT, Sum};
 use super::query_block::{KeyTile, QueryBlock};
@@ -98,7 +98,7 @@ pub fn attention_backward<E: Operand>(
 ) {
     tensors.assert_fits(attention);
     let shape = attention.shape;
-    let AttentionBuffers { blocks, rooms, ahead } = buffers;
+    let AttentionBuffers { blocks, wide, ahead } = buffers;
     let keys_ahead = KeysAhead::new(shape, shape.sequence_length, [tensors.k, tensors.v]);
     let kernels = Kernels::of(instruction_set);
     let mut pass = Pass { attention, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
@@ -111,7 +111,7 @@ pub fn attention_backward<E: Operand>(
         let key_head = first.key_head(shape);
         let mut sums = KeySums::new(shape, key_head);
         while let Some(index) = blocks.next_if(|index| index.key_head(shape) == key_head) {
-            pass.block(index, blocks.peek().copied(), &mut tensors, &mut sums, rooms);
+            pass.block(index, blocks.peek().copied(), &mut tensors, &mut sums, wide);
         }
         sums.finish(&mut tensors, instruction_set);
     }
@@ -165,7 +165,7 @@ impl<E: Operand> Pass<'_, E> {
         next: Option<BlockIndex>,
         tensors: &mut Backward<'_, E>,
         sums: &mut KeySums,
-        rooms: &mut WideRooms,
+        wide: &mut WideBuffers,
     ) {
         let BlockIndex { sequence, head, position } = index;
         let shape = self.attention.shape;
@@ -173,8 +173,8 @@ impl<E: Operand> Pass<'_, E> {
         let head_dim = self.attention.shape.head_dim;
         let (kv_head, set) = (head / self.attention.group(), self.instruction_set);
         let rows = self.load(block, head, tensors);
-        let query = E::widened(block.rows(tensors.q, head, head_dim), &mut rooms.query, set);
-        let d_out = E::widened(block.rows(tensors.dout, head, head_dim), &mut rooms.d_out, set);
+        let query = E::widened(block.rows(tensors.q, head, head_dim), &mut wide.query, set);
+        let d_out = E::widened(block.rows(tensors.dout, head, head_dim), &mut wide.d_out, set);
         let mut write = Write::Assign;
         for tile in block.tiles() {
             self.keys_ahead.follow(index, &tile, self.ahead);
@@ -185,7 +185,7 @@ impl<E: Operand> Pass<'_, E> {
             }
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
-            let (key, value) = (E::widened(key, &mut rooms.key, set), E::widened(value, &mut rooms.value, set));
+            let (key, value) = (E::widened(key, &mut wide.key, set), E::widened(value, &mut wide.value, set));
             self.tile_scores(block, &tile, head, &rows, (key, value));
             sums.clear(tile.keys.end, tensors);
             self.tile_gradients(&tile, (query, d_out, key), write, tensors, sums);

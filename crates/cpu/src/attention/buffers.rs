@@ -8,7 +8,7 @@ use crate::gemm::ahead::Ahead;
 /// thread; what it holds between calls has no meaning.
 pub struct AttentionBuffers {
     pub(super) blocks: Blocks,
-    pub(super) rooms: WideRooms,
+    pub(super) wide: WideBuffers,
     pub(super) ahead: Ahead,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Blocks {
 }
 
 /// Rows that are stored narrow, in `f32`.
-pub(super) struct WideRooms {
+pub(super) struct WideBuffers {
     /// `[KEYS, head_dim]`: a tile's keys.
     pub key: Aligned,
     /// `[KEYS, head_dim]`: a tile's values.
@@ -49,7 +49,7 @@ impl AttentionBuffers {
         let keys = || Aligned::new(MAX_HEAD_DIM * KEYS);
         Self {
             blocks: Blocks { query: head(), d_out: head(), accumulator: head(), scores: tile(), d_scores: tile() },
-            rooms: WideRooms { key: keys(), value: keys(), query: head(), d_out: head() },
+            wide: WideBuffers { key: keys(), value: keys(), query: head(), d_out: head() },
             ahead: Ahead::default(),
         }
     }

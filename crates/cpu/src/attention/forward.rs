@@ -2,7 +2,7 @@
 
 use device::Element;
 
-use super::buffers::{AttentionBuffers, Blocks, WideRooms};
+use super::buffers::{AttentionBuffers, Blocks, WideBuffers};
 use super::query_block::QueryBlock;
 use super::softmax::{Finish, InPlace, Running, ScaleQueries, ScaleRows, ScaledRows, SoftmaxTile};
 use super::upcoming::{BlockIndex, KeysAhead};
@@ -78,7 +78,7 @@ pub fn attention_forward<E: Operand>(
 ) {
     let keys = tensors.keys_of(attention);
     let shape = attention.shape;
-    let AttentionBuffers { blocks, rooms, ahead } = buffers;
+    let AttentionBuffers { blocks, wide, ahead } = buffers;
     let keys_ahead = KeysAhead::new(shape, keys, [tensors.k, tensors.v]);
     let kernels = Kernels::of(instruction_set);
     let mut pass = Pass { attention, keys, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
@@ -88,7 +88,7 @@ pub fn attention_forward<E: Operand>(
         pass.ahead.ask_for_all();
     }
     while let Some(index) = blocks.next() {
-        pass.block(index, blocks.peek().copied(), &mut tensors, rooms);
+        pass.block(index, blocks.peek().copied(), &mut tensors, wide);
     }
 }
 
@@ -120,7 +120,7 @@ impl<E: Operand> Pass<'_, E> {
         index: BlockIndex,
         next: Option<BlockIndex>,
         tensors: &mut Forward<'_, E>,
-        rooms: &mut WideRooms,
+        wide: &mut WideBuffers,
     ) {
         let BlockIndex { sequence, head, position } = index;
         let block = &QueryBlock::new(self.attention, self.keys, sequence, position);
@@ -146,7 +146,7 @@ impl<E: Operand> Pass<'_, E> {
             }
             let Blocks { query, accumulator, scores, .. } = &mut *self.blocks;
             let key = block.key_rows(&tile, tensors.k, kv_head, head_dim);
-            let key = E::widened(key, &mut rooms.key, self.instruction_set);
+            let key = E::widened(key, &mut wide.key, self.instruction_set);
             let columns = MatRef::new(query, head_dim, width, QUERIES);
             let target = MatMut::new(scores, keys, width, QUERIES);
             multiply(kernels, Left::RowMajor, key, columns, target, Write::Assign, self.ahead);
@@ -164,7 +164,7 @@ impl<E: Operand> Pass<'_, E> {
             }
 
             let value = block.key_rows(&tile, tensors.v, kv_head, head_dim);
-            let value = E::widened(value, &mut rooms.value, self.instruction_set);
+            let value = E::widened(value, &mut wide.value, self.instruction_set);
             let probabilities = MatRef::new(scores, keys, block.queries, QUERIES);
             multiply(kernels, Left::StepMajor, probabilities, value, sums, write, self.ahead);
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);

@@ -9,8 +9,8 @@ use crate::view::{MatMut, MatRef};
 
 /// A type that attention's tensors may have.
 pub trait Operand: Stored {
-    /// `matrix` in `f32`: itself where it is of that type, otherwise widened into `room`.
-    fn widened<'a>(matrix: MatRef<'a, Self>, room: &'a mut [f32], instruction_set: InstructionSet) -> MatRef<'a>;
+    /// `matrix` in `f32`: itself where it is of that type, otherwise widened into `buffer`.
+    fn widened<'a>(matrix: MatRef<'a, Self>, buffer: &'a mut [f32], instruction_set: InstructionSet) -> MatRef<'a>;
 
     /// `matrix` where it is of `f32`, so that sums may be taken in it; otherwise it is given back.
     fn for_sums(matrix: MatMut<'_, Self>) -> Result<MatMut<'_>, MatMut<'_, Self>>;
@@ -29,11 +29,11 @@ impl Operand for f32 {
 macro_rules! narrow {
     ($type:ty) => {
         impl Operand for $type {
-            fn widened<'a>(matrix: MatRef<'a, $type>, room: &'a mut [f32], set: InstructionSet) -> MatRef<'a> {
+            fn widened<'a>(matrix: MatRef<'a, $type>, buffer: &'a mut [f32], set: InstructionSet) -> MatRef<'a> {
                 let (rows, cols) = (matrix.rows(), matrix.cols());
-                let room = &mut room[..rows * cols];
-                run(set, Copy { from: matrix, to: MatMut::dense(room, rows, cols) });
-                MatRef::dense(room, rows, cols)
+                let buffer = &mut buffer[..rows * cols];
+                run(set, Copy { from: matrix, to: MatMut::dense(buffer, rows, cols) });
+                MatRef::dense(buffer, rows, cols)
             }
 
             fn for_sums(matrix: MatMut<'_, $type>) -> Result<MatMut<'_>, MatMut<'_, $type>> {

@@ -5,7 +5,7 @@ use device::Dtype;
 use super::cut::{Range, equal_blocks};
 use super::kernels::{Kernels, MAX_VECTORS};
 use super::pack::Block;
-use super::packing_buffers::PackedRooms;
+use super::packing_buffers::PackedBuffers;
 use super::tile::{Tile, TileKernel};
 use super::{K_BLOCK, Orientation, Write};
 use crate::meter::Meter;
@@ -91,12 +91,12 @@ struct LeftPanels {
 /// # Safety
 /// The problem's addresses are valid for its shape, nothing else has access to C, and the machine has the instructions
 /// of the kernels.
-pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut PackedRooms, meter: &Meter) {
+pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut PackedBuffers, meter: &Meter) {
     if problem.m == 0 || problem.n == 0 {
         return;
     }
-    assert!(packed.a.len() >= PACKED_A && packed.b.len() >= PACKED_B, "rooms for packed blocks");
-    // SAFETY: the caller's promise, and the rooms are large enough.
+    assert!(packed.a.len() >= PACKED_A && packed.b.len() >= PACKED_B, "buffers for packed blocks");
+    // SAFETY: the caller's promise, and the buffers are large enough.
     unsafe {
         if problem.m <= M_BLOCK {
             multiply_row_block(kernels, problem, packed, meter);
@@ -109,8 +109,8 @@ pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut
 /// With one block of rows each block of B is read once: A is packed once per block of steps, and B in strips that are read at once.
 ///
 /// # Safety
-/// As for [`multiply`], with rooms for the packed blocks.
-unsafe fn multiply_row_block(kernels: &Kernels, problem: &Problem, packed: &mut PackedRooms, meter: &Meter) {
+/// As for [`multiply`], with buffers for the packed blocks.
+unsafe fn multiply_row_block(kernels: &Kernels, problem: &Problem, packed: &mut PackedBuffers, meter: &Meter) {
     let rows = Range::all(problem.m);
     let block_columns = equal_blocks(problem.n, READ_ONCE, kernels.max_columns());
     for steps in Range::all(problem.k).blocks(K_BLOCK) {
@@ -128,8 +128,8 @@ unsafe fn multiply_row_block(kernels: &Kernels, problem: &Problem, packed: &mut 
 /// With several blocks of rows each of them reads a packed block of B again.
 ///
 /// # Safety
-/// As for [`multiply`], with rooms for the packed blocks.
-unsafe fn multiply_row_blocks(kernels: &Kernels, problem: &Problem, packed: &mut PackedRooms, meter: &Meter) {
+/// As for [`multiply`], with buffers for the packed blocks.
+unsafe fn multiply_row_blocks(kernels: &Kernels, problem: &Problem, packed: &mut PackedBuffers, meter: &Meter) {
     let block_rows = equal_blocks(problem.m, M_BLOCK, kernels.max_rows());
     let block_columns = equal_blocks(problem.n, N_BLOCK, kernels.max_columns());
     for columns in Range::all(problem.n).blocks(block_columns) {

@@ -52,7 +52,7 @@ use crate::meter::Meter;
 use crate::view::MatMut;
 use blocks::Problem;
 use kernels::Kernels;
-use packing_buffers::PackedRooms;
+use packing_buffers::PackedBuffers;
 
 /// Steps of K per chain of fused multiply-adds. Part of the numerics: another value gives other bits.
 pub const K_BLOCK: usize = 256;
@@ -70,7 +70,7 @@ pub fn gemm(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
-    let (mut packed, _) = packing.rooms();
+    let (mut packed, _) = packing.packed();
     gemm_blocks(product, c, write, bias, &mut packed, instruction_set, meter);
 }
 
@@ -81,13 +81,13 @@ pub(crate) fn assert_fits(c: (usize, usize), bias: Option<usize>, sizes: (usize,
     assert!(bias.is_none_or(|bias| bias == columns), "the bias is not of length {columns}");
 }
 
-/// As [`gemm`], with its blocks packed in the given rooms.
+/// As [`gemm`], with its blocks packed in the given buffers.
 fn gemm_blocks(
     product: Product<'_>,
     mut c: MatMut<'_>,
     write: Write,
     bias: Option<&[f32]>,
-    packed: &mut PackedRooms,
+    packed: &mut PackedBuffers,
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {

@@ -12,7 +12,7 @@ pub struct PackingBuffers {
 }
 
 /// Room for the packed blocks of one product.
-pub(super) struct PackedRooms<'a> {
+pub(super) struct PackedBuffers<'a> {
     /// `PACKED_A` elements.
     pub a: &'a mut [f32],
     /// `PACKED_B` elements.
@@ -29,10 +29,10 @@ impl PackingBuffers {
     }
 
     /// Room for packed blocks, and `STAGED` elements for results before they are rounded.
-    pub(super) fn rooms(&mut self) -> (PackedRooms<'_>, &mut [f32]) {
+    pub(super) fn packed(&mut self) -> (PackedBuffers<'_>, &mut [f32]) {
         let (a, rest) = bytemuck::cast_slice_mut(&mut self.memory).split_at_mut(PACKED_A);
         let (b, stage) = rest.split_at_mut(PACKED_B);
-        (PackedRooms { a, b }, stage)
+        (PackedBuffers { a, b }, stage)
     }
 
     /// The same memory for whoever multiplies in pairs; the first byte begins a cache line.

@@ -36,7 +36,7 @@ pub fn gemm_rounded<E: Stored>(
 ) {
     let (m, n, _) = product.sizes();
     assert_fits((c.rows(), c.cols()), bias.map(<[E]>::len), (m, n));
-    let (mut packed, stage) = packing.rooms();
+    let (mut packed, stage) = packing.packed();
     let (stage, wide_bias) = stage.split_at_mut(BLOCK);
     let block_rows = equal_blocks(m, MAX_ROWS, 1);
     let block_columns = (BLOCK / block_rows / COLUMNS * COLUMNS).min(MAX_COLUMNS);

@@ -138,8 +138,8 @@ impl Worker<'_> {
     /// What a unit of a generating program adds to.
     fn cache(&self, unit: Unit) -> Option<KeyValueCache> {
         self.program.view.caches(unit).then(|| {
-            let (model, tp, room) = (&self.setup.model, self.tensor.size, self.setup.cache_room);
-            KeyValueCache::lay_out(&memory::cache(self.plan, unit), model, tp, room, self.first_cached)
+            let (model, tp, cache_size) = (&self.setup.model, self.tensor.size, self.setup.cache_size);
+            KeyValueCache::lay_out(&memory::cache(self.plan, unit), model, tp, cache_size, self.first_cached)
         })
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use config::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
 use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
-use model::{CacheRoom, KeyValueCache, MicrobatchShape, RecordCase, RecordError, TensorParallel};
+use model::{CacheSize, KeyValueCache, MicrobatchShape, RecordCase, RecordError, TensorParallel};
 use program::{
     CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
     StepGraph, UnitTimes, Verified, Violation,
@@ -34,7 +34,7 @@ pub struct Setup {
     /// What ranks keep between programs.
     pub state: State,
     /// Room for keys and values, where the run generates.
-    pub cache_room: CacheRoom,
+    pub cache_size: CacheSize,
     /// The order of compute cells of a training step of a full batch.
     pub schedule: Schedule,
     /// What passes cost, as recorded: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers are not priced.
@@ -161,14 +161,14 @@ impl Setup {
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
         let shape = Workload::train(&parallelism, &train, train.global_batch)?.shape;
-        let room = CacheRoom {
+        let cache_size = CacheSize {
             sequences: shape.sequences,
             capacity: shape.sequence_length,
             stored: train.precision.stored().into(),
         };
         let evaluate = Workload::evaluate(&parallelism, &train, train.global_batch as u64);
         let workloads = vec![Workload { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
-        Setup::generating(model, parallelism, train, room, workloads)
+        Setup::generating(model, parallelism, train, cache_size, workloads)
     }
 
     /// A run that continues one text, computing `rows` tokens at a time, with a cache for as many tokens as the model's context.
@@ -184,20 +184,20 @@ impl Setup {
         let shape = MicrobatchShape { sequences: 1, sequence_length: rows };
         // The last rows of a microbatch may stand behind the last token.
         let stored = train.precision.stored().into();
-        let room = CacheRoom { sequences: 1, capacity: model.context + rows, stored };
+        let cache_size = CacheSize { sequences: 1, capacity: model.context + rows, stored };
         let workloads = vec![Workload { purpose: Purpose::Generate, num_microbatches: 1, shape }];
-        Setup::generating(model, parallelism, train, room, workloads)
+        Setup::generating(model, parallelism, train, cache_size, workloads)
     }
 
     fn generating(
         model: ModelSpec,
         parallelism: Parallelism,
         train: TrainSpec,
-        room: CacheRoom,
+        cache_size: CacheSize,
         workloads: Vec<Workload>,
     ) -> Result<Setup, SetupError> {
-        let state = State::Generation { cache_bytes: KeyValueCache::size_bytes(&model, parallelism.tp, room) };
-        Ok(Setup { cache_room: room, ..Setup::of(model, parallelism, train, state, workloads)? })
+        let state = State::Generation { cache_bytes: KeyValueCache::size_bytes(&model, parallelism.tp, cache_size) };
+        Ok(Setup { cache_size: cache_size, ..Setup::of(model, parallelism, train, state, workloads)? })
     }
 
     /// Programs for `workloads`, of which the first is the run's own, with the state that they need.
@@ -223,8 +223,8 @@ impl Setup {
         let StepOrder { schedule, times, .. } = order;
         let mesh = parallelism.mesh()?;
         let layouts = layouts(&model, &parallelism);
-        let cache_room = CacheRoom { sequences: 0, capacity: 0, stored: train.precision.stored().into() };
-        Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_room, schedule, times, workloads, programs })
+        let cache_size = CacheSize { sequences: 0, capacity: 0, stored: train.precision.stored().into() };
+        Ok(Setup { model, parallelism, train, mesh, layouts, state, cache_size, schedule, times, workloads, programs })
     }
 
     /// All workloads.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use device::Bf16;
 
 use super::group::{Group, GroupTile};
-use super::rooms::{BackwardRooms, Memory, Rooms};
+use super::workspace::{BackwardWorkspace, Memory, Workspace};
 use super::{GROUP, Rounded, RoundedRow, rounded_block, store_queries};
 use crate::attention::backward::Rows;
 use crate::attention::key_sums::{KeySums, Sum};
@@ -34,8 +34,8 @@ pub fn attention_backward_pairs(
     let shape = attention.shape;
     let products = SmallProducts::enter(instruction_set);
     let mut memory = Memory::new(&products, packing, shape.head_dim);
-    let (rooms, gradients) = (memory.rooms(), memory.backward_rooms());
-    let mut pass = Pass { attention, products: &products, rooms, gradients, instruction_set, meter };
+    let (workspace, gradients) = (memory.workspace(), memory.backward_workspace());
+    let mut pass = Pass { attention, products: &products, workspace, gradients, instruction_set, meter };
     for sequence in 0..shape.sequences {
         for kv_head in 0..shape.kv_heads {
             let mut sums = KeySums::new(shape, (sequence, kv_head));
@@ -53,8 +53,8 @@ pub fn attention_backward_pairs(
 struct Pass<'a> {
     attention: &'a Attention<'a>,
     products: &'a SmallProducts,
-    rooms: Rooms<'a>,
-    gradients: BackwardRooms<'a>,
+    workspace: Workspace<'a>,
+    gradients: BackwardWorkspace<'a>,
     instruction_set: InstructionSet,
     meter: &'a Meter,
 }
@@ -64,7 +64,7 @@ impl Pass<'_> {
     fn group(&mut self, group: &Group, head: usize, tensors: &mut Backward<'_, Bf16>, sums: &mut KeySums) {
         let head_dim = self.attention.shape.head_dim;
         let rows = self.load(group, head, tensors);
-        self.rooms.sums.restart();
+        self.workspace.sums.restart();
         for tile in group.tiles() {
             self.pack(group, &tile, head, tensors);
             for (place, block, of_block) in group.seeing(&tile) {
@@ -76,9 +76,9 @@ impl Pass<'_> {
             self.key_gradients(group, &tile, sums, tensors);
         }
         for (place, block) in group.blocks() {
-            let sums = self.rooms.sums.finished(place);
+            let sums = self.workspace.sums.finished(place);
             let target = tensors.dq.block(block.token, block.queries, head * head_dim, head_dim);
-            store_queries(self.instruction_set, sums, self.rooms.rows, target);
+            store_queries(self.instruction_set, sums, self.workspace.rows, target);
         }
     }
 
@@ -87,13 +87,13 @@ impl Pass<'_> {
         let (head_dim, products) = (self.attention.shape.head_dim, self.products);
         let [query, d_out] =
             [tensors.q, tensors.dout].map(|matrix| matrix.block(group.token, group.queries, head * head_dim, head_dim));
-        self.rooms.query.pack(products, Adjacent::Steps, query);
+        self.workspace.query.pack(products, Adjacent::Steps, query);
         self.gradients.query_rows.pack(products, Adjacent::Lanes, query);
         self.gradients.d_out.pack(products, Adjacent::Steps, d_out);
         self.gradients.d_out_rows.pack(products, Adjacent::Lanes, d_out);
         let mut rows = [Rows::NONE; GROUP];
         for (place, block) in group.blocks() {
-            let transposes = (self.rooms.sums.room(place), &mut *self.rooms.rows);
+            let transposes = (self.workspace.sums.buffer(place), &mut *self.workspace.rows);
             rows[place] = tensors.rows_of(block, (head, head_dim), transposes, self.instruction_set);
         }
         rows
@@ -102,7 +102,7 @@ impl Pass<'_> {
     /// Packs a tile's keys and values, and its keys transposed.
     fn pack(&mut self, group: &Group, tile: &GroupTile, head: usize, tensors: &Backward<'_, Bf16>) {
         let [key, value] = group.key_rows(tile, [tensors.k, tensors.v], head, self.attention);
-        self.rooms.key.pack(self.products, Adjacent::Steps, key);
+        self.workspace.key.pack(self.products, Adjacent::Steps, key);
         self.gradients.value.pack(self.products, Adjacent::Steps, value);
         self.gradients.key_channels.pack(self.products, Adjacent::Lanes, key);
     }
@@ -117,8 +117,8 @@ impl Pass<'_> {
         rows: &Rows,
         keys_of_group: usize,
     ) {
-        let Rooms { key, query, scores, probabilities, .. } = &mut self.rooms;
-        let BackwardRooms { value, d_out, d_probabilities, d_scores, .. } = &mut self.gradients;
+        let Workspace { key, query, scores, probabilities, .. } = &mut self.workspace;
+        let BackwardWorkspace { value, d_out, d_probabilities, d_scores, .. } = &mut self.gradients;
         let (keys, queries) = (tile.keys.len(), block.queries);
         let (scores, d_probabilities) = (&mut scores[..keys], &mut d_probabilities[..keys]);
         for (a, b, target) in [(key, query, &mut *scores), (value, d_out, &mut *d_probabilities)] {
@@ -146,7 +146,7 @@ impl Pass<'_> {
 
     /// What a tile adds to the gradients of a block's queries.
     fn query_gradients(&mut self, block: &QueryBlock, tile: &KeyTile, place: usize) {
-        let Rooms { block: packed, sums, .. } = &mut self.rooms;
+        let Workspace { block: packed, sums, .. } = &mut self.workspace;
         let d_scores = rounded_block(self.gradients.d_scores, place, tile.keys.len(), block.queries);
         packed.pack(self.products, Adjacent::Lanes, d_scores);
         let d_scores = packed.packed();
@@ -157,9 +157,9 @@ impl Pass<'_> {
     /// What a tile adds to the sums of its keys and values.
     fn key_gradients(&mut self, group: &Group, tile: &GroupTile, sums: &KeySums, tensors: &mut Backward<'_, Bf16>) {
         let (keys, places) = (tile.keys.len(), tile.places());
-        let BackwardRooms { query_rows, d_out_rows, group: packed, d_scores, .. } = &mut self.gradients;
+        let BackwardWorkspace { query_rows, d_out_rows, group: packed, d_scores, .. } = &mut self.gradients;
         let queries = (places.len() * QUERIES).min(group.queries - places.start * QUERIES);
-        let of_values = (Sum::Values, &mut *self.rooms.probabilities, d_out_rows);
+        let of_values = (Sum::Values, &mut *self.workspace.probabilities, d_out_rows);
         for (sum, rows, b) in [of_values, (Sum::Keys, d_scores, query_rows)] {
             for place in places.clone().filter(|place| !tile.is_seen_by(*place)) {
                 hide(rows, place, 0..keys);

@@ -3,13 +3,13 @@
 use device::Bf16;
 
 use super::group::{Group, GroupTile};
-use super::rooms::{Memory, Rooms};
+use super::workspace::{Memory, Workspace};
 use super::{GROUP, Rounded, rounded_block, store_queries};
 use crate::attention::query_block::{KeyTile, QueryBlock};
 use crate::attention::softmax::{Running, ScaleQueries, SoftmaxTile};
 use crate::attention::{Attention, Forward, QUERIES};
 use crate::gemm::PackingBuffers;
-use crate::gemm::pairs::small::{Adjacent, Begin, PackingRoom, SmallProducts};
+use crate::gemm::pairs::small::{Adjacent, Begin, PackingWorkspace, SmallProducts};
 use crate::instruction_set::InstructionSet;
 use crate::lanes;
 use crate::meter::Meter;
@@ -29,8 +29,8 @@ pub fn attention_forward_pairs(
     let shape = attention.shape;
     let products = SmallProducts::enter(instruction_set);
     let mut memory = Memory::new(&products, packing, shape.head_dim);
-    let (rooms, value) = (memory.rooms(), memory.channels());
-    let mut pass = Pass { attention, products: &products, rooms, value, instruction_set, meter };
+    let (workspace, value) = (memory.workspace(), memory.channels());
+    let mut pass = Pass { attention, products: &products, workspace, value, instruction_set, meter };
     for sequence in 0..shape.sequences {
         for head in 0..shape.heads {
             for position in (0..shape.sequence_length).step_by(GROUP * QUERIES) {
@@ -43,9 +43,9 @@ pub fn attention_forward_pairs(
 struct Pass<'a> {
     attention: &'a Attention<'a>,
     products: &'a SmallProducts,
-    rooms: Rooms<'a>,
+    workspace: Workspace<'a>,
     /// `[head_dim, KEYS]`: a tile's values.
-    value: PackingRoom<'a>,
+    value: PackingWorkspace<'a>,
     instruction_set: InstructionSet,
     meter: &'a Meter,
 }
@@ -55,9 +55,9 @@ impl Pass<'_> {
     fn group(&mut self, group: &Group, head: usize, tensors: &mut Forward<'_, Bf16>) {
         let head_dim = self.attention.shape.head_dim;
         let queries = tensors.q.block(group.token, group.queries, head * head_dim, head_dim);
-        self.rooms.query.pack(self.products, Adjacent::Steps, queries);
+        self.workspace.query.pack(self.products, Adjacent::Steps, queries);
         let mut running: [Running; GROUP] = std::array::from_fn(|_| Running::new());
-        self.rooms.sums.restart();
+        self.workspace.sums.restart();
         for tile in group.tiles() {
             self.pack(group, &tile, head, tensors);
             for (place, block, tile) in group.seeing(&tile) {
@@ -65,25 +65,25 @@ impl Pass<'_> {
             }
         }
         for ((place, block), running) in group.blocks().zip(&mut running) {
-            let sums = self.rooms.sums.finished(place);
+            let sums = self.workspace.sums.finished(place);
             tensors.end(self.attention, block, head, running, self.instruction_set);
             let rows = &mut sums.as_chunks_mut().0[..head_dim];
             lanes::run(self.instruction_set, ScaleQueries { rows, factors: &running.decay });
             let target = tensors.out.block(block.token, block.queries, head * head_dim, head_dim);
-            store_queries(self.instruction_set, sums, self.rooms.rows, target);
+            store_queries(self.instruction_set, sums, self.workspace.rows, target);
         }
     }
 
     /// Packs a tile's keys, and its values transposed.
     fn pack(&mut self, group: &Group, tile: &GroupTile, head: usize, tensors: &Forward<'_, Bf16>) {
         let [key, value] = group.key_rows(tile, [tensors.k, tensors.v], head, self.attention);
-        self.rooms.key.pack(self.products, Adjacent::Steps, key);
+        self.workspace.key.pack(self.products, Adjacent::Steps, key);
         self.value.pack(self.products, Adjacent::Lanes, value);
     }
 
     /// A tile of keys for one block of queries.
     fn tile(&mut self, block: &QueryBlock, tile: &KeyTile, (place, head): (usize, usize), running: &mut Running) {
-        let Rooms { key, query, block: packed, scores, probabilities, sums, .. } = &mut self.rooms;
+        let Workspace { key, query, block: packed, scores, probabilities, sums, .. } = &mut self.workspace;
         let (head_dim, keys, queries) = (self.attention.shape.head_dim, tile.keys.len(), block.queries);
         let scores = &mut scores[..keys];
         let queries_packed = query.packed().lanes(place * QUERIES, queries);

@@ -4,7 +4,7 @@ mod backward;
 mod forward;
 mod group;
 mod query_sums;
-mod rooms;
+mod workspace;
 
 pub use backward::attention_backward_pairs;
 pub use forward::attention_forward_pairs;

@@ -25,7 +25,7 @@ impl<'a> QuerySums<'a> {
     }
 
     /// A block's room, whatever lies in it.
-    pub fn room(&mut self, place: usize) -> &mut [f32] {
+    pub fn buffer(&mut self, place: usize) -> &mut [f32] {
         let len = self.head_dim * QUERIES;
         &mut self.numbers[place * len..][..len]
     }
@@ -34,23 +34,23 @@ impl<'a> QuerySums<'a> {
     pub fn stored(&mut self, place: usize) -> Option<&mut [f32]> {
         match self.begin[place] {
             Begin::Zero => None,
-            Begin::Stored => Some(self.room(place)),
+            Begin::Stored => Some(self.buffer(place)),
         }
     }
 
     /// Adds a product for `queries` queries to a block's sums.
     pub fn add(&mut self, products: &SmallProducts, place: usize, (a, b): (Packed<'_>, Packed<'_>), queries: usize) {
         let (begin, head_dim) = (self.begin[place], self.head_dim);
-        products.multiply(a, b, begin, MatMut::new(self.room(place), head_dim, queries, QUERIES));
+        products.multiply(a, b, begin, MatMut::new(self.buffer(place), head_dim, queries, QUERIES));
         self.begin[place] = Begin::Stored;
     }
 
     /// A block's sums after the last key: zeros where it saw none.
     pub fn finished(&mut self, place: usize) -> &mut [f32] {
         match self.begin[place] {
-            Begin::Zero => self.room(place).fill(0.0),
+            Begin::Zero => self.buffer(place).fill(0.0),
             Begin::Stored => {}
         }
-        self.room(place)
+        self.buffer(place)
     }
 }

@@ -5,8 +5,8 @@ use device::Bf16;
 use super::engine::{Adjacent, Begin, Engine, PairsTile, RowsOfC, padded};
 use super::finish::Finish;
 use super::panels::{Packed, Panels, Side};
-use super::room::{Room, StripRoom};
-use super::rounds::{Cut, RoomSizes, Round};
+use super::rounds::{Cut, Round, WorkspaceSizes};
+use super::workspace::{StripWorkspace, Workspace};
 use super::{PAIRS_BLOCK, PairsOperand};
 use crate::copy::Copy;
 use crate::gemm::cut::Range;
@@ -94,10 +94,15 @@ struct Panelled<'a> {
 
 impl Pass<'_> {
     /// How some threads compute the product in some room.
-    pub(crate) fn rounds(&self, room: RoomSizes, threads: usize) -> impl Iterator<Item = Round> + use<> {
+    pub(crate) fn rounds(&self, workspace: WorkspaceSizes, threads: usize) -> impl Iterator<Item = Round> + use<> {
         let (m, n, _) = self.sizes;
-        let cut =
-            Cut { engine: self.engine, term_products: self.factors.term_products, sizes: self.sizes, room, threads };
+        let cut = Cut {
+            engine: self.engine,
+            term_products: self.factors.term_products,
+            sizes: self.sizes,
+            workspace,
+            threads,
+        };
         (m > 0 && n > 0).then(|| cut.rounds()).into_iter().flatten()
     }
 
@@ -105,7 +110,13 @@ impl Pass<'_> {
     ///
     /// # Safety
     /// Nobody else has this part, or is in the second phase.
-    pub(crate) unsafe fn pack_common(&self, round: &Round, part: usize, room: Room<'_>, rounded: &mut [Bf16]) {
+    pub(crate) unsafe fn pack_common(
+        &self,
+        round: &Round,
+        part: usize,
+        workspace: Workspace<'_>,
+        rounded: &mut [Bf16],
+    ) {
         let Some((lanes, steps)) = round.packing().nth(part) else { return };
         let panel_bytes = self.panel_bytes(round.common, steps.len);
         let panel_lanes = self.engine.panel_lanes(round.common);
@@ -113,7 +124,7 @@ impl Pass<'_> {
         let start = self.panels_of_run(round, steps).start + before;
         let bytes = lanes.len.div_ceil(panel_lanes) * panel_bytes;
         // SAFETY: parts have panels of their own, and nobody reads them in this phase.
-        let panels = unsafe { room.panels_mut(start, bytes) };
+        let panels = unsafe { workspace.panels_mut(start, bytes) };
         self.pack(round.common, lanes, steps, panels, rounded);
     }
 
@@ -126,8 +137,8 @@ impl Pass<'_> {
         round: &Round,
         strip: usize,
         mut target: Target<'_, E>,
-        room: Room<'_>,
-        own: &mut StripRoom<'_>,
+        workspace: Workspace<'_>,
+        own: &mut StripWorkspace<'_>,
         meter: &Meter,
     ) {
         let Some(lanes) = round.strips().nth(strip) else { return };
@@ -138,11 +149,11 @@ impl Pass<'_> {
             self.pack(other, lanes, steps, own.strip, own.rounded);
             let panels = self.panels_of_run(round, steps);
             // SAFETY: in this phase nobody writes panels of the common operand.
-            let common = unsafe { room.panels(panels.start, panels.len) };
+            let common = unsafe { workspace.panels(panels.start, panels.len) };
             let strip = Range { start: lanes.start - round.other_lanes.start, len: lanes.len };
             let panelled = Panelled { strip, steps, panels: [common, own.strip] };
             // SAFETY: the strip's sums belong to who has the strip.
-            unsafe { self.tiles(round, &panelled, &mut target, room, own.sums, meter) };
+            unsafe { self.tiles(round, &panelled, &mut target, workspace, own.sums, meter) };
         }
         // SAFETY: as above.
         unsafe { (self.engine.leave)() };
@@ -162,7 +173,7 @@ impl Pass<'_> {
     }
 
     /// Packs these rows of A or columns of B; what is to be rounded goes through the room for it, as many panels at a time as it holds.
-    fn pack(&self, side: Side, lanes: Range, steps: Range, room: &mut [u8], rounded: &mut [Bf16]) {
+    fn pack(&self, side: Side, lanes: Range, steps: Range, workspace: &mut [u8], rounded: &mut [Bf16]) {
         let adjacent = match (side, self.factors.orientation) {
             (Side::A, Orientation::Nt | Orientation::Nn) | (Side::B, Orientation::Nt) => Adjacent::Steps,
             (Side::A, Orientation::Tn) | (Side::B, Orientation::Nn | Orientation::Tn) => Adjacent::Lanes,
@@ -176,23 +187,23 @@ impl Pass<'_> {
         let block = (steps.start, steps.len);
         match operand {
             Entering::Pairs(PairsOperand::Bf16(matrix)) => {
-                panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), room);
+                panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), workspace);
             }
             Entering::Terms(matrix) => {
                 let panels = Panels::<f32>::of(self.engine, side, adjacent);
-                panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), room);
+                panels.pack(panels.block(matrix, (lanes.start, lanes.len), block), workspace);
             }
             Entering::Pairs(PairsOperand::Rounded(matrix)) => {
-                let (needed, panel_bytes) = (panels.room(lanes.len, steps.len), panels.bytes(steps.len));
-                assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
+                let (needed, panel_bytes) = (panels.workspace_bytes(lanes.len, steps.len), panels.bytes(steps.len));
+                assert!(needed <= workspace.len(), "{needed} bytes of panels in {}", workspace.len());
                 let at_once = rounded.len() / padded(steps.len).max(1) / panels.lanes;
-                let rooms = room.chunks_mut(at_once * panel_bytes.max(1));
-                for (part, room) in lanes.blocks(at_once * panels.lanes).zip(rooms) {
+                let workspace = workspace.chunks_mut(at_once * panel_bytes.max(1));
+                for (part, workspace) in lanes.blocks(at_once * panels.lanes).zip(workspace) {
                     let from = panels.block(matrix, (part.start, part.len), block);
                     let (rows, cols) = (from.rows(), from.cols());
                     let rounded = &mut rounded[..rows * cols];
                     run(self.instruction_set, Copy { from, to: MatMut::dense(rounded, rows, cols) });
-                    panels.pack(MatRef::dense(rounded, rows, cols), room);
+                    panels.pack(MatRef::dense(rounded, rows, cols), workspace);
                 }
             }
         }
@@ -224,7 +235,7 @@ impl Pass<'_> {
         round: &Round,
         panelled: &Panelled<'_>,
         target: &mut Target<'_, E>,
-        room: Room<'_>,
+        workspace: Workspace<'_>,
         own_sums: &mut [f32],
         meter: &Meter,
     ) {
@@ -257,7 +268,7 @@ impl Pass<'_> {
                 let mut c = target.c.block(row, rows, column, columns);
                 let place = common_panel * other_panels + panelled.strip.start / other_lanes + panel;
                 // SAFETY: the caller's promise.
-                let kept = is_kept.then(|| unsafe { room.sums_mut(place * sums_of_tile, sums_of_tile) });
+                let kept = is_kept.then(|| unsafe { workspace.sums_mut(place * sums_of_tile, sums_of_tile) });
                 let sums = kept.unwrap_or(&mut own_sums[..sums_of_tile]);
                 // The tiles of a panel of the common operand ask for the next one, which comes from further away, each for a part.
                 let ahead = (common_panel + 1) * common_bytes + (panel * ahead_bytes).min(common_bytes);

@@ -40,13 +40,13 @@ mod pack_pairs;
 mod pack_terms;
 mod pack_widened;
 mod panels;
-mod room;
 mod rounds;
 pub(crate) mod small;
 mod terms;
 mod tile_scalar;
 #[cfg(target_arch = "x86_64")]
 mod tile_vectors;
+mod workspace;
 
 use device::Bf16;
 
@@ -58,9 +58,9 @@ use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 pub(crate) use blocks::{Entering, Factors, Pass, Target, TermProducts};
 use engine::Engine;
-pub(crate) use room::RankRoom;
 pub(crate) use rounds::Round;
 pub use terms::TERMS_RUN;
+pub(crate) use workspace::RankWorkspace;
 
 /// Steps of K whose products are summed in two chains. Part of the numerics, and of the instruction.
 pub const PAIRS_BLOCK: usize = 32;
@@ -150,18 +150,18 @@ pub(crate) fn multiply_alone<E: Stored>(
 ) {
     let pass = Pass::new(factors, instruction_set);
     pass.assert_fits((c.rows(), c.cols()), bias.map(<[E]>::len));
-    let (mut own, room) = packing.room_for_all();
-    for round in pass.rounds(room.sizes, 1) {
+    let (mut own, workspace) = packing.workspace_for_all();
+    for round in pass.rounds(workspace.sizes, 1) {
         for part in 0..round.number_of_packing_parts() {
             // SAFETY: this thread is the only one.
-            unsafe { pass.pack_common(&round, part, room, own.rounded) };
+            unsafe { pass.pack_common(&round, part, workspace, own.rounded) };
         }
         for strip in 0..round.number_of_strips() {
             let Some([rows, columns]) = round.rows_and_columns(strip) else { continue };
             let c = c.block(rows.start, rows.len(), columns.start, columns.len());
             let target = Target { c, write, bias: bias.map(|bias| &bias[columns]) };
             // SAFETY: as above, and all parts have been packed.
-            unsafe { pass.multiply_strip(&round, strip, target, room, &mut own, meter) };
+            unsafe { pass.multiply_strip(&round, strip, target, workspace, &mut own, meter) };
         }
     }
 }

@@ -74,7 +74,7 @@ impl<E: Packed> Panels<E> {
     }
 
     /// Bytes of all panels of a block.
-    pub(super) fn room(&self, lanes: usize, steps: usize) -> usize {
+    pub(super) fn workspace_bytes(&self, lanes: usize, steps: usize) -> usize {
         lanes.div_ceil(self.lanes) * self.bytes(steps)
     }
 
@@ -92,20 +92,20 @@ impl<E: Packed> Panels<E> {
     }
 
     /// Packs a block of the operand, or its rounded copy, from the start of a room, which must be large enough. Returns its lanes and steps.
-    pub(super) fn pack(&self, block: MatRef<'_, E>, room: &mut [u8]) -> (usize, usize) {
+    pub(super) fn pack(&self, block: MatRef<'_, E>, workspace: &mut [u8]) -> (usize, usize) {
         let (lanes, steps) = match self.adjacent {
             Adjacent::Steps => (block.rows(), block.cols()),
             Adjacent::Lanes => (block.cols(), block.rows()),
         };
-        let needed = self.room(lanes, steps);
-        assert!(needed <= room.len(), "{needed} bytes of panels in {}", room.len());
+        let needed = self.workspace_bytes(lanes, steps);
+        assert!(needed <= workspace.len(), "{needed} bytes of panels in {}", workspace.len());
         let block = PairsBlock {
             source: block.as_ptr(),
             source_stride: block.row_stride(),
             adjacent: self.adjacent,
             lanes,
             steps,
-            target: room.as_mut_ptr(),
+            target: workspace.as_mut_ptr(),
         };
         // SAFETY: the view holds the source's memory, the room is large enough as just asserted and starts at a cache line, and
         // `Engine::of` checked that the machine has the instructions.

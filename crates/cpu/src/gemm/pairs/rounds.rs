@@ -24,9 +24,9 @@ const STRIP_BESIDE_COMMON: usize = 300 << 10;
 /// Bytes of a strip, which stays in L2, where the common operand is read from further away: the more of them, the less often.
 const STRIP_ALONE: usize = 768 << 10;
 
-/// How large the room is in which threads multiply together.
+/// Sizes of the workspace in which threads multiply together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RoomSizes {
+pub(crate) struct WorkspaceSizes {
     /// For panels of the common operand.
     pub panel_bytes: usize,
     /// For sums that are kept between two runs of steps.
@@ -94,7 +94,7 @@ pub(super) struct Cut<'a> {
     pub term_products: TermProducts,
     /// (M, N, K)
     pub sizes: (usize, usize, usize),
-    pub room: RoomSizes,
+    pub workspace: WorkspaceSizes,
     pub threads: usize,
 }
 
@@ -113,13 +113,13 @@ impl Cut<'_> {
         let (most_common, most_other) = match self.term_products {
             TermProducts::One if k > run_steps => {
                 let high = other_lanes.next_multiple_of(other_panel);
-                let wide = self.room.sums.isqrt().max(self.room.sums / high) / common_panel * common_panel;
+                let wide = self.workspace.sums.isqrt().max(self.workspace.sums / high) / common_panel * common_panel;
                 let common = equal_blocks(common_lanes, wide.max(common_panel), common_panel);
-                (common, (self.room.sums / common / other_panel * other_panel).max(other_panel))
+                (common, (self.workspace.sums / common / other_panel * other_panel).max(other_panel))
             }
             TermProducts::One | TermProducts::Six => (common_lanes, other_lanes),
         };
-        let fitting = |steps: usize| self.lanes_in(self.room.panel_bytes, common, steps);
+        let fitting = |steps: usize| self.lanes_in(self.workspace.panel_bytes, common, steps);
         let common_block = equal_blocks(common_lanes, most_common.min(fitting(run_steps)), common_panel);
         let other_block = equal_blocks(other_lanes, most_other, other_panel);
         let most_runs = (fitting(run_steps) / common_block).max(1);
@@ -153,7 +153,7 @@ impl Cut<'_> {
         let panels = common_block.div_ceil(self.engine.panel_lanes(common));
         let common_bytes = panels * self.engine.step_bytes(common) * self.term_products.terms() * run_steps;
         let most_bytes = if common_bytes <= STAYS_IN_L2 { STRIP_BESIDE_COMMON } else { STRIP_ALONE };
-        let fitting = self.lanes_in(most_bytes.min(self.room.strip_bytes), other, run_steps);
+        let fitting = self.lanes_in(most_bytes.min(self.workspace.strip_bytes), other, run_steps);
         let share =
             if self.threads == 1 { other_block } else { other_block.div_ceil(self.threads * PIECES_PER_THREAD) };
         equal_blocks(other_block, fitting.min(share).max(1), self.engine.panel_lanes(other))
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::instruction_set::InstructionSet;
 
-    const ROOM: RoomSizes = RoomSizes { panel_bytes: 2 << 20, sums: 1 << 16, strip_bytes: 1 << 20 };
+    const WORKSPACE: WorkspaceSizes = WorkspaceSizes { panel_bytes: 2 << 20, sums: 1 << 16, strip_bytes: 1 << 20 };
 
     fn end(range: Range) -> usize {
         range.start + range.len
@@ -188,11 +188,11 @@ mod tests {
                 assert!(steps.start.is_multiple_of(round.run_steps) && steps.len <= round.run_steps);
             }
             let runs = round.steps.blocks(round.run_steps).map(|steps| panel_bytes(common, steps.len)).sum::<usize>();
-            assert!(panels(common, round.common_lanes.len) * runs <= cut.room.panel_bytes, "{round:?}");
+            assert!(panels(common, round.common_lanes.len) * runs <= cut.workspace.panel_bytes, "{round:?}");
             // The second takes each lane once, and a strip fits.
             for (index, strip) in round.strips().enumerate() {
                 assert!((strip.start - round.other_lanes.start).is_multiple_of(cut.engine.panel_lanes(other)));
-                assert!(panels(other, strip.len) * panel_bytes(other, round.run_steps) <= cut.room.strip_bytes);
+                assert!(panels(other, strip.len) * panel_bytes(other, round.run_steps) <= cut.workspace.strip_bytes);
                 let Some([rows, columns]) = round.rows_and_columns(index) else { panic!("piece {index} of {round:?}") };
                 assert!(rows.end <= m && columns.end <= n);
                 covered += rows.len() * columns.len() * round.steps.len;
@@ -200,14 +200,14 @@ mod tests {
             if matches!(cut.term_products, TermProducts::One) && k > round.run_steps {
                 let tile = cut.engine.panel_rows * cut.engine.panel_columns;
                 let tiles = panels(common, round.common_lanes.len) * panels(other, round.other_lanes.len);
-                assert!(tiles * tile <= cut.room.sums, "{tiles} tiles of {tile} sums in {:?}", cut.room);
+                assert!(tiles * tile <= cut.workspace.sums, "{tiles} tiles of {tile} sums in {:?}", cut.workspace);
             }
         }
         assert_eq!(covered, m * n * k, "{:?}", cut.sizes);
     }
 
     #[test]
-    fn rounds_cover_a_product_once_and_fit_into_their_room() {
+    fn rounds_cover_a_product_once_and_fit_into_their_workspace() {
         let lengths = [1, 5, 31, 33, 100, 512, 513, 1537, 4096];
         for instruction_set in InstructionSet::available() {
             let engine = Engine::of(instruction_set);
@@ -216,7 +216,13 @@ mod tests {
                     for m in lengths {
                         for n in lengths {
                             for k in [0, 1, 300, 513, 3100, 70_000] {
-                                assert_covered(&Cut { engine, term_products, sizes: (m, n, k), room: ROOM, threads });
+                                assert_covered(&Cut {
+                                    engine,
+                                    term_products,
+                                    sizes: (m, n, k),
+                                    workspace: WORKSPACE,
+                                    threads,
+                                });
                             }
                         }
                     }
@@ -229,8 +235,9 @@ mod tests {
     fn the_smaller_operand_is_packed_once() {
         let engine = Engine::of(InstructionSet::Scalar);
         let sizes = (300, 40, 200);
-        let rounds: Vec<_> =
-            Cut { engine, term_products: TermProducts::Six, sizes, room: ROOM, threads: 2 }.rounds().collect();
+        let rounds: Vec<_> = Cut { engine, term_products: TermProducts::Six, sizes, workspace: WORKSPACE, threads: 2 }
+            .rounds()
+            .collect();
         let [round] = rounds[..] else { panic!("{rounds:?}") };
         assert_eq!(round.common, Side::B);
         assert_eq!((round.number_of_packing_parts(), round.number_of_strips()), (3, 6));

@@ -35,14 +35,14 @@ pub(crate) struct Packed<'a> {
 }
 
 /// Room for a packed block, and what lies in it.
-pub(crate) struct PackingRoom<'a> {
+pub(crate) struct PackingWorkspace<'a> {
     side: Side,
     memory: &'a mut [u8],
     lanes: usize,
     blocks: usize,
 }
 
-impl<'a> PackingRoom<'a> {
+impl<'a> PackingWorkspace<'a> {
     /// Takes the room for blocks of up to so many lanes and steps from the front of `memory`.
     pub(crate) fn take(
         products: &SmallProducts,
@@ -50,7 +50,7 @@ impl<'a> PackingRoom<'a> {
         (lanes, steps): (usize, usize),
         memory: &mut &'a mut [u8],
     ) -> Self {
-        let bytes = Panels::<Bf16>::of(products.engine, side, Adjacent::Steps).room(lanes, steps);
+        let bytes = Panels::<Bf16>::of(products.engine, side, Adjacent::Steps).workspace_bytes(lanes, steps);
         let Some(memory) = memory.split_off_mut(..bytes) else {
             panic!("{bytes} bytes of panels in {}", memory.len());
         };
@@ -198,12 +198,12 @@ mod tests {
         let products = SmallProducts::enter(set);
         let mut buffers = PackingBuffers::new();
         let mut memory = buffers.bytes();
-        let mut a_room = PackingRoom::take(&products, Side::A, (rows, steps), &mut memory);
-        let mut b_room = PackingRoom::take(&products, Side::B, (columns, steps), &mut memory);
-        a_room.pack(&products, Adjacent::Steps, MatRef::dense(&a, rows, steps));
-        b_room.pack(&products, Adjacent::Lanes, MatRef::dense(&b, steps, columns));
+        let mut a_workspace = PackingWorkspace::take(&products, Side::A, (rows, steps), &mut memory);
+        let mut b_workspace = PackingWorkspace::take(&products, Side::B, (columns, steps), &mut memory);
+        a_workspace.pack(&products, Adjacent::Steps, MatRef::dense(&a, rows, steps));
+        b_workspace.pack(&products, Adjacent::Lanes, MatRef::dense(&b, steps, columns));
         let view = MatMut::new(&mut c, rows, columns, columns + GAP);
-        products.multiply(a_room.packed(), b_room.packed(), begin, view);
+        products.multiply(a_workspace.packed(), b_workspace.packed(), begin, view);
         c.chunks(columns + GAP).flat_map(|row| row[..columns].to_vec()).collect()
     }
 

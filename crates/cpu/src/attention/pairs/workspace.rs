@@ -6,17 +6,17 @@ use super::query_sums::QuerySums;
 use super::{GROUP, RoundedRow};
 use crate::attention::{KEYS, QUERIES};
 use crate::gemm::PackingBuffers;
-use crate::gemm::pairs::small::{PackingRoom, Side, SmallProducts};
+use crate::gemm::pairs::small::{PackingWorkspace, Side, SmallProducts};
 use crate::lanes::LANES;
 
 /// What both passes need.
-pub(super) struct Rooms<'a> {
+pub(super) struct Workspace<'a> {
     /// `[KEYS, head_dim]`: a tile's keys.
-    pub key: PackingRoom<'a>,
+    pub key: PackingWorkspace<'a>,
     /// `[head_dim, queries]`: the group's queries.
-    pub query: PackingRoom<'a>,
+    pub query: PackingWorkspace<'a>,
     /// `[KEYS, QUERIES]`: probabilities, or gradients of scores, of a block.
-    pub block: PackingRoom<'a>,
+    pub block: PackingWorkspace<'a>,
     /// `[KEYS, QUERIES]`: products of keys and queries.
     pub scores: &'a mut [[f32; QUERIES]],
     /// `[KEYS, queries]`: probabilities.
@@ -27,18 +27,18 @@ pub(super) struct Rooms<'a> {
 }
 
 /// What the backward pass needs besides.
-pub(super) struct BackwardRooms<'a> {
+pub(super) struct BackwardWorkspace<'a> {
     /// `[KEYS, head_dim]`: a tile's values.
-    pub value: PackingRoom<'a>,
+    pub value: PackingWorkspace<'a>,
     /// `[head_dim, KEYS]`: a tile's keys.
-    pub key_channels: PackingRoom<'a>,
+    pub key_channels: PackingWorkspace<'a>,
     /// `[head_dim, queries]`: gradients of the group's outputs.
-    pub d_out: PackingRoom<'a>,
+    pub d_out: PackingWorkspace<'a>,
     /// `[queries, head_dim]`: the group's queries, and gradients of its outputs.
-    pub query_rows: PackingRoom<'a>,
-    pub d_out_rows: PackingRoom<'a>,
+    pub query_rows: PackingWorkspace<'a>,
+    pub d_out_rows: PackingWorkspace<'a>,
     /// `[KEYS, queries]`: probabilities, or gradients of scores, of the group.
-    pub group: PackingRoom<'a>,
+    pub group: PackingWorkspace<'a>,
     /// `[KEYS, QUERIES]`: products of values and gradients of outputs.
     pub d_probabilities: &'a mut [[f32; QUERIES]],
     /// `[KEYS, queries]`: gradients of scores.
@@ -58,8 +58,8 @@ impl<'a> Memory<'a> {
         Self { products, head_dim, rest: packing.bytes() }
     }
 
-    fn panels(&mut self, side: Side, lanes: usize, steps: usize) -> PackingRoom<'a> {
-        PackingRoom::take(self.products, side, (lanes, steps), &mut self.rest)
+    fn panels(&mut self, side: Side, lanes: usize, steps: usize) -> PackingWorkspace<'a> {
+        PackingWorkspace::take(self.products, side, (lanes, steps), &mut self.rest)
     }
 
     fn numbers<T: bytemuck::Pod>(&mut self, len: usize) -> &'a mut [T] {
@@ -79,14 +79,14 @@ impl<'a> Memory<'a> {
     }
 
     /// `[head_dim, KEYS]`, of keys or values.
-    pub fn channels(&mut self) -> PackingRoom<'a> {
+    pub fn channels(&mut self) -> PackingWorkspace<'a> {
         self.panels(Side::A, self.head_dim, KEYS)
     }
 
     /// What both passes need.
-    pub fn rooms(&mut self) -> Rooms<'a> {
+    pub fn workspace(&mut self) -> Workspace<'a> {
         let head_dim = self.head_dim;
-        Rooms {
+        Workspace {
             key: self.panels(Side::A, KEYS, head_dim),
             query: self.panels(Side::B, GROUP * QUERIES, head_dim),
             block: self.panels(Side::B, QUERIES, KEYS),
@@ -99,9 +99,9 @@ impl<'a> Memory<'a> {
     }
 
     /// What the backward pass needs besides.
-    pub fn backward_rooms(&mut self) -> BackwardRooms<'a> {
+    pub fn backward_workspace(&mut self) -> BackwardWorkspace<'a> {
         let head_dim = self.head_dim;
-        BackwardRooms {
+        BackwardWorkspace {
             value: self.panels(Side::A, KEYS, head_dim),
             key_channels: self.channels(),
             d_out: self.panels(Side::B, GROUP * QUERIES, head_dim),

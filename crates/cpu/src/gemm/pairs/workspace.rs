@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use device::{Bf16, Mapping};
 
 use super::engine::{LARGEST_PANEL, MOST_SUMS};
-use super::rounds::RoomSizes;
+use super::rounds::WorkspaceSizes;
 use crate::gemm::PackingBuffers;
 
 /// Bytes for the panels of a common operand: 1,700 lanes of three terms of 512 steps.
@@ -14,47 +14,48 @@ const PANEL_BYTES: usize = 5 << 20;
 /// Sums that are kept between two runs of steps.
 const SUMS: usize = 1 << 18;
 
-/// The room of a rank, which all its threads see. It is in memory as far as it has been used.
-pub(crate) struct RankRoom {
+/// The workspace of a rank, which all its threads see. It is in memory as far as it has been used.
+pub(crate) struct RankWorkspace {
     start: NonNull<u8>,
-    /// Holds the room.
+    /// Holds the workspace.
     _mapping: Mapping,
 }
 
-// SAFETY: the room is plain memory; who may read and write which part of it is said where it is handed out.
-unsafe impl Send for RankRoom {}
+// SAFETY: the workspace is plain memory; who may read and write which part of it is said where it is handed out.
+unsafe impl Send for RankWorkspace {}
 // SAFETY: as above.
-unsafe impl Sync for RankRoom {}
+unsafe impl Sync for RankWorkspace {}
 
-impl RankRoom {
-    /// Reserves the room.
+impl RankWorkspace {
+    /// Reserves the workspace.
     pub(crate) fn new() -> Self {
         let mut mapping = Mapping::or_abort(PANEL_BYTES + SUMS * size_of::<f32>());
         Self { start: NonNull::from(&mut mapping[..]).cast(), _mapping: mapping }
     }
 
-    /// How large the room is, beside the room of one thread.
-    pub(crate) const SIZES: RoomSizes = RoomSizes { panel_bytes: PANEL_BYTES, sums: SUMS, strip_bytes: STRIP_BYTES };
+    /// Sizes of the workspace, without those of one thread.
+    pub(crate) const SIZES: WorkspaceSizes =
+        WorkspaceSizes { panel_bytes: PANEL_BYTES, sums: SUMS, strip_bytes: STRIP_BYTES };
 
-    /// The room for one product.
-    pub(crate) fn room(&self) -> Room<'_> {
+    /// The workspace of one product.
+    pub(crate) fn workspace(&self) -> Workspace<'_> {
         // SAFETY: the sums begin behind the panels, inside the mapping.
         let sums = unsafe { self.start.add(PANEL_BYTES) };
-        Room { panels: self.start, sums: sums.cast(), sizes: Self::SIZES, of: PhantomData }
+        Workspace { panels: self.start, sums: sums.cast(), sizes: Self::SIZES, of: PhantomData }
     }
 }
 
-/// Room for panels of the common operand and for sums that are kept. All threads have the same, so it gives out raw places: in the first phase of a
+/// Workspace for panels of the common operand and for sums that are kept. All threads have the same, so it gives out raw places: in the first phase of a
 /// [round](super::rounds) a thread writes the panels that it packs, in the second all read all panels, and a strip's sums belong to who has the strip.
 #[derive(Clone, Copy)]
-pub(crate) struct Room<'a> {
+pub(crate) struct Workspace<'a> {
     panels: NonNull<u8>,
     sums: NonNull<f32>,
-    pub(super) sizes: RoomSizes,
+    pub(super) sizes: WorkspaceSizes,
     of: PhantomData<&'a mut u8>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> Workspace<'a> {
     /// Bytes of panels, to read.
     ///
     /// # Safety
@@ -94,8 +95,8 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Room of one thread.
-pub(crate) struct StripRoom<'a> {
+/// Workspace of one thread.
+pub(crate) struct StripWorkspace<'a> {
     /// For the panels of a strip.
     pub strip: &'a mut [u8],
     /// [`LARGEST_PANEL`] elements: operands are rounded, and then packed, by whole panels.
@@ -108,26 +109,29 @@ pub(crate) struct StripRoom<'a> {
 const STRIP_BYTES: usize = 1 << 20;
 
 impl PackingBuffers {
-    /// Room for the strips of products in pairs, and the rest.
-    fn strip_room(&mut self) -> (StripRoom<'_>, &mut [u8]) {
+    /// Workspace for the strips of products in pairs, and the rest.
+    fn strip_workspace(&mut self) -> (StripWorkspace<'_>, &mut [u8]) {
         let (strip, rest) = self.bytes().split_at_mut(STRIP_BYTES);
         let (rounded, rest) = rest.split_at_mut(LARGEST_PANEL * size_of::<Bf16>());
         let (sums, rest) = rest.split_at_mut(MOST_SUMS * size_of::<f32>());
-        (StripRoom { strip, rounded: bytemuck::cast_slice_mut(rounded), sums: bytemuck::cast_slice_mut(sums) }, rest)
+        (
+            StripWorkspace { strip, rounded: bytemuck::cast_slice_mut(rounded), sums: bytemuck::cast_slice_mut(sums) },
+            rest,
+        )
     }
 
-    /// Room for strips, where the common operand lies elsewhere.
-    pub(crate) fn room_for_strips(&mut self) -> StripRoom<'_> {
-        self.strip_room().0
+    /// Workspace for strips, where the common operand lies elsewhere.
+    pub(crate) fn workspace_for_strips(&mut self) -> StripWorkspace<'_> {
+        self.strip_workspace().0
     }
 
-    /// Room for a thread that multiplies alone.
-    pub(super) fn room_for_all(&mut self) -> (StripRoom<'_>, Room<'_>) {
-        let (strip, rest) = self.strip_room();
+    /// Workspace for a thread that multiplies alone.
+    pub(super) fn workspace_for_all(&mut self) -> (StripWorkspace<'_>, Workspace<'_>) {
+        let (strip, rest) = self.strip_workspace();
         let (panels, sums) = rest.split_at_mut(2 << 20);
         let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
-        let sizes = RoomSizes { panel_bytes: panels.len(), sums: sums.len(), strip_bytes: STRIP_BYTES };
+        let sizes = WorkspaceSizes { panel_bytes: panels.len(), sums: sums.len(), strip_bytes: STRIP_BYTES };
         let (panels, sums) = (NonNull::from(panels).cast(), NonNull::from(sums).cast());
-        (strip, Room { panels, sums, sizes, of: PhantomData })
+        (strip, Workspace { panels, sums, sizes, of: PhantomData })
     }
 }
