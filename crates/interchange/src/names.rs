@@ -18,10 +18,10 @@ enum Form {
     /// The `index`-th of query, key and value within each head.
     InEachHead(usize),
     /// The `index`-th of so many equal parts, one above the other.
-    Part(usize, usize),
+    Fraction(usize, usize),
 }
 
-use Form::{InEachHead, Part, Transposed, TransposedThird, Whole};
+use Form::{Fraction, InEachHead, Transposed, TransposedThird, Whole};
 
 /// `(part of a parameter's name, part of the tensor's name, form)`; what follows in both is `.weight` or `.bias`.
 type Table = [(&'static str, &'static str, Form)];
@@ -157,8 +157,8 @@ const GLM: Names = Names {
         ("attention.value", "attention.query_key_value", InEachHead(2)),
         ("attention.output", "attention.dense", Whole),
         ("ffn_norm", "post_attention_layernorm", Whole),
-        ("ffn.gate", "mlp.dense_h_to_4h", Part(1, 2)),
-        ("ffn.up", "mlp.dense_h_to_4h", Part(0, 2)),
+        ("ffn.gate", "mlp.dense_h_to_4h", Fraction(1, 2)),
+        ("ffn.up", "mlp.dense_h_to_4h", Fraction(0, 2)),
         ("ffn.down", "mlp.dense_4h_to_h", Whole),
     ],
     others: &[("embedding.token", "word_embeddings", Whole), ("head.norm", "final_layernorm", Whole)],
@@ -193,9 +193,9 @@ const METASEQ: Names = Names {
     layer: "layers",
     of_layer: &[
         ("attention_norm", "self_attn_layer_norm", Whole),
-        ("attention.query", "self_attn.qkv_proj", Part(2, 3)),
-        ("attention.key", "self_attn.qkv_proj", Part(0, 3)),
-        ("attention.value", "self_attn.qkv_proj", Part(1, 3)),
+        ("attention.query", "self_attn.qkv_proj", Fraction(2, 3)),
+        ("attention.key", "self_attn.qkv_proj", Fraction(0, 3)),
+        ("attention.value", "self_attn.qkv_proj", Fraction(1, 3)),
         ("attention.output", "self_attn.out_proj", Whole),
         ("ffn_norm", "final_layer_norm", Whole),
         ("ffn.up", "fc1", Whole),
@@ -242,7 +242,7 @@ pub fn stored_rows(family: Family, model: &ModelSpec, param: &ParamSpec, shards:
         Whole => (whole, 1, Orientation::OutputsFirst),
         Transposed => (whole, 1, Orientation::InputsFirst),
         TransposedThird(index) => (part_of(index, 3), 3, Orientation::InputsFirst),
-        Part(index, number) => (part_of(index, number), number, Orientation::OutputsFirst),
+        Fraction(index, number) => (part_of(index, number), number, Orientation::OutputsFirst),
         InEachHead(index) => {
             let width = model.head_dim;
             (Rows { block: width, stride: 3 * width, first: index * width }, 3, Orientation::OutputsFirst)

@@ -12,7 +12,7 @@ use device::{
 use crate::binding::{AttentionParams, QkNormParams};
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
-use crate::gradient_sums::{Terms, clear, sum_terms};
+use crate::gradient_sums::{Contributions, clear, sum_contributions};
 use crate::placement::{Partial, Residual, Sharded, enter};
 use crate::projection::ProjectionPending;
 use crate::saved::SavedFrames;
@@ -334,12 +334,18 @@ impl Attention<'_> {
         clear(self.context, gradients.key, write)?;
         for head in self.heads(gradients) {
             let (norm, x, stats, dy) = (self.qk_norm(), head.columns(qk), head.stats(saved), head.columns(dy));
-            let terms = Terms::of_sequences(self.context).of_each(self.context.model.num_heads);
-            sum_terms(self.context, terms, [head.weight], Write::Accumulate, |rows, [dweight], write| {
-                clear(self.context, dweight, write)?;
-                let (x, stats, dy) = (x.rows_of(rows.clone()), stats.rows_of(rows.clone()), dy.rows_of(rows));
-                self.context.submit(Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias: None })
-            })?;
+            let contributions = Contributions::of_sequences(self.context).of_each(self.context.model.num_heads);
+            sum_contributions(
+                self.context,
+                contributions,
+                [head.weight],
+                Write::Accumulate,
+                |rows, [dweight], write| {
+                    clear(self.context, dweight, write)?;
+                    let (x, stats, dy) = (x.rows_of(rows.clone()), stats.rows_of(rows.clone()), dy.rows_of(rows));
+                    self.context.submit(Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias: None })
+                },
+            )?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
 
 use crate::binding::EmbeddingParams;
 use crate::context::{Batch, Context, DropoutSite};
-use crate::gradient_sums::Terms;
+use crate::gradient_sums::Contributions;
 use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, enter, leave};
 use crate::saved::SavedFrames;
@@ -150,7 +150,7 @@ impl Embedding<'_> {
                 untrained: context.model.padding_token,
                 held: 0..params.table.rows,
             };
-            rows.sum(context, params.table, Terms::of_sequences(context), write)
+            rows.sum(context, params.table, Contributions::of_sequences(context), write)
         })?;
         let Some(positions) = params.positions else { return Ok(()) };
         let rows = RowGradients {
@@ -161,7 +161,7 @@ impl Embedding<'_> {
             untrained: None,
             held: self.rows_of_positions(positions),
         };
-        rows.sum(context, positions, Terms::of_residual(context), write)
+        rows.sum(context, positions, Contributions::of_residual(context), write)
     }
 
     /// Positions of the tokens that this rank holds.

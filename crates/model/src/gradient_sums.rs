@@ -40,7 +40,7 @@ impl Accumulation {
 
 /// How the rows from which a gradient is computed make its terms, which must not depend on how many sequences a microbatch has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct Contributions {
     /// Rows that this rank has.
     rows: usize,
     /// Rows of one term, a divisor.
@@ -49,25 +49,25 @@ pub(crate) struct Terms {
     per_row: usize,
 }
 
-impl Terms {
+impl Contributions {
     /// All rows of the microbatch: each sequence makes a term.
-    pub(crate) fn of_sequences(context: &Context) -> Terms {
-        Terms { rows: context.shape.tokens(), of_one: context.shape.sequence_length, per_row: 1 }
+    pub(crate) fn of_sequences(context: &Context) -> Contributions {
+        Contributions { rows: context.shape.tokens(), of_one: context.shape.sequence_length, per_row: 1 }
     }
 
     /// This rank's rows of the residual stream. Where the group shares them out, each piece of a sequence makes a term that is on one
     /// rank whatever the size of a microbatch.
-    pub(crate) fn of_residual(context: &Context) -> Terms {
+    pub(crate) fn of_residual(context: &Context) -> Contributions {
         let of_one = context.sequence_parallel.undivided_tokens(context.shape.sequence_length, context.tp.size());
-        Terms { rows: context.residual_rows().len(), of_one, per_row: 1 }
+        Contributions { rows: context.residual_rows().len(), of_one, per_row: 1 }
     }
 
     /// The same, where each of `number` heads or ranks makes a term.
-    pub(crate) fn of_each(self, number: usize) -> Terms {
-        Terms { per_row: number, ..self }
+    pub(crate) fn of_each(self, number: usize) -> Contributions {
+        Contributions { per_row: number, ..self }
     }
 
-    fn pieces(self) -> impl Iterator<Item = Range<usize>> {
+    fn ranges(self) -> impl Iterator<Item = Range<usize>> {
         (0..self.rows).step_by(self.of_one).map(move |first| first..first + self.of_one)
     }
 
@@ -82,19 +82,19 @@ impl Terms {
 ///
 /// # Errors
 /// Those of `compute` and the device.
-pub(crate) fn sum_terms<const N: usize>(
+pub(crate) fn sum_contributions<const N: usize>(
     context: &Context,
-    terms: Terms,
+    contributions: Contributions,
     accumulators: [Tensor; N],
     write: Write,
     compute: impl Fn(Range<usize>, [Tensor; N], Write) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
     let rounding = match context.accumulation {
-        Accumulation::Single => return compute(0..terms.rows, accumulators, write),
-        Accumulation::Exact { unit, tokens } => Rounding { unit, limit: unit * terms.limit(tokens) },
+        Accumulation::Single => return compute(0..contributions.rows, accumulators, write),
+        Accumulation::Exact { unit, tokens } => Rounding { unit, limit: unit * contributions.limit(tokens) },
     };
     let mut write = write;
-    for rows in terms.pieces() {
+    for rows in contributions.ranges() {
         context.scratch.scoped(|| {
             let term = accumulators.map(|sum| context.scratch.floats(sum.rows, sum.cols));
             compute(rows, term, Write::Assign)?;

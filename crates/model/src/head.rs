@@ -12,8 +12,8 @@ use device::{DeviceError, Op, Reduction, Tensor, Write};
 use crate::binding::HeadParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, MicrobatchShape};
-use crate::gradient_sums::{Terms, sum_terms};
-use crate::linear::term_of_weight;
+use crate::gradient_sums::{Contributions, sum_contributions};
+use crate::linear::contribution_to_weight;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
 use crate::top_query::TopQuery;
 
@@ -81,15 +81,15 @@ impl Head<'_> {
         let context = self.context;
         let input = enter(context, input)?;
         let gradient = context.activation(context.scratch, context.shape.tokens(), context.model.hidden);
-        let (terms, weight) = (Terms::of_sequences(context), gradients.params.output.weight);
-        sum_terms(context, terms, [weight], gradients.write, |rows, [weight], mut write| {
+        let (contributions, weight) = (Contributions::of_sequences(context), gradients.params.output.weight);
+        sum_contributions(context, contributions, [weight], gradients.write, |rows, [weight], mut write| {
             for rows in chunks(rows) {
                 context.scratch.scoped(|| {
                     let x = input.rows_of(rows.clone());
                     let logits = self.chunk_logits(params, x)?;
                     self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
                     params.output.backward_input(context, logits, gradient.rows_of(rows))?;
-                    term_of_weight(context, weight, x.tensor(), logits.tensor(), write)
+                    contribution_to_weight(context, weight, x.tensor(), logits.tensor(), write)
                 })?;
                 write = Write::Accumulate;
             }

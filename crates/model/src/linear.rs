@@ -3,7 +3,7 @@
 use device::{DeviceError, Op, Orientation, Tensor, Write};
 
 use crate::Context;
-use crate::gradient_sums::{Terms, clear, sum_terms};
+use crate::gradient_sums::{Contributions, clear, sum_contributions};
 use crate::placement::{Partial, Residual, Sharded, Whole};
 
 /// `W[O/tp, I]` and `b[O/tp]`: outputs are split. Several matrices with the same input may lie in one, row under row.
@@ -57,7 +57,7 @@ impl ColumnParallel {
     pub fn backward_weight(&self, context: &Context, x: Whole, dy: Sharded, write: Write) -> Result<(), DeviceError> {
         let (x, dy) = (x.tensor(), dy.tensor());
         gradient_of_weight(context, self.weight, x, dy, write)?;
-        gradient_of_bias(context, Terms::of_sequences(context), self.bias, dy, write)
+        gradient_of_bias(context, Contributions::of_sequences(context), self.bias, dy, write)
     }
 }
 
@@ -101,7 +101,7 @@ impl RowParallel {
     /// # Errors
     /// The device's.
     pub fn backward_bias(&self, context: &Context, dy: Residual, write: Write) -> Result<(), DeviceError> {
-        gradient_of_bias(context, Terms::of_residual(context), self.bias, dy.tensor(), write)
+        gradient_of_bias(context, Contributions::of_residual(context), self.bias, dy.tensor(), write)
     }
 }
 
@@ -117,13 +117,13 @@ fn gradient_of_weight(
     dy: Tensor,
     write: Write,
 ) -> Result<(), DeviceError> {
-    sum_terms(context, Terms::of_sequences(context), [accumulator], write, |rows, [out], write| {
-        term_of_weight(context, out, x.rows_of(rows.clone()), dy.rows_of(rows), write)
+    sum_contributions(context, Contributions::of_sequences(context), [accumulator], write, |rows, [out], write| {
+        contribution_to_weight(context, out, x.rows_of(rows.clone()), dy.rows_of(rows), write)
     })
 }
 
 /// `out[O/tp, I]` = or += `dy^T x` in single precision: the gradient of a weight as far as the rows of `x` and `dy` make it.
-pub(crate) fn term_of_weight(
+pub(crate) fn contribution_to_weight(
     context: &Context,
     out: Tensor,
     x: Tensor,
@@ -135,13 +135,13 @@ pub(crate) fn term_of_weight(
 
 fn gradient_of_bias(
     context: &Context,
-    terms: Terms,
+    contributions: Contributions,
     accumulator: Option<Tensor>,
     dy: Tensor,
     write: Write,
 ) -> Result<(), DeviceError> {
     let Some(accumulator) = accumulator else { return Ok(()) };
-    sum_terms(context, terms, [accumulator], write, |rows, [out], write| {
+    sum_contributions(context, contributions, [accumulator], write, |rows, [out], write| {
         clear(context, out, write)?;
         context.submit(Op::ColumnSum { x: dy.rows_of(rows), out })
     })

@@ -5,7 +5,7 @@ use std::ops::Range;
 use device::{DeviceError, NormBackward, Op, Tensor, Write};
 
 use crate::Context;
-use crate::gradient_sums::{Terms, clear, sum_terms};
+use crate::gradient_sums::{Contributions, clear, sum_contributions};
 use crate::placement::Residual;
 
 /// `weight[D]` and, for layer norm, `bias[D]`; equal on all ranks of the tensor-parallel group.
@@ -68,19 +68,22 @@ impl NormParams {
         dy: Residual,
         write: Write,
     ) -> Result<(), DeviceError> {
-        let (norm, x, dy, terms) = (context.model.norm, x.tensor(), dy.tensor(), Terms::of_residual(context));
+        let (norm, x, dy, contributions) =
+            (context.model.norm, x.tensor(), dy.tensor(), Contributions::of_residual(context));
         let of_rows = |rows: Range<usize>, dweight, dbias: Option<Tensor>, write| {
             std::iter::once(dweight).chain(dbias).try_for_each(|out| clear(context, out, write))?;
             let (x, stats, dy) = (x.rows_of(rows.clone()), stats.rows_of(rows.clone()), dy.rows_of(rows));
             context.submit(Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias })
         };
         match self.bias {
-            None => sum_terms(context, terms, [self.weight], write, |rows, [weight], write| {
+            None => sum_contributions(context, contributions, [self.weight], write, |rows, [weight], write| {
                 of_rows(rows, weight, None, write)
             }),
-            Some(bias) => sum_terms(context, terms, [self.weight, bias], write, |rows, [weight, bias], write| {
-                of_rows(rows, weight, Some(bias), write)
-            }),
+            Some(bias) => {
+                sum_contributions(context, contributions, [self.weight, bias], write, |rows, [weight, bias], write| {
+                    of_rows(rows, weight, Some(bias), write)
+                })
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use device::{DeviceError, Frame, Op, Tensor, Write};
 
 use crate::context::{Batch, Context};
-use crate::gradient_sums::Terms;
+use crate::gradient_sums::Contributions;
 use crate::linear::ColumnParallel;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
 use crate::table::RowGradients;
@@ -133,8 +133,8 @@ impl Projection {
             untrained: None,
             held: 0..maps.positions.rows,
         };
-        let terms = Terms::of_sequences(context).of_each(context.tp.size());
-        gradients.sum(context, maps.positions, terms, write)
+        let contributions = Contributions::of_sequences(context).of_each(context.tp.size());
+        gradients.sum(context, maps.positions, contributions, write)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use device::{DeviceError, Op, Tensor, Write};
 
 use crate::context::Context;
-use crate::gradient_sums::{Terms, clear, sum_terms};
+use crate::gradient_sums::{Contributions, clear, sum_contributions};
 
 /// Which rows of a table get which gradients.
 pub(crate) struct RowGradients {
@@ -24,8 +24,14 @@ pub(crate) struct RowGradients {
 
 impl RowGradients {
     /// Assigned or added to the gradient of the table.
-    pub(crate) fn sum(&self, context: &Context, table: Tensor, terms: Terms, write: Write) -> Result<(), DeviceError> {
-        sum_terms(context, terms, [table], write, |range, [dtable], write| {
+    pub(crate) fn sum(
+        &self,
+        context: &Context,
+        table: Tensor,
+        contributions: Contributions,
+        write: Write,
+    ) -> Result<(), DeviceError> {
+        sum_contributions(context, contributions, [table], write, |range, [dtable], write| {
             clear(context, dtable, write)?;
             let (tokens, dy) = (self.rows.elements(range.clone()), self.dy.rows_of(range));
             let RowGradients { scale, first_row, untrained, .. } = *self;

@@ -10,7 +10,7 @@ use mesh::{Rank, Region, copy_runs};
 use train::worker::Worker;
 
 use crate::fingerprints::{Fingerprint, Fingerprints};
-use crate::observed::{Part, ValueName, What, finished};
+use crate::observed::{ValueBox, ValueName, What, finished};
 use crate::runner::ProofError;
 use crate::watch::Watch;
 
@@ -139,8 +139,8 @@ impl Watch for CopiesOf<'_> {
         if worker.step + 1 != self.value.step {
             return Ok(());
         }
-        let parts = finished(worker).into_iter().filter(|part| part.what == self.value.what);
-        for Part { shape, region, tensor, microbatch, .. } in parts {
+        let boxes = finished(worker).into_iter().filter(|value_box| value_box.what == self.value.what);
+        for ValueBox { shape, region, tensor, microbatch, .. } in boxes {
             let number = worker.communicators.world.position();
             let copy = Copy {
                 rank: number,

@@ -7,7 +7,7 @@ use device::{DeviceError, element};
 use mesh::{CopyRun, Region, copy_runs};
 use train::worker::Worker;
 
-use crate::observed::{Part, ValueName, finished};
+use crate::observed::{ValueBox, ValueName, finished};
 use crate::watch::Watch;
 
 /// Fingerprints of all values of a run. That of a value is the sum of a mixed number per element, made of the element's place in the
@@ -44,7 +44,7 @@ impl Fingerprints {
         let values = self.values.into_inner().unwrap_or_else(PoisonError::into_inner);
         let whole = |boxes: Boxes| {
             boxes.into_values().fold(Fingerprint::Whole(0), |sum, copies| match (sum, copies) {
-                (Fingerprint::Whole(sum), Copies::Agree(part)) => Fingerprint::Whole(sum.wrapping_add(part)),
+                (Fingerprint::Whole(sum), Copies::Agree(value_box)) => Fingerprint::Whole(sum.wrapping_add(value_box)),
                 (Fingerprint::Disagreement, _) | (_, Copies::Disagree) => Fingerprint::Disagreement,
             })
         };
@@ -65,7 +65,7 @@ impl Fingerprints {
 
 impl Watch for Fingerprints {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        for Part { what, shape, region, tensor, .. } in finished(worker) {
+        for ValueBox { what, shape, region, tensor, .. } in finished(worker) {
             let values = element::read(&*worker.device, tensor)?;
             let fingerprint = fingerprint(&shape, &region, &values);
             self.add(ValueName { step: worker.step + 1, what }, region, fingerprint);

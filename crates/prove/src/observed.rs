@@ -53,7 +53,7 @@ impl fmt::Display for ValueName {
 
 /// A box of a value on one rank, row-major in `tensor`.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct ValueBox {
     /// Which value.
     pub what: What,
     /// Global shape of the value.
@@ -68,20 +68,20 @@ pub struct Part {
 
 /// What this rank holds of the values that instruction `rank.at` of a training step has finished. Within a run, the boxes of a value are
 /// equal or have nothing in common.
-pub fn finished(worker: &Worker<'_>) -> Vec<Part> {
+pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
     let instrs = &worker.program.instrs;
-    let mut parts = match instrs[worker.at] {
+    let mut boxes = match instrs[worker.at] {
         Instr::Forward { unit: unit @ (Unit::Embedding | Unit::Layer(_)), microbatch } => {
             let output = worker.activations().output(unit, microbatch);
             vec![of_tokens(worker, What::Output(unit), output.tensor(), microbatch)]
         }
         Instr::BackwardInput { unit, microbatch } => {
             let previous = unit.previous(worker.setup.model.num_layers);
-            let part = |previous| {
+            let value_box = |previous| {
                 let gradient = worker.activations().output_grad(previous, microbatch);
                 of_tokens(worker, What::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
             };
-            previous.into_iter().map(part).collect()
+            previous.into_iter().map(value_box).collect()
         }
         Instr::GradNorm => of_reduction(worker),
         Instr::Forward { unit: Unit::Table | Unit::Head, .. }
@@ -100,20 +100,20 @@ pub fn finished(worker: &Worker<'_>) -> Vec<Part> {
         | Instr::Save { .. } => vec![],
     };
     if worker.at + 1 == instrs.len() {
-        parts.extend(worker.units.values().flat_map(|state| weights(worker, state)));
+        boxes.extend(worker.units.values().flat_map(|state| weights(worker, state)));
     }
-    parts
+    boxes
 }
 
 /// The rows of a microbatch that this rank holds, at their place among those of all replicas.
-fn of_tokens(worker: &Worker<'_>, what: What, tensor: Tensor, microbatch: Microbatch) -> Part {
+fn of_tokens(worker: &Worker<'_>, what: What, tensor: Tensor, microbatch: Microbatch) -> ValueBox {
     let first_of_microbatch = worker.order.first_sequence(microbatch) as usize * worker.shape.sequence_length;
     let first = match worker.setup.parallelism.sequence_parallel {
         SequenceParallel::Off => first_of_microbatch,
         SequenceParallel::On => first_of_microbatch + worker.tensor.position * tensor.rows,
     };
     let sequences = worker.setup.train.batches().at(worker.step).sequences;
-    Part {
+    ValueBox {
         what,
         shape: vec![sequences * worker.shape.sequence_length, tensor.cols],
         region: Region { start: vec![first, 0], extent: vec![tensor.rows, tensor.cols] },
@@ -123,27 +123,27 @@ fn of_tokens(worker: &Worker<'_>, what: What, tensor: Tensor, microbatch: Microb
 }
 
 /// Loss, norm, and the gradients of which this rank has the sum over all ranks.
-fn of_reduction(worker: &Worker<'_>) -> Vec<Part> {
+fn of_reduction(worker: &Worker<'_>) -> Vec<ValueBox> {
     let coefficient = worker.constants.coefficient;
-    let number = |what, index: usize| Part {
+    let number = |what, index: usize| ValueBox {
         what,
         shape: vec![1],
         region: Region::whole(&[1]),
         tensor: coefficient.elements(index..index + 1),
         microbatch: None,
     };
-    let mut parts = vec![number(What::Norm, 1), number(What::Loss, 2)];
+    let mut boxes = vec![number(What::Norm, 1), number(What::Loss, 2)];
     for state in worker.units.values() {
         let Some(gradient) = worker.gradient(state.unit) else { continue };
-        let tensor = gradient.part(state.updated.clone());
-        parts.extend(of_parameters(worker, state, state.updated.start, tensor, |name| {
+        let tensor = gradient.value_box(state.updated.clone());
+        boxes.extend(of_parameters(worker, state, state.updated.start, tensor, |name| {
             What::Gradient(Reverse(state.unit), name)
         }));
     }
-    parts
+    boxes
 }
 
-fn weights(worker: &Worker<'_>, state: &UnitState) -> Vec<Part> {
+fn weights(worker: &Worker<'_>, state: &UnitState) -> Vec<ValueBox> {
     let held = state.weights();
     of_parameters(worker, state, held.elements.start, held.tensor, |name| What::Weight(state.unit, name))
 }
@@ -155,14 +155,14 @@ fn of_parameters(
     first: usize,
     tensor: Tensor,
     what: impl Fn(String) -> What,
-) -> Vec<Part> {
+) -> Vec<ValueBox> {
     let listed = pieces(&state.layout, first..first + tensor.len(), worker.tensor, Copies::Every).into_iter();
-    let parts = listed.map(|piece| Part {
+    let boxes = listed.map(|piece| ValueBox {
         what: what(piece.param.name.clone()),
         shape: piece.param.shape.clone(),
         region: piece.region,
         tensor: tensor.elements(piece.elements.start - first..piece.elements.end - first),
         microbatch: None,
     });
-    parts.collect()
+    boxes.collect()
 }

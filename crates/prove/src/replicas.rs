@@ -98,15 +98,16 @@ impl Replicas {
         if disagreements.is_empty() { Ok(compared) } else { Err(disagreements) }
     }
 
-    fn keep(&self, worker: &Worker<'_>, state: &UnitState, part: Part) -> Result<(), DeviceError> {
+    fn keep(&self, worker: &Worker<'_>, state: &UnitState, held_tensor: HeldTensor) -> Result<(), DeviceError> {
         let holder =
             format!("dp {}, tp {}, pp {}", worker.order.replica, worker.tensor.position, worker.program.view.pp);
-        for piece in pieces(&state.layout, part.elements.clone(), worker.tensor, Copies::Every) {
-            let place = piece.elements.start - part.elements.start..piece.elements.end - part.elements.start;
-            let values = element::read(&*worker.device, part.tensor.elements(place))?;
+        for piece in pieces(&state.layout, held_tensor.elements.clone(), worker.tensor, Copies::Every) {
+            let place =
+                piece.elements.start - held_tensor.elements.start..piece.elements.end - held_tensor.elements.start;
+            let values = element::read(&*worker.device, held_tensor.tensor.elements(place))?;
             let copy = Copy { holder: holder.clone(), region: piece.region, values };
             let mut holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner);
-            let copies = holdings.entry((piece.param.name.clone(), part.kind)).or_default();
+            let copies = holdings.entry((piece.param.name.clone(), held_tensor.kind)).or_default();
             copies.retain(|old| old.region != copy.region || old.holder != copy.holder);
             copies.push(copy);
             // Ranks come in any order; what is told of them does not depend on it.
@@ -117,7 +118,7 @@ impl Replicas {
 }
 
 /// Elements of a unit's flat buffer and where they are kept.
-struct Part {
+struct HeldTensor {
     kind: Kind,
     tensor: Tensor,
     elements: Range<usize>,
@@ -131,15 +132,15 @@ impl Watch for Replicas {
         }
         for state in worker.units.values() {
             let Held { elements, tensor } = state.params.clone();
-            let weights = Part { kind: Kind::Weights, tensor, elements };
+            let weights = HeldTensor { kind: Kind::Weights, tensor, elements };
             self.keep(worker, state, weights)?;
             if let Some(Held { elements, tensor }) = state.masters.clone() {
-                self.keep(worker, state, Part { kind: Kind::Masters, tensor, elements })?;
+                self.keep(worker, state, HeldTensor { kind: Kind::Masters, tensor, elements })?;
             }
             if let Some((first, second)) = state.moments {
-                let part = |kind, tensor| Part { kind, tensor, elements: state.updated.clone() };
-                self.keep(worker, state, part(Kind::FirstMoment, first))?;
-                self.keep(worker, state, part(Kind::SecondMoment, second))?;
+                let held_tensor = |kind, tensor| HeldTensor { kind, tensor, elements: state.updated.clone() };
+                self.keep(worker, state, held_tensor(Kind::FirstMoment, first))?;
+                self.keep(worker, state, held_tensor(Kind::SecondMoment, second))?;
             }
         }
         Ok(())

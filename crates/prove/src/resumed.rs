@@ -8,7 +8,7 @@ use config::{BatchOrigin, TrainSpec};
 use train::{Saving, Start, TokenSource};
 
 use crate::distance::Outcome;
-use crate::runner::{First, Layout, Part, ProofError, outcome_of_run, thread_engine};
+use crate::runner::{First, Layout, Leg, ProofError, outcome_of_run, thread_engine};
 use crate::watch::{Nobody, Watch};
 
 /// Keeps all that parts leave.
@@ -45,15 +45,15 @@ pub fn going_on(train: &TrainSpec, checkpoint: &Checkpoint) -> TrainSpec {
 ///
 /// # Errors
 /// See [`ProofError`].
-pub fn outcome_of_parts(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Path) -> Result<Outcome, ProofError> {
-    outcome_of_parts_watched(parts, tokens, folder, &Nobody)
+pub fn outcome_of_legs(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Path) -> Result<Outcome, ProofError> {
+    outcome_of_legs_watched(parts, tokens, folder, &Nobody)
 }
 
-/// As [`outcome_of_parts`]; `watch` sees every rank after each of its instructions.
+/// As [`outcome_of_legs`]; `watch` sees every rank after each of its instructions.
 ///
 /// # Errors
 /// See [`ProofError`].
-pub fn outcome_of_parts_watched(
+pub fn outcome_of_legs_watched(
     parts: &[Stretch],
     tokens: &dyn TokenSource,
     folder: &Path,
@@ -68,7 +68,7 @@ pub fn outcome_of_parts_watched(
         let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
         let saving = Some(Saving { store: &store, every: 0, run: "", data_xxh3: None });
         let first = First { steps: until.saturating_sub(start.steps()), watch };
-        let part = outcome_of_run(&setup, &thread_engine(&setup), tokens, Part { start, saving, first })?;
+        let part = outcome_of_run(&setup, &thread_engine(&setup), tokens, Leg { start, saving, first })?;
         whole.losses.extend(part.losses);
         whole.norms.extend(part.norms);
         whole.scaling.extend(part.scaling);

@@ -118,7 +118,7 @@ pub fn outcome_watched(
     watch: &dyn Watch,
 ) -> Result<Outcome, ProofError> {
     let first = First { steps: setup.train.steps, watch };
-    outcome_of_run(setup, engine, tokens, Part { first, ..Part::from(Start::with(initial)) })
+    outcome_of_run(setup, engine, tokens, Leg { first, ..Leg::from(Start::with(initial)) })
 }
 
 /// As [`outcome_of`], of no more than the first `steps` steps: those that the whole run begins with.
@@ -132,7 +132,7 @@ pub fn outcome_of_first(
     tokens: &dyn TokenSource,
 ) -> Result<Outcome, ProofError> {
     let first = First { steps, watch: &Nobody };
-    outcome_of_run(setup, engine, tokens, Part { first, ..Part::from(Start::Seed) })
+    outcome_of_run(setup, engine, tokens, Leg { first, ..Leg::from(Start::Seed) })
 }
 
 /// Runs no more than the first `steps` steps, of which `watch` alone keeps something.
@@ -159,18 +159,18 @@ pub(crate) struct First<'a> {
     pub(crate) watch: &'a dyn Watch,
 }
 
-/// A part of a run: where it begins, how far it goes, and whether it is saved.
+/// A leg of a run: where it begins, how far it goes, and whether it is saved.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct Leg<'a> {
     pub(crate) start: Start<'a>,
     pub(crate) saving: Option<Saving<'a>>,
     pub(crate) first: First<'a>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> Leg<'a> {
     /// All that follows `start`, not saved.
-    pub(crate) fn from(start: Start<'a>) -> Part<'a> {
-        Part { start, saving: None, first: First { steps: u32::MAX, watch: &Nobody } }
+    pub(crate) fn from(start: Start<'a>) -> Leg<'a> {
+        Leg { start, saving: None, first: First { steps: u32::MAX, watch: &Nobody } }
     }
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn outcome_of_run(
     setup: &Setup,
     engine: &dyn Engine,
     tokens: &dyn TokenSource,
-    Part { start, saving, first }: Part<'_>,
+    Leg { start, saving, first }: Leg<'_>,
 ) -> Result<Outcome, ProofError> {
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
     let log = Log::of(first);

@@ -12,7 +12,7 @@ use crate::distance::Distance;
 use crate::matrix::{Numbers, model, training};
 use crate::models::{plain_layout, proof_text};
 use crate::promise::Promise;
-use crate::resumed::{Stretch, outcome_of_parts};
+use crate::resumed::{Stretch, outcome_of_legs};
 use crate::runner::{Layout, ProofError};
 use crate::verdict::is_noise;
 
@@ -116,7 +116,7 @@ fn faults(
     let undisturbed = before.outcome(&tokens)?;
     let parts =
         [Stretch { layout: before.clone(), until: CUT }, Stretch { layout: after.clone(), until: after.train.steps }];
-    let resumed = outcome_of_parts(&parts, &tokens, folder.path())?;
+    let resumed = outcome_of_legs(&parts, &tokens, folder.path())?;
     let promise = Promise::of(class, &before.model, &before.train, before.train.steps);
     let distance = Distance::between(&undisturbed, &resumed, |name| is_noise(&before.model, name));
     Ok(promise.faults([&undisturbed, &resumed], &distance))

@@ -12,7 +12,7 @@ use crate::distance::Outcome;
 use crate::matrix::{Numbers, model, training};
 use crate::models::{plain_layout, proof_text};
 use crate::rank_slots::RankSlots;
-use crate::resumed::{Stretch, outcome_of_parts};
+use crate::resumed::{Stretch, outcome_of_legs};
 use crate::runner::{Layout, ProofError, thread_engine};
 
 /// Steps of the run.
@@ -54,7 +54,7 @@ impl Reference {
     pub(super) fn completes(&self, folder: &Path) -> Result<(), String> {
         let done = committed(folder).map_err(|error| error.to_string())?.first().map_or(0, |newest| newest.steps);
         let rest = [Stretch { layout: self.layout.clone(), until: STEPS }];
-        let outcome = outcome_of_parts(&rest, &proof_text(), folder).map_err(|error| error.to_string())?;
+        let outcome = outcome_of_legs(&rest, &proof_text(), folder).map_err(|error| error.to_string())?;
         self.same(&outcome, done)
     }
 

@@ -6,7 +6,7 @@ use checkpoint::{LossScaleState, Manifest, RunState};
 use config::unit::Tied;
 use config::{BatchGrowth, BatchRamp, Format, TrainSpec};
 use prove::models::{plain_layout, proof_text};
-use prove::resumed::{Stretch, newest, outcome_of_parts};
+use prove::resumed::{Stretch, newest, outcome_of_legs};
 use prove::{Distance, Layout};
 
 use crate::rig::{Folder, in_two, layout, plain, whole};
@@ -39,7 +39,7 @@ fn a_run_may_be_cut_after_every_step() {
     let run = eventful(Format::Fp16);
     let (folder, tokens) = (Folder::new(), proof_text());
     let parts: Vec<Stretch> = (1..=run.train.steps).map(|until| Stretch { layout: run.clone(), until }).collect();
-    let cut = outcome_of_parts(&parts, &tokens, &folder.0).unwrap();
+    let cut = outcome_of_legs(&parts, &tokens, &folder.0).unwrap();
     // The first gradients are of the first step that updates, which is not in the first part.
     let mut undisturbed = whole(&run);
     undisturbed.gradients.clear();
@@ -50,7 +50,7 @@ fn a_run_may_be_cut_after_every_step() {
 fn resumed_with(run: &Layout, change: impl Fn(RunState) -> RunState) -> Result<prove::Outcome, prove::ProofError> {
     let (folder, tokens) = (Folder::new(), proof_text());
     let part = |until| [Stretch { layout: run.clone(), until }];
-    let first = outcome_of_parts(&part(2), &tokens, &folder.0)?;
+    let first = outcome_of_legs(&part(2), &tokens, &folder.0)?;
     let checkpoint = newest(&folder.0)?;
     let manifest = checkpoint.manifest().clone();
     let changed = Manifest { state: change(manifest.state.clone()), ..manifest };
@@ -58,7 +58,7 @@ fn resumed_with(run: &Layout, change: impl Fn(RunState) -> RunState) -> Result<p
     // A checkpoint has the name of its step.
     let named = format!("step-{:08}", changed.state.steps);
     std::fs::rename(checkpoint.path(), checkpoint.path().with_file_name(named)).unwrap();
-    let second = outcome_of_parts(&part(run.train.steps), &tokens, &folder.0)?;
+    let second = outcome_of_legs(&part(run.train.steps), &tokens, &folder.0)?;
     let joined = |first: Vec<f64>, second: Vec<f64>| [first, second].concat();
     Ok(prove::Outcome {
         losses: joined(first.losses, second.losses),

@@ -3,7 +3,7 @@
 use config::unit::Tied;
 use config::{Format, Parallelism, ZeroStage};
 use prove::models::{plain_layout, proof_text};
-use prove::resumed::{Stretch, going_on, newest, outcome_of_parts};
+use prove::resumed::{Stretch, going_on, newest, outcome_of_legs};
 use prove::runner::thread_engine;
 use train::{Observer, Ports, Setup, Start, StepReport, Wish, run};
 
@@ -21,7 +21,7 @@ impl Observer for Silent {
 fn read(before: Parallelism, after: Parallelism) -> (u64, [u64; 3]) {
     let (folder, tokens) = (Folder::new(), proof_text());
     let saved = layout(Tied::Yes, Format::Fp32, before);
-    outcome_of_parts(&[Stretch { layout: saved, until: 2 }], &tokens, &folder.0).unwrap();
+    outcome_of_legs(&[Stretch { layout: saved, until: 2 }], &tokens, &folder.0).unwrap();
     let checkpoint = newest(&folder.0).unwrap();
     let after = layout(Tied::Yes, Format::Fp32, after);
     let setup = Setup::new(after.model, after.parallelism, going_on(&after.train, &checkpoint)).unwrap();

@@ -7,7 +7,7 @@ use config::unit::Tied;
 use config::{Format, GradientSums, Parallelism};
 use prove::matrix::{Numbers, model, training};
 use prove::models::{plain_layout, proof_text};
-use prove::resumed::{Stretch, outcome_of_parts};
+use prove::resumed::{Stretch, outcome_of_legs};
 use prove::{Layout, Outcome};
 
 /// A folder of a test, removed with it.
@@ -48,5 +48,5 @@ pub fn in_two(before: &Layout, after: &Layout, cut: u32) -> Outcome {
     let folder = Folder::new();
     let parts =
         [Stretch { layout: before.clone(), until: cut }, Stretch { layout: after.clone(), until: after.train.steps }];
-    outcome_of_parts(&parts, &proof_text(), &folder.0).expect("a run in parts")
+    outcome_of_legs(&parts, &proof_text(), &folder.0).expect("a run in parts")
 }

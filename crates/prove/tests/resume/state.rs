@@ -8,7 +8,7 @@ use config::{Format, Parallelism, ZeroStage};
 use device::{DeviceError, element};
 use prove::Watch;
 use prove::models::{plain_layout, proof_text};
-use prove::resumed::{Stretch, newest, outcome_of_parts, outcome_of_parts_watched};
+use prove::resumed::{Stretch, newest, outcome_of_legs, outcome_of_legs_watched};
 use train::storage::pieces::{Copies, pieces};
 use train::worker::Worker;
 
@@ -56,10 +56,10 @@ fn master_weights_and_moments_are_those_that_were_saved() {
     for (before, after) in pairs {
         let folder = Folder::new();
         let half = |layout, until| [Stretch { layout, until }];
-        outcome_of_parts(&half(before, 2), &proof_text(), &folder.0).unwrap();
+        outcome_of_legs(&half(before, 2), &proof_text(), &folder.0).unwrap();
         let compare = Compare { checkpoint: newest(&folder.0).unwrap(), compared: Mutex::default() };
         let last = after.train.steps;
-        outcome_of_parts_watched(&half(after.clone(), last), &proof_text(), &folder.0, &compare).unwrap();
+        outcome_of_legs_watched(&half(after.clone(), last), &proof_text(), &folder.0, &compare).unwrap();
         let parameters = config::unique_parameters(&after.model) as usize;
         let compared = *compare.compared.lock().unwrap();
         assert!(compared.iter().all(|count| *count >= parameters), "{compared:?} of {parameters}");

@@ -88,7 +88,7 @@ impl SaveStream {
         memory: Box<dyn MemoryReader>,
         (saving, observer): (Saving<'env>, &'env dyn Observer),
     ) -> SaveStream {
-        let (entries, places) = parts(worker);
+        let (entries, places) = save_list(worker);
         let num_ranks = worker.setup.mesh.world_size();
         let saver = Saver { number, num_ranks, store: saving.store, observer, memory, entries, places };
         let ((tasks, taken), (tell, done)) = (channel(), channel());
@@ -157,10 +157,10 @@ fn stuck(unit: Unit, error: RecvTimeoutError) -> DeviceError {
 }
 
 /// The pieces of a rank's file in their order, which is that of the units that a rank saves, and where the numbers of each unit's pieces lie.
-type Parts = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
+type SaveList = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 
 /// Everything that `rank` answers for: over all ranks each element of each tensor once.
-fn parts(worker: &Worker<'_>) -> Parts {
+fn save_list(worker: &Worker<'_>) -> SaveList {
     let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
     for unit in saved_units(&worker.program.view) {
         let mut of_unit = Vec::new();

@@ -26,11 +26,11 @@ struct Arguments {
     write: Option<PathBuf>,
     /// Be one of the processes that are disturbed
     #[command(subcommand)]
-    part: Option<Part>,
+    mode: Option<Mode>,
 }
 
 #[derive(Subcommand)]
-enum Part {
+enum Mode {
     /// A process that is disturbed
     #[command(hide = true)]
     Child {
@@ -41,8 +41,8 @@ enum Part {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    ended(match &arguments.part {
-        Some(Part::Child { role }) => child(role),
+    ended(match &arguments.mode {
+        Some(Mode::Child { role }) => child(role),
         None => run(arguments.write.as_deref()),
     })
 }
