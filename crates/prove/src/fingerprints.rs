@@ -44,7 +44,7 @@ impl Fingerprints {
         let values = self.values.into_inner().unwrap_or_else(PoisonError::into_inner);
         let whole = |boxes: Boxes| {
             boxes.into_values().fold(Fingerprint::Whole(0), |sum, copies| match (sum, copies) {
-                (Fingerprint::Whole(sum), Copies::Agree(value_box)) => Fingerprint::Whole(sum.wrapping_add(value_box)),
+                (Fingerprint::Whole(sum), Copies::Agree(part)) => Fingerprint::Whole(sum.wrapping_add(part)),
                 (Fingerprint::Disagreement, _) | (_, Copies::Disagree) => Fingerprint::Disagreement,
             })
         };

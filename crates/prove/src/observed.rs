@@ -135,7 +135,7 @@ fn of_reduction(worker: &Worker<'_>) -> Vec<ValueBox> {
     let mut boxes = vec![number(What::Norm, 1), number(What::Loss, 2)];
     for state in worker.units.values() {
         let Some(gradient) = worker.gradient(state.unit) else { continue };
-        let tensor = gradient.value_box(state.updated.clone());
+        let tensor = gradient.part(state.updated.clone());
         boxes.extend(of_parameters(worker, state, state.updated.start, tensor, |name| {
             What::Gradient(Reverse(state.unit), name)
         }));

@@ -197,8 +197,8 @@ impl Pass<'_> {
                 let (needed, panel_bytes) = (panels.workspace_bytes(lanes.len, steps.len), panels.bytes(steps.len));
                 assert!(needed <= workspace.len(), "{needed} bytes of panels in {}", workspace.len());
                 let at_once = rounded.len() / padded(steps.len).max(1) / panels.lanes;
-                let workspace = workspace.chunks_mut(at_once * panel_bytes.max(1));
-                for (part, workspace) in lanes.blocks(at_once * panels.lanes).zip(workspace) {
+                let workspaces = workspace.chunks_mut(at_once * panel_bytes.max(1));
+                for (part, workspace) in lanes.blocks(at_once * panels.lanes).zip(workspaces) {
                     let from = panels.block(matrix, (part.start, part.len), block);
                     let (rows, cols) = (from.rows(), from.cols());
                     let rounded = &mut rounded[..rows * cols];
