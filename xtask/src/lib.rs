@@ -9,3 +9,4 @@ pub mod dependencies;
 pub mod repository;
 pub mod rust_code;
 pub mod tidy;
+pub mod words;

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::dependencies::{self, parse_manifest};
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
+use crate::words;
 
 /// Longest source file, tests included.
 const MAX_FILE_LINES: usize = 600;
@@ -67,6 +68,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     }
     findings.extend(crates(repository));
     findings.extend(readmes(repository));
+    findings.extend(words::check(repository));
     findings
 }
 
