@@ -58,7 +58,7 @@ pub enum FileError {
         reason: String,
     },
     /// A tensor has elements of a type that cannot be used here.
-    #[error("{}: tensor {tensor} has elements of type {dtype}; F32, BF16 or F16 would do", .path.display())]
+    #[error("{}: tensor {tensor} has elements of type {dtype}; use F32, BF16 or F16", .path.display())]
     Dtype {
         /// The file.
         path: PathBuf,

@@ -221,7 +221,7 @@ impl Manifest {
             for (name, piece) in pieces {
                 if piece.offset != end_bytes {
                     let (found, name) = (piece.offset, &file.name);
-                    return Err(format!("{name}: a piece is at byte {found} where {end_bytes} would be next"));
+                    return Err(format!("{name}: a piece is at byte {found} where {end_bytes} is expected"));
                 }
                 if piece.xxh3.len() as u64 != num_blocks(piece.len_bytes()) {
                     return Err(format!("tensor {name}: {} hashes of a piece", piece.xxh3.len()));
@@ -247,7 +247,7 @@ fn is_plain(name: &str) -> bool {
 
 fn check_tensor(tensor: &TensorRecord, num_files: usize) -> Result<(), String> {
     if tensor.dtype != "F32" {
-        return Err(format!("elements of type {}; F32 would do", tensor.dtype));
+        return Err(format!("elements of type {}; use F32", tensor.dtype));
     }
     let bytes = |shape: &[usize]| shape.iter().try_fold(ELEMENT_BYTES, |bytes, extent| bytes.checked_mul(*extent));
     if bytes(&tensor.shape).is_none() {

@@ -43,17 +43,17 @@ fn check_says_everything_that_is_wrong_and_exits_with_2() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stdout(&output), "");
     let expected = format!(
-        "{name}:2:1: `model.hiden` is no key; did you mean `model.hidden`?\n\
-         {name}:4:1: train.steps = 0 is too few; at least 1 would do\n\
-         --set parallelism.tp=3: parallelism.tp = 3 does not divide model.num_heads = 4; 1, 2 or 4 would\n\
-         --set parallelism.tp=3: parallelism.tp = 3 does not divide model.ffn_hidden = 512; 1, 2 or 4 would\n"
+        "{name}:2:1: `model.hiden` is not a key; did you mean `model.hidden`?\n\
+         {name}:4:1: train.steps = 0 must be positive; use at least 1\n\
+         --set parallelism.tp=3: parallelism.tp = 3 must divide model.num_heads = 4; use 1, 2 or 4\n\
+         --set parallelism.tp=3: parallelism.tp = 3 must divide model.ffn_hidden = 512; use 1, 2 or 4\n"
     );
     assert_eq!(stderr(&output), expected);
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 #[test]
-fn memory_that_does_not_fit_is_refused_with_changes_that_would_do() {
+fn memory_that_does_not_fit_is_refused_with_changes_that_suffice() {
     let refused = |bytes: &str, more: &str| {
         let output = pleach(&["check", "--set", &format!("run.rank_memory_bytes={bytes}"), "--set", more]);
         assert_eq!(output.status.code(), Some(2));
@@ -67,8 +67,8 @@ fn memory_that_does_not_fit_is_refused_with_changes_that_would_do() {
     );
     assert!(
         said.ends_with(
-            "parallelism.recompute = \"full\" (needs 7.72 MB), parallelism.microbatch_size = 1 (needs 7.63 MB) or \
-             parallelism.tp = 4 (needs 7.09 MB) would do\n"
+            "; use parallelism.recompute = \"full\" (needs 7.72 MB), parallelism.microbatch_size = 1 (needs 7.63 MB) or \
+             parallelism.tp = 4 (needs 7.09 MB)\n"
         ),
         "{said}"
     );
@@ -128,7 +128,7 @@ fn check_speaks_json() {
     assert_eq!(refused.status.code(), Some(2));
     let problem = &parsed(&refused)["problems"][0];
     assert_eq!((&problem["key"], &problem["value"]), (&"train.steps".into(), &"0".into()));
-    assert_eq!(problem["remedy"], "at least 1 would do");
+    assert_eq!(problem["remedy"], "use at least 1");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn what_cannot_be_read_or_written_is_named() {
     let temporary = std::env::temp_dir().display().to_string();
     let is_folder = pleach(&["check", &temporary]);
     assert_eq!(is_folder.status.code(), Some(2));
-    let expected = format!("{temporary} is a folder; {temporary}/run.toml would do if it is that of a run\n");
+    let expected = format!("{temporary} is a folder; use {temporary}/run.toml if it is the folder of a run\n");
     assert_eq!(stderr(&is_folder), expected);
 
     let text = pleach(&["train", "--data", "no/such/text"]);

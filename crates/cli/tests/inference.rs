@@ -197,8 +197,8 @@ fn what_cannot_be_used_is_said() {
     };
     assert_eq!(
         forward(&three, &["--set", "parallelism.dp=2"]),
-        "RUN/run.toml:45:16: train.global_batch = 3 is not a multiple of parallelism.dp = 2 x \
-         parallelism.microbatch_size = 1; 2 or 4 would be\n\
+        "RUN/run.toml:45:16: train.global_batch = 3 must be a multiple of parallelism.dp = 2 x \
+         parallelism.microbatch_size = 1; use 2 or 4\n\
          train.global_batch and train.sequence_length are the sequences and tokens of FOLDER/three.json\n"
             .replace("RUN/run.toml:45:16: ", &place_of(&forward(&three, &["--set", "parallelism.dp=2"])))
     );
@@ -215,11 +215,11 @@ fn what_cannot_be_used_is_said() {
     );
     assert_eq!(
         refuses(&["generate", "--from", run, "--prompt", ""]),
-        "the prompt is empty, and a text continues something; one character would do, such as --prompt \" \"\n"
+        "the prompt is empty; use at least one character, such as --prompt \" \"\n"
     );
     assert_eq!(
         refuses(&["generate", "--from", run, "--prompt", "x", "--temperature", "-1"]),
-        "--temperature -1 is no temperature; 0 or more would do\n"
+        "--temperature -1 must not be negative; use 0 or more\n"
     );
     assert_eq!(
         refuses(&[
@@ -233,7 +233,7 @@ fn what_cannot_be_used_is_said() {
             "--set",
             "train.global_batch=4"
         ]),
-        "parallelism.dp = 2: replicas share sequences out, and one text is one sequence; 1 would do\n"
+        "parallelism.dp = 2: replicas split sequences, and one text is one sequence; use 1\n"
     );
     let other_model = |set: &str| {
         let told = refuses(&["generate", "--from", run, "--prompt", "x", "--set", set]).replace(run, "RUN");

@@ -61,39 +61,38 @@ fn what_is_no_question_is_refused() {
 }
 
 #[test]
-fn where_nothing_fits_what_would_is_named() {
+fn where_nothing_fits_remedies_are_named() {
     let told = refuses(&["--gpus=2", "--max-memory=0.004"]);
     assert!(told.starts_with("the run fits nowhere on 2 accelerators of 4.00 MB: dp 1 x tp 2 x pp 1, "), "{told}");
-    let (_, would_do) = told.split_once(" needs least, ").expect("what is needed");
-    let (needed, more) = would_do.split_once(" a rank, or ").expect("two remedies");
-    assert!(needed.contains(" MB a rank; "), "{told}");
-    let more: usize =
-        more.trim().strip_suffix(" accelerators would do").and_then(|more| more.parse().ok()).expect(&told);
+    let (_, remedies) = told.split_once(" needs least, ").expect("what is needed");
+    let (needed, more) = remedies.split_once(" a rank, or ").expect("two remedies");
+    assert!(needed.contains(" MB a rank; use "), "{told}");
+    let more: usize = more.trim().strip_suffix(" accelerators").and_then(|more| more.parse().ok()).expect(&told);
     // The smallest: on that many it fits, on one less it does not.
     let on =
         |gpus: usize| pleach(&[&["plan"], &SMALL[..], &["--max-memory=0.004", &format!("--gpus={gpus}")]].concat());
     assert_eq!((on(more).status.code(), on(more - 1).status.code()), (Some(0), Some(2)), "{told}");
 
     let told = refuses(&["--gpus=4", "--max-memory=0.005", "--fix", "tp=1", "--fix", "zero=0"]);
-    assert!(told.contains(" a rank, or --fix tp=2 would do"), "{told}");
+    assert!(told.ends_with(" a rank, or --fix tp=2\n"), "{told}");
 }
 
 #[test]
 fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     assert_eq!(
         refuses(&["--gpus=4", "--fix", "tp=3"]),
-        "no layout on 4 accelerators obeys the rules of a run with --fix tp=3; --fix tp=4 would do\n"
+        "no layout on 4 accelerators obeys the rules of a run with --fix tp=3; use --fix tp=4\n"
     );
     let told = refuses(&["--gpus=7"]);
     let mut lines = told.lines();
     assert_eq!(
         lines.next(),
-        Some("no layout on 7 accelerators obeys the rules of a run; 8 accelerators would do"),
+        Some("no layout on 7 accelerators obeys the rules of a run; use 8 accelerators"),
         "{told}"
     );
     let refused: Vec<&str> = lines.collect();
     assert_eq!(refused.len(), 3, "{told}");
-    assert!(refused.iter().all(|line| line.starts_with("refused ") && line.contains(" would")), "{told}");
+    assert!(refused.iter().all(|line| line.starts_with("refused ") && line.contains("use ")), "{told}");
 
     let output = pleach(&[&["plan"], &SMALL[..], &["--gpus=7", "--json"]].concat());
     assert_eq!((output.status.code(), stderr(&output)), (Some(2), told));

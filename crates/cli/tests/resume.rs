@@ -258,7 +258,7 @@ fn what_cannot_be_resumed_is_said() {
     let expected = "RUN holds a run that is not done, after step 4 of 6; `pleach train --resume RUN` goes on with it, ";
     assert!(unfinished.starts_with(expected), "{unfinished}");
     let fewer = refused(&mut resume(&run, &["train.steps=3"]));
-    assert_eq!(fewer, "train.steps = 3 is less than the 4 steps that are done; 4 or more would do\n");
+    assert_eq!(fewer, "train.steps = 3 must be at least the 4 steps that are done; use 4 or more\n");
     let elsewhere = refused(&mut resume(&run, &["run.folder=other"]));
     assert!(elsewhere.starts_with("--set run.folder=other: with --resume a run stays in its folder; "), "{elsewhere}");
     for part in ["run.toml", "checkpoints", "checkpoints/step-00000004"] {
@@ -299,7 +299,8 @@ fn what_cannot_be_resumed_is_said() {
     let done = "/checkpoints/step-00000006; --set train.steps=... with more of them goes on\n";
     assert!(told.starts_with("all 6 steps are done in ") && told.ends_with(done), "{told}");
     let (code, told) = output(&mut resume(&run, &["train.learning_rate=0.002"]));
-    let nothing = "all 6 steps are done, so nothing would be trained with train.learning_rate=0.002; leave it out, or go on with ";
+    let nothing =
+        "all 6 steps are done, so none is left to train with train.learning_rate=0.002; leave it out, or resume with ";
     assert!(code == Some(2) && told.starts_with(nothing), "{told}");
     assert!(learned(&run) == learned_before);
     // It is done now, so another run may take its place.

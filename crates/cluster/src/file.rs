@@ -106,7 +106,7 @@ impl Cluster {
         let is_positive = |value: f64| value > 0.0 && value.is_finite();
         all(&positive, is_positive, "is not above 0; take it from the data sheet")?;
         all(&shares, |value| value > 0.0 && value <= 1.0, "is no share: it has to be above 0 and at most 1")?;
-        all(&not_negative, |value| value >= 0.0 && value.is_finite(), "is below 0; 0 would leave it out")?;
+        all(&not_negative, |value| value >= 0.0 && value.is_finite(), "must not be negative; use 0 to leave it out")?;
         let sections = ["accelerator", "compute", "node", "network"];
         match sections.into_iter().find(|section| !self.sources.contains_key(*section)) {
             Some(section) => Err(ProfileError::NoSource(section.into())),

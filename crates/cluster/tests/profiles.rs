@@ -80,7 +80,10 @@ fn what_nothing_in_this_world_has_is_refused_with_its_key() {
         refused("unaligned_efficiency = 0.78", "unaligned_efficiency = 1.8"),
         "compute.unaligned_efficiency = 1.8 is no share: it has to be above 0 and at most 1"
     );
-    assert_eq!(refused("issue_us = ", "issue_us = -"), "compute.issue_us = -8 is below 0; 0 would leave it out");
+    assert_eq!(
+        refused("issue_us = ", "issue_us = -"),
+        "compute.issue_us = -8 must not be negative; use 0 to leave it out"
+    );
     assert_eq!(
         refused("memory_gb_per_s = 2039.0\n", ""),
         "[accelerator] has no `memory_gb_per_s`, in 10^9 bytes per second; write for example memory_gb_per_s = 2039.0, \

@@ -49,7 +49,7 @@ impl Rules {
     /// Whether all of these counts are at least 1; reports those that are not.
     fn all_positive(&mut self, counts: &[(&str, usize)]) -> bool {
         for (key, _) in counts.iter().filter(|(_, count)| *count == 0) {
-            self.report(Problem::of_value(key, 0, "is too few", "at least 1 would do"));
+            self.report(Problem::of_value(key, 0, "must be positive", "use at least 1"));
         }
         counts.iter().all(|(_, count)| *count > 0)
     }
@@ -63,7 +63,7 @@ impl Rules {
 
     /// `value` is a probability that something is left: `[0, 1)`.
     fn below_one(&mut self, key: &str, value: f32, rule: &str) {
-        self.number(key, value, (0.0..1.0).contains(&value), rule, "0 or more and less than 1 would do");
+        self.number(key, value, (0.0..1.0).contains(&value), rule, "use 0 or more and less than 1");
     }
 }
 

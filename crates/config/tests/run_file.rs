@@ -276,7 +276,7 @@ fn a_degree_that_is_left_out_follows_from_the_ranks() {
     assert_eq!(degrees(&["parallelism.tp=1"]), (2, 1, 2));
     assert_eq!(
         refused("", &["run.ranks=9", "parallelism.tp=2", "parallelism.pp=2"]),
-        "--set run.ranks=9: run.ranks = 9 is not a multiple of parallelism.tp = 2 x parallelism.pp = 2; 8 or 12 would be"
+        "--set run.ranks=9: run.ranks = 9 must be a multiple of parallelism.tp = 2 x parallelism.pp = 2; use 8 or 12"
     );
 }
 
@@ -285,13 +285,13 @@ fn everything_wrong_is_said_at_once_with_its_place() {
     let text = "[model]\nhiden = 64\nnum_heads = \"four\"\n\n[paralellism]\ntp = 2\n\n[train]\nnum_layers = 3\nglobal_batch = 30\n";
     assert_eq!(
         refused(text, &["parallelism.tp=3"]),
-        "run.toml:2:1: `model.hiden` is no key; did you mean `model.hidden`?\n\
+        "run.toml:2:1: `model.hiden` is not a key; did you mean `model.hidden`?\n\
          run.toml:3:1: model.num_heads = \"four\" is not a whole number from 0 to 2147483647\n\
-         run.toml:5:2: [paralellism] is no section; did you mean [parallelism]?\n\
+         run.toml:5:2: [paralellism] is not a section; did you mean [parallelism]?\n\
          run.toml:9:1: `train.num_layers` belongs to [model]; write model.num_layers\n\
-         run.toml:10:1: train.global_batch = 30 is not a multiple of parallelism.dp = 2 x parallelism.microbatch_size = 2; \
-         28 or 32 would be, or parallelism.microbatch_size = 1, 3, 5 or 15\n\
-         --set parallelism.tp=3: parallelism.tp = 3 does not divide model.ffn_hidden = 512; 1, 2 or 4 would"
+         run.toml:10:1: train.global_batch = 30 must be a multiple of parallelism.dp = 2 x parallelism.microbatch_size = 2; \
+         use 28 or 32, or parallelism.microbatch_size = 1, 3, 5 or 15\n\
+         --set parallelism.tp=3: parallelism.tp = 3 must divide model.ffn_hidden = 512; use 1, 2 or 4"
     );
 }
 
@@ -318,7 +318,7 @@ fn an_override_without_a_value_takes_a_key_out() {
     assert_eq!((config.train.batch_ramp, config.train.global_batch), (None, 16));
     assert_eq!(
         refused("", &["train.batch_rump="]),
-        "--set train.batch_rump=: `train.batch_rump` is no key; did you mean `train.batch_ramp`?"
+        "--set train.batch_rump=: `train.batch_rump` is not a key; did you mean `train.batch_ramp`?"
     );
 }
 
@@ -327,10 +327,13 @@ fn overrides_that_name_nothing_are_refused() {
     assert_eq!(refused("", &["tp=2"]), "--set tp=2: `tp` has no section; write parallelism.tp");
     assert_eq!(refused("", &["steps"]), "--set steps: this has no `=`; write section.key=value");
     assert_eq!(refused("", &["zebra=1"]), "--set zebra=1: `zebra` has no section; write section.key=value");
-    assert_eq!(refused("", &["modle.norm=rms"]), "--set modle.norm=rms: [modle] is no section; did you mean [model]?");
+    assert_eq!(
+        refused("", &["modle.norm=rms"]),
+        "--set modle.norm=rms: [modle] is not a section; did you mean [model]?"
+    );
     assert_eq!(
         refused("", &["model.zebra=1"]),
-        "--set model.zebra=1: `model.zebra` is no key; [model] has activation, attention_dropout, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, \
+        "--set model.zebra=1: `model.zebra` is not a key; [model] has activation, attention_dropout, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, \
          ffn_hidden, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
          position, position_offset, qk_norm, rotary_base, rotary_fraction, rotary_high_turns, rotary_low_turns, rotary_original_context, \
          rotary_pairing, rotary_scaling, rotary_scaling_factor, tied_embeddings, top_query, vocabulary, xavier_gain"
@@ -372,12 +375,12 @@ fn syntax_errors_are_named_with_their_place() {
 fn rotary_keys_need_rotary_positions() {
     assert_eq!(
         refused("[model]\nrotary_base = 1e4\n", &[]),
-        "run.toml:2:1: model.rotary_base means nothing where model.position = \"learned\"; \
+        "run.toml:2:1: model.rotary_base has no effect where model.position = \"learned\"; \
          write model.position = \"rotary\", or leave it out"
     );
     assert_eq!(
         refused("[model]\nposition = \"rotary\"\nrotary_fraction = 1.5\n", &[]),
-        "run.toml:3:1: model.rotary_fraction = 1.5 is not a share of the head's dims; more than 0 and at most 1 would be"
+        "run.toml:3:1: model.rotary_fraction = 1.5 must be a share of the head's dims; use more than 0 and at most 1"
     );
 }
 
@@ -386,17 +389,17 @@ fn keys_of_positions_and_blocks_need_their_kind() {
     for (set, expected) in [
         (
             ["model.position=alibi", "model.rotary_base=1e4"],
-            "--set model.rotary_base=1e4: model.rotary_base means nothing where model.position = \"alibi\"; \
+            "--set model.rotary_base=1e4: model.rotary_base has no effect where model.position = \"alibi\"; \
              write model.position = \"rotary\", or leave it out",
         ),
         (
             ["model.position=alibi", "model.position_offset=2"],
-            "--set model.position_offset=2: model.position_offset means nothing where model.position = \"alibi\"; \
+            "--set model.position_offset=2: model.position_offset has no effect where model.position = \"alibi\"; \
              write model.position = \"learned\", or leave it out",
         ),
         (
             ["model.blocks=parallel", "model.deepnorm_alpha=2"],
-            "--set model.deepnorm_alpha=2: model.deepnorm_alpha means nothing where model.blocks = \"parallel\"; \
+            "--set model.deepnorm_alpha=2: model.deepnorm_alpha has no effect where model.blocks = \"parallel\"; \
              write model.blocks = \"deepnorm\", or leave it out",
         ),
     ] {
@@ -459,7 +462,7 @@ fn keys_of_sharding_need_a_stage_that_has_them() {
         assert_eq!(
             refused("", &[&set, &stage]),
             format!(
-                "--set {set}: parallelism.{key} means nothing where parallelism.zero = {zero}; \
+                "--set {set}: parallelism.{key} has no effect where parallelism.zero = {zero}; \
                  write parallelism.zero = {stages}, or leave it out"
             )
         );

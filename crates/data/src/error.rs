@@ -64,7 +64,7 @@ pub enum DataError {
         sequence_length: usize,
     },
     /// A token that the model does not know.
-    #[error("token {token} is {place}: outside model.vocabulary = {vocabulary}; at least {} would do", .token + 1)]
+    #[error("token {token} is {place}: outside model.vocabulary = {vocabulary}; use at least {}", .token + 1)]
     OutsideVocabulary {
         /// The token.
         token: i64,

@@ -14,7 +14,7 @@ pub enum FileProblem {
         found: Vec<u8>,
     },
     /// A later version of the format, or a damaged header.
-    #[error("version {found} at byte {offset} is not known; {expected} would be")]
+    #[error("version {found} at byte {offset} is not known; use {expected}")]
     Version {
         /// What it says.
         found: u64,
@@ -24,7 +24,7 @@ pub enum FileProblem {
         offset: usize,
     },
     /// Tokens of a type that is not known, or that tokens cannot have.
-    #[error("the type {found} of its tokens at byte {offset} is not known; {expected} would be")]
+    #[error("the type {found} of its tokens at byte {offset} is not known; use {expected}")]
     Type {
         /// What it says.
         found: u64,

@@ -242,7 +242,7 @@ fn check_tokens(description: &str) -> Result<(), String> {
     let file: TokenizerFile = serde_json::from_str(description).map_err(|error| error.to_string())?;
     let tokens = file.model.vocab.as_array().into_iter().flatten().filter_map(|entry| entry[0].as_str());
     match tokens.map(str::len).find(|len_bytes| *len_bytes > MAX_TOKEN_BYTES) {
-        Some(len_bytes) => Err(format!("it has a token of {len_bytes} bytes; at most {MAX_TOKEN_BYTES} would do")),
+        Some(len_bytes) => Err(format!("it has a token of {len_bytes} bytes; use at most {MAX_TOKEN_BYTES}")),
         None => Ok(()),
     }
 }

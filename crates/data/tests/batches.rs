@@ -90,7 +90,7 @@ fn short_texts_and_unknown_tokens_are_refused() {
     );
     assert_eq!(
         said("cdefgh~i", 120),
-        "token 126 is token 6 of two.txt: outside model.vocabulary = 120; at least 127 would do"
+        "token 126 is token 6 of two.txt: outside model.vocabulary = 120; use at least 127"
     );
 }
 

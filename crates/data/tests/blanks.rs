@@ -282,6 +282,6 @@ fn what_is_no_task_is_refused() {
     assert!(said("\n\n").starts_with("tasks.jsonl holds no text"));
     assert_eq!(
         said("{\"input\": \"ab\", \"target\": \"x\"}"),
-        "token 120 is in task 1 of data.blanks: outside model.vocabulary = 100; at least 121 would do"
+        "token 120 is in task 1 of data.blanks: outside model.vocabulary = 100; use at least 121"
     );
 }

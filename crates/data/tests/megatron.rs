@@ -165,10 +165,10 @@ fn each_contradiction_has_its_message() {
     let mut version = index(1, &lengths, &[0, 2], &[0, 1, 2]);
     version[9] = 2;
     for (index, expected) in [
-        (version, "b.idx: version 2 at byte 9 is not known; 1 would be"),
+        (version, "b.idx: version 2 at byte 9 is not known; use 1"),
         (
             index(7, &lengths, &[0, 2], &[0, 1, 2]),
-            "b.idx: the type 7 of its tokens at byte 17 is not known; 1, 2, 3, 4, 5 or 8 would be",
+            "b.idx: the type 7 of its tokens at byte 17 is not known; use 1, 2, 3, 4, 5 or 8",
         ),
         (
             index(1, &[2, -1], &[0, 2], &[0, 1, 2]),

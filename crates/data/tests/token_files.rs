@@ -140,10 +140,10 @@ fn each_problem_has_its_message() {
         "b.tokens: it begins with [4d, 4d, 49, 44, 49, 44, 58, 00] at byte 0, not with [50, 4c, 45, 41, 43, 48, 54, 4b]: it is \
          no token file"
     );
-    assert_eq!(said(&folder, &changed(8, &[9])), "b.tokens: version 9 at byte 8 is not known; 1 would be");
+    assert_eq!(said(&folder, &changed(8, &[9])), "b.tokens: version 9 at byte 8 is not known; use 1");
     assert_eq!(
         said(&folder, &changed(12, &[3])),
-        "b.tokens: the type 3 of its tokens at byte 12 is not known; 1, 2 or 4 bytes would be"
+        "b.tokens: the type 3 of its tokens at byte 12 is not known; use 1, 2 or 4 bytes"
     );
     let hash = said(&folder, &changed(130, &[9]));
     assert!(hash.starts_with("b.tokens: the hash of its content is ") && hash.contains("at byte 56"), "{hash}");
@@ -172,7 +172,7 @@ fn a_token_outside_the_vocabulary_is_named_with_document_and_offset() {
     assert_eq!(
         said,
         format!(
-            "token 1000 is token 2 of document 1 of a.tokens (byte {at}): outside model.vocabulary = 1000; at least 1001 would do"
+            "token 1000 is token 2 of document 1 of a.tokens (byte {at}): outside model.vocabulary = 1000; use at least 1001"
         )
     );
 }

@@ -45,7 +45,7 @@ pub enum InterchangeError {
     },
     /// Weights in a form that runs code when it is read.
     #[error(
-        "{}: {file} is pickled, which is not read; model.safetensors would be, as save_pretrained of the library writes it",
+        "{}: {file} is pickled, which is not read; use model.safetensors, as save_pretrained of the library writes it",
         .folder.display()
     )]
     Pickled {
@@ -75,7 +75,7 @@ pub enum InterchangeError {
     /// An output matrix beside the token table that the configuration says it is, and is not.
     #[error(
         "{}: tensor {output} is not {table}: row {row} differs. tie_word_embeddings = true in config.json says that they are one; \
-         false would read both",
+         use false to read both",
         .folder.display()
     )]
     NotTied {
@@ -104,7 +104,7 @@ pub enum InterchangeError {
     #[error(transparent)]
     Tensors(#[from] FileError),
     /// A weight that half precision does not reach.
-    #[error("{parameter} has the value {value:e}, and fp16 ends at 65504; bf16 or fp32 would do")]
+    #[error("{parameter} has the value {value:e}, and the largest value of fp16 is 65504; use bf16 or fp32")]
     TooLarge {
         /// The parameter.
         parameter: String,

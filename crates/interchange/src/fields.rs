@@ -45,7 +45,7 @@ impl<'a> Fields<'a> {
     /// It is absent, or something else.
     pub fn count(&self, key: &str) -> Result<usize, InterchangeError> {
         match self.find(key) {
-            None => Err(self.refused(key, "says no size; a whole number would")),
+            None => Err(self.refused(key, "must be a size; use a whole number")),
             Some(_) => self.count_or(key, 0),
         }
     }
@@ -120,7 +120,7 @@ impl<'a> Fields<'a> {
         match self.find(key) {
             None => Ok(()),
             Some(value) if *value == only => Ok(()),
-            Some(_) => Err(self.refused(key, format!("is a model that pleach does not have; {only} would be one"))),
+            Some(_) => Err(self.refused(key, format!("is not supported; use {only}"))),
         }
     }
 
@@ -140,6 +140,6 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// It has one.
     pub fn absent(&self, key: &str) -> Result<(), InterchangeError> {
-        self.none(key, "is a model that pleach does not have; null would be one")
+        self.none(key, "is not supported; use null")
     }
 }

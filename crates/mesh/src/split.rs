@@ -39,7 +39,7 @@ pub fn divisors(number: usize) -> Vec<usize> {
 }
 
 /// The numbers as a choice in a sentence: `1, 2, 4 or 8`; the end of a message such as "tensor
-/// parallelism 3 does not divide 8 heads; 1, 2, 4 or 8 would". Empty for no numbers.
+/// parallelism 3 must divide 8 heads; use 1, 2, 4 or 8". Empty for no numbers.
 pub fn alternatives(numbers: &[usize]) -> String {
     match numbers {
         [] => String::new(),

@@ -159,7 +159,7 @@ impl Case {
 #[test]
 fn remedies_are_the_smallest_changes() {
     let found = (0..24).filter(|number| Case::new(*number).remedies_are_the_smallest(*number)).count();
-    assert!(found >= 12, "more accelerators would do in {found} cases");
+    assert!(found >= 12, "more accelerators suffice in {found} cases");
 }
 
 /// Microbatches of one sequence would make too long a program, others would not: none is refused for what another one is.

@@ -26,7 +26,7 @@ pub struct UnitWork {
 pub enum StageError {
     /// A stage would have nothing.
     #[error(
-        "{num_stages} stages need at least {} layers between the embedding and the head, the model has {num_layers}; 1 to {} stages would do",
+        "{num_stages} stages need at least {} layers between the embedding and the head, the model has {num_layers}; use 1 to {} stages",
         num_stages.saturating_sub(2), num_layers + 2
     )]
     TooManyStages {

@@ -523,8 +523,8 @@ mod tests {
         let family = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 1 };
         let case = Case { degrees: Degrees { dp: 1, tp: 12, pp: 1 }, ..Case::oracle(family) };
         let said: Vec<String> = case.refusals().iter().map(ToString::to_string).collect();
-        let expected = "parallelism.tp = 12 is more than model.num_kv_heads = 4, and a key and value head is not split; \
-                        1, 2 or 4 would do";
+        let expected = "parallelism.tp = 12 must be at most model.num_kv_heads = 4, since key and value heads are not split; \
+                        use 1, 2 or 4";
         assert_eq!(said, [expected]);
     }
 }

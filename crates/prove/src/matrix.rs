@@ -474,7 +474,7 @@ mod tests {
         let said: Vec<String> =
             Cell { recompute: Recompute::FULL, ..cell }.refusals().iter().map(ToString::to_string).collect();
         let expected = "parallelism.recompute_inputs = \"whole\" is more than parallelism.sequence_parallel = true leaves a rank: \
-                        its own tokens; \"sharded\" would do";
+                        its own tokens; use \"sharded\"";
         assert_eq!(said, [expected]);
     }
 

@@ -48,7 +48,7 @@ impl Promise {
     /// The broken parts of the promise, one clause each, between outcomes that are `distance` apart.
     pub fn faults(&self, outcomes: [&Outcome; 2], distance: &Distance) -> Vec<String> {
         if outcomes.into_iter().any(nothing_learned) {
-            return vec!["every step overflowed, so no weight was updated and nothing is shown; a lower train.initial_loss_scale would do".into()];
+            return vec!["every step overflowed, so no weight was updated and nothing is shown; use a lower train.initial_loss_scale".into()];
         }
         if distance.same_bits {
             return vec![];

@@ -73,7 +73,7 @@ fn parts_that_do_not_fit_are_refused() {
         (refusal(|manifest| piece(manifest, |piece| piece.xxh3.clear())), "tensor bias: 0 hashes of a piece"),
         (
             refusal(|manifest| manifest.tensors.get_mut("bias").expect("a tensor").dtype = "F64".into()),
-            "tensor bias: elements of type F64; F32 would do",
+            "tensor bias: elements of type F64; use F32",
         ),
         (
             refusal(|manifest| manifest.tensors.get_mut("bias").expect("a tensor").shape = vec![9]),

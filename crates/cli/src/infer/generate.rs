@@ -62,7 +62,7 @@ fn continue_text(
     if config.parallelism.dp > 1 {
         let dp = config.parallelism.dp;
         return Err(Failure::Input(format!(
-            "parallelism.dp = {dp}: replicas share sequences out, and one text is one sequence; 1 would do"
+            "parallelism.dp = {dp}: replicas split sequences, and one text is one sequence; use 1"
         )));
     }
     if config.data.blanks.is_some() {
@@ -85,13 +85,13 @@ fn continue_text(
 fn sampling(arguments: &GenerateArguments) -> Result<Sampling, Failure> {
     let GenerateArguments { temperature, top_k, top_p, seed, .. } = *arguments;
     if !temperature.is_finite() || temperature < 0.0 {
-        return Err(Failure::Input(format!("--temperature {temperature} is no temperature; 0 or more would do")));
+        return Err(Failure::Input(format!("--temperature {temperature} must not be negative; use 0 or more")));
     }
     if !(0.0..=1.0).contains(&top_p) {
-        return Err(Failure::Input(format!("--top-p {top_p} is no probability; 0 to 1 would do")));
+        return Err(Failure::Input(format!("--top-p {top_p} must be a probability; use 0 to 1")));
     }
     if top_k == Some(0) {
-        return Err(Failure::Input("--top-k 0 leaves nothing to draw from; 1 or more would do".into()));
+        return Err(Failure::Input("--top-k 0 leaves no token to sample; use 1 or more".into()));
     }
     Ok(Sampling { temperature, top_k, top_p, seed })
 }
@@ -100,8 +100,8 @@ fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Vec<i3
     let tokens =
         tokenizer.encode(text).map_err(|error| Failure::Input(format!("the prompt has no tokens: {error}")))?;
     if tokens.is_empty() {
-        let remedy = "one character would do, such as --prompt \" \"";
-        return Err(Failure::Input(format!("the prompt is empty, and a text continues something; {remedy}")));
+        let remedy = "use at least one character, such as --prompt \" \"";
+        return Err(Failure::Input(format!("the prompt is empty; {remedy}")));
     }
     if let Some(outside) = tokens.iter().find(|token| **token as usize >= vocabulary) {
         return Err(Failure::Input(format!(

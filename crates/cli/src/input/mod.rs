@@ -63,7 +63,7 @@ fn written(file: Option<&Path>) -> Result<(String, String), Failure> {
         return Ok((name, preset.text.into()));
     }
     if path.is_dir() {
-        return Err(Failure::Input(format!("{name} is a folder; {name}/run.toml would do if it is that of a run")));
+        return Err(Failure::Input(format!("{name} is a folder; use {name}/run.toml if it is the folder of a run")));
     }
     match std::fs::read_to_string(path) {
         Ok(text) => Ok((name, text)),

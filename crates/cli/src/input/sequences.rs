@@ -57,7 +57,7 @@ impl Sequences {
         let ids = &written.input_ids;
         let length = ids.first().map_or(0, Vec::len);
         if length == 0 {
-            return Err("input_ids holds no tokens; [B][S] with B and S at least 1 would do".into());
+            return Err("input_ids must hold tokens; use [B][S] with B and S at least 1".into());
         }
         let tables = [("input_ids", Some(ids)), ("labels", Some(&written.labels))];
         let optional =

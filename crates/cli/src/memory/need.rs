@@ -182,18 +182,18 @@ fn remedy(config: &RunConfig, budget: MemoryBudget, mut needed: u64) -> String {
             .map(|(change, then, _)| format!("{} = {} (needs {})", change.key, change.value, bytes(*then)))
             .collect();
         if made.is_empty() && !each.is_empty() {
-            return format!("{} would do", alternatives(&each, "or"));
+            return format!("use {}", alternatives(&each, "or"));
         }
         let Some((best, then, fits)) = judged.into_iter().min_by_key(|(_, then, _)| *then) else { break };
         made.retain(|(key, _)| *key != best.key);
         made.push((best.key, best.value));
         (config, needed) = (best.config, then);
         if fits {
-            return format!("{} together (needs {}) would do", written(&made), bytes(needed));
+            return format!("use {} together (needs {})", written(&made), bytes(needed));
         }
     }
     match made.is_empty() {
-        true => "a smaller model or shorter sequences would do".into(),
+        true => "use a smaller model or shorter sequences".into(),
         false => format!("even with {} it needs {}; try a smaller model", written(&made), bytes(needed)),
     }
 }

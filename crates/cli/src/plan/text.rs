@@ -40,10 +40,10 @@ pub fn found(answer: &Answer, question: &Question) -> String {
 /// That nothing fits or is legal, and what would do.
 pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> String {
     let accelerators = counted(question.accelerators as u64, "accelerator");
-    let mut would_do = vec![];
+    let mut remedies_named = vec![];
     let (problem, rules) = match &remedies.least {
         Some(Smallest { parallelism, memory_bytes }) => {
-            would_do.push(format!("{} a rank", enough_bytes(*memory_bytes as u64)));
+            remedies_named.push(format!("{} a rank", enough_bytes(*memory_bytes as u64)));
             let problem = format!(
                 "the run fits nowhere on {accelerators} of {}: {} needs least, {} a rank",
                 bytes(question.memory_bytes as u64),
@@ -59,11 +59,11 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
             (problem, rules(&answer.refusals))
         }
     };
-    would_do.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
-    would_do.extend(remedies.accelerators.map(|more| format!("{} accelerators", grouped(more as u64))));
-    let remedy = match would_do.is_empty() {
+    remedies_named.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
+    remedies_named.extend(remedies.accelerators.map(|more| format!("{} accelerators", grouped(more as u64))));
+    let remedy = match remedies_named.is_empty() {
         true => "a smaller model or another train.global_batch may do".to_string(),
-        false => format!("{} would do", would_do.join(", or ")),
+        false => format!("use {}", remedies_named.join(", or ")),
     };
     format!("{problem}; {remedy}{rules}")
 }

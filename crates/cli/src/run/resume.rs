@@ -91,13 +91,13 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
     if config.train.steps < state.steps {
         let (steps, done) = (config.train.steps, state.steps);
         return Err(Failure::Input(format!(
-            "train.steps = {steps} is less than the {done} steps that are done; {done} or more would do"
+            "train.steps = {steps} must be at least the {done} steps that are done; use {done} or more"
         )));
     }
     if config.train.steps == state.steps && !asked.is_empty() {
         // Else the run file would say of the weights what they were not trained with.
         return Err(Failure::Input(format!(
-            "all {} steps are done, so nothing would be trained with {}; leave it out, or go on with --set train.steps=... with more of them",
+            "all {} steps are done, so none is left to train with {}; leave it out, or resume with --set train.steps=... with more of them",
             state.steps,
             asked.join(", ")
         )));

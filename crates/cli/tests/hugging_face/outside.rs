@@ -58,35 +58,20 @@ fn tensors_that_are_missing_left_over_or_of_another_shape_are_named() {
 #[test]
 fn models_that_are_not_built_here_are_refused_by_name() {
     let cases = [
-        (
-            "opt",
-            "do_layer_norm_before",
-            Value::from(false),
-            "false is a model that pleach does not have; true would be one",
-        ),
-        (
-            "bloom",
-            "apply_residual_connection_post_layernorm",
-            true.into(),
-            "true is a model that pleach does not have; false would be one",
-        ),
+        ("opt", "do_layer_norm_before", Value::from(false), "false is not supported; use true"),
+        ("bloom", "apply_residual_connection_post_layernorm", true.into(), "true is not supported; use false"),
         ("llama", "hidden_act", "relu".into(), "\"relu\" is not among silu, gelu, swish"),
         ("llama", "rope_scaling", 2.into(), "2 is not an object"),
-        ("llama", "pad_token_id", 31.into(), "31 is none of vocab_size = 31 tokens; null would do"),
-        ("llama", "num_experts", 8.into(), "8 is a model that pleach does not have; null would be one"),
-        (
-            "llama",
-            "partial_rotary_factor",
-            0.5.into(),
-            "0.5 is passed over by this class, which rotates all dims; 1.0 would be what it does",
-        ),
+        ("llama", "pad_token_id", 31.into(), "31 must be below vocab_size = 31; use null"),
+        ("llama", "num_experts", 8.into(), "8 is not supported; use null"),
+        ("llama", "partial_rotary_factor", 0.5.into(), "0.5 is ignored by this class, which rotates all dims; use 1.0"),
         (
             "llama",
             "quantization_config",
             serde_json::json!({ "bits": 4 }),
-            "{\"bits\":4} keeps weights in a form that is not read; a folder with weights of fp32, bf16 or fp16 would do",
+            "{\"bits\":4} stores weights in an unsupported format; use a folder with weights of fp32, bf16 or fp16",
         ),
-        ("llama", "hidden_size", Value::Null, "null says no size; a whole number would"),
+        ("llama", "hidden_size", Value::Null, "null must be a size; use a whole number"),
         (
             "gpt_neox",
             "hidden_act",
@@ -97,8 +82,8 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             "gpt2",
             "architectures",
             vec!["T5"].into(),
-            "[\"T5\"] is not read; GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
-             Qwen2ForCausalLM, Qwen3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B would be",
+            "[\"T5\"] is not read; use GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
+             Qwen2ForCausalLM, Qwen3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B",
         ),
     ];
     for (class, key, value, rule) in cases {
@@ -109,8 +94,7 @@ fn models_that_are_not_built_here_are_refused_by_name() {
 #[test]
 fn a_scaling_of_rotations_that_is_not_built_here_is_refused_by_name() {
     let yarn = serde_json::json!({ "rope_type": "yarn", "factor": 4.0 });
-    let rule =
-        "is a scaling of rotations that pleach does not have; \"default\", \"linear\" or \"llama3\" would be one";
+    let rule = "is not a supported rotary scaling; use \"default\", \"linear\" or \"llama3\"";
     assert_eq!(refused("llama", "rope_scaling", yarn), format!("config.json: rope_type = \"yarn\" {rule}"));
     let nothing = serde_json::json!({ "type": "linear" });
     assert_eq!(refused("llama", "rope_scaling", nothing), "config.json: factor = null is not a number");
@@ -126,7 +110,7 @@ fn keys_that_together_are_no_model_are_refused() {
     let by_number = || [("layer_types", Value::Null), ("max_window_layers", 0.into())];
     let by_kind =
         [("layer_types", vec!["full_attention", "sliding_attention"].into()), ("max_window_layers", 28.into())];
-    let rule = "true is a model that pleach does not have; false would be one, and so would sliding_window = 12";
+    let rule = "true is not supported; use false, or sliding_window = 12";
     for layers in [by_number(), by_kind] {
         assert_eq!(
             refused_with("qwen2", sliding(11.into(), layers)),
@@ -134,10 +118,10 @@ fn keys_that_together_are_no_model_are_refused() {
         );
     }
     let unsaid = [sliding(Value::Null, by_number()), vec![("max_position_embeddings", 8192.into())]].concat();
-    let rule = "true is a model that pleach does not have; false would be one, and so would sliding_window = 8192";
+    let rule = "true is not supported; use false, or sliding_window = 8192";
     assert_eq!(refused_with("qwen2", unsaid), format!("config.json: use_sliding_window = {rule}"));
     let slices = vec![("slow_but_exact", true.into()), ("pretraining_tp", 2.into())];
-    let rule = "true is a model that pleach does not have; false would be one";
+    let rule = "true is not supported; use false";
     assert_eq!(refused_with("bloom", slices), format!("config.json: slow_but_exact = {rule}"));
 }
 
@@ -147,7 +131,7 @@ fn a_folder_of_pickled_weights_is_refused() {
     fs::copy(fixtures().join("gpt2/config.json"), folder.0.join("config.json")).expect("copied");
     fs::write(folder.0.join("pytorch_model.bin"), b"").expect("written");
     let said = interchange::HuggingFaceFolder::open(&folder.0).expect_err("pickled").to_string();
-    let rule = "pytorch_model.bin is pickled, which is not read; model.safetensors would be, as save_pretrained of the library writes it";
+    let rule = "pytorch_model.bin is pickled, which is not read; use model.safetensors, as save_pretrained of the library writes it";
     assert_eq!(said, format!("{}: {rule}", folder.0.display()));
 }
 
@@ -157,7 +141,7 @@ fn an_output_matrix_that_is_not_the_table_that_it_is_said_to_be_is_refused() {
     assert_eq!(
         refused("gpt2_untied", "tie_word_embeddings", true.into()),
         "FOLDER: tensor lm_head.weight is not transformer.wte.weight: row 0 differs. tie_word_embeddings = true in config.json says \
-         that they are one; false would read both"
+         that they are one; use false to read both"
     );
     assert_eq!(
         refused("gpt2", "tie_word_embeddings", false.into()),
@@ -203,7 +187,8 @@ fn a_weight_that_half_precision_does_not_reach_is_named() {
     };
     assert_eq!(
         said(Format::Fp16),
-        Err("embedding.token.weight has the value -6.552e4, and fp16 ends at 65504; bf16 or fp32 would do".into())
+        Err("embedding.token.weight has the value -6.552e4, and the largest value of fp16 is 65504; use bf16 or fp32"
+            .into())
     );
     assert_eq!(said(Format::Bf16), Ok(()));
 }

@@ -29,7 +29,7 @@ fn leads_there(config: &RunConfig, BatchRamp { start, increment, grows, .. }: Ba
     let (full, parallelism) = (config.train.global_batch, &config.parallelism);
     let grain = parallelism.dp.saturating_mul(parallelism.microbatch_size);
     if start == 0 || increment == 0 {
-        return Err(("starts with nothing or does not grow".into(), "at least 1 of both would do".into()));
+        return Err(("must start with a batch and grow".into(), "use at least 1 for start and increment".into()));
     }
     if grain > 0 && full.is_multiple_of(grain) {
         let (grain, made_of) = match grows {
@@ -44,7 +44,7 @@ fn leads_there(config: &RunConfig, BatchRamp { start, increment, grows, .. }: Ba
         };
         if !are_multiples(grain, [start, increment]) {
             let rule = format!("has batches that are not multiples of parallelism.dp = {} x {made_of}", parallelism.dp);
-            return Err((rule, format!("multiples of {grain} for start and increment would do")));
+            return Err((rule, format!("use multiples of {grain} for start and increment")));
         }
     }
     if start > full || !(full - start).is_multiple_of(increment) {
@@ -53,13 +53,13 @@ fn leads_there(config: &RunConfig, BatchRamp { start, increment, grows, .. }: Ba
         let below = rest + start.min(full).saturating_sub(rest) / increment * increment;
         let starts: Vec<usize> =
             [below, below + increment].into_iter().filter(|start| (1..=full).contains(start)).collect();
-        let remedy = format!("start = {} would", mesh::alternatives(&starts));
-        return Err((format!("does not lead to train.global_batch = {full}"), remedy));
+        let remedy = format!("use start = {}", mesh::alternatives(&starts));
+        return Err((format!("must lead to train.global_batch = {full}"), remedy));
     }
     let sizes = (full - start) / increment;
     if sizes > MAX_SIZES {
         let rule = format!("goes through {sizes} sizes, each with a program of its own, more than {MAX_SIZES}");
-        return Err((rule, "a larger increment would do".into()));
+        return Err((rule, "use a larger increment".into()));
     }
     Ok(())
 }
@@ -70,7 +70,7 @@ fn more_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: Bat
     match &parallelism.schedule {
         ScheduleSpec::Given(_) if start < full => Err((
             "has steps of several numbers of microbatches, and parallelism.schedule_file is written for one".into(),
-            "a schedule by name would do, or grows = \"microbatch_size\"".into(),
+            "use a schedule by name, or grows = \"microbatch_size\"".into(),
         )),
         ScheduleSpec::Given(_) => Ok(()),
         ScheduleSpec::Generated(kind) => {
@@ -81,7 +81,7 @@ fn more_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: Bat
             }
             let rule =
                 format!("has batches that are not whole groups of parallelism.pp = {} microbatches", parallelism.pp);
-            Err((rule, format!("multiples of {group} for start and increment would do")))
+            Err((rule, format!("use multiples of {group} for start and increment")))
         }
     }
 }
@@ -105,13 +105,13 @@ fn larger_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: B
         return Ok(());
     }
     let rule = format!(
-        "has microbatches of {} tokens and more, whose sizes parallelism.tp = {} does not always divide; its ranks share out tokens",
+        "has microbatches of {} tokens and more, whose sizes parallelism.tp = {} does not always divide; its ranks shard tokens",
         tokens(start),
         parallelism.tp
     );
     let multiple = (1..=parallelism.tp).find(|size| are_multiples(parallelism.tp, [tokens(size * sequences_each)]));
     let multiple = multiple.unwrap_or(parallelism.tp) * sequences_each;
-    Err((rule, format!("multiples of {multiple} for start and increment would do")))
+    Err((rule, format!("use multiples of {multiple} for start and increment")))
 }
 
 fn are_multiples<const N: usize>(factor: usize, numbers: [usize; N]) -> bool {

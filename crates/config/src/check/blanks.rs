@@ -30,14 +30,14 @@ fn tokens(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
     for (index, (name, token)) in tokens.into_iter().enumerate() {
         if token >= vocabulary {
             let rule = format!("has {name} = {token}, which is outside model.vocabulary = {vocabulary}");
-            return Err((rule, format!("a token below {vocabulary} would do, or a larger vocabulary")));
+            return Err((rule, format!("use a token below {vocabulary}, or a larger vocabulary")));
         }
         if let Some((other, _)) = tokens[..index].iter().find(|(_, other)| *other == token) {
-            return Err((format!("has {token} for {other} and for {name}"), "four tokens would do".into()));
+            return Err((format!("has {token} for {other} and for {name}"), "use four different tokens".into()));
         }
         if let Some(text) = config.data.tokenizer.vocabulary().filter(|text| token < *text) {
             let rule = format!("has {name} = {token}, which is among the {text} tokens of text of data.tokenizer");
-            return Err((rule, format!("{text} or more would do, with as large a model.vocabulary")));
+            return Err((rule, format!("use {text} or more, with as large a model.vocabulary")));
         }
     }
     Ok(())
@@ -50,7 +50,7 @@ fn numbers(blanks: &BlanksSpec) -> Result<(), Refusal> {
     ];
     for (name, share) in shares {
         if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
-            return Err((format!("has {name} = {share:?}, which is no share"), "0 to 1 would be".into()));
+            return Err((format!("has {name} = {share:?}, which must be a share"), "use 0 to 1".into()));
         }
     }
     let BlanksSpec { span_mean, span_tokens, .. } = *blanks;
@@ -58,7 +58,7 @@ fn numbers(blanks: &BlanksSpec) -> Result<(), Refusal> {
     for (name, number, most) in limits {
         if !(number > 0.0 && number <= most) {
             let rule = format!("has {name} = {number:?}, which leaves no spans with text between them");
-            return Err((rule, format!("more than 0 and at most {most:?} would")));
+            return Err((rule, format!("use more than 0 and at most {most:?}")));
         }
     }
     Ok(())
@@ -70,10 +70,10 @@ fn samples(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
     let fits = |samples: usize| length.is_multiple_of(samples) && length / samples >= MIN_SAMPLE_LENGTH;
     if samples == 0 || !fits(samples) {
         let would: Vec<usize> = mesh::divisors(length).into_iter().filter(|samples| fits(*samples)).collect();
-        let rule = format!("has samples = {samples}, which do not share out train.sequence_length = {length}");
+        let rule = format!("has samples = {samples}, which must split train.sequence_length = {length} evenly");
         let remedy = match would.is_empty() {
-            true => format!("a sequence of {MIN_SAMPLE_LENGTH} tokens or more would do"),
-            false => format!("{} would", mesh::alternatives(&would)),
+            true => format!("use a sequence of {MIN_SAMPLE_LENGTH} tokens or more"),
+            false => format!("use {}", mesh::alternatives(&would)),
         };
         return Err((rule, remedy));
     }

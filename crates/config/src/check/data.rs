@@ -15,21 +15,21 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         let is_weight = source.weight > 0.0 && source.weight.is_finite();
         if !is_weight {
             let (path, weight) = (source.path.display(), source.weight);
-            let rule = format!("gives {path} the weight {weight:?}, which is no share of the sequences");
-            rules.report(Problem::of_key("data.sources", rule, "more than 0 would be"));
+            let rule = format!("gives {path} the weight {weight:?}, which must be a positive share of the sequences");
+            rules.report(Problem::of_key("data.sources", rule, "use more than 0"));
         }
     }
     if data.positions == Positions::Document && !reads_positions(&config.model) {
-        let rule = "means nothing where model.position = \"alibi\", which knows distances only";
+        let rule = "has no effect where model.position = \"alibi\", which knows distances only";
         rules.report(Problem::of_value("data.positions", "\"document\"", rule, "leave it out"));
     }
-    rules.below_one("data.held_out", data.held_out, "is no share of the text that leaves something to train on");
+    rules.below_one("data.held_out", data.held_out, "must leave text to train on");
     if let TokenizerSpec::Bpe { vocabulary } = data.tokenizer
         && vocabulary < BYTES
     {
         let rule = format!("has fewer tokens than the {BYTES} bytes");
         let value = format!("\"bpe:{vocabulary}\"");
-        rules.report(Problem::of_value("data.tokenizer", value, rule, format!("\"bpe:{BYTES}\" or more would do")));
+        rules.report(Problem::of_value("data.tokenizer", value, rule, format!("use \"bpe:{BYTES}\" or more")));
     }
 }
 

@@ -34,8 +34,8 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
 
 fn key_value_heads(model: &ModelSpec, rules: &mut Rules) {
     if !model.num_heads.is_multiple_of(model.num_kv_heads) {
-        let rule = format!("does not divide model.num_heads = {}", model.num_heads);
-        let remedy = format!("{} would", nearest_of(&mesh::divisors(model.num_heads), model.num_kv_heads, 8));
+        let rule = format!("must divide model.num_heads = {}", model.num_heads);
+        let remedy = format!("use {}", nearest_of(&mesh::divisors(model.num_heads), model.num_kv_heads, 8));
         rules.report(Problem::of_value("model.num_kv_heads", model.num_kv_heads, rule, remedy));
     }
 }
@@ -50,18 +50,18 @@ fn head_width(model: &ModelSpec, rules: &mut Rules) {
     let more_heads = mesh::divisors(hidden).into_iter().find(|heads| hidden / heads <= MAX_HEAD_DIM);
     let remedy = match more_heads.filter(|_| follows) {
         Some(heads) => {
-            format!("model.num_heads = {heads} ({} each) or more would do, or a smaller model.head_dim", hidden / heads)
+            format!("use model.num_heads = {heads} ({} each) or more, or a smaller model.head_dim", hidden / heads)
         }
-        None => format!("at most {MAX_HEAD_DIM} would do"),
+        None => format!("use at most {MAX_HEAD_DIM}"),
     };
-    rules.report(Problem::of_value("model.head_dim", head_dim, "is wider than a head of attention may be", remedy));
+    rules.report(Problem::of_value("model.head_dim", head_dim, "is wider than an attention head can be", remedy));
 }
 
 fn vocabulary(config: &RunConfig, rules: &mut Rules) {
     let Some(tokens) = config.data.tokenizer.vocabulary() else { return };
     if config.model.vocabulary < tokens {
         let rule = format!("is less than the {tokens} tokens of data.tokenizer");
-        let remedy = format!("at least {tokens} would do");
+        let remedy = format!("use at least {tokens}");
         rules.report(Problem::of_value("model.vocabulary", config.model.vocabulary, rule, remedy));
     }
 }
@@ -85,18 +85,13 @@ fn widths(model: &ModelSpec, rules: &mut Rules) {
         rules.report(Problem::of_value(
             key,
             width,
-            "is more than any model has",
-            format!("at most {MAX_WIDTH} would do"),
+            "is more than any supported model has",
+            format!("use at most {MAX_WIDTH}"),
         ));
     }
     if model.context > MAX_CONTEXT {
-        let rule = "is more positions than attention tells apart";
-        rules.report(Problem::of_value(
-            "model.context",
-            model.context,
-            rule,
-            format!("at most {MAX_CONTEXT} would do"),
-        ));
+        let rule = "is more positions than attention can distinguish";
+        rules.report(Problem::of_value("model.context", model.context, rule, format!("use at most {MAX_CONTEXT}")));
     }
     let attention_width = model.num_heads.saturating_mul(model.head_dim);
     if attention_width > MAX_WIDTH && model.num_heads <= MAX_WIDTH && model.head_dim <= MAX_WIDTH {
@@ -117,8 +112,8 @@ fn dropout_coordinates(config: &RunConfig, rules: &mut Rules) {
         ("model.num_heads", model.num_heads, MAX_DROPOUT_HEADS),
     ];
     for (key, value, limit) in limits.into_iter().filter(|(_, value, limit)| value > limit) {
-        let rule = "is more than model.attention_dropout tells apart";
-        let remedy = format!("at most {limit} would do, or model.attention_dropout = 0");
+        let rule = "is more than model.attention_dropout can distinguish";
+        let remedy = format!("use at most {limit}, or model.attention_dropout = 0");
         rules.report(Problem::of_value(key, value, rule, remedy));
     }
 }
@@ -130,14 +125,13 @@ fn rotary(model: &ModelSpec, rules: &mut Rules) {
         "model.rotary_base",
         base,
         base > 1.0 && base.is_finite(),
-        "gives no falling frequencies",
-        "more than 1 would",
+        "must give falling frequencies",
+        "use more than 1",
     );
     // A share outside (0, 1] is refused where it is read; here only whole pairs matter.
     if rotary_dims == 0 || !rotary_dims.is_multiple_of(2) || rotary_dims > model.head_dim {
         let fraction = format!("{:?}", (rotary_dims as f64 / model.head_dim.max(1) as f64) as f32);
-        let rule =
-            format!("rotates {rotary_dims} of model.head_dim = {} dims, which are not whole pairs", model.head_dim);
+        let rule = format!("must rotate whole pairs of dims; got {rotary_dims} of model.head_dim = {}", model.head_dim);
         rules.report(Problem::of_value(
             "model.rotary_fraction",
             fraction,
@@ -152,25 +146,25 @@ fn rotary_scaling(scaling: RotaryScaling, rules: &mut Rules) {
         RotaryScaling::Off => return,
         RotaryScaling::Linear { factor } | RotaryScaling::Llama3 { factor, .. } => factor,
     };
-    let rule = "makes rotations no slower";
-    rules.number("model.rotary_scaling_factor", factor, factor >= 1.0, rule, "1 or more would");
+    let rule = "must slow rotations down";
+    rules.number("model.rotary_scaling_factor", factor, factor >= 1.0, rule, "use 1 or more");
     let RotaryScaling::Llama3 { low_turns, high_turns, original_context, .. } = scaling else { return };
-    let rule = "is no number of turns that slow rotations stay below";
-    rules.number("model.rotary_low_turns", low_turns, low_turns > 0.0, rule, "more than 0 would be");
-    let rule = format!("is not more than model.rotary_low_turns = {low_turns:?}");
-    let remedy = format!("{:?} would be", 4.0 * low_turns);
+    let rule = "must be a positive number of turns";
+    rules.number("model.rotary_low_turns", low_turns, low_turns > 0.0, rule, "use more than 0");
+    let rule = format!("must be more than model.rotary_low_turns = {low_turns:?}");
+    let remedy = format!("use {:?}", 4.0 * low_turns);
     rules.number("model.rotary_high_turns", high_turns, high_turns > low_turns, &rule, &remedy);
     if !(1..=MAX_CONTEXT).contains(&original_context) {
-        let rule = "is no length of sequences that a model has learned from";
-        let remedy = format!("from 1 to {MAX_CONTEXT} would do");
+        let rule = "must be the context length of pretraining";
+        let remedy = format!("use from 1 to {MAX_CONTEXT}");
         rules.report(Problem::of_value("model.rotary_original_context", original_context, rule, remedy));
     }
 }
 
 fn padding_token(model: &ModelSpec, rules: &mut Rules) {
     let Some(token) = model.padding_token.filter(|token| *token >= model.vocabulary) else { return };
-    let rule = format!("is none of model.vocabulary = {} tokens", model.vocabulary);
-    let remedy = format!("at most {} would be, or leave it out", model.vocabulary - 1);
+    let rule = format!("must be below model.vocabulary = {}", model.vocabulary);
+    let remedy = format!("use at most {}, or leave it out", model.vocabulary - 1);
     rules.report(Problem::of_value("model.padding_token", token, rule, remedy));
 }
 
@@ -180,24 +174,24 @@ fn even_shares(rotary_dims: usize, head_dim: usize) -> String {
     let shares: Vec<String> =
         even.iter().map(|dims| format!("{} ({dims} dims)", *dims as f32 / head_dim as f32)).collect();
     match shares.as_slice() {
-        [] => "an even model.head_dim would do".into(),
-        shares => format!("{} would do", shares.join(" or ")),
+        [] => "use an even model.head_dim".into(),
+        shares => format!("use {}", shares.join(" or ")),
     }
 }
 
 fn position_offset(model: &ModelSpec, rules: &mut Rules) {
     let Position::Learned { offset } = model.position else { return };
     if offset > MAX_CONTEXT {
-        let rule = "is more rows than any table leaves out";
-        let remedy = format!("at most {MAX_CONTEXT} would do");
+        let rule = "is more rows than a position table can skip";
+        let remedy = format!("use at most {MAX_CONTEXT}");
         rules.report(Problem::of_value("model.position_offset", offset, rule, remedy));
     }
 }
 
 fn numbers(model: &ModelSpec, rules: &mut Rules) {
     let epsilon = model.norm.epsilon;
-    rules.number("model.norm_epsilon", epsilon, epsilon > 0.0, "does not keep a norm from dividing by 0", "1e-5 would");
-    let no_probability = "is not a probability below 1";
+    rules.number("model.norm_epsilon", epsilon, epsilon > 0.0, "must be more than 0", "use 1e-5");
+    let no_probability = "must be a probability below 1";
     rules.below_one("model.dropout", model.dropout, no_probability);
     // It follows dropout, unless it is given; one verdict is enough.
     if model.attention_dropout != model.dropout {
@@ -207,20 +201,20 @@ fn numbers(model: &ModelSpec, rules: &mut Rules) {
         "model.init_std",
         model.init_std,
         model.init_std > 0.0,
-        "is no standard deviation that makes weights differ",
-        "0.02 would do",
+        "must be a standard deviation above 0",
+        "use 0.02",
     );
     if let Some(std) = model.output_init_std {
-        let rule = "is no standard deviation that makes weights differ";
-        rules.number("model.output_init_std", std, std > 0.0, rule, "leave it out, or more than 0 would do");
+        let rule = "must be a standard deviation above 0";
+        rules.number("model.output_init_std", std, std > 0.0, rule, "leave it out, or use more than 0");
     }
     if let Some(gain) = model.xavier_gain {
-        let rule = "is no gain that makes weights differ";
-        rules.number("model.xavier_gain", gain, gain > 0.0, rule, "leave it out, or more than 0 would do");
+        let rule = "must be more than 0";
+        rules.number("model.xavier_gain", gain, gain > 0.0, rule, "leave it out, or use more than 0");
     }
     if let Blocks::DeepNorm { alpha } = model.blocks {
-        let rule = "does not keep the residual stream";
-        rules.number("model.deepnorm_alpha", alpha, alpha > 0.0, rule, "more than 0 would do");
+        let rule = "must keep the residual stream";
+        rules.number("model.deepnorm_alpha", alpha, alpha > 0.0, rule, "use more than 0");
     }
 }
 

@@ -34,8 +34,8 @@ fn shard_group(config: &RunConfig, rules: &mut Rules) {
     let Parallelism { dp, shard_group: Some(ranks), .. } = config.parallelism else { return };
     if rules.all_positive(&[("parallelism.shard_group", ranks)]) && !dp.is_multiple_of(ranks) {
         let choice = nearest_of(&mesh::divisors(dp), ranks, 8);
-        let rule = format!("does not divide parallelism.dp = {dp}");
-        rules.report(Problem::of_value("parallelism.shard_group", ranks, rule, format!("{choice} would")));
+        let rule = format!("must divide parallelism.dp = {dp}");
+        rules.report(Problem::of_value("parallelism.shard_group", ranks, rule, format!("use {choice}")));
     }
 }
 
@@ -49,15 +49,17 @@ fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
     let choice = nearest_of(&divisors, tp, 8);
     let mut refuse = |rule: String, remedy: String| rules.report(Problem::of_value("parallelism.tp", tp, rule, remedy));
     if tp > model.num_kv_heads && model.num_kv_heads < model.num_heads {
-        let rule =
-            format!("is more than model.num_kv_heads = {}, and a key and value head is not split", model.num_kv_heads);
-        refuse(rule, format!("{choice} would do"));
+        let rule = format!(
+            "must be at most model.num_kv_heads = {}, since key and value heads are not split",
+            model.num_kv_heads
+        );
+        refuse(rule, format!("use {choice}"));
     } else if !model.num_kv_heads.is_multiple_of(tp) && model.num_kv_heads < model.num_heads {
-        refuse(format!("does not divide model.num_kv_heads = {}", model.num_kv_heads), format!("{choice} would"));
+        refuse(format!("must divide model.num_kv_heads = {}", model.num_kv_heads), format!("use {choice}"));
     }
     for (key, count) in [("model.num_heads", model.num_heads), ("model.ffn_hidden", model.ffn_hidden)] {
         if !count.is_multiple_of(tp) {
-            refuse(format!("does not divide {key} = {count}"), format!("{choice} would"));
+            refuse(format!("must divide {key} = {count}"), format!("use {choice}"));
         }
     }
 }
@@ -79,7 +81,7 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
     let model = &config.model;
     let split = [model.num_heads, model.num_kv_heads, model.ffn_hidden, tokens];
     let degrees = mesh::divisors(split.into_iter().fold(0, mesh::greatest_common_divisor));
-    let mut remedy = format!("{} would", nearest_of(&degrees, *tp, 4));
+    let mut remedy = format!("use {}", nearest_of(&degrees, *tp, 4));
     // Microbatches that have a multiple of tp tokens and still make the batch.
     let grain = tp / mesh::greatest_common_divisor(*tp, train.sequence_length);
     let of_batch = train.global_batch.checked_div(*dp).unwrap_or(0);
@@ -93,8 +95,8 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
     }
     let length = train.sequence_length;
     let rule = format!(
-        "does not divide parallelism.microbatch_size x train.sequence_length = {microbatch_size} x {length} = {tokens} tokens, \
-         which {sharer} shares out"
+        "must divide parallelism.microbatch_size x train.sequence_length = {microbatch_size} x {length} = {tokens} tokens, \
+         which {sharer} shards"
     );
     rules.report(Problem::of_value("parallelism.tp", tp, rule, remedy));
 }
@@ -105,7 +107,7 @@ fn recomputation(config: &RunConfig, rules: &mut Rules) {
     match (inputs, config.parallelism.sequence_parallel) {
         (SavedInputs::Whole, SequenceParallel::On) => {
             let rule = "is more than parallelism.sequence_parallel = true leaves a rank: its own tokens";
-            let remedy = "\"sharded\" would do";
+            let remedy = "use \"sharded\"";
             rules.report(Problem::of_value("parallelism.recompute_inputs", "\"whole\"", rule, remedy));
         }
         (SavedInputs::Whole, SequenceParallel::Off) | (SavedInputs::Sharded, _) => {}
@@ -130,8 +132,7 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
         let rule = format!(
             "{times}is more than model.num_layers = {layers}, the embedding and the head; every stage holds one of them"
         );
-        let remedy =
-            if most > 0 { format!("at most {most} would do") } else { "fewer stages per rank would do".into() };
+        let remedy = if most > 0 { format!("use at most {most}") } else { "use fewer stages per rank".into() };
         rules.report(Problem::of_value("parallelism.pp", pp, rule, remedy));
     }
     if let Some(layers_per_stage) = &parallelism.stage_layers {
@@ -149,7 +150,7 @@ fn schedule(parallelism: &Parallelism, rules: &mut Rules) {
             let least = 100usize.div_ceil(parallelism.pp);
             if memory_percent < least {
                 let rule = format!("of parallelism.pp = {} microbatches is less than one", parallelism.pp);
-                let remedy = format!("at least {least} would do");
+                let remedy = format!("use at least {least}");
                 rules.report(Problem::of_value("parallelism.schedule_memory_percent", memory_percent, rule, remedy));
             }
         }
@@ -203,11 +204,11 @@ fn world_size(config: &RunConfig, rules: &mut Rules) {
     let Parallelism { dp, tp, pp, .. } = config.parallelism;
     let product = dp.saturating_mul(tp).saturating_mul(pp);
     if product > MAX_RANKS {
-        let rule = format!("x parallelism.tp = {tp} x parallelism.pp = {pp} is more than {MAX_RANKS} ranks");
-        rules.report(Problem::of_value("parallelism.dp", dp, rule, "smaller degrees would do"));
+        let rule = format!("x parallelism.tp = {tp} x parallelism.pp = {pp} must be at most {MAX_RANKS} ranks");
+        rules.report(Problem::of_value("parallelism.dp", dp, rule, "use smaller degrees"));
     }
     if config.run.ranks != product {
-        let rule = format!("is not parallelism.dp x tp x pp = {dp} x {tp} x {pp} = {product}");
+        let rule = format!("must be parallelism.dp x tp x pp = {dp} x {tp} x {pp} = {product}");
         rules.report(Problem::of_value(
             "run.ranks",
             config.run.ranks,
@@ -227,8 +228,8 @@ fn global_batch(config: &RunConfig, rules: &mut Rules) {
     if batch.is_multiple_of(grain) {
         return microbatch_groups(config, rules);
     }
-    let rule = format!("is not a multiple of parallelism.dp = {dp} x parallelism.microbatch_size = {microbatch_size}");
-    let mut remedy = format!("{} would be", multiples_around(grain, batch));
+    let rule = format!("must be a multiple of parallelism.dp = {dp} x parallelism.microbatch_size = {microbatch_size}");
+    let mut remedy = format!("use {}", multiples_around(grain, batch));
     if batch.is_multiple_of(dp) {
         let sizes = nearest_of(&mesh::divisors(batch / dp), microbatch_size, 4);
         remedy.push_str(&format!(", or parallelism.microbatch_size = {sizes}"));
@@ -251,7 +252,7 @@ fn microbatch_groups(config: &RunConfig, rules: &mut Rules) {
         schedule_name(kind)
     );
     let grain = dp.saturating_mul(microbatch_size).saturating_mul(group);
-    let mut remedy = format!("{} would do", multiples_around(grain, batch));
+    let mut remedy = format!("use {}", multiples_around(grain, batch));
     let sizes = mesh::divisors(batch / dp).into_iter().filter(|size| (batch / dp / size).is_multiple_of(group));
     let sizes: Vec<usize> = sizes.collect();
     if !sizes.is_empty() {

@@ -20,7 +20,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     for group in groups {
         numbers(config, group, rules);
         if group.parameters.is_empty() {
-            rules.report(Problem::of_key(KEY, "has a group without parameters", "parameters = [\"*.bias\"] would do"));
+            rules.report(Problem::of_key(KEY, "has a group without parameters", "use parameters = [\"*.bias\"]"));
         }
         for pattern in &group.parameters {
             if !names.iter().any(|name| is_named(pattern, name)) {
@@ -34,7 +34,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     };
     if let Some((name, owners)) = names.iter().map(|name| (name, owners(name))).find(|(_, owners)| owners.len() > 1) {
         let rule = format!("has {name} in group {} and in group {}", owners[0], owners[1]);
-        rules.report(Problem::of_key(KEY, rule, "one group each would do"));
+        rules.report(Problem::of_key(KEY, rule, "name it in one group"));
     }
 }
 
@@ -47,22 +47,22 @@ fn numbers(config: &RunConfig, group: &ParameterGroup, rules: &mut Rules) {
         }
     };
     let of_scale = format!("has learning_rate_scale = {scale:?}, which ");
-    refuse(scale >= 0.0, format!("{of_scale}is below 0"), "0 or more would do");
+    refuse(scale >= 0.0, format!("{of_scale}must not be negative"), "use 0 or more");
     refuse(
         scale * rate <= 1.0,
         format!("{of_scale}times train.learning_rate = {rate:?} diverges"),
-        "a product of at most 1 would do",
+        "use a product of at most 1",
     );
     let decay = weight_decay.unwrap_or(config.train.weight_decay);
     let of_decay = format!("has weight_decay = {decay:?}, which ");
-    refuse(decay >= 0.0, format!("{of_decay}makes weights grow"), "0 or more would do");
+    refuse(decay >= 0.0, format!("{of_decay}makes weights grow"), "use 0 or more");
     refuse(
         decay * scale * rate < 1.0,
         format!(
             "{of_decay}times its learning rate, {:?}, is 1 or more, which turns the signs of weights",
             scale * rate
         ),
-        "a smaller product would do",
+        "use a smaller product",
     );
 }
 

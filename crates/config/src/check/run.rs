@@ -13,16 +13,16 @@ const MAX_THREADS: usize = 1024;
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let run = &config.run;
     if run.folder.as_os_str().is_empty() {
-        rules.report(Problem::of_value("run.folder", "\"\"", "names no folder", "\"runs/latest\" would do"));
+        rules.report(Problem::of_value("run.folder", "\"\"", "names no folder", "use \"runs/latest\""));
     }
     for (key, seconds) in [("run.timeout_seconds", run.timeout_seconds), ("run.grace_seconds", run.grace_seconds)] {
         let holds = seconds > 0.0 && seconds <= LONGEST_SECONDS;
-        rules.number(key, seconds, holds, "is no time to wait", "more than 0 and at most 86400 would do");
+        rules.number(key, seconds, holds, "must be a time in seconds", "use more than 0 and at most 86400");
     }
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
-        let remedy = format!("at most {MAX_THREADS} would do");
+        let remedy = format!("use at most {MAX_THREADS}");
         rules.report(Problem::of_value("run.threads_per_rank", threads, "is more than any machine has cores", remedy));
     }
 }

@@ -37,11 +37,7 @@ fn parameters(config: &RunConfig, rules: &mut Rules) {
     let parameters = of_unit(Unit::Table) + of_unit(Unit::Embedding) + layers + of_unit(Unit::Head);
     if parameters > MAX_PARAMETERS {
         let rule = format!("has {parameters} parameters, more than {MAX_PARAMETERS}");
-        rules.report(Problem::of_key(
-            "[model]",
-            rule,
-            "a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
-        ));
+        rules.report(Problem::of_key("[model]", rule, "use a smaller hidden, ffn_hidden, vocabulary or num_layers"));
     }
 }
 
@@ -50,7 +46,7 @@ fn microbatch(config: &RunConfig, rules: &mut Rules) {
     let tokens = size as u128 * length as u128;
     if tokens > MAX_MICROBATCH_TOKENS {
         let rule = format!("x train.sequence_length = {length} is {tokens} tokens, more than {MAX_MICROBATCH_TOKENS}");
-        rules.report(Problem::of_value("parallelism.microbatch_size", size, rule, "smaller microbatches would do"));
+        rules.report(Problem::of_value("parallelism.microbatch_size", size, rule, "use smaller microbatches"));
     }
 }
 
@@ -70,9 +66,9 @@ fn passes(config: &RunConfig, rules: &mut Rules) {
     let fits = |size: &usize| (per_replica / size) as u128 * stops as u128 <= MAX_PASSES;
     let sizes: Vec<usize> = mesh::divisors(per_replica).into_iter().filter(fits).collect();
     let remedy = match sizes.is_empty() {
-        true => "a smaller batch would do".into(),
+        true => "use a smaller batch".into(),
         false => {
-            format!("parallelism.microbatch_size = {} would do", nearest_of(&sizes, parallelism.microbatch_size, 3))
+            format!("use parallelism.microbatch_size = {}", nearest_of(&sizes, parallelism.microbatch_size, 3))
         }
     };
     rules.report(Problem::of_value("train.global_batch", train.global_batch, rule, remedy));
@@ -94,7 +90,7 @@ fn held(config: &RunConfig, rules: &mut Rules) {
         let rule = format!(
             "is {layers} layers per stage; times microbatches in flight ({least}) that is more than {MAX_HELD}"
         );
-        rules.report(Problem::of_value("model.num_layers", config.model.num_layers, rule, "fewer layers would do"));
+        rules.report(Problem::of_value("model.num_layers", config.model.num_layers, rule, "use fewer layers"));
     } else if is_beyond(held) {
         let rule =
             format!("holds {held} microbatches in {layers} layers of a stage at once, more than {MAX_HELD} together");
@@ -102,7 +98,7 @@ fn held(config: &RunConfig, rules: &mut Rules) {
             ScheduleSpec::Generated(_) => ("parallelism.schedule", format!("{name:?}")),
             ScheduleSpec::Given(given) => ("parallelism.schedule_file", format!("{:?}", given.path)),
         };
-        rules.report(Problem::of_value(key, value, rule, "\"1f1b\", larger microbatches or more stages would do"));
+        rules.report(Problem::of_value(key, value, rule, "use \"1f1b\", larger microbatches or more stages"));
     }
 }
 
@@ -117,6 +113,6 @@ fn activations(config: &RunConfig, rules: &mut Rules) {
             "is {tokens} tokens per replica; times {} layers of width {width} that is more activations than any machine holds",
             model.num_layers
         );
-        rules.report(Problem::of_value("train.global_batch", train.global_batch, rule, "a smaller batch would do"));
+        rules.report(Problem::of_value("train.global_batch", train.global_batch, rule, "use a smaller batch"));
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             "train.sequence_length",
             train.sequence_length,
             rule,
-            format!("at most {context} would do"),
+            format!("use at most {context}"),
         ));
     }
     learning_rate(config, rules);
@@ -34,21 +34,21 @@ fn learning_rate(config: &RunConfig, rules: &mut Rules) {
         "train.learning_rate",
         peak,
         peak > 0.0 && peak <= 1.0,
-        "teaches nothing or diverges",
-        "more than 0 and at most 1 would do",
+        "trains nothing or diverges",
+        "use more than 0 and at most 1",
     );
     // The minimum follows the peak, unless it is given; nothing is known about it beside a peak that is wrong.
     if peak <= 0.0 {
         return warmup(config, rules);
     }
-    rules.number("train.min_learning_rate", minimum, minimum >= 0.0, "is below 0", "0 or more would do");
+    rules.number("train.min_learning_rate", minimum, minimum >= 0.0, "must not be negative", "use 0 or more");
     if minimum > peak {
         let rule = format!("is more than train.learning_rate = {peak:?}, from which it falls");
         rules.report(Problem::of_value(
             "train.min_learning_rate",
             format!("{minimum:?}"),
             rule,
-            format!("at most {peak:?} would do"),
+            format!("use at most {peak:?}"),
         ));
     }
     warmup(config, rules);
@@ -62,7 +62,7 @@ fn warmup(config: &RunConfig, rules: &mut Rules) {
             "train.warmup_steps",
             train.warmup_steps,
             rule,
-            format!("at most {} would do", train.steps),
+            format!("use at most {}", train.steps),
         ));
     }
 }
@@ -70,26 +70,20 @@ fn warmup(config: &RunConfig, rules: &mut Rules) {
 fn optimizer(config: &RunConfig, rules: &mut Rules) {
     let train = &config.train;
     let decay = train.weight_decay;
-    rules.number("train.weight_decay", decay, decay >= 0.0, "makes weights grow", "0 or more would do");
+    rules.number("train.weight_decay", decay, decay >= 0.0, "makes weights grow", "use 0 or more");
     // AdamW multiplies weights by 1 - learning_rate * weight_decay.
     if decay * train.learning_rate >= 1.0 {
         let rule = format!(
             "times train.learning_rate = {:?} is 1 or more, which turns the signs of weights",
             train.learning_rate
         );
-        rules.report(Problem::of_value("train.weight_decay", format!("{decay:?}"), rule, "a smaller product would do"));
+        rules.report(Problem::of_value("train.weight_decay", format!("{decay:?}"), rule, "use a smaller product"));
     }
-    rules.below_one("train.beta1", train.beta1, "is no decay of a running mean");
-    rules.below_one("train.beta2", train.beta2, "is no decay of a running mean");
-    rules.number(
-        "train.epsilon",
-        train.epsilon,
-        train.epsilon > 0.0,
-        "does not keep AdamW from dividing by 0",
-        "1e-8 would",
-    );
+    rules.below_one("train.beta1", train.beta1, "must be the decay of a running mean");
+    rules.below_one("train.beta2", train.beta2, "must be the decay of a running mean");
+    rules.number("train.epsilon", train.epsilon, train.epsilon > 0.0, "must be more than 0", "use 1e-8");
     let scale = train.embedding_gradient_scale;
-    let remedy = "more than 0 and at most 1 would do";
+    let remedy = "use more than 0 and at most 1";
     rules.number(
         "train.embedding_gradient_scale",
         scale,
@@ -98,7 +92,7 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
         remedy,
     );
     if let Some(clip) = train.clip_norm {
-        rules.number("train.clip_norm", clip, clip > 0.0, "is no norm", "more than 0 would be, or 0 for no clipping");
+        rules.number("train.clip_norm", clip, clip > 0.0, "must be positive", "use more than 0, or 0 for no clipping");
     }
 }
 
@@ -114,17 +108,17 @@ fn loss_scaling(config: &RunConfig, rules: &mut Rules) {
     let largest = LossScaling::LARGEST;
     for (key, scale) in [("train.initial_loss_scale", initial), ("train.min_loss_scale", minimum)] {
         let in_range = (1.0..=largest).contains(&scale);
-        let remedy = format!("1 to {largest:.0} would do");
+        let remedy = format!("use 1 to {largest:.0}");
         rules.number(key, scale, in_range, "is out of the range of loss scales", &remedy);
         if in_range && !is_power_of_two(scale) {
             let below = f32::from_bits(scale.to_bits() & POWER_BITS);
-            let rule = "is no power of two, so scaling would round";
-            rules.number(key, scale, false, rule, &format!("{below:?} or {:?} would not", 2.0 * below));
+            let rule = "must be a power of two";
+            rules.number(key, scale, false, rule, &format!("use {below:?} or {:?}", 2.0 * below));
         }
     }
     if minimum > initial {
         let rule = format!("is more than train.initial_loss_scale = {initial:?}");
-        let remedy = format!("at most {initial:?} would do");
+        let remedy = format!("use at most {initial:?}");
         rules.report(Problem::of_value("train.min_loss_scale", format!("{minimum:?}"), rule, remedy));
     }
 }

@@ -101,8 +101,8 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
 fn xavier_gain(reader: &mut Reader) -> Option<f32> {
     let gain = reader.optional_number("model.xavier_gain")?;
     if reader.is_set("model.output_init_std") {
-        let rule = "means nothing beside model.xavier_gain";
-        reader.report(Problem::of_key("model.output_init_std", rule, "leave one of them out"));
+        let rule = "conflicts with model.xavier_gain";
+        reader.report(Problem::of_key("model.output_init_std", rule, "remove one of them"));
     }
     Some(gain)
 }
@@ -126,7 +126,7 @@ fn only_with(reader: &mut Reader, keys: &[&str], (key, value): (&str, &str), nee
     for set in keys {
         if reader.is_set(set) {
             let remedy = format!("write {key} = {needed:?}, or leave it out");
-            reader.report(Problem::of_key(set, format!("means nothing where {key} = {value:?}"), remedy));
+            reader.report(Problem::of_key(set, format!("has no effect where {key} = {value:?}"), remedy));
         }
     }
 }
@@ -140,11 +140,11 @@ fn head_dim(reader: &mut Reader, hidden: usize, num_heads: usize) -> usize {
     if !hidden.is_multiple_of(heads) {
         let below = hidden / heads * heads;
         let multiples: Vec<usize> = [below, below + heads].into_iter().filter(|multiple| *multiple > 0).collect();
-        let remedy = format!("{} would be, or give model.head_dim", mesh::alternatives(&multiples));
+        let remedy = format!("use {}, or give model.head_dim", mesh::alternatives(&multiples));
         reader.report(Problem::of_value(
             "model.hidden",
             hidden,
-            format!("is not a multiple of model.num_heads = {heads}"),
+            format!("must be a multiple of model.num_heads = {heads}"),
             remedy,
         ));
     }
@@ -173,12 +173,12 @@ fn position(reader: &mut Reader, head_dim: usize) -> Position {
             if !(fraction > 0.0 && fraction <= 1.0) {
                 // One verdict is enough: whole pairs are not asked for as well.
                 reader.unusable.insert("model.rotary_fraction".into());
-                let rule = "is not a share of the head's dims";
+                let rule = "must be a share of the head's dims";
                 reader.report(Problem::of_value(
                     "model.rotary_fraction",
                     fraction,
                     rule,
-                    "more than 0 and at most 1 would be",
+                    "use more than 0 and at most 1",
                 ));
             }
             let rotary_dims = (f64::from(fraction) * head_dim as f64).round() as usize;

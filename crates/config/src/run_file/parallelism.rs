@@ -58,7 +58,7 @@ fn recompute(reader: &mut Reader, sequence_parallel: SequenceParallel) -> Recomp
     };
     for key in ["parallelism.recompute_every", "parallelism.recompute_inputs"] {
         if reader.is_set(key) {
-            let rule = format!("means nothing where parallelism.recompute = \"{}\"", name_of(RECOMPUTES, kind));
+            let rule = format!("has no effect where parallelism.recompute = \"{}\"", name_of(RECOMPUTES, kind));
             let remedy = "write parallelism.recompute = \"full\", or leave it out";
             reader.report(Problem::of_key(key, rule, remedy));
         }
@@ -80,8 +80,8 @@ fn degrees(reader: &mut Reader, ranks: Option<usize>) -> [usize; 3] {
     if others == 0 || !ranks.is_multiple_of(others) {
         let named: Vec<String> =
             keys.iter().zip(given).filter_map(|(key, degree)| Some(format!("{key} = {}", degree?))).collect();
-        let remedy = if others == 0 { String::new() } else { format!("{} would be", nearest_multiples(ranks, others)) };
-        let rule = format!("is not a multiple of {}", named.join(" x "));
+        let remedy = if others == 0 { String::new() } else { format!("use {}", nearest_multiples(ranks, others)) };
+        let rule = format!("must be a multiple of {}", named.join(" x "));
         reader.report(Problem::of_value("run.ranks", ranks, rule, remedy));
         // One verdict is enough: the degrees stand for themselves from here on.
         reader.unusable.insert("run.ranks".into());

@@ -33,7 +33,7 @@ pub fn read(reader: &mut Reader) -> Precision {
     };
     for (of, keys) in foreign {
         for key in keys.iter().copied().filter(|key| reader.is_set(key)).collect::<Vec<_>>() {
-            let rule = format!("means nothing where train.precision = {:?}", name_of(FORMATS, format));
+            let rule = format!("has no effect where train.precision = {:?}", name_of(FORMATS, format));
             reader.report(Problem::of_key(key, rule, format!("write train.precision = {of}, or leave {key} out")));
         }
     }

@@ -207,5 +207,5 @@ fn unknown_key(key: &str, known: &BTreeSet<String>) -> Problem {
         let names: Vec<&str> = own.map(|(_, name)| name).collect();
         format!("[{section}] has {}", names.join(", "))
     };
-    Problem::of_key(&shown, "is no key", remedy.unwrap_or_else(of_section))
+    Problem::of_key(&shown, "is not a key", remedy.unwrap_or_else(of_section))
 }

@@ -45,7 +45,7 @@ pub fn read(reader: &mut Reader, files: &dyn Files) -> ScheduleSpec {
     for (key, of) in [(STAGES_PER_RANK, Name::Interleaved), (MEMORY_PERCENT, Name::ZeroBubbleAuto)] {
         if reader.is_set(key) && (is_given || name != of) {
             let with = name_of(NAMES, of);
-            let rule = format!("means nothing without {SCHEDULE} = \"{with}\"");
+            let rule = format!("has no effect without {SCHEDULE} = \"{with}\"");
             reader.report(Problem::of_key(key, rule, "leave it out"));
         }
     }

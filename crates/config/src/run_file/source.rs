@@ -145,7 +145,7 @@ fn unknown_section(section: &str) -> Problem {
         Some(near) => format!("did you mean [{near}]?"),
         None => format!("there are {}", SECTIONS.map(|section| format!("[{section}]")).join(", ")),
     };
-    Problem::of_key(&format!("[{section}]"), "is no section", remedy)
+    Problem::of_key(&format!("[{section}]"), "is not a section", remedy)
 }
 
 fn stray_key(key: &str) -> Problem {

@@ -37,7 +37,7 @@ pub fn read(reader: &mut Reader) -> ZeroStage {
     };
     for (key, stages, named) in KEYS_OF_STAGES {
         if reader.is_set(key) && !stages.contains(&stage) {
-            let rule = format!("means nothing where parallelism.zero = {}", name_of(STAGES, stage));
+            let rule = format!("has no effect where parallelism.zero = {}", name_of(STAGES, stage));
             reader.report(Problem::of_key(key, rule, format!("write parallelism.zero = {named}, or leave it out")));
         }
     }

@@ -23,19 +23,19 @@ fn tensor_parallelism_divides_heads_and_columns() {
     expect(&[
         (
             &["parallelism.tp=3", "model.num_heads=16", "model.ffn_hidden=768"],
-            "parallelism.tp = 3 does not divide model.num_heads = 16; 1, 2, 4, 8 or 16 would",
+            "parallelism.tp = 3 must divide model.num_heads = 16; use 1, 2, 4, 8 or 16",
         ),
         (
             &["parallelism.tp=8", "model.num_heads=16", "model.num_kv_heads=4"],
-            "parallelism.tp = 8 is more than model.num_kv_heads = 4, and a key and value head is not split; 1, 2 or 4 would do",
+            "parallelism.tp = 8 must be at most model.num_kv_heads = 4, since key and value heads are not split; use 1, 2 or 4",
         ),
         (
             &["parallelism.tp=4", "model.num_heads=12", "model.num_kv_heads=6", "model.hidden=96"],
-            "parallelism.tp = 4 does not divide model.num_kv_heads = 6; 1, 2, 3 or 6 would",
+            "parallelism.tp = 4 must divide model.num_kv_heads = 6; use 1, 2, 3 or 6",
         ),
         (
             &["parallelism.tp=4", "model.ffn_hidden=510"],
-            "parallelism.tp = 4 does not divide model.ffn_hidden = 510; 1 or 2 would",
+            "parallelism.tp = 4 must divide model.ffn_hidden = 510; use 1 or 2",
         ),
     ]);
 }
@@ -44,7 +44,7 @@ fn tensor_parallelism_divides_heads_and_columns() {
 fn positions_start_anew_only_where_something_reads_them() {
     expect(&[(
         &["model.position=alibi", "data.positions=document"],
-        "data.positions = \"document\" means nothing where model.position = \"alibi\", which knows distances only; leave it out",
+        "data.positions = \"document\" has no effect where model.position = \"alibi\", which knows distances only; leave it out",
     )]);
     let top_query = ["model.position=alibi", "data.positions=document", "model.top_query=true"].map(String::from);
     RunConfig::load("run.toml", "", &top_query).expect("the table of queries is read by position");
@@ -55,9 +55,9 @@ fn sharding_groups_divide_the_replicas() {
     expect(&[
         (
             &["parallelism.dp=4", "parallelism.shard_group=3"],
-            "parallelism.shard_group = 3 does not divide parallelism.dp = 4; 1, 2 or 4 would",
+            "parallelism.shard_group = 3 must divide parallelism.dp = 4; use 1, 2 or 4",
         ),
-        (&["parallelism.shard_group=0"], "parallelism.shard_group = 0 is too few; at least 1 would do"),
+        (&["parallelism.shard_group=0"], "parallelism.shard_group = 0 must be positive; use at least 1"),
     ]);
 }
 
@@ -67,8 +67,8 @@ fn tensor_parallelism_shares_out_tokens() {
     let of_one_token = |key: &'static str| [&one_token[..], &["parallelism.dp=1", "parallelism.tp=4", key]].concat();
     let said_of = |sharer: &str| {
         format!(
-            "parallelism.tp = 4 does not divide parallelism.microbatch_size x train.sequence_length = 2 x 1 = 2 tokens, which {sharer} \
-             shares out; 1 or 2 would, or parallelism.microbatch_size = 4, 8 or 16"
+            "parallelism.tp = 4 must divide parallelism.microbatch_size x train.sequence_length = 2 x 1 = 2 tokens, which {sharer} \
+             shards; use 1 or 2, or parallelism.microbatch_size = 4, 8 or 16"
         )
     };
     assert_eq!(
@@ -79,8 +79,8 @@ fn tensor_parallelism_shares_out_tokens() {
     assert_eq!(said(&sharded), said_of("parallelism.recompute_inputs = \"sharded\""));
     expect(&[(
         &["parallelism.tp=3", "model.num_heads=6", "model.hidden=96", "parallelism.sequence_parallel=true"],
-        "parallelism.tp = 3 does not divide parallelism.microbatch_size x train.sequence_length = 2 x 128 = 256 tokens, \
-         which parallelism.sequence_parallel = true shares out; 1 or 2 would",
+        "parallelism.tp = 3 must divide parallelism.microbatch_size x train.sequence_length = 2 x 128 = 256 tokens, \
+         which parallelism.sequence_parallel = true shards; use 1 or 2",
     )]);
 }
 
@@ -89,22 +89,22 @@ fn recomputation_is_said_once() {
     expect(&[
         (
             &["parallelism.recompute=full", "parallelism.recompute_every=0"],
-            "parallelism.recompute_every = 0 is too few; at least 1 would do",
+            "parallelism.recompute_every = 0 must be positive; use at least 1",
         ),
         (
             &["parallelism.recompute=selective", "parallelism.recompute_every=2"],
-            "parallelism.recompute_every means nothing where parallelism.recompute = \"selective\"; \
+            "parallelism.recompute_every has no effect where parallelism.recompute = \"selective\"; \
              write parallelism.recompute = \"full\", or leave it out",
         ),
         (
             &["parallelism.recompute_inputs=sharded"],
-            "parallelism.recompute_inputs means nothing where parallelism.recompute = \"none\"; \
+            "parallelism.recompute_inputs has no effect where parallelism.recompute = \"none\"; \
              write parallelism.recompute = \"full\", or leave it out",
         ),
         (
             &["parallelism.recompute=full", "parallelism.recompute_inputs=whole", "parallelism.sequence_parallel=true"],
             "parallelism.recompute_inputs = \"whole\" is more than parallelism.sequence_parallel = true leaves a rank: its own tokens; \
-             \"sharded\" would do",
+             use \"sharded\"",
         ),
     ]);
 }
@@ -115,12 +115,12 @@ fn pipeline_stages_hold_the_layers() {
         (
             &["parallelism.pp=9"],
             "parallelism.pp = 9 is more than model.num_layers = 6, the embedding and the head; every stage holds one of them; \
-             at most 8 would do",
+             use at most 8",
         ),
         (
             &["parallelism.pp=5", "parallelism.schedule=zb-v"],
             "parallelism.pp = 5 x 2 stages is more than model.num_layers = 6, the embedding and the head; every stage holds one of them; \
-             at most 4 would do",
+             use at most 4",
         ),
         (
             &["parallelism.stage_layers=[2,2,2]"],
@@ -143,28 +143,28 @@ fn schedules_have_what_they_need_and_no_more() {
         (
             &["parallelism.schedule=interleaved", "parallelism.pp=3"],
             "train.global_batch = 16 is 4 microbatches per replica, and \"interleaved\" passes them in groups of parallelism.pp = 3; \
-             12 or 24 would do",
+             use 12 or 24",
         ),
         (
             &["parallelism.schedule=interleaved", "parallelism.pp=4", "train.global_batch=24"],
             "train.global_batch = 24 is 6 microbatches per replica, and \"interleaved\" passes them in groups of parallelism.pp = 4; \
-             16 or 32 would do, or parallelism.microbatch_size = 1 or 3",
+             use 16 or 32, or parallelism.microbatch_size = 1 or 3",
         ),
         (
             &["parallelism.schedule=interleaved", "parallelism.stages_per_rank=0"],
-            "parallelism.stages_per_rank = 0 is too few; at least 1 would do",
+            "parallelism.stages_per_rank = 0 must be positive; use at least 1",
         ),
         (
             &["parallelism.stages_per_rank=3"],
-            "parallelism.stages_per_rank means nothing without parallelism.schedule = \"interleaved\"; leave it out",
+            "parallelism.stages_per_rank has no effect without parallelism.schedule = \"interleaved\"; leave it out",
         ),
         (
             &["parallelism.schedule_memory_percent=150", "parallelism.schedule=zb-h2"],
-            "parallelism.schedule_memory_percent means nothing without parallelism.schedule = \"zb-auto\"; leave it out",
+            "parallelism.schedule_memory_percent has no effect without parallelism.schedule = \"zb-auto\"; leave it out",
         ),
         (
             &["parallelism.schedule_memory_percent=30", "parallelism.schedule=zb-auto"],
-            "parallelism.schedule_memory_percent = 30 of parallelism.pp = 2 microbatches is less than one; at least 50 would do",
+            "parallelism.schedule_memory_percent = 30 of parallelism.pp = 2 microbatches is less than one; use at least 50",
         ),
         (
             &["parallelism.schedule_file=my.schedule"],
@@ -178,20 +178,20 @@ fn the_world_and_the_batch_are_products() {
     expect(&[
         (
             &["run.ranks=6", "parallelism.dp=2", "parallelism.tp=2", "parallelism.pp=2"],
-            "run.ranks = 6 is not parallelism.dp x tp x pp = 2 x 2 x 2 = 8; write 8, or leave one of the four out",
+            "run.ranks = 6 must be parallelism.dp x tp x pp = 2 x 2 x 2 = 8; write 8, or leave one of the four out",
         ),
         (
             &["train.global_batch=3"],
-            "train.global_batch = 3 is not a multiple of parallelism.dp = 2 x parallelism.microbatch_size = 2; 4 would be",
+            "train.global_batch = 3 must be a multiple of parallelism.dp = 2 x parallelism.microbatch_size = 2; use 4",
         ),
         (
             &["run.ranks=16"],
-            "train.global_batch = 16 is not a multiple of parallelism.dp = 16 x parallelism.microbatch_size = 2; \
-             32 would be, or parallelism.microbatch_size = 1",
+            "train.global_batch = 16 must be a multiple of parallelism.dp = 16 x parallelism.microbatch_size = 2; \
+             use 32, or parallelism.microbatch_size = 1",
         ),
         (
             &["parallelism.dp=2000000", "train.global_batch=4000000"],
-            "parallelism.dp = 2000000 x parallelism.tp = 2 x parallelism.pp = 2 is more than 1048576 ranks; smaller degrees would do",
+            "parallelism.dp = 2000000 x parallelism.tp = 2 x parallelism.pp = 2 must be at most 1048576 ranks; use smaller degrees",
         ),
     ]);
 }
@@ -214,7 +214,7 @@ fn nothing_is_zero_that_counts() {
         "train.sequence_length",
     ] {
         let said = said(&[&format!("{key}=0")]);
-        assert!(said.lines().any(|line| line == format!("{key} = 0 is too few; at least 1 would do")), "{said}");
+        assert!(said.lines().any(|line| line == format!("{key} = 0 must be positive; use at least 1")), "{said}");
     }
 }
 
@@ -254,7 +254,7 @@ fn a_schedule_file_is_for_one_number_of_microbatches() {
         said(""),
         [
             "train.batch_ramp = { start = 8, increment = 8, sequences = 9 } has steps of several numbers of microbatches, and \
-          parallelism.schedule_file is written for one; a schedule by name would do, or grows = \"microbatch_size\""
+          parallelism.schedule_file is written for one; use a schedule by name, or grows = \"microbatch_size\""
         ]
     );
     assert_eq!(said(", grows = \"microbatch_size\""), Vec::<String>::new());
@@ -278,28 +278,28 @@ fn groups_name_parameters_and_their_updates_stay_sane() {
         ),
         (
             &["train.groups=[{ parameters = [] }]"],
-            "train.groups has a group without parameters; parameters = [\"*.bias\"] would do",
+            "train.groups has a group without parameters; use parameters = [\"*.bias\"]",
         ),
         (
             &["train.groups=[{ parameters = [\"*.bias\"] }, { parameters = [\"head.*\"] }]"],
-            "train.groups has head.norm.bias in group 1 and in group 2; one group each would do",
+            "train.groups has head.norm.bias in group 1 and in group 2; name it in one group",
         ),
         (
             &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = -1 }]"],
-            "train.groups has learning_rate_scale = -1.0, which is below 0; 0 or more would do",
+            "train.groups has learning_rate_scale = -1.0, which must not be negative; use 0 or more",
         ),
         (
             &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 1000, weight_decay = 0 }]"],
-            "train.groups has learning_rate_scale = 1000.0, which times train.learning_rate = 0.003 diverges; a product of at most 1 would do",
+            "train.groups has learning_rate_scale = 1000.0, which times train.learning_rate = 0.003 diverges; use a product of at most 1",
         ),
         (
             &["train.groups=[{ parameters = [\"*\"], weight_decay = -1 }]"],
-            "train.groups has weight_decay = -1.0, which makes weights grow; 0 or more would do",
+            "train.groups has weight_decay = -1.0, which makes weights grow; use 0 or more",
         ),
         (
             &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 100, weight_decay = 5 }]"],
             "train.groups has weight_decay = 5.0, which times its learning rate, 0.3, is 1 or more, which turns the signs of weights; \
-             a smaller product would do",
+             use a smaller product",
         ),
         (
             &["train.groups=[{ names = [\"*\"] }]"],
@@ -314,31 +314,31 @@ fn every_size_of_a_growing_batch_is_a_batch() {
     expect(&[
         (
             &["train.batch_ramp={ start = 4, increment = 8, sequences = 100 }"],
-            "train.batch_ramp = { start = 4, increment = 8, sequences = 100 } does not lead to train.global_batch = 16; start = 8 would",
+            "train.batch_ramp = { start = 4, increment = 8, sequences = 100 } must lead to train.global_batch = 16; use start = 8",
         ),
         (
             &["train.batch_ramp={ start = 2, increment = 2, sequences = 100 }"],
             "train.batch_ramp = { start = 2, increment = 2, sequences = 100 } has batches that are not multiples of \
-             parallelism.dp = 2 x parallelism.microbatch_size = 2; multiples of 4 for start and increment would do",
+             parallelism.dp = 2 x parallelism.microbatch_size = 2; use multiples of 4 for start and increment",
         ),
         (
             &["train.batch_ramp={ start = 4, increment = 0, sequences = 100 }"],
-            "train.batch_ramp = { start = 4, increment = 0, sequences = 100 } starts with nothing or does not grow; at least 1 of both would do",
+            "train.batch_ramp = { start = 4, increment = 0, sequences = 100 } must start with a batch and grow; use at least 1 for start and increment",
         ),
         (
             &["train.batch_ramp={ start = 4, increment = 4, sequences = 100 }", "train.global_batch=4000"],
             "train.batch_ramp = { start = 4, increment = 4, sequences = 100 } goes through 999 sizes, each with a program of its own, \
-             more than 256; a larger increment would do",
+             more than 256; use a larger increment",
         ),
         (
             &["train.batch_ramp={ start = 4, increment = 4, sequences = 9 }", "parallelism.schedule=interleaved"],
             "train.batch_ramp = { start = 4, increment = 4, sequences = 9 } has batches that are not whole groups of \
-             parallelism.pp = 2 microbatches; multiples of 8 for start and increment would do",
+             parallelism.pp = 2 microbatches; use multiples of 8 for start and increment",
         ),
         (
             &["train.batch_ramp={ start = 4, increment = 4, sequences = 9, grows = \"microbatch_size\" }"],
             "train.batch_ramp = { start = 4, increment = 4, sequences = 9, grows = \"microbatch_size\" } has batches that are not \
-             multiples of parallelism.dp = 2 x 4 microbatches of a full batch; multiples of 8 for start and increment would do",
+             multiples of parallelism.dp = 2 x 4 microbatches of a full batch; use multiples of 8 for start and increment",
         ),
         (
             &[
@@ -347,12 +347,12 @@ fn every_size_of_a_growing_batch_is_a_batch() {
                 "parallelism.sequence_parallel=true",
             ],
             "train.batch_ramp = { start = 8, increment = 8, sequences = 9, grows = \"microbatch_size\" } has microbatches of 127 tokens \
-             and more, whose sizes parallelism.tp = 2 does not always divide; its ranks share out tokens; \
-             multiples of 16 for start and increment would do",
+             and more, whose sizes parallelism.tp = 2 does not always divide; its ranks shard tokens; \
+             use multiples of 16 for start and increment",
         ),
         (
             &["train.embedding_gradient_scale=1.5"],
-            "train.embedding_gradient_scale = 1.5 does not shrink a gradient; more than 0 and at most 1 would do",
+            "train.embedding_gradient_scale = 1.5 does not shrink a gradient; use more than 0 and at most 1",
         ),
         (
             &["train.batch_ramp={ start = 4, increment = 4, sequences = 9, grows = \"fast\" }"],
@@ -371,41 +371,44 @@ fn training_numbers_are_sane() {
     expect(&[
         (
             &["train.sequence_length=129"],
-            "train.sequence_length = 129 is longer than model.context = 128; at most 128 would do",
+            "train.sequence_length = 129 is longer than model.context = 128; use at most 128",
         ),
         (
             &["train.learning_rate=0"],
-            "train.learning_rate = 0.0 teaches nothing or diverges; more than 0 and at most 1 would do",
+            "train.learning_rate = 0.0 trains nothing or diverges; use more than 0 and at most 1",
         ),
         (
             &["train.min_learning_rate=0.01"],
-            "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.003, from which it falls; at most 0.003 would do",
+            "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.003, from which it falls; use at most 0.003",
         ),
-        (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 is below 0; 0 or more would do"),
+        (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 must not be negative; use 0 or more"),
         (
             &["train.steps=10", "train.warmup_steps=20"],
-            "train.warmup_steps = 20 is longer than train.steps = 10, so the peak is never reached; at most 10 would do",
+            "train.warmup_steps = 20 is longer than train.steps = 10, so the peak is never reached; use at most 10",
         ),
-        (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; 0 or more would do"),
+        (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; use 0 or more"),
         (
             &["train.weight_decay=1000"],
-            "train.weight_decay = 1000.0 times train.learning_rate = 0.003 is 1 or more, which turns the signs of weights; a smaller product would do",
+            "train.weight_decay = 1000.0 times train.learning_rate = 0.003 is 1 or more, which turns the signs of weights; use a smaller product",
         ),
-        (&["train.beta1=1"], "train.beta1 = 1.0 is no decay of a running mean; 0 or more and less than 1 would do"),
-        (&["train.beta2=-0.5"], "train.beta2 = -0.5 is no decay of a running mean; 0 or more and less than 1 would do"),
-        (&["train.epsilon=0"], "train.epsilon = 0.0 does not keep AdamW from dividing by 0; 1e-8 would"),
-        (&["train.clip_norm=-1"], "train.clip_norm = -1.0 is no norm; more than 0 would be, or 0 for no clipping"),
-        (&["run.threads_per_rank=0"], "run.threads_per_rank = 0 is too few; at least 1 would do"),
+        (&["train.beta1=1"], "train.beta1 = 1.0 must be the decay of a running mean; use 0 or more and less than 1"),
+        (
+            &["train.beta2=-0.5"],
+            "train.beta2 = -0.5 must be the decay of a running mean; use 0 or more and less than 1",
+        ),
+        (&["train.epsilon=0"], "train.epsilon = 0.0 must be more than 0; use 1e-8"),
+        (&["train.clip_norm=-1"], "train.clip_norm = -1.0 must be positive; use more than 0, or 0 for no clipping"),
+        (&["run.threads_per_rank=0"], "run.threads_per_rank = 0 must be positive; use at least 1"),
         (
             &["run.threads_per_rank=1025"],
-            "run.threads_per_rank = 1025 is more than any machine has cores; at most 1024 would do",
+            "run.threads_per_rank = 1025 is more than any machine has cores; use at most 1024",
         ),
         (
             &["run.timeout_seconds=0"],
-            "run.timeout_seconds = 0.0 is no time to wait; more than 0 and at most 86400 would do",
+            "run.timeout_seconds = 0.0 must be a time in seconds; use more than 0 and at most 86400",
         ),
         (&["data.path=\"\""], "data.path = \"\" names no file; leave it out for the embedded corpus"),
-        (&["run.folder=\"\""], "run.folder = \"\" names no folder; \"runs/latest\" would do"),
+        (&["run.folder=\"\""], "run.folder = \"\" names no folder; use \"runs/latest\""),
     ]);
 }
 
@@ -420,7 +423,7 @@ fn enormous_numbers_are_refused_without_overflow() {
         "model.ffn_hidden",
         "model.vocabulary",
     ] {
-        assert!(said(&[&format!("{key}={huge}")]).contains("is more than any model has"), "{key}");
+        assert!(said(&[&format!("{key}={huge}")]).contains("is more than any supported model has"), "{key}");
     }
     let all: Vec<String> = config::known_keys().into_iter().map(|key| format!("{key}={huge}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -431,7 +434,7 @@ fn enormous_numbers_are_refused_without_overflow() {
 fn many_choices_are_cut_to_the_nearest() {
     assert_eq!(
         said(&["model.num_heads=240", "model.hidden=240", "model.ffn_hidden=960", "parallelism.tp=7"]).lines().next(),
-        Some("parallelism.tp = 7 does not divide model.num_heads = 240; 2, 3, 4, 5, 6, 8, 10 or 12 would")
+        Some("parallelism.tp = 7 must divide model.num_heads = 240; use 2, 3, 4, 5, 6, 8, 10 or 12")
     );
 }
 
@@ -483,26 +486,26 @@ fn what_is_too_large_to_plan_is_refused() {
         (
             &["model.hidden=1048576", "model.num_heads=2048", "model.num_layers=1024"],
             "[model] has 13510814050811904 parameters, more than 17592186044416; \
-             a smaller hidden, ffn_hidden, vocabulary or num_layers would do",
+             use a smaller hidden, ffn_hidden, vocabulary or num_layers",
         ),
         (
             &["parallelism.microbatch_size=1048576", "train.global_batch=2097152"],
             "parallelism.microbatch_size = 1048576 x train.sequence_length = 128 is 134217728 tokens, more than 16777216; \
-             smaller microbatches would do",
+             use smaller microbatches",
         ),
         (
             &["train.global_batch=1048576"],
             "train.global_batch = 1048576 is 262144 microbatches of 2 per replica; times 8 layers and stages that is more than \
-             65536 passes, too long a program; parallelism.microbatch_size = 64, 128 or 256 would do",
+             65536 passes, too long a program; use parallelism.microbatch_size = 64, 128 or 256",
         ),
         (
             &["parallelism.schedule=gpipe", "train.global_batch=8000"],
             "parallelism.schedule = \"gpipe\" holds 2000 microbatches in 3 layers of a stage at once, more than 4096 together; \
-             \"1f1b\", larger microbatches or more stages would do",
+             use \"1f1b\", larger microbatches or more stages",
         ),
         (
             &["model.num_layers=4097", "run.ranks=1"],
-            "model.num_layers = 4097 is 4097 layers per stage; times microbatches in flight (1) that is more than 4096; fewer layers would do",
+            "model.num_layers = 4097 is 4097 layers per stage; times microbatches in flight (1) that is more than 4096; use fewer layers",
         ),
     ]);
 }
@@ -512,20 +515,20 @@ fn loss_scales_are_powers_of_two_in_their_range() {
     let fp16 = |more: &str| said(&["train.precision=fp16", more]);
     assert_eq!(
         fp16("train.initial_loss_scale=60000"),
-        "train.initial_loss_scale = 60000.0 is no power of two, so scaling would round; 32768.0 or 65536.0 would not"
+        "train.initial_loss_scale = 60000.0 must be a power of two; use 32768.0 or 65536.0"
     );
     assert_eq!(
         fp16("train.initial_loss_scale=1e12"),
-        "train.initial_loss_scale = 1000000000000.0 is out of the range of loss scales; 1 to 4294967296 would do"
+        "train.initial_loss_scale = 1000000000000.0 is out of the range of loss scales; use 1 to 4294967296"
     );
     assert_eq!(
         fp16("train.min_loss_scale=131072"),
-        "train.min_loss_scale = 131072.0 is more than train.initial_loss_scale = 65536.0; at most 65536.0 would do"
+        "train.min_loss_scale = 131072.0 is more than train.initial_loss_scale = 65536.0; use at most 65536.0"
     );
-    assert_eq!(fp16("train.loss_scale_window=0"), "train.loss_scale_window = 0 is too few; at least 1 would do");
+    assert_eq!(fp16("train.loss_scale_window=0"), "train.loss_scale_window = 0 must be positive; use at least 1");
     assert_eq!(
         fp16("train.loss_scale_hysteresis=0"),
-        "train.loss_scale_hysteresis = 0 is too few; at least 1 would do"
+        "train.loss_scale_hysteresis = 0 must be positive; use at least 1"
     );
 }
 
@@ -534,15 +537,15 @@ fn loss_scaling_belongs_to_fp16_and_the_order_of_products_to_the_others() {
     expect(&[
         (
             &["train.min_loss_scale=2"],
-            "train.min_loss_scale means nothing where train.precision = \"fp32\"; write train.precision = \"fp16\", or leave train.min_loss_scale out",
+            "train.min_loss_scale has no effect where train.precision = \"fp32\"; write train.precision = \"fp16\", or leave train.min_loss_scale out",
         ),
         (
             &["train.precision=bf16", "train.loss_scale_window=10"],
-            "train.loss_scale_window means nothing where train.precision = \"bf16\"; write train.precision = \"fp16\", or leave train.loss_scale_window out",
+            "train.loss_scale_window has no effect where train.precision = \"bf16\"; write train.precision = \"fp16\", or leave train.loss_scale_window out",
         ),
         (
             &["train.precision=fp16", "train.products=chained"],
-            "train.products means nothing where train.precision = \"fp16\"; write train.precision = \"fp32\" or \"bf16\", or leave train.products out",
+            "train.products has no effect where train.precision = \"fp16\"; write train.precision = \"fp32\" or \"bf16\", or leave train.products out",
         ),
         (&["train.precision=fp8"], "train.precision = \"fp8\" is not one of \"fp32\", \"bf16\" and \"fp16\""),
     ]);

@@ -124,10 +124,7 @@ impl<'a> Attention<'a> {
     fn assert_valid(&self) {
         let AttentionShape { heads, kv_heads, head_dim, sequence_length, .. } = self.shape;
         assert!(kv_heads > 0 && heads % kv_heads == 0, "{kv_heads} kv heads do not divide {heads} heads");
-        assert!(
-            (1..=MAX_HEAD_DIM).contains(&head_dim),
-            "heads of {head_dim} channels; at most {MAX_HEAD_DIM} would do"
-        );
+        assert!((1..=MAX_HEAD_DIM).contains(&head_dim), "heads of {head_dim} channels; use at most {MAX_HEAD_DIM}");
         assert!(sequence_length < 1 << 24, "positions of {sequence_length} tokens are not exact in f32");
         assert!(self.visible.len() == self.tokens(), "{} intervals for {} tokens", self.visible.len(), self.tokens());
         if let Some(dropout) = &self.dropout {

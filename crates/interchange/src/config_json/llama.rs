@@ -47,8 +47,8 @@ fn no_window(fields: &Fields, num_layers: usize, context: usize) -> Result<(), I
         && fields.truth_or("use_sliding_window", false)?
         && fields.count_or("sliding_window", WINDOW)? < context
     {
-        let remedy = format!("false would be one, and so would sliding_window = {context}");
-        return Err(fields.refused("use_sliding_window", format!("is a model that pleach does not have; {remedy}")));
+        let remedy = format!("use false, or sliding_window = {context}");
+        return Err(fields.refused("use_sliding_window", format!("is not supported; {remedy}")));
     }
     Ok(())
 }

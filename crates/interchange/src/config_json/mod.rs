@@ -28,7 +28,7 @@ pub fn family(fields: &Fields) -> Result<Family, InterchangeError> {
         None => Family::ALL.into_iter().find(|family| family.model_type() == model_type),
     };
     let key = if named.is_some() { "architectures" } else { "model_type" };
-    found.ok_or_else(|| fields.refused(key, format!("is not read; {} would be", known.join(", "))))
+    found.ok_or_else(|| fields.refused(key, format!("is not read; use {}", known.join(", "))))
 }
 
 /// The model that a configuration of `family` describes.
@@ -38,7 +38,7 @@ pub fn family(fields: &Fields) -> Result<Family, InterchangeError> {
 pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.none(
         "quantization_config",
-        "keeps weights in a form that is not read; a folder with weights of fp32, bf16 or fp16 would do",
+        "stores weights in an unsupported format; use a folder with weights of fp32, bf16 or fp16",
     )?;
     match family {
         Family::GptNeoX => gpt_neox::read(fields),
@@ -149,7 +149,7 @@ fn padding_token(
         Some(Value::Null) => Ok(None),
         Some(value) => match value.as_i64().and_then(from_start).filter(|token| *token < vocabulary) {
             Some(token) => Ok(Some(token)),
-            None => Err(fields.refused(KEY, format!("is none of vocab_size = {vocabulary} tokens; null would do"))),
+            None => Err(fields.refused(KEY, format!("must be below vocab_size = {vocabulary}; use null"))),
         },
     }
 }

@@ -57,10 +57,7 @@ pub(super) fn read(
 fn all_dims(fields: &Fields) -> Result<f32, InterchangeError> {
     match fields.number_or(SHARE, 1.0)? {
         1.0 => Ok(1.0),
-        _ => {
-            Err(fields
-                .refused(SHARE, "is passed over by this class, which rotates all dims; 1.0 would be what it does"))
-        }
+        _ => Err(fields.refused(SHARE, "is ignored by this class, which rotates all dims; use 1.0")),
     }
 }
 
@@ -77,7 +74,7 @@ fn scaling(rope: &Fields, original_context: usize) -> Result<RotaryScaling, Inte
             original_context,
         }),
         _ => {
-            let rule = "is a scaling of rotations that pleach does not have; \"default\", \"linear\" or \"llama3\" would be one";
+            let rule = "is not a supported rotary scaling; use \"default\", \"linear\" or \"llama3\"";
             Err(rope.refused(key, rule))
         }
     }

@@ -90,7 +90,7 @@ impl CellCosts {
 pub enum ScheduleError {
     /// The microbatches do not make whole groups.
     #[error(
-        "{num_microbatches} microbatches are not whole groups of {group}, in which the schedule passes them; {} would be",
+        "{num_microbatches} microbatches are not whole groups of {group}, in which the schedule passes them; use {}",
         num_microbatches.next_multiple_of(*group)
     )]
     MicrobatchGroups {

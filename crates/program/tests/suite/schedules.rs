@@ -203,7 +203,7 @@ fn errors_say_where_and_what() {
 fn an_interleaved_schedule_needs_whole_groups() {
     let interleaved = ScheduleKind::Interleaved { stages_per_rank: 2 }.into();
     let error = Schedule::new(&interleaved, 4, 6, &CellCosts::EVEN).unwrap_err().to_string();
-    assert_eq!(error, "6 microbatches are not whole groups of 4, in which the schedule passes them; 8 would be");
+    assert_eq!(error, "6 microbatches are not whole groups of 4, in which the schedule passes them; use 8");
 }
 
 #[test]

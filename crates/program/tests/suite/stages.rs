@@ -64,7 +64,7 @@ fn errors_carry_numbers_and_the_remedy() {
     };
     assert_eq!(
         split_stages(6, 9, UnitWork { embedding: 1, layer: 1, head: 1 }).unwrap_err().to_string(),
-        "9 stages need at least 7 layers between the embedding and the head, the model has 6; 1 to 8 stages would do"
+        "9 stages need at least 7 layers between the embedding and the head, the model has 6; use 1 to 8 stages"
     );
     assert_eq!(message(&[2, 2], 4, 3), "layers are given for 2 stages, the pipeline has 3; give one number per stage");
     assert_eq!(
