@@ -6,6 +6,7 @@
 
 pub mod corpus;
 pub mod dependencies;
+pub mod glossary;
 pub mod repository;
 pub mod rust_code;
 pub mod tidy;

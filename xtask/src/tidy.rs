@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::dependencies::{self, parse_manifest};
+use crate::glossary;
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
 use crate::words;
@@ -68,6 +69,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     }
     findings.extend(crates(repository));
     findings.extend(readmes(repository));
+    findings.extend(glossary::check(repository));
     findings.extend(words::check(repository));
     findings
 }

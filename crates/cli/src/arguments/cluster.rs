@@ -10,10 +10,10 @@ use crate::simulate::rank_times::TracedRanks;
 /// Which cluster a run is meant for.
 #[derive(Debug, Args)]
 pub struct RunClusterArguments {
-    /// A profile: the name of one that is part of the program, or a file; a preset has its own cluster as default
+    /// A profile: the name of a built-in one, or a file; a preset has its own cluster as default
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub cluster: Option<String>,
-    /// Take the run for one of another trainer: one that is part of the program, a file, or, without a value, [software] of the profile
+    /// Treat the run as one of another trainer: a built-in one, a file, or, without a value, [software] of the profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }
@@ -21,10 +21,10 @@ pub struct RunClusterArguments {
 /// Which cluster is meant.
 #[derive(Debug, Args)]
 pub struct ClusterArguments {
-    /// A profile: the name of one that is part of the program, or a file
+    /// A profile: the name of a built-in one, or a file
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub cluster: String,
-    /// Take the run for one of another trainer: one that is part of the program, a file, or, without a value, [software] of the profile
+    /// Treat the run as one of another trainer: a built-in one, a file, or, without a value, [software] of the profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }
@@ -47,11 +47,11 @@ pub struct SimulateArguments {
     /// Write every instruction with its time into this file, for Perfetto or chrome://tracing: a process for each rank, a thread for each stream
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
-    /// Ranks in the trace: all, replica (those of the first), pipeline (one of each stage), or numbers, e.g. 0,8,16-23. Ranks of a stage do the same;
-    /// without it, all up to 64 ranks, of more a pipeline
+    /// Ranks in the trace: all, replica (those of the first), pipeline (one of each stage), or numbers, e.g. 0,8,16-23. Ranks of a stage are alike;
+    /// by default all up to 64 ranks, and one pipeline of more
     #[arg(long, value_name = "RANKS", requires = "trace")]
     pub ranks: Option<TracedRanks>,
-    /// Print what every instruction takes beside what it took in this trace, as train --trace writes one
+    /// Compare the predicted time of every instruction with its time in this trace, written by train --trace
     #[arg(long, value_name = "FILE.json")]
     pub against: Option<PathBuf>,
 }
@@ -72,16 +72,16 @@ pub struct PlanArguments {
     /// Which cluster is meant.
     #[command(flatten)]
     pub cluster: RunClusterArguments,
-    /// Accelerators of the cluster that the run gets
+    /// Number of accelerators for the run
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = accelerators)]
     pub gpus: usize,
-    /// How many layouts are shown
+    /// Number of layouts to show
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     pub top: u8,
-    /// Keep a key of the layout, e.g. --fix tp=8 or --fix reduce=step; may be given many times
+    /// Fix a key of the layout, e.g. --fix tp=8 or --fix reduce=step; may be given many times
     #[arg(long, value_name = "KEY=VALUE")]
     pub fix: Vec<String>,
-    /// Units of 10^9 bytes that a rank may use, instead of all that its accelerator has
+    /// Memory limit of a rank in units of 10^9 bytes, instead of all memory of its accelerator
     #[arg(long, value_name = "GB", allow_negative_numbers = true, value_parser = memory_gb)]
     pub max_memory: Option<f64>,
     /// Print one JSON object instead of text
@@ -146,7 +146,7 @@ impl ValidateArguments {
 /// What is done with profiles.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Fit the constants of a profile to runs that were measured
+    /// Fit the constants of a profile to measured runs
     #[command(after_help = EXIT_CODES)]
     Fit(FitArguments),
     /// Measure this machine: products, attention, memory, launches and reductions, with a rank on every core, and write its profile
@@ -157,7 +157,7 @@ pub enum ClusterCommand {
 /// Arguments of `cluster measure`.
 #[derive(Debug, Args)]
 pub struct MeasureArguments {
-    /// Where the profile is written
+    /// File for the profile
     #[arg(long, value_name = "FILE.toml")]
     pub out: PathBuf,
 }
@@ -168,10 +168,10 @@ pub struct FitArguments {
     /// Table of measured runs: comma-separated, one run per row
     #[arg(long, value_name = "RUNS.csv")]
     pub table: PathBuf,
-    /// The profile to start from: the name of one that is part of the program, or a file
+    /// The profile to start from: the name of a built-in one, or a file
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub base: String,
-    /// Where the fitted profile is written
+    /// File for the fitted profile
     #[arg(long, value_name = "FILE.toml")]
     pub out: PathBuf,
     /// Which rows are meant.
@@ -180,7 +180,7 @@ pub struct FitArguments {
     /// Fit only these constants, e.g. --constants compute.matrix_efficiency,network.efficiency
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub constants: Vec<String>,
-    /// Take the runs for those of another trainer: one that is part of the program, a file, or, without a value, [software] of the profile
+    /// Treat the runs as those of another trainer: a built-in one, a file, or, without a value, [software] of the profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }

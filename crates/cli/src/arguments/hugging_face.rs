@@ -11,7 +11,7 @@ pub struct ImportArguments {
     /// Folder with config.json and model.safetensors, in one file or in several with an index
     #[arg(value_name = "HF_FOLDER")]
     pub from: PathBuf,
-    /// Folder of the run that is made of it
+    /// Run folder to create
     #[arg(long, value_name = "RUN_FOLDER")]
     pub out: PathBuf,
 }
@@ -22,10 +22,10 @@ pub struct ExportArguments {
     /// Folder that `pleach train` or `pleach import` wrote
     #[arg(value_name = "RUN_FOLDER")]
     pub from: PathBuf,
-    /// Folder that is made of it
+    /// Folder to create
     #[arg(long, value_name = "HF_FOLDER")]
     pub out: PathBuf,
-    /// Format of the numbers, to which each is rounded once
+    /// Data type of the weights; each weight is rounded once
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Stored::Fp32)]
     pub dtype: Stored,
 }
@@ -33,11 +33,11 @@ pub struct ExportArguments {
 /// Formats of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Stored {
-    /// Single precision: to the last bit what pleach has
+    /// Single precision: every bit of pleach's weights
     Fp32,
-    /// Its upper half
+    /// bfloat16: the upper half of single precision
     Bf16,
-    /// Half precision, up to 65504
+    /// Half precision; the largest value is 65504
     Fp16,
 }
 

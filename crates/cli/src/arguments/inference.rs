@@ -7,10 +7,10 @@ use clap::Args;
 /// Whose weights, on how many ranks.
 #[derive(Debug, Args)]
 pub struct FromArguments {
-    /// Folder that `pleach train` wrote: run.toml, the tokenizer and weights.safetensors; or one of its checkpoints, or a folder of the Hugging Face library
+    /// Folder that `pleach train` wrote: run.toml, the tokenizer and weights.safetensors; or one of its checkpoints, or a Hugging Face folder
     #[arg(long, value_name = "RUN_FOLDER")]
     pub from: PathBuf,
-    /// Set a key of the run file; without, the command runs on one rank, --set parallelism.tp=2 makes it two
+    /// Set a key of the run file; by default the command runs on one rank, with --set parallelism.tp=2 on two
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
 }
@@ -21,7 +21,7 @@ pub struct EvalArguments {
     /// Whose weights.
     #[command(flatten)]
     pub from: FromArguments,
-    /// Measure on this text (file or folder), all of it; without, on the part of the run's own text that was held out
+    /// Measure on all of this text (file or folder); by default on the held-out part of the run's own text
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
     /// Print one JSON object instead of text
@@ -41,13 +41,13 @@ pub struct GenerateArguments {
     /// Tokens to add
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     pub max_tokens: usize,
-    /// How bold: 0 always takes the most probable token, 1 draws as the model says, more is wilder
+    /// Temperature: 0 takes the most probable token, 1 samples from the model's distribution
     #[arg(long, value_name = "NUMBER", default_value_t = 0.8, allow_hyphen_values = true)]
     pub temperature: f32,
-    /// Draw only from so many of the most probable tokens
+    /// Sample from this number of most probable tokens
     #[arg(long, value_name = "COUNT")]
     pub top_k: Option<usize>,
-    /// Draw only from the most probable tokens that together have this probability
+    /// Sample from the most probable tokens that together have this probability
     #[arg(long, value_name = "PROBABILITY", default_value_t = 1.0, allow_hyphen_values = true)]
     pub top_p: f32,
     /// Seed of the random numbers: the same seed gives the same text
@@ -75,7 +75,7 @@ pub struct ForwardArguments {
     /// The sequences
     #[arg(long, value_name = "FILE.json")]
     pub tokens: PathBuf,
-    /// Where the results go
+    /// File for the results
     #[arg(long, value_name = "FILE.safetensors")]
     pub out: PathBuf,
     /// Also compute the gradient of every parameter

@@ -49,58 +49,58 @@ pub enum Command {
     /// Train a model; without a run file, a small GPT on eight ranks
     #[command(after_help = EXIT_CODES)]
     Train(TrainArguments),
-    /// Say everything that is wrong with a run, or what it is, without starting it
+    /// Check a run without starting it: report every error, or its size, ranks and memory
     #[command(after_help = EXIT_CODES)]
     Check(CheckArguments),
-    /// Run two layouts of one run and say how far apart they are, and whether they keep the promise that they make each other
+    /// Run two layouts of one run, measure their distance and compare it with the promised bound
     #[command(after_help = PROVE_EXIT_CODES)]
     Prove(PairArguments),
-    /// Find the first value at which two layouts of one run differ: step, unit, element, and the ranks that hold it
+    /// Find the first value that differs between two layouts of one run: step, unit, element and ranks
     #[command(after_help = EXIT_CODES)]
     Diff(PairArguments),
-    /// Show a run's mesh, stages and pipeline, or what one rank does in a step
+    /// Show the mesh, stages and pipeline of a run, or the instructions of one rank
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
-    /// Say what a step of a run takes on a cluster, where its time goes and how much memory it needs; nothing runs
+    /// Predict the time, its breakdown and the memory of a step on a cluster, without running it
     #[command(after_help = EXIT_CODES)]
     Simulate(SimulateArguments),
     /// Find the fastest layouts of a run on a cluster
     #[command(after_help = EXIT_CODES)]
     Plan(PlanArguments),
-    /// Predict every row of a table of measured runs, and say how far the predictions are
+    /// Predict every row of a table of measured runs, and report the errors of the predictions
     #[command(after_help = EXIT_CODES)]
     Validate(ValidateArguments),
-    /// Make profiles of clusters
+    /// Create profiles of clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Measure the loss of a run's weights on text that it has not seen
+    /// Measure the loss of a run's weights on held-out text
     #[command(after_help = EXIT_CODES)]
     Eval(EvalArguments),
     /// Continue a text with a run's weights
     #[command(after_help = EXIT_CODES)]
     Generate(GenerateArguments),
-    /// Compute logits, loss and gradients of given sequences, for other programs to compare with
+    /// Compute logits, loss and gradients of given sequences, for comparison with other programs
     #[command(after_help = format!("{FORWARD_FORMAT}\n\n{EXIT_CODES}"))]
     Forward(ForwardArguments),
-    /// Make a run's folder of a folder of the Hugging Face library
+    /// Import a Hugging Face folder as a run folder
     #[command(after_help = EXIT_CODES)]
     Import(ImportArguments),
-    /// Make a folder of the Hugging Face library of a run's folder
+    /// Export a run folder as a Hugging Face folder
     #[command(after_help = EXIT_CODES)]
     Export(ExportArguments),
-    /// List the runs that are part of the program: published models with their layouts and recipes, and small twins of them
+    /// List the built-in runs: published models with their layouts and recipes, and a small version of each
     #[command(after_help = EXIT_CODES)]
     Presets(PresetsArguments),
-    /// Turn text into tokens once, for many runs
+    /// Tokenize text once, for many runs
     #[command(subcommand)]
     Data(crate::convert::data::DataCommand),
-    /// Show what a checkpoint holds, compare it with its hashes or with another one
+    /// Show the content of a checkpoint, verify its hashes, or compare it with another one
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArguments),
-    /// Say what this machine has, what of it pleach uses, and what is missing for what
+    /// List the hardware of this machine, the features in use and the missing ones
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArguments),
-    /// Print what completes commands and options in a shell
+    /// Print a completion script for a shell
     #[command(after_help = COMPLETIONS_HELP)]
     Completions(CompletionsArguments),
 }
@@ -114,7 +114,7 @@ pub struct RunArguments {
     /// Set a key of the run file, e.g. --set parallelism.dp=4; may be given many times, the last one wins
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
-    /// Train on this text instead of the text that is part of the program: a UTF-8 file, JSON lines, a folder of them, or a token file
+    /// Train on this text instead of the built-in text: a UTF-8 file, JSON lines, a folder of them, or a token file
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
 }
@@ -125,14 +125,14 @@ pub struct TrainArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Go on with the run in this folder, from its newest checkpoint that is sound; --set changes its run file, also its layout
+    /// Resume the run in this folder from its newest valid checkpoint; --set changes its run file, also its layout
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
     pub resume: Option<PathBuf>,
-    /// Begin with these weights instead of random ones: a folder of the Hugging Face library, a run's folder, or a checkpoint. The run file then
-    /// leaves [model] out, or says the same
+    /// Start from these weights instead of random ones: a Hugging Face folder, a run folder, or a checkpoint. The run file must then
+    /// omit [model], or agree with them
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub from: Option<PathBuf>,
-    /// Write when every rank ran every instruction of the last step into this file, for Perfetto, chrome://tracing or simulate --against
+    /// Record the time of every instruction of the last step in this file, for Perfetto, chrome://tracing or simulate --against
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
     /// Print one JSON object per step instead of a line of text
@@ -149,13 +149,13 @@ pub struct CheckArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Plan every batch on the way to the full one, too; without, only the full batch of a run whose batch grows
+    /// Also plan every smaller batch of a growing batch; by default only the full batch is planned
     #[arg(long, conflicts_with = "other")]
     pub ramp: bool,
-    /// Give every rank its own program, link them all, and run them to their ends; without, one rank of each stage stands for its peers
+    /// Link and run the programs of all ranks to their ends; by default one rank of each stage represents its peers
     #[arg(long, conflicts_with = "other")]
     pub all_ranks: bool,
-    /// A second run file: say which promise the two layouts make each other
+    /// A second run file: report the equality class of the two layouts
     #[arg(value_name = "OTHER.toml")]
     pub other: Option<PathBuf>,
     /// Print one JSON object instead of text
@@ -172,16 +172,16 @@ pub struct PairArguments {
     /// Run file of the second, which differs in [parallelism], [run] and train.sums only
     #[arg(value_name = "B.toml")]
     pub second: PathBuf,
-    /// Do only so many steps: those that both runs begin with
+    /// Run only this number of steps, which both runs have first
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
     /// Set a key of both run files; may be given many times, the last one wins
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
-    /// Sum gradients exactly in both, as train.sums = "exact" does: layouts that group sequences differently then have the same bits
+    /// Sum gradients exactly in both (train.sums = "exact"), so that layouts that group sequences differently have the same bits
     #[arg(long)]
     pub exact: bool,
-    /// Train on this text instead of that of the run files
+    /// Train on this text instead of the text of the run files
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
     /// Print one JSON object instead of text
@@ -234,7 +234,7 @@ pub struct ExplainArguments {
     /// Which run is meant.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Show this rank's place and program
+    /// Show the coordinates and the program of this rank
     #[arg(long, value_name = "RANK")]
     pub rank: Option<usize>,
     /// Print every instruction of the rank's step, with what it reads, writes and frees
@@ -245,7 +245,7 @@ pub struct ExplainArguments {
 /// Arguments of `presets`.
 #[derive(Debug, Args)]
 pub struct PresetsArguments {
-    /// Print a page that lays published layouts, simulated, beside the fastest that the search finds on the same accelerators
+    /// Print a page that compares published layouts, simulated, with the fastest that the search finds on the same accelerators
     #[arg(long)]
     pub compare: bool,
 }
@@ -253,13 +253,13 @@ pub struct PresetsArguments {
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArguments {
-    /// A checkpoint, or the folder of a run, whose newest is meant
+    /// A checkpoint, or a run folder, of which the newest checkpoint is used
     #[arg(value_name = "CHECKPOINT")]
     pub checkpoint: PathBuf,
-    /// Read all of it and compare every byte with its hash
+    /// Read everything and verify the hash of every byte
     #[arg(long)]
     pub verify: bool,
-    /// Compare its values with those of this checkpoint, whatever their layouts
+    /// Compare its values with those of this checkpoint; the layouts may differ
     #[arg(long, value_name = "CHECKPOINT", conflicts_with = "verify")]
     pub diff: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `pleach doctor`: what this machine has, what of it pleach uses, and what is missing for what.
+//! `pleach doctor`: the hardware of this machine, the features in use and the missing ones.
 
 mod accelerators;
 mod cores;

@@ -109,8 +109,8 @@ fn used(machine: &Machine) -> Vec<Row> {
     let cores = format!("{all}; every rank is a thread of one process, and more than {all} take turns");
     let kernels = format!("{}; kernels of all sets give the same bits", kernels(machine));
     let memory = match machine.memory.usable_bytes() {
-        Some(all) => format!("at most {} for all ranks together; `pleach check` holds a run against it", bytes(all)),
-        None => "what run.rank_memory_bytes says, if it is given; nothing else is held against a limit".into(),
+        Some(all) => format!("at most {} for all ranks together; `pleach check` compares a run with it", bytes(all)),
+        None => "run.rank_memory_bytes, if it is given; there is no other limit".into(),
     };
     vec![("cores", cores), ("kernels", kernels), ("memory", memory)]
 }
@@ -130,7 +130,7 @@ fn kernels(machine: &Machine) -> String {
 fn missing(machine: &Machine) -> Vec<Row> {
     let vectors = match machine.instruction_sets.first() {
         Some(InstructionSet::Amx) => None,
-        Some(InstructionSet::Avx512) => Some("AMX, whose tiles make products in pairs several times faster"),
+        Some(InstructionSet::Avx512) => Some("AMX, whose tiles make products = \"pairs\" several times faster"),
         Some(InstructionSet::Avx2) => Some("AVX-512, whose kernels are twice as wide"),
         Some(InstructionSet::Scalar) | None => Some("AVX2 or AVX-512, whose kernels are several times faster"),
     };

@@ -87,7 +87,7 @@ fn a_laptop_is_told_what_it_needs_to_know() {
                what pleach uses of it\n  \
                cores      8; every rank is a thread of one process, and more than 8 take turns\n  \
                kernels    AVX2; kernels of all sets give the same bits\n  \
-               memory     at most 16.0 GB for all ranks together; `pleach check` holds a run against it\n\
+               memory     at most 16.0 GB for all ranks together; `pleach check` compares a run with it\n\
                \n\
                what is missing\n  \
                vectors    AVX-512, whose kernels are twice as wide\n  \
@@ -114,10 +114,10 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                what pleach uses of it\n  \
                cores      2; every rank is a thread of one process, and more than 2 take turns\n  \
                kernels    AVX-512; kernels of all sets give the same bits\n  \
-               memory     at most 8.00 GB for all ranks together; `pleach check` holds a run against it\n\
+               memory     at most 8.00 GB for all ranks together; `pleach check` compares a run with it\n\
                \n\
                what is missing\n  \
-               vectors    AMX, whose tiles make products in pairs several times faster\n  \
+               vectors    AMX, whose tiles make products = \"pairs\" several times faster\n  \
                GPUs       not supported yet: ranks compute on cores, also where there are GPUs\n  \
                processes  not supported yet: each process that Slurm starts would train the whole run by itself; start one\n"
     );

@@ -73,10 +73,10 @@ impl Line {
             }
             Instr::BackwardInput { unit, microbatch } => line(BACKWARD, "", Some(unit), Some(microbatch)),
             Instr::BackwardWeight { unit, microbatch } if view.puts_off(unit) => {
-                line("backward weights", "late: its sum lies where activations lay", Some(unit), Some(microbatch))
+                line("backward weights", "late: its sum reuses memory of activations", Some(unit), Some(microbatch))
             }
             Instr::BackwardWeight { unit, microbatch } => {
-                line("backward weights", "behind its input's gradient", Some(unit), Some(microbatch))
+                line("backward weights", "after its input's gradient", Some(unit), Some(microbatch))
             }
             Instr::SendAct { unit, microbatch } => {
                 line("send output of", "to the next stage", Some(unit), Some(microbatch))
