@@ -56,7 +56,7 @@ pub enum CheckpointError {
         folder: PathBuf,
     },
     /// The manifest is not as it was written, or was not written by this program.
-    #[error("{} is no manifest of a checkpoint: {reason}", .path.display())]
+    #[error("{} is not a manifest of a checkpoint: {reason}", .path.display())]
     Manifest {
         /// The file.
         path: PathBuf,

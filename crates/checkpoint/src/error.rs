@@ -50,7 +50,7 @@ pub enum FileError {
         reason: std::io::Error,
     },
     /// The file is not what its name says.
-    #[error("{} is no safetensors file: {reason}", .path.display())]
+    #[error("{} is not a safetensors file: {reason}", .path.display())]
     Format {
         /// The file.
         path: PathBuf,

@@ -37,7 +37,7 @@ impl TryFrom<String> for Hash {
 
     fn try_from(text: String) -> Result<Hash, String> {
         let number = u64::from_str_radix(&text, 16).ok().filter(|_| text.len() == 16);
-        number.map(Hash).ok_or_else(|| format!("{text:?} is no hash of 16 hexadecimal digits"))
+        number.map(Hash).ok_or_else(|| format!("{text:?} is not a hash of 16 hexadecimal digits"))
     }
 }
 

@@ -211,7 +211,7 @@ impl Manifest {
     /// every byte is in a hash.
     fn check(&self) -> Result<(), String> {
         if let Some(file) = self.files.iter().find(|file| !is_plain(&file.name)) {
-            return Err(format!("{:?} is no name of a file in its folder", file.name));
+            return Err(format!("{:?} is not the name of a file in its folder", file.name));
         }
         for (name, tensor) in &self.tensors {
             check_tensor(tensor, self.files.len()).map_err(|reason| format!("tensor {name}: {reason}"))?;

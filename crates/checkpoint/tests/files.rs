@@ -145,7 +145,7 @@ fn files_of_something_else_are_refused() {
     let open = |bytes: &[u8]| {
         fs::write(&path, bytes).expect("a file");
         let error = TensorReader::open(&path).expect_err("not safetensors").to_string();
-        error.strip_prefix(&format!("{} is no safetensors file: ", path.display())).expect(&error).to_string()
+        error.strip_prefix(&format!("{} is not a safetensors file: ", path.display())).expect(&error).to_string()
     };
     assert_eq!(open(b"abc"), "it has 3 bytes");
     assert_eq!(open(&[255; 20]), format!("its first 8 bytes promise a header of {} bytes", u64::MAX));

@@ -71,7 +71,7 @@ fn text_becomes_a_token_file_and_a_run_reads_it() {
     let cut = train("a.tokens");
     assert_eq!(cut.status.code(), Some(2));
     assert!(
-        stderr(&cut).contains("a.tokens: ") && stderr(&cut).contains("it was cut off: make it anew"),
+        stderr(&cut).contains("a.tokens: ") && stderr(&cut).contains("it was cut off: write it again"),
         "{}",
         stderr(&cut)
     );

@@ -108,7 +108,7 @@ fn a_run_goes_on_with_the_same_bits() {
         let copy = folder.run(name);
         killed_after(&whole, "step-00000004", &copy);
         let told = succeeds(&mut resume(&copy, more));
-        assert_eq!(told, format!("going on after step 4 from {0}/checkpoints/step-00000004\n", copy.display()));
+        assert_eq!(told, format!("resuming after step 4 from {0}/checkpoints/step-00000004\n", copy.display()));
         assert!(learned(&copy) == learned(&whole), "{name}");
         let resumes = fs::read_to_string(copy.join("resumes.jsonl")).expect("a record");
         assert!(resumes.starts_with("{\"after_step\":4,\"build\":"), "{resumes}");
@@ -222,14 +222,14 @@ fn a_damaged_checkpoint_is_named_set_aside_and_passed_over() {
     fs::write(&manifest, &text[..text.len() / 2]).expect("written");
 
     let told = succeeds(&mut resume(&hurt, &[])).replace(&hurt.display().to_string(), "RUN");
-    let named = "step-00000009/manifest.json is no manifest of a checkpoint: it is of step 2, and its folder has the name of step 9";
+    let named = "step-00000009/manifest.json is not a manifest of a checkpoint: it is of step 2, and its folder has the name of step 9";
     assert!(told.contains(named), "{told}");
     assert!(told.contains("RUN/checkpoints/step-00000006/rank-00000.safetensors: bytes "), "{told}");
     assert!(told.contains(", of tensor second_moment."), "{told}");
-    assert!(told.contains("step-00000004/manifest.json is no manifest of a checkpoint: its hash is "), "{told}");
+    assert!(told.contains("step-00000004/manifest.json is not a manifest of a checkpoint: its hash is "), "{told}");
     let aside = "RUN/checkpoints/step-00000006 is damaged and now called RUN/checkpoints/damaged-step-00000006\n";
     assert!(told.contains(aside), "{told}");
-    assert!(told.ends_with("going on after step 2 from RUN/checkpoints/step-00000002\n"), "{told}");
+    assert!(told.ends_with("resuming after step 2 from RUN/checkpoints/step-00000002\n"), "{told}");
     assert!(learned(&hurt) == learned(&whole));
 
     let (code, told) = output(&mut pleach(&["inspect", "--verify", &aside_of(&hurt)], &[]));
@@ -255,7 +255,7 @@ fn what_cannot_be_resumed_is_said() {
     succeeds(&mut train(&run, &[]));
     fs::remove_dir_all(run.join("checkpoints/step-00000006")).expect("removed");
     let unfinished = refused(&mut train(&run, &[]));
-    let expected = "RUN holds a run that is not done, after step 4 of 6; `pleach train --resume RUN` goes on with it, ";
+    let expected = "RUN holds a run that is not done, after step 4 of 6; `pleach train --resume RUN` resumes it, ";
     assert!(unfinished.starts_with(expected), "{unfinished}");
     let fewer = refused(&mut resume(&run, &["train.steps=3"]));
     assert_eq!(fewer, "train.steps = 3 must be at least the 4 steps that are done; use 4 or more\n");
@@ -266,7 +266,7 @@ fn what_cannot_be_resumed_is_said() {
         assert_eq!(
             within,
             format!(
-                "RUN/{part} is a part of the run in RUN; --resume RUN goes on with it, from its newest sound checkpoint\n"
+                "RUN/{part} is a part of the run in RUN; --resume RUN resumes it, from its newest valid checkpoint\n"
             )
         );
     }
@@ -290,13 +290,14 @@ fn what_cannot_be_resumed_is_said() {
     let locked = refused(&mut resume(&run, &[]));
     assert!(locked.starts_with("another run writes RUN/checkpoints (process "), "{locked}");
     assert!(
-        locked.ends_with("; wait for its end; copy the folder of the run, and resume the copy, to go on elsewhere\n"),
+        locked
+            .ends_with("; wait for its end; copy the folder of the run, and resume the copy, to continue elsewhere\n"),
         "{locked}"
     );
     lock.unlock().expect("it was taken");
     succeeds(&mut resume(&run, &[]));
     let (learned_before, told) = (learned(&run), succeeds(&mut resume(&run, &[])));
-    let done = "/checkpoints/step-00000006; --set train.steps=... with more of them goes on\n";
+    let done = "/checkpoints/step-00000006; --set train.steps=... with more of them resumes\n";
     assert!(told.starts_with("all 6 steps are done in ") && told.ends_with(done), "{told}");
     let (code, told) = output(&mut resume(&run, &["train.learning_rate=0.002"]));
     let nothing =

@@ -117,7 +117,7 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
     let no_trace = folder.join("none.json").display().to_string();
     assert!(refused(&[&no_trace]).contains("cannot be read"));
     std::fs::write(&no_trace, "{}").expect("a file");
-    assert!(refused(&[&no_trace]).contains("is no trace; `pleach train --trace FILE` writes one"));
+    assert!(refused(&[&no_trace]).contains("is not a trace; `pleach train --trace FILE` writes one"));
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
@@ -153,7 +153,7 @@ fn the_ranks_of_a_trace_are_chosen() {
     assert_eq!((numbers, told), (vec![1, 24, 25], String::new()));
     assert!(arrows.contains(&1) && arrows.contains(&25) && !arrows.contains(&24), "1 and 25 are neighbours");
     let refused = pleach(&["simulate", "preset:gpt-neox-20b", "--trace", &file, "--ranks", "96"]);
-    assert_eq!(stderr(&refused), "--ranks 96 is no rank of the run; 0 to 95 are\n");
+    assert_eq!(stderr(&refused), "--ranks 96 is not a rank of the run; use 0 to 95\n");
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
@@ -268,18 +268,14 @@ fn a_table_that_cannot_be_used_says_where_and_what_would_do() {
     let header = "layers,hidden,heads,tp,pp,dp,gpus,vpp,global_batch,iter_s";
     let left_out = "every run has one, so write it, or leave the row out with --rows";
     for (row, told) in [
-        ("4,2048,16,1,1,8,8,,?,0.3", format!("global_batch = `?` is no whole number above 0; {left_out}")),
+        ("4,2048,16,1,1,8,8,,?,0.3", format!("global_batch = `?` is not a whole number above 0; {left_out}")),
         ("4,2048,16,1,1,8,8,,,0.3", format!("global_batch is empty; {left_out}")),
-        ("4,2048,16,1,1,8,8,x,8,0.3", "vpp = `x` is no whole number above 0; leave it empty for the default".into()),
+        ("4,2048,16,1,1,8,8,x,8,0.3", "vpp = `x` is not a whole number above 0; leave it empty for the default".into()),
         (
             "4,2048,16,1,1,4,8,,8,0.3",
-            "gpus = `8` is not dp 4 x tp 1 x pp 1 = 4; put right the one that is wrong, or leave gpus or dp empty"
-                .into(),
+            "gpus = `8` is not dp 4 x tp 1 x pp 1 = 4; correct the wrong one, or leave gpus or dp empty".into(),
         ),
-        (
-            "4,2048,16,3,1,,8,,8,0.3",
-            "gpus = `8` is no multiple of tp 3 x pp 1 = 3; put right the one that is wrong".into(),
-        ),
+        ("4,2048,16,3,1,,8,,8,0.3", "gpus = `8` is not a multiple of tp 3 x pp 1 = 3; correct the wrong one".into()),
     ] {
         assert_eq!(refused(header, row, &[]), format!("runs.csv, line 2: {told}\n"));
     }

@@ -31,7 +31,7 @@ pub enum ProfileError {
         example: String,
     },
     /// It is like a trainer that is none.
-    #[error("like = {like} is no trainer that is part of the program; there are {known}")]
+    #[error("like = {like} must name a built-in trainer; use one of {known}")]
     NoTrainer {
         /// What it says.
         like: String,
@@ -105,7 +105,7 @@ impl Cluster {
         ];
         let is_positive = |value: f64| value > 0.0 && value.is_finite();
         all(&positive, is_positive, "is not above 0; take it from the data sheet")?;
-        all(&shares, |value| value > 0.0 && value <= 1.0, "is no share: it has to be above 0 and at most 1")?;
+        all(&shares, |value| value > 0.0 && value <= 1.0, "must be a share; use more than 0 and at most 1")?;
         all(&not_negative, |value| value >= 0.0 && value.is_finite(), "must not be negative; use 0 to leave it out")?;
         let sections = ["accelerator", "compute", "node", "network"];
         match sections.into_iter().find(|section| !self.sources.contains_key(*section)) {

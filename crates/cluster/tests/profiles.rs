@@ -56,11 +56,11 @@ fn a_trainer_that_is_like_another_differs_in_what_its_description_says() {
     assert_eq!(
         Software::from_toml(&text.replace("reductions = \"seen\"\n", "")).unwrap_err().to_string(),
         "[sources] has no `reductions`; say in a line where what `reductions` says is from",
-        "the source of the other trainer is none of this one"
+        "the source of the other trainer is not a source of this one"
     );
     let unknown = Software::from_toml(&text.replace("megatron-2021", "mine")).unwrap_err().to_string();
     assert!(
-        unknown.starts_with("like = \"mine\" is no trainer that is part of the program; there are megatron-2020, "),
+        unknown.starts_with("like = \"mine\" must name a built-in trainer; use one of megatron-2020, "),
         "{unknown}"
     );
 }
@@ -78,7 +78,7 @@ fn what_nothing_in_this_world_has_is_refused_with_its_key() {
     );
     assert_eq!(
         refused("unaligned_efficiency = 0.78", "unaligned_efficiency = 1.8"),
-        "compute.unaligned_efficiency = 1.8 is no share: it has to be above 0 and at most 1"
+        "compute.unaligned_efficiency = 1.8 must be a share; use more than 0 and at most 1"
     );
     assert_eq!(
         refused("issue_us = ", "issue_us = -"),

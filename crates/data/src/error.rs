@@ -74,7 +74,7 @@ pub enum DataError {
         vocabulary: usize,
     },
     /// A token that no model knows.
-    #[error("token {token} is {place}: no vocabulary has negative tokens; make the file anew")]
+    #[error("token {token} is {place}: no vocabulary has negative tokens; write the file again")]
     NegativeToken {
         /// The token.
         token: i64,

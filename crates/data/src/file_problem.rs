@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileProblem {
     /// Another kind of file.
-    #[error("it begins with {found:02x?} at byte 0, not with {expected:02x?}: it is no {kind}")]
+    #[error("it begins with {found:02x?} at byte 0, not with {expected:02x?}: it is not a {kind}")]
     Magic {
         /// What it should be.
         kind: &'static str,
@@ -34,7 +34,7 @@ pub enum FileProblem {
         offset: usize,
     },
     /// The file is shorter than it says.
-    #[error("it ends at byte {found}{}, but {announced_by} {expected} bytes; it was cut off: make it anew", within(.document))]
+    #[error("it ends at byte {found}{}, but {announced_by} {expected} bytes; it was cut off: write it again", within(.document))]
     Truncated {
         /// Its length.
         found: u64,
@@ -47,7 +47,7 @@ pub enum FileProblem {
     },
     /// The file is longer than it says.
     #[error(
-        "it has {found} bytes, but {announced_by} {expected}; what is behind them belongs to no document: make it anew"
+        "it has {found} bytes, but {announced_by} {expected}; the bytes after them belong to no document: write it again"
     )]
     TooLong {
         /// Its length.
@@ -59,7 +59,7 @@ pub enum FileProblem {
     },
     /// The content is not that which was written.
     #[error(
-        "the hash of its content is {found:016x}, but it says {expected:016x} at byte {offset}; it was damaged: make it anew"
+        "the hash of its content is {found:016x}, but it says {expected:016x} at byte {offset}; it was damaged: write it again"
     )]
     Hash {
         /// That of the content.
@@ -70,7 +70,7 @@ pub enum FileProblem {
         offset: usize,
     },
     /// The index of its documents contradicts itself.
-    #[error("document {document}: {what} at byte {offset}; make it anew")]
+    #[error("document {document}: {what} at byte {offset}; write it again")]
     Index {
         /// The document, counted from 0.
         document: usize,
@@ -80,7 +80,7 @@ pub enum FileProblem {
         offset: usize,
     },
     /// Its own tokenizer cannot be read, or does not know all of its tokens.
-    #[error("its tokenizer at byte {offset}: {what}; make it anew")]
+    #[error("its tokenizer at byte {offset}: {what}; write it again")]
     Tokenizer {
         /// What is wrong.
         what: String,

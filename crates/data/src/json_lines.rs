@@ -42,7 +42,7 @@ fn fields_of<const N: usize>(line: &str, names: [&str; N]) -> Result<[String; N]
     let mut object = match serde_json::from_str::<Value>(line) {
         Ok(Value::Object(object)) => object,
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::String(_)) => {
-            return Err((0, "is no JSON object".into()));
+            return Err((0, "is not a JSON object".into()));
         }
         Err(error) => return Err((error.column().saturating_sub(1).min(line.len()), "is not JSON".into())),
     };
@@ -51,7 +51,7 @@ fn fields_of<const N: usize>(line: &str, names: [&str; N]) -> Result<[String; N]
         *field = match object.remove(name) {
             Some(Value::String(text)) => text,
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                return Err((0, format!("has a field `{name}` that is no string")));
+                return Err((0, format!("has a field `{name}` that is not a string")));
             }
             None => return Err((0, format!("has no field `{name}`"))),
         };

@@ -21,7 +21,7 @@ impl MemoryMap {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not an ordinary file"));
         }
         if metadata.len() == 0 {
             return Ok(MemoryMap { map: None });

@@ -133,7 +133,9 @@ impl Tokenizer {
         let parsed = check_tokens(description).and_then(|()| refusing(|| description.parse()));
         let mut library: tokenizers::Tokenizer = match parsed {
             Ok(library) => library,
-            Err(error) => return Err(DataError::BadTokenizer { name, reason: format!("it is no tokenizer: {error}") }),
+            Err(error) => {
+                return Err(DataError::BadTokenizer { name, reason: format!("it is not a tokenizer: {error}") });
+            }
         };
         // They are for batches of short texts; here they would cut documents off, or fill them up.
         if let Err(error) = library.with_padding(None).with_truncation(None) {

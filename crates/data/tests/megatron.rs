@@ -143,7 +143,7 @@ fn every_other_length_is_found() {
         assert_eq!(
             said(&folder, &whole, &tokens[..len]),
             format!(
-                "b.bin: it ends at byte {len} within document {document}, but its .idx announces 12 bytes; it was cut off: make it anew"
+                "b.bin: it ends at byte {len} within document {document}, but its .idx announces 12 bytes; it was cut off: write it again"
             )
         );
     }
@@ -172,23 +172,23 @@ fn each_contradiction_has_its_message() {
         ),
         (
             index(1, &[2, -1], &[0, 2], &[0, 1, 2]),
-            "b.idx: document 1: sequence 1 has -1 tokens at byte 38; make it anew",
+            "b.idx: document 1: sequence 1 has -1 tokens at byte 38; write it again",
         ),
         (
             index(1, &lengths, &[0, 1], &[0, 1, 2]),
-            "b.idx: document 1: sequence 1 begins at byte 1 of the tokens, not at 2 behind the one before it, at byte 50; make it anew",
+            "b.idx: document 1: sequence 1 begins at byte 1 of the tokens, not at 2 behind the one before it, at byte 50; write it again",
         ),
         (
             index(1, &lengths, &[0, 2], &[0, 3, 2]),
-            "b.idx: document 1: it begins at sequence 3 of 2, behind 0 at byte 66; make it anew",
+            "b.idx: document 1: it begins at sequence 3 of 2, behind 0 at byte 66; write it again",
         ),
         (
             index(1, &lengths, &[0, 2], &[0, 1, 1]),
-            "b.idx: document 2: the documents end at sequence 1 of 2 at byte 74; make it anew",
+            "b.idx: document 2: the documents end at sequence 1 of 2 at byte 74; write it again",
         ),
         (
             index(1, &lengths, &[0, 2], &[1, 1, 2]),
-            "b.idx: document 0: it begins at sequence 1 of 2, behind 0 at byte 58; make it anew",
+            "b.idx: document 0: it begins at sequence 1 of 2, behind 0 at byte 58; write it again",
         ),
     ] {
         assert_eq!(said(&folder, &index, &tokens), expected);
@@ -200,7 +200,7 @@ fn each_contradiction_has_its_message() {
     let path = folder.path("b").display().to_string();
     assert_eq!(
         said.replace(&path, "b"),
-        "token -1 is token 0 of document 1 of b.bin (byte 2): no vocabulary has negative tokens; make the file anew"
+        "token -1 is token 0 of document 1 of b.bin (byte 2): no vocabulary has negative tokens; write the file again"
     );
     assert!(
         megatron::open(&folder.path("absent.idx"))

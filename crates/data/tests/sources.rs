@@ -45,10 +45,10 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
     );
     assert_eq!(
         said("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": 3}\n"),
-        format!("a.jsonl:2 (byte 14) has a field `text` that is no string{line}")
+        format!("a.jsonl:2 (byte 14) has a field `text` that is not a string{line}")
     );
     assert_eq!(said("a.jsonl", b"\n{\"txt\": \"a\"}\n"), format!("a.jsonl:2 (byte 1) has no field `text`{line}"));
-    assert_eq!(said("a.jsonl", b"[1]"), format!("a.jsonl:1 (byte 0) is no JSON object{line}"));
+    assert_eq!(said("a.jsonl", b"[1]"), format!("a.jsonl:1 (byte 0) is not a JSON object{line}"));
     assert_eq!(said("a.jsonl", b"{\"text\": \"a\"} x"), format!("a.jsonl:1 (byte 14) is not JSON{line}"));
     assert!(said("a.jsonl", b"{\"text\": \"\"}\n").starts_with("a.jsonl holds no text"));
     assert!(read(&folder.path("absent")).expect_err("absent").to_string().contains("absent cannot be read: "));

@@ -111,17 +111,17 @@ fn every_other_length_is_found() {
     let whole = folder.get("a.tokens");
     for len in 0..whole.len() {
         let said = said(&folder, &whole[..len]);
-        let expected = if len < 8 { "it is no token file" } else { "it was cut off" };
+        let expected = if len < 8 { "it is not a token file" } else { "it was cut off" };
         assert!(said.starts_with("b.tokens: ") && said.contains(expected), "{len} bytes: {said}");
     }
     // 64 of header, 4 starts, 30 of the tokenizer's description, and 2 up to a multiple of 8.
     assert_eq!(
         said(&folder, &whole[..whole.len() - 1]),
-        "b.tokens: it ends at byte 132 within document 2, but its header announces 133 bytes; it was cut off: make it anew"
+        "b.tokens: it ends at byte 132 within document 2, but its header announces 133 bytes; it was cut off: write it again"
     );
     assert_eq!(
         said(&folder, &[&whole[..], b"more"].concat()),
-        "b.tokens: it has 137 bytes, but its header announces 133; what is behind them belongs to no document: make it anew"
+        "b.tokens: it has 137 bytes, but its header announces 133; the bytes after them belong to no document: write it again"
     );
 }
 
@@ -149,14 +149,14 @@ fn each_problem_has_its_message() {
     assert!(hash.starts_with("b.tokens: the hash of its content is ") && hash.contains("at byte 56"), "{hash}");
     assert_eq!(
         said(&folder, &with_hash(changed(72, &[9]))),
-        "b.tokens: document 1: 9 is no place among 5 tokens behind 0 at byte 72; make it anew"
+        "b.tokens: document 1: 9 is no place among 5 tokens behind 0 at byte 72; write it again"
     );
     assert_eq!(
         said(&folder, &with_hash(changed(100, b"X"))),
-        "b.tokens: its tokenizer at byte 96: it is not the one that the header names; make it anew"
+        "b.tokens: its tokenizer at byte 96: it is not the one that the header names; write it again"
     );
     let few = said(&folder, &with_hash(changed(32, &[0, 0])));
-    assert_eq!(few, "b.tokens: its tokenizer at byte 96: it has 256 tokens, but the header says 0; make it anew");
+    assert_eq!(few, "b.tokens: its tokenizer at byte 96: it has 256 tokens, but the header says 0; write it again");
     assert_eq!(with_hash(whole.clone()), whole);
 }
 

@@ -53,7 +53,7 @@ fn what_is_no_tokenizer_is_refused() {
     folder.put("tokenizer.json", b"{}");
     let path = folder.path("tokenizer.json");
     let said = Tokenizer::new(&TokenizerSpec::File(path.clone()), &[]).expect_err("no tokenizer").to_string();
-    let expected = format!("the tokenizer {} cannot be used: it is no tokenizer: ", path.display());
+    let expected = format!("the tokenizer {} cannot be used: it is not a tokenizer: ", path.display());
     assert!(said.starts_with(&expected), "{said}");
     // The library has no stack for this one.
     let long = "a".repeat(50_000);
@@ -69,12 +69,12 @@ fn what_is_no_tokenizer_is_refused() {
     ] {
         folder.put("twice.json", twice.as_bytes());
         let said = Tokenizer::open(&folder.path("twice.json")).expect_err("two of them").to_string();
-        assert!(said.contains(&format!("it is no tokenizer: duplicate field `{key}`")), "{said}");
+        assert!(said.contains(&format!("it is not a tokenizer: duplicate field `{key}`")), "{said}");
     }
     // The library panics at this one.
     folder.put("contradictory.json", trained_json("\"decoder\":", "\"decoder\":{\"type\":\"Fuse\",\"a\":").as_bytes());
     let said = Tokenizer::open(&folder.path("contradictory.json")).expect_err("no tokenizer").to_string();
-    assert!(said.contains("it is no tokenizer: "), "{said}");
+    assert!(said.contains("it is not a tokenizer: "), "{said}");
     let said = Tokenizer::open(&folder.path("absent.json")).expect_err("absent").to_string();
     assert!(said.contains("absent.json cannot be read: "), "{said}");
 }

@@ -121,19 +121,19 @@ fn test(words: &[&str]) -> Result<Test, String> {
                 "<=" => Relation::AtMost,
                 ">" => Relation::More,
                 ">=" => Relation::AtLeast,
-                other => return Err(format!("`{other}` is none of = != < <= > >=")),
+                other => return Err(format!("`{other}` must be one of = != < <= > >=")),
             };
             let value = value.join(" ").trim_matches(['"', '\'']).to_string();
             let is_order = !matches!(relation, Relation::Equal | Relation::NotEqual);
             if is_order && value.parse::<f64>().is_err() {
-                return Err(format!("`{value}` is no number; words are compared with = and !="));
+                return Err(format!("`{value}` is not a number; words are compared with = and !="));
             }
             Ok(Test::Compare { column: (*column).into(), relation, value })
         }
         words => {
             let text = words.join(" ");
             let hint = if text.contains(['=', '<', '>']) { ", which has spaces around its relation" } else { "" };
-            Err(format!("`{text}` is no comparison of a column with a value{hint}"))
+            Err(format!("`{text}` is not a comparison of a column with a value{hint}"))
         }
     }
 }
@@ -168,14 +168,15 @@ mod tests {
         let refused = |text: &str| text.parse::<Filter>().unwrap_err().to_string();
         assert_eq!(
             refused("tp == 2"),
-            "`tp == 2` chooses no rows: `==` is none of = != < <= > >=; write for example `model = gpt and pp > 1`, or \
+            "`tp == 2` chooses no rows: `==` must be one of = != < <= > >=; write for example `model = gpt and pp > 1`, or \
              `every 10 from 0`"
         );
         assert!(
-            refused("tp>1").contains("`tp>1` is no comparison of a column with a value, which has spaces around its")
+            refused("tp>1")
+                .contains("`tp>1` is not a comparison of a column with a value, which has spaces around its")
         );
-        assert!(refused("tp > many").contains("`many` is no number; words are compared with = and !="));
+        assert!(refused("tp > many").contains("`many` is not a number; words are compared with = and !="));
         assert!(refused("every 0 from 1").contains("needs two whole numbers"));
-        assert!(refused("tp = 2 and").contains("`` is no comparison"));
+        assert!(refused("tp = 2 and").contains("`` is not a comparison"));
     }
 }

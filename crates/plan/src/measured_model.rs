@@ -3,7 +3,7 @@
 use cluster::AttentionKernels;
 use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
 
-use crate::table::{PUT_RIGHT, Row, TableError};
+use crate::table::{CORRECTION, Row, TableError};
 
 /// Vocabularies that tensor parallelism shares out are padded to a multiple of this times tp (Megatron-LM's default).
 const VOCABULARY_MULTIPLE: usize = 128;
@@ -54,7 +54,7 @@ impl Kind {
 pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
     let (hidden, num_heads) = (row.required("hidden")?, row.required("heads")?);
     if !hidden.is_multiple_of(num_heads) {
-        return Err(row.refused("heads", format!("no divisor of hidden = {hidden}; {PUT_RIGHT}")));
+        return Err(row.refused("heads", format!("not a divisor of hidden = {hidden}; {CORRECTION}")));
     }
     let ffn_hidden = row.count("ffn")?.unwrap_or(4 * hidden);
     let vocabulary = row.count("vocab")?.unwrap_or(51200);

@@ -9,7 +9,7 @@ use config::{
 };
 
 use crate::measured_model::{attention, model};
-use crate::table::{PUT_RIGHT, Row, TableError};
+use crate::table::{CORRECTION, Row, TableError};
 
 /// One row, as a run that can be simulated.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl MeasuredRun {
         let per_microbatch = parallelism.dp * parallelism.microbatch_size;
         if !train.global_batch.is_multiple_of(per_microbatch) {
             let rule = format!(
-                "no multiple of dp {} x micro_batch {}; {PUT_RIGHT}",
+                "not a multiple of dp {} x micro_batch {}; {CORRECTION}",
                 parallelism.dp, parallelism.microbatch_size
             );
             return Err(row.refused("global_batch", rule));
@@ -112,13 +112,13 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     let dp = match (row.count("dp")?, row.count("gpus")?) {
         (Some(dp), Some(gpus)) if dp * tp * pp != gpus => {
             let rule =
-                format!("not dp {dp} x tp {tp} x pp {pp} = {}; {PUT_RIGHT}, or leave gpus or dp empty", dp * tp * pp);
+                format!("not dp {dp} x tp {tp} x pp {pp} = {}; {CORRECTION}, or leave gpus or dp empty", dp * tp * pp);
             return Err(row.refused("gpus", rule));
         }
         (Some(dp), _) => dp,
         (None, Some(gpus)) if gpus.is_multiple_of(tp * pp) => gpus / (tp * pp),
         (None, Some(_)) => {
-            let rule = format!("no multiple of tp {tp} x pp {pp} = {}; {PUT_RIGHT}", tp * pp);
+            let rule = format!("not a multiple of tp {tp} x pp {pp} = {}; {CORRECTION}", tp * pp);
             return Err(row.refused("gpus", rule));
         }
         (None, None) => 1,
@@ -149,7 +149,7 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         Some("1") => ZeroStage::One,
         Some("2") => ZeroStage::Two { reduce: GradientReduction::Microbatch },
         Some("3") => ZeroStage::Three { reduce: GradientReduction::Microbatch, gathering },
-        Some(_) => return Err(row.refused("zero", "none of 0, 1, 2 and 3".into())),
+        Some(_) => return Err(row.refused("zero", "not one of 0, 1, 2 and 3".into())),
     };
     Ok(Parallelism {
         dp,

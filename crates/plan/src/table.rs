@@ -102,7 +102,7 @@ const MEASURED: [&str; 4] = ["iter_s", "mem_gb", "resident_gb", "status"];
 const LEAVE_OUT: &str = "every run has one, so write it, or leave the row out with --rows";
 
 /// What to do with cells that do not go together.
-pub(crate) const PUT_RIGHT: &str = "put right the one that is wrong";
+pub(crate) const CORRECTION: &str = "correct the wrong one";
 
 impl Table {
     /// Reads a table; lines that begin with `#` are comments. `name` stands for it in messages.
@@ -166,9 +166,9 @@ impl Row {
     pub fn number(&self, column: &str) -> Result<Option<f64>, TableError> {
         let Some(text) = self.text(column) else { return Ok(None) };
         let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-        number
-            .map(Some)
-            .ok_or_else(|| self.refused(column, "no number above 0; leave it empty where nothing was measured".into()))
+        number.map(Some).ok_or_else(|| {
+            self.refused(column, "not a number above 0; leave it empty where nothing was measured".into())
+        })
     }
 
     /// A whole number above 0; nothing where the cell is empty.
@@ -180,7 +180,7 @@ impl Row {
         match text.parse() {
             Ok(0) | Err(_) => {
                 let remedy = if NEEDED.contains(&column) { LEAVE_OUT } else { "leave it empty for the default" };
-                Err(self.refused(column, format!("no whole number above 0; {remedy}")))
+                Err(self.refused(column, format!("not a whole number above 0; {remedy}")))
             }
             Ok(count) => Ok(Some(count)),
         }

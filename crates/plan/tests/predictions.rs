@@ -157,24 +157,24 @@ fn a_table_that_cannot_be_used_says_where_and_why() {
     );
     assert_eq!(
         refused(&format!("{header}0,8,2,1,1,4,,\n")),
-        "line 2: layers = `0` is no whole number above 0; every run has one, so write it, or leave the row out with --rows"
+        "line 2: layers = `0` is not a whole number above 0; every run has one, so write it, or leave the row out with --rows"
     );
     assert_eq!(
         refused(&format!("{header}2,8,2,2,1,4,3,\n")),
-        "line 2: gpus = `3` is no multiple of tp 2 x pp 1 = 2; put right the one that is wrong"
+        "line 2: gpus = `3` is not a multiple of tp 2 x pp 1 = 2; correct the wrong one"
     );
     assert_eq!(
         refused(&format!("{header}2,8,3,1,1,4,,\n")),
-        "line 2: heads = `3` is no divisor of hidden = 8; put right the one that is wrong"
+        "line 2: heads = `3` is not a divisor of hidden = 8; correct the wrong one"
     );
-    assert_eq!(refused(&format!("{header}2,8,2,1,1,4,,4\n")), "line 2: zero = `4` is none of 0, 1, 2 and 3");
+    assert_eq!(refused(&format!("{header}2,8,2,1,1,4,,4\n")), "line 2: zero = `4` is not one of 0, 1, 2 and 3");
     assert_eq!(
         refused("layers,hidden,heads,tp,pp,global_batch,recompute\n2,8,2,1,1,4,selective (op)\n"),
         "line 2: recompute = `selective (op)` is another form of selective recomputation than that of the attention core"
     );
     assert_eq!(
         refused(&format!("{header}2,8,2,1,1,5,2,\n")),
-        "line 2: global_batch = `5` is no multiple of dp 2 x micro_batch 1; put right the one that is wrong"
+        "line 2: global_batch = `5` is not a multiple of dp 2 x micro_batch 1; correct the wrong one"
     );
 }
 

@@ -48,7 +48,7 @@ impl fmt::Display for Loss {
             Loss::Recompute => "recomputation",
             Loss::Tensor => "tensor-parallel collectives",
             Loss::Data => "data-parallel collectives that nothing hides",
-            Loss::Contention => "computing slowed by collectives beside it",
+            Loss::Contention => "compute slowed by concurrent collectives",
             Loss::Pipeline => "sends between stages",
             Loss::Waiting => "waiting for other stages",
             Loss::Optimizer => "norm and update",

@@ -100,8 +100,9 @@ fn matched_from(elements: &[Element], scope: Scope, tokens: &[Token], at: usize)
             token.and_then(|_| matched_from(rest, scope, tokens, at + 1))
         }
         Element::Opening(words) => {
-            let token =
-                tokens.get(at).filter(|token| words.contains(&token.word) && token.opens_statement && joined(at));
+            // A word follows: `What::Loss` is a name.
+            let followed = tokens.get(at + 1).is_some_and(|next| next.gap == Gap::Text);
+            let token = tokens.get(at).filter(|token| words.contains(&token.word) && token.opens_statement && followed);
             token.and_then(|_| matched_from(rest, scope, tokens, at + 1))
         }
     }
@@ -221,7 +222,8 @@ mod tests {
 
     #[test]
     fn a_statement_begins_with_a_capital_and_is_no_question() {
-        let text = "/// What it says.\n/// What is it?\n/// says what it is.\n/// What a.b says? No.\n";
+        let text =
+            "/// What it says.\n/// What is it?\n/// says what it is.\n/// What a.b says? No.\nWhat::Loss => x\n";
         assert_eq!(lines("^what", &[], Scope::Prose, text), [1]);
     }
 }

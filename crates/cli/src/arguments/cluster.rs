@@ -98,7 +98,7 @@ fn accelerators(text: &str) -> Result<usize, String> {
 
 fn memory_gb(text: &str) -> Result<f64, String> {
     let memory_gb = text.parse().ok().filter(|memory_gb: &f64| memory_gb.is_finite() && *memory_gb > 0.0);
-    memory_gb.ok_or("is no memory; give units of 10^9 bytes, e.g. 40, or leave the option out".into())
+    memory_gb.ok_or("is not a size of memory; give units of 10^9 bytes, e.g. 40, or leave the option out".into())
 }
 
 impl PlanArguments {

@@ -111,7 +111,7 @@ fn chosen(keys: &[String]) -> Result<Vec<Constant>, Failure> {
     keys.iter()
         .map(|key| {
             let found = Constant::ALL.into_iter().find(|constant| constant.key() == key);
-            found.ok_or_else(|| Failure::Input(format!("--constants {key} is no constant; there are {}", known())))
+            found.ok_or_else(|| Failure::Input(format!("--constants {key} is not a constant; use one of {}", known())))
         })
         .collect()
 }

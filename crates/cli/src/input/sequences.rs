@@ -127,7 +127,7 @@ fn check_sizes(name: &str, table: &[Vec<i64>], count: usize, length: usize) -> R
 
 fn narrow(name: &str, index: usize, values: &[i64]) -> Result<Vec<i32>, String> {
     let convert = |(place, value): (usize, &i64)| {
-        i32::try_from(*value).map_err(|_| format!("{name}[{index}][{place}] = {value} is no token of any model"))
+        i32::try_from(*value).map_err(|_| format!("{name}[{index}][{place}] = {value} is not a token of any model"))
     };
     values.iter().enumerate().map(convert).collect()
 }

@@ -29,7 +29,7 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
     if let Some(run) = run_around(folder) {
         let (folder, run) = (folder.display(), run.display());
         return Err(Failure::Input(format!(
-            "{folder} is a part of the run in {run}; --resume {run} goes on with it, from its newest sound checkpoint"
+            "{folder} is a part of the run in {run}; --resume {run} resumes it, from its newest valid checkpoint"
         )));
     }
     let checkpoints = folder.join(CHECKPOINTS);
@@ -51,8 +51,8 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
         }
         let (steps, path) = (found.steps, found.path.display());
         tell(&match session.verdict.config.train.steps == steps {
-            true => format!("all {steps} steps are done in {path}; --set train.steps=... with more of them goes on\n"),
-            false => format!("going on after step {steps} from {path}\n"),
+            true => format!("all {steps} steps are done in {path}; --set train.steps=... with more of them resumes\n"),
+            false => format!("resuming after step {steps} from {path}\n"),
         });
         match (session.run(arguments, Start::Checkpoint(&checkpoint)), checkpoint.damage()) {
             (Err(_), Some(damage)) => {

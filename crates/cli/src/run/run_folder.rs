@@ -42,7 +42,7 @@ impl fmt::Display for WayOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             WayOut::OtherFolder => "another folder: --set run.folder=...",
-            WayOut::Copy => "copy the folder of the run, and resume the copy, to go on elsewhere",
+            WayOut::Copy => "copy the folder of the run, and resume the copy, to continue elsewhere",
         })
     }
 }
@@ -80,7 +80,7 @@ impl RunFolder {
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
         let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().display(), self.way_out);
         Err(Failure::Input(format!(
-            "{path} holds a run that is not done, after step {steps}{of}; `pleach train --resume {path}` goes on with it, \
+            "{path} holds a run that is not done, after step {steps}{of}; `pleach train --resume {path}` resumes it, \
              without {checkpoints} it is given up, {way_out}"
         )))
     }
@@ -173,7 +173,7 @@ pub fn check_apart(run: &RunSpec, from: &Path) -> Result<(), Failure> {
         [run.folder.as_path(), from].map(|path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf()));
     match from.starts_with(&own) {
         true => {
-            let error = format!("--from {} is in the folder of the run, which begins anew", from.display());
+            let error = format!("--from {} is in the folder of the run, which starts again", from.display());
             Err(failure(error, WayOut::OtherFolder))
         }
         false => Ok(()),

@@ -120,7 +120,7 @@ impl Session {
             (Ending::Stopped { steps: done }, Some(signal)) => Err(Failure::Interrupted {
                 signal,
                 told: format!(
-                    "ended by {signal} after step {done} of {steps}; `pleach train --resume {}` goes on from there",
+                    "ended by {signal} after step {done} of {steps}; `pleach train --resume {}` resumes from there",
                     folder.path().display()
                 ),
             }),

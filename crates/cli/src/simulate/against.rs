@@ -71,7 +71,7 @@ impl TraceFile {
     fn read(path: &Path) -> Result<TraceFile, Failure> {
         let refused = |reason: String| Failure::Input(format!("--against {}: {reason}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
-        let rule = "is no trace; `pleach train --trace FILE` writes one";
+        let rule = "is not a trace; `pleach train --trace FILE` writes one";
         serde_json::from_str(&text).map_err(|error| refused(format!("{rule} ({error})")))
     }
 

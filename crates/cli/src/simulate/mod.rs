@@ -34,8 +34,7 @@ const COLUMNS: usize = 100;
 const MARGIN: usize = 9;
 
 /// What MFU counts.
-const CONVENTION: &str =
-    "matrix products and causal attention, forward and backward; what is computed again does not count";
+const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation does not count";
 
 /// Predicts a step, prints where its time and memory go, and draws it where that was asked for.
 ///

@@ -49,7 +49,7 @@ impl FromStr for TracedRanks {
             "pipeline" => Ok(TracedRanks::Pipeline),
             _ => match text.split(',').map(range).collect() {
                 Some(numbers) => Ok(TracedRanks::Numbers(numbers)),
-                None => Err("is none of all, replica, pipeline, and numbers like 0,8,16-23".into()),
+                None => Err("must be all, replica, pipeline or numbers like 0,8,16-23".into()),
             },
         }
     }
@@ -77,7 +77,7 @@ impl TracedRanks {
                 match ranges.iter().map(|range| *range.end()).find(|number| *number > last) {
                     None => Ok(ranges.iter().cloned().flatten().collect::<BTreeSet<_>>().into_iter().collect()),
                     Some(number) => {
-                        Err(Failure::Input(format!("--ranks {number} is no rank of the run; 0 to {last} are")))
+                        Err(Failure::Input(format!("--ranks {number} is not a rank of the run; use 0 to {last}")))
                     }
                 }
             }
@@ -111,6 +111,6 @@ mod tests {
         assert!("some".parse::<TracedRanks>().is_err() && "3-1".parse::<TracedRanks>().is_err());
         let refused =
             "0-12".parse::<TracedRanks>().expect("a choice").numbers(&mesh).expect_err("there are 12").to_string();
-        assert_eq!(refused, "--ranks 12 is no rank of the run; 0 to 11 are");
+        assert_eq!(refused, "--ranks 12 is not a rank of the run; use 0 to 11");
     }
 }

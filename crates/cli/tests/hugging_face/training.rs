@@ -97,7 +97,9 @@ fn a_run_file_of_another_model_is_refused() {
     let inside = String::from_utf8(output.stderr).expect("text");
     assert_eq!(
         inside,
-        format!("--from {from} is in the folder of the run, which begins anew; another folder: --set run.folder=...\n")
+        format!(
+            "--from {from} is in the folder of the run, which starts again; another folder: --set run.folder=...\n"
+        )
     );
     assert!(!Path::new(&from).join("checkpoints").exists() && !Path::new(&run).exists(), "nothing is made");
 }

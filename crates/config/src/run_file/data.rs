@@ -48,7 +48,7 @@ fn sources(reader: &mut Reader) -> Vec<SourceSpec> {
                 (true, false) => path,
                 (false, true) => sources,
                 (true, true) | (false, false) => {
-                    let problem = Problem::of_key("data.path", "is given beside data.sources", "leave one of them out");
+                    let problem = Problem::of_key("data.path", "conflicts with data.sources", "leave one of them out");
                     reader.report(problem);
                     sources
                 }

@@ -152,7 +152,7 @@ fn stray_key(key: &str) -> Problem {
     match (aliases::meaning(key), super::section_of(key)) {
         (Some(meaning), _) => Problem::of_key(&format!("`{key}`"), meaning, ""),
         (None, Some(section)) => Problem::of_key(&format!("`{key}`"), format!("belongs to [{section}]"), ""),
-        (None, None) => Problem::of_key(&format!("`{key}`"), "stands outside any section", "write it below one"),
+        (None, None) => Problem::of_key(&format!("`{key}`"), "is outside any section", "write it below one"),
     }
 }
 

@@ -9,7 +9,9 @@ use super::{Cell, CellKind, Schedule};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleTextError {
     /// A word is no cell.
-    #[error("line {line}: `{word}` is no cell; cells are written as 2F0: stage 2, forward (or B, I, W), microbatch 0")]
+    #[error(
+        "line {line}: `{word}` is not a cell; cells are written as 2F0: stage 2, forward (or B, I, W), microbatch 0"
+    )]
     Cell {
         /// Line, counted from 1.
         line: usize,

@@ -154,7 +154,7 @@ fn given(text: &str, pp: usize, num_microbatches: usize) -> Result<Schedule, Str
 
 #[test]
 fn errors_say_where_and_what() {
-    let cell = "is no cell; cells are written as 2F0: stage 2, forward (or B, I, W), microbatch 0";
+    let cell = "is not a cell; cells are written as 2F0: stage 2, forward (or B, I, W), microbatch 0";
     for (text, pp, m, expected) in [
         ("0F0\n0F1 0X1", 2, 2, format!("line 2: `0X1` {cell}")),
         ("0F0 1é", 1, 1, format!("line 1: `1é` {cell}")),

@@ -90,7 +90,7 @@ pub enum SetupError {
     Compile(#[from] CompileError),
     /// The microbatches do not make the batch.
     #[error(
-        "a global batch of {global_batch} sequences is no multiple of dp {dp} x microbatch size {microbatch_size}; change one of the three"
+        "a global batch of {global_batch} sequences must be a multiple of dp {dp} x microbatch size {microbatch_size}; change one of the three"
     )]
     Batch {
         /// Sequences per step.
