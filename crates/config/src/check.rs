@@ -1,4 +1,4 @@
-//! Whether a run is legal, before anything starts: all broken rules at once, each with values that would do.
+//! Checks a run before anything starts: reports all broken rules at once, each with legal values.
 
 mod batch_ramp;
 mod blanks;

@@ -1,4 +1,4 @@
-//! What is wrong with a run, in words that say how to put it right.
+//! Errors of a run file, each with its remedy.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub enum Location {
         /// Column, in characters.
         column: usize,
     },
-    /// In an override: what was written behind `--set`.
+    /// In an override: what was written after `--set`.
     Override(String),
 }
 
@@ -34,9 +34,9 @@ pub struct Problem {
     pub key: String,
     /// The value as it would be written in a run file, if the value is what is wrong.
     pub value: Option<String>,
-    /// What is wrong, as the rest of a sentence.
+    /// The rule, as the rest of a sentence that begins with the key: "must ...".
     pub rule: String,
-    /// What would do, as a clause; empty where nothing is known.
+    /// Remedy, as an instruction; empty where none is known.
     pub remedy: String,
     /// Where the value was written; `None` for defaults and for values without a file.
     pub location: Option<Location>,

@@ -114,7 +114,7 @@ pub enum DataError {
         found: String,
         /// That of the run.
         expected: String,
-        /// What would do.
+        /// Remedy.
         remedy: &'static str,
     },
     /// `of the token files` is asked for where no source has a tokenizer.

@@ -40,7 +40,7 @@ pub enum InterchangeError {
         key: String,
         /// Its value.
         value: String,
-        /// What is wrong with it, and what would do.
+        /// Error and remedy.
         rule: String,
     },
     /// Weights in a form that runs code when it is read.

@@ -37,7 +37,7 @@ pub fn found(answer: &Answer, question: &Question) -> String {
         ])
 }
 
-/// That nothing fits or is legal, and what would do.
+/// Reports that no layout fits or is legal, with the remedies.
 pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> String {
     let accelerators = counted(question.accelerators as u64, "accelerator");
     let mut remedies_named = vec![];

@@ -10,7 +10,7 @@ use crate::schedule::ScheduleSpec;
 /// Sizes of a growing batch below the full one: every one is planned before the first step.
 const MAX_SIZES: usize = 256;
 
-/// A rule that is broken, and what would do.
+/// A broken rule and its remedy.
 type Refusal = (String, String);
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {

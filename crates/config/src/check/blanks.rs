@@ -12,7 +12,7 @@ const MAX_SPAN_TOKENS: f32 = 0.3;
 /// Mean beyond which a span is no span.
 const MAX_SPAN_MEAN: f32 = 64.0;
 
-/// A rule that is broken, and what would do.
+/// A broken rule and its remedy.
 type Refusal = (String, String);
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {

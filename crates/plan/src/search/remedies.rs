@@ -1,4 +1,4 @@
-//! What would do where no layout does.
+//! Remedies where no layout fits.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::recordings::Recordings;
 /// Changes of which each alone makes some layout fit.
 #[derive(Clone, Debug, Default)]
 pub struct Remedies {
-    /// The legal layout that needs least memory, if any is legal: accelerators with so much would do.
+    /// The legal layout that needs least memory, if any is legal: accelerators with this memory suffice.
     pub least: Option<Smallest>,
     /// The smallest number of accelerators, above that of the question, on which a layout fits; nothing where none is found in reasonable time.
     pub accelerators: Option<usize>,
@@ -48,7 +48,7 @@ const MOST_TIMES: usize = 32;
 const MOST_TIMES_HOLDING: usize = 2;
 
 impl Question<'_> {
-    /// What would do, if nothing that is asked for does.
+    /// Remedies, if no layout of the question fits.
     ///
     /// # Errors
     /// As [`super::search`].

@@ -54,8 +54,8 @@ fn by_birth(items: &[Item]) -> Vec<usize> {
     order
 }
 
-/// As an allocator would do at run time.
-pub(super) fn in_time(items: &[Item], fit: Fit) -> Packing {
+/// Like an allocator at run time.
+pub(super) fn in_time(items: &[Item], fit: Fit) -> Placement {
     let mut occupied = Occupied::default();
     let mut offsets = vec![0; items.len()];
     for index in by_birth(items) {
