@@ -53,10 +53,8 @@ fn exists(repository: &Repository, place: &str) -> bool {
         let text = repository.file(path).and_then(|file| file.text.as_deref());
         return text.is_some_and(|text| defines(text, item));
     }
-    match place.split_once('.') {
-        Some((section, key)) if !place.contains('/') => has_key(repository, section, key),
-        Some(_) | None => repository.file(place).is_some(),
-    }
+    let is_key = place.split_once('.').is_some_and(|(section, key)| has_key(repository, section, key));
+    is_key || repository.file(place).is_some()
 }
 
 /// Whether a line of Rust defines `item`: a type, a trait, a function, a variant or a field.
@@ -67,9 +65,10 @@ fn defines(text: &str, item: &str) -> bool {
         let mut words = line.split_whitespace().skip_while(|word| KEYWORDS.contains(word));
         let rest = words.next().and_then(|word| word.strip_prefix(item));
         rest.is_some_and(|rest| {
-            // A variant or field ends with a comma, opens a body, or has a type; a line that only uses the name does not begin so.
-            (rest.is_empty() && words.next().is_some_and(|next| "{:=".contains(next)))
-                || rest.starts_with(['(', '<', ',', ':', ';', '{'])
+            // A variant or field ends with a comma, opens a body, or has a type; a line that only uses the name does
+            // not begin so.
+            (rest.is_empty() && words.next().is_some_and(|next| ["{", ":", "="].contains(&next)))
+                || rest.starts_with(['(', '<', ',', ':', ';', '{']) && !rest.starts_with("::")
         })
     })
 }

@@ -1,7 +1,8 @@
-//! Replaced words: phrases of earlier texts for which the field has a word of its own. `docs/glossary.md` explains the words that stay.
+//! Replaced words: phrases of earlier texts for which the field has a word of its own. `docs/glossary.md` explains the
+//! words that stay.
 //!
-//! The check reads comments, strings, identifiers and prose alike. Texts that are not edited yet are listed with their counts
-//! ([`ratchet`]); the counts can only fall.
+//! The check reads comments, strings, identifiers and prose alike. Texts that are not edited yet are listed with their
+//! counts ([`ratchet`]); the counts can only fall.
 
 pub mod pattern;
 pub mod ratchet;
@@ -41,7 +42,8 @@ pub fn occurrences(repository: &Repository) -> Occurrences {
     all
 }
 
-/// Phrases beyond those that the ratchet file lists, and counts of the ratchet file that are higher than those of the texts.
+/// Phrases beyond those that the ratchet file lists, and counts of the ratchet file that are higher than those of the
+/// texts.
 pub fn check(repository: &Repository) -> Vec<Finding> {
     let listed = match repository.file(ratchet::PATH).and_then(|file| file.text.as_deref()).map(Ratchet::parse) {
         None => Ratchet::default(),
@@ -63,7 +65,10 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
         lines.map_or(0, Vec::len) < *count
     });
     if let Some((path, name, count)) = fewer {
-        let message = format!("`{name}` is listed {count} times, more than the text has; run {}", ratchet::COMMAND);
+        let message = format!(
+            "`{name}` is listed {count} times, more than the text has; after an edit or a rename run {}",
+            ratchet::COMMAND
+        );
         findings.push(Finding { path: path.to_string(), line: 0, message });
     }
     findings
@@ -132,7 +137,9 @@ mod tests {
         let fewer = findings(&[("a.md", "told\n"), (ratchet::PATH, list)]);
         assert_eq!(fewer.len(), 1);
         assert!(
-            fewer[0].starts_with("a.md: `told` is listed 2 times, more than the text has; run `cargo"),
+            fewer[0].starts_with(
+                "a.md: `told` is listed 2 times, more than the text has; after an edit or a rename run `cargo"
+            ),
             "{fewer:?}"
         );
         let elsewhere = findings(&[("a.md", two), ("b.md", "told\n"), (ratchet::PATH, list)]);

@@ -71,8 +71,8 @@ impl Pattern {
     }
 }
 
-/// A phrase as it is written in the table: words with spaces between; `a|b` for either, `^a` for the word that begins a statement,
-/// `*` for at most two words, `#` for a number or a placeholder.
+/// A phrase as it is written in the table: words with spaces between; `a|b` for either, `^a` for the word that begins a
+/// statement, `*` for at most two words, `#` for a number or a placeholder.
 fn elements(phrase: &str) -> Vec<Element> {
     let alternatives = |part: &str| part.split('|').map(str::to_string).collect();
     let element = |part: &str| match (part, part.strip_prefix('^')) {
@@ -196,7 +196,8 @@ mod tests {
     fn words_match_as_a_whole_in_any_case_and_across_lines_of_comments() {
         let text = "Told\nfn told_of()\nretold tolds\n\"told.\"\n";
         assert_eq!(lines("told", &[], Scope::Everywhere, text), [1, 2, 4]);
-        let text = "// it is computed\n    // again; computed, again\nfn ComputedAgain, computed_again\n\"computed \\\n  again\"";
+        let text = "// it is computed\n    // again; computed, again\nfn ComputedAgain, \
+                    computed_again\n\"computed \\\n  again\"";
         assert_eq!(lines("computed again", &[], Scope::Everywhere, text), [1, 3, 3, 4]);
         assert_eq!(lines("computed again", &[], Scope::Prose, text), [1, 4]);
         assert_eq!(lines("is none", &[], Scope::Prose, "a.is_none() is none; a is None"), [1]);

@@ -12,7 +12,7 @@ pub const COMMAND: &str = "`cargo run -p xtask -- words --write`";
 
 const HEADER: &str = "\
 # Replaced phrases (xtask/src/words/table.rs) in texts that are not edited yet: how often each stands in each file.
-# A file never has more, and no other file has any. `cargo run -p xtask -- words --write` lowers the counts to those of the texts.
+# A file never has more, and no other file has any. `cargo run -p xtask -- words --write` lowers the counts.
 ";
 
 /// Counts per file and phrase.
@@ -68,8 +68,8 @@ impl Ratchet {
         totals
     }
 
-    /// The list for the texts as they are. Counts may move between files, which are renamed and split; no phrase of the list has more
-    /// in all than before. A phrase that is not in the list yet joins it with the counts of the texts.
+    /// The list for the texts as they are. Counts may move between files, which are renamed and split; no phrase of the
+    /// list has more in all than before. A phrase that is not in the list yet joins it with the counts of the texts.
     ///
     /// # Errors
     /// The phrases that have more.
