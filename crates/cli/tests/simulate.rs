@@ -250,7 +250,7 @@ fn a_table_is_validated_and_a_profile_fitted_to_it() {
         std::fs::write(&table, format!("{header}{}", rows.replace("0.25", time))).expect("a table");
         let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx"]);
         assert_eq!(refused.status.code(), Some(2), "{time}");
-        assert!(stderr(&refused).contains("no number above 0; leave it empty where"), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("is not a number above 0; leave it empty where"), "{}", stderr(&refused));
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
