@@ -55,7 +55,7 @@ fn by_birth(items: &[Item]) -> Vec<usize> {
 }
 
 /// Like an allocator at run time.
-pub(super) fn in_time(items: &[Item], fit: Fit) -> Placement {
+pub(super) fn in_time(items: &[Item], fit: Fit) -> Packing {
     let mut occupied = Occupied::default();
     let mut offsets = vec![0; items.len()];
     for index in by_birth(items) {
