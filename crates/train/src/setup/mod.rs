@@ -197,7 +197,7 @@ impl Setup {
         workloads: Vec<Workload>,
     ) -> Result<Setup, SetupError> {
         let state = State::Generation { cache_bytes: KeyValueCache::size_bytes(&model, parallelism.tp, cache_size) };
-        Ok(Setup { cache_size: cache_size, ..Setup::of(model, parallelism, train, state, workloads)? })
+        Ok(Setup { cache_size, ..Setup::of(model, parallelism, train, state, workloads)? })
     }
 
     /// Programs for `workloads`, of which the first is the run's own, with the state that they need.
