@@ -1,6 +1,6 @@
 //! The section `[train]`.
 
-use super::groups;
+use super::parameter_groups;
 use super::precision;
 use super::reader::{Choices, Reader, count, name_of};
 use super::source::Value;
