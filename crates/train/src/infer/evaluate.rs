@@ -145,5 +145,5 @@ fn mean_loss(worker: &Worker<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, Devic
         out: constants.coefficient,
     };
     worker.device.submit(Stream::Reduce, &op)?;
-    Ok(reduce::read_outcome(rank)?.loss)
+    Ok(reduce::read_outcome(worker)?.loss)
 }

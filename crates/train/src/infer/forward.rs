@@ -54,7 +54,7 @@ fn deliver(worker: &Worker<'_>, first_of_pass: u64, sink: &dyn LogitsSink) -> Re
     }
     let first = first_of_pass + worker.order.first_sequence(Microbatch(0));
     let length = worker.shape.sequence_length;
-    for sequence in 0..rank.shape.sequences {
+    for sequence in 0..worker.shape.sequences {
         let rows = sequence * length..(sequence + 1) * length;
         sink.put(first + sequence as u64, &worker.read_logits(rows)?);
     }

@@ -36,7 +36,7 @@ impl Progress {
         worker: &mut Worker<'a>,
         mut watch: impl FnMut(&mut Worker<'a>, Moment, Instr) -> Result<Flow, DeviceError>,
     ) -> Result<(), DeviceError> {
-        for at in 0..rank.program.instrs.len() {
+        for at in 0..worker.program.instrs.len() {
             let instr = worker.program.instrs[at];
             self.at.set(Some((worker.workload, at)));
             worker.at = at;
