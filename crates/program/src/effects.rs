@@ -154,9 +154,7 @@ impl Instr {
             Instr::SendGrad { unit, .. } => to(view.owner(unit)),
             Instr::RecvGrad { unit, .. } => from(next_owner(unit)),
             Instr::GatherParams { .. } => Partner::Peers(Parallelism::shard_axes()),
-            Instr::ReduceGrads { unit, .. } => {
-                Partner::Peers(view.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE))
-            }
+            Instr::ReduceGrads { axes, .. } => Partner::Peers(axes.union()),
             Instr::SumTied => match (view.owner(Unit::Embedding), view.owner(Unit::Head)) {
                 (Some(embedding), Some(head)) if embedding != head => Partner::Ends { embedding, head },
                 _ => Partner::Nobody,
@@ -195,7 +193,7 @@ impl Instr {
                 let gathered = Values::of([Value::Gathered(unit)]);
                 Effects { reads: gathered, frees: gathered, ..Effects::NONE }
             }
-            Instr::ReduceGrads { unit, by } => reduce_grads(view, unit, by, self.partner(view)),
+            Instr::ReduceGrads { unit, by, .. } => reduce_grads(view, unit, by, self.partner(view)),
             Instr::SumTied => sum_tied(view, self.partner(view)),
             Instr::GradNorm => Effects {
                 reads_gradients: match view.purpose {

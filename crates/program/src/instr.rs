@@ -4,6 +4,8 @@ use std::fmt;
 
 use config::{Microbatch, Unit};
 
+use crate::GradientAxes;
+
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
@@ -42,9 +44,9 @@ pub enum Instr {
     GatherParams { unit: Unit },
     /// Gives up parameters that were gathered for a while.
     FreeParams { unit: Unit },
-    /// Sums the gradient of `unit`'s parameters that `by` accumulated, over the axes that each parameter needs; where ranks
-    /// keep shards, into this rank's.
-    ReduceGrads { unit: Unit, by: Unit },
+    /// Sums the gradient of `unit`'s parameters that `by` accumulated, each parameter's over its `axes`; where ranks keep
+    /// shards, into this rank's.
+    ReduceGrads { unit: Unit, by: Unit, axes: GradientAxes },
     /// Adds the two reduced gradients of a tied table, the embedding's first: between two ranks, or in place where one rank has both.
     SumTied,
     /// Global norm, loss and clip coefficient, over all ranks.
@@ -124,6 +126,7 @@ impl Instr {
 }
 
 impl fmt::Display for Instr {
+    /// The operation; with `#`, a reduction's axes as well.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Instr::Load { microbatch } => write!(f, "load {microbatch}"),
@@ -137,8 +140,13 @@ impl fmt::Display for Instr {
             Instr::RecvGrad { unit, microbatch } => write!(f, "receive gradient of {unit}, {microbatch}"),
             Instr::GatherParams { unit } => write!(f, "gather parameters of {unit}"),
             Instr::FreeParams { unit } => write!(f, "free parameters of {unit}"),
-            Instr::ReduceGrads { unit, by } if unit == by => write!(f, "reduce gradients of {unit}"),
-            Instr::ReduceGrads { unit, by } => write!(f, "reduce gradients of {unit} made by {by}"),
+            Instr::ReduceGrads { unit, by, axes } => {
+                write!(f, "reduce gradients of {unit}")?;
+                if unit != by {
+                    write!(f, " made by {by}")?;
+                }
+                if f.alternate() { write!(f, " {axes}") } else { Ok(()) }
+            }
             Instr::SumTied => f.write_str("sum gradients of the tied table"),
             Instr::GradNorm => f.write_str("gradient norm"),
             Instr::OptimizerStep { unit } => write!(f, "optimizer step of {unit}"),

@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod declared;
 pub mod effects;
 pub mod footprint;
+mod gradient_axes;
 pub mod instr;
 pub mod link;
 mod lives;
@@ -28,8 +30,10 @@ pub mod violation;
 pub mod world;
 
 pub use clock::{Bubble, Durations, PassTimes, Queue, Queues, StepTimes, UnitTimes};
+pub use declared::{Declared, DeclaredParameter};
 pub use effects::{Effects, Partner, Stream};
 pub use footprint::{Footprint, Footprints};
+pub use gradient_axes::GradientAxes;
 pub use instr::{Instr, Pass, PassKind, Purpose};
 pub use link::{Event, StepGraph, Wait, link};
 pub use memory::{Category, Extent, MemoryPlan, PlannedLife, RankPlan, least_memory, live_memory, plan_memory};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use config::Unit;
 
-use crate::{Instr, RankView};
+use crate::{Effects, Instr, Partner, RankView};
 
 /// The instructions of the ranks at one pipeline coordinate, in the order in which they are issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl fmt::Display for Program {
         let units: Vec<String> = view.computing_units().map(|unit: Unit| unit.to_string()).collect();
         writeln!(f, "# pipeline rank {} of {}: {}", view.pp, view.pipeline_size, units.join(", "))?;
         for (index, instr) in self.instrs.iter().enumerate() {
-            let comment = instr.effects(view).to_string();
+            let comment = comment(*instr, view);
             match comment.is_empty() {
                 true => writeln!(f, "{index:>5}  {instr}")?,
                 false => writeln!(f, "{index:>5}  {:<48}# {comment}", instr.to_string())?,
@@ -31,4 +31,13 @@ impl fmt::Display for Program {
         }
         Ok(())
     }
+}
+
+/// With whom an instruction communicates, and what it reads, writes and frees. A reduction names the axes of its parameters.
+fn comment(instr: Instr, view: &RankView) -> String {
+    let effects = instr.effects(view);
+    if let Instr::ReduceGrads { axes, .. } = instr {
+        return format!("{axes}; {}", Effects { partner: Partner::Nobody, ..effects });
+    }
+    effects.to_string()
 }

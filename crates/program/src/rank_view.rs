@@ -1,13 +1,13 @@
 //! What a pipeline rank knows about itself and about where the other units are.
 
-use config::unit::{Tied, UnitKind};
-use config::{
-    GradientSums, Kept, LayerRecompute, Masters, Microbatch, ModelSpec, Parallelism, Recompute, StateKind, TiedSum,
-    TopQuery, Unit, ZeroStage,
-};
-use mesh::AxisSet;
+use std::sync::Arc;
 
-use crate::{Purpose, Value};
+use config::unit::Tied;
+use config::{
+    GradientSums, Kept, LayerRecompute, Masters, Microbatch, Recompute, StateKind, TiedSum, TopQuery, Unit, ZeroStage,
+};
+
+use crate::{Declared, Purpose, Value};
 
 /// One pipeline coordinate's view: everything that the meaning of its instructions depends on.
 ///
@@ -38,49 +38,8 @@ pub struct RankView {
     pub tied_sum: TiedSum,
     /// Microbatches of a step.
     pub num_microbatches: usize,
-    /// By unit kind: the union of the axes over which its parameters' gradients are summed; none if it has no parameters.
-    pub gradient_axes: GradientAxes,
-}
-
-/// The axes over which gradients are summed, by unit kind; `None` for a kind without parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GradientAxes {
-    /// The token table.
-    pub table: Option<AxisSet>,
-    /// The rest of the input.
-    pub embedding: Option<AxisSet>,
-    /// One layer.
-    pub layer: Option<AxisSet>,
-    /// The head.
-    pub head: Option<AxisSet>,
-}
-
-impl GradientAxes {
-    /// From the declarations of the parameters.
-    pub fn new(model: &ModelSpec, parallelism: &Parallelism) -> GradientAxes {
-        let axes = |unit| {
-            config::params(model, unit)
-                .iter()
-                .map(|param| config::gradient_axes(param, parallelism))
-                .reduce(AxisSet::union)
-        };
-        GradientAxes {
-            table: axes(Unit::Table),
-            embedding: axes(Unit::Embedding),
-            layer: axes(Unit::Layer(0)),
-            head: axes(Unit::Head),
-        }
-    }
-
-    /// The axes of one kind.
-    pub fn of(&self, kind: UnitKind) -> Option<AxisSet> {
-        match kind {
-            UnitKind::Table => self.table,
-            UnitKind::Embedding => self.embedding,
-            UnitKind::Layer => self.layer,
-            UnitKind::Head => self.head,
-        }
-    }
+    /// The declared parameters: the verifier compares reductions with them.
+    pub declared: Arc<Declared>,
 }
 
 impl RankView {
@@ -115,7 +74,7 @@ impl RankView {
 
     /// Whether `unit` has parameters at all.
     pub fn has_parameters(&self, unit: Unit) -> bool {
-        self.gradient_axes.of(unit.kind()).is_some()
+        !self.declared.of(unit.kind()).is_empty()
     }
 
     /// The unit whose output `unit` reads.

@@ -5,16 +5,19 @@ mod late;
 mod loads;
 mod recompute;
 mod save;
+mod summed;
 mod tail;
 mod transfers;
 mod units;
 
+use std::sync::Arc;
+
 use config::{GradientSums, Masters, ModelSpec, Parallelism, Recompute, TiedSum};
 
 pub use save::{save_instrs, saved_units};
+use summed::Summed;
 
-use crate::rank_view::GradientAxes;
-use crate::{Program, Purpose, RankView, Schedule, StageSplit};
+use crate::{Declared, Program, Purpose, RankView, Schedule, StageSplit};
 
 /// What [`compile`] needs.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +116,8 @@ pub enum CompileError {
 /// Sizes that do not fit together; see [`CompileError`].
 pub fn compile(input: &CompileInput) -> Result<Vec<Program>, CompileError> {
     check(input)?;
-    Ok((0..input.schedule.ranks.len()).map(|pp| program(input, pp)).collect())
+    let declared = Arc::new(Declared::new(input.model, input.parallelism));
+    Ok((0..input.schedule.ranks.len()).map(|pp| program(input, pp, &declared)).collect())
 }
 
 /// The program of one pipeline coordinate: that of [`compile`].
@@ -125,22 +129,22 @@ pub fn compile(input: &CompileInput) -> Result<Vec<Program>, CompileError> {
 /// A coordinate that is not below `pp`.
 pub fn compile_rank(input: &CompileInput, pp: usize) -> Result<Program, CompileError> {
     check(input)?;
-    Ok(program(input, pp))
+    Ok(program(input, pp, &Arc::new(Declared::new(input.model, input.parallelism))))
 }
 
-fn program(input: &CompileInput, pp: usize) -> Program {
-    let (view, cells) = (view(input, pp), &input.schedule.ranks[pp]);
+fn program(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> Program {
+    let (view, cells) = (view(input, pp, declared), &input.schedule.ranks[pp]);
     let instrs = units::expand(cells, input.stages, view.purpose);
     let instrs = late::put_off(instrs, &view);
     let instrs = recompute::insert(instrs, &view);
     let instrs = gathers::insert(instrs, &view);
     let instrs = transfers::insert(instrs, &view, cells, input.stages);
     let instrs = loads::insert(instrs, &view);
-    let instrs = tail::append(instrs, &view);
+    let instrs = tail::append(instrs, &view, &Summed::new(input));
     Program { view, instrs }
 }
 
-fn view(input: &CompileInput, pp: usize) -> RankView {
+fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
     let units = config::Unit::computing(input.model.num_layers);
     let owners = units.map(|unit| input.schedule.stage_map[input.stages.stage_of(unit).0 as usize]).collect();
     RankView {
@@ -159,7 +163,7 @@ fn view(input: &CompileInput, pp: usize) -> RankView {
         sums: input.sums,
         tied_sum: input.tied_sum,
         num_microbatches: input.num_microbatches,
-        gradient_axes: GradientAxes::new(input.model, input.parallelism),
+        declared: Arc::clone(declared),
     }
 }
 

@@ -1,10 +1,9 @@
 //! `gradients`: each gradient is summed once over the axes that it needs, after its last write and before its first read.
 
 use config::{GradientReduction, Kept, Microbatch, StateKind, Unit};
-use mesh::AxisSet;
 
 use super::{Contributions, on_rank};
-use crate::{Instr, Program, Purpose, Rule, Violation};
+use crate::{GradientAxes, Instr, Program, Purpose, Rule, Violation};
 
 pub(super) fn gradients(program: &Program, contributions: &Contributions) -> Vec<Violation> {
     let check = Check { program, violations: vec![] };
@@ -27,9 +26,13 @@ impl Check<'_> {
 
     /// Index of the one instruction like this; several or none is a violation.
     fn once(&mut self, instr: Instr) -> Option<usize> {
-        let mut found = self.program.instrs.iter().enumerate().filter(|(_, other)| **other == instr);
-        let first = found.next().map(|(index, _)| index);
-        let more = found.count();
+        let found = self.program.instrs.iter().enumerate().filter(|(_, other)| **other == instr);
+        let found: Vec<usize> = found.map(|(index, _)| index).collect();
+        self.one_of(&found, &instr.to_string())
+    }
+
+    fn one_of(&mut self, found: &[usize], instr: &str) -> Option<usize> {
+        let (first, more) = (found.first().copied(), found.len().saturating_sub(1));
         match (first, more) {
             (Some(index), 0) => Some(index),
             (Some(_), more) => {
@@ -61,13 +64,16 @@ impl Check<'_> {
         let tied = if view.sums_tied() { self.once(Instr::SumTied) } else { None };
         self.ordered((tied, "the sum of the tied table's gradients"), (norm, "the norm"));
         for (&(unit, by), list) in contributions {
-            self.axes(unit);
-            let instr = Instr::ReduceGrads { unit, by };
+            let name = Instr::ReduceGrads { unit, by, axes: GradientAxes::new([]) }.to_string();
+            let reductions = self.reductions(unit, by);
+            for (index, axes) in &reductions {
+                self.axes((*index, &name), unit, axes);
+            }
+            let reductions: Vec<usize> = reductions.into_iter().map(|(index, _)| index).collect();
             let reduction = match view.zero.reduction() {
-                GradientReduction::Step => self.once(instr),
-                GradientReduction::Microbatch => self.after_each(instr, list),
+                GradientReduction::Step => self.one_of(&reductions, &name),
+                GradientReduction::Microbatch => self.after_each(&name, &reductions, list),
             };
-            let name = instr.to_string();
             let last_write = list.last().map(|(index, _)| *index);
             self.ordered((last_write, "the last contribution"), (reduction, &name));
             let reader = if unit == Unit::Table && tied.is_some() { tied } else { norm };
@@ -91,11 +97,21 @@ impl Check<'_> {
         zero.keeps(StateKind::Optimizer) == Kept::Shard && zero.keeps(StateKind::Parameters) == Kept::Whole
     }
 
-    /// Index of the last of the instructions like this, of which one stands between each contribution and the next.
-    fn after_each(&mut self, instr: Instr, contributions: &[(usize, Microbatch)]) -> Option<usize> {
-        let is_same = |(_, other): &(usize, &Instr)| **other == instr;
-        let found: Vec<usize> =
-            self.program.instrs.iter().enumerate().filter(is_same).map(|(index, _)| index).collect();
+    /// The reductions of the gradients of `unit` that `by` made.
+    fn reductions(&self, unit: Unit, by: Unit) -> Vec<(usize, GradientAxes)> {
+        let mut found = vec![];
+        for (index, instr) in self.program.instrs.iter().enumerate() {
+            if let Instr::ReduceGrads { unit: of, by: maker, axes } = *instr
+                && (of, maker) == (unit, by)
+            {
+                found.push((index, axes));
+            }
+        }
+        found
+    }
+
+    /// Index of the last of the reductions `found`, of which there must be one between each contribution and the next.
+    fn after_each(&mut self, instr: &str, found: &[usize], contributions: &[(usize, Microbatch)]) -> Option<usize> {
         if found.len() != contributions.len() {
             let (times, wanted) = (found.len(), contributions.len());
             self.violation(&format!(
@@ -114,12 +130,24 @@ impl Check<'_> {
         found.last().copied()
     }
 
-    /// Data varies over the data axes, so every gradient is summed over at least these.
-    fn axes(&mut self, unit: Unit) {
-        let axes = self.program.view.gradient_axes.of(unit.kind()).unwrap_or(AxisSet::NONE);
-        if axes.intersection(AxisSet::DATA) != AxisSet::DATA {
-            self.violation(&format!("gradients of {unit} are summed over {axes}, they vary over {}", AxisSet::DATA));
+    /// Each parameter's gradient must be summed over exactly the axes that follow from the parameter's declaration.
+    fn axes(&mut self, (index, name): (usize, &str), unit: Unit, axes: &GradientAxes) {
+        let declared = &self.program.view.declared;
+        let (parameters, got) = (declared.of(unit.kind()), axes.as_slice());
+        let at = format!("`{name}` (instruction {index})");
+        if parameters.len() != got.len() {
+            let (needed, got) = (parameters.len(), got.len());
+            self.violation(&format!("{at} must have axes for each of {needed} parameters of {unit}; got {got}"));
+            return;
         }
+        let required = parameters.iter().map(|parameter| (parameter, declared.required_axes(parameter)));
+        let wrong = required.zip(got).filter(|((_, required), got)| required != *got);
+        let wrong: Vec<String> = wrong
+            .map(|((parameter, required), got)| {
+                format!("{at} must sum the gradient of {} of {unit} over {required}; got {got}", parameter.name)
+            })
+            .collect();
+        wrong.iter().for_each(|message| self.violation(message));
     }
 
     /// Reductions, updates and gathers of what this rank does not have.
@@ -127,7 +155,7 @@ impl Check<'_> {
         let view = &self.program.view;
         for (index, instr) in self.program.instrs.iter().enumerate() {
             let known = match *instr {
-                Instr::ReduceGrads { unit, by } => view.accumulators().any(|pair| pair == (unit, by)),
+                Instr::ReduceGrads { unit, by, .. } => view.accumulators().any(|pair| pair == (unit, by)),
                 Instr::SumTied => view.sums_tied(),
                 Instr::OptimizerStep { unit } => view.holds(unit),
                 Instr::GatherParams { unit } | Instr::FreeParams { unit } => {

@@ -292,7 +292,7 @@ impl World<'_> {
             }
             Instr::RecvAct { unit, microbatch } => return self.receive(at, Value::Output { unit, microbatch }),
             Instr::RecvGrad { unit, microbatch } => return self.receive(at, Value::OutputGrad { unit, microbatch }),
-            Instr::ReduceGrads { unit, by } => {
+            Instr::ReduceGrads { unit, by, .. } => {
                 let reduced = hash(&[REDUCED, rank.get(view.contribution(unit, by))?]);
                 let sum = view.sum(unit, by);
                 match view.zero.reduction() {

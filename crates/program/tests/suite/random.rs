@@ -1,8 +1,9 @@
 //! Random legal schedules, and random damage to programs.
 
 use config::{Microbatch, Unit};
+use mesh::{Axis, AxisSet};
 use program::schedule::{Cell, CellKind};
-use program::{Instr, Program, Schedule};
+use program::{GradientAxes, Instr, Program, Schedule};
 
 use crate::reference::hash;
 
@@ -178,7 +179,7 @@ fn replacement(instr: Instr, unit: Unit, microbatch: Microbatch, random: &mut Ra
         1 => Instr::Forward { unit, microbatch },
         2 => Instr::BackwardInput { unit, microbatch },
         3 => Instr::BackwardWeight { unit, microbatch },
-        4 => Instr::ReduceGrads { unit, by: unit },
+        4 => Instr::ReduceGrads { unit, by: unit, axes: axes(random) },
         5 => Instr::SumTied,
         6 => Instr::OptimizerStep { unit },
         7 => Instr::SendAct { unit, microbatch },
@@ -188,4 +189,10 @@ fn replacement(instr: Instr, unit: Unit, microbatch: Microbatch, random: &mut Ra
         11 => Instr::FreeParams { unit },
         _ => instr,
     }
+}
+
+/// For up to 19 parameters, each over data parallelism, or over tensor parallelism as well.
+fn axes(random: &mut Random) -> GradientAxes {
+    let some = [AxisSet::DATA, AxisSet::DATA.with(Axis::Tp)];
+    GradientAxes::new((0..random.below(20)).map(|_| some[random.below(2)]))
 }

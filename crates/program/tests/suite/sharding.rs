@@ -50,7 +50,11 @@ fn put_before(instrs: &mut Vec<Instr>, instr: Instr, other: Instr) {
 
 const GATHER: Instr = Instr::GatherParams { unit: LAYER };
 const FREE: Instr = Instr::FreeParams { unit: LAYER };
-const REDUCE: Instr = Instr::ReduceGrads { unit: LAYER, by: LAYER };
+
+/// The first reduction of the layer's gradients.
+fn reduction(instrs: &[Instr]) -> Instr {
+    *instrs.iter().find(|instr| matches!(instr, Instr::ReduceGrads { unit: LAYER, .. })).unwrap()
+}
 
 fn backward_weight(microbatch: Microbatch) -> Instr {
     Instr::BackwardWeight { unit: LAYER, microbatch }
@@ -95,10 +99,11 @@ fn whole_parameters_are_not_freed() {
 #[test]
 fn whole_gradients_are_reduced_behind_their_last_contribution() {
     let setup = Setup { zero: ZeroStage::Two { reduce: GradientReduction::Step }, ..Setup::default() };
-    let (rules, message) = broken(&setup, |instrs| put_before(instrs, REDUCE, backward_weight(Microbatch(3))));
+    let (rules, message) =
+        broken(&setup, |instrs| put_before(instrs, reduction(instrs), backward_weight(Microbatch(3))));
     assert_eq!(rules, [Rule::Values, Rule::Gradients]);
     assert!(message.contains("the unreduced gradients of layer 1, written by instruction"), "{message}");
-    let (rules, message) = broken(&setup, |instrs| remove(instrs, REDUCE));
+    let (rules, message) = broken(&setup, |instrs| remove(instrs, reduction(instrs)));
     assert_eq!(rules, [Rule::Values, Rule::Gradients]);
     assert!(message.contains("needs the reduced gradients of layer 1, which was never written"), "{message}");
 }
@@ -108,15 +113,15 @@ fn each_microbatch_is_reduced_before_the_next() {
     let reduce = GradientReduction::Microbatch;
     for zero in [ZeroStage::Two { reduce }, three(reduce, 1, Reshard::AfterUse)] {
         let setup = Setup { zero, ..Setup::default() };
-        let (rules, message) = broken(&setup, |instrs| remove(instrs, REDUCE));
+        let (rules, message) = broken(&setup, |instrs| remove(instrs, reduction(instrs)));
         assert_eq!(rules, [Rule::Gradients]);
         assert!(message.contains("is there 3 times, it should be once for each of 4 microbatches"), "{message}");
-        let (rules, message) = broken(&setup, |instrs| put_before(instrs, REDUCE, backward_weight(MB0)));
+        let (rules, message) = broken(&setup, |instrs| put_before(instrs, reduction(instrs), backward_weight(MB0)));
         assert_eq!(rules, [Rule::Values, Rule::Gradients]);
         assert!(message.contains("needs the unreduced gradients of layer 1, which was never written"), "{message}");
         let (rules, message) = broken(&setup, |instrs| {
-            remove(instrs, REDUCE);
-            instrs.insert(at(instrs, backward_weight(MB1)) + 1, REDUCE);
+            remove(instrs, reduction(instrs));
+            instrs.insert(at(instrs, backward_weight(MB1)) + 1, reduction(instrs));
         });
         assert_eq!(rules, [Rule::Values, Rule::Gradients]);
         assert!(message.contains("needs the unreduced gradients of layer 1, which is gone"), "{message}");

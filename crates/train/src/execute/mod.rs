@@ -60,7 +60,7 @@ impl Worker<'_> {
             Instr::GatherParams { unit } => gather::parameters(self, unit),
             // From here on the plan has other values in their place.
             Instr::FreeParams { .. } => Ok(()),
-            Instr::ReduceGrads { unit, by } => reduce::gradients(self, unit, by),
+            Instr::ReduceGrads { unit, by, axes } => reduce::gradients(self, unit, by, &axes),
             Instr::SumTied => reduce::tied(self),
             Instr::GradNorm => reduce::norm(self),
             Instr::OptimizerStep { unit } => optimizer::step(self, unit),

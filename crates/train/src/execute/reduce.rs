@@ -1,34 +1,41 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
-use config::{Kept, Sharding, StateKind, Unit, ZeroStage, gradient_axes};
+use config::{Kept, Sharding, StateKind, Unit, ZeroStage};
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
 use mesh::Axis;
 use model::Accumulation;
-use program::Purpose;
+use program::{GradientAxes, Purpose};
 
 use crate::run::observer::Wish;
 use crate::storage::deliver::answers_for;
 use crate::worker::Worker;
 use crate::worker::memory;
 
-/// Sums the gradient of `unit` that `by` accumulated over the axes that each parameter needs: tensor parallelism for
-/// replicated parameters of sharded values, then data parallelism, whole or to this rank's shard; there within sharding
-/// groups first, then over groups. Where ranks keep shards, the sum is moved or added to this rank's.
+/// Sums the gradient of `unit` that `by` accumulated over `axes`: each parameter's over tensor parallelism where its set has
+/// that axis, then the whole buffer over data parallelism, to all ranks or to this rank's shard; there within sharding groups
+/// first, then over groups. Where ranks keep shards, the sum is moved or added to this rank's.
 ///
 /// # Errors
 /// The communicators'.
-pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit) -> Result<(), DeviceError> {
+///
+/// # Panics
+/// The parameters of the unit have different data axes: a fault of the program, which the verifier excludes.
+pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit, axes: &GradientAxes) -> Result<(), DeviceError> {
     let state = &worker.units[&unit];
     let (contribution, len) = (worker.program.view.contribution(unit, by), state.layout.padded_len());
     let made = memory::numbers_at(worker.plan, contribution, worker.at, len, worker.setup.train.sums.into());
     if worker.tensor.size > 1 {
-        for segment in &state.layout.segments {
-            if gradient_axes(&segment.param, &worker.setup.parallelism).contains(Axis::Tp) {
+        for (segment, axes) in state.layout.segments.iter().zip(axes.as_slice()) {
+            if axes.contains(Axis::Tp) {
                 let part = made.elements(segment.range());
                 worker.communicators.tensor.all_reduce(Stream::Reduce, part, Reduction::Sum)?;
             }
         }
     }
+    let over = |axis: Axis| {
+        assert_eq!(axes.union().contains(axis), axes.common().contains(axis), "{unit} is one buffer along {axis}");
+        axes.common().contains(axis)
+    };
     let zero = worker.setup.parallelism.zero;
     let padding = made.elements(state.layout.len..state.layout.padded_len());
     if !contribution.is_state() && !padding.is_empty() {
@@ -36,12 +43,20 @@ pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit) -> Result<(), Device
         worker.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
     }
     match zero {
-        ZeroStage::Off => return worker.communicators.data.all_reduce(Stream::Reduce, made, Reduction::Sum),
+        // All of dp is one group.
+        ZeroStage::Off if over(Axis::DpInner) => {
+            return worker.communicators.data.all_reduce(Stream::Reduce, made, Reduction::Sum);
+        }
+        ZeroStage::Off => return Ok(()),
         ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {}
     }
     let shard = made.elements(state.updated.clone());
-    worker.communicators.data.reduce_scatter(Stream::Reduce, made)?;
-    worker.communicators.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
+    if over(Axis::DpInner) {
+        worker.communicators.data.reduce_scatter(Stream::Reduce, made)?;
+    }
+    if over(Axis::DpOuter) {
+        worker.communicators.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
+    }
     match zero.keeps(StateKind::Gradients) {
         Kept::Whole => Ok(()),
         Kept::Shard => {
