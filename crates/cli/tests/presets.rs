@@ -30,6 +30,10 @@ fn every_rank_of_a_published_layout_gets_to_its_end() {
     let said = prints(&["check", "preset:gpt-neox-20b", "--all-ranks"]);
     let line = said.lines().find(|line| line.starts_with("every rank  96 ranks with programs of their own: "));
     assert!(line.is_some_and(|line| line.ends_with(" collectives; all end")), "{said}");
+    assert!(
+        said.contains("  8 different programs; shards tile every parameter once, sequences every batch once\n"),
+        "{said}"
+    );
     let said = prints(&["check", "preset:glm-130b-tiny", "--ramp", "--all-ranks", "--json"]);
     assert!(said.contains(r#""all_ranks":{"instructions":"#), "{said}");
 }

@@ -20,6 +20,7 @@ mod grid;
 mod group;
 mod region;
 mod split;
+mod tiling;
 
 pub use axis::{Axis, AxisSet, AxisSizes};
 pub use boxes::boxes;
@@ -28,3 +29,4 @@ pub use grid::{Mesh, MeshError};
 pub use group::{Group, Rank};
 pub use region::{CopyRun, Region, copy_runs};
 pub use split::{alternatives, divisors, even_split, greatest_common_divisor};
+pub use tiling::{OwnedBox, TilingFault, tiling_fault};

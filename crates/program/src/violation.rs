@@ -28,6 +28,10 @@ pub enum Rule {
     Order,
     /// The plan fits and gives values that are alive together disjoint places.
     Memory,
+    /// Over all ranks, each element of each parameter is stored once, and each rank holds the shard that its groups hand it.
+    Shards,
+    /// Over all ranks, each sequence of a step is read by exactly one model replica.
+    Batch,
 }
 
 impl fmt::Display for Rule {
@@ -44,6 +48,8 @@ impl fmt::Display for Rule {
             Rule::Layers => "layers",
             Rule::Order => "order",
             Rule::Memory => "memory",
+            Rule::Shards => "shards",
+            Rule::Batch => "batch",
         })
     }
 }
@@ -58,7 +64,8 @@ pub struct Violation {
 }
 
 impl Violation {
-    pub(crate) fn new(rule: Rule, message: String) -> Violation {
+    /// Of `rule`.
+    pub fn new(rule: Rule, message: String) -> Violation {
         Violation { rule, message }
     }
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod all_ranks;
 pub mod engine;
 pub mod execute;
 pub mod infer;
@@ -10,6 +11,7 @@ pub mod setup;
 pub mod storage;
 pub mod worker;
 
+pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::thread_engine::ThreadEngine;
 pub use engine::{Communicators, Engine, RankEngine};

@@ -152,7 +152,8 @@ pub struct CheckArguments {
     /// Also plan every smaller batch of a growing batch; by default only the full batch is planned
     #[arg(long, conflicts_with = "other")]
     pub ramp: bool,
-    /// Link and run the programs of all ranks to their ends; by default one rank of each stage represents its peers
+    /// Compile every rank by itself, compare groups, shards and sequences over all ranks, and run all programs to their ends;
+    /// by default one rank of each stage represents its peers
     #[arg(long, conflicts_with = "other")]
     pub all_ranks: bool,
     /// A second run file: report the equality class of the two layouts

@@ -1,9 +1,8 @@
-//! `pleach check --all-ranks`: every rank with a program of its own, linked and run to its end.
+//! `pleach check --all-ranks`: every rank with its own compilation, groups, shards and sequences, joined and run to the end.
 
-use mesh::Axis;
-use program::{Violation, World, WorldStep};
+use program::WorldStep;
 use serde::Serialize;
-use train::Setup;
+use train::{Assignments, Setup, SetupError, StepOrder, verify_all_ranks};
 
 use crate::failure::Failure;
 use crate::screen::figures::{counted, grouped};
@@ -14,39 +13,56 @@ pub struct AllRanks {
     instructions: u64,
     transfers: u64,
     collectives: u64,
+    programs: u64,
 }
 
 impl AllRanks {
-    /// Gives each rank of `setup` its program, workload after workload, and runs them.
+    /// Compiles every rank of `setup` by itself, workload after workload, and checks that all fit together.
     ///
     /// # Errors
-    /// A rule that a rank breaks, or ranks that do not get to the end together.
+    /// A rule that a rank breaks, or ranks that do not fit together or do not get to the end together.
     pub fn verify(setup: &Setup) -> Result<AllRanks, Failure> {
-        let mut all = AllRanks { instructions: 0, transfers: 0, collectives: 0 };
-        for workload in setup.programs.programs() {
-            let world =
-                World::new(&setup.mesh, |rank| workload.programs()[setup.mesh.coord(rank).along(Axis::Pp)].clone());
-            let WorldStep { instructions, transfers, collectives } = world.verify().map_err(refused)?;
+        let mut all = AllRanks { instructions: 0, transfers: 0, collectives: 0, programs: 0 };
+        let order = StepOrder::new(&setup.model, &setup.parallelism, &setup.train).map_err(refused)?;
+        for workload in setup.workload_indices() {
+            let assignments = Assignments::new(setup, workload, &order).map_err(refused)?;
+            let step = verify_all_ranks(setup, workload, |rank| assignments.of(rank)).map_err(refused)?;
+            let WorldStep { instructions, transfers, collectives, programs } = step;
             all.instructions += instructions;
             all.transfers += transfers;
             all.collectives += collectives;
+            all.programs += programs;
         }
         Ok(all)
     }
 
-    /// The same in a line.
+    /// The same in two lines.
     pub fn line(&self, setup: &Setup) -> String {
         format!(
-            "every rank  {} with programs of their own: {} instructions, {} transfers, {} collectives; all end\n",
+            "every rank  {} with programs of their own: {} instructions, {} transfers, {} collectives; all end\n\
+             \x20           {} different programs; shards tile every parameter once, sequences every batch once\n",
             counted(setup.mesh.world_size() as u64, "rank"),
             grouped(self.instructions),
             grouped(self.transfers),
             grouped(self.collectives),
+            grouped(self.programs),
         )
     }
 }
 
-fn refused(violations: Vec<Violation>) -> Failure {
-    let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
-    Failure::Work(format!("ranks do not agree:\n  {}", lines.join("\n  ")))
+fn refused(error: SetupError) -> Failure {
+    match error {
+        SetupError::Refused(violations) => {
+            let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            Failure::Work(format!("ranks do not agree:\n  {}", lines.join("\n  ")))
+        }
+        error @ (SetupError::Mesh(_)
+        | SetupError::ShardGroup { .. }
+        | SetupError::Stages(_)
+        | SetupError::Schedule(_)
+        | SetupError::Compile(_)
+        | SetupError::Batch { .. }
+        | SetupError::Set(_)
+        | SetupError::Record(_)) => Failure::Work(error.to_string()),
+    }
 }

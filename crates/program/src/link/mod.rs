@@ -4,8 +4,6 @@ mod collectives;
 mod order;
 mod pairs;
 
-pub(crate) use pairs::transfer;
-
 use crate::{Instr, Program, Violation, rules};
 
 /// An instruction of a program in a graph.

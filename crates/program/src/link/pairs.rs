@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Event;
-use crate::{Partner, Program, Rule, Value, Violation};
+use crate::{Instr, Partner, Program, Rule, Value, Violation};
 
 /// Per event: the other end of its transfer.
 #[derive(Clone, Debug)]
@@ -83,14 +83,13 @@ pub(super) fn pair(programs: &[Program]) -> (Transfers, Vec<Violation>) {
 }
 
 /// Which way a transfer goes, as seen by its rank.
-pub(crate) enum Direction {
+enum Direction {
     Send,
     Receive,
 }
 
 /// The value that an instruction sends or receives, if it does.
-pub(crate) fn transfer(instr: crate::Instr) -> Option<(Value, Direction)> {
-    use crate::Instr;
+fn transfer(instr: Instr) -> Option<(Value, Direction)> {
     match instr {
         Instr::SendAct { unit, microbatch } => Some((Value::Output { unit, microbatch }, Direction::Send)),
         Instr::RecvAct { unit, microbatch } => Some((Value::Output { unit, microbatch }, Direction::Receive)),

@@ -11,7 +11,8 @@ use comm::collectives::Traffic;
 use comm::{MetaCommunicator, Operation};
 use config::Products;
 use device::{DeviceError, MetaDevice, Record};
-use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+use mesh::{AxisSet, Group, Mesh, Rank};
+use program::Peers;
 
 use crate::engine::{Communicators, Engine, RankEngine};
 
@@ -38,15 +39,14 @@ struct MetaCommunicators {
 impl MetaCommunicators {
     fn of(mesh: &Mesh, rank: Rank) -> MetaCommunicators {
         let open = |group: Group| Arc::new(MetaCommunicator::new(group.size(), group.position()));
-        let along = |axes: AxisSet| open(mesh.group(rank, axes));
-        let stages = mesh.group(rank, Axis::Pp);
+        let Peers { tensor, data, replicas, pipeline, ends } = Peers::of(mesh, rank);
         MetaCommunicators {
-            tensor: along(AxisSet::of(Axis::Tp)),
-            data: along(AxisSet::of(Axis::DpInner)),
-            replicas: along(AxisSet::of(Axis::DpOuter)),
-            tied: open(stages.ends().unwrap_or_else(|| stages.alone())),
-            pipeline: open(stages),
-            world: along(AxisSet::ALL),
+            tensor: open(tensor),
+            data: open(data),
+            replicas: open(replicas),
+            pipeline: open(pipeline),
+            tied: open(ends),
+            world: open(mesh.group(rank, AxisSet::ALL)),
         }
     }
 

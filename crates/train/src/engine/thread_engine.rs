@@ -8,6 +8,7 @@ use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice};
 use device::{Arena, DeviceError};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+use program::Peers;
 
 use crate::engine::{Communicators, Engine, RankEngine};
 
@@ -52,17 +53,15 @@ impl ThreadEngine {
             let transport = Arc::clone(&self.ends[rank.0]);
             Box::new(HostCommunicator::new(transport, group, channels, Arc::clone(arena)))
         };
-        let along = |axes: AxisSet| open(self.mesh.group(rank, axes), axes, 0);
-        let pipeline = AxisSet::of(Axis::Pp);
-        let stages = self.mesh.group(rank, pipeline);
+        let Peers { tensor, data, replicas, pipeline, ends } = Peers::of(&self.mesh, rank);
         Communicators {
-            tensor: along(AxisSet::of(Axis::Tp)),
-            data: along(AxisSet::of(Axis::DpInner)),
-            replicas: along(AxisSet::of(Axis::DpOuter)),
-            pipeline: along(pipeline),
+            tensor: open(tensor, Axis::Tp.into(), 0),
+            data: open(data, Axis::DpInner.into(), 0),
+            replicas: open(replicas, Axis::DpOuter.into(), 0),
+            pipeline: open(pipeline, Axis::Pp.into(), 0),
             // The ends of a pipeline are a group inside the pipeline's, so they need a tag space of their own.
-            tied: open(stages.ends().unwrap_or_else(|| stages.alone()), pipeline, 1),
-            world: along(AxisSet::ALL),
+            tied: open(ends, Axis::Pp.into(), 1),
+            world: open(self.mesh.group(rank, AxisSet::ALL), AxisSet::ALL, 0),
         }
     }
 }

@@ -111,19 +111,32 @@ impl<'a> StepOrder<'a> {
 
     /// Compiles, links, verifies and plans one workload.
     pub(crate) fn verified(&self, state: State, workload: &Workload) -> Result<Verified, SetupError> {
-        let schedule = match workload.purpose {
-            Purpose::Train => {
-                let Parallelism { schedule, pp, .. } = self.parallelism;
-                Schedule::new(schedule, *pp, workload.num_microbatches, &self.costs)?
-            }
-            Purpose::Evaluate | Purpose::Generate => {
-                forward_only(&self.schedule.stage_map, self.parallelism.pp, workload.num_microbatches)
-            }
-        };
+        let schedule = self.schedule_of(workload)?;
         let (graph, sizes) = self.linked(state, workload, &schedule)?;
         // A schedule that was written down may leave the order, and with it the class of runs that have the same bits.
         let demands = Demands { capacity_bytes: None, order: schedule.contribution_order() };
         verify(graph, &sizes, demands).map_err(SetupError::Refused)
+    }
+
+    fn schedule_of(&self, workload: &Workload) -> Result<Schedule, SetupError> {
+        match workload.purpose {
+            Purpose::Train => {
+                let Parallelism { schedule, pp, .. } = self.parallelism;
+                Ok(Schedule::new(schedule, *pp, workload.num_microbatches, &self.costs)?)
+            }
+            Purpose::Evaluate | Purpose::Generate => {
+                Ok(forward_only(&self.schedule.stage_map, self.parallelism.pp, workload.num_microbatches))
+            }
+        }
+    }
+
+    /// The compiler of `workload` for single ranks.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub(crate) fn compiler(&self, state: State, workload: &Workload) -> Result<RankCompiler<'_, 'a>, SetupError> {
+        let (schedule, footprints) = (self.schedule_of(workload)?, self.footprints_of(workload)?);
+        Ok(RankCompiler { order: self, workload: *workload, schedule, sizes: self.sizes(state, footprints) })
     }
 
     /// The program of one pipeline rank in a training step of a full batch, with the sizes of its values.
@@ -137,14 +150,18 @@ impl<'a> StepOrder<'a> {
     }
 
     fn linked(&self, state: State, workload: &Workload, schedule: &Schedule) -> Result<(StepGraph, Sizes), SetupError> {
-        let footprints = match workload.purpose {
-            Purpose::Train => self.footprints,
-            Purpose::Evaluate | Purpose::Generate => {
-                model::footprints(&workload.record_case(self.model, self.parallelism, self.train))?
-            }
-        };
+        let footprints = self.footprints_of(workload)?;
         let graph = link(compile(&self.input(workload, schedule))?).map_err(SetupError::Refused)?;
         Ok((graph, self.sizes(state, footprints)))
+    }
+
+    fn footprints_of(&self, workload: &Workload) -> Result<Footprints, SetupError> {
+        match workload.purpose {
+            Purpose::Train => Ok(self.footprints),
+            Purpose::Evaluate | Purpose::Generate => {
+                Ok(model::footprints(&workload.record_case(self.model, self.parallelism, self.train))?)
+            }
+        }
     }
 
     fn input<'s>(&'s self, workload: &Workload, schedule: &'s Schedule) -> CompileInput<'s> {
@@ -165,6 +182,24 @@ impl<'a> StepOrder<'a> {
     fn sizes(&self, state: State, footprints: Footprints) -> Sizes {
         let StepOrder { model, parallelism, train, .. } = *self;
         Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state)
+    }
+}
+
+/// Compiles one workload for one rank at a time.
+pub(crate) struct RankCompiler<'s, 'a> {
+    order: &'s StepOrder<'a>,
+    workload: Workload,
+    schedule: Schedule,
+    sizes: Sizes,
+}
+
+impl RankCompiler<'_, '_> {
+    /// The program of pipeline rank `stage`, with the sizes of its values.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub(crate) fn compile(&self, stage: usize) -> Result<(Program, Sizes), SetupError> {
+        Ok((compile_rank(&self.order.input(&self.workload, &self.schedule), stage)?, self.sizes))
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod bindings;
 pub(crate) mod memory;
+pub mod position;
 pub mod state;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use checkpoint::{RunState, StatePart};
 use config::{SequenceParallel, StateKind, Unit};
 use device::{Device, DeviceError, Dtype, Frame, MemoryReader, Op, Stream, Write};
-use mesh::{Axis, AxisSet, Coord};
+use mesh::Coord;
 use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use model::initialize::TensorParallel;
 use model::{Accumulation, Constants, Context, DropoutRun, MicrobatchShape};
@@ -26,6 +27,7 @@ use crate::storage::saving::SaveStream;
 use crate::worker::batch::{HostBatch, SequenceOrder, TokenSource};
 use crate::worker::bindings::{Bindings, Side, offsets};
 use crate::worker::memory::Activations;
+use crate::worker::position::RankPosition;
 use crate::worker::state::{Held, ShardPlace, UnitState, update_runs};
 
 /// A rank between instructions.
@@ -90,11 +92,9 @@ impl<'a> Worker<'a> {
         start: Start<'_>,
         engine: RankEngine,
     ) -> Result<Worker<'a>, OpenError> {
-        let stage = coord.along(Axis::Pp);
+        let RankPosition { stage, tensor, replica, shards } = RankPosition::new(&setup.parallelism, &setup.mesh, coord);
         let (program, plan) = (setup.program(stage), setup.plan(stage));
-        let tensor = TensorParallel { size: setup.parallelism.tp, position: coord.along(Axis::Tp) };
-        let replica = coord.position(AxisSet::DATA);
-        let units = unit_states(setup, program, plan, ShardPlace::new(setup.parallelism.zero, &setup.mesh, coord));
+        let units = unit_states(setup, program, plan, shards);
         let largest = setup.workloads.iter().map(|workload| workload.shape.tokens()).max().unwrap_or(0);
         let mut rank = Worker {
             setup,

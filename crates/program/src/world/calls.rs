@@ -1,0 +1,89 @@
+//! The sends, receives and collectives of a program, in the order in which the executor calls them.
+
+use config::Unit;
+use mesh::Axis;
+
+use crate::peers::PeerGroup;
+use crate::{GradientAxes, Instr, Partner, Program, RankView, Value};
+
+/// One call of a send, a receive or a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    /// Index of its instruction.
+    pub index: usize,
+    pub what: What,
+    /// The value that is sent, or that is reduced or gathered in view.
+    pub value: Value,
+}
+
+/// With whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// To this position of the pipeline.
+    Send(usize),
+    /// From this position of the pipeline.
+    Receive(usize),
+    /// A collective of one of the rank's groups.
+    Join(PeerGroup),
+    /// A collective of all ranks.
+    World,
+}
+
+/// The calls of one program.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub list: Vec<Call>,
+}
+
+impl Calls {
+    pub(super) fn of(program: &Program) -> Calls {
+        let mut list = vec![];
+        for (index, instr) in program.instrs.iter().enumerate() {
+            let mut call = |what, value| list.push(Call { index, what, value });
+            let view = &program.view;
+            match *instr {
+                Instr::SendAct { unit, microbatch } | Instr::RecvAct { unit, microbatch } => {
+                    way(*instr, view).into_iter().for_each(|what| call(what, Value::Output { unit, microbatch }));
+                }
+                Instr::SendGrad { unit, microbatch } | Instr::RecvGrad { unit, microbatch } => {
+                    way(*instr, view).into_iter().for_each(|what| call(what, Value::OutputGrad { unit, microbatch }));
+                }
+                Instr::GatherParams { unit } => call(What::Join(PeerGroup::Data), view.parameters(unit)),
+                Instr::ReduceGrads { unit, by, axes } => {
+                    let value = view.contribution(unit, by);
+                    reduced(axes).for_each(|group| call(What::Join(group), value));
+                }
+                Instr::SumTied if instr.partner(view) != Partner::Nobody => {
+                    call(What::Join(PeerGroup::Ends), view.gradient(Unit::Table));
+                }
+                Instr::GradNorm => call(What::World, Value::LossSums),
+                Instr::SumTied
+                | Instr::Load { .. }
+                | Instr::Forward { .. }
+                | Instr::Recompute { .. }
+                | Instr::BackwardInput { .. }
+                | Instr::BackwardWeight { .. }
+                | Instr::FreeParams { .. }
+                | Instr::OptimizerStep { .. }
+                | Instr::Save { .. } => {}
+            }
+        }
+        Calls { list }
+    }
+}
+
+/// Which way a transfer goes; none where the place knows no other end, which rule `pairs` refuses.
+fn way(instr: Instr, view: &RankView) -> Option<What> {
+    match instr.partner(view) {
+        Partner::To(to) => Some(What::Send(to)),
+        Partner::From(from) => Some(What::Receive(from)),
+        Partner::Nobody | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => None,
+    }
+}
+
+/// The groups over which a reduction goes, one after the other.
+fn reduced(axes: GradientAxes) -> impl Iterator<Item = PeerGroup> {
+    let groups =
+        [(Axis::Tp, PeerGroup::Tensor), (Axis::DpInner, PeerGroup::Data), (Axis::DpOuter, PeerGroup::Replicas)];
+    groups.into_iter().filter(move |(axis, _)| axes.union().contains(*axis)).map(|(_, group)| group)
+}

@@ -1,0 +1,165 @@
+//! Which boxes of the parameters ranks fill and store, and which shards their groups hand them.
+
+use std::collections::BTreeMap;
+
+use config::{Kept, Sharding, StateKind, Unit, UnitLayout};
+use mesh::{OwnedBox, TilingFault, tiling_fault};
+use rayon::prelude::*;
+
+use super::{PeerGroup, Rule, Seen, Violation, World};
+use crate::setup::Setup;
+use crate::storage::pieces::{Copies, pieces};
+
+/// Violations that are reported.
+const REPORTED: usize = 8;
+
+/// Shards that do not fit their groups; parameters that are not filled once in every model replica, or not stored once.
+pub(super) fn violations(setup: &Setup, world: &World, seen: &[Seen]) -> Vec<Violation> {
+    let mut found = positions(setup, world, seen);
+    let mut holders: BTreeMap<Unit, Holders> = BTreeMap::new();
+    for (rank, own) in seen.iter().enumerate() {
+        own.held.iter().for_each(|unit| holders.entry(*unit).or_default().held.push(rank));
+        own.stored.iter().for_each(|unit| holders.entry(*unit).or_default().stored.push(rank));
+    }
+    let units: Vec<(&Unit, &Holders)> = holders.iter().collect();
+    let check = Check { setup, world, seen };
+    let of_units = units.par_iter().with_max_len(1).flat_map_iter(|(unit, holders)| {
+        let layout = &setup.layouts[unit];
+        check.stored(layout, &holders.stored).into_iter().chain(check.filled(layout, &holders.held))
+    });
+    found.extend(of_units.collect::<Vec<String>>());
+    found.into_iter().take(REPORTED).map(|message| Violation::new(Rule::Shards, message)).collect()
+}
+
+/// Ranks with the parameters of one unit.
+#[derive(Default)]
+struct Holders {
+    held: Vec<usize>,
+    stored: Vec<usize>,
+}
+
+/// The shards of a rank must follow from its positions in its groups.
+fn positions(setup: &Setup, world: &World, seen: &[Seen]) -> Vec<String> {
+    let mut found = vec![];
+    let is_sharded = setup.parallelism.zero.keeps(StateKind::Optimizer) == Kept::Shard;
+    for (rank, own) in seen.iter().enumerate() {
+        let (size, position) = (world.members(rank, PeerGroup::Tensor).len(), world.position(rank, PeerGroup::Tensor));
+        let tensor = own.position.tensor;
+        if (tensor.size, tensor.position) != (size, position) {
+            found.push(format!(
+                "rank {rank} must hold shard {position} of {size} of split parameters, as its tensor-parallel group; got \
+                 shard {} of {}",
+                tensor.position, tensor.size
+            ));
+        }
+        let parts = world.members(rank, PeerGroup::Data).len();
+        let handed = world.position(rank, PeerGroup::Data);
+        let wrong = own.held.iter().find(|unit| {
+            let layout = &setup.layouts[unit];
+            is_sharded
+                && !(layout.num_shards.is_multiple_of(parts)
+                    && own.position.shards.shard(layout) == layout.part(parts, handed))
+        });
+        if let Some(unit) = wrong {
+            let got = own.position.shards.shard(&setup.layouts[unit]);
+            found.push(format!(
+                "rank {rank} must keep part {handed} of {parts} of {unit}, which its sharding group hands it; got elements {} \
+                 to {}",
+                got.start, got.end
+            ));
+        }
+    }
+    found
+}
+
+struct Check<'a> {
+    setup: &'a Setup,
+    world: &'a World,
+    seen: &'a [Seen],
+}
+
+/// Boxes by parameter of a layout.
+struct Boxes<'a> {
+    layout: &'a UnitLayout,
+    of_parameters: Vec<Vec<OwnedBox>>,
+}
+
+impl<'a> Boxes<'a> {
+    fn new(layout: &'a UnitLayout) -> Boxes<'a> {
+        Boxes { layout, of_parameters: vec![vec![]; layout.segments.len()] }
+    }
+
+    fn add(&mut self, owner: usize, list: Vec<crate::storage::pieces::Piece<'a>>) {
+        let mut index = 0;
+        for piece in list {
+            // Pieces come in the order of segments.
+            while !std::ptr::eq(&raw const self.layout.segments[index].param, piece.param) {
+                index += 1;
+            }
+            self.of_parameters[index].push(OwnedBox { owner, region: piece.region });
+        }
+    }
+
+    /// The first fault of each parameter that `is_meant`; `verb` says what happens to an element.
+    fn faults(&self, verb: &str, is_meant: impl Fn(Sharding) -> bool) -> Vec<String> {
+        let parameters = self.layout.segments.iter().zip(&self.of_parameters);
+        let meant = parameters.filter(|(segment, _)| is_meant(segment.param.sharding));
+        let faults = meant.filter_map(|(segment, boxes)| {
+            let (name, fault) = (&segment.param.name, tiling_fault(&segment.param.shape, boxes)?);
+            Some(match fault {
+                TilingFault::Outside { owner } => format!("rank {owner} has a box of {name} that reaches beyond it"),
+                TilingFault::Twice { element: (row, col), owners: [first, second] } => {
+                    format!("element ({row}, {col}) of {name} is {verb} by rank {first} and by rank {second}")
+                }
+                TilingFault::Missing { element: (row, col) } => {
+                    format!("element ({row}, {col}) of {name} is {verb} by no rank")
+                }
+            })
+        });
+        faults.collect()
+    }
+}
+
+impl Check<'_> {
+    /// Over all `ranks`, each element once.
+    fn stored(&self, layout: &UnitLayout, ranks: &[usize]) -> Vec<String> {
+        let mut boxes = Boxes::new(layout);
+        for rank in ranks {
+            let position = &self.seen[*rank].position;
+            boxes.add(*rank, pieces(layout, position.shards.owned(layout), position.tensor, Copies::First));
+        }
+        boxes.faults("stored", |_| true)
+    }
+
+    /// In each model replica, or sharding group of them where parameters are sharded: split parameters once, replicated ones
+    /// once on every tensor-parallel position.
+    fn filled(&self, layout: &UnitLayout, ranks: &[usize]) -> Vec<String> {
+        let is_sharded = self.setup.parallelism.zero.keeps(StateKind::Parameters) == Kept::Shard;
+        let is_first = |rank: &&usize| {
+            self.world.position(**rank, PeerGroup::Tensor) == 0
+                && !(is_sharded && self.world.position(**rank, PeerGroup::Data) != 0)
+        };
+        let mut found = vec![];
+        for first in ranks.iter().filter(is_first) {
+            let mut split = Boxes::new(layout);
+            for tensor in self.world.members(*first, PeerGroup::Tensor) {
+                let mut own = Boxes::new(layout);
+                let members = match is_sharded {
+                    true => self.world.members(tensor.0, PeerGroup::Data),
+                    false => std::slice::from_ref(tensor),
+                };
+                for rank in members {
+                    let position = &self.seen[rank.0].position;
+                    let kept = position.shards.kept(layout, StateKind::Parameters);
+                    own.add(rank.0, pieces(layout, kept, position.tensor, Copies::Every));
+                }
+                found.extend(own.faults("filled", |sharding| sharding == Sharding::Replicated));
+                for (all, own) in split.of_parameters.iter_mut().zip(own.of_parameters) {
+                    all.extend(own);
+                }
+            }
+            found.extend(split.faults("filled", |sharding| sharding != Sharding::Replicated));
+        }
+        found
+    }
+}
