@@ -1,9 +1,10 @@
 """pleach and PyTorch take turns at the same training step on the same cores; prints a table.
 
     cargo bench -p train --bench step --no-run          # builds pleach's side
-    python bench/compare/compare.py [RUN.toml ...] [--venv FOLDER] [--pairs 9] [--precision bf16] [--products pairs] [--cores 0,1]
+    python bench/compare/compare.py [RUN.toml ...] [--venv FOLDER] [--pairs 9] [--microbatches equal] [--precision bf16] [--products pairs] [--cores 0,1]
 
-With --venv the folder becomes a virtual environment with PyTorch, if it is none yet; otherwise PyTorch is this interpreter's own. Each pair is
+PyTorch runs with the microbatches of the run file, so that both sides do the same work with as many sequences in memory, and with the
+whole batch at once; --microbatches leaves one of the two out. With --venv the folder becomes a virtual environment with PyTorch, if it is none yet; otherwise PyTorch is this interpreter's own. Each pair is
 one step of every side; ratios are those of pairs, so that whatever else the machine does meets both.
 """
 
@@ -86,18 +87,30 @@ def spread(values: list[float]) -> str:
     return f"{middle:.3f} ({first:.3f} to {last:.3f})"
 
 
+def microbatches(asked: str, microbatch: int, batch: int) -> list[tuple[str, int]]:
+    """How many sequences PyTorch takes at once, and how that is called; once where the batch is one microbatch."""
+    equal, whole = (f"microbatches of {microbatch}", microbatch), ("whole batch", batch)
+    if microbatch == batch:
+        return [equal]
+    return {"equal": [equal], "whole": [whole], "both": [equal, whole]}[asked]
+
+
 def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: str) -> None:
     with open(run, "rb") as file:
-        train = tomllib.load(file)["train"]
+        config = tomllib.load(file)
+    train, microbatch = config["train"], config["parallelism"]["microbatch_size"]
     cores = {int(core) for core in asked.cores.split(",")}
-    reference = [python, str(FOLDER / "reference.py"), str(run), "--threads", str(len(cores)), "--precision", asked.precision]
     ours = [pleach, "--paced", str(run), f"run.threads_per_rank={len(cores)}", f"train.precision={asked.precision}"]
     if asked.products:
         ours.append(f"train.products={asked.products}")
     ours.extend(asked.set)
-    sides = [Side("pleach", ours, cores), Side("PyTorch, eager", reference, cores)]
-    if not asked.eager_only:
-        sides.append(Side("PyTorch, compiled", [*reference, "--compiled"], cores))
+    sides = [Side(f"pleach, microbatches of {microbatch}", ours, cores)]
+    reference = [python, str(FOLDER / "reference.py"), str(run), "--threads", str(len(cores)), "--precision", asked.precision]
+    for name, sequences in microbatches(asked.microbatches, microbatch, train["global_batch"]):
+        command = [*reference, "--microbatch", str(sequences)]
+        sides.append(Side(f"PyTorch, eager, {name}", command, cores))
+        if not asked.eager_only:
+            sides.append(Side(f"PyTorch, compiled, {name}", [*command, "--compiled"], cores))
     for pair in range(-WARM_UP, asked.pairs):
         for side in sides:
             seconds, cpu_seconds = side.step()
@@ -107,13 +120,16 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
     tokens = train["global_batch"] * train["sequence_length"]
     numbers = f"{asked.precision}, products in pairs" if asked.products == "pairs" else asked.precision
     print(f"\n{run.stem}, {numbers}, {len(cores)} threads, {asked.pairs} pairs; median (quartiles)\n")
-    print("| side | seconds a step | tokens/s | pleach's tokens/s against it | CPU seconds a step | against it | MB |\n|---|---|---|---|---|---|---|")
+    print("| side | seconds a step | tokens/s | pleach's tokens/s against it | CPU seconds a step | against it | MB | pleach's MB over it |\n|---|---|---|---|---|---|---|---|")
+    ours_bytes = None
     for side in sides:
         ratios = [theirs / ours for ours, theirs in zip(sides[0].seconds, side.seconds)]
         rate = tokens / statistics.median(side.seconds)
         cpu_ratios = [theirs / ours for ours, theirs in zip(sides[0].cpu_seconds, side.cpu_seconds)]
         columns = [side.name, spread(side.seconds), f"{rate:.0f}", spread(ratios), spread(side.cpu_seconds), spread(cpu_ratios)]
-        print(f"| {' | '.join(columns)} | {side.end() / 1e6:.0f} |", flush=True)
+        side_bytes = side.end()
+        ours_bytes = ours_bytes or side_bytes
+        print(f"| {' | '.join(columns)} | {side_bytes / 1e6:.0f} | {ours_bytes / side_bytes:.3f} |", flush=True)
 
 
 def main() -> None:
@@ -121,6 +137,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=pathlib.Path, metavar="RUN.toml", help="run files; without any, the three beside this script")
     parser.add_argument("--venv", metavar="FOLDER", help="virtual environment with PyTorch, made if it is none yet")
     parser.add_argument("--pairs", type=int, default=9, help="steps of each side that are timed")
+    parser.add_argument("--microbatches", choices=["equal", "whole", "both"], default="both", help="what PyTorch takes at once")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast on PyTorch's side")
     parser.add_argument("--products", choices=["chained", "pairs"], help="the order in which pleach's products add their terms")
     parser.add_argument("--cores", default="0,1", help="on which both sides run, with a thread each")

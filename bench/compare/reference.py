@@ -1,9 +1,10 @@
 """The same training step in PyTorch: one step per line of standard input, its seconds to standard output.
 
-    python reference.py RUN.toml --threads 2 [--compiled] [--precision bf16]
+    python reference.py RUN.toml --threads 2 [--microbatch 1] [--compiled] [--precision bf16]
 
 The model is written with PyTorch's own fast paths: fused projection of queries, keys and values, scaled-dot-product attention, fused
-AdamW, gradients set to none. The first line that is printed says how many bytes were resident before the model was built; at the end of
+AdamW, gradients set to none. With --microbatch N a step runs forward and backward on N sequences at a time and accumulates their
+gradients, as pleach does; by default on the whole batch at once. The first line that is printed says how many bytes were resident before the model was built; at the end of
 the input the last line says the most that were.
 """
 
@@ -67,15 +68,20 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--microbatch", type=int, help="sequences of one forward and backward pass; the whole batch without it")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     return parser.parse_args()
 
 
 class Step:
-    """A training step on random text, of `sequences` sequences."""
+    """A training step on random text, of `sequences` sequences in microbatches of `microbatch`."""
 
-    def __init__(self, run: dict, sequences: int, wrap: Callable[[nn.Module], nn.Module], autocast: torch.autocast) -> None:
+    def __init__(
+        self, run: dict, sequences: int, microbatch: int, wrap: Callable[[nn.Module], nn.Module], autocast: torch.autocast
+    ) -> None:
+        if sequences % microbatch != 0:
+            raise ValueError(f"--microbatch = {microbatch} must divide {sequences} sequences")
         torch.manual_seed(0)
         gpt = Gpt(run["model"])
         decayed = [parameter for parameter in gpt.parameters() if parameter.dim() > 1]
@@ -85,18 +91,23 @@ class Step:
         self.optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), eps=1e-8, fused=True)
         self.loss_of, self.autocast = wrap(gpt), autocast
         text = torch.randint(run["model"]["vocabulary"], (sequences, run["train"]["sequence_length"] + 1))
-        self.tokens, self.labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        tokens, labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        self.microbatches = list(zip(tokens.split(microbatch), labels.split(microbatch)))
 
     def take(self) -> tuple[float, float]:
         """Seconds and loss of a step."""
         started = time.perf_counter()
-        with self.autocast:
-            loss = self.loss_of(self.tokens, self.labels)
-        loss.backward()
+        total = torch.zeros(())
+        for tokens, labels in self.microbatches:
+            with self.autocast:
+                # Microbatches are equally long, so the mean of their means is the mean of the batch.
+                loss = self.loss_of(tokens, labels) / len(self.microbatches)
+            loss.backward()
+            total += loss.detach()
         torch.nn.utils.clip_grad_norm_(self.loss_of.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        loss = loss.item()
+        loss = total.item()
         return time.perf_counter() - started, loss
 
 
@@ -107,7 +118,9 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     print(json.dumps({"before_bytes": resident_bytes("VmRSS")}), flush=True)
     autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=asked.precision == "bf16")
-    step = Step(run, run["train"]["global_batch"], torch.compile if asked.compiled else lambda gpt: gpt, autocast)
+    sequences = run["train"]["global_batch"]
+    wrap = torch.compile if asked.compiled else lambda gpt: gpt
+    step = Step(run, sequences, asked.microbatch or sequences, wrap, autocast)
     for _ in sys.stdin:
         seconds, loss = step.take()
         print(json.dumps({"seconds": seconds, "loss": loss}), flush=True)

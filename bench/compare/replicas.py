@@ -24,7 +24,7 @@ WARM_UP = 2
 
 def steps(run: dict, sequences: int, threads: int, wrap, turns, times) -> None:
     torch.set_num_threads(threads)
-    step = Step(run, sequences, wrap, torch.autocast("cpu", enabled=False))
+    step = Step(run, sequences, sequences, wrap, torch.autocast("cpu", enabled=False))
     for _ in iter(turns.get, None):
         times.put(step.take()[0])
 
