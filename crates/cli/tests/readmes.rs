@@ -34,6 +34,15 @@ fn shown(text: &str) -> Vec<(String, Vec<String>)> {
     commands
 }
 
+/// Seconds that the text outside of blocks names: `104.5` of `104.5 s` and `104.5 秒`.
+fn seconds_in_prose(text: &str) -> Vec<String> {
+    let outside = text.split("```").step_by(2).collect::<String>();
+    let words: Vec<&str> = outside.split_whitespace().collect();
+    let is_unit = |word: &str| word.starts_with('秒') || word.trim_end_matches(['.', ',', ';', ':', ')']) == "s";
+    let pairs = words.windows(2).filter(|pair| pair[0].parse::<f64>().is_ok() && is_unit(pair[1]));
+    pairs.map(|pair| pair[0].to_string()).collect()
+}
+
 /// Whether `output` is what `shown` shows of it.
 fn shows(shown: &[String], output: &[&str]) -> bool {
     match shown {
@@ -70,6 +79,37 @@ fn outputs_are_what_the_commands_print() {
         }
     }
     assert!(held >= 8, "{held} outputs");
+}
+
+/// The text names only seconds that a command prints, so a measured time and its prediction are those of one output.
+#[test]
+fn seconds_in_the_text_are_printed_ones() {
+    for name in READMES {
+        let text = readme(name);
+        let printed: String = shown(&text).into_iter().flat_map(|(_, output)| output).collect::<Vec<_>>().join("\n");
+        let named = seconds_in_prose(&text);
+        assert!(!named.is_empty(), "{name} names no seconds");
+        for seconds in named {
+            let is_printed = printed.contains(&format!(" {seconds} s"));
+            assert!(is_printed, "{name} names {seconds} s, which none of the commands that it shows prints");
+        }
+    }
+}
+
+#[test]
+fn a_published_run_is_compared_with_a_prediction_for_its_own_trainer() {
+    for (command, shown) in shown(&readme(READMES[0])) {
+        let compared = shown.iter().find(|line| line.starts_with("actual  "));
+        if command.starts_with("pleach simulate preset:") {
+            assert!(compared.is_some_and(|line| line.contains("; predicted ")), "{command} compares two trainers");
+        }
+    }
+}
+
+#[test]
+fn seconds_are_found_in_the_text_and_not_in_blocks() {
+    let text = "took 104.5 s (and\n12 steps), 7 seconds.\n```console\n$ a\nstep 3 s\n```\n用了 88.7 秒。";
+    assert_eq!(seconds_in_prose(text), ["104.5", "88.7"]);
 }
 
 /// The losses of a run are not computed again here, but a run of other sizes has others.

@@ -2,34 +2,69 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Cluster;
 
+/// An end of the range of a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeEnd {
+    /// The least value.
+    Lower,
+    /// The largest value.
+    Upper,
+}
+
+impl fmt::Display for RangeEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RangeEnd::Lower => "lower end",
+            RangeEnd::Upper => "upper end",
+        })
+    }
+}
+
+/// A fit stops so near to an end of a range, as a share of it, that the end keeps it from going on.
+const NEAR: f64 = 1e-3;
+
 /// A constant that no data sheet prints. Each has a meaning and a range outside of which it would have none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Constant {
     /// `compute.matrix_efficiency`
+    #[serde(rename = "compute.matrix_efficiency")]
     MatrixEfficiency,
     /// `compute.tile_ramp_columns`
+    #[serde(rename = "compute.tile_ramp_columns")]
     TileRampColumns,
     /// `compute.memory_efficiency`
+    #[serde(rename = "compute.memory_efficiency")]
     MemoryEfficiency,
     /// `compute.kernel_gap_us`
+    #[serde(rename = "compute.kernel_gap_us")]
     KernelGap,
     /// `compute.issue_us`
+    #[serde(rename = "compute.issue_us")]
     Issue,
     /// `compute.contention`
+    #[serde(rename = "compute.contention")]
     Contention,
     /// `node.link.efficiency`
+    #[serde(rename = "node.link.efficiency")]
     LinkEfficiency,
     /// `node.link.start_us`
+    #[serde(rename = "node.link.start_us")]
     LinkStart,
     /// `node.link.latency_us`
+    #[serde(rename = "node.link.latency_us")]
     LinkLatency,
     /// `network.efficiency`
+    #[serde(rename = "network.efficiency")]
     NetworkEfficiency,
     /// `network.start_us`
+    #[serde(rename = "network.start_us")]
     NetworkStart,
     /// `network.latency_us`
+    #[serde(rename = "network.latency_us")]
     NetworkLatency,
 }
 
@@ -81,6 +116,17 @@ impl Constant {
             Constant::LinkStart | Constant::NetworkStart => (5.0, 100.0),
             Constant::LinkLatency => (1.0, 20.0),
             Constant::NetworkLatency => (2.0, 50.0),
+        }
+    }
+
+    /// The end of its range at which a fitted `value` is.
+    pub fn end(self, value: f64) -> Option<RangeEnd> {
+        let (low, high) = self.range();
+        let near = NEAR * (high - low);
+        match value {
+            _ if value <= low + near => Some(RangeEnd::Lower),
+            _ if value >= high - near => Some(RangeEnd::Upper),
+            _ => None,
         }
     }
 

@@ -103,6 +103,8 @@ impl Cluster {
             ("node.link.latency_us", node.link.latency_us),
             ("network.latency_us", network.latency_us),
         ];
+        let positive: Vec<_> =
+            positive.into_iter().chain(accelerator.tf32_tflops.map(|of| ("accelerator.tf32_tflops", of))).collect();
         let is_positive = |value: f64| value > 0.0 && value.is_finite();
         all(&positive, is_positive, "is not above 0; take it from the data sheet")?;
         all(&shares, |value| value > 0.0 && value <= 1.0, "must be a share; use more than 0 and at most 1")?;
@@ -122,8 +124,11 @@ fn all(values: &[(&str, f64)], holds: impl Fn(f64) -> bool, rule: &'static str) 
     }
 }
 
-/// The profile that shows those who miss something what it looks like. It has every key that a profile needs, and no other.
+/// The profile that shows those who miss something what it looks like. It has every key that a profile needs.
 const EXAMPLE: &str = "a100-80g-dgx";
+
+/// Keys of the example that a profile may leave out.
+const OPTIONAL: [&str; 2] = ["tf32_tflops", "fitted"];
 
 /// The first thing that the example has and `text` has not, if it is TOML at all.
 fn missing(text: &str) -> Option<ProfileError> {
@@ -133,7 +138,8 @@ fn missing(text: &str) -> Option<ProfileError> {
 }
 
 fn missing_in(own: &Table, example: &Table, section: &str) -> Option<ProfileError> {
-    example.iter().find_map(|(key, value)| {
+    let mut needed = example.iter().filter(|(key, _)| !OPTIONAL.contains(&key.as_str()));
+    needed.find_map(|(key, value)| {
         let inner = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
         match (own.get(key), value) {
             (Some(Value::Table(own)), Value::Table(value)) => missing_in(own, value, &inner),

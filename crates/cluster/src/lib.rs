@@ -14,11 +14,11 @@ mod profile;
 mod software;
 mod trainer;
 
-pub use constant::Constant;
+pub use constant::{Constant, RangeEnd};
 pub use file::ProfileError;
 pub use named::{named, names};
 pub use profile::{Accelerator, Cluster, Compute, Link, Node};
 pub use software::{
     AttentionKernels, CheapOutputs, Gathers, GradientAddition, HeadKernels, PipelineTensors, RecomputedLayers, Rotated,
-    ShardedReductions, Software, StreamQueue, TensorCollectives, TrainerMemory, WeightGradients,
+    ShardedReductions, SingleProducts, Software, StreamQueue, TensorCollectives, TrainerMemory, WeightGradients,
 };

@@ -1,8 +1,10 @@
 //! The types of a profile.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Software, StreamQueue};
+use crate::{Constant, Software, StreamQueue};
 
 /// A cluster: equal nodes of equal accelerators.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,11 +20,14 @@ pub struct Cluster {
     pub node: Node,
     /// From node to node, for all accelerators of a node together.
     pub network: Link,
+    /// Constants that were fitted to measured runs, by table.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fitted: BTreeMap<String, Vec<Constant>>,
     /// What the trainer of the predicted runs does otherwise than pleach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub software: Option<Software>,
     /// Where the numbers of each section are from.
-    pub sources: std::collections::BTreeMap<String, String>,
+    pub sources: BTreeMap<String, String>,
 }
 
 /// The data sheet of an accelerator.
@@ -37,8 +42,11 @@ pub struct Accelerator {
     pub memory_gb_per_s: f64,
     /// Dense matrix products of 16-bit numbers, in 10^12 floating-point operations per second.
     pub half_tflops: f64,
-    /// The same of single-precision numbers.
+    /// The same of single-precision numbers, each product in full.
     pub single_tflops: f64,
+    /// The same of single-precision numbers that are rounded to TF32 before they are multiplied, where the accelerator does that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tf32_tflops: Option<f64>,
     /// Multiprocessors, each of which works on one tile of a product at a time.
     pub multiprocessors: u32,
     /// Whether collectives and sends run beside what computes.

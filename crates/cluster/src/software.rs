@@ -12,6 +12,8 @@ pub struct Software {
     pub name: String,
     /// Operations that the host issues for each kernel of pleach: views, casts, allocations and nodes of the backward graph among them.
     pub operations_per_kernel: f64,
+    /// How products of single-precision numbers are computed.
+    pub single_products: SingleProducts,
     /// How attention is computed.
     pub attention: AttentionKernels,
     /// Bytes that the kernels between the two products of unfused attention move per score, forward, without dropout.
@@ -105,6 +107,16 @@ pub enum Rotated {
     InPlace,
     /// Beside what was projected, which stays for the values in it.
     Beside,
+}
+
+/// How products of single-precision numbers are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SingleProducts {
+    /// Each in full.
+    Full,
+    /// Of numbers that are rounded to TF32, on accelerators that do that.
+    Tf32,
 }
 
 /// How attention is computed.

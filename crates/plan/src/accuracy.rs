@@ -3,10 +3,11 @@
 use cluster::{Cluster, Constant, ProfileError, Software, named};
 use train::SetupError;
 
+use crate::basis::{Basis, Provenance};
 use crate::filter::{Filter, FilterError};
 use crate::fit::{Open, fit};
 use crate::measured_run::MeasuredRun;
-use crate::table::{Table, TableError};
+use crate::table::{Row, Table, TableError};
 use crate::validate::{Errors, PreparedRun, Report, Scored};
 
 /// A table of runs that is part of this repository.
@@ -189,17 +190,45 @@ pub struct Outcome {
     pub open: Vec<(Constant, Open)>,
     /// Rows that they were fitted to.
     pub calibrated_rows: usize,
-    /// Per table: rows and report.
-    pub scored: Vec<(Runs, Vec<Scored>, Report)>,
+    /// Per table.
+    pub scored: Vec<ScoredTable>,
+}
+
+/// A table that was scored.
+#[derive(Clone, Debug)]
+pub struct ScoredTable {
+    /// The table.
+    pub runs: Runs,
+    /// Its rows, each with its mark.
+    pub rows: Vec<(Basis, Scored)>,
+    /// Of all rows.
+    pub report: Report,
+}
+
+impl ScoredTable {
+    /// The marks of its rows, each once.
+    pub fn marks(&self) -> Vec<Basis> {
+        Basis::ALL.into_iter().filter(|basis| self.rows.iter().any(|(of, _)| of == basis)).collect()
+    }
 }
 
 impl Runs {
-    fn prepared(&self) -> Result<Vec<PreparedRun>, AccuracyError> {
-        let table = Table::read(self.file, self.text)?;
+    /// The number that the table's seconds are derived from, as a comment of the table names it; nothing where they were published.
+    pub fn derived_from(&self) -> Option<&'static str> {
+        let comments = self.text.lines().take_while(|line| line.starts_with('#'));
+        let said = comments.filter_map(|line| line.split_once("econds are derived from ")).map(|(_, source)| source);
+        said.map(|source| source.split([';', '.']).next().unwrap_or(source)).next()
+    }
+
+    fn rows(&self) -> Result<Vec<Row>, AccuracyError> {
         let filter: Filter = self.rows.parse()?;
+        Ok(Table::read(self.file, self.text)?.rows.into_iter().filter(|row| filter.takes(row)).collect())
+    }
+
+    fn prepared(&self) -> Result<Vec<PreparedRun>, AccuracyError> {
         let software = Software::from_toml(Software::named(self.software).unwrap_or_default())?;
-        let rows = table.rows.iter().filter(|row| filter.takes(row));
-        rows.map(|row| Ok(PreparedRun::new(MeasuredRun::new(row)?, Some(&software))?)).collect()
+        let rows = self.rows()?;
+        rows.iter().map(|row| Ok(PreparedRun::new(MeasuredRun::new(row)?, Some(&software))?)).collect()
     }
 
     fn cluster(&self) -> Result<Cluster, AccuracyError> {
@@ -268,7 +297,10 @@ impl Check {
             }
             let scored: Vec<Scored> = runs.prepared()?.iter().map(|run| run.on(&cluster)).collect::<Result<_, _>>()?;
             let report = Report::new(&scored);
-            Ok((*runs, scored, report))
+            let fit = self.calibrated_on.as_ref().map(|calibrated_on| (calibrated_on, self.constants));
+            let provenance = Provenance::new(&cluster, fit)?;
+            let marks = runs.rows()?.iter().map(|row| provenance.basis(runs, row)).collect::<Vec<_>>();
+            Ok(ScoredTable { runs: *runs, rows: marks.into_iter().zip(scored).collect(), report })
         });
         let scored = scored.collect::<Result<_, _>>()?;
         Ok(Outcome { check: *self, constants, open, calibrated_rows, scored })

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
+pub mod basis;
 mod filter;
 mod fit;
 pub mod machine;

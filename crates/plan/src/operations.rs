@@ -5,6 +5,7 @@ use comm::Operation;
 use sim::{GroupShape, Kernel, Product, collective_ns, kernel_ns};
 
 use crate::accuracy::AccuracyError;
+use crate::basis::{Basis, Provenance};
 use crate::validate::{Errors, Pair};
 
 /// A table of measured operations that is part of this repository.
@@ -50,6 +51,15 @@ pub const OPERATIONS: [Operations; 3] = [
 ];
 
 impl Operations {
+    /// Whether constants of the profile were fitted to these very operations.
+    ///
+    /// # Errors
+    /// A profile that is none.
+    pub fn basis(&self) -> Result<Basis, AccuracyError> {
+        let cluster = Cluster::from_toml(named(self.profile).unwrap_or_default())?;
+        Ok(Provenance::new(&cluster, None)?.basis_of_operations(self.file, self.profile))
+    }
+
     /// How far the profile is from the rows.
     ///
     /// # Errors
@@ -69,7 +79,8 @@ impl Operations {
 /// Nanoseconds.
 fn product(cluster: &Cluster, row: &[f64]) -> Option<Pair<f64>> {
     let [rows, columns, depth, result_bytes, share] = *row else { return None };
-    let product = Product::new(1, [rows, columns, depth].map(|length| length as usize), 2, result_bytes as usize);
+    let product =
+        Product::new(1, [rows, columns, depth].map(|length| length as usize), [2, result_bytes as usize], None);
     let at_peak_ns = product.flops() / (1000.0 * cluster.accelerator.half_tflops);
     let predicted = kernel_ns(cluster, &Kernel::Product(product));
     Some(Pair { measured: Some(at_peak_ns / share), predicted })

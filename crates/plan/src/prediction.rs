@@ -5,7 +5,13 @@ use config::unit::UnitKind;
 use config::{ModelSpec, Parallelism, TrainSpec, Unit};
 use model::UnitRecords;
 use program::{PassKind, Sizes, StepGraph, StepTimes};
+<<<<<<< HEAD
 use sim::{RankMemory, RecordedUnits, Spent, StepCosts, StepShape};
+=======
+use sim::{ProductFormat, RankMemory, RecordedUnits, Spent, StepCosts, StepShape, peak_flops_per_ns};
+use config::unit::UnitKind;
+use config::{ModelSpec, Parallelism, TrainSpec, Unit};
+>>>>>>> 8843efe (Price single precision at its own peak, mark scored rows by what was fitted, measure what ranks write (work in progress))
 use train::{SetupError, StepOrder};
 
 /// A step of a full batch that can be timed on any profile: linked, and its units recorded.
@@ -123,7 +129,8 @@ impl PreparedStep {
 
     /// The peak of one accelerator for the format of the run's numbers, in floating-point operations per nanosecond.
     pub fn peak_flops_per_ns(&self, cluster: &Cluster) -> f64 {
-        sim::peak_flops_per_ns(&cluster.accelerator, self.train.precision.stored().size_bytes())
+        let format = ProductFormat::of(self.train.precision.stored().size_bytes(), self.software.as_ref());
+        peak_flops_per_ns(&cluster.accelerator, format)
     }
 
     /// Tokens of a step.

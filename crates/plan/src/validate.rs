@@ -50,7 +50,7 @@ impl PreparedRun {
             model: self.run.name_of_model(),
             layout: self.run.layout(),
             time_s: Pair { measured: self.run.step_s, predicted: self.step_s(cluster)? },
-            at_peak_s: self.step.model_flops_per_rank() / (cluster.accelerator.half_tflops * 1e12),
+            at_peak_s: self.step.model_flops_per_rank() / (self.step.peak_flops_per_ns(cluster) * 1e9),
             memory: Pair { measured: self.run.memory_bytes, predicted: most(RankMemory::allocated_bytes) },
             resident: Pair { measured: self.run.resident_bytes, predicted: most(|rank| rank.resident_bytes) },
             fits: Pair { measured: self.run.fits, predicted: most(RankMemory::occupied_bytes) <= there },

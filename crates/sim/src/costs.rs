@@ -12,7 +12,8 @@ use mesh::{Axis, AxisSet, Mesh, MeshError};
 use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView};
 
 use crate::collective::{GroupShape, collective_ns};
-use crate::price::{busy_ns, memory_ns};
+use crate::kernel::ProductFormat;
+use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
 use crate::recorded::{PassWork, RecordedUnits, UnitWork};
 
 /// What is spread how: all of a run that its costs depend on.
@@ -213,8 +214,8 @@ impl Pricing<'_> {
         let busy_ns = busy_ns(self.cluster, &work.kernels).round() as u64 + collectives_ns;
         // The host runs ahead of the accelerator, so whichever is slower counts.
         let whole_ns = busy_ns.max(issue_ns);
-        let width_bytes = self.shape.precision.stored().size_bytes();
-        let peak = crate::price::peak_flops_per_ns(&self.cluster.accelerator, width_bytes);
+        let format = ProductFormat::of(self.shape.precision.stored().size_bytes(), self.software);
+        let peak = peak_flops_per_ns(&self.cluster.accelerator, format);
         PassCost { whole_ns, collectives_ns, at_peak_ns: (work.flops / peak).round() as u64 }
     }
 

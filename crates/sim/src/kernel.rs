@@ -1,6 +1,6 @@
 //! What an accelerator runs for the operations of a unit.
 
-use cluster::{AttentionKernels, GradientAddition, HeadKernels, Software};
+use cluster::{AttentionKernels, GradientAddition, HeadKernels, SingleProducts, Software};
 use device::{AttentionOperands, AttentionShape, Op, Orientation, Tensor, Write};
 
 /// One kernel, by what decides how long it takes.
@@ -14,12 +14,37 @@ pub enum Kernel {
         flops: f64,
         /// Which pass.
         pass: AttentionPass,
+        /// Of queries, keys and values.
+        format: ProductFormat,
     },
     /// Everything that moves data and computes little.
     Memory {
         /// Bytes read and written.
         bytes: f64,
     },
+}
+
+/// In which numbers an accelerator multiplies: each format has a peak of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProductFormat {
+    /// 16-bit operands.
+    Half,
+    /// Single-precision operands, each in full.
+    Single,
+    /// Single-precision operands that are rounded to TF32 where the accelerator does that.
+    Tf32,
+}
+
+impl ProductFormat {
+    /// Of operands of `width_bytes` a number, as `software` multiplies them; pleach multiplies single precision in full.
+    pub fn of(width_bytes: usize, software: Option<&Software>) -> ProductFormat {
+        let single = software.map_or(SingleProducts::Full, |software| software.single_products);
+        match (width_bytes, single) {
+            (..=2, _) => ProductFormat::Half,
+            (3.., SingleProducts::Full) => ProductFormat::Single,
+            (3.., SingleProducts::Tf32) => ProductFormat::Tf32,
+        }
+    }
 }
 
 /// Which pass of attention.
@@ -44,6 +69,8 @@ pub struct Product {
     pub k: usize,
     /// Bytes of an operand's number.
     pub width_bytes: usize,
+    /// What it is multiplied as.
+    pub format: ProductFormat,
     /// Bytes that each number of the result moves: written, and read before where it is added to.
     pub out_bytes: usize,
     /// The largest power of two, up to [`ROW_BYTES`], of which the rows of all three matrices are a multiple.
@@ -51,11 +78,17 @@ pub struct Product {
 }
 
 impl Product {
-    /// Products of operands of `width_bytes` a number, any of whose lengths may be that of a row.
-    pub fn new(batch: usize, [m, n, k]: [usize; 3], width_bytes: usize, out_bytes: usize) -> Product {
+    /// Products of operands of `width_bytes` a number, any of whose lengths may be that of a row, as `software` multiplies them.
+    pub fn new(
+        batch: usize,
+        [m, n, k]: [usize; 3],
+        [width_bytes, out_bytes]: [usize; 2],
+        software: Option<&Software>,
+    ) -> Product {
         let rows = [m, n, k].map(|length| row_multiple(length * width_bytes));
         let row_multiple_bytes = rows.into_iter().min().unwrap_or(ROW_BYTES);
-        Product { batch, m, n, k, width_bytes, out_bytes, row_multiple_bytes }
+        let format = ProductFormat::of(width_bytes, software);
+        Product { batch, m, n, k, width_bytes, format, out_bytes, row_multiple_bytes }
     }
 
     /// Floating-point operations.
@@ -69,7 +102,7 @@ impl Product {
         self.batch as f64 * ((m + n) * k * self.width_bytes as f64 + m * n * self.out_bytes as f64)
     }
 
-    fn of_op(orientation: Orientation, a: Tensor, b: Tensor, out: Tensor, write: Write) -> Product {
+    fn of_op(orientation: Orientation, [a, b, out]: [Tensor; 3], write: Write, software: Option<&Software>) -> Product {
         let k = match orientation {
             Orientation::Nt | Orientation::Nn => a.cols,
             Orientation::Tn => a.rows,
@@ -86,6 +119,7 @@ impl Product {
             n: out.cols,
             k,
             width_bytes,
+            format: ProductFormat::of(width_bytes, software),
             out_bytes: passes * out.dtype.size_bytes(),
             row_multiple_bytes: rows.into_iter().min().unwrap_or(ROW_BYTES),
         }
@@ -117,24 +151,20 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         Op::MatMul { orientation: Orientation::Tn, a, b, out, write: Write::Accumulate, .. }
             if let Some(software) = separate =>
         {
-            let product = Product::of_op(Orientation::Tn, a, b, out, Write::Assign);
+            let product = Product::of_op(Orientation::Tn, [a, b, out], Write::Assign, Some(software));
             let product = Product { out_bytes: product.width_bytes, ..product };
             let added = added(out.len(), product.width_bytes, software);
             std::iter::once(Kernel::Product(product)).chain(added).collect()
         }
         Op::MatMul { orientation, a, b, out, write, .. } => {
-            vec![Kernel::Product(Product::of_op(orientation, a, b, out, write))]
+            vec![Kernel::Product(Product::of_op(orientation, [a, b, out], write, software))]
         }
-        Op::Attention { operands } if let Some(software) = unfused => unfused_forward(&scores(&operands), software),
+        Op::Attention { operands } if let Some(software) = unfused => unfused_forward(&scores(&operands, software)),
         Op::AttentionBackward { operands, .. } if let Some(software) = unfused => {
-            unfused_backward(&scores(&operands), software)
+            unfused_backward(&scores(&operands, software))
         }
-        Op::Attention { .. } => {
-            vec![Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass: AttentionPass::Forward }]
-        }
-        Op::AttentionBackward { .. } => {
-            vec![Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass: AttentionPass::Backward }]
-        }
+        Op::Attention { operands } => vec![fused(op, &operands, AttentionPass::Forward, software)],
+        Op::AttentionBackward { operands, .. } => vec![fused(op, &operands, AttentionPass::Backward, software)],
         // A dense gradient of the table is cleared, written where tokens are, and added to the sum.
         Op::EmbeddingBackward { dy, dtable, .. } if let Some(software) = separate => {
             let width_bytes = dy.dtype.size_bytes();
@@ -173,6 +203,12 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     }
 }
 
+/// Attention in one kernel.
+fn fused(op: &Op, operands: &AttentionOperands, pass: AttentionPass, software: Option<&Software>) -> Kernel {
+    let format = ProductFormat::of(operands.q.dtype.size_bytes(), software);
+    Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass, format }
+}
+
 /// The kernels that add a new gradient of so many elements to the sum, where the product does not: they read both and write one, a copy before.
 fn added(elements: usize, width_bytes: usize, software: &Software) -> Vec<Kernel> {
     let memory = |bytes: f64| Kernel::Memory { bytes: elements as f64 * bytes };
@@ -185,7 +221,8 @@ fn added(elements: usize, width_bytes: usize, software: &Software) -> Vec<Kernel
 }
 
 /// Sizes of attention with stored scores.
-struct Scores {
+struct Scores<'a> {
+    software: &'a Software,
     batch: usize,
     tokens: usize,
     head_dim: usize,
@@ -193,9 +230,9 @@ struct Scores {
     kept: bool,
 }
 
-impl Scores {
+impl Scores<'_> {
     fn product(&self, m: usize, n: usize, k: usize) -> Kernel {
-        Kernel::Product(Product::new(self.batch, [m, n, k], self.width_bytes, self.width_bytes))
+        Kernel::Product(Product::new(self.batch, [m, n, k], [self.width_bytes; 2], Some(self.software)))
     }
 
     /// Kernels that move so many bytes per score.
@@ -214,27 +251,27 @@ impl Scores {
     }
 }
 
-fn scores(operands: &AttentionOperands) -> Scores {
+fn scores<'a>(operands: &AttentionOperands, software: &'a Software) -> Scores<'a> {
     let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = operands.shape;
     let (width_bytes, kept) = (operands.q.dtype.size_bytes(), operands.dropout.is_some());
-    Scores { batch: sequences * heads, tokens: sequence_length, head_dim, width_bytes, kept }
+    Scores { software, batch: sequences * heads, tokens: sequence_length, head_dim, width_bytes, kept }
 }
 
 /// Scores, their softmax, dropout, the weighted sum of values, all full and not causal, and heads back to columns.
-fn unfused_forward(all: &Scores, software: &Software) -> Vec<Kernel> {
+fn unfused_forward(all: &Scores<'_>) -> Vec<Kernel> {
     let (s, d) = (all.tokens, all.head_dim);
-    let mut kernels = vec![all.product(s, s, d), all.pass(software.score_bytes_forward)];
+    let mut kernels = vec![all.product(s, s, d), all.pass(all.software.score_bytes_forward)];
     kernels.extend(all.dropout());
     kernels.extend([all.product(s, d, s), all.reorder(1)]);
     kernels
 }
 
 /// The same backwards: two products of each forward one, gradient of dropout and softmax, and four tensors between heads and columns.
-fn unfused_backward(all: &Scores, software: &Software) -> Vec<Kernel> {
+fn unfused_backward(all: &Scores<'_>) -> Vec<Kernel> {
     let (s, d) = (all.tokens, all.head_dim);
     let mut kernels = vec![all.product(s, s, d), all.product(s, d, s)];
     kernels.extend(all.dropout());
-    let softmax = all.pass(software.score_bytes_backward);
+    let softmax = all.pass(all.software.score_bytes_backward);
     kernels.extend([softmax, all.product(s, d, s), all.product(s, d, s), all.reorder(4)]);
     kernels
 }
@@ -257,7 +294,7 @@ fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
         if let Op::MatMul { orientation, a, b, out, write, .. } = *op
             && (chunks.contains(&a) || chunks.contains(&out))
         {
-            let product = Product::of_op(orientation, a, b, out, write);
+            let product = Product::of_op(orientation, [a, b, out], write, Some(software));
             match products.iter_mut().find(|(other, _)| *other == orientation) {
                 None => products.push((orientation, product)),
                 Some((Orientation::Nt | Orientation::Nn, sum)) => sum.m += product.m,

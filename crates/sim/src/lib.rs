@@ -24,7 +24,7 @@ pub mod trace;
 pub use chrome::ChromeTrace;
 pub use collective::{GroupShape, collective_ns};
 pub use costs::{PassCost, StateCost, StepCosts, StepShape};
-pub use kernel::{AttentionPass, Kernel, Product};
+pub use kernel::{AttentionPass, Kernel, Product, ProductFormat};
 pub use memory::{KeptBeyond, MemoryPart, RankMemory, least_bytes, memory};
 pub use price::{busy_ns, kernel_ns, peak_flops_per_ns};
 pub use recorded::{PassWork, RecordedUnits, UnitWork};

@@ -2,7 +2,7 @@
 
 use cluster::{Accelerator, Cluster};
 
-use crate::kernel::{AttentionPass, Kernel, Product, ROW_BYTES, VECTOR_BYTES};
+use crate::kernel::{AttentionPass, Kernel, Product, ProductFormat, ROW_BYTES, VECTOR_BYTES};
 
 /// Rows and columns of the parts of a result that multiprocessors compute, one at a time each; those of the vendors' libraries.
 const TILES: [(usize, usize); 5] = [(256, 128), (128, 256), (128, 128), (128, 64), (64, 64)];
@@ -18,12 +18,12 @@ const FEED: f64 = 24.0;
 pub fn kernel_ns(cluster: &Cluster, kernel: &Kernel) -> f64 {
     match kernel {
         Kernel::Product(product) => product_ns(cluster, product),
-        Kernel::Attention { flops, pass } => {
+        Kernel::Attention { flops, pass, format } => {
             let share = match pass {
                 AttentionPass::Forward => cluster.compute.attention_efficiency,
                 AttentionPass::Backward => cluster.compute.attention_backward_efficiency,
             };
-            flops / (cluster.accelerator.half_tflops * 1000.0 * share)
+            flops / (peak_flops_per_ns(&cluster.accelerator, *format) * share)
         }
         Kernel::Memory { bytes } => memory_ns(cluster, *bytes),
     }
@@ -40,9 +40,14 @@ pub(crate) fn memory_ns(cluster: &Cluster, bytes: f64) -> f64 {
     bytes / (cluster.accelerator.memory_gb_per_s * cluster.compute.memory_efficiency)
 }
 
-/// Floating-point operations per nanosecond of the whole accelerator.
-pub fn peak_flops_per_ns(accelerator: &Accelerator, width_bytes: usize) -> f64 {
-    1000.0 * if width_bytes <= 2 { accelerator.half_tflops } else { accelerator.single_tflops }
+/// Floating-point operations per nanosecond of the whole accelerator, in products of this format.
+pub fn peak_flops_per_ns(accelerator: &Accelerator, format: ProductFormat) -> f64 {
+    let tflops = match format {
+        ProductFormat::Half => accelerator.half_tflops,
+        ProductFormat::Single => accelerator.single_tflops,
+        ProductFormat::Tf32 => accelerator.tf32_tflops.unwrap_or(accelerator.single_tflops),
+    };
+    1000.0 * tflops
 }
 
 /// The fastest way of cutting a product: whole waves of tiles over the multiprocessors, each as long as its depth and the time to fill and drain
@@ -67,7 +72,7 @@ fn tiled_ns(cluster: &Cluster, product: &Product, (rows, cols): (usize, usize), 
         // Numbers one by one.
         _ => cluster.compute.unaligned_efficiency.powi(3),
     };
-    let rate = peak_flops_per_ns(&cluster.accelerator, product.width_bytes) / multiprocessors as f64
+    let rate = peak_flops_per_ns(&cluster.accelerator, product.format) / multiprocessors as f64
         * cluster.compute.matrix_efficiency
         * fed
         * aligned;

@@ -4,7 +4,7 @@
 use cluster::{Cluster, named};
 use comm::Operation;
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
-use sim::{GroupShape, Kernel, Product, collective_ns, kernel_ns};
+use sim::{GroupShape, Kernel, Product, ProductFormat, collective_ns, kernel_ns};
 
 /// Round numbers: 100 multiprocessors, 100 TFLOP/s, 1000 GB/s, 4 accelerators a node, links of 100 and 40 GB/s.
 fn cluster() -> Cluster {
@@ -25,7 +25,8 @@ fn cluster() -> Cluster {
 }
 
 fn product(m: usize, n: usize, k: usize, row_multiple_bytes: usize) -> Kernel {
-    Kernel::Product(Product { batch: 1, m, n, k, width_bytes: 2, out_bytes: 2, row_multiple_bytes })
+    let format = ProductFormat::Half;
+    Kernel::Product(Product { batch: 1, m, n, k, width_bytes: 2, format, out_bytes: 2, row_multiple_bytes })
 }
 
 #[test]

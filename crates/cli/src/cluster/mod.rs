@@ -79,8 +79,9 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
         let told = match open.iter().find(|(of, _)| of == constant).map(|(_, open)| open) {
             Some(open @ Open::Unseen) => format!("; {open}"),
             Some(open @ Open::Mixed) => format!("; {open}: give more rows, or fewer --constants"),
-            None if to == low || to == high => "; at the end of what it can be: another cause may be missing".into(),
-            None => String::new(),
+            None => constant
+                .end(to)
+                .map_or(String::new(), |end| format!("; at the {end} of its range: another cause may be missing")),
         };
         text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}{told}\n", constant.key());
     }
@@ -92,6 +93,10 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
             fitted.sources.entry(section.into()).and_modify(|told| *told = format!("{told}; {source}"));
         }
     }
+    fitted.fitted.values_mut().for_each(|earlier| earlier.retain(|constant| !constants.contains(constant)));
+    fitted.fitted.retain(|_, earlier| !earlier.is_empty());
+    let table = arguments.table.file_name().unwrap_or_default().to_string_lossy();
+    fitted.fitted.entry(table.into_owned()).or_default().extend(&constants);
     out.write(fitted.to_toml())?;
     print(&format!(
         "{text}{left_out}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",

@@ -1,6 +1,6 @@
 //! Run files that are part of the program: `preset:NAME` in place of a file, and `pleach presets`, which lists them.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 
 use config::{RunConfig, unique_parameters};
@@ -20,19 +20,25 @@ macro_rules! preset {
 
 /// Runs of six published models, and each one's shape at a few hundred thousand parameters. The run files say where each is from.
 const PRESETS: [Preset; 12] = [
-    preset!("codegeex-13b", published("ascend-910", "megatron-2021", 10.0)),
+    preset!("codegeex-13b", derived("ascend-910", "megatron-2021", 10.0, OF_CODEGEEX)),
     preset!("codegeex-13b-tiny", None),
-    preset!("gpt-neox-20b", published("a100-40g-dgx", "deepspeed-2022", 43.84)),
+    preset!("gpt-neox-20b", derived("a100-40g-dgx", "deepspeed-2022", 43.84, OF_GPT_NEOX)),
     preset!("gpt-neox-20b-tiny", None),
     preset!("glm-130b", published("a100-40g-dgx", "largescale-2022", 88.5)),
     preset!("glm-130b-tiny", None),
-    preset!("opt-175b", published("a100-80g-dgx", "metaseq-2022", 20.0)),
+    preset!("opt-175b", derived("a100-80g-dgx", "metaseq-2022", 19.98, OF_OPT)),
     preset!("opt-175b-tiny", None),
     preset!("bloom-176b", published("a100-80g-jean-zay", "deepspeed-bf16-2022", 104.5)),
     preset!("bloom-176b-tiny", None),
     preset!("mt-nlg-530b", published("a100-80g-dgx", "deepspeed-bf16-2022", 60.1)),
     preset!("mt-nlg-530b-tiny", None),
 ];
+
+const OF_CODEGEEX: &str = "54.3e9 tokens a day (CodeGeeX README, unconfirmed)";
+const OF_GPT_NEOX: &str = "117 TFLOP/s of each accelerator, counted as 6 N + 60 s h L operations a token \
+                           (arXiv 2204.06745); 150,000 such steps take 1,827 of the 1,830 hours in that paper";
+const OF_OPT: &str = "up to 147 TFLOP/s of each accelerator (arXiv 2205.01068), counted as \
+                      96 s L h^2 (1 + s / 6h + V / 16Lh) operations a sequence, recomputed ones among them";
 
 /// A run file with a name.
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +58,36 @@ pub struct Published {
     pub cluster: &'static str,
     /// Its trainer, as `--software` names it.
     pub software: &'static str,
-    /// Seconds per step of a full batch, as published or as they follow from what was.
+    /// Seconds per step of a full batch.
     pub step_s: f64,
+    /// Whether these seconds were published.
+    pub origin: Origin,
+}
+
+/// Where the seconds of a step are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// They were published.
+    Published,
+    /// They follow from another published number, which this names.
+    Derived(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Published => f.write_str("published"),
+            Origin::Derived(from) => write!(f, "derived from {from}"),
+        }
+    }
 }
 
 const fn published(cluster: &'static str, software: &'static str, step_s: f64) -> Option<Published> {
-    Some(Published { cluster, software, step_s })
+    Some(Published { cluster, software, step_s, origin: Origin::Published })
+}
+
+const fn derived(cluster: &'static str, software: &'static str, step_s: f64, from: &'static str) -> Option<Published> {
+    Some(Published { cluster, software, step_s, origin: Origin::Derived(from) })
 }
 
 /// The presets of published runs.
@@ -95,6 +125,10 @@ pub fn presets() -> Result<(), Failure> {
         let parameters = grouped(unique_parameters(&config.model));
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{:<19} {parameters:>15}  {layout:<26} {:>5}  {memory}", preset.name, config.run.ranks);
+    }
+    text += "\nseconds of a step\n";
+    for (preset, Published { step_s, origin, software, .. }) in all_published() {
+        let _ = writeln!(text, "{:<13} {step_s:>6} with {software}: {origin}", preset.name);
     }
     print(&text)
 }
@@ -163,6 +197,36 @@ mod tests {
             assert!((100_000..500_000).contains(&unique_parameters(&tiny.model)), "{}", preset.name);
             assert_eq!(tiny.parallelism.pp > 1, full.parallelism.pp > 1, "{}", preset.name);
         }
+    }
+
+    /// What `step_s` is derived from gives it again, to the digits that it has.
+    #[test]
+    fn derived_seconds_follow_from_what_they_are_derived_from() {
+        let expected = |name: &str| {
+            let RunConfig { model, parallelism, train, .. } = load(name);
+            let [h, layers, s] = [model.hidden, model.num_layers, train.sequence_length].map(|length| length as f64);
+            let (batch, ranks) = (train.global_batch as f64, parallelism.world_size() as f64);
+            let (n, v) = (unique_parameters(&model) as f64, model.vocabulary as f64);
+            match name {
+                "codegeex-13b" => batch * s * 86_400.0 / 54.3e9,
+                "gpt-neox-20b" => batch * s * (6.0 * n + 60.0 * s * h * layers) / (ranks * 117e12),
+                "opt-175b" => {
+                    let of_a_sequence = 96.0 * s * layers * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * layers * h));
+                    batch * of_a_sequence / (ranks * 147e12)
+                }
+                other => panic!("{other} has no derivation here"),
+            }
+        };
+        let mut derived = 0;
+        for (preset, published) in all_published() {
+            if published.origin != Origin::Published {
+                let (step_s, expected) = (published.step_s, expected(preset.name));
+                // Half of the last digit of 10.0, 43.84 and 19.98, rounded up to 0.02.
+                assert!((step_s - expected).abs() < 0.02, "{}: {step_s} s, derived {expected}", preset.name);
+                derived += 1;
+            }
+        }
+        assert_eq!(derived, 3);
     }
 
     #[test]

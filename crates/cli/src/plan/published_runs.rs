@@ -12,22 +12,23 @@ use sim::Loss;
 
 use crate::cluster::profile::{profile, software};
 use crate::failure::Failure;
-use crate::input::presets::{Preset, Published, all_published};
+use crate::input::presets::{Origin, Preset, Published, all_published};
 use crate::screen::figures::grouped;
 use crate::screen::output::print;
 
 const INTRODUCTION: &str = "# Published runs, laid out anew
 
-The layouts of published runs, simulated, and beside each the fastest layout that `pleach plan` finds on as many of the same accelerators. This page
-is written by
+The layouts of published runs, simulated, next to the fastest layout that `pleach plan` finds on as many of the same
+accelerators. This page is written by
 
 ```text
 pleach presets --compare > docs/six-models.md
 ```
 
-The run files are [presets](../crates/cli/presets); each says where its numbers are from. Both layouts are predicted for the trainer of the run
-(`--software`), so that what is gained is gained by the layout alone: that trainer may not have had the schedule. [Predictions are
-off](accuracy.md) by some per cent; a gain that is smaller than that is none.
+The run files are [presets](../crates/cli/presets); each names the sources of its numbers. Both layouts are predicted
+for the trainer of the run (`--software`), so the layout alone makes the gain; that trainer may lack the schedule.
+[Predictions are off](accuracy.md) by some per cent; a smaller gain is none. The seconds of a step were published for
+some runs. Those of the others are derived from another published number; [derived seconds](#derived-seconds) names it.
 ";
 
 /// What came out for one run.
@@ -84,7 +85,8 @@ fn laid_out(config: &RunConfig, cluster: &Cluster, software: Option<&Software>) 
 
 fn page(runs: &[Compared]) -> String {
     let mut text = format!(
-        "{INTRODUCTION}\n| run | on | published s | predicted s | error | best found s | gain |\n|---|---|---|---|---|---|---|\n"
+        "{INTRODUCTION}\n| run | on | s of a step | origin | predicted s | error | best found s | gain |\n\
+         |---|---|---|---|---|---|---|---|\n"
     );
     for Compared { preset, published, laid_out, answer } in runs {
         let predicted = step_s(laid_out);
@@ -97,15 +99,31 @@ fn page(runs: &[Compared]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} of `{}` | {:.1} | {predicted:.1} | {:+.0} % | {best} | {gain} |",
+            "| {} | {} of `{}` | {:.1} | {} | {predicted:.1} | {:+.0} % | {best} | {gain} |",
             preset.name,
             grouped(laid_out.parallelism.world_size() as u64),
             published.cluster,
             published.step_s,
+            match published.origin {
+                Origin::Published => "published",
+                Origin::Derived(_) => "derived",
+            },
             100.0 * (predicted / published.step_s - 1.0),
         );
     }
+    text += &derived_seconds(runs);
     runs.iter().fold(text, |text, compared| text + &section(compared))
+}
+
+/// What the seconds are derived from that nobody published.
+fn derived_seconds(runs: &[Compared]) -> String {
+    let mut text = String::from("\n## Derived seconds\n\n");
+    for Compared { preset, published, .. } in runs {
+        if let Origin::Derived(from) = published.origin {
+            text += &format!("- {}: {} s, from {from}.\n", preset.name, published.step_s);
+        }
+    }
+    text
 }
 
 fn section(Compared { preset, published, laid_out, answer }: &Compared) -> String {

@@ -1,5 +1,6 @@
 //! `pleach simulate`: a step on a cluster that is not there.
 
+mod actual_step;
 pub mod against;
 pub mod rank_times;
 
@@ -23,6 +24,7 @@ use crate::screen::figures::{bytes, counted, grouped, three_digits};
 use crate::screen::output::{print, tell};
 use crate::screen::output_file::OutputFile;
 use crate::screen::terminal;
+use crate::simulate::actual_step::Actual;
 use crate::simulate::against::Comparison;
 use crate::simulate::rank_times::TracedRanks;
 
@@ -59,7 +61,9 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     }
     let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
     let memory = step.memory();
-    let told = Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction, memory: &memory };
+    let actual = Actual::of(arguments, prediction.step_ns())?;
+    let told =
+        Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction, memory: &memory, actual };
     match arguments.format() {
         Format::Text => {
             let beside = against.map_or(String::new(), |comparison| format!("\n{}", comparison.text()));
@@ -109,6 +113,8 @@ struct Told<'a> {
     prediction: &'a Prediction,
     /// Of a rank of each stage.
     memory: &'a [RankMemory],
+    /// What the step took, where the run is a published one.
+    actual: Option<Actual>,
 }
 
 #[derive(Serialize)]
@@ -125,6 +131,8 @@ struct Json {
     memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
     accelerator_memory_bytes: f64,
     fits: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actual: Option<Actual>,
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<Comparison>,
 }
@@ -143,6 +151,7 @@ impl Told<'_> {
         let mut text = format!(
             "{}cluster {}: {} of {} on {}\n\n\
              step    {}, {} tokens a second\n\
+             {}\
              mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
              bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\n",
             describe(config),
@@ -152,6 +161,7 @@ impl Told<'_> {
             counted(config.run.ranks.div_ceil(cluster.node.accelerators) as u64, "node"),
             seconds(step_ns),
             grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
+            self.actual.as_ref().map_or(String::new(), |actual| format!("actual  {actual}\n")),
             100.0 * step.mfu(cluster, step_ns),
             three_digits(step.peak_flops_per_ns(cluster) * 1e-3),
             100.0 * bubble.rate(),
@@ -223,6 +233,7 @@ impl Told<'_> {
             memory_bytes: self.memory.iter().map(named).collect(),
             accelerator_memory_bytes: self.there_bytes(),
             fits: self.fits(),
+            actual: self.actual.clone(),
             against: None,
         }
     }

@@ -1,22 +1,27 @@
 //! Twelve layouts of a small model on this machine: predicted, and run.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::Cluster;
 use comm::Timeouts;
+<<<<<<< HEAD
 use config::{Products, RunConfig};
 use device::DeviceError;
 use mesh::Rank;
 use program::plan_memory;
+=======
+use mesh::{Axis, Rank};
+use program::{Extent, RankPlan, plan_memory};
+use config::RunConfig;
+>>>>>>> 8843efe (Price single precision at its own peak, mark scored rows by what was fitted, measure what ranks write (work in progress))
 use train::{
-    Engine, Observer, Ports, RankEngine, SequenceBuffers, Setup, SetupError, StepReport, ThreadEngine, TokenSource,
-    TrainError, Wish, run,
+    Observer, Ports, SequenceBuffers, Setup, SetupError, StepReport, ThreadEngine, TokenSource, TrainError, Wish, run,
 };
 
+use crate::machine::resident::{peak_bytes, resident_bytes, restart_peak};
+use crate::machine::stained::{LINE_BYTES, StainedEngine};
 use crate::prediction::PreparedStep;
-use crate::validate::Pair;
 
 /// What all runs have in common, over the defaults of a run file.
 pub const SMALL_MODEL: [&str; 9] = [
@@ -32,10 +37,10 @@ pub const SMALL_MODEL: [&str; 9] = [
 ];
 
 /// Names with the keys of `[parallelism]` that they set; two ranks at most, one for each of two cores.
-pub const LAYOUTS: [(&str, &[&str]); 12] = [
+pub const LAYOUTS: [Layout; 12] = [
     ("one rank", &["dp=1", "tp=1", "pp=1", "zero=0", "microbatch_size=4"]),
     ("one rank, small microbatches", &["dp=1", "tp=1", "pp=1", "zero=0", "microbatch_size=1"]),
-    ("one rank, everything computed again", &["dp=1", "tp=1", "pp=1", "zero=0", "microbatch_size=4", "recompute=full"]),
+    ("one rank, full recomputation", &["dp=1", "tp=1", "pp=1", "zero=0", "microbatch_size=4", "recompute=full"]),
     ("dp 2", &["dp=2", "tp=1", "pp=1", "zero=0", "microbatch_size=2"]),
     ("dp 2, ZeRO 1", &["dp=2", "tp=1", "pp=1", "zero=1", "microbatch_size=2"]),
     ("dp 2, ZeRO 2", &["dp=2", "tp=1", "pp=1", "zero=2", "microbatch_size=2"]),
@@ -50,16 +55,8 @@ pub const LAYOUTS: [(&str, &[&str]); 12] = [
 /// Steps that bring the machine to its speed; the others are measured.
 const WARM_UP: usize = 3;
 
-/// One layout.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MachineRun {
-    /// Its name.
-    pub name: &'static str,
-    /// Seconds of a step; measured, the median of five.
-    pub step_s: Pair<f64>,
-    /// Bytes of the largest arena of a rank.
-    pub arena_bytes: Pair<f64>,
-}
+/// A layout: its name, and the keys of `[parallelism]` that it sets.
+pub type Layout = (&'static str, &'static [&'static str]);
 
 /// Why a layout was not measured.
 #[derive(Debug, thiserror::Error)]
@@ -75,71 +72,109 @@ pub enum RunError {
     Train(#[from] TrainError),
 }
 
-/// Predicts each of `layouts` on `cluster`, the profile of this machine, and runs it.
-///
-/// # Errors
-/// See [`RunError`].
-pub fn run_layouts(
-    cluster: &Cluster,
-    layouts: &[(&'static str, &'static [&'static str])],
-) -> Result<Vec<MachineRun>, RunError> {
-    layouts.iter().map(|(name, keys)| run_layout(cluster, name, keys)).collect()
+/// What is predicted of a layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predicted {
+    /// Seconds of a step.
+    pub step_s: f64,
+    /// The arena of each rank.
+    pub arenas: Vec<PlannedArena>,
 }
 
-fn run_layout(cluster: &Cluster, name: &'static str, keys: &[&str]) -> Result<MachineRun, RunError> {
+/// The arena of one rank, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedArena {
+    /// All of it.
+    pub size_bytes: usize,
+    /// Lines in which some value has its place at some time; the others are gaps between values.
+    pub used_bytes: usize,
+}
+
+impl PlannedArena {
+    /// What `plan` says.
+    pub fn of(plan: &RankPlan) -> PlannedArena {
+        let values = plan.lives().iter().map(|life| life.extent).chain(plan.state().iter().map(|(_, extent)| *extent));
+        let mut places: Vec<Extent> = values.chain([plan.scratch()]).collect();
+        places.sort_unstable_by_key(|place| place.offset_bytes);
+        let (mut used_bytes, mut end) = (0, 0);
+        for Extent { offset_bytes, len_bytes } in places {
+            let place_end = offset_bytes + len_bytes.next_multiple_of(LINE_BYTES);
+            used_bytes += place_end.saturating_sub(end.max(offset_bytes));
+            end = end.max(place_end);
+        }
+        PlannedArena { size_bytes: plan.arena_bytes(), used_bytes }
+    }
+}
+
+/// What was measured of a layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Seconds of a step, the median of five.
+    pub step_s: f64,
+    /// Bytes that each rank wrote in its arena and behind it, in whole lines.
+    pub written_bytes: Vec<usize>,
+    /// Bytes of the process that were resident before the ranks began, where the system says it.
+    pub before_bytes: Option<usize>,
+    /// The most that were resident while they ran.
+    pub peak_bytes: Option<usize>,
+}
+
+/// A run of the small model.
+fn config(layout: Layout) -> Result<RunConfig, RunError> {
+    let (name, keys) = layout;
     let own = keys.iter().map(|key| format!("parallelism.{key}"));
     let overrides: Vec<String> = SMALL_MODEL.iter().map(|key| key.to_string()).chain(own).collect();
-    let RunConfig { model, parallelism, train, .. } = RunConfig::load(name, "", &overrides).map_err(|problems| {
+    RunConfig::load(name, "", &overrides).map_err(|problems| {
         RunError::Keys(problems.iter().map(|problem| format!("{name}: {problem}")).collect::<Vec<_>>().join("\n"))
-    })?;
-    let step = PreparedStep::new(&model, &parallelism, &train, None)?;
-    let predicted_s = step.on(cluster)?.step_ns() as f64 * 1e-9;
-    let plan = plan_memory(&step.graph, &step.sizes);
-    let planned = plan.ranks.iter().map(|rank| rank.arena_bytes()).max().unwrap_or(0);
-    let vocabulary = model.vocabulary;
-    let setup = Setup::new(model, parallelism, train)?;
-    let engine = Opened::new(&setup);
-    let walls = Walls::default();
-    run(&setup, &engine, Ports::new(&Counting { vocabulary }, &walls))?;
-    Ok(MachineRun {
-        name,
-        step_s: Pair { measured: walls.median_s(), predicted: predicted_s },
-        arena_bytes: Pair { measured: engine.largest(), predicted: planned as f64 },
     })
 }
 
-/// Threads that note how large the arenas are that they open.
-struct Opened {
-    engine: ThreadEngine,
-    arenas: Mutex<BTreeMap<usize, usize>>,
+/// The step of a layout, to be timed on any profile.
+///
+/// # Errors
+/// See [`RunError`].
+pub fn prepared(layout: Layout) -> Result<PreparedStep, RunError> {
+    let RunConfig { model, parallelism, train, .. } = config(layout)?;
+    Ok(PreparedStep::new(&model, &parallelism, &train, None)?)
 }
 
-impl Opened {
-    fn new(setup: &Setup) -> Opened {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let wait = Timeouts { wait: Duration::from_secs(60) }.scaled(setup.mesh.world_size(), cores);
-        Opened { engine: ThreadEngine::new(setup.mesh, wait), arenas: Mutex::default() }
-    }
-
-    fn largest(&self) -> Option<f64> {
-        let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
-        arenas.values().max().map(|bytes| *bytes as f64)
-    }
+/// Predicts a layout on `cluster`, the profile of this machine.
+///
+/// # Errors
+/// See [`RunError`].
+pub fn predict(cluster: &Cluster, layout: Layout) -> Result<Predicted, RunError> {
+    let parallelism = config(layout)?.parallelism;
+    let step = prepared(layout)?;
+    let mesh = parallelism.mesh().map_err(SetupError::from)?;
+    let plan = plan_memory(&step.graph, &step.sizes);
+    let stage = |rank| mesh.coord(Rank(rank)).along(Axis::Pp);
+    let arenas = (0..mesh.world_size()).map(|rank| PlannedArena::of(&plan.ranks[stage(rank)])).collect();
+    Ok(Predicted { step_s: step.on(cluster)?.step_ns() as f64 * 1e-9, arenas })
 }
 
-impl Engine for Opened {
-    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
-        self.arenas.lock().unwrap_or_else(PoisonError::into_inner).insert(rank.0, arena_bytes);
-        self.engine.open(rank, arena_bytes, products)
-    }
+/// Runs a layout in this process: once for its time and its resident memory, and once more with stained arenas.
+///
+/// # Errors
+/// See [`RunError`].
+pub fn run_layout(layout: Layout) -> Result<Measured, RunError> {
+    let RunConfig { model, parallelism, train, .. } = config(layout)?;
+    let tokens = Counting { vocabulary: model.vocabulary };
+    let setup = Setup::new(model, parallelism, train)?;
+    let walls = Walls::default();
+    restart_peak();
+    let before_bytes = resident_bytes();
+    run(&setup, &threads(&setup), Ports::new(&tokens, &walls))?;
+    let peak_bytes = peak_bytes();
+    let stained = StainedEngine::new(threads(&setup), setup.mesh.world_size());
+    run(&setup, &stained, Ports::new(&tokens, &Walls::default()))?;
+    let written_bytes = stained.written_bytes();
+    Ok(Measured { step_s: walls.median_s().unwrap_or_default(), written_bytes, before_bytes, peak_bytes })
+}
 
-    fn abort(&self, rank: Rank, description: &str) {
-        self.engine.abort(rank, description);
-    }
-
-    fn failure(&self) -> Option<(Rank, String)> {
-        self.engine.failure()
-    }
+fn threads(setup: &Setup) -> ThreadEngine {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let wait = Timeouts { wait: Duration::from_secs(60) }.scaled(setup.mesh.world_size(), cores);
+    ThreadEngine::new(setup.mesh, wait)
 }
 
 /// Wall times of steps.

@@ -1,8 +1,14 @@
 //! This machine: its profile, and named layouts of a small model, predicted with it and run.
 
 mod bench;
+mod child;
 mod layouts;
 mod profile;
+mod resident;
+mod stained;
 
-pub use layouts::{LAYOUTS, MachineRun, RunError, SMALL_MODEL, run_layouts};
+pub use child::{ChildError, OPTION, answer, run_in_child};
+pub use layouts::{
+    LAYOUTS, Layout, Measured, PlannedArena, Predicted, RunError, SMALL_MODEL, predict, prepared, run_layout,
+};
 pub use profile::{MeasureError, measure};

@@ -1,5 +1,6 @@
 //! The profile of this machine: what a rank that is a thread gets of a core, measured while every core has one.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster::{Accelerator, Cluster, Compute, Link, Node, StreamQueue};
@@ -82,6 +83,7 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
             memory_gb_per_s: times.copied_per_ns,
             half_tflops: tflops,
             single_tflops: tflops,
+            tf32_tflops: None,
             multiprocessors: 1,
             streams: StreamQueue::InLine,
         },
@@ -98,6 +100,7 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
         },
         node: Node { accelerators: cores, link: link.clone() },
         network: link,
+        fitted: BTreeMap::new(),
         software: None,
         sources: sources.map(|(section, source)| (section.to_string(), source)).into_iter().collect(),
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use cluster::Constant;
 use plan::Errors;
 use plan::accuracy::{LEFT_OUT, NOT_TUNED_ON};
 use plan::operations::OPERATIONS;
@@ -13,21 +14,28 @@ pub fn section() -> Result<String, Box<dyn Error>> {
 
 fn operations() -> Result<String, Box<dyn Error>> {
     let mut text = String::from(
-        "\nSingle operations that were measured, beside what the profile says of them:\n\n\
-         | measured | profile | rows | mean | median | p90 | largest |\n|---|---|---|---|---|---|---|\n",
+        "\nSingle operations that were measured, and what the profile says of them. The marks are those of [the \
+         tables](#marks):\n\n\
+         | measured | profile | mark | rows | mean | median | p90 | largest |\n|---|---|---|---|---|---|---|---|\n",
     );
     for operations in &OPERATIONS {
         let Errors { rows, mean, median, p90, largest } = operations.errors()?;
         let shares = [mean, median, p90, largest].map(percent).join(" | ");
-        text += &format!("| `{}` | `{}` | {rows} | {shares} |\n", operations.file, operations.profile);
+        text += &format!(
+            "| `{}` | `{}` | {} | {rows} | {shares} |\n",
+            operations.file,
+            operations.profile,
+            operations.basis()?
+        );
     }
     Ok(text)
 }
 
 fn left_out() -> Result<String, Box<dyn Error>> {
     let mut text = String::from(
-        "\nThe constants of the A100, fitted to one table of `a100-80g-dgx` after the other and scored on the tables that were left out. \
-         Efficiencies come out alike; how fast short products get up to speed is known only from rows that have some, which SC21's second table has not:\n\n",
+        "\nThe constants of the A100, fitted to one table of `a100-80g-dgx` after the other and scored on the tables that \
+         were left out (same cluster). *End* is an\nend of the range of a constant. How fast short products get up to \
+         speed is known only from rows with short products; SC21's second\ntable has none:\n\n",
     );
     for (index, check) in LEFT_OUT.iter().enumerate() {
         let outcome = check.run()?;
@@ -39,9 +47,13 @@ fn left_out() -> Result<String, Box<dyn Error>> {
                 "---|".repeat(keys.len())
             );
         }
-        let values: Vec<String> = outcome.constants.iter().map(|(_, value)| format!("{value:.3}")).collect();
-        let scored = outcome.scored.iter().flat_map(|(_, rows, _)| rows);
-        let errors = Errors::of(scored.filter_map(|row| row.time_s.error()));
+        let marked = |(constant, value): &(Constant, f64)| match constant.end(*value) {
+            Some(end) => format!("{value:.3}, {end}"),
+            None => format!("{value:.3}"),
+        };
+        let values: Vec<String> = outcome.constants.iter().map(marked).collect();
+        let scored = outcome.scored.iter().flat_map(|scored| &scored.rows);
+        let errors = Errors::of(scored.filter_map(|(_, row)| row.time_s.error()));
         text += &format!(
             "| {} | {} | {} | {} | {} |\n",
             check.name,

@@ -1,0 +1,36 @@
+//! How much of each scored row its prediction has seen, and the errors of each class apart.
+
+use plan::Errors;
+use plan::accuracy::Outcome;
+use plan::basis::Basis;
+
+/// What the marks mean, and the errors of all checks by mark.
+pub fn section(outcomes: &[Outcome]) -> String {
+    let mut text = String::from(
+        "\n## Marks\n\nEvery scored table carries a mark: how its rows are related to those that any constant in use was \
+         fitted to, by a check of this page or\nearlier, by its profile (`[fitted]` of `crates/cluster/profiles`). The \
+         nearest relation counts. *Cluster* means profile.\n\n\
+         | mark | meaning |\n|---|---|\n",
+    );
+    for basis in Basis::ALL {
+        text += &format!("| {basis} | {} |\n", basis.meaning());
+    }
+    text += "\nErrors of the seconds of all scored rows, by mark. Only rows with the mark *unfitted* show how far a \
+             prediction of a new cluster is off.\n\n\
+             | mark | tables | rows | mean | median | p90 | largest | mean of the tables' means |\n\
+             |---|---|---|---|---|---|---|---|\n";
+    for basis in Basis::ALL {
+        let mut tables: Vec<Vec<f64>> = vec![];
+        for scored in outcomes.iter().flat_map(|outcome| &outcome.scored) {
+            let rows = scored.rows.iter().filter(|(of, _)| *of == basis);
+            tables.push(rows.filter_map(|(_, row)| row.time_s.error()).collect());
+        }
+        tables.retain(|errors| !errors.is_empty());
+        let means: Vec<f64> = tables.iter().map(|errors| Errors::of(errors.iter().copied()).mean).collect();
+        let of_tables = means.iter().sum::<f64>() / means.len().max(1) as f64;
+        let Errors { rows, mean, median, p90, largest } = Errors::of(tables.iter().flatten().copied());
+        let cells = [mean, median, p90, largest, of_tables].map(|share| format!("{:.1} %", 100.0 * share));
+        text += &format!("| {basis} | {} | {rows} | {} |\n", tables.len(), cells.join(" | "));
+    }
+    text
+}

@@ -1,0 +1,105 @@
+//! Arenas that are stained before the first operation: after a run, what lost its stain was written.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use config::Products;
+use device::{Device, DeviceError, Dtype, Op, Stream, Tensor};
+use mesh::Rank;
+use train::{Engine, RankEngine, ThreadEngine};
+
+/// A quiet not-a-number that no operation makes: a result that happens to be it would count as unwritten.
+const STAIN: u32 = 0x7fff_5eed;
+/// Values of a plan begin at multiples of so many bytes, so what is written is counted in these.
+pub const LINE_BYTES: usize = 64;
+/// Bytes behind each arena of the plan: what a run writes beyond its plan is written there, and counted.
+const BEYOND_BYTES: usize = 8 << 20;
+/// Stained and read at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Threads whose arenas are stained, with room behind them.
+pub struct StainedEngine {
+    inner: ThreadEngine,
+    written: Vec<Arc<Mutex<usize>>>,
+}
+
+impl StainedEngine {
+    /// The ranks of `inner`, of which there are `ranks`.
+    pub fn new(inner: ThreadEngine, ranks: usize) -> StainedEngine {
+        StainedEngine { inner, written: (0..ranks).map(|_| Arc::default()).collect() }
+    }
+
+    /// After a run: bytes that were written of each rank's arena and of the room behind it, in whole lines.
+    pub fn written_bytes(&self) -> Vec<usize> {
+        self.written.iter().map(|bytes| *bytes.lock().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+}
+
+impl Engine for StainedEngine {
+    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+        let size_bytes = arena_bytes.next_multiple_of(LINE_BYTES) + BEYOND_BYTES;
+        let opened = self.inner.open(rank, size_bytes, products)?;
+        let stain: Vec<u8> = STAIN.to_le_bytes().repeat(PIECE_BYTES / 4);
+        for piece in pieces(size_bytes) {
+            opened.device.write(piece, &stain[..piece.size_bytes()])?;
+        }
+        let written = Arc::clone(&self.written[rank.0]);
+        Ok(RankEngine { device: Box::new(StainedDevice { inner: opened.device, size_bytes, written }), ..opened })
+    }
+
+    fn abort(&self, rank: Rank, description: &str) {
+        self.inner.abort(rank, description);
+    }
+
+    fn failure(&self) -> Option<(Rank, String)> {
+        self.inner.failure()
+    }
+}
+
+/// All of an arena, piece by piece.
+fn pieces(size_bytes: usize) -> impl Iterator<Item = Tensor> {
+    let starts = (0..size_bytes).step_by(PIECE_BYTES);
+    starts.map(move |start| Tensor::new(start, 1, PIECE_BYTES.min(size_bytes - start) / 4, Dtype::I32))
+}
+
+/// Counts what was written when its rank is done with it.
+struct StainedDevice {
+    inner: Box<dyn Device>,
+    size_bytes: usize,
+    written: Arc<Mutex<usize>>,
+}
+
+impl StainedDevice {
+    fn count(&self) -> Result<usize, DeviceError> {
+        let mut bytes = vec![0; PIECE_BYTES];
+        let mut written = 0;
+        for piece in pieces(self.size_bytes) {
+            let bytes = &mut bytes[..piece.size_bytes()];
+            self.inner.read(piece, bytes)?;
+            let is_written = |line: &&[u8]| line.chunks(4).any(|word| word != STAIN.to_le_bytes());
+            written += LINE_BYTES * bytes.chunks(LINE_BYTES).filter(is_written).count();
+        }
+        Ok(written)
+    }
+}
+
+impl Drop for StainedDevice {
+    fn drop(&mut self) {
+        // Where it cannot be read, nothing counts as written, and the comparison with the plan shows it.
+        let counted = self.count().unwrap_or_default();
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+    }
+}
+
+impl Device for StainedDevice {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        self.inner.submit(stream, op)
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(to, from)
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(from, to)
+    }
+}
