@@ -74,11 +74,44 @@ fn twins_keep_their_promise_to_one_rank() {
 #[test]
 fn the_list_names_every_preset() {
     let said = prints(&["presets"]);
-    let names: Vec<&str> = said.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    let listed = said.lines().skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
     let expected: Vec<String> = NAMES.iter().flat_map(|name| [name.to_string(), format!("{name}-tiny")]).collect();
     assert_eq!(names, expected);
     assert!(
         said.contains("bloom-176b          176,247,271,424  dp 8 x tp 4 x pp 12          384  85.9 GB each"),
         "{said}"
     );
+    let (_, seconds) = said.split_once("\nseconds of a step\n").expect("what steps took");
+    assert_eq!(seconds.lines().count(), NAMES.len(), "{said}");
+    for line in seconds.lines() {
+        let origin = ["glm-130b", "bloom-176b", "mt-nlg-530b"].iter().any(|name| line.starts_with(name));
+        assert!(line.contains(if origin { ": published" } else { ": derived from " }), "{line}");
+    }
+}
+
+/// A time and a prediction are compared where both are of one trainer, one run and one cluster.
+#[test]
+fn what_a_published_step_took_is_compared_with_its_own_trainer() {
+    let actual = |arguments: &[&str]| -> Option<String> {
+        let said = prints(&[&["simulate", "preset:bloom-176b"], arguments].concat());
+        said.lines().find_map(|line| line.strip_prefix("actual  ")).map(str::to_string)
+    };
+    let like = actual(&["--software=deepspeed-bf16-2022"]).expect("compared");
+    let (took, error) = like.split_once("; predicted ").expect("an error");
+    assert_eq!(took, "104.5 s with deepspeed-bf16-2022, published");
+    assert!(error.ends_with(" % too long") || error.ends_with(" % too short"), "{like}");
+    let unlike = actual(&[]).expect("named");
+    assert_eq!(unlike, format!("{took}; another trainer: --software=deepspeed-bf16-2022 predicts that one"));
+    assert_eq!(actual(&["--software=megatron-2022"]).as_ref(), Some(&unlike));
+    assert_eq!(actual(&["--cluster=a100-80g-dgx"]), None, "another cluster");
+    assert_eq!(actual(&["--set", "parallelism.microbatch_size=1"]), None, "another run");
+    let json = prints(&["simulate", "preset:opt-175b", "--software=metaseq-2022", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["actual"]["step_s"], 19.98);
+    assert!(
+        json["actual"]["origin"].as_str().is_some_and(|origin| origin.starts_with("derived from up to 147 TFLOP/s"))
+    );
+    let error = json["step_s"].as_f64().zip(json["actual"]["error"].as_f64()).expect("both");
+    assert!((error.0 / 19.98 - 1.0 - error.1).abs() < 1e-9, "{json}");
 }

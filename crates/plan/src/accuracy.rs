@@ -248,6 +248,16 @@ pub struct Sensitivity {
 }
 
 impl Check {
+    /// The mark of each row of `runs`, which it scores.
+    ///
+    /// # Errors
+    /// See [`AccuracyError`].
+    pub fn marks(&self, runs: &Runs) -> Result<Vec<Basis>, AccuracyError> {
+        let fit = self.calibrated_on.as_ref().map(|calibrated_on| (calibrated_on, self.constants));
+        let provenance = Provenance::new(&runs.cluster()?, fit)?;
+        Ok(runs.rows()?.iter().map(|row| provenance.basis(runs, row)).collect())
+    }
+
     /// The mean error of all scored rows with the profiles as they are, and how it depends on each constant.
     ///
     /// # Errors
@@ -297,10 +307,7 @@ impl Check {
             }
             let scored: Vec<Scored> = runs.prepared()?.iter().map(|run| run.on(&cluster)).collect::<Result<_, _>>()?;
             let report = Report::new(&scored);
-            let fit = self.calibrated_on.as_ref().map(|calibrated_on| (calibrated_on, self.constants));
-            let provenance = Provenance::new(&cluster, fit)?;
-            let marks = runs.rows()?.iter().map(|row| provenance.basis(runs, row)).collect::<Vec<_>>();
-            Ok(ScoredTable { runs: *runs, rows: marks.into_iter().zip(scored).collect(), report })
+            Ok(ScoredTable { runs: *runs, rows: self.marks(runs)?.into_iter().zip(scored).collect(), report })
         });
         let scored = scored.collect::<Result<_, _>>()?;
         Ok(Outcome { check: *self, constants, open, calibrated_rows, scored })

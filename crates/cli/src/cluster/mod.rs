@@ -3,6 +3,8 @@
 pub mod profile;
 pub mod validate;
 
+use std::path::Path;
+
 use cluster::{Cluster, Constant};
 use plan::machine::measure;
 use plan::{Fitted, Open, PreparedRun, Report, Scored, fit};
@@ -93,10 +95,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
             fitted.sources.entry(section.into()).and_modify(|told| *told = format!("{told}; {source}"));
         }
     }
-    fitted.fitted.values_mut().for_each(|earlier| earlier.retain(|constant| !constants.contains(constant)));
-    fitted.fitted.retain(|_, earlier| !earlier.is_empty());
-    let table = arguments.table.file_name().unwrap_or_default().to_string_lossy();
-    fitted.fitted.entry(table.into_owned()).or_default().extend(&constants);
+    record(&mut fitted, &arguments.table, &constants);
     out.write(fitted.to_toml())?;
     print(&format!(
         "{text}{left_out}mean error of {} rows: {:.1} % -> {:.1} %; written to {}\n",
@@ -105,6 +104,14 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
         100.0 * after,
         out.path().display()
     ))
+}
+
+/// Notes in a profile that `constants` were fitted to `table`, whatever they were fitted to before.
+fn record(fitted: &mut Cluster, table: &Path, constants: &[Constant]) {
+    fitted.fitted.values_mut().for_each(|earlier| earlier.retain(|constant| !constants.contains(constant)));
+    fitted.fitted.retain(|_, earlier| !earlier.is_empty());
+    let table = table.file_name().unwrap_or_default().to_string_lossy();
+    fitted.fitted.entry(table.into_owned()).or_default().extend(constants);
 }
 
 /// The constants of these keys; all of them without any.

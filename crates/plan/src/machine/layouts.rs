@@ -5,16 +5,10 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use comm::Timeouts;
-<<<<<<< HEAD
-use config::{Products, RunConfig};
-use device::DeviceError;
-use mesh::Rank;
-use program::plan_memory;
-=======
+use config::RunConfig;
+use cpu::gemm::PackingBuffers;
 use mesh::{Axis, Rank};
 use program::{Extent, RankPlan, plan_memory};
-use config::RunConfig;
->>>>>>> 8843efe (Price single precision at its own peak, mark scored rows by what was fitted, measure what ranks write (work in progress))
 use train::{
     Observer, Ports, SequenceBuffers, Setup, SetupError, StepReport, ThreadEngine, TokenSource, TrainError, Wish, run,
 };
@@ -79,6 +73,17 @@ pub struct Predicted {
     pub step_s: f64,
     /// The arena of each rank.
     pub arenas: Vec<PlannedArena>,
+}
+
+/// Arenas and packing buffers are on pages of this size where the system has them.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+impl Predicted {
+    /// Bytes by which the process grows: the arenas of its ranks and what each packs operands of products into, in huge pages.
+    pub fn resident_bytes(&self) -> usize {
+        let pages = |bytes: usize| bytes.next_multiple_of(HUGE_PAGE_BYTES);
+        self.arenas.iter().map(|arena| pages(arena.size_bytes) + pages(PackingBuffers::BYTES)).sum()
+    }
 }
 
 /// The arena of one rank, in bytes.

@@ -18,15 +18,13 @@ impl Row {
         Pair { measured: Some(self.measured.step_s), predicted: self.predicted.step_s }
     }
 
-    /// Bytes of the arenas of all ranks, which are threads of one process.
-    fn arenas_bytes(&self) -> usize {
-        self.predicted.arenas.iter().map(|arena| arena.size_bytes).sum()
+    /// Bytes by which the process grew while its ranks ran.
+    fn grown_bytes(&self) -> Option<f64> {
+        Some(self.measured.peak_bytes? as f64 - self.measured.before_bytes? as f64)
     }
 
-    /// Bytes by which the process grew beyond its arenas.
-    fn beyond_bytes(&self) -> Option<f64> {
-        let (before, peak) = (self.measured.before_bytes?, self.measured.peak_bytes?);
-        Some(peak as f64 - before as f64 - self.arenas_bytes() as f64)
+    fn grown(&self) -> Pair<f64> {
+        Pair { measured: self.grown_bytes(), predicted: self.predicted.resident_bytes() as f64 }
     }
 }
 
@@ -88,33 +86,48 @@ fn times(rows: &[Row]) -> String {
 
 fn memory(rows: &[Row]) -> String {
     let mut text = String::from(
-        "\nBytes of a rank: the arena is stained before the first step, and after the last one every line of 64 bytes \
-         that lost its\nstain counts as *written*, with a room of 8 MiB behind the arena, where nothing may be written. \
-         *Used* are the lines in which the\nplan has some value at some time, *planned* is the whole arena; the \
-         difference are gaps between values. The rank with the\nlargest arena is shown.\n\n\
-         Bytes of the process: *before* is resident before ranks begin (the program, its compiled steps), *peak* is the \
-         most that is\nresident while they run (`VmHWM`). Ranks are threads of one process, so *arenas* is the sum over \
-         ranks; parameters, gradients,\nthe optimizer's state and activations are all in them. *Beyond* is peak - before - \
-         arenas: packed operands of products, stacks,\nmessages under way between ranks, and what a huge page of 2 MiB \
-         holds past the end of an arena; below zero where a gap of an\narena has pages that nothing writes, or where \
-         ranks reuse memory that was resident before.\n\n\
-         | layout | written | used | planned | ranks | before MB | arenas MB | peak MB | beyond MB |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
+        "\nBytes of a rank. The arena is stained before the first step. After the last one, every line of 64 bytes that \
+         lost its stain\ncounts as *written*, also in 8 MiB behind the arena, where nothing may be written. *Used* lines \
+         are those in which the plan has\nsome value at some time; what is used and not written is UNWRITTEN_REASON. \
+         *Planned* is the\nwhole arena; what is planned and not used are gaps between values. The rank with the largest \
+         arena is shown.\n\n\
+         | layout | written | used | planned | planned / written |\n|---|---|---|---|---|\n",
     );
-    let megabytes = |bytes: Option<f64>| bytes.map_or("not known".into(), |bytes| format!("{:.1}", bytes * 1e-6));
     for row in rows {
         let arenas = row.predicted.arenas.iter().zip(&row.measured.written_bytes);
         let Some((arena, written)) = arenas.max_by_key(|(arena, _)| arena.size_bytes) else { continue };
         text += &format!(
-            "| {} | {written} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {} | {written} | {} | {} | {:+.2} % |\n",
             row.name,
             arena.used_bytes,
             arena.size_bytes,
+            100.0 * (arena.size_bytes as f64 / *written as f64 - 1.0)
+        );
+    }
+    text += "\nMB (10^6 bytes) of the process, in which all ranks are threads. *Before* is resident before ranks begin: the \
+             program and its\ncompiled steps. *Peak* is the most that is resident while they run (`VmHWM`), and *growth* \
+             is peak - before. *Predicted* are the\nplanned arenas of all ranks, which hold parameters, gradients, the \
+             optimizer's state and activations, and for each rank the\nbuffers into which products pack their operands, \
+             both in whole huge pages of 2 MiB. The rest of the growth are stacks, messages\nbetween ranks and reports; \
+             it is below zero where a huge page is not touched.\n\n\
+             | layout | ranks | before | peak | growth | arenas | predicted | error |\n|---|---|---|---|---|---|---|---|\n";
+    let megabytes = |bytes: Option<f64>| bytes.map_or("not known".into(), |bytes| format!("{:.1}", bytes * 1e-6));
+    for row in rows {
+        let Pair { measured, predicted } = row.grown();
+        let arenas: usize = row.predicted.arenas.iter().map(|arena| arena.size_bytes).sum();
+        let cells = [
+            row.measured.before_bytes.map(|bytes| bytes as f64),
+            row.measured.peak_bytes.map(|bytes| bytes as f64),
+            measured,
+            Some(arenas as f64),
+            Some(predicted),
+        ];
+        text += &format!(
+            "| {} | {} | {} | {} |\n",
+            row.name,
             row.predicted.arenas.len(),
-            megabytes(row.measured.before_bytes.map(|bytes| bytes as f64)),
-            megabytes(Some(row.arenas_bytes() as f64)),
-            megabytes(row.measured.peak_bytes.map(|bytes| bytes as f64)),
-            megabytes(row.beyond_bytes()),
+            cells.map(megabytes).join(" | "),
+            row.grown().error().map_or("not known".into(), |error| format!("{:+.1} %", 100.0 * error))
         );
     }
     text
