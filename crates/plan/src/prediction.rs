@@ -5,13 +5,7 @@ use config::unit::UnitKind;
 use config::{ModelSpec, Parallelism, TrainSpec, Unit};
 use model::UnitRecords;
 use program::{PassKind, Sizes, StepGraph, StepTimes};
-<<<<<<< HEAD
-use sim::{RankMemory, RecordedUnits, Spent, StepCosts, StepShape};
-=======
 use sim::{ProductFormat, RankMemory, RecordedUnits, Spent, StepCosts, StepShape, peak_flops_per_ns};
-use config::unit::UnitKind;
-use config::{ModelSpec, Parallelism, TrainSpec, Unit};
->>>>>>> 8843efe (Price single precision at its own peak, mark scored rows by what was fitted, measure what ranks write (work in progress))
 use train::{SetupError, StepOrder};
 
 /// A step of a full batch that can be timed on any profile: linked, and its units recorded.
