@@ -44,7 +44,8 @@ pub struct Accelerator {
     pub half_tflops: f64,
     /// The same of single-precision numbers, each product in full.
     pub single_tflops: f64,
-    /// The same of single-precision numbers that are rounded to TF32 before they are multiplied, where the accelerator does that.
+    /// The same of single-precision numbers that are rounded to TF32 before they are multiplied, where the
+    /// accelerator does that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tf32_tflops: Option<f64>,
     /// Multiprocessors, each of which works on one tile of a product at a time.

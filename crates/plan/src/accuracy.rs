@@ -213,7 +213,8 @@ impl ScoredTable {
 }
 
 impl Runs {
-    /// The number that the table's seconds are derived from, as a comment of the table names it; nothing where they were published.
+    /// The number that the table's seconds are derived from, as a comment of the table names it; nothing where they
+    /// were published.
     pub fn derived_from(&self) -> Option<&'static str> {
         let comments = self.text.lines().take_while(|line| line.starts_with('#'));
         let said = comments.filter_map(|line| line.split_once("econds are derived from ")).map(|(_, source)| source);

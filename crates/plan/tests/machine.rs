@@ -1,4 +1,4 @@
-//! The memory of layouts on this machine: ranks write what their plan has places for, and what is resident follows from it.
+//! The memory of layouts on this machine: ranks write what their plan has places for, and resident memory follows.
 //!
 //! Times on a machine that others use say nothing here.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
@@ -12,7 +12,7 @@ use program::{Sizes, plan_memory};
 /// ZeRO-3, sequence parallelism and ZB-H1.
 const SHARDED_AND_SPLIT: [usize; 3] = [6, 8, 11];
 
-/// The smallest buffer between two units: the residual stream of one sequence of 128 tokens and 256 channels, 4 bytes each.
+/// The smallest buffer between two units: the residual stream of one sequence, 128 tokens of 256 channels of 4 bytes.
 const BUFFER_BYTES: usize = 128 * 256 * 4;
 
 /// Places that a run leaves unwritten: less than a buffer in all, or the plan has a buffer too many.
@@ -51,7 +51,7 @@ fn ranks_write_what_their_plan_has_places_for() {
     }
 }
 
-/// Stacks of ranks and what the process allocates for messages, reports and programs, per rank: at most the stack of a thread.
+/// Per rank, its stack and what the process allocates for messages and reports: at most the stack of a thread.
 const STACK_BYTES: usize = 2 << 20;
 
 #[cfg(target_os = "linux")]

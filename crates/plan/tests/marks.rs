@@ -1,4 +1,4 @@
-//! Every scored table is marked by what the constants in use were fitted to, and profiles tell which of their constants were fitted.
+//! Every scored table is marked by the rows that constants in use were fitted to; profiles note which these are.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use std::path::Path;
@@ -67,7 +67,7 @@ fn seconds_that_a_table_derives_are_told() {
     assert_eq!(of("bloom.csv"), None);
 }
 
-/// What `[fitted]` of the profiles says: the table is there, and fitting to it again gives the profile's constants, to the digits that it has.
+/// `[fitted]` of a profile names tables that exist, and fitting to them gives its constants to three digits.
 #[test]
 fn constants_that_a_profile_calls_fitted_are() {
     let tables = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tables"));

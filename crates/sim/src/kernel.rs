@@ -36,7 +36,7 @@ pub enum ProductFormat {
 }
 
 impl ProductFormat {
-    /// Of operands of `width_bytes` a number, as `software` multiplies them; pleach multiplies single precision in full.
+    /// Of operands of `width_bytes` a number, as `software` multiplies them; pleach rounds none to TF32.
     pub fn of(width_bytes: usize, software: Option<&Software>) -> ProductFormat {
         let single = software.map_or(SingleProducts::Full, |software| software.single_products);
         match (width_bytes, single) {
@@ -78,7 +78,8 @@ pub struct Product {
 }
 
 impl Product {
-    /// Products of operands of `width_bytes` a number, any of whose lengths may be that of a row, as `software` multiplies them.
+    /// Products of operands of `width_bytes` a number, any of whose lengths may be that of a row, as `software`
+    /// multiplies them.
     pub fn new(
         batch: usize,
         [m, n, k]: [usize; 3],

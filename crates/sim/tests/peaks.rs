@@ -1,4 +1,4 @@
-//! No kernel is priced above the peak of the numbers that it multiplies, on any cluster, in any precision, for any trainer.
+//! No kernel is priced above the peak of the numbers that it multiplies: on any cluster, for any precision and trainer.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Accelerator, AttentionKernels, Cluster, SingleProducts, Software, named, names};

@@ -117,10 +117,10 @@ fn page(runs: &[Compared]) -> String {
 
 /// What the seconds are derived from that nobody published.
 fn derived_seconds(runs: &[Compared]) -> String {
-    let mut text = String::from("\n## Derived seconds\n\n");
+    let mut text = String::from("\n## Derived seconds\n\n| run | s | derived from |\n|---|---|---|\n");
     for Compared { preset, published, .. } in runs {
         if let Origin::Derived(from) = published.origin {
-            text += &format!("- {}: {} s, from {from}.\n", preset.name, published.step_s);
+            text += &format!("| {} | {} | {from} |\n", preset.name, published.step_s);
         }
     }
     text

@@ -1,4 +1,6 @@
-//! What the step of a published run took, next to its prediction. Only predictions for the trainer of that run are compared with it.
+//! What the step of a published run took, next to its prediction.
+//!
+//! Only predictions for the trainer of that run are compared with it.
 
 use std::fmt;
 

@@ -79,7 +79,8 @@ pub struct Predicted {
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 impl Predicted {
-    /// Bytes by which the process grows: the arenas of its ranks and what each packs operands of products into, in huge pages.
+    /// Bytes by which the process grows: for each rank its arena and the buffers into which it packs operands of
+    /// products, in huge pages.
     pub fn resident_bytes(&self) -> usize {
         let pages = |bytes: usize| bytes.next_multiple_of(HUGE_PAGE_BYTES);
         self.arenas.iter().map(|arena| pages(arena.size_bytes) + pages(PackingBuffers::BYTES)).sum()

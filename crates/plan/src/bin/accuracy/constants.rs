@@ -7,6 +7,8 @@ use plan::Errors;
 use plan::accuracy::{LEFT_OUT, NOT_TUNED_ON};
 use plan::operations::OPERATIONS;
 
+use crate::paragraph::paragraph;
+
 /// All three.
 pub fn section() -> Result<String, Box<dyn Error>> {
     Ok(String::from("\n## Constants by themselves\n") + &operations()? + &left_out()? + &sensitivity()?)
@@ -32,11 +34,11 @@ fn operations() -> Result<String, Box<dyn Error>> {
 }
 
 fn left_out() -> Result<String, Box<dyn Error>> {
-    let mut text = String::from(
-        "\nThe constants of the A100, fitted to one table of `a100-80g-dgx` after the other and scored on the tables that \
-         were left out (same cluster). *End* is an\nend of the range of a constant. How fast short products get up to \
-         speed is known only from rows with short products; SC21's second\ntable has none:\n\n",
-    );
+    let mut text = paragraph(
+        "The constants of the A100, fitted to one table of `a100-80g-dgx` after the other and scored on the tables \
+         that were left out (same cluster). *End* is an end of the range of a constant. How fast short products get \
+         up to speed is known only from rows with short products; SC21's second table has none:",
+    ) + "\n";
     for (index, check) in LEFT_OUT.iter().enumerate() {
         let outcome = check.run()?;
         if index == 0 {

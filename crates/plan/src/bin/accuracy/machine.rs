@@ -6,6 +6,22 @@ use std::process::Command;
 use plan::machine::{LAYOUTS, Measured, Predicted, SMALL_MODEL, measure, predict, run_in_child};
 use plan::{Errors, Pair};
 
+use crate::paragraph::paragraph;
+
+const ARENAS: &str = "Bytes of a rank. The arena is stained before the first step. After the last one, every line of \
+                 64 bytes that lost its stain counts as *written*, also in the 8 MiB after the arena, where \
+                 nothing may be written. *Used* lines are those in which the plan has a value at some time; \
+                 UNWRITTEN. *Planned* is the whole arena; lines that are planned and not used are gaps between \
+                 values. The rank with the largest arena is shown.";
+
+const PROCESS: &str = "MB (10^6 bytes) of the process, in which all ranks are threads. *Before* is resident before \
+                 ranks begin: the program and its compiled steps. *Peak* is the most that is resident while \
+                 they run (`VmHWM`); *growth* is peak - before. *Arenas* is the sum of the planned arenas of \
+                 all ranks, which hold parameters, gradients, the optimizer's state and activations. \
+                 *Predicted* adds the buffers into which each rank packs the operands of products, and counts \
+                 both in whole huge pages of 2 MiB. The error is what stacks, messages between ranks and \
+                 reports add, and what is in huge pages that nothing touches.";
+
 /// A layout, predicted and run.
 struct Row {
     name: &'static str,
@@ -42,16 +58,19 @@ pub fn section() -> Result<String, Box<dyn Error>> {
 
 fn introduction(about: &str, rows: &[Row]) -> String {
     let errors = Errors::of(rows.iter().filter_map(|row| row.step_s().error()));
-    format!(
-        "\n## This machine\n\nThe profile is measured (`pleach cluster measure`). Then each layout is predicted, and run \
-         in a process of its own on the machine\nthat writes this page: {about}. `cargo run --release -p plan --bin \
-         accuracy -- --machine` prints this section for another\nmachine. The model is the default GPT with\n`{}`.\n\n\
-         Seconds are the median of five steps. {} Mean error of the seconds {:.1} %, largest {:.1} %.\n",
-        SMALL_MODEL.join("`,\n`"),
+    let method = format!(
+        "The profile is measured (`pleach cluster measure`). Then each layout is predicted, and run in a process of \
+         its own on the machine that writes this page: {about}. `cargo run --release -p plan --bin accuracy -- \
+         --machine` prints this section for another machine. The model is the default GPT with `{}`.",
+        SMALL_MODEL.join("`, `")
+    );
+    let seconds = format!(
+        "Seconds are the median of five steps. {} Mean error of the seconds {:.1} %, largest {:.1} %.",
         load(),
         100.0 * errors.mean,
         100.0 * errors.largest
-    )
+    );
+    String::from("\n## This machine\n") + &paragraph(&method) + &paragraph(&seconds)
 }
 
 /// How busy the machine was, as far as it says so.
@@ -62,7 +81,8 @@ fn load() -> String {
     match minute {
         // This section runs a thread on each core.
         Some(minute) if minute > 1.2 * cores as f64 => format!(
-            "Other programs used the machine meanwhile (load {minute:.1} on {cores} cores), and the errors hold their share."
+            "Other programs used the machine meanwhile (load {minute:.1} on {cores} cores): the errors of the \
+             seconds hold what these took."
         ),
         Some(minute) => format!("The load of the last minute was {minute:.1} on {cores} cores."),
         None => String::new(),
@@ -85,14 +105,8 @@ fn times(rows: &[Row]) -> String {
 }
 
 fn memory(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "\nBytes of a rank. The arena is stained before the first step. After the last one, every line of 64 bytes that \
-         lost its stain\ncounts as *written*, also in 8 MiB behind the arena, where nothing may be written. *Used* lines \
-         are those in which the plan has\nsome value at some time; what is used and not written is UNWRITTEN_REASON. \
-         *Planned* is the\nwhole arena; what is planned and not used are gaps between values. The rank with the largest \
-         arena is shown.\n\n\
-         | layout | written | used | planned | planned / written |\n|---|---|---|---|---|\n",
-    );
+    let mut text =
+        paragraph(ARENAS) + "\n| layout | written | used | planned | planned / written |\n|---|---|---|---|---|\n";
     for row in rows {
         let arenas = row.predicted.arenas.iter().zip(&row.measured.written_bytes);
         let Some((arena, written)) = arenas.max_by_key(|(arena, _)| arena.size_bytes) else { continue };
@@ -104,13 +118,9 @@ fn memory(rows: &[Row]) -> String {
             100.0 * (arena.size_bytes as f64 / *written as f64 - 1.0)
         );
     }
-    text += "\nMB (10^6 bytes) of the process, in which all ranks are threads. *Before* is resident before ranks begin: the \
-             program and its\ncompiled steps. *Peak* is the most that is resident while they run (`VmHWM`), and *growth* \
-             is peak - before. *Predicted* are the\nplanned arenas of all ranks, which hold parameters, gradients, the \
-             optimizer's state and activations, and for each rank the\nbuffers into which products pack their operands, \
-             both in whole huge pages of 2 MiB. The rest of the growth are stacks, messages\nbetween ranks and reports; \
-             it is below zero where a huge page is not touched.\n\n\
-             | layout | ranks | before | peak | growth | arenas | predicted | error |\n|---|---|---|---|---|---|---|---|\n";
+    text += &paragraph(PROCESS);
+    text += "\n| layout | ranks | before | peak | growth | arenas | predicted | error |\n\
+             |---|---|---|---|---|---|---|---|\n";
     let megabytes = |bytes: Option<f64>| bytes.map_or("not known".into(), |bytes| format!("{:.1}", bytes * 1e-6));
     for row in rows {
         let Pair { measured, predicted } = row.grown();

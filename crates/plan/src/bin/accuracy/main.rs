@@ -3,6 +3,7 @@
 mod constants;
 mod machine;
 mod marks;
+mod paragraph;
 mod tables;
 
 use std::error::Error;
@@ -12,6 +13,8 @@ use plan::accuracy::{CHECKS, LAYERS, LayerTime, MEMORY, Outcome, Runs, layer_tim
 use plan::machine::{OPTION, answer};
 use plan::{Pair, Scored};
 
+use crate::paragraph::paragraph;
+
 const INTRODUCTION: &str = "# Accuracy
 
 How far `pleach simulate` is from measured runs. This page is written by
@@ -20,25 +23,27 @@ How far `pleach simulate` is from measured runs. This page is written by
 cargo run --release -p plan --bin accuracy -- --write docs/accuracy.md
 ```
 
-Each check fits a few constants of a cluster profile to its calibration rows and scores the rows that it names; both are
-frozen. The tables are in `crates/plan/tables`, with their sources. The runs are those of other trainers:
-`crates/cluster/software` describes what these keep, fuse and wait for, each entry with its source, in full or as the
-difference to another trainer (`like = \"NAME\"`). No constant belongs to a model. *One constant* is the naive prediction:
-the model's operations at the peak rate, times the median share of that rate over the scored rows of the table.
+Each check fits a few constants of a cluster profile to its calibration rows and scores the rows that it names; both
+are frozen. The tables are in `crates/plan/tables`, with their sources. The runs are those of other trainers:
+`crates/cluster/software` describes what these keep, fuse and wait for, each entry with its source, in full or as
+the difference to another trainer (`like = \"NAME\"`). No constant belongs to a model. *One constant* is the naive
+prediction: the model's operations at the peak rate, times the median share of that rate over the scored rows of the
+table.
 
-Constants are fitted to calibration rows alone. The terms of the model, and the descriptions of the trainers of the first
-three checks, were chosen with the errors of the scored rows in sight; [the rows that nothing was tuned on](#not-tuned-on)
-are the fairer judge. [Constants by themselves](#constants-by-themselves) reports how much the errors owe to each constant.
+Constants are fitted to calibration rows alone. The terms of the model, and the descriptions of the trainers of the
+first three checks, were chosen with the errors of the scored rows in sight; [the rows that nothing was tuned
+on](#not-tuned-on) are the fairer judge. [Constants by themselves](#constants-by-themselves) reports how much the
+errors owe to each constant.
 
-An empty cell of a table stands for: `dp` = `gpus / (tp x pp)`, `vpp` 1, `zero` 0, `micro_batch` 1, `vocab` 51200, `seq`
-2048, `ffn` 4 x `hidden`, `kv_heads` = `heads`, `recompute` none, `precision` bf16. Vocabularies are padded to a multiple
-of 128 x `tp` where `tp` shards them. A feed-forward width other than 4 x `hidden` is that of a gated activation. Layers
-are spread evenly over stages where possible. `mem_gb` counts units of 10^9 bytes, or of 2^30 where `mem_kind` begins with
-`GiB`; `resident_gb` is the same between two steps; `status` `OOM` is a run that did not fit. Where `notes` quote Megatron's
-arguments as `{'name': 'value'}`, `swiglu`, `normalization`, `position-embedding-type` and
-`untie-embeddings-and-output-weights` choose the model, with Megatron's defaults. Rows with `cp` or `ep` above 1, with
-experts, with another `precision` or another selective recomputation than that of the attention core are left out and
-reported.
+An empty cell of a table stands for: `dp` = `gpus / (tp x pp)`, `vpp` 1, `zero` 0, `micro_batch` 1, `vocab` 51200,
+`seq` 2048, `ffn` 4 x `hidden`, `kv_heads` = `heads`, `recompute` none, `precision` bf16. Vocabularies are padded to
+a multiple of 128 x `tp` where `tp` shards them. A feed-forward width other than 4 x `hidden` is that of a gated
+activation. Layers are spread evenly over stages where possible. `mem_gb` counts units of 10^9 bytes, or of 2^30
+where `mem_kind` begins with `GiB`; `resident_gb` is the same between two steps; `status` `OOM` is a run that did
+not fit. Where `notes` quote Megatron's arguments as `{'name': 'value'}`, `swiglu`, `normalization`,
+`position-embedding-type` and `untie-embeddings-and-output-weights` choose the model, with Megatron's defaults. Rows
+with `cp` or `ep` above 1, with experts, with another `precision` or another selective recomputation than that of
+the attention core are left out and reported.
 ";
 
 const UNEXPLAINED: &str = "\n## What is not explained\n\n\
@@ -126,11 +131,13 @@ fn memory(runs: &Runs, scored: &[Scored]) -> String {
 
 /// Recomputation and sequence parallelism in one layer.
 fn layers(times: &[LayerTime]) -> String {
-    let mut text = format!(
-        "\n## One layer\n\nForward and backward of one layer of the 22B model, as shares of the layer without either (`{}`, profile `{}` as it is, whose constants are fitted to runs of the same cluster):\n\n\
-         | layer | measured | predicted |\n|---|---|---|\n",
+    let about = format!(
+        "Forward and backward of one layer of the 22B model, as shares of the layer without either (`{}`, profile `{}` \
+         as it is; same cluster):",
         LAYERS.file, LAYERS.profile
     );
+    let mut text = String::from("\n## One layer\n") + &paragraph(&about);
+    text += "\n| layer | measured | predicted |\n|---|---|---|\n";
     for LayerTime { name, measured, predicted } in times {
         text += &format!("| {name} | {:.1} % | {:.1} % |\n", 100.0 * measured, 100.0 * predicted);
     }

@@ -4,20 +4,22 @@ use plan::Errors;
 use plan::accuracy::Outcome;
 use plan::basis::Basis;
 
+use crate::paragraph::paragraph;
+
 /// What the marks mean, and the errors of all checks by mark.
 pub fn section(outcomes: &[Outcome]) -> String {
-    let mut text = String::from(
-        "\n## Marks\n\nEvery scored table carries a mark: how its rows are related to those that any constant in use was \
-         fitted to, by a check of this page or\nearlier, by its profile (`[fitted]` of `crates/cluster/profiles`). The \
-         nearest relation counts. *Cluster* means profile.\n\n\
-         | mark | meaning |\n|---|---|\n",
-    );
+    let marks = "Every scored table carries a mark: how its rows are related to those that any constant in use was \
+                 fitted to, by a check of this page, or earlier by its profile (`[fitted]` of \
+                 `crates/cluster/profiles`). The nearest relation counts. *Cluster* means profile.";
+    let mut text = String::from("\n## Marks\n") + &paragraph(marks) + "\n| mark | meaning |\n|---|---|\n";
     for basis in Basis::ALL {
         text += &format!("| {basis} | {} |\n", basis.meaning());
     }
-    text += "\nErrors of the seconds of all scored rows, by mark. Only rows with the mark *unfitted* show how far a \
-             prediction of a new cluster is off.\n\n\
-             | mark | tables | rows | mean | median | p90 | largest | mean of the tables' means |\n\
+    text += &paragraph(
+        "Errors of the seconds of all scored rows, by mark. Only rows with the mark *unfitted* show how far a \
+         prediction for a new cluster is off.",
+    );
+    text += "\n| mark | tables | rows | mean | median | p90 | largest | mean of the tables' means |\n\
              |---|---|---|---|---|---|---|---|\n";
     for basis in Basis::ALL {
         let mut tables: Vec<Vec<f64>> = vec![];
