@@ -213,6 +213,11 @@ impl ScoredTable {
 }
 
 impl Runs {
+    /// Other rows of the same table.
+    pub fn with_rows(self, rows: &'static str) -> Runs {
+        Runs { rows, ..self }
+    }
+
     /// The number that the table's seconds are derived from, as a comment of the table names it; nothing where they
     /// were published.
     pub fn derived_from(&self) -> Option<&'static str> {

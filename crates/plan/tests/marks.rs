@@ -45,7 +45,7 @@ fn rows_that_a_check_is_fitted_to_are_told_from_others_of_the_table() {
     let check = &CHECKS[0];
     let calibrated_on = check.calibrated_on.unwrap();
     assert_eq!(marks(check, &calibrated_on), "vtrain_single_node.csv a100-vtrain: fitted");
-    let all = Runs { rows: "layers > 0", ..calibrated_on };
+    let all = calibrated_on.with_rows("layers > 0");
     let of_rows = check.marks(&all).unwrap();
     let fitted = of_rows.iter().enumerate().filter(|(_, basis)| **basis == Basis::Fitted);
     assert!(fitted.map(|(row, _)| row).eq((0..of_rows.len()).step_by(10)), "every tenth row");
@@ -71,8 +71,9 @@ fn seconds_that_a_table_derives_are_told() {
 #[test]
 fn constants_that_a_profile_calls_fitted_are() {
     let tables = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tables"));
-    let profiles = names().map(|name| (name, Cluster::from_toml(named(name).unwrap()).unwrap()));
-    for (name, cluster) in profiles.clone() {
+    let profiles: Vec<(&str, Cluster)> =
+        names().map(|name| (name, Cluster::from_toml(named(name).unwrap()).unwrap())).collect();
+    for (name, cluster) in &profiles {
         for table in cluster.fitted.keys() {
             assert!(tables.join(table).exists(), "{name}: {table}");
         }
@@ -81,7 +82,9 @@ fn constants_that_a_profile_calls_fitted_are() {
     for check in [&CHECKS[2], &CHECKS[3]] {
         let outcome = check.run().unwrap();
         let table = check.calibrated_on.unwrap().file;
-        for (name, mut cluster) in profiles.clone().filter(|(_, cluster)| cluster.fitted.contains_key(table)) {
+        for (name, mut cluster) in
+            profiles.clone().into_iter().filter(|(_, cluster)| cluster.fitted.contains_key(table))
+        {
             assert_eq!(cluster.fitted[table].len(), outcome.constants.len(), "{name}");
             for (constant, fitted) in &outcome.constants {
                 assert!(cluster.fitted[table].contains(constant), "{name}: {constant}");
