@@ -7,6 +7,7 @@
 pub mod corpus;
 pub mod dependencies;
 pub mod glossary;
+pub mod pages;
 pub mod repository;
 pub mod rust_code;
 pub mod tidy;

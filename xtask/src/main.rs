@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use xtask::{
     corpus,
+    pages::{self, Git, PAGES},
     repository::{self, Repository},
     tidy,
     words::{self, ratchet::Ratchet},
@@ -13,15 +14,28 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
 
 commands:
   tidy          check sizes, dependency edges, names and words of the whole repository
-  words         count the replaced phrases in texts that are not edited yet; --write lowers the list of them
+  words [--write]  count the replaced phrases in texts that are not edited yet; --write lowers the list of them
+  pages         list the pages of figures: when each was made, and which code has changed since
+  pages renew PAGE          make all figures of a page again
+  pages confirm [PAGE]      run the sample of a page, or of every stale page
+  pages stamp PAGE COMMIT   say that the figures of a page were made at a commit
   corpus STATE  make the embedded corpus anew from the repository as it is; STATE names it, e.g. by a date";
 
 fn main() -> ExitCode {
-    let command = std::env::args().nth(1).unwrap_or_default();
-    let outcome = match command.as_str() {
-        "tidy" => run_tidy(),
-        "words" => run_words(std::env::args().nth(2).as_deref()),
-        "corpus" => std::env::args().nth(2).map_or(Err(USAGE.to_string()), |state| run_corpus(&state)),
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["tidy"] => run_tidy(),
+        ["words"] => run_words(None),
+        ["words", option] => run_words(Some(option)),
+        ["pages"] => {
+            Repository::open().and_then(|repository| pages::listing(&repository, &Git::new(repository::root())))
+        }
+        ["pages", "renew", name] => pages::page(name).and_then(pages::renew),
+        ["pages", "confirm", name] => pages::page(name).and_then(pages::confirm),
+        ["pages", "confirm"] => confirm_stale(),
+        ["pages", "stamp", name, commit] => pages::page(name).and_then(|page| pages::stamp_as_of(page, commit)),
+        ["corpus", state] => run_corpus(state),
         _ => Err(USAGE.to_string()),
     };
     match outcome {
@@ -74,6 +88,24 @@ fn run_words(option: Option<&str>) -> Result<String, String> {
         })
         .collect();
     Ok(lines.join("\n"))
+}
+
+/// Every stale page is tried; what failed is the error.
+fn confirm_stale() -> Result<String, String> {
+    let repository = Repository::open()?;
+    let stale = PAGES.iter().filter(|page| !pages::state(page, &repository).is_current());
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for page in stale {
+        match pages::confirm(page) {
+            Ok(message) => done.push(message),
+            Err(message) => failed.push(message),
+        }
+    }
+    match (done.is_empty(), failed.is_empty()) {
+        (true, true) => Ok("no page is stale".into()),
+        (false, true) => Ok(done.join("\n")),
+        (_, false) => Err([done, failed].concat().join("\n")),
+    }
 }
 
 fn run_corpus(state: &str) -> Result<String, String> {

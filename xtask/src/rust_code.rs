@@ -1,28 +1,117 @@
-//! Just enough Rust to measure it: code without comments and strings, and the length of functions.
+//! Just enough Rust to measure it: code without comments and strings, code without comments and tests, and the length of
+//! functions.
+
+use std::ops::Range;
+
+/// What a run of characters is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Code,
+    Comment,
+    /// A string or a character literal.
+    Literal,
+}
+
+/// The source cut into code, comments and literals, in order and without gaps.
+fn spans(chars: &[char]) -> Vec<(Kind, Range<usize>)> {
+    let mut spans = Vec::new();
+    let (mut at, mut code_start) = (0, 0);
+    while at < chars.len() {
+        let (kind, end) = match chars[at] {
+            '/' if chars.get(at + 1) == Some(&'/') => (Kind::Comment, line_end(chars, at)),
+            '/' if chars.get(at + 1) == Some(&'*') => (Kind::Comment, block_comment_end(chars, at)),
+            '"' => (Kind::Literal, string_end(chars, at)),
+            'r' if starts_raw_string(chars, at) => (Kind::Literal, raw_string_end(chars, at)),
+            '\'' => (Kind::Literal, character_end(chars, at)),
+            _ => (Kind::Code, at),
+        };
+        if end == at {
+            at += 1;
+            continue;
+        }
+        spans.push((Kind::Code, code_start..at));
+        spans.push((kind, at..end));
+        (at, code_start) = (end, end);
+    }
+    spans.push((Kind::Code, code_start..chars.len()));
+    spans
+}
 
 /// The source with the content of comments, strings and character literals replaced by spaces; lines stay where they are.
 pub fn code_only(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();
     let mut out = String::with_capacity(source.len());
-    let mut at = 0;
-    while at < chars.len() {
-        let end = match chars[at] {
-            '/' if chars.get(at + 1) == Some(&'/') => line_end(&chars, at),
-            '/' if chars.get(at + 1) == Some(&'*') => block_comment_end(&chars, at),
-            '"' => string_end(&chars, at),
-            'r' if starts_raw_string(&chars, at) => raw_string_end(&chars, at),
-            '\'' => character_end(&chars, at),
-            _ => at,
-        };
-        if end == at {
-            out.push(chars[at]);
-            at += 1;
-        } else {
-            out.extend(chars[at..end].iter().map(|c| if *c == '\n' { '\n' } else { ' ' }));
-            at = end;
+    for (kind, span) in spans(&chars) {
+        match kind {
+            Kind::Code => out.extend(&chars[span]),
+            Kind::Comment | Kind::Literal => {
+                out.extend(chars[span].iter().map(|c| if *c == '\n' { '\n' } else { ' ' }));
+            }
         }
     }
     out
+}
+
+/// What the product runs of a source: strings stay; comments and items under `#[cfg(test)]` go, and any white space between
+/// tokens is one space.
+pub fn product_code(source: &str) -> String {
+    let chars: Vec<char> = source.chars().collect();
+    let code: Vec<char> = code_only(source).chars().collect();
+    let tests = test_items(&code);
+    let mut out = String::with_capacity(source.len());
+    for (kind, span) in spans(&chars) {
+        if kind == Kind::Comment {
+            separate(&mut out);
+            continue;
+        }
+        for at in span.filter(|at| !tests.iter().any(|test| test.contains(at))) {
+            match kind {
+                Kind::Code if chars[at].is_whitespace() => separate(&mut out),
+                Kind::Code | Kind::Comment | Kind::Literal => out.push(chars[at]),
+            }
+        }
+    }
+    out.trim_end().to_string()
+}
+
+/// Ends a token.
+fn separate(out: &mut String) {
+    if !out.is_empty() && !out.ends_with(' ') {
+        out.push(' ');
+    }
+}
+
+/// The items that only tests compile, with their attribute, in code without comments and strings.
+fn test_items(code: &[char]) -> Vec<Range<usize>> {
+    let attribute: Vec<char> = "#[cfg(test)]".chars().collect();
+    let mut items = Vec::new();
+    let mut at = 0;
+    while at + attribute.len() <= code.len() {
+        if code[at..].starts_with(&attribute) {
+            let end = item_end(code, at + attribute.len());
+            items.push(at..end);
+            at = end;
+        } else {
+            at += 1;
+        }
+    }
+    items
+}
+
+/// The end of the item that begins at `start`, other attributes included: after its first `;` outside brackets, or after its body.
+fn item_end(code: &[char], start: usize) -> usize {
+    let mut depth = 0_usize;
+    for (offset, c) in code[start..].iter().enumerate() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 && (*c == ';' || *c == '}') {
+            return start + offset + 1;
+        }
+    }
+    code.len()
 }
 
 fn line_end(chars: &[char], start: usize) -> usize {
@@ -147,6 +236,18 @@ mod tests {
         assert_eq!(code.lines().count(), source.lines().count());
         assert!(!code.contains("safe") && !code.contains('y') && !code.contains('q') && !code.contains("z"));
         assert!(code.contains("let b =") && code.contains("&'static str") && code.contains("let e = 1;"));
+    }
+
+    #[test]
+    fn comments_tests_and_layout_are_no_product_code_and_strings_are() {
+        let source = "//! About.\nfn a() -> [u8; 2] {\n    // why\n    b(\"// c\", 'd')\n}\n\n#[cfg(test)]\nuse e::{f, g};\n\
+                      #[cfg(test)]\n#[expect(h)]\npub fn i(j: [u8; 4]) {\n    k(\"}\");\n}\n#[cfg(test)]\nmod tests {\n    fn l() {}\n}\nfn m() {}\n";
+        assert_eq!(product_code(source), "fn a() -> [u8; 2] { b(\"// c\", 'd') } ; fn m() {}");
+        let reworded = source.replace("why", "because").replace("About", "Of").replace("fn l() {}", "fn n() {}");
+        assert_eq!(product_code(&reworded), product_code(source));
+        for (old, new) in [("// c", "// C"), ("'d'", "'D'"), ("fn m", "fn n"), ("u8; 2", "u8; 3")] {
+            assert_ne!(product_code(&source.replace(old, new)), product_code(source), "{old} is code");
+        }
     }
 
     #[test]

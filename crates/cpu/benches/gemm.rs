@@ -3,8 +3,12 @@
 //! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns, and the share of the peak of the
 //! same instruction set. Of each product there is a second line with the same operands in parts on each instruction set, and a third with operands of bf16:
 //! chained, then in pairs on each.
+//!
+//! `-- --beside-peer` measures one product beside the peer, and fails where ours is slower: what `cargo run -p xtask -- pages confirm performance`
+//! runs.
 
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use cpu::gemm::{Orientation, PackingBuffers, Product, TermsProduct, Write, gemm, gemm_terms};
@@ -116,7 +120,45 @@ fn seconds(flops: f64, mut run: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() / repeats as f64
 }
 
-fn main() {
+/// A product of the 12M model: the first map of its feed-forward block.
+const BESIDE_PEER: (Orientation, (usize, usize, usize)) = (Orientation::Nt, (1024, 384, 1536));
+
+/// Best seconds of the peer and of ours in turns, on the best instruction set.
+fn beside_peer() -> ExitCode {
+    let mut bench = Bench::new(BESIDE_PEER.0, BESIDE_PEER.1);
+    let (mut packing, meter) = (PackingBuffers::new(), Meter::new());
+    let is_chained = |set: &InstructionSet| *set != InstructionSet::Amx;
+    let set = InstructionSet::available().into_iter().find(is_chained).unwrap_or(InstructionSet::Scalar);
+    let flops = bench.flops();
+    let (mut peer, mut ours) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..30 {
+        peer = peer.min(seconds(flops, || black_box(&mut bench).peer()));
+        ours = ours.min(seconds(flops, || black_box(&mut bench).ours(set, &mut packing, &meter)));
+    }
+    let Bench { orientation, m, n, k, .. } = &bench;
+    let [ours_gflops, peer_gflops] = [ours, peer].map(|seconds| flops / seconds / 1e9);
+    let found = format!(
+        "{orientation:?} {m} x {n} x {k} with {set:?} {ours_gflops:.1} GFLOP/s, {:.2} of the peer's {peer_gflops:.1}, {:.0} % of the peak",
+        peer / ours,
+        100.0 * ours_gflops / peak::gflops(set)
+    );
+    if ours > peer {
+        eprintln!("slower than the peer: {found}");
+        return ExitCode::FAILURE;
+    }
+    println!("confirmed: {found}");
+    ExitCode::SUCCESS
+}
+
+fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--beside-peer") {
+        return beside_peer();
+    }
+    table();
+    ExitCode::SUCCESS
+}
+
+fn table() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let packing = &mut PackingBuffers::new();
     let meter = &Meter::new();

@@ -23,6 +23,7 @@ pub mod replicas;
 pub mod results;
 pub mod resumed;
 pub mod runner;
+pub mod sample;
 pub mod survey;
 pub mod text;
 pub mod verdict;

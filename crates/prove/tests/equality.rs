@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use config::unit::Tied;
-use philox::philox4x32_10;
 use prove::cases::{Case, Family, Form, MAX_RANKS};
 use prove::models::{Style, proof_text};
+use prove::sample;
 use prove::survey::{self, Order};
 
 /// Another seed is another sample.
@@ -23,18 +23,13 @@ fn families() -> [Family; 4] {
     ]
 }
 
-/// `count` of `things`, drawn without putting back.
-fn draw<T>(mut things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
-    let mut drawn = Vec::new();
-    while drawn.len() < count && !things.is_empty() {
-        let [random, ..] = philox4x32_10([drawn.len() as u32, purpose, 0, 0], [SEED, 0]);
-        drawn.push(things.swap_remove(random as usize % things.len()));
-    }
-    drawn
+/// `count` of `things`.
+fn draw<T>(things: Vec<T>, count: usize, purpose: u32) -> Vec<T> {
+    sample::draw(things, count, SEED, purpose)
 }
 
 /// Of each family: two pairs (dp, tp), one of them with a case of sixteen ranks, and two cases of each.
-fn sample() -> Vec<Order> {
+fn layout_sample() -> Vec<Order> {
     let mut sample = Vec::new();
     for (index, family) in families().into_iter().enumerate() {
         let index = index as u32;
@@ -84,7 +79,7 @@ fn sharded_sample() -> Vec<Order> {
 
 #[test]
 fn layouts_do_not_change_what_is_learned() {
-    assert_kept(&sample());
+    assert_kept(&layout_sample());
 }
 
 #[test]

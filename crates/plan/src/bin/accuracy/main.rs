@@ -68,8 +68,9 @@ fn main() -> ExitCode {
         [option] if option == "--machine" => (None, machine::section()),
         [option, index] if option == OPTION => (None, answer(index).map_err(Into::into)),
         [option, path] if option == "--write" => (Some(path), page()),
+        [option, path] if option == "--compare" => (None, compare(path)),
         _ => {
-            eprintln!("usage: accuracy [--machine | --write FILE]");
+            eprintln!("usage: accuracy [--machine | --write FILE | --compare FILE]");
             return ExitCode::from(2);
         }
     };
@@ -93,6 +94,28 @@ fn main() -> ExitCode {
 }
 
 fn page() -> Result<String, Box<dyn Error>> {
+    Ok(predictions()? + &machine::section()?)
+}
+
+/// Computes all but the section of this machine again: the page at `path` must begin with it.
+fn compare(path: &str) -> Result<String, Box<dyn Error>> {
+    let expected = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let text = predictions()?;
+    let lines = text.lines().count();
+    let differs = text.lines().zip(expected.lines()).enumerate().find(|(_, (got, expected))| got != expected);
+    if let Some((index, (got, expected))) = differs {
+        return Err(format!("{path}:{}: expected {expected}\ngot {got}", index + 1).into());
+    }
+    match expected.starts_with(&text) {
+        true => {
+            Ok(format!("confirmed: {lines} lines are the same; the layouts of this machine are not measured again\n"))
+        }
+        false => Err(format!("{path} must have {lines} lines before the section of this machine").into()),
+    }
+}
+
+/// The page without the section of the machine that writes it.
+fn predictions() -> Result<String, Box<dyn Error>> {
     let outcomes: Vec<Outcome> = CHECKS.iter().map(|check| check.run()).collect::<Result<_, _>>()?;
     let mut text = String::from(INTRODUCTION) + &marks::section(&outcomes);
     for outcome in &outcomes {
@@ -104,7 +127,7 @@ fn page() -> Result<String, Box<dyn Error>> {
     for runs in &MEMORY {
         text += &memory(runs, &memory_of(runs)?);
     }
-    Ok(text + UNEXPLAINED + &constants::section()? + &machine::section()?)
+    Ok(text + UNEXPLAINED + &constants::section()?)
 }
 
 /// Measured and predicted memory; of runs that differ in their batch alone, the first.

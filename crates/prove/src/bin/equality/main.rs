@@ -1,4 +1,4 @@
-//! `cargo run --release -p prove --bin equality -- [--results FILE] [--write FILE] [--golden FILE]`
+//! `cargo run --release -p prove --bin equality -- [--results FILE] [--write FILE] [--sample N [--seed SEED]] [--golden FILE]`
 //!
 //! Runs every case of the promise of equality and prints the table of distances. Results are kept in a file, line by line, and
 //! cases that it holds are not run again: a run that was stopped goes on where it was. Delete the file after a change of numerics.
@@ -11,11 +11,13 @@ mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Parser;
 use prove::cases::{Case, Family};
 use prove::page::{ended, write};
 use prove::results::{Results, Row};
+use prove::sample::{Tally, draw};
 use prove::survey::{self, Finding, Order};
 
 /// Runs every case of the promise of equality and prints the table of distances.
@@ -27,6 +29,12 @@ struct Arguments {
     /// Where the table goes besides the screen
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Run so many cases drawn by the seed, keep and write nothing
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Another seed draws other cases
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u32,
     /// Write golden losses to this file and run nothing else
     #[arg(long, value_name = "FILE")]
     golden: Option<PathBuf>,
@@ -34,16 +42,16 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    ended(match &arguments.golden {
-        Some(golden) => prove::golden::losses().and_then(|losses| write(golden, &losses)),
-        None => run(&arguments),
+    ended(match (&arguments.golden, arguments.sample) {
+        (Some(golden), _) => prove::golden::losses().and_then(|losses| write(golden, &losses)),
+        (None, Some(count)) => run_sample(count, arguments.seed),
+        (None, None) => run(&arguments),
     })
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let results = Results::open(&arguments.results)?;
-    let cases = Case::all().into_iter().chain(Case::all_exact());
-    let open = cases.filter(|case| case.divides() && !results.holds(&case.to_string()));
+    let open = legal_cases().into_iter().filter(|case| !results.holds(&case.to_string()));
     let orders = interleaved(survey::orders(open));
     let num_cases: usize = orders.iter().map(|order| order.cases.len()).sum();
     eprintln!("{num_cases} cases to run, {} known", results.len());
@@ -65,6 +73,30 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         write(path, &text)?;
     }
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+}
+
+/// The cases that the page counts.
+fn legal_cases() -> Vec<Case> {
+    Case::all().into_iter().chain(Case::all_exact()).filter(Case::divides).collect()
+}
+
+/// Runs `count` of the cases and reports their verdicts.
+fn run_sample(count: usize, seed: u32) -> Result<(), String> {
+    let orders = survey::orders(draw(legal_cases(), count, seed, 0));
+    let tally = Mutex::new(Tally::default());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    survey::survey(&orders, workers, &|case, finding| {
+        let row = finding.map(|verdict| {
+            let faults = verdict.faults();
+            Row::of(verdict, &faults)
+        });
+        eprintln!("{case}: {}", row.as_ref().map_or_else(String::as_str, |row| row.faults.as_str()));
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.add(&case.to_string(), row.as_ref().map_err(String::as_str));
+    });
+    let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner).result(count)?;
+    println!("confirmed: {tally}; seed {seed}");
+    Ok(())
 }
 
 /// Says what was found, and keeps it if the case ran.

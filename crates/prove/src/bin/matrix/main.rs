@@ -1,4 +1,4 @@
-//! `cargo run --release -p prove --bin matrix -- [--results FILE] [--write FILE]`
+//! `cargo run --release -p prove --bin matrix -- [--results FILE] [--write FILE] [--sample N [--seed SEED]]`
 //!
 //! Runs every cell of the support matrix and prints the page. Results are kept in a file, line by line, and cells that it holds are not run
 //! again: a run that was stopped goes on where it was. Delete the file after a change of numerics. Ends with a failure if a cell
@@ -10,12 +10,14 @@ mod page;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Parser;
 use prove::matrix::Cell;
 use prove::matrix::proof::prove_all;
 use prove::page::{ended, write};
 use prove::results::Results;
+use prove::sample::{Tally, draw};
 
 /// Runs every cell of the support matrix and prints the page.
 #[derive(Parser)]
@@ -26,10 +28,20 @@ struct Arguments {
     /// Where the page goes besides the screen
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Run so many cells drawn by the seed, keep and write nothing
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Another seed draws other cells
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u32,
 }
 
 fn main() -> ExitCode {
-    ended(run(&Arguments::parse()))
+    let arguments = Arguments::parse();
+    ended(match arguments.sample {
+        Some(count) => run_sample(count, arguments.seed),
+        None => run(&arguments),
+    })
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
@@ -53,6 +65,21 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         write(path, &text)?;
     }
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+}
+
+/// Runs `count` of the cells and reports their verdicts.
+fn run_sample(count: usize, seed: u32) -> Result<(), String> {
+    let legal: Vec<Cell> = Cell::all().into_iter().filter(|cell| cell.refusals().is_empty()).collect();
+    let tally = Mutex::new(Tally::default());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    prove_all(&draw(legal, count, seed, 0), workers, &|cell, finding| {
+        eprintln!("{cell}: {}", finding.as_ref().map_or_else(String::as_str, |row| row.faults.as_str()));
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.add(&cell.to_string(), finding.as_ref().map_err(String::as_str));
+    });
+    let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner).result(count)?;
+    println!("confirmed: {tally}; seed {seed}");
+    Ok(())
 }
 
 /// The same cells in such an order that the first few already show every form and schedule.

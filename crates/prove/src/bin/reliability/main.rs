@@ -1,4 +1,4 @@
-//! `cargo run --release -p prove --bin reliability -- [--write FILE]`
+//! `cargo run --release -p prove --bin reliability -- [--write FILE | --sample N]`
 //!
 //! Disturbs a run in every way that it must survive, says what each showed, and ends with a failure if something did not hold. It starts
 //! itself as the processes that are killed.
@@ -24,6 +24,9 @@ struct Arguments {
     /// Where the page goes besides the screen
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Do the first N trials of each kind, write nothing
+    #[arg(long, value_name = "N", conflicts_with = "write")]
+    sample: Option<usize>,
     /// Be one of the processes that are disturbed
     #[command(subcommand)]
     mode: Option<Mode>,
@@ -41,9 +44,10 @@ enum Mode {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    ended(match &arguments.mode {
-        Some(Mode::Child { role }) => child(role),
-        None => run(arguments.write.as_deref()),
+    ended(match (&arguments.mode, arguments.sample) {
+        (Some(Mode::Child { role }), _) => child(role),
+        (None, Some(most)) => run_sample(most),
+        (None, None) => run(arguments.write.as_deref()),
     })
 }
 
@@ -61,7 +65,7 @@ fn start(role: &Role) -> std::io::Result<Command> {
 
 fn run(file: Option<&Path>) -> Result<(), String> {
     let started = Instant::now();
-    let all = trials().map_err(|error| error.to_string())?;
+    let all = trials(usize::MAX).map_err(|error| error.to_string())?;
     let text = page::page(&all);
     println!("{text}");
     eprintln!("{:.0} s", started.elapsed().as_secs_f64());
@@ -72,21 +76,41 @@ fn run(file: Option<&Path>) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// All trials, in the order of their numbers.
-fn trials() -> Result<Vec<Shown>, ProofError> {
+/// Does the first `most` trials of each kind and reports how many held. Places are drawn by the number of the trial.
+fn run_sample(most: usize) -> Result<(), String> {
+    let all = trials(most).map_err(|error| error.to_string())?;
+    let failures: Vec<&str> = all.iter().flat_map(|shown| &shown.failures).map(String::as_str).collect();
+    if !failures.is_empty() {
+        return Err(failures.join("\n"));
+    }
+    let held: Vec<String> =
+        all.iter().map(|shown| format!("{} {} of {}", shown.number, shown.trials, shown.trials)).collect();
+    println!("confirmed: held {}", held.join(", "));
+    Ok(())
+}
+
+/// The first `most` trials of each kind, in the order of their numbers.
+fn trials(most: usize) -> Result<Vec<Shown>, ProofError> {
+    if most == 0 {
+        return Err(ProofError::Trial(std::io::Error::other(
+            "a sample must have at least one trial of each kind; got 0",
+        )));
+    }
+    let pairs = prove::reliability::pairs();
+    let first = |count: usize| count.min(most);
     let reference = Reference::new()?;
     let tell = |shown: Shown| {
         eprintln!("{}: {} trials, {} failures {}", shown.number, shown.trials, shown.failures.len(), shown.seen);
         shown
     };
     Ok(vec![
-        tell(kills(&reference, 500, &start)?),
-        tell(flipped_bits(&reference, 1000)?),
+        tell(kills(&reference, first(500), &start)?),
+        tell(flipped_bits(&reference, first(1000))?),
         tell(wrong_files(&reference)?),
-        tell(full_disks(&reference, 100)?),
-        tell(vanished_folders(&reference, 50)?),
-        tell(stops(&reference, 50)?),
-        tell(layouts(&prove::reliability::pairs())?),
-        tell(locks(50, &start)?),
+        tell(full_disks(&reference, first(100))?),
+        tell(vanished_folders(&reference, first(50))?),
+        tell(stops(&reference, first(50))?),
+        tell(layouts(&pairs[..first(pairs.len())])?),
+        tell(locks(first(50), &start)?),
     ])
 }
