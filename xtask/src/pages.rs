@@ -80,13 +80,15 @@ pub fn findings(repository: &Repository) -> Vec<String> {
                 .push(format!("{}: vouches for {files}, which is not there; see xtask/src/pages/table.rs", page.path));
         }
         let state = state(page, repository);
-        if !state.is_current() {
-            findings.push(format!(
-                "{}: {state}; use `cargo run -p xtask -- pages confirm {name}`, or `... pages renew {name}` where figures change",
-                page.path,
-                name = page.name
-            ));
-        }
+        let name = page.name;
+        let remedy = match state {
+            State::Fresh | State::Confirmed => continue,
+            State::Stale { .. } => format!(
+                "use `cargo run -p xtask -- pages confirm {name}`, or `... pages renew {name}` where figures change"
+            ),
+            State::Unstamped => format!("use `cargo run -p xtask -- pages renew {name}`"),
+        };
+        findings.push(format!("{}: {state}; {remedy}", page.path));
     }
     findings
 }
@@ -109,7 +111,7 @@ pub fn listing(repository: &Repository, git: &Git) -> Result<String, String> {
         }
         if let State::Stale { since } = &state {
             text += &match Code::at(page, git, since) {
-                Ok(then) => changed_files(&then, &Code::of(page, repository)),
+                Ok(then) => changed_files(page, &then, &Code::of(page, repository)),
                 Err(error) => format!("{:14}{error}\n", ""),
             };
         }
@@ -117,6 +119,17 @@ pub fn listing(repository: &Repository, git: &Git) -> Result<String, String> {
     Ok(text)
 }
 
-fn changed_files(then: &Code, now: &Code) -> String {
-    then.changed(now).iter().map(|path| format!("{:14}changed: {path}\n", "")).collect()
+/// Each entry of the page with a changed file: the file, or how many there are.
+fn changed_files(page: &Page, then: &Code, now: &Code) -> String {
+    let changed = then.changed(now);
+    let mut text = String::new();
+    for entry in page.files {
+        let here: Vec<&String> = changed.iter().filter(|path| Page::covers(entry, path)).collect();
+        text += &match here.as_slice() {
+            [] => continue,
+            [path] => format!("{:14}changed: {path}\n", ""),
+            [first, rest @ ..] => format!("{:14}changed: {first} and {} more in {entry}\n", "", rest.len()),
+        };
+    }
+    text
 }
