@@ -1,6 +1,5 @@
 """Converts weights that were published as pickled files to safetensors, under their published names, for `pleach import`.
 
-    pip install torch safetensors numpy
     python tools/published_weights.py glm 49300/mp_rank_*_model_states.pt --heads 96 --out GLM
     python tools/published_weights.py codegeex codegeex_13b.pt --heads 40 --out CODEGEEX
     python tools/published_weights.py metaseq reshard-model_part-*.pt --heads 96 --out OPT
@@ -9,16 +8,18 @@
 Files are given in the order of their tensor-parallel ranks. Each becomes one `model_part-N.safetensors`, one after the other; GPT-NeoX has a
 file per rank and layer, whose names number them. Nothing is cut, turned or added here: pleach does that as it reads
 (crates/interchange/src/names.rs). Files of metaseq that are also sharded over data parallelism go through its own
-`reshard_fsdp.py --unflatten-weights` before. Pickled files run no code: PyTorch reads them with `weights_only`.
+`reshard_fsdp.py --unflatten-weights` before. Python's standard library is enough, and pickled files run no code (tools/pickled_tensors.py).
 """
 
 import argparse
 import json
+import math
 import pathlib
 import re
+import struct
 
-import torch
-from safetensors.torch import save_file
+import pickled_tensors
+from pickled_tensors import Tensor
 
 # Of each format: the class that pleach knows it by, and what a file holds its weights under.
 FORMATS = {
@@ -32,12 +33,12 @@ TABLES = ("word_embeddings.weight", "embed_tokens.weight")
 UPS = ("layers.0.mlp.dense_h_to_4h.weight", "layers.0.fc1.weight")
 POSITIONS = ("position_embeddings.weight", "embed_positions.weight")
 
-Tensors = dict[str, torch.Tensor]
+Tensors = dict[str, Tensor]
 
 
 def flat(value: object, name: str = "") -> Tensors:
     """The tensors of nested dictionaries, by their keys with dots between."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return {name: value}
     if not isinstance(value, dict):
         return {}
@@ -48,9 +49,25 @@ def flat(value: object, name: str = "") -> Tensors:
 
 
 def read(path: pathlib.Path, under: str | None) -> Tensors:
-    with torch.serialization.safe_globals([argparse.Namespace]):
-        file = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    file = pickled_tensors.read(path)
     return flat(file[under] if under else file)
+
+
+def save(path: pathlib.Path, tensors: Tensors) -> None:
+    """Writes a safetensors file: the length of the header, the header in JSON, the elements. One tensor is in memory at a time."""
+    order = sorted(tensors, key=lambda name: (-tensors[name].storage.width, name))
+    header, offset = {}, 0
+    for name in order:
+        tensor = tensors[name]
+        end = offset + math.prod(tensor.shape) * tensor.storage.width
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in order:
+            file.write(tensors[name].bytes())
 
 
 def shards(kind: str, files: list[pathlib.Path]) -> list[list[tuple[pathlib.Path, str]]]:
@@ -108,9 +125,7 @@ def main() -> None:
         if number == 0:
             text = config(arguments.kind, tensors, len(parts), arguments.heads, arguments.context)
             (arguments.out / "config.json").write_text(json.dumps(text, indent=2) + "\n")
-        # Views of one storage are written apart.
-        tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
-        save_file(tensors, arguments.out / f"model_part-{number}.safetensors")
+        save(arguments.out / f"model_part-{number}.safetensors", tensors)
         print(f"model_part-{number}.safetensors: {len(tensors)} tensors of {', '.join(path.name for path, _ in files)}")
 
 

@@ -34,7 +34,7 @@ pub enum GradientReduction {
 /// How sharded parameters become whole for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gathering {
-    /// Parameters are gathered while the computing unit so many uses earlier is at work.
+    /// Each gather comes so many uses before the use that needs it, in the order of instructions.
     pub prefetch: usize,
     /// When they are given up.
     pub reshard: Reshard,

@@ -15,8 +15,8 @@ pub enum Reduction {
 
 /// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
 ///
-/// A group of one is no special case: its calls do nothing. Tensors are dense. Implemented over threads, processes and
-/// networks by `comm`, over NCCL by the GPU device; `comm::MetaCommunicator` records.
+/// A group of one is no special case: its calls do nothing. Tensors are dense. Implemented over threads by
+/// `comm`; `comm::MetaCommunicator` records.
 pub trait Communicator {
     /// Members of the group.
     fn size(&self) -> usize;

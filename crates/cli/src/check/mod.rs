@@ -95,15 +95,18 @@ fn layers(model: &ModelSpec) -> String {
     }
 }
 
-/// How much memory a run needs, and how much there is.
+/// How much memory the arenas of a run need, and how much there is. What a process holds besides them is not planned.
 pub fn memory_line(verdict: &Verdict) -> String {
     let need = Need::new(&verdict.setup);
-    let together =
-        format!("{} in {} together", bytes(need.together_bytes()), counted(verdict.config.run.ranks as u64, "rank"));
+    let together = format!(
+        "{} of arenas in {} together",
+        bytes(need.together_bytes()),
+        counted(verdict.config.run.ranks as u64, "rank")
+    );
     let line = match verdict.budget {
         MemoryBudget::PerRank(there) => {
             let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);
-            format!("{} in a rank at most, {} are there; {together}", bytes(largest), bytes(there))
+            format!("{} of arena in a rank at most, {} are there; {together}", bytes(largest), bytes(there))
         }
         MemoryBudget::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
         MemoryBudget::Unknown => together,

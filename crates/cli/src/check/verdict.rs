@@ -1,4 +1,4 @@
-//! The verdict on a run: refused with all that is wrong with it, or planned to the last byte. Nothing is started for it.
+//! The verdict on a run: refused with all that is wrong with it, or planned, with every byte of its arenas. Nothing is started for it.
 
 use std::collections::BTreeMap;
 

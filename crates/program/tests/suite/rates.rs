@@ -1,7 +1,8 @@
-//! The event clock against the bubble rates that Qi et al. print (Zero Bubble Pipeline Parallelism, tables 5 and 8).
+//! The event clock, with fitted pass times, against the bubble rates that Qi et al. print (Zero Bubble Pipeline Parallelism, tables 5 and 8).
 //!
-//! The authors do not print what passes take, so one triple of times per model is fitted to its rows of 1F1B, interleaved, ZB-H1 and
-//! ZB-H2: times of a layer's backward of the input, of its backward of the weights and of a transfer, in thousandths of its forward.
+//! The rates are printed; the times of passes are not. Three times per model are fitted to its rows of 1F1B, interleaved, ZB-H1 and
+//! ZB-H2: a layer's backward of the input, its backward of the weights and a transfer, in thousandths of its forward. So the 84 rows of
+//! these schedules are met by 12 fitted numbers, and the 33 rows of ZB-V, ZB-1p and ZB-2p, which nothing was fitted to, are predicted.
 //! Stages have `(layers + 2) / p` units, the embedding and the head counting as a layer each.
 
 use config::{Parallelism, ScheduleKind};
@@ -48,8 +49,8 @@ fn rows() -> Vec<Row> {
 /// What a forward of a layer takes.
 const FORWARD: u64 = 1000;
 
-/// A model of the paper.
-struct Fitted {
+/// A model of the paper, with times that the paper does not print.
+struct FittedModel {
     name: &'static str,
     backward_input: u64,
     backward_weight: u64,
@@ -60,15 +61,15 @@ struct Fitted {
     heads: usize,
 }
 
-const MODELS: [Fitted; 4] = [
-    Fitted { name: "1.5B", backward_input: 976, backward_weight: 504, transfer: 97, hidden: 2304, heads: 24 },
-    Fitted { name: "6.2B", backward_input: 990, backward_weight: 670, transfer: 90, hidden: 4096, heads: 32 },
-    Fitted { name: "14.6B", backward_input: 991, backward_weight: 717, transfer: 100, hidden: 5120, heads: 40 },
-    Fitted { name: "28.3B", backward_input: 980, backward_weight: 740, transfer: 78, hidden: 6144, heads: 48 },
+const MODELS: [FittedModel; 4] = [
+    FittedModel { name: "1.5B", backward_input: 976, backward_weight: 504, transfer: 97, hidden: 2304, heads: 24 },
+    FittedModel { name: "6.2B", backward_input: 990, backward_weight: 670, transfer: 90, hidden: 4096, heads: 32 },
+    FittedModel { name: "14.6B", backward_input: 991, backward_weight: 717, transfer: 100, hidden: 5120, heads: 40 },
+    FittedModel { name: "28.3B", backward_input: 980, backward_weight: 740, transfer: 78, hidden: 6144, heads: 48 },
 ];
 
-impl Fitted {
-    fn of(name: &str) -> &'static Fitted {
+impl FittedModel {
+    fn of(name: &str) -> &'static FittedModel {
         MODELS.iter().find(|model| model.name == name).unwrap()
     }
 
@@ -111,11 +112,22 @@ impl Row {
         }
     }
 
+    /// Whether the times of its model were fitted to this row, among others.
+    fn is_fitted(&self) -> bool {
+        match self.kind() {
+            ScheduleKind::OneForwardOneBackward
+            | ScheduleKind::Interleaved { .. }
+            | ScheduleKind::ZeroBubbleH1
+            | ScheduleKind::ZeroBubbleH2 => true,
+            ScheduleKind::GPipe | ScheduleKind::ZeroBubbleV | ScheduleKind::ZeroBubbleAuto { .. } => false,
+        }
+    }
+
     /// The linked step. What the layers are does not matter, only how many there are.
     fn graph(&self) -> StepGraph {
         let (kind, num_stages) = (self.kind(), self.pp * self.kind().stages_per_rank());
         let units_per_stage = (self.layers + 2) / num_stages;
-        let costs = Fitted::of(&self.model).cell_costs(units_per_stage);
+        let costs = FittedModel::of(&self.model).cell_costs(units_per_stage);
         let setup = Setup { num_layers: self.layers, pp: self.pp, kind, ..Setup::default() };
         let work = UnitWork { embedding: 1, layer: 1, head: 1 };
         let stages = split_stages(self.layers, num_stages, work).unwrap();
@@ -136,25 +148,26 @@ impl Row {
 }
 
 #[test]
-fn printed_bubble_rates_are_met() {
+fn fitted_and_predicted_bubble_rates_meet_the_printed_ones() {
     let rows = rows();
-    assert_eq!(rows.len(), 117);
+    let fitted = rows.iter().filter(|row| row.is_fitted()).count();
+    assert_eq!((fitted, rows.len() - fitted), (84, 33));
     let mut apart = vec![];
     for row in &rows {
-        let times = Fitted::of(&row.model).unit_times();
+        let times = FittedModel::of(&row.model).unit_times();
         let bubble = StepTimes::new(&row.graph(), &times).bubble();
         let difference = bubble.rate() - row.rate;
-        // The last three come from a search; ours may be better than the authors'.
-        let is_searched = matches!(row.schedule.as_str(), "ZB-V" | "ZB-1p" | "ZB-2p");
+        let source = if row.is_fitted() { "fitted" } else { "predicted" };
         let Row { model, pp, num_microbatches, schedule, rate, .. } = row;
         println!(
-            "{model:>6} p {pp:>2} m {num_microbatches:>3} {schedule:<6} printed {rate:.4} here {:.4} ({difference:+.4}), \
+            "{model:>6} p {pp:>2} m {num_microbatches:>3} {schedule:<6} printed {rate:.4} {source} {:.4} ({difference:+.4}), \
              with the norm {:.4}",
             bubble.rate(),
             bubble.rate_with_norm()
         );
         assert!(bubble.rate_with_norm() >= bubble.rate());
-        if difference > TOLERANCE || difference < -TOLERANCE && !is_searched {
+        // Rows that nothing was fitted to come from a search; ours may be better than the authors'.
+        if difference > TOLERANCE || difference < -TOLERANCE && row.is_fitted() {
             apart.push(format!("{model} p {pp} m {num_microbatches} {schedule}: {difference:+.4}"));
         }
     }
