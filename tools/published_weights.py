@@ -84,10 +84,12 @@ def shards(kind: str, files: list[pathlib.Path]) -> list[list[tuple[pathlib.Path
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def size(tensors: Tensors, names: tuple[str, ...], dim: int) -> int | None:
+def size(tensors: Tensors, names: tuple[str, ...], dim: int) -> int:
     """Of the tensor whose name ends in one of `names`."""
     found = [tensor for name, tensor in tensors.items() if name.endswith(names)]
-    return found[0].shape[dim] if found else None
+    if not found:
+        raise SystemExit(f"the first shard must have a tensor whose name ends in {' or '.join(names)}; it has {len(tensors)} others")
+    return found[0].shape[dim]
 
 
 def config(kind: str, tensors: Tensors, shards: int, heads: int, context: int) -> dict:
@@ -95,7 +97,7 @@ def config(kind: str, tensors: Tensors, shards: int, heads: int, context: int) -
     layers = {name.split("layers.")[1].split(".")[0] for name in tensors if "layers." in name}
     halves = 2 if kind == "glm" else 1
     unread = 2 if kind == "metaseq" else 0
-    positions = size(tensors, POSITIONS, 0)
+    has_positions = any(name.endswith(POSITIONS) for name in tensors)
     return {
         "architectures": [FORMATS[kind][0]],
         "num_hidden_layers": len(layers),
@@ -103,7 +105,7 @@ def config(kind: str, tensors: Tensors, shards: int, heads: int, context: int) -
         "num_attention_heads": heads,
         "intermediate_size": size(tensors, UPS, 0) * shards // halves,
         "vocab_size": size(tensors, TABLES, 0) * shards,
-        "max_position_embeddings": context if positions is None else positions - unread,
+        "max_position_embeddings": size(tensors, POSITIONS, 0) - unread if has_positions else context,
     }
 
 
