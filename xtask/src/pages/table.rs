@@ -64,7 +64,7 @@ pub const PAGES: &[Page] = &[
         path: "docs/equality.md",
         files: &[
             "crates/mesh/src",
-            "crates/spec/src",
+            "crates/config/src",
             "crates/philox/src",
             "crates/device/src",
             "crates/program/src",
@@ -96,7 +96,7 @@ pub const PAGES: &[Page] = &[
         path: "docs/support-matrix.md",
         files: &[
             "crates/mesh/src",
-            "crates/spec/src",
+            "crates/config/src",
             "crates/philox/src",
             "crates/device/src",
             "crates/program/src",
@@ -149,7 +149,7 @@ pub const PAGES: &[Page] = &[
         path: "docs/accuracy.md",
         files: &[
             "crates/mesh/src",
-            "crates/spec/src",
+            "crates/config/src",
             "crates/cluster/src",
             "crates/cluster/profiles",
             "crates/cluster/software",
@@ -159,7 +159,7 @@ pub const PAGES: &[Page] = &[
             "crates/sim/src",
             "crates/plan/src",
             "crates/plan/tables",
-            "crates/train/src/step_order.rs",
+            "crates/train/src/setup/step_order.rs",
         ],
         renewal: Renewal::Writes("cargo run --release -p plan --bin accuracy -- --write docs/accuracy.md"),
         confirmation: Confirmation::Samples(&[
@@ -171,7 +171,7 @@ pub const PAGES: &[Page] = &[
         path: "docs/six-models.md",
         files: &[
             "crates/mesh/src",
-            "crates/spec/src",
+            "crates/config/src",
             "crates/cluster/src",
             "crates/cluster/profiles",
             "crates/cluster/software",
@@ -180,10 +180,10 @@ pub const PAGES: &[Page] = &[
             "crates/model/src",
             "crates/sim/src",
             "crates/plan/src",
-            "crates/train/src/step_order.rs",
+            "crates/train/src/setup/step_order.rs",
             "crates/cli/presets",
-            "crates/cli/src/presets.rs",
-            "crates/cli/src/published_runs.rs",
+            "crates/cli/src/input/presets.rs",
+            "crates/cli/src/plan/published_runs.rs",
         ],
         renewal: Renewal::Prints("cargo run --release -p cli -- presets --compare"),
         confirmation: Confirmation::Prints("cargo run --release -p cli -- presets --compare"),
