@@ -178,5 +178,5 @@ def read_stream(path: pathlib.Path) -> object:
 
 
 def read(path: pathlib.Path) -> object:
-    """What was saved, with `Tensor` for tensors. Elements are read from the file when they are asked for."""
+    """The saved value, with `Tensor` for tensors. Elements are read from the file when they are asked for."""
     return read_archive(path) if zipfile.is_zipfile(path) else read_stream(path)

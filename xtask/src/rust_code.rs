@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// What a run of characters is.
+/// The kind of a run of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Code,
@@ -52,7 +52,7 @@ pub fn code_only(source: &str) -> String {
     out
 }
 
-/// What the product runs of a source: strings stay; comments and items under `#[cfg(test)]` go, and any white space between
+/// The part of a source that the product runs: strings stay; comments and items under `#[cfg(test)]` go, and any white space between
 /// tokens is one space.
 pub fn product_code(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();

@@ -158,7 +158,7 @@ fn a_published_file_runs_no_code() {
     }
     let folder = Folder::new("code");
     let mark = folder.0.join("mark");
-    // What `torch.save` begins with, then `os.system("touch MARK")`, no storages.
+    // The beginning of a file of `torch.save`, then `os.system("touch MARK")`, no storages.
     let mut pickles = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}.".to_vec();
     let command = format!("(dS'weight'\ncos\nsystem\n(S'touch {}'\ntRs.", mark.display());
     pickles.extend(command.as_bytes());

@@ -4,8 +4,8 @@
 //! same instruction set. Of each product there is a second line with the same operands in parts on each instruction set, and a third with operands of bf16:
 //! chained, then in pairs on each.
 //!
-//! `-- --beside-peer` measures one product beside the peer, and fails where ours is slower than a bound: what `cargo run -p xtask -- pages confirm performance`
-//! runs.
+//! `-- --with-peer` measures one product in turns with the peer, and fails where ours is slower than a bound;
+//! `cargo run -p xtask -- pages confirm performance` runs it.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -121,15 +121,15 @@ fn seconds(flops: f64, mut run: impl FnMut()) -> f64 {
 }
 
 /// A product of the 12M model: the first map of its feed-forward block.
-const BESIDE_PEER: (Orientation, (usize, usize, usize)) = (Orientation::Nt, (1024, 384, 1536));
+const WITH_PEER: (Orientation, (usize, usize, usize)) = (Orientation::Nt, (1024, 384, 1536));
 
 /// The least speed of ours in the peer's. On a virtual machine with AVX-512 whose cores had ten other users it was 0.92, so a kernel that loses an
 /// eighth to the peer is found.
-const LEAST_BESIDE_PEER: f64 = 0.8;
+const LEAST_WITH_PEER: f64 = 0.8;
 
 /// Best seconds of the peer and of ours in turns, on the best instruction set.
-fn beside_peer() -> ExitCode {
-    let mut bench = Bench::new(BESIDE_PEER.0, BESIDE_PEER.1);
+fn with_peer() -> ExitCode {
+    let mut bench = Bench::new(WITH_PEER.0, WITH_PEER.1);
     let (mut packing, meter) = (PackingBuffers::new(), Meter::new());
     let is_chained = |set: &InstructionSet| *set != InstructionSet::Amx;
     let set = InstructionSet::available().into_iter().find(is_chained).unwrap_or(InstructionSet::Scalar);
@@ -146,8 +146,8 @@ fn beside_peer() -> ExitCode {
         peer / ours,
         100.0 * ours_gflops / peak::gflops(set)
     );
-    if peer / ours < LEAST_BESIDE_PEER {
-        eprintln!("the speed must be at least {LEAST_BESIDE_PEER} of the peer's; got {found}");
+    if peer / ours < LEAST_WITH_PEER {
+        eprintln!("the speed must be at least {LEAST_WITH_PEER} of the peer's; got {found}");
         return ExitCode::FAILURE;
     }
     println!("confirmed: {found}");
@@ -155,8 +155,8 @@ fn beside_peer() -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    if std::env::args().any(|argument| argument == "--beside-peer") {
-        return beside_peer();
+    if std::env::args().any(|argument| argument == "--with-peer") {
+        return with_peer();
     }
     table();
     ExitCode::SUCCESS

@@ -63,7 +63,7 @@ impl Code {
     }
 }
 
-/// Files that are not text are told apart by their path alone; no page vouches for one today.
+/// A file that is not text counts by its path alone; no page vouches for one today.
 fn hash_of(path: &str, text: Option<&str>) -> u64 {
     match text {
         Some(text) if path.ends_with(".rs") => xxh3_64(product_code(text).as_bytes()),

@@ -8,7 +8,7 @@ pub fn today() -> String {
     date(seconds / 86_400)
 }
 
-/// The date so many days after 1970-01-01.
+/// The date N days after 1970-01-01.
 fn date(days: u64) -> String {
     let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let (mut year, mut day) = (1970, days);

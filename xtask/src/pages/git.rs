@@ -1,4 +1,4 @@
-//! What git knows: the commit, what is not committed, and files as of a commit.
+//! Answers of git: the commit, what is not committed, and files as of a commit.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ impl Git {
     /// Files below `paths` that are not as they were committed.
     ///
     /// # Errors
-    /// A folder that is no clone.
+    /// A folder that is not a clone.
     pub fn uncommitted(&self, paths: &[&str]) -> Result<Vec<String>, String> {
         let said = self.said(&[&["status", "--porcelain", "--untracked-files=all", "--"], paths].concat())?;
         Ok(said.lines().map(|line| line.get(3..).unwrap_or(line).to_string()).collect())

@@ -14,7 +14,7 @@ pub struct Entry {
     pub hash: String,
     /// Commands, joined by ` && `.
     pub command: String,
-    /// What the command found, in its own words; empty for a full count, whose result is the page.
+    /// The result that the command printed; empty for a full count, whose result is the page.
     pub result: String,
 }
 
@@ -64,8 +64,9 @@ pub fn with_stamps(page: &str, files: &[&str], stamps: &Stamps) -> String {
     let confirmed = stamps.confirmed.as_ref().map_or(String::new(), |entry| entry.row("confirmed"));
     format!(
         "{body}\n{HEADING}\n\
-         `cargo run -p xtask -- pages` writes this section, and reports whether the code has changed since. The hash is that of the code in\n\
-         the files below, without comments and tests. A confirmation runs a sample again and must find what the page reports.\n\n\
+         `cargo run -p xtask -- pages` writes this section, and reports whether the code has changed since. The hash is that of\n\
+         the code in the files below, without comments and tests. A confirmation runs a sample again and must find what the page\n\
+         reports.\n\n\
          | | date | commit | code | command | result |\n|---|---|---|---|---|---|\n\
          {}{confirmed}\n\
          Files: {}.\n",

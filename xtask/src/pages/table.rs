@@ -16,14 +16,14 @@ pub enum Renewal {
 pub enum Confirmation {
     /// Commands that fail unless a sample agrees with the page; each prints `confirmed: ` and its result, or succeeds in silence.
     Samples(&'static [&'static str]),
-    /// A command that prints the page, which must be as it is.
+    /// A command that prints the page; the text must be the same.
     Prints(&'static str),
 }
 
 /// A page of figures. In commands, `{hash}` is the hash of the code and `{seed}` a number that changes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// What commands call it.
+    /// The name in commands.
     pub name: &'static str,
     /// Its path.
     pub path: &'static str,
@@ -209,7 +209,7 @@ pub const PAGES: &[Page] = &[
         ]),
         confirmation: Confirmation::Samples(&[
             "cargo test --release -p prove --test golden",
-            "cargo bench -p cpu --bench gemm -- --beside-peer",
+            "cargo bench -p cpu --bench gemm -- --with-peer",
         ]),
     },
 ];

@@ -95,7 +95,7 @@ fn layers(model: &ModelSpec) -> String {
     }
 }
 
-/// How much memory the arenas of a run need, and how much there is. What a process holds besides them is not planned.
+/// How much memory the arenas of a run need, and how much there is. Other memory of the process is not planned.
 pub fn memory_line(verdict: &Verdict) -> String {
     let need = Need::new(&verdict.setup);
     let together = format!(

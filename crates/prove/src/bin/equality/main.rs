@@ -29,7 +29,7 @@ struct Arguments {
     /// Where the table goes besides the screen
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Run so many cases drawn by the seed, keep and write nothing
+    /// Run N cases drawn by the seed, keep and write nothing
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
     /// Another seed draws other cases

@@ -28,7 +28,7 @@ struct Arguments {
     /// Where the page goes besides the screen
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Run so many cells drawn by the seed, keep and write nothing
+    /// Run N cells drawn by the seed, keep and write nothing
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
     /// Another seed draws other cells
