@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Accelerator, AttentionKernels, Cluster, SingleProducts, Software, named, names};
-use config::{LayerRecompute, ModelSpec, RunConfig, SequenceParallel, Sums};
+use config::{LayerRecompute, ModelSpec, RunConfig, SequenceParallel, GradientSums};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
 use program::{PassKind, Purpose};
@@ -35,7 +35,7 @@ fn units(
         tp: TensorParallel { size: 1, position: 0 },
         shape: MicrobatchShape { sequences, sequence_length: tokens },
         stored,
-        sums: Sums::Single,
+        sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Nothing,
         purpose: Purpose::Train,
