@@ -22,6 +22,17 @@ pub struct Outcome {
     pub weights: Tensors,
 }
 
+impl Outcome {
+    /// What this part of a run and the `later` one leave together: losses and norms of all steps, the first gradients that there are, the last weights.
+    pub fn followed_by(mut self, later: Outcome) -> Outcome {
+        self.losses.extend(later.losses);
+        self.norms.extend(later.norms);
+        self.scaling.extend(later.scaling);
+        let gradients = if self.gradients.is_empty() { later.gradients } else { self.gradients };
+        Outcome { gradients, weights: later.weights, ..self }
+    }
+}
+
 /// Largest distances between two runs, each with where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distance {

@@ -1,4 +1,4 @@
-//! A disk that a process is killed on, or that is full, after so many bytes.
+//! A disk that halts, is dead or is full after so many bytes.
 
 use std::fmt;
 use std::io;
@@ -9,14 +9,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use checkpoint::{Disk, NewFile, Storage};
 
 /// What happens when the bytes are used up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// The process dies in the middle of a write, as `kill -9` ends it.
-    Abort,
+    /// The thread that needs a byte more calls this with the kind of access, and waits forever: the process can be killed there, in the middle
+    /// of a write.
+    Halt(fn(Access)),
     /// The same without an end of this process: nothing is done any more, by anyone.
     Dead,
     /// Writes fail; names can still be changed and removed.
     Full,
+}
+
+/// A step of a save on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Bytes of a file.
+    Data,
+    /// A sync of a file or of a folder.
+    Sync,
+    /// A new file, a new folder, a rename or a removal.
+    Name,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Access::Data => "data",
+            Access::Sync => "sync",
+            Access::Name => "name",
+        })
+    }
 }
 
 /// Wraps a disk. Steps that write no data count as a byte.
@@ -52,16 +74,21 @@ impl FaultyDisk {
         bytes.min(before)
     }
 
-    fn step(&self) -> io::Result<()> {
+    fn step(&self, access: Access) -> io::Result<()> {
         match (self.fault, self.take(1)) {
-            (Fault::Abort | Fault::Dead, 0) => self.end(),
-            (Fault::Abort | Fault::Dead | Fault::Full, _) => Ok(()),
+            (Fault::Halt(_) | Fault::Dead, 0) => self.end(access),
+            (Fault::Halt(_) | Fault::Dead | Fault::Full, _) => Ok(()),
         }
     }
 
-    fn end(&self) -> io::Result<()> {
+    fn end(&self, access: Access) -> io::Result<()> {
         match self.fault {
-            Fault::Abort => std::process::abort(),
+            Fault::Halt(report) => {
+                report(access);
+                loop {
+                    std::thread::park();
+                }
+            }
             Fault::Dead => Err(io::Error::other("the process is dead")),
             Fault::Full => Err(io::ErrorKind::StorageFull.into()),
         }
@@ -76,28 +103,28 @@ impl fmt::Debug for FaultyDisk {
 
 impl Storage for FaultyDisk {
     fn create_folder(&self, path: &Path) -> io::Result<()> {
-        self.step()?;
+        self.step(Access::Name)?;
         Disk.create_folder(path)
     }
 
     fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
-        self.step()?;
+        self.step(Access::Name)?;
         let file = Disk.create(path, len_bytes)?;
         Ok(Box::new(FaultyFile { file, disk: self.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.step()?;
+        self.step(Access::Name)?;
         Disk.rename(from, to)
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        self.step()?;
+        self.step(Access::Sync)?;
         Disk.sync_folder(path)
     }
 
     fn remove_folder(&self, path: &Path) -> io::Result<()> {
-        self.step()?;
+        self.step(Access::Name)?;
         Disk.remove_folder(path)
     }
 }
@@ -112,11 +139,11 @@ impl NewFile for FaultyFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let taken = self.disk.take(bytes.len() as u64) as usize;
         self.file.append(&bytes[..taken])?;
-        if taken < bytes.len() { self.disk.end() } else { Ok(()) }
+        if taken < bytes.len() { self.disk.end(Access::Data) } else { Ok(()) }
     }
 
     fn sync(self: Box<Self>) -> io::Result<()> {
-        self.disk.step()?;
+        self.disk.step(Access::Sync)?;
         self.file.sync()
     }
 }

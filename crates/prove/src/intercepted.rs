@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
+use device::{Communicator, Device, DeviceError, MemoryReader, Op, Reduction, Stream, Tensor};
 use train::{Communicators, RankEngine};
 
 /// Handles one operation that was submitted to a device: `(device, stream, op)`.
@@ -108,6 +108,16 @@ pub fn drop_calls(rank: RankEngine, kind: GroupKind, is_dropped: impl Fn(&Call) 
     )
 }
 
+/// The same rank without the writes from the host to tensors that `is_dropped` names.
+pub fn drop_writes(rank: RankEngine, is_dropped: impl Fn(&Tensor) -> bool + 'static) -> RankEngine {
+    RankEngine { device: Box::new(DeafDevice { inner: rank.device, is_dropped: Box::new(is_dropped) }), ..rank }
+}
+
+/// The same rank, every read of its memory by storage changed by `alter` after it was made.
+pub fn alter_saved(rank: RankEngine, alter: impl Fn(Tensor, &mut [u8]) + Send + 'static) -> RankEngine {
+    RankEngine { memory: Box::new(AlteredMemory { inner: rank.memory, alter: Box::new(alter) }), ..rank }
+}
+
 /// The same rank, every call of one group handed to `on_call`.
 pub fn intercept_calls(
     rank: RankEngine,
@@ -148,6 +158,38 @@ impl Device for InterceptedDevice {
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.inner.read(from, to)
+    }
+}
+
+struct DeafDevice {
+    inner: Box<dyn Device>,
+    is_dropped: Box<dyn Fn(&Tensor) -> bool>,
+}
+
+impl Device for DeafDevice {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        self.inner.submit(stream, op)
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        if (self.is_dropped)(&to) { Ok(()) } else { self.inner.write(to, from) }
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(from, to)
+    }
+}
+
+struct AlteredMemory {
+    inner: Box<dyn MemoryReader>,
+    alter: Box<dyn Fn(Tensor, &mut [u8]) + Send>,
+}
+
+impl MemoryReader for AlteredMemory {
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(from, to)?;
+        (self.alter)(from, to);
+        Ok(())
     }
 }
 

@@ -2,17 +2,21 @@
 //!
 //! *Same* means that the losses of all steps and the last weights have the bits of the undisturbed run.
 
+mod child;
 mod damage;
 mod interruptions;
+mod kept;
 mod kills;
 mod layouts;
 mod reference;
 
 use std::path::{Path, PathBuf};
 
+pub use child::{Report, Role};
 pub use damage::{flipped_bits, wrong_files};
 pub use interruptions::{full_disks, stops, vanished_folders};
-pub use kills::{Role, kills, locks};
+pub use kept::Kept;
+pub use kills::{StartChild, kills, locks};
 pub use layouts::{layouts, pairs};
 pub use reference::Reference;
 

@@ -8,8 +8,9 @@ use config::{BatchOrigin, TrainSpec};
 use train::{Saving, Start, TokenSource};
 
 use crate::distance::Outcome;
-use crate::runner::{First, Layout, Leg, ProofError, outcome_of_run, thread_engine};
+use crate::runner::{First, Layout, Part, ProofError, outcome_of_run};
 use crate::watch::{Nobody, Watch};
+use crate::wrapped_engine::{WrapRank, WrappedEngine};
 
 /// Keeps all that parts leave.
 const RETENTION: Retention = Retention { newest: usize::MAX, every: 0, best: 0 };
@@ -40,42 +41,52 @@ pub fn going_on(train: &TrainSpec, checkpoint: &Checkpoint) -> TrainSpec {
     TrainSpec { batch_origin: BatchOrigin { steps: state.steps, sequences: state.sequences }, ..train.clone() }
 }
 
-/// What the parts together leave, as if they were one run: losses and norms of all steps, the first gradients of the first part, the weights of
-/// the last. Each part ends with a checkpoint in `folder`, and the first one begins where the newest in it ended, if there is one.
-///
-/// # Errors
-/// See [`ProofError`].
-pub fn outcome_of_legs(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Path) -> Result<Outcome, ProofError> {
-    outcome_of_legs_watched(parts, tokens, folder, &Nobody)
+/// What a part of a run reads, what it runs on, and who sees it.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// Its tokens.
+    pub tokens: &'a dyn TokenSource,
+    /// What each of its ranks runs on.
+    pub wrap: &'a WrapRank<'a>,
+    /// Sees every rank after each of its instructions.
+    pub watch: &'a dyn Watch,
 }
 
-/// As [`outcome_of_legs`]; `watch` sees every rank after each of its instructions.
+impl<'a> Surroundings<'a> {
+    /// Threads as they are, unseen.
+    pub fn plain(tokens: &'a dyn TokenSource) -> Surroundings<'a> {
+        Surroundings { tokens, wrap: &|_, rank| rank, watch: &Nobody }
+    }
+}
+
+/// What the parts together leave, as if they were one run; see [`Outcome::followed_by`]. Each part ends with a checkpoint in `folder`, and the
+/// first one begins where the newest in it ended, if there is one.
 ///
 /// # Errors
 /// See [`ProofError`].
-pub fn outcome_of_legs_watched(
-    parts: &[Stretch],
-    tokens: &dyn TokenSource,
-    folder: &Path,
-    watch: &dyn Watch,
-) -> Result<Outcome, ProofError> {
+pub fn outcome_of_parts(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Path) -> Result<Outcome, ProofError> {
     let mut whole = Outcome::default();
-    for Stretch { layout, until } in parts {
-        let store = Store::open(folder, Arc::new(Disk), RETENTION)?;
-        let before = if committed(folder)?.is_empty() { None } else { Some(newest(folder)?) };
-        let train = before.as_ref().map_or(layout.train.clone(), |before| going_on(&layout.train, before));
-        let setup = Layout { train, ..layout.clone() }.setup()?;
-        let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
-        let saving = Some(Saving { store: &store, every: 0, run: "", data_xxh3: None });
-        let first = First { steps: until.saturating_sub(start.steps()), watch };
-        let part = outcome_of_run(&setup, &thread_engine(&setup), tokens, Leg { start, saving, first })?;
-        whole.losses.extend(part.losses);
-        whole.norms.extend(part.norms);
-        whole.scaling.extend(part.scaling);
-        whole.weights = part.weights;
-        if whole.gradients.is_empty() {
-            whole.gradients = part.gradients;
-        }
+    for part in parts {
+        whole = whole.followed_by(outcome_of_part(part, folder, Surroundings::plain(tokens))?);
     }
     Ok(whole)
+}
+
+/// What one part leaves, which begins where the newest checkpoint in `folder` ended, if there is one, and ends with one.
+///
+/// # Errors
+/// See [`ProofError`].
+pub fn outcome_of_part(
+    Stretch { layout, until }: &Stretch,
+    folder: &Path,
+    Surroundings { tokens, wrap, watch }: Surroundings<'_>,
+) -> Result<Outcome, ProofError> {
+    let store = Store::open(folder, Arc::new(Disk), RETENTION)?;
+    let before = if committed(folder)?.is_empty() { None } else { Some(newest(folder)?) };
+    let train = before.as_ref().map_or(layout.train.clone(), |before| going_on(&layout.train, before));
+    let setup = Layout { train, ..layout.clone() }.setup()?;
+    let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
+    let saving = Some(Saving { store: &store, every: 0, run: "", data_xxh3: None });
+    let first = First { steps: until.saturating_sub(start.steps()), watch };
+    outcome_of_run(&setup, &WrappedEngine::new(&setup, wrap), tokens, Part { start, saving, first })
 }

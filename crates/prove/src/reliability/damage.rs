@@ -8,6 +8,7 @@ use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Manifest, committed};
 use mesh::Region;
 use train::Wish;
 
+use super::kept::{Counts, Kept};
 use super::reference::run_saved;
 use super::{Reference, Shown, TrialFolder, draw};
 use crate::runner::ProofError;
@@ -61,34 +62,35 @@ fn names_place(told: &str, manifest: &Manifest, file: &Path, at: usize) -> bool 
 ///
 /// # Errors
 /// A run that fails undisturbed.
-pub fn flipped_bits(reference: &Reference, trials: usize) -> Result<Shown, ProofError> {
+pub fn flipped_bits(reference: &Reference, trials: usize, kept: &Kept) -> Result<Shown, ProofError> {
     let folder = TrialFolder::new("flips").map_err(ProofError::Trial)?;
     let newest = saved(&folder)?;
     let manifest = Checkpoint::open(&newest.path)?.manifest().clone();
     let files = files(&newest.path).map_err(ProofError::Trial)?;
-    let mut failures = Vec::new();
-    for number in 0..trials {
+    let said = |error: std::io::Error| error.to_string();
+    let row = kept.row("R4", trials, |number| {
         let [which, place, bit] = draw(4, number);
         let file = &files[which % files.len()];
-        let sound = fs::read(file).map_err(ProofError::Trial)?;
+        let sound = fs::read(file).map_err(said)?;
         let at = place % sound.len();
         let mut flipped = sound.clone();
         flipped[at] ^= 1 << (bit % 8);
-        fs::write(file, &flipped).map_err(ProofError::Trial)?;
-        let (used, damage) = newest_sound(folder.path())?;
+        fs::write(file, &flipped).map_err(said)?;
+        let (used, damage) = newest_sound(folder.path()).map_err(|error| error.to_string())?;
         let told = damage.first().map_or("nothing".into(), ToString::to_string);
         let is_before = used.is_some_and(|used| used.steps + 1 == reference.steps());
-        if !(is_before && damage.len() == 1 && names_place(&told, &manifest, file, at)) {
-            failures.push(format!("bit {} of byte {at} of {}: {told}", bit % 8, file.display()));
+        fs::write(file, &sound).map_err(said)?;
+        match is_before && damage.len() == 1 && names_place(&told, &manifest, file, at) {
+            true => Ok(Counts::new()),
+            false => Err(format!("bit {} of byte {at} of {}: {told}", bit % 8, file.display())),
         }
-        fs::write(file, &sound).map_err(ProofError::Trial)?;
-    }
+    });
     Ok(Shown {
         number: "R4",
         fault: "one bit of a random file of the newest checkpoint flips",
         demand: "found, named by file and tensor; the one before is used",
         trials,
-        failures,
+        failures: row.failures,
         seen: format!("{} files", files.len()),
     })
 }

@@ -6,6 +6,7 @@ use config::{
     SequenceParallel, ZeroStage,
 };
 
+use super::kept::{Counts, Kept};
 use super::{Shown, TrialFolder};
 use crate::class::{EqualityClass, Promised};
 use crate::distance::Distance;
@@ -74,35 +75,33 @@ pub fn pairs() -> Vec<[Layout; 2]> {
     all
 }
 
+const SAME: &str = "same";
+
 /// Each pair keeps the promise of its class, against the run that stays under the first layout.
 ///
 /// # Errors
 /// A folder for trials that cannot be made.
-pub fn layouts(pairs: &[[Layout; 2]]) -> Result<Shown, ProofError> {
+pub fn layouts(pairs: &[[Layout; 2]], kept: &Kept) -> Result<Shown, ProofError> {
     let folder = TrialFolder::new("layouts").map_err(ProofError::Trial)?;
-    let (mut failures, mut same_bits) = (Vec::new(), 0);
-    for [before, after] in pairs {
-        folder.clear().map_err(ProofError::Trial)?;
+    let row = kept.row("R15", pairs.len(), |number| {
+        let [before, after] = &pairs[number];
+        folder.clear().map_err(|error| error.to_string())?;
         let class =
             EqualityClass::of(&before.parallelism, &after.parallelism).in_sums([before.train.sums, after.train.sums]);
-        let faults = match faults(before, after, class, &folder) {
-            Ok(faults) => faults,
-            Err(error) => vec![error.to_string()],
-        };
-        if faults.is_empty() && class.promises() == Promised::Bits {
-            same_bits += 1;
+        let faults = faults(before, after, class, &folder).unwrap_or_else(|error| vec![error.to_string()]);
+        match (faults.is_empty(), class.promises()) {
+            (true, Promised::Bits) => Ok(Counts::from([(SAME.to_string(), 1)])),
+            (true, Promised::Bounds) => Ok(Counts::new()),
+            (false, _) => Err(format!("{:?} -> {:?}: {}", before.parallelism, after.parallelism, faults.join("; "))),
         }
-        if !faults.is_empty() {
-            failures.push(format!("{:?} -> {:?}: {}", before.parallelism, after.parallelism, faults.join("; ")));
-        }
-    }
+    });
     Ok(Shown {
         number: "R15",
         fault: "saved under one layout, resumed under another",
         demand: "the promise of the two layouts",
         trials: pairs.len(),
-        failures,
-        seen: format!("{same_bits} the same, the others within their bounds"),
+        seen: format!("{} the same, the others within their bounds", row.count(SAME)),
+        failures: row.failures,
     })
 }
 

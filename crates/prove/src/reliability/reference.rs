@@ -58,9 +58,21 @@ impl Reference {
         self.same(&outcome, done)
     }
 
-    /// Whether `outcome`, of the steps behind the first `done`, is the same.
+    /// Whether the first steps of the run have `losses`, to the bit.
+    pub(super) fn begins_with(&self, losses: &[f64]) -> Result<(), String> {
+        let undisturbed = &self.undisturbed.losses;
+        let same = losses.iter().zip(undisturbed).take_while(|(loss, other)| loss.to_bits() == other.to_bits()).count();
+        match losses.get(same) {
+            Some(loss) => Err(format!(
+                "before the kill, the loss of step {} must be that of the undisturbed run; got {loss}",
+                same + 1
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether `outcome`, of the steps after the first `done`, is the same.
     pub(super) fn same(&self, outcome: &Outcome, done: u32) -> Result<(), String> {
-        let bits = |losses: &[f64]| losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
         if bits(&outcome.losses) != bits(&self.undisturbed.losses[done as usize..]) {
             return Err(format!("losses after step {done} differ"));
         }
@@ -72,6 +84,10 @@ impl Reference {
     }
 }
 
+fn bits(losses: &[f64]) -> Vec<u64> {
+    losses.iter().map(|loss| loss.to_bits()).collect()
+}
+
 /// Runs the reference with a checkpoint after each step on `storage`. `wish` is asked in each step, with the steps that are done. Returns what
 /// became of the checkpoints, in the order of their ends.
 pub(super) fn run_saved(
@@ -79,11 +95,27 @@ pub(super) fn run_saved(
     folder: &Path,
     wish: impl Fn(u32) -> Wish + Sync,
 ) -> Result<Saved, ProofError> {
+    run_reported(storage, folder, Log { wish, report: |_: &StepReport| (), saved: Mutex::default() })
+}
+
+/// As [`run_saved`] to the end; `report` hears of each step before its checkpoint begins.
+pub(super) fn run_and_report(
+    storage: Arc<dyn Storage>,
+    folder: &Path,
+    report: impl Fn(&StepReport) + Sync,
+) -> Result<Saved, ProofError> {
+    run_reported(storage, folder, Log { wish: |_| Wish::Continue, report, saved: Mutex::default() })
+}
+
+fn run_reported<W: Fn(u32) -> Wish + Sync, R: Fn(&StepReport) + Sync>(
+    storage: Arc<dyn Storage>,
+    folder: &Path,
+    log: Log<W, R>,
+) -> Result<Saved, ProofError> {
     let store = Store::open(folder, storage, RETENTION)?;
     let layout = Reference::layout();
     let setup: Setup = layout.setup()?;
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
-    let log = Log { wish, saved: Mutex::default() };
     let (weights, tokens) = (train::TensorMap::default(), proof_text());
     let saving = Some(Saving { store: &store, every: 1, run: "", data_xxh3: None });
     let ports = Ports { saving, weights: Some(&weights), ..Ports::new(&tokens, &log) };
@@ -101,13 +133,15 @@ pub(super) struct Saved {
     pub(super) ends: Vec<(u32, Option<String>)>,
 }
 
-struct Log<W> {
+struct Log<W, R> {
     wish: W,
+    report: R,
     saved: Mutex<Saved>,
 }
 
-impl<W: Fn(u32) -> Wish + Sync> Observer for Log<W> {
+impl<W: Fn(u32) -> Wish + Sync, R: Fn(&StepReport) + Sync> Observer for Log<W, R> {
     fn step(&self, report: &StepReport) -> Wish {
+        (self.report)(report);
         self.saved.lock().unwrap_or_else(PoisonError::into_inner).outcome.losses.push(report.loss);
         Wish::Continue
     }

@@ -50,4 +50,7 @@ fn every_rank_clips_by_the_same_factor() {
     let (near, equal) = check((1, 1, 2), &unclipped_at(Axis::Pp, 1));
     assert_found(near, "away, at most 1e-3");
     assert_found(equal, "embedding.token.weight differ");
+    // A replica of which the other's shards are gathered: copies agree, and are wrong.
+    let (near, _) = check((2, 1, 1), &unclipped_at(Axis::DpInner, 1));
+    assert_found(near, "away, at most 1e-3");
 }

@@ -4,11 +4,12 @@ use std::cell::Cell;
 
 use config::{LossScaling, Precision, TrainSpec};
 use device::{Device, DeviceError, Op, Tensor};
+use mesh::Axis;
 use prove::intercepted::{alter_ops, intercept_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Replicas};
-use train::RankEngine;
+use train::{RankEngine, StepFate};
 
 use crate::rig::*;
 
@@ -53,24 +54,33 @@ fn norms_and_updates_are_unscaled() {
     assert_found(as_in_single_precision(&scaled_update), "weight ");
 }
 
-/// A gradient overflows on replica 1 in step 1, as the norm is taken.
+/// A gradient overflows on one rank in step 2, as the norm is taken.
 fn overflow(device: &dyn Device, x: Tensor) -> Result<(), DeviceError> {
     device.write(x.elements(0..1), bytemuck::bytes_of(&f32::INFINITY))
 }
 
-/// Whether all replicas agree after a step that overflowed on one of them, where replica 0 may be deaf to the others.
-fn skips_together(is_deaf: bool) -> Verdict {
-    let model = still_model(Style::Llama, true);
+/// Whether the first rank hears that another one overflowed.
+#[derive(Clone, Copy, PartialEq)]
+enum First {
+    Hears,
+    IsDeaf,
+}
+
+/// Whether all ranks skip the second step, in which the last one overflowed, halve the factor, and hold the same afterwards.
+fn skips_together(at: (usize, usize, usize), first: First) -> Verdict {
+    let model = still_model(Style::Gpt2, true);
     let train = TrainSpec { precision: FP16, ..training(3) };
     let wrap = move |coord: mesh::Coord, rank: RankEngine| {
-        let (step, replica) = (Cell::new(0), replica(coord));
+        let step = Cell::new(0);
+        let place = (replica(coord), coord.along(Axis::Tp), coord.along(Axis::Pp));
+        let (is_first, is_last) = (place == (0, 0, 0), place == (at.0 - 1, at.1 - 1, at.2 - 1));
         intercept_ops(rank, move |device, stream, op| {
-            if let (Op::SquaredSum { x, .. }, 1, 1) = (op, step.get(), replica) {
+            if let (Op::SquaredSum { x, .. }, 1, true) = (op, step.get(), is_last) {
                 overflow(device, *x)?;
             }
             device.submit(stream, op)?;
             if let Op::ClipCoefficient { out, .. } = op {
-                if is_deaf && replica == 0 && step.get() == 1 {
+                if first == First::IsDeaf && is_first && step.get() == 1 {
                     device.write(*out, bytemuck::cast_slice(&[1e-4f32, 1.0, 5.0, 0.0]))?;
                 }
                 step.set(step.get() + 1);
@@ -79,13 +89,21 @@ fn skips_together(is_deaf: bool) -> Verdict {
         })
     };
     let replicas = Replicas::every(3);
-    let parallelism = config::Parallelism { zero: config::ZeroStage::Off, ..degrees((2, 1, 1)) };
-    Case::new(&model, parallelism, &train).wrapped(&wrap).watched(&replicas).outcome()?;
-    replicas_agree(&replicas)
+    let parallelism = config::Parallelism { zero: config::ZeroStage::Off, ..degrees(at) };
+    let outcome = Case::new(&model, parallelism, &train).wrapped(&wrap).watched(&replicas).outcome()?;
+    let steps: Vec<_> = outcome.scaling.iter().flatten().map(|step| (step.fate, step.factor)).collect();
+    let expected = [(StepFate::Updated, 8192.0), (StepFate::Skipped, 8192.0), (StepFate::Updated, 4096.0)];
+    let otherwise = (steps != expected).then(|| format!("the fates of steps are {steps:?}"));
+    verdict(replicas_agree(&replicas).err().into_iter().chain(otherwise))
 }
 
 #[test]
 fn a_step_is_skipped_by_all_or_by_none() {
-    assert_holds(skips_together(false));
-    assert_found(skips_together(true), "master weights of ");
+    for at in [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2)] {
+        assert_holds(skips_together(at, First::Hears));
+        let found = skips_together(at, First::IsDeaf);
+        // The first rank reports.
+        assert_found(found.clone(), "the fates of steps are");
+        assert_found(found, "master weights of ");
+    }
 }

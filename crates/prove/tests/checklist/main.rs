@@ -4,6 +4,7 @@
 //! Faults are data (a parameter's declaration, a program's line, a token source) or wrappers (of a rank's device or of
 //! one of its groups). The same check judges the clean run and the spoilt one.
 
+mod findings;
 mod rig;
 
 mod accumulation;

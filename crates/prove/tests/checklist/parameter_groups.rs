@@ -2,6 +2,7 @@
 
 use config::{LearningRateSchedule, ModelSpec, Parallelism, ParameterGroup, TrainSpec, ZeroStage};
 use device::Op;
+use mesh::Axis;
 use prove::intercepted::alter_ops;
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
@@ -109,6 +110,22 @@ fn groups_do_not_depend_on_the_layout() {
         })
     };
     assert_found(in_shards(ZeroStage::One, 1, &usual_on_second), "bits differ");
+    // The copy of the tied table on the last stage forgets its group.
+    let usual_on_last_stage = |coord: mesh::Coord, rank: RankEngine| {
+        if coord.along(Axis::Pp) == 0 {
+            return rank;
+        }
+        alter_ops(rank, |op| {
+            if let Op::AdamW { update, .. } = op
+                && update.learning_rate == 0.5 * RATE
+            {
+                update.learning_rate = RATE;
+            }
+        })
+    };
+    for zero in [ZeroStage::Off, ZeroStage::One, TWO, THREE] {
+        assert_found(in_shards(zero, 2, &usual_on_last_stage), "bits differ");
+    }
     let (model, train) = (small_model(Style::Llama, false), grouped(2));
     let train = TrainSpec { groups: train.groups[..3].to_vec(), ..train };
     let run = |at| Case::new(&model, degrees(at), &train).outcome().expect("runs");

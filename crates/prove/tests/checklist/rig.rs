@@ -8,6 +8,8 @@ use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Labels, Layout, Outcome, ProofText, Replicas, Watch, WrappedEngine, outcome_watched};
 use train::{RankEngine, Setup, TensorSource, TokenSource, WorkloadIndex};
 
+pub use crate::findings::*;
+
 /// Largest relative Frobenius distance of a step-1 gradient between layouts that sum in other orders.
 pub const GRADIENT_BOUND: f64 = 1e-6;
 /// Largest relative distance of a loss.
@@ -16,9 +18,6 @@ pub const LOSS_BOUND: f64 = 1e-5;
 /// bias is nothing but those, and an element whose gradient is a thousandth of its neighbours' knows it to a thousandth.
 /// Faults move weights by the learning rate, a fiftieth of a matrix.
 pub const WEIGHT_BOUND: f64 = 1e-3;
-
-/// What a check says: nothing, or what it found.
-pub type Verdict = Result<(), String>;
 
 /// A text over 61 tokens in which every label counts.
 pub const TEXT: ProofText = ProofText { vocabulary: 61, seed: 7, labels: Labels::Every };
@@ -171,29 +170,6 @@ pub fn replicas_agree(replicas: &Replicas) -> Verdict {
         Ok(0) => Err("no rank holds what another holds".into()),
         Ok(_) => Ok(()),
         Err(disagreements) => verdict(disagreements.iter().map(ToString::to_string)),
-    }
-}
-
-/// Fine if nothing was found.
-pub fn verdict(findings: impl IntoIterator<Item = String>) -> Verdict {
-    let findings: Vec<String> = findings.into_iter().collect();
-    if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
-}
-
-/// The clean run passes.
-#[track_caller]
-pub fn assert_holds(verdict: Verdict) {
-    if let Err(finding) = verdict {
-        panic!("the clean run is faulted:\n{finding}");
-    }
-}
-
-/// The spoilt run is found out, in words that hold `words`.
-#[track_caller]
-pub fn assert_found(verdict: Verdict, words: &str) {
-    match verdict {
-        Ok(()) => panic!("the fault was not found; `{words}` was expected"),
-        Err(finding) => assert!(finding.contains(words), "`{words}` was expected, this was found:\n{finding}"),
     }
 }
 

@@ -1,12 +1,13 @@
 //! N7, N10: whatever ZeRO shards, and however far ahead it gathers, the same bits are learned as without it; with a reduction
 //! per microbatch or in groups, the same up to the order of sums. The last microbatch counts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use config::{GradientReduction, Microbatch, Parallelism, Reshard, Unit, ZeroStage};
 use device::Op;
 use program::Instr;
-use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls, drop_ops, intercept_ops};
+use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls, drop_ops, intercept_calls, intercept_ops};
 use prove::models::Style;
 use prove::wrapped_engine::WrapRank;
 use train::RankEngine;
@@ -94,6 +95,57 @@ fn groups_learn_the_same_within_rounding_and_groups_of_one_the_same_bits() {
     }
 }
 
+/// The first gather of each step takes what was gathered in its place in the step before: it was made before the update.
+fn gather_before_the_update(_: mesh::Coord, rank: RankEngine) -> RankEngine {
+    let is_first = Rc::new(Cell::new(true));
+    let begins = Rc::clone(&is_first);
+    let rank = intercept_ops(rank, move |device, stream, op| {
+        if let Op::ClipCoefficient { .. } = op {
+            begins.set(true);
+        }
+        device.submit(stream, op)
+    });
+    let gathered = RefCell::new(None::<Vec<u8>>);
+    intercept_calls(rank, GroupKind::Data, move |device, group, stream, call| {
+        call.perform(group, stream)?;
+        if let (Call::AllGather(x), true) = (call, is_first.get()) {
+            is_first.set(false);
+            let mut now = vec![0; x.size_bytes()];
+            device.read(x, &mut now)?;
+            if let Some(before) = gathered.replace(Some(now)) {
+                device.write(x, &before)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_gather_that_overtakes_the_update_is_found() {
+    for (prefetch, reshard) in [(0, Reshard::AfterUse), (3, Reshard::AfterUse), (0, Reshard::AfterBackward)] {
+        let sharded = layout(three(GradientReduction::Step, prefetch, reshard), (2, 1, 2));
+        assert_found(check(Style::Gpt2, true, &sharded, &gather_before_the_update), "bits differ");
+        assert_found(check(Style::Llama, false, &sharded, &gather_before_the_update), "bits differ");
+    }
+}
+
+/// The verifier holds the order of gathers and uses.
+#[test]
+fn a_gather_after_its_use_is_refused() {
+    let case = Case::new(&small_model(Style::Llama, false), layout(THREE, (2, 1, 1)), &training(1));
+    assert_holds(case.verdict_on(|_| ()));
+    let late = case.verdict_on(|programs| {
+        let instrs = &mut programs[0].instrs;
+        let is_use = |instr: &Instr| matches!(instr, Instr::Forward { unit: Unit::Layer(1), .. });
+        let is_gather = |instr: &Instr| matches!(instr, Instr::GatherParams { unit: Unit::Layer(1), .. });
+        let gather = instrs.iter().position(is_gather).expect("a gather");
+        let moved = instrs.remove(gather);
+        let first_use = instrs.iter().position(is_use).expect("a use");
+        instrs.insert(first_use + 1, moved);
+    });
+    assert_found(late, "layer 1");
+}
+
 fn without_calls(kind: GroupKind, is_dropped: fn(&Call) -> bool) -> impl Fn(mesh::Coord, RankEngine) -> RankEngine {
     move |_, rank| drop_calls(rank, kind, is_dropped)
 }
@@ -139,6 +191,7 @@ fn a_sharded_sum_that_starts_anew_is_found() {
 fn a_reduction_before_the_last_microbatch_is_refused() {
     for zero in [ZeroStage::One, TWO, THREE] {
         let case = Case::new(&small_model(Style::Gpt2, false), layout(zero, (2, 1, 1)), &training(1));
+        assert_holds(case.verdict_on(|_| ()));
         let hasten = case.verdict_on(|programs| {
             let instrs = &mut programs[0].instrs;
             let is_reduction = |instr: &Instr| matches!(instr, Instr::ReduceGrads { unit: Unit::Layer(1), .. });

@@ -88,6 +88,29 @@ fn division_by_a_replicas_own_count_is_found() {
     assert_found(check(&RAGGED, &own_loss), "a loss is");
 }
 
+/// One replica counts labels that do not count, and learns from them.
+#[test]
+fn masked_tokens_that_count_are_found() {
+    let unmasked = |coord: mesh::Coord, rank: RankEngine| {
+        if replica(coord) == 0 {
+            return rank;
+        }
+        intercept_ops(rank, |device, stream, op| {
+            if let Op::CrossEntropy { labels, .. } = op {
+                let mut values = vec![0i32; labels.len()];
+                device.read(*labels, bytemuck::cast_slice_mut(&mut values))?;
+                values.iter_mut().filter(|label| **label == IGNORED_LABEL).for_each(|label| *label = 0);
+                device.write(*labels, bytemuck::cast_slice(&values))?;
+            }
+            device.submit(stream, op)
+        })
+    };
+    for tokens in [&RAGGED as &dyn TokenSource, &FirstHalf] {
+        assert_found(check(tokens, &unmasked), "a loss is");
+        assert_found(check(tokens, &unmasked), "the gradient of");
+    }
+}
+
 /// Every call behind the two with which ranks agree, before the first step, that they run the same.
 fn after_the_agreement() -> impl Fn(&prove::intercepted::Call) -> bool {
     let calls = std::cell::Cell::new(0);

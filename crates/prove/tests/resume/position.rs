@@ -1,8 +1,7 @@
-//! N27, N32, N33: counters, learning rate, loss scale, dropout and place in the data are those of the undisturbed run, wherever it is cut; and if
-//! one of them were not, it would be seen.
+//! A run whose batch grows, and which skips steps in fp16, may be cut after any step, or after every one.
 
 use checkpoint::manifest::MANIFEST;
-use checkpoint::{LossScaleState, Manifest, RunState};
+use checkpoint::{Manifest, RunState};
 use config::unit::Tied;
 use config::{BatchGrowth, BatchRamp, Format, TrainSpec};
 use prove::models::{plain_layout, proof_text};
@@ -46,52 +45,18 @@ fn a_run_may_be_cut_after_every_step() {
     assert!(same_bits(&undisturbed, &prove::Outcome { gradients: Default::default(), ..cut }));
 }
 
-/// Goes on from a checkpoint whose state was changed.
-fn resumed_with(run: &Layout, change: impl Fn(RunState) -> RunState) -> Result<prove::Outcome, prove::ProofError> {
-    let (folder, tokens) = (Folder::new(), proof_text());
-    let part = |until| [Stretch { layout: run.clone(), until }];
-    let first = outcome_of_legs(&part(2), &tokens, &folder.0)?;
-    let checkpoint = newest(&folder.0)?;
-    let manifest = checkpoint.manifest().clone();
-    let changed = Manifest { state: change(manifest.state.clone()), ..manifest };
-    std::fs::write(checkpoint.path().join(MANIFEST), changed.to_bytes().unwrap()).unwrap();
-    // A checkpoint has the name of its step.
-    let named = format!("step-{:08}", changed.state.steps);
-    std::fs::rename(checkpoint.path(), checkpoint.path().with_file_name(named)).unwrap();
-    let second = outcome_of_legs(&part(run.train.steps), &tokens, &folder.0)?;
-    let joined = |first: Vec<f64>, second: Vec<f64>| [first, second].concat();
-    Ok(prove::Outcome {
-        losses: joined(first.losses, second.losses),
-        norms: joined(first.norms, second.norms),
-        scaling: [first.scaling, second.scaling].concat(),
-        gradients: first.gradients,
-        weights: second.weights,
-    })
-}
-
-#[test]
-fn whatever_is_saved_beside_tensors_matters() {
-    let run = eventful(Format::Fp16);
-    let undisturbed = whole(&run);
-    let differs = |change: &dyn Fn(RunState) -> RunState| {
-        let mut resumed = resumed_with(&run, change).expect("a run");
-        resumed.gradients.clone_from(&undisturbed.gradients);
-        !same_bits(&undisturbed, &resumed)
-    };
-    assert!(!differs(&|state| state), "unchanged");
-    assert!(differs(&|state| RunState { skipped_steps: state.skipped_steps - 1, ..state }), "the count of updates");
-    let halved = |scale: LossScaleState| LossScaleState { factor: scale.factor / 2.0, ..scale };
-    assert!(differs(&|state| RunState { loss_scale: state.loss_scale.map(halved), ..state }), "the factor of the loss");
-    let counted = |scale: LossScaleState| LossScaleState { finite_steps: 1 - scale.finite_steps, ..scale };
-    assert!(
-        differs(&|state| RunState { loss_scale: state.loss_scale.map(counted), ..state }),
-        "steps without overflow"
-    );
-}
-
+/// A checkpoint that says that it is after more steps than the run has.
 #[test]
 fn a_position_outside_of_the_run_is_refused() {
-    let beyond =
-        resumed_with(&plain(1, 1, 1), |state| RunState { steps: 9, ..state }).expect_err("too far").to_string();
+    let (run, folder, tokens) = (plain(1, 1, 1), Folder::new(), proof_text());
+    let part = |until| [Stretch { layout: run.clone(), until }];
+    outcome_of_parts(&part(2), &tokens, &folder.0).unwrap();
+    let checkpoint = newest(&folder.0).unwrap();
+    let manifest = checkpoint.manifest().clone();
+    let changed = Manifest { state: RunState { steps: 9, ..manifest.state.clone() }, ..manifest };
+    std::fs::write(checkpoint.path().join(MANIFEST), changed.to_bytes().unwrap()).unwrap();
+    // A checkpoint has the name of its step.
+    std::fs::rename(checkpoint.path(), checkpoint.path().with_file_name("step-00000009")).unwrap();
+    let beyond = outcome_of_parts(&part(run.train.steps), &tokens, &folder.0).unwrap_err().to_string();
     assert!(beyond.contains("after 9 steps and 48 sequences; the run has 4 steps"), "{beyond}");
 }

@@ -1,7 +1,7 @@
-//! `cargo run --release -p prove --bin reliability -- [--write FILE | --sample N]`
+//! `cargo run --release -p prove --bin reliability -- [--write FILE | --sample N] [--results FILE]`
 //!
-//! Disturbs a run in every way that it must survive, says what each showed, and ends with a failure if something did not hold. It starts
-//! itself as the processes that are killed.
+//! Disturbs a run in every way that it must survive, prints what each showed, and ends with a failure if something did not hold. It starts
+//! itself as the processes that are killed. Each trial is kept as it ends; stopped, the same command continues.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 use prove::ProofError;
 use prove::page::{ended, write};
 use prove::reliability::{
-    Reference, Role, Shown, flipped_bits, full_disks, kills, layouts, locks, stops, vanished_folders, wrong_files,
+    Kept, Reference, Role, Shown, flipped_bits, full_disks, kills, layouts, locks, stops, vanished_folders, wrong_files,
 };
 
 /// Disturbs a run in every way that it must survive, and says what each showed.
@@ -27,6 +27,9 @@ struct Arguments {
     /// Do the first N trials of each kind, write nothing
     #[arg(long, value_name = "N", conflicts_with = "write")]
     sample: Option<usize>,
+    /// Where each trial is kept; trials of another build are not used
+    #[arg(long, value_name = "FILE", default_value = "target/reliability.txt")]
+    results: PathBuf,
     /// Be one of the processes that are disturbed
     #[command(subcommand)]
     mode: Option<Mode>,
@@ -46,8 +49,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     ended(match (&arguments.mode, arguments.sample) {
         (Some(Mode::Child { role }), _) => child(role),
-        (None, Some(most)) => run_sample(most),
-        (None, None) => run(arguments.write.as_deref()),
+        (None, Some(most)) => run_sample(most, &arguments.results),
+        (None, None) => run(arguments.write.as_deref(), &arguments.results),
     })
 }
 
@@ -63,9 +66,10 @@ fn start(role: &Role) -> std::io::Result<Command> {
     Ok(command)
 }
 
-fn run(file: Option<&Path>) -> Result<(), String> {
+fn run(file: Option<&Path>, results: &Path) -> Result<(), String> {
     let started = Instant::now();
-    let all = trials(usize::MAX).map_err(|error| error.to_string())?;
+    let kept = Kept::open(results).map_err(|error| format!("{}: {error}", results.display()))?;
+    let all = trials(usize::MAX, &kept).map_err(|error| error.to_string())?;
     let text = page::page(&all);
     println!("{text}");
     eprintln!("{:.0} s", started.elapsed().as_secs_f64());
@@ -77,8 +81,9 @@ fn run(file: Option<&Path>) -> Result<(), String> {
 }
 
 /// Does the first `most` trials of each kind and reports how many held. Places are drawn by the number of the trial.
-fn run_sample(most: usize) -> Result<(), String> {
-    let all = trials(most).map_err(|error| error.to_string())?;
+fn run_sample(most: usize, results: &Path) -> Result<(), String> {
+    let kept = Kept::open(results).map_err(|error| format!("{}: {error}", results.display()))?;
+    let all = trials(most, &kept).map_err(|error| error.to_string())?;
     let failures: Vec<&str> = all.iter().flat_map(|shown| &shown.failures).map(String::as_str).collect();
     if !failures.is_empty() {
         return Err(failures.join("\n"));
@@ -90,7 +95,7 @@ fn run_sample(most: usize) -> Result<(), String> {
 }
 
 /// The first `most` trials of each kind, in the order of their numbers.
-fn trials(most: usize) -> Result<Vec<Shown>, ProofError> {
+fn trials(most: usize, kept: &Kept) -> Result<Vec<Shown>, ProofError> {
     if most == 0 {
         return Err(ProofError::Trial(std::io::Error::other(
             "a sample must have at least one trial of each kind; got 0",
@@ -104,13 +109,13 @@ fn trials(most: usize) -> Result<Vec<Shown>, ProofError> {
         shown
     };
     Ok(vec![
-        tell(kills(&reference, first(500), &start)?),
-        tell(flipped_bits(&reference, first(1000))?),
+        tell(kills(&reference, first(500), &start, kept)?),
+        tell(flipped_bits(&reference, first(1000), kept)?),
         tell(wrong_files(&reference)?),
-        tell(full_disks(&reference, first(100))?),
-        tell(vanished_folders(&reference, first(50))?),
-        tell(stops(&reference, first(50))?),
-        tell(layouts(&pairs[..first(pairs.len())])?),
-        tell(locks(first(50), &start)?),
+        tell(full_disks(&reference, first(100), kept)?),
+        tell(vanished_folders(&reference, first(50), kept)?),
+        tell(stops(&reference, first(50), kept)?),
+        tell(layouts(&pairs[..first(pairs.len())], kept)?),
+        tell(locks(first(50), &start, kept)?),
     ])
 }

@@ -1,0 +1,80 @@
+//! Layouts before and after a resumption.
+
+use config::unit::Tied;
+use config::{
+    Format, Gathering, GradientReduction, Parallelism, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums,
+    TrainSpec, ZeroStage,
+};
+use prove::models::plain_layout;
+use prove::{EqualityClass, Layout};
+
+use crate::rig::layout;
+
+/// One layout before the resumption and one after it.
+#[derive(Clone)]
+pub struct Pair {
+    pub before: Layout,
+    pub after: Layout,
+}
+
+pub const THREE: ZeroStage = ZeroStage::Three {
+    reduce: GradientReduction::Step,
+    gathering: Gathering { prefetch: 1, reshard: Reshard::AfterUse },
+};
+
+pub fn zero(zero: ZeroStage, dp: usize, tp: usize, pp: usize) -> Parallelism {
+    Parallelism { zero, ..plain_layout(dp, tp, pp, 1) }
+}
+
+impl Pair {
+    pub fn new(before: Parallelism, after: Parallelism) -> Pair {
+        let of = |parallelism| layout(Tied::Yes, Format::Fp32, parallelism);
+        Pair { before: of(before), after: of(after) }
+    }
+
+    /// The same, both trained as `change` says.
+    pub fn trained(self, change: impl Fn(TrainSpec) -> TrainSpec) -> Pair {
+        let of = |layout: Layout| Layout { train: change(layout.train), ..layout };
+        Pair { before: of(self.before), after: of(self.after) }
+    }
+
+    pub fn is_same_layout(&self) -> bool {
+        self.before.parallelism == self.after.parallelism
+    }
+
+    pub fn class(&self) -> EqualityClass {
+        let [before, after] = [&self.before, &self.after];
+        EqualityClass::of(&before.parallelism, &after.parallelism).in_sums([before.train.sums, after.train.sums])
+    }
+}
+
+/// Sums that do not depend on their order: replicas may change, and the bits are the same.
+fn exact(train: TrainSpec) -> TrainSpec {
+    TrainSpec { sums: Sums::Exact, ..train }
+}
+
+/// The same layout of everything at once, and other dp, tp, pp, ZeRO stages, sharding groups, schedules, recomputation and sequence
+/// parallelism.
+pub fn pairs() -> Vec<Pair> {
+    let grouped = Parallelism { shard_group: Some(2), ..zero(THREE, 4, 1, 1) };
+    let recomputing = Parallelism { recompute: Recompute::FULL, ..zero(ZeroStage::Off, 2, 1, 3) };
+    let v = Parallelism { schedule: ScheduleKind::ZeroBubbleV.into(), ..zero(ZeroStage::One, 2, 1, 2) };
+    let of_tokens = Parallelism { sequence_parallel: SequenceParallel::On, ..zero(ZeroStage::Off, 1, 2, 2) };
+    vec![
+        Pair::new(zero(ZeroStage::One, 2, 2, 2), zero(ZeroStage::One, 2, 2, 2)),
+        Pair::new(zero(ZeroStage::One, 2, 1, 2), zero(THREE, 2, 1, 1)),
+        Pair::new(v, recomputing),
+        Pair::new(zero(ZeroStage::Off, 2, 1, 1), zero(ZeroStage::One, 4, 1, 2)).trained(exact),
+        Pair::new(grouped, zero(ZeroStage::Off, 1, 1, 3)).trained(exact),
+        Pair::new(zero(ZeroStage::Off, 1, 2, 1), zero(THREE, 2, 1, 2)),
+        Pair::new(zero(THREE, 2, 1, 2), of_tokens),
+    ]
+}
+
+/// What a check says of a fault that changes what is learned: classes whose sums have other orders have bounds instead of bits.
+pub fn learns_something_else(pair: &Pair) -> &'static str {
+    match pair.class() {
+        EqualityClass::SameOrder | EqualityClass::AnyOrder => "the bits differ",
+        EqualityClass::OtherOrder | EqualityClass::OtherSums => "is the bound",
+    }
+}

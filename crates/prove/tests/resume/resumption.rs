@@ -1,0 +1,111 @@
+//! One resumption, clean or spoilt, and the two checks that judge it.
+
+use checkpoint::Manifest;
+use config::{Format, Sums, TrainSpec};
+use mesh::Coord;
+use prove::matrix::{Numbers, training};
+use prove::resumed::{Stretch, Surroundings, going_on, newest, outcome_of_part};
+use prove::verdict::is_noise;
+use prove::wrapped_engine::WrapRank;
+use prove::{Distance, Outcome, Promise};
+use train::{RankEngine, TokenSource};
+
+use crate::findings::{Verdict, verdict};
+use crate::pairs::Pair;
+use crate::rig::Folder;
+use crate::saved::Snapshot;
+use crate::text;
+
+/// Gives the text of a run, whose place in it is a part of its training.
+pub type TextOf<'a> = dyn Fn(&TrainSpec) -> Box<dyn TokenSource> + 'a;
+
+/// A run in two parts, and what is wrong with it.
+pub struct Resumption<'a> {
+    pub pair: &'a Pair,
+    /// Steps of the first part.
+    pub cut: u32,
+    /// Text of the second part.
+    pub text: &'a TextOf<'a>,
+    /// What the ranks of the first part run on.
+    pub saving: &'a WrapRank<'a>,
+    /// Changes what the first part has saved.
+    pub spoil: &'a dyn Fn(&mut Manifest),
+    /// What the ranks of the second part run on.
+    pub resumed: &'a WrapRank<'a>,
+}
+
+/// A rank as it is.
+pub fn untouched(_: Coord, rank: RankEngine) -> RankEngine {
+    rank
+}
+
+impl<'a> Resumption<'a> {
+    /// A clean one.
+    pub fn new(pair: &'a Pair, cut: u32) -> Resumption<'a> {
+        Resumption { pair, cut, text: &text::shuffled, saving: &untouched, spoil: &|_| (), resumed: &untouched }
+    }
+
+    pub fn spoilt(self, spoil: &'a dyn Fn(&mut Manifest)) -> Resumption<'a> {
+        Resumption { spoil, ..self }
+    }
+
+    pub fn saving_on(self, saving: &'a WrapRank<'a>) -> Resumption<'a> {
+        Resumption { saving, ..self }
+    }
+
+    pub fn resumed_on(self, resumed: &'a WrapRank<'a>) -> Resumption<'a> {
+        Resumption { resumed, ..self }
+    }
+
+    pub fn reading(self, text: &'a TextOf<'a>) -> Resumption<'a> {
+        Resumption { text, ..self }
+    }
+
+    /// Runs the first part, and the second until `until` steps are done. What ranks held when the first ended, and when the second began.
+    fn run(&self, until: u32) -> Result<(Outcome, [Snapshot; 2]), String> {
+        let said = |error: prove::ProofError| error.to_string();
+        let (folder, Pair { before, after }) = (Folder::new(), self.pair);
+        let [left, arrived] = [Snapshot::at_the_end_of(self.cut), Snapshot::at_the_beginning_of(self.cut + 1)];
+        let tokens = text::shuffled(&before.train);
+        let first = Surroundings { wrap: self.saving, watch: &left, ..Surroundings::plain(&*tokens) };
+        let first = outcome_of_part(&Stretch { layout: before.clone(), until: self.cut }, &folder.0, first);
+        let first = first.map_err(said)?;
+        rewrite(&folder, self.spoil);
+        let checkpoint = newest(&folder.0).map_err(|error| error.to_string())?;
+        let tokens = (self.text)(&going_on(&after.train, &checkpoint));
+        drop(checkpoint);
+        let second = Surroundings { wrap: self.resumed, watch: &arrived, ..Surroundings::plain(&*tokens) };
+        let second = outcome_of_part(&Stretch { layout: after.clone(), until }, &folder.0, second);
+        Ok((first.followed_by(second.map_err(said)?), [left, arrived]))
+    }
+
+    /// N27 and N33: whether the two parts learn what the run learns that was not stopped, as the classes of their layouts promise.
+    pub fn continues(&self) -> Verdict {
+        let (layout, class) = (&self.pair.before, self.pair.class());
+        let undisturbed = layout.outcome(&*text::shuffled(&layout.train)).map_err(|error| error.to_string())?;
+        let (resumed, _) = self.run(self.pair.after.train.steps)?;
+        let promise = Promise::of(class, &layout.model, &layout.train, layout.train.steps);
+        let distance = Distance::between(&undisturbed, &resumed, |name| is_noise(&layout.model, name));
+        verdict(promise.faults([&undisturbed, &resumed], &distance))
+    }
+
+    /// N32: whether ranks hold, before the first step after the resumption, the bits that ranks held when they saved.
+    pub fn arrives(&self) -> Verdict {
+        let (_, [left, arrived]) = self.run(self.cut + 1)?;
+        verdict(left.differences(&arrived, &self.pair.before.model))
+    }
+}
+
+/// Writes the newest manifest anew, changed by `spoil`. Its hash is right: nothing but its contents tells that it is not the one that was saved.
+fn rewrite(folder: &Folder, spoil: &dyn Fn(&mut Manifest)) {
+    let checkpoint = newest(&folder.0).expect("a checkpoint");
+    let mut manifest = checkpoint.manifest().clone();
+    spoil(&mut manifest);
+    let file = checkpoint.path().join(checkpoint::manifest::MANIFEST);
+    std::fs::write(file, manifest.to_bytes().expect("JSON")).expect("written");
+}
+
+/// The training of the pairs in `format`.
+pub fn training_in(format: Format) -> TrainSpec {
+    training(Numbers { format, sums: Sums::Single })
+}
