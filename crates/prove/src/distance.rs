@@ -23,7 +23,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What this part of a run and the `later` one leave together: losses and norms of all steps, the first gradients that there are, the last weights.
+    /// What this part of a run and the `later` one leave together: losses and norms of all steps, the first gradients
+    /// that there are, the last weights.
     pub fn followed_by(mut self, later: Outcome) -> Outcome {
         self.losses.extend(later.losses);
         self.norms.extend(later.norms);

@@ -11,8 +11,8 @@ use checkpoint::{Disk, NewFile, Storage};
 /// What happens when the bytes are used up.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// The thread that needs a byte more calls this with the kind of access, and waits forever: the process can be killed there, in the middle
-    /// of a write.
+    /// The thread that needs a byte more calls this with the kind of access, and waits forever: the process can be
+    /// killed there, in the middle of a write.
     Halt(fn(Access)),
     /// The same without an end of this process: nothing is done any more, by anyone.
     Dead,

@@ -59,8 +59,8 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-/// What the parts together leave, as if they were one run; see [`Outcome::followed_by`]. Each part ends with a checkpoint in `folder`, and the
-/// first one begins where the newest in it ended, if there is one.
+/// What the parts together leave, as if they were one run; see [`Outcome::followed_by`]. Each part ends with a
+/// checkpoint in `folder`, and the first one begins where the newest in it ended, if there is one.
 ///
 /// # Errors
 /// See [`ProofError`].
@@ -72,7 +72,8 @@ pub fn outcome_of_parts(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Pa
     Ok(whole)
 }
 
-/// What one part leaves, which begins where the newest checkpoint in `folder` ended, if there is one, and ends with one.
+/// What one part leaves, which begins where the newest checkpoint in `folder` ended, if there is one, and ends with
+/// one.
 ///
 /// # Errors
 /// See [`ProofError`].

@@ -1,5 +1,5 @@
-//! The first few trials of what `docs/reliability.md` shows; the program `reliability` does all of them. And trials in which nothing is
-//! shown, which must fail.
+//! The first few trials of what `docs/reliability.md` shows; the program `reliability` does all of them. And trials in
+//! which nothing is shown, which must fail.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::process::Command;

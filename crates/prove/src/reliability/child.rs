@@ -20,7 +20,8 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// What a child process does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Trains the reference with checkpoints in a folder, reports each step, and halts after so many bytes of its saves.
+    /// Trains the reference with checkpoints in a folder, reports each step, and halts after so many bytes of its
+    /// saves.
     Train {
         /// The folder.
         folder: PathBuf,

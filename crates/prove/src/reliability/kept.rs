@@ -33,10 +33,10 @@ impl Row {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// The counts of all names that begin with `prefix`, as `REST COUNT`.
+    /// The counts of all names that begin with `prefix`, as `REST: COUNT`.
     pub(super) fn list(&self, prefix: &str) -> String {
         let rests =
-            self.counts.iter().filter_map(|(name, count)| Some(format!("{} {count}", name.strip_prefix(prefix)?)));
+            self.counts.iter().filter_map(|(name, count)| Some(format!("{}: {count}", name.strip_prefix(prefix)?)));
         rests.collect::<Vec<_>>().join(", ")
     }
 }
@@ -67,7 +67,8 @@ impl Kept {
         Ok(Kept { file: Some(Mutex::new(file)), trials })
     }
 
-    /// Does the trials `0 .. trials` of the row `row` that are not kept. One that fails is not kept, so that the next run tries it again.
+    /// Does the trials `0 .. trials` of the row `row` that are not kept. One that fails is not kept, so that the next
+    /// run tries it again.
     pub(super) fn row(&self, row: &str, trials: usize, mut trial: impl FnMut(usize) -> Result<Counts, String>) -> Row {
         let mut all = Row::default();
         for number in 0..trials {
@@ -130,8 +131,8 @@ mod tests {
             });
             (done, row.list("seen "), row.failures)
         };
-        assert_eq!(done("build 1", 2), (vec![0, 1, 2, 3], "0 1, 1 2".into(), vec!["trial 2: failed".into()]));
-        assert_eq!(done("build 1", 9), (vec![2], "0 2, 1 2".into(), vec![]));
+        assert_eq!(done("build 1", 2), (vec![0, 1, 2, 3], "0: 1, 1: 2".into(), vec!["trial 2: failed".into()]));
+        assert_eq!(done("build 1", 9), (vec![2], "0: 2, 1: 2".into(), vec![]));
         assert_eq!(done("build 1", 9).0, [0; 0]);
         assert_eq!(done("build 2", 9).0, [0, 1, 2, 3]);
         std::fs::remove_file(&path).expect("a file");

@@ -20,9 +20,10 @@ pub type StartChild<'a> = dyn Fn(&Role) -> std::io::Result<Command> + 'a;
 /// How often a trial is repeated whose child had ended before it was killed.
 const MAX_REPEATS: usize = 2;
 
-/// Children that are killed at random bytes of a run that saves after each step. A child reports its steps; it is killed when it reports that it
-/// waits in the middle of a save, and must die of that kill after one step at least. The newest checkpoint must load, the steps before the kill
-/// and after the resumption must have the losses of the undisturbed run, and the last weights its bits.
+/// Children that are killed at random bytes of a run that saves after each step. A child reports its steps; it is
+/// killed when it reports that it waits in the middle of a save, and must die of that kill after one step at least. The
+/// newest checkpoint must load, the steps before the kill and after the resumption must have the losses of the
+/// undisturbed run, and the last weights its bits.
 ///
 /// # Errors
 /// A run that fails undisturbed.
@@ -61,8 +62,8 @@ const ENDED_BEFORE: &str = "ended before";
 
 fn seen(row: &Row) -> String {
     format!(
-        "{} children died of the kill, {} had ended before and were repeated; steps done (number of trials): {}; the save was at: {}; \
-         newest commit after step: {}",
+        "{} children died of the kill, {} had ended before and were repeated. Trials by steps done: {}; by what the \
+         save was about to do: {}; by step of the newest commit: {}",
         row.count(KILLED),
         row.count(ENDED_BEFORE),
         row.list("steps "),

@@ -66,7 +66,8 @@ enum First {
     IsDeaf,
 }
 
-/// Whether all ranks skip the second step, in which the last one overflowed, halve the factor, and hold the same afterwards.
+/// Whether all ranks skip the second step, in which the last one overflowed, halve the factor, and hold the same
+/// afterwards.
 fn skips_together(at: (usize, usize, usize), first: First) -> Verdict {
     let model = still_model(Style::Gpt2, true);
     let train = TrainSpec { precision: FP16, ..training(3) };

@@ -1,5 +1,5 @@
-//! Holds `docs/checklist.md` against the tests that it names: every item has a check that holds and a fault that it finds, and every test
-//! exists.
+//! Holds `docs/checklist.md` against the tests that it names: every item has a check that holds and a fault that it
+//! finds, and every test exists.
 
 use std::path::Path;
 

@@ -95,7 +95,8 @@ fn groups_learn_the_same_within_rounding_and_groups_of_one_the_same_bits() {
     }
 }
 
-/// The first gather of each step takes what was gathered in its place in the step before: it was made before the update.
+/// The first gather of each step takes what was gathered in its place in the step before: it was made before the
+/// update.
 fn gather_before_the_update(_: mesh::Coord, rank: RankEngine) -> RankEngine {
     let is_first = Rc::new(Cell::new(true));
     let begins = Rc::clone(&is_first);

@@ -1,4 +1,5 @@
-//! N33: counters of the optimizer, learning rate, loss scale and place in the data continue where they were, in the same layout and in another.
+//! N33: counters of the optimizer, learning rate, loss scale and place in the data continue where they were, in the
+//! same layout and in another.
 
 use std::cell::Cell;
 
@@ -82,7 +83,8 @@ fn text_that_is_read_from_another_place_is_found() {
     }
 }
 
-/// An fp16 run whose factor overflows, is tolerated once, halves, and grows again; the same layout, and two others with the same sums.
+/// An fp16 run whose factor overflows, is tolerated once, halves, and grows again; the same layout, and two others with
+/// the same sums.
 fn scaled() -> Vec<Pair> {
     let scaling = LossScaling { initial: 2_097_152.0, window: 2, hysteresis: 2, minimum: 1.0 };
     let train = TrainSpec { steps: STEPS, precision: Precision::Fp16(scaling), ..training_in(Format::Fp16) };

@@ -58,7 +58,8 @@ fn masks_of_another_step_or_seed_after_a_resumption_are_found() {
     }
 }
 
-/// Masks that a rank draws by its own place, as where each rank restores the generator that a rank of its number had saved.
+/// Masks that a rank draws by its own place, as where each rank restores the generator that a rank of its number had
+/// saved.
 #[test]
 fn masks_of_a_ranks_own_place_after_a_resumption_are_found() {
     let mut tried = [0; 2];

@@ -1,7 +1,8 @@
 //! A run that is stopped and resumed, under the same layout or another, is the run that was not stopped.
 //!
-//! Faults change a checkpoint with hashes that are right, as a program that saves or loads the wrong thing would leave it, or wrap a
-//! device, the memory that storage reads, or the text. The same check judges the clean resumption and the spoilt one.
+//! Faults change a checkpoint with hashes that are right, as a program that saves or loads the wrong thing would leave
+//! it, or wrap a device, the memory that storage reads, or the text. The same check judges the clean resumption and the
+//! spoilt one.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../checklist/findings.rs"]

@@ -53,8 +53,8 @@ fn exact(train: TrainSpec) -> TrainSpec {
     TrainSpec { sums: Sums::Exact, ..train }
 }
 
-/// The same layout of everything at once, and other dp, tp, pp, ZeRO stages, sharding groups, schedules, recomputation and sequence
-/// parallelism.
+/// The same layout of everything at once, and other dp, tp, pp, ZeRO stages, sharding groups, schedules, recomputation
+/// and sequence parallelism.
 pub fn pairs() -> Vec<Pair> {
     let grouped = Parallelism { shard_group: Some(2), ..zero(THREE, 4, 1, 1) };
     let recomputing = Parallelism { recompute: Recompute::FULL, ..zero(ZeroStage::Off, 2, 1, 3) };
@@ -71,7 +71,8 @@ pub fn pairs() -> Vec<Pair> {
     ]
 }
 
-/// What a check says of a fault that changes what is learned: classes whose sums have other orders have bounds instead of bits.
+/// What a check says of a fault that changes what is learned: classes whose sums have other orders have bounds instead
+/// of bits.
 pub fn learns_something_else(pair: &Pair) -> &'static str {
     match pair.class() {
         EqualityClass::SameOrder | EqualityClass::AnyOrder => "the bits differ",

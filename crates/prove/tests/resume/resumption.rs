@@ -61,7 +61,8 @@ impl<'a> Resumption<'a> {
         Resumption { text, ..self }
     }
 
-    /// Runs the first part, and the second until `until` steps are done. What ranks held when the first ended, and when the second began.
+    /// Runs the first part, and the second until `until` steps are done. What ranks held when the first ended, and when
+    /// the second began.
     fn run(&self, until: u32) -> Result<(Outcome, [Snapshot; 2]), String> {
         let said = |error: prove::ProofError| error.to_string();
         let (folder, Pair { before, after }) = (Folder::new(), self.pair);
@@ -79,7 +80,8 @@ impl<'a> Resumption<'a> {
         Ok((first.followed_by(second.map_err(said)?), [left, arrived]))
     }
 
-    /// N27 and N33: whether the two parts learn what the run learns that was not stopped, as the classes of their layouts promise.
+    /// N27 and N33: whether the two parts learn what the run learns that was not stopped, as the classes of their
+    /// layouts promise.
     pub fn continues(&self) -> Verdict {
         let (layout, class) = (&self.pair.before, self.pair.class());
         let undisturbed = layout.outcome(&*text::shuffled(&layout.train)).map_err(|error| error.to_string())?;
@@ -96,7 +98,8 @@ impl<'a> Resumption<'a> {
     }
 }
 
-/// Writes the newest manifest anew, changed by `spoil`. Its hash is right: nothing but its contents tells that it is not the one that was saved.
+/// Writes the newest manifest anew, changed by `spoil`. Its hash is right: nothing but its contents tells that it is
+/// not the one that was saved.
 fn rewrite(folder: &Folder, spoil: &dyn Fn(&mut Manifest)) {
     let checkpoint = newest(&folder.0).expect("a checkpoint");
     let mut manifest = checkpoint.manifest().clone();

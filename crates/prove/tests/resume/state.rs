@@ -44,7 +44,8 @@ fn weights_and_moments_arrive_to_the_last_bit() {
     }
 }
 
-/// The pieces of two tensors of one shape, exchanged: each is read under the name of the other. Hashes are those of the bytes.
+/// The pieces of two tensors of one shape, exchanged: each is read under the name of the other. Hashes are those of the
+/// bytes.
 fn exchange(manifest: &mut Manifest, first: &str, second: &str) {
     let [a, b] = [first, second].map(|name| manifest.tensors[name].clone());
     assert!(a.shape == b.shape && a != b, "{first} and {second}");
@@ -52,7 +53,8 @@ fn exchange(manifest: &mut Manifest, first: &str, second: &str) {
     manifest.tensors.insert(second.into(), a);
 }
 
-/// Megatron-LM's finding 12: all names and shapes are there, so a strict load succeeds, with the layers of another stage.
+/// Megatron-LM's finding 12: all names and shapes are there, so a strict load succeeds, with the layers of another
+/// stage.
 #[test]
 fn layers_that_are_saved_under_another_index_are_found() {
     let next_layer = |manifest: &mut Manifest| {
@@ -115,7 +117,11 @@ fn a_rank_that_saves_from_one_element_too_far_is_found() {
             alter_saved(rank, |tensor, bytes| bytes.rotate_left(tensor.dtype.size_bytes()))
         };
         let found = Resumption::new(pair, CUT).saving_on(&shifted).arrives();
-        eprintln!("{:?} {found:?}", pair.before.parallelism);
+        eprintln!(
+            "DEBUG {:?} {:?}",
+            pair.before.parallelism,
+            found.as_ref().map_err(|f| f.lines().take(2).collect::<Vec<_>>().join(" / "))
+        );
         assert_found(found, "second_moment.layers.");
     }
 }

@@ -5,9 +5,9 @@ use data::{Batches, Corpus, Document, Order, Tokenizer};
 use train::{SequenceBuffers, TokenSource};
 
 /// Bytes of it are tokens. A step reads 24 of its 75 windows of four tokens.
-const TEXT: &str = "A run that is stopped and resumed must read the windows that come next, each once in an epoch, in the order that the seed \
-     gives. Where it begins again at the first window, or skips a few of them, it learns from other tokens than the run that was not stopped; the loss \
-     still falls, and no message tells.";
+const TEXT: &str = "A run that is stopped and resumed must read the windows that come next, each once in an epoch, in \
+     the order that the seed gives. Where it begins again at the first window, or skips a few of them, it learns from \
+     other tokens than the run that was not stopped; the loss still falls, and no message tells.";
 
 /// The text of a run of `train`, shuffled with its seed.
 pub fn shuffled(train: &TrainSpec) -> Box<dyn TokenSource> {

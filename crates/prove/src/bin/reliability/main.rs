@@ -1,7 +1,8 @@
 //! `cargo run --release -p prove --bin reliability -- [--write FILE | --sample N] [--results FILE]`
 //!
-//! Disturbs a run in every way that it must survive, prints what each showed, and ends with a failure if something did not hold. It starts
-//! itself as the processes that are killed. Each trial is kept as it ends; stopped, the same command continues.
+//! Disturbs a run in every way that it must survive, prints what each showed, and ends with a failure if something did
+//! not hold. It starts itself as the processes that are killed. Each trial is kept as it ends; stopped, the same
+//! command continues.
 
 #![forbid(unsafe_code)]
 

@@ -12,15 +12,19 @@ pub fn page(all: &[Shown]) -> String {
     };
     format!(
         "# Reliability\n\n\
-         What a run does where processes are killed, bits flip and disks fill up. Written by\n\n\
+         Runs in which processes are killed, bits flip and disks fill up. Written by\n\n\
          ```text\ncargo run --release -p prove --bin reliability -- --write docs/reliability.md\n```\n\n\
-         A run of {} ranks (dp {} x tp {} x pp {}, ZeRO-1, dropout, single precision) does {steps} steps with a checkpoint after each. *The same* means that the\n\
-         losses of all steps and the last weights have the bits of the undisturbed run. Each trial is kept in `target/reliability.txt`; stopped, the\n\
-         command continues there. Places are drawn at random with a fixed seed; CI tries the first\n\
-         few of each (`crates/prove/tests/reliability.rs`).\n\n\
-         A process of R3 reports the loss of each step. When it waits at the drawn byte of a save, it still lives and trains; only then the signal\n\
-         is sent, and the wait status must name that signal. A process that had ended before is counted apart, and its trial is repeated. The losses\n\
-         that it reported, those after the resumption, and a hash of the last weights are compared with the undisturbed run.\n\n\
+         The command keeps each trial in `target/reliability.txt` and continues there if it was stopped.\n\n\
+         A run of {} ranks (dp {} x tp {} x pp {}, ZeRO-1, dropout, single precision) does {steps} steps with a\n\
+         checkpoint after each. *The same* means that the losses of all steps and the last weights have the bits\n\
+         of the undisturbed run. Places are drawn at random with a fixed seed; CI tries the first few of each\n\
+         (`crates/prove/tests/reliability.rs`).\n\n\
+         A process of R3 reports the loss of each step. At the drawn byte its save waits while it trains on, and it\n\
+         reports that. Only then it is sent SIGKILL, and its wait status must name that signal. A process that had\n\
+         ended before is counted apart, and its trial is repeated. The losses before the kill, those after the\n\
+         resumption, and a hash of the last weights are compared with the undisturbed run. The test also starts\n\
+         processes that never train, that end by themselves, or that report other losses, and expects each of these\n\
+         trials to fail.\n\n\
          | | what is done | what must hold | held | seen |\n|---|---|---|---|---|\n{}\n\
          R20, an older checkpoint under a newer program, is held by `crates/checkpoint/tests/checkpoints/older.rs`.\n",
         parallelism.world_size(),
