@@ -11,6 +11,7 @@ mod layouts;
 mod reference;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use child::{Report, Role};
 pub use damage::{flipped_bits, wrong_files};
@@ -18,7 +19,7 @@ pub use interruptions::{full_disks, stops, vanished_folders};
 pub use kept::Kept;
 pub use kills::{StartChild, kills, locks};
 pub use layouts::{layouts, pairs};
-pub use reference::Reference;
+pub use reference::{Reference, model};
 
 /// What trials of one fault showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,10 @@ impl TrialFolder {
     /// # Errors
     /// A place for temporary files that cannot be written.
     pub fn new(name: &str) -> std::io::Result<TrialFolder> {
-        let folder = TrialFolder(std::env::temp_dir().join(format!("pleach-{name}-{}", std::process::id())));
+        // Tests of one process do trials at the same time.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let folder = TrialFolder(std::env::temp_dir().join(format!("pleach-{name}-{process}-{number}")));
         folder.clear()?;
         Ok(folder)
     }

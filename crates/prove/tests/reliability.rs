@@ -59,8 +59,10 @@ fn faults_are_survived() {
     let killed = kills(&reference, 6, &start, &kept).unwrap();
     assert!(killed.seen.starts_with("6 children died of the kill, 0 had ended before"), "{}", killed.seen);
     held(killed, 6);
-    held(flipped_bits(&reference, 40, &kept).unwrap(), 40);
-    held(wrong_files(&reference).unwrap(), 20);
+    let flipped = flipped_bits(&reference, 40, &kept).unwrap();
+    assert_eq!(flipped.seen, "9 files", "a manifest, and one file for each of eight ranks, for each holds a shard");
+    held(flipped, 40);
+    held(wrong_files(&reference).unwrap(), 36);
     held(full_disks(&reference, 4, &kept).unwrap(), 4);
     held(vanished_folders(&reference, 2, &kept).unwrap(), 2);
     held(stops(&reference, 3, &kept).unwrap(), 3);

@@ -7,10 +7,11 @@ use config::{
 };
 
 use super::kept::{Counts, Kept};
+use super::reference::model;
 use super::{Shown, TrialFolder};
 use crate::class::{EqualityClass, Promised};
 use crate::distance::Distance;
-use crate::matrix::{Numbers, model, training};
+use crate::matrix::{Numbers, training};
 use crate::models::{plain_layout, proof_text};
 use crate::promise::Promise;
 use crate::resumed::{Stretch, outcome_of_legs};

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use checkpoint::{Checkpoint, Retention, Storage, Store, committed};
 use config::unit::Tied;
-use config::{Format, GradientSums, Parallelism, TrainSpec, ZeroStage};
+use config::{Format, GradientSums, ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use train::{Observer, Ports, SaveReport, Saving, Setup, StepReport, Wish, run};
 
 use crate::distance::Outcome;
-use crate::matrix::{Numbers, model, training};
+use crate::matrix::{self, Numbers, training};
 use crate::models::{plain_layout, proof_text};
 use crate::rank_slots::RankSlots;
 use crate::resumed::{Stretch, outcome_of_legs};
@@ -19,6 +19,11 @@ use crate::runner::{Layout, ProofError, thread_engine};
 const STEPS: u32 = 8;
 /// What is kept of its checkpoints: all.
 const RETENTION: Retention = Retention { newest: usize::MAX, every: 0, best: 0 };
+
+/// The smallest model of which each of two replicas with tp = 2, and each of four without, holds a shard of every layer.
+pub fn model(tied: Tied) -> ModelSpec {
+    ModelSpec { hidden: 32, head_dim: 8, ffn_hidden: 128, init_std: 0.044, ..matrix::model(tied) }
+}
 
 /// The run, and what it learns undisturbed.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use config::{
     TrainSpec, ZeroStage,
 };
 use prove::models::plain_layout;
+use prove::reliability::model;
 use prove::{EqualityClass, Layout};
 
 use crate::rig::layout;
@@ -26,10 +27,15 @@ pub fn zero(zero: ZeroStage, dp: usize, tp: usize, pp: usize) -> Parallelism {
     Parallelism { zero, ..plain_layout(dp, tp, pp, 1) }
 }
 
+/// A model of which each replica holds a shard, under `parallelism`.
+pub fn sharded(format: Format, parallelism: Parallelism) -> Layout {
+    Layout { model: model(Tied::Yes), ..layout(Tied::Yes, format, parallelism) }
+}
+
 impl Pair {
     pub fn new(before: Parallelism, after: Parallelism) -> Pair {
-        let of = |parallelism| layout(Tied::Yes, Format::Fp32, parallelism);
-        Pair { before: of(before), after: of(after) }
+        let [before, after] = [before, after].map(|parallelism| sharded(Format::Fp32, parallelism));
+        Pair { before, after }
     }
 
     /// The same, both trained as `change` says.

@@ -2,7 +2,6 @@
 
 use checkpoint::manifest::PieceRecord;
 use checkpoint::{Manifest, StatePart};
-use config::unit::Tied;
 use config::{Format, Unit, ZeroStage};
 use device::Dtype;
 use mesh::{Axis, AxisSet};
@@ -12,16 +11,15 @@ use prove::intercepted::{alter_saved, drop_writes};
 use train::RankEngine;
 
 use crate::findings::{assert_found, assert_holds};
-use crate::pairs::{Pair, THREE, pairs, zero};
+use crate::pairs::{Pair, THREE, pairs, sharded, zero};
 use crate::resumption::Resumption;
-use crate::rig::layout;
 
 /// Steps before the resumption: both moments are of more than one gradient.
 const CUT: u32 = 2;
 
 /// The pairs of single precision, and the same bf16 run before and after.
 fn all() -> Vec<Pair> {
-    let bf16 = |parallelism| layout(Tied::Yes, Format::Bf16, parallelism);
+    let bf16 = |parallelism| sharded(Format::Bf16, parallelism);
     let narrow = Pair { before: bf16(zero(ZeroStage::One, 2, 2, 1)), after: bf16(zero(THREE, 2, 1, 2)) };
     pairs().into_iter().chain([narrow]).collect()
 }
@@ -32,7 +30,7 @@ fn weights_and_moments_arrive_to_the_last_bit() {
         assert_holds(Resumption::new(pair, CUT).arrives());
     }
     // R15 for precisions. Weights that layers read are narrower in one of the two, so they are rounded anew.
-    let of = |format, zero_stage, dp, pp| layout(Tied::Yes, format, zero(zero_stage, dp, 1, pp));
+    let of = |format, zero_stage, dp, pp| sharded(format, zero(zero_stage, dp, 1, pp));
     for (before, after) in [
         (of(Format::Fp32, ZeroStage::Off, 2, 1), of(Format::Bf16, ZeroStage::Off, 1, 2)),
         (of(Format::Bf16, ZeroStage::One, 2, 2), of(Format::Fp32, ZeroStage::Off, 2, 1)),
@@ -117,11 +115,6 @@ fn a_rank_that_saves_from_one_element_too_far_is_found() {
             alter_saved(rank, |tensor, bytes| bytes.rotate_left(tensor.dtype.size_bytes()))
         };
         let found = Resumption::new(pair, CUT).saving_on(&shifted).arrives();
-        eprintln!(
-            "DEBUG {:?} {:?}",
-            pair.before.parallelism,
-            found.as_ref().map_err(|f| f.lines().take(2).collect::<Vec<_>>().join(" / "))
-        );
         assert_found(found, "second_moment.layers.");
     }
 }
