@@ -8,7 +8,7 @@ use config::{BatchOrigin, TrainSpec};
 use train::{Saving, Start, TokenSource};
 
 use crate::distance::Outcome;
-use crate::runner::{First, Layout, Part, ProofError, outcome_of_run};
+use crate::runner::{First, Layout, Leg, ProofError, outcome_of_run};
 use crate::watch::{Nobody, Watch};
 use crate::wrapped_engine::{WrapRank, WrappedEngine};
 
@@ -64,10 +64,10 @@ impl<'a> Surroundings<'a> {
 ///
 /// # Errors
 /// See [`ProofError`].
-pub fn outcome_of_parts(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Path) -> Result<Outcome, ProofError> {
+pub fn outcome_of_legs(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Path) -> Result<Outcome, ProofError> {
     let mut whole = Outcome::default();
     for part in parts {
-        whole = whole.followed_by(outcome_of_part(part, folder, Surroundings::plain(tokens))?);
+        whole = whole.followed_by(outcome_of_leg(part, folder, Surroundings::plain(tokens))?);
     }
     Ok(whole)
 }
@@ -77,7 +77,7 @@ pub fn outcome_of_parts(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Pa
 ///
 /// # Errors
 /// See [`ProofError`].
-pub fn outcome_of_part(
+pub fn outcome_of_leg(
     Stretch { layout, until }: &Stretch,
     folder: &Path,
     Surroundings { tokens, wrap, watch }: Surroundings<'_>,
@@ -89,5 +89,5 @@ pub fn outcome_of_part(
     let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
     let saving = Some(Saving { store: &store, every: 0, run: "", data_xxh3: None });
     let first = First { steps: until.saturating_sub(start.steps()), watch };
-    outcome_of_run(&setup, &WrappedEngine::new(&setup, wrap), tokens, Part { start, saving, first })
+    outcome_of_run(&setup, &WrappedEngine::new(&setup, wrap), tokens, Leg { start, saving, first })
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Accelerator, AttentionKernels, Cluster, SingleProducts, Software, named, names};
-use config::{LayerRecompute, ModelSpec, RunConfig, SequenceParallel, GradientSums};
+use config::{GradientSums, LayerRecompute, ModelSpec, RunConfig, SequenceParallel};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
 use program::{PassKind, Purpose};

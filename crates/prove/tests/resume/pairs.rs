@@ -2,8 +2,8 @@
 
 use config::unit::Tied;
 use config::{
-    Format, Gathering, GradientReduction, Parallelism, Recompute, Reshard, ScheduleKind, SequenceParallel, Sums,
-    TrainSpec, ZeroStage,
+    Format, Gathering, GradientReduction, GradientSums, Parallelism, Recompute, Reshard, ScheduleKind,
+    SequenceParallel, TrainSpec, ZeroStage,
 };
 use prove::models::plain_layout;
 use prove::reliability::model;
@@ -54,9 +54,9 @@ impl Pair {
     }
 }
 
-/// Sums that do not depend on their order: replicas may change, and the bits are the same.
+/// GradientSums that do not depend on their order: replicas may change, and the bits are the same.
 fn exact(train: TrainSpec) -> TrainSpec {
-    TrainSpec { sums: Sums::Exact, ..train }
+    TrainSpec { sums: GradientSums::Exact, ..train }
 }
 
 /// The same layout of everything at once, and other dp, tp, pp, ZeRO stages, sharding groups, schedules, recomputation

@@ -50,13 +50,13 @@ fn a_run_may_be_cut_after_every_step() {
 fn a_position_outside_of_the_run_is_refused() {
     let (run, folder, tokens) = (plain(1, 1, 1), Folder::new(), proof_text());
     let part = |until| [Stretch { layout: run.clone(), until }];
-    outcome_of_parts(&part(2), &tokens, &folder.0).unwrap();
+    outcome_of_legs(&part(2), &tokens, &folder.0).unwrap();
     let checkpoint = newest(&folder.0).unwrap();
     let manifest = checkpoint.manifest().clone();
     let changed = Manifest { state: RunState { steps: 9, ..manifest.state.clone() }, ..manifest };
     std::fs::write(checkpoint.path().join(MANIFEST), changed.to_bytes().unwrap()).unwrap();
     // A checkpoint has the name of its step.
     std::fs::rename(checkpoint.path(), checkpoint.path().with_file_name("step-00000009")).unwrap();
-    let beyond = outcome_of_parts(&part(run.train.steps), &tokens, &folder.0).unwrap_err().to_string();
+    let beyond = outcome_of_legs(&part(run.train.steps), &tokens, &folder.0).unwrap_err().to_string();
     assert!(beyond.contains("after 9 steps and 48 sequences; the run has 4 steps"), "{beyond}");
 }

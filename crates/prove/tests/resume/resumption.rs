@@ -1,10 +1,10 @@
 //! One resumption, clean or spoilt, and the two checks that judge it.
 
 use checkpoint::Manifest;
-use config::{Format, Sums, TrainSpec};
+use config::{Format, GradientSums, TrainSpec};
 use mesh::Coord;
 use prove::matrix::{Numbers, training};
-use prove::resumed::{Stretch, Surroundings, going_on, newest, outcome_of_part};
+use prove::resumed::{Stretch, Surroundings, going_on, newest, outcome_of_leg};
 use prove::verdict::is_noise;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Outcome, Promise};
@@ -69,14 +69,14 @@ impl<'a> Resumption<'a> {
         let [left, arrived] = [Snapshot::at_the_end_of(self.cut), Snapshot::at_the_beginning_of(self.cut + 1)];
         let tokens = text::shuffled(&before.train);
         let first = Surroundings { wrap: self.saving, watch: &left, ..Surroundings::plain(&*tokens) };
-        let first = outcome_of_part(&Stretch { layout: before.clone(), until: self.cut }, &folder.0, first);
+        let first = outcome_of_leg(&Stretch { layout: before.clone(), until: self.cut }, &folder.0, first);
         let first = first.map_err(said)?;
         rewrite(&folder, self.spoil);
         let checkpoint = newest(&folder.0).map_err(|error| error.to_string())?;
         let tokens = (self.text)(&going_on(&after.train, &checkpoint));
         drop(checkpoint);
         let second = Surroundings { wrap: self.resumed, watch: &arrived, ..Surroundings::plain(&*tokens) };
-        let second = outcome_of_part(&Stretch { layout: after.clone(), until }, &folder.0, second);
+        let second = outcome_of_leg(&Stretch { layout: after.clone(), until }, &folder.0, second);
         Ok((first.followed_by(second.map_err(said)?), [left, arrived]))
     }
 
@@ -110,5 +110,5 @@ fn rewrite(folder: &Folder, spoil: &dyn Fn(&mut Manifest)) {
 
 /// The training of the pairs in `format`.
 pub fn training_in(format: Format) -> TrainSpec {
-    training(Numbers { format, sums: Sums::Single })
+    training(Numbers { format, sums: GradientSums::Single })
 }

@@ -10,7 +10,7 @@ use device::{DeviceError, Tensor, element};
 use mesh::{CopyRun, Region, copy_runs};
 use prove::Watch;
 use train::storage::pieces::{Copies, pieces};
-use train::worker::Rank;
+use train::worker::Worker;
 use train::worker::state::UnitState;
 
 /// When ranks are looked at.
@@ -88,14 +88,14 @@ impl Snapshot {
     /// The elements `elements` of the flat buffer of `state`, which `tensor` holds.
     fn keep(
         &self,
-        rank: &Rank<'_>,
+        worker: &Worker<'_>,
         state: &UnitState,
         (elements, tensor): (Range<usize>, Tensor),
         name: impl Fn(&str) -> String,
     ) -> Result<(), DeviceError> {
-        for piece in pieces(&state.layout, elements.clone(), rank.tensor, Copies::Every) {
+        for piece in pieces(&state.layout, elements.clone(), worker.tensor, Copies::Every) {
             let local = piece.elements.start - elements.start..piece.elements.end - elements.start;
-            let values = element::read(&*rank.device, tensor.elements(local))?;
+            let values = element::read(&*worker.device, tensor.elements(local))?;
             let (name, shape) = (name(&piece.param.name), Region::whole(&piece.param.shape));
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             let whole = held.tensors.entry(name.clone()).or_insert_with(|| vec![None; shape.len()]);
@@ -115,26 +115,26 @@ impl Snapshot {
 }
 
 impl Watch for Snapshot {
-    fn instruction(&self, rank: &Rank<'_>) -> Result<(), DeviceError> {
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         let at = match self.when {
-            When::End => rank.program.instrs.len() - 1,
+            When::End => worker.program.instrs.len() - 1,
             When::Beginning => 0,
         };
-        if rank.step + 1 != self.step || rank.at != at {
+        if worker.step + 1 != self.step || worker.at != at {
             return Ok(());
         }
-        for state in rank.units.values() {
+        for state in worker.units.values() {
             let moments = state.held_moments().expect("a run that trains");
             for (held, part) in [state.weights().clone()].into_iter().chain(moments).zip(StatePart::ALL) {
-                self.keep(rank, state, (held.elements, held.tensor), |param| part.tensor(param))?;
+                self.keep(worker, state, (held.elements, held.tensor), |param| part.tensor(param))?;
             }
             let read = state.params.clone();
-            self.keep(rank, state, (read.elements, read.tensor), |param| format!("{READ}{param}"))?;
+            self.keep(worker, state, (read.elements, read.tensor), |param| format!("{READ}{param}"))?;
         }
         // Of the end, the next step's.
-        let next = if self.when == When::End { rank.step + 1 } else { rank.step };
-        let first_sequence = rank.setup.train.batches().at(next).first_sequence;
-        let (skipped, scale) = (rank.loss_scale.skipped_steps(), rank.loss_scale.state());
+        let next = if self.when == When::End { worker.step + 1 } else { worker.step };
+        let first_sequence = worker.setup.train.batches().at(next).first_sequence;
+        let (skipped, scale) = (worker.loss_scale.skipped_steps(), worker.loss_scale.state());
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.counters.push(format!("sequence {first_sequence}, {skipped} skipped, {scale:?}"));
         Ok(())

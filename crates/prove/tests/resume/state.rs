@@ -120,9 +120,9 @@ fn a_rank_that_saves_from_one_element_too_far_is_found() {
 }
 
 /// Where `value` lies on stage `stage` of `layout`.
-fn place(layout: &Layout, stage: usize, value: Value) -> std::ops::Range<usize> {
-    let place = layout.setup().expect("a setup").plan(stage).place_of_state(value).expect("state");
-    place.offset_bytes..place.offset_bytes + place.len_bytes
+fn extent(layout: &Layout, stage: usize, value: Value) -> std::ops::Range<usize> {
+    let extent = layout.setup().expect("a setup").plan(stage).extent_of_state(value).expect("state");
+    extent.offset_bytes..extent.offset_bytes + extent.len_bytes
 }
 
 /// One rank does not load a tensor of one layer, whose place holds something else.
@@ -131,11 +131,11 @@ fn state_that_a_rank_does_not_load_is_found() {
     for pair in &all() {
         let pp = pair.after.parallelism.pp;
         let unloaded = |value: Value, dtype: Dtype| {
-            let place = place(&pair.after, pp - 1, value);
+            let extent = extent(&pair.after, pp - 1, value);
             let wrap = move |coord: mesh::Coord, rank: RankEngine| {
-                let place = place.clone();
+                let extent = extent.clone();
                 match coord.along(Axis::Pp) + 1 == pp && coord.position(AxisSet::DATA) == 0 {
-                    true => drop_writes(rank, move |to| to.dtype == dtype && place.contains(&to.offset_bytes)),
+                    true => drop_writes(rank, move |to| to.dtype == dtype && extent.contains(&to.offset_bytes)),
                     false => rank,
                 }
             };
