@@ -54,7 +54,7 @@ pub enum Precision {
 
 /// In which order the terms of a matrix product are added. The order belongs to the run, not to the machine: each has the same bits on every
 /// processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Products {
     /// One term after the other, with fused multiply-adds of single precision.
     Chained,

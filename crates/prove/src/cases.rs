@@ -4,8 +4,9 @@ use std::fmt;
 
 use config::unit::Tied;
 use config::{
-    FullRecompute, Gathering, GradientReduction, GradientSums, ModelSpec, Parallelism, Problem, Recompute, Reshard,
-    RunConfig, SavedInputs, ScheduleKind, SequenceParallel, TokenizerSpec, TrainSpec, ZeroStage, check,
+    FullRecompute, Gathering, GradientReduction, GradientSums, ModelSpec, Parallelism, Precision, Problem, Products,
+    Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind, SequenceParallel, TokenizerSpec, TrainSpec, ZeroStage,
+    check,
 };
 
 use crate::class::{EqualityClass, gradient_order};
@@ -42,6 +43,20 @@ impl Family {
             }
         }
         families
+    }
+
+    /// Eight families in which every three of style, heads, tying and microbatch size meet. In [`Case::all`] each degree has each form in one of them.
+    pub fn half() -> Vec<Family> {
+        let is_even = |family: &Family| {
+            let traits = [
+                family.style == Style::Llama,
+                family.num_kv_heads == 4,
+                family.tied == Tied::No,
+                family.microbatch_size == 2,
+            ];
+            traits.into_iter().filter(|has_trait| *has_trait).count().is_multiple_of(2)
+        };
+        Family::all().into_iter().filter(is_even).collect()
     }
 
     /// Its model.
@@ -269,6 +284,14 @@ pub fn recompute_name(recompute: Recompute) -> String {
     }
 }
 
+/// The suffix of a name that says in which order products add their terms; empty for the default.
+pub fn products_suffix(products: Products) -> &'static str {
+    match products {
+        Products::Chained => "",
+        Products::Pairs => ", products in pairs",
+    }
+}
+
 /// One layout of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
@@ -282,6 +305,8 @@ pub struct Case {
     pub manner: Manner,
     /// How gradients are summed.
     pub sums: GradientSums,
+    /// In which order matrix products add their terms.
+    pub products: Products,
 }
 
 impl Case {
@@ -320,6 +345,14 @@ impl Case {
         of_two.map(|case| Case { sums: GradientSums::Exact, ..case }).collect()
     }
 
+    /// The cases of [`Case::all`] in the families of [`Family::half`], with products in pairs. A processor without AMX computes those of single precision
+    /// an order of magnitude slower than chained ones, so that all families take it hours.
+    pub fn all_in_pairs() -> Vec<Case> {
+        let families = Family::half();
+        let of_half = Case::all().into_iter().filter(|case| families.contains(&case.family));
+        of_half.map(|case| Case { products: Products::Pairs, ..case }).collect()
+    }
+
     /// What every case of the same `dp`, `tp` and sequence parallelism that sums gradients in the same order has the bits of: one
     /// stage, in the plainest such manner. Where sums are exact, their order does not matter: one replica in microbatches of one sequence.
     pub fn reference(&self) -> Case {
@@ -337,9 +370,9 @@ impl Case {
         }
     }
 
-    /// One rank in the plain manner, that sums gradients as this case does: what it is compared with.
+    /// One rank in the plain manner, which sums gradients and the terms of products as this case does: its oracle.
     pub fn of_one_rank(&self) -> Case {
-        Case { sums: self.sums, ..Case::oracle(self.reference().family) }
+        Case { sums: self.sums, products: self.products, ..Case::oracle(self.reference().family) }
     }
 
     /// What the case promises [`Case::of_one_rank`].
@@ -355,6 +388,7 @@ impl Case {
             sequence_parallel: SequenceParallel::Off,
             manner: Manner::PLAIN,
             sums: GradientSums::Single,
+            products: Products::Chained,
         }
     }
 
@@ -395,7 +429,8 @@ impl Case {
 
     /// What runs.
     pub fn layout(&self) -> Layout {
-        let train = TrainSpec { sums: self.sums, ..proof_training() };
+        let precision = Precision::Fp32(self.products);
+        let train = TrainSpec { sums: self.sums, precision, ..proof_training() };
         Layout { model: self.family.model(), parallelism: self.parallelism(), train }
     }
 
@@ -436,7 +471,8 @@ impl fmt::Display for Case {
             GradientSums::Single => "",
             GradientSums::Exact => ", exact sums",
         };
-        write!(f, "{}, {}{tokens}, {}{sums}", self.family, self.degrees, self.manner)
+        let products = products_suffix(self.products);
+        write!(f, "{}, {}{tokens}, {}{sums}{products}", self.family, self.degrees, self.manner)
     }
 }
 
@@ -477,6 +513,42 @@ mod tests {
             assert_eq!((reference.degrees.dp, reference.family.microbatch_size), (1, 1), "{case}");
             let expected = if case.degrees.tp == 1 { EqualityClass::AnyOrder } else { EqualityClass::OtherSums };
             assert_eq!(case.class(), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn cases_in_pairs_meet_every_form_at_every_degree_and_every_form_with_every_schedule() {
+        let families = Family::half();
+        assert_eq!(families.len(), 8);
+        let traits = |family: &Family| {
+            let Family { style, num_kv_heads, tied, microbatch_size } = *family;
+            [style == Style::Llama, num_kv_heads == 4, tied == Tied::No, microbatch_size == 2]
+        };
+        for left_out in 0..4 {
+            let three = |family: &Family| {
+                (0..4).filter(|place| *place != left_out).map(|place| traits(family)[place]).collect()
+            };
+            assert_eq!(
+                families.iter().map(three).collect::<BTreeSet<Vec<bool>>>().len(),
+                8,
+                "without trait {left_out}"
+            );
+        }
+        let cases = Case::all_in_pairs();
+        assert_eq!(cases.iter().filter(|case| case.divides()).count(), 568);
+        for degrees in Degrees::all() {
+            let forms = cases.iter().filter(|case| case.degrees == degrees).map(|case| case.manner.form);
+            assert_eq!(forms.collect::<BTreeSet<_>>().len(), Form::all().len(), "{degrees}");
+        }
+        let legal = cases.iter().filter(|case| case.divides());
+        let pairs = legal.map(|case| format!("{} {:?}", case.manner.form, case.manner.schedule));
+        assert_eq!(pairs.collect::<BTreeSet<_>>().len(), 8 * 8);
+        for case in cases {
+            assert_eq!(
+                (case.reference().products, case.of_one_rank().products),
+                (Products::Pairs, Products::Pairs),
+                "{case}"
+            );
         }
     }
 

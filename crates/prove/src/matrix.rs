@@ -128,23 +128,39 @@ impl fmt::Display for Sharing {
     }
 }
 
-/// In which numbers parameters and activations are stored, and gradients summed.
+/// In which numbers parameters and activations are stored and gradients summed, and in which order products add their terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
     /// What parameters and activations are stored as.
     pub format: Format,
     /// How gradients are summed.
     pub sums: GradientSums,
+    /// In which order matrix products add their terms.
+    pub products: Products,
 }
 
 impl Numbers {
-    /// Every format, and exact sums in the widest: a narrow one rounds before the sum and after the update, which no layout changes.
-    pub const ALL: [Numbers; 4] = [
-        Numbers { format: Format::Fp32, sums: GradientSums::Single },
-        Numbers { format: Format::Bf16, sums: GradientSums::Single },
-        Numbers { format: Format::Fp16, sums: GradientSums::Single },
-        Numbers { format: Format::Fp32, sums: GradientSums::Exact },
+    /// Every format, and exact sums in the widest: a narrow one rounds before the sum and after the update, which no layout changes. Each with
+    /// both orders of products, but for fp16, which has the chained order only.
+    pub const ALL: [Numbers; 7] = [
+        Numbers::new(Format::Fp32, GradientSums::Single, Products::Chained),
+        Numbers::new(Format::Bf16, GradientSums::Single, Products::Chained),
+        Numbers::new(Format::Fp16, GradientSums::Single, Products::Chained),
+        Numbers::new(Format::Fp32, GradientSums::Exact, Products::Chained),
+        Numbers::new(Format::Fp32, GradientSums::Single, Products::Pairs),
+        Numbers::new(Format::Bf16, GradientSums::Single, Products::Pairs),
+        Numbers::new(Format::Fp32, GradientSums::Exact, Products::Pairs),
     ];
+
+    /// These numbers with this order of products.
+    pub const fn new(format: Format, sums: GradientSums, products: Products) -> Numbers {
+        Numbers { format, sums, products }
+    }
+
+    /// The same format with single sums and chained products.
+    fn plain(self) -> Numbers {
+        Numbers::new(self.format, GradientSums::Single, Products::Chained)
+    }
 }
 
 impl fmt::Display for Numbers {
@@ -155,8 +171,12 @@ impl fmt::Display for Numbers {
             Format::Fp16 => "fp16",
         })?;
         match self.sums {
-            GradientSums::Single => Ok(()),
-            GradientSums::Exact => f.write_str(" exact"),
+            GradientSums::Single => {}
+            GradientSums::Exact => f.write_str(" exact")?,
+        }
+        match self.products {
+            Products::Chained => Ok(()),
+            Products::Pairs => f.write_str(" in pairs"),
         }
     }
 }
@@ -190,7 +210,7 @@ pub struct Cell {
     pub sharing: Sharing,
     /// What is computed again.
     pub recompute: Recompute,
-    /// How parameters and activations are stored, and gradients summed.
+    /// How parameters and activations are stored, gradients summed and products added up.
     pub numbers: Numbers,
     /// What is trained: in the product drawn of two.
     pub shape: Shape,
@@ -201,16 +221,16 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The whole product. Cells that differ in their sums only are drawn alike.
+    /// The whole product. Cells that differ only in their sums or in the order of their products are drawn alike.
     pub fn all() -> Vec<Cell> {
-        let (exact, single): (Vec<_>, Vec<_>) =
-            Numbers::ALL.into_iter().partition(|numbers| numbers.sums == GradientSums::Exact);
+        let (plain, others): (Vec<_>, Vec<_>) =
+            Numbers::ALL.into_iter().partition(|numbers| *numbers == numbers.plain());
         let mut cells = Vec::new();
         for form in forms() {
             for order in Order::all() {
                 for sharing in Sharing::ALL {
                     for recompute in sharing.recomputes() {
-                        for &numbers in &single {
+                        for &numbers in &plain {
                             let [first, second, ..] = philox4x32_10([cells.len() as u32, 0, 0, 0], [SEED, 0]);
                             let shape = if first.is_multiple_of(2) { Shape::Gpt2 } else { Shape::Llama };
                             let candidates = degrees(form, order, sharing);
@@ -230,8 +250,8 @@ impl Cell {
                 }
             }
         }
-        for numbers in exact {
-            let alike = |cell: &&Cell| cell.numbers == Numbers { sums: GradientSums::Single, ..numbers };
+        for numbers in others {
+            let alike = |cell: &&Cell| cell.numbers == numbers.plain();
             let drawn: Vec<Cell> = cells.iter().filter(alike).map(|cell| Cell { numbers, ..*cell }).collect();
             cells.extend(drawn);
         }
@@ -406,8 +426,8 @@ pub fn model(tied: Tied) -> ModelSpec {
 /// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is skipped, at least.
 pub fn training(numbers: Numbers) -> TrainSpec {
     let precision = match numbers.format {
-        Format::Fp32 => Precision::Fp32(Products::Chained),
-        Format::Bf16 => Precision::Bf16(Products::Chained),
+        Format::Fp32 => Precision::Fp32(numbers.products),
+        Format::Bf16 => Precision::Bf16(numbers.products),
         Format::Fp16 => Precision::Fp16(LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 }),
     };
     TrainSpec {
@@ -441,7 +461,7 @@ mod tests {
     #[test]
     fn the_product_is_whole_and_legal() {
         let cells = Cell::all();
-        assert_eq!(cells.len(), 8 * 9 * (4 + 5 + 4) * 4);
+        assert_eq!(cells.len(), 8 * 9 * (4 + 5 + 4) * 7);
         let names: BTreeSet<String> = cells.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), cells.len(), "names of cells");
         let others = Cell::of_other_shapes();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use config::GradientSums;
+use config::{GradientSums, Products};
 
 use crate::cases::{Case, Degrees, Family};
 use crate::class::EqualityClass;
@@ -31,7 +31,7 @@ pub fn orders(cases: impl IntoIterator<Item = Case>) -> Vec<Order> {
     for case in cases {
         let reference = case.reference();
         let Degrees { dp, tp, .. } = reference.degrees;
-        let key = (reference.family, dp, tp, case.sequence_parallel, reference.manner.form, case.sums);
+        let key = (reference.family, dp, tp, case.sequence_parallel, reference.manner.form, case.sums, case.products);
         let order = orders.entry(key).or_insert_with(|| Order { reference, cases: Vec::new() });
         order.cases.push(case);
     }
@@ -68,31 +68,32 @@ fn survey_order(order: &Order, oracle: &Result<Outcome, String>, tell: &(dyn Fn(
     }
 }
 
-/// One rank per family and way to sum, run when first asked for.
+/// One rank per family, way to sum and order of products, run when first asked for.
 #[derive(Default)]
 pub struct Oracles {
-    single: [OnceLock<Result<Outcome, String>>; 16],
-    exact: [OnceLock<Result<Outcome, String>>; 16],
+    outcomes: [[OnceLock<Result<Outcome, String>>; 16]; 4],
 }
 
 impl Oracles {
-    /// What one rank learns that `case` is compared with.
+    /// The result of the one rank that `case` is compared with.
     pub fn of(&self, case: &Case) -> &Result<Outcome, String> {
         let oracle = case.of_one_rank();
         let index = Family::all().iter().position(|other| *other == oracle.family).unwrap_or_default();
-        let outcomes = match oracle.sums {
-            GradientSums::Single => &self.single,
-            GradientSums::Exact => &self.exact,
+        let outcomes = match (oracle.sums, oracle.products) {
+            (GradientSums::Single, Products::Chained) => &self.outcomes[0],
+            (GradientSums::Exact, Products::Chained) => &self.outcomes[1],
+            (GradientSums::Single, Products::Pairs) => &self.outcomes[2],
+            (GradientSums::Exact, Products::Pairs) => &self.outcomes[3],
         };
         outcomes[index].get_or_init(|| outcome(&oracle))
     }
 }
 
 /// One rank with microbatches of 1 and of 2 sequences, compared for every family of microbatch 1.
-pub fn microbatch_sizes(families: &[Family]) -> Vec<(Family, Finding)> {
+pub fn microbatch_sizes(families: &[Family], products: Products) -> Vec<(Family, Finding)> {
     let compare = |family: Family| -> Finding {
-        let two = Family { microbatch_size: 2, ..family };
-        let (oracle, other) = (outcome(&Case::oracle(family))?, outcome(&Case::oracle(two))?);
+        let of = |family| outcome(&Case { products, ..Case::oracle(family) });
+        let (oracle, other) = (of(family)?, of(Family { microbatch_size: 2, ..family })?);
         Ok(Verdict::of(EqualityClass::OtherOrder, &family.model(), &other, (&other, &oracle)))
     };
     let ones = families.iter().filter(|family| family.microbatch_size == 1);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use config::Products;
 use config::unit::Tied;
 use prove::cases::{Case, Family, Form, MAX_RANKS};
 use prove::models::{Style, proof_text};
@@ -113,6 +114,25 @@ fn exact_sums_have_the_bits_of_one_replica() {
     assert_kept(&exact_sample());
 }
 
+/// With products in pairs a case of replicas and stages, and one of ranks that share matrices.
+fn sample_in_pairs() -> Vec<Order> {
+    let case = |tp: usize, style: Style| {
+        let is_suitable = |case: &Case| {
+            let has_tp = case.degrees.tp == tp && case.family.style == style && case.degrees.pp > 1;
+            has_tp && case.degrees.world_size() <= 4 && case.divides()
+        };
+        draw(Case::all_in_pairs().into_iter().filter(is_suitable).collect(), 1, 500 + tp as u32)
+    };
+    survey::orders([case(1, Style::Gpt2), case(2, Style::Llama)].concat())
+}
+
+#[test]
+fn layouts_do_not_change_what_is_learned_with_products_in_pairs() {
+    let orders = sample_in_pairs();
+    assert!(orders.iter().all(|order| order.reference.products == Products::Pairs));
+    assert_kept(&orders);
+}
+
 /// Every case of `orders` keeps the promise.
 fn assert_kept(orders: &[Order]) {
     let said = Mutex::new(Vec::new());
@@ -135,7 +155,7 @@ fn assert_kept(orders: &[Order]) {
 
 #[test]
 fn microbatch_sizes_do_not_change_what_is_learned() {
-    for (family, finding) in survey::microbatch_sizes(&families()) {
+    for (family, finding) in survey::microbatch_sizes(&families(), Products::Chained) {
         let verdict = finding.expect("runs");
         assert_eq!(verdict.faults(), [""; 0], "{family} against 2: {:?}", verdict.distance);
     }

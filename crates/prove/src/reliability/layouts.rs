@@ -2,7 +2,7 @@
 
 use config::unit::Tied;
 use config::{
-    Format, Gathering, GradientReduction, GradientSums, Parallelism, Recompute, Reshard, ScheduleKind,
+    Format, Gathering, GradientReduction, GradientSums, Parallelism, Products, Recompute, Reshard, ScheduleKind,
     SequenceParallel, ZeroStage,
 };
 
@@ -67,7 +67,7 @@ pub fn pairs() -> Vec<[Layout; 2]> {
             vec![GradientSums::Single]
         };
         for sums in sums {
-            let train = training(Numbers { format: Format::Fp32, sums });
+            let train = training(Numbers::new(Format::Fp32, sums, Products::Chained));
             let [first, second] =
                 pair.clone().map(|parallelism| Layout { model: model(tied), parallelism, train: train.clone() });
             all.extend([[first.clone(), second.clone()], [second, first]]);

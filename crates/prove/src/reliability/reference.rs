@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use checkpoint::{Checkpoint, Retention, Storage, Store, committed};
 use config::unit::Tied;
-use config::{Format, GradientSums, ModelSpec, Parallelism, TrainSpec, ZeroStage};
+use config::{Format, GradientSums, ModelSpec, Parallelism, Products, TrainSpec, ZeroStage};
 use train::{Observer, Ports, SaveReport, Saving, Setup, StepReport, Wish, run};
 
 use crate::distance::Outcome;
@@ -35,7 +35,7 @@ pub struct Reference {
 impl Reference {
     /// GPT-2 style, dp 2 x tp 2 x pp 2 with ZeRO-1 and dropout, in single precision.
     pub fn layout() -> Layout {
-        let train = training(Numbers { format: Format::Fp32, sums: GradientSums::Single });
+        let train = training(Numbers::new(Format::Fp32, GradientSums::Single, Products::Chained));
         let parallelism = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 2, 2, 1) };
         Layout { model: model(Tied::Yes), parallelism, train: TrainSpec { steps: STEPS, ..train } }
     }

@@ -1,7 +1,7 @@
 //! One resumption, clean or spoilt, and the two checks that judge it.
 
 use checkpoint::Manifest;
-use config::{Format, GradientSums, TrainSpec};
+use config::{Format, GradientSums, Products, TrainSpec};
 use mesh::Coord;
 use prove::matrix::{Numbers, training};
 use prove::resumed::{Stretch, Surroundings, going_on, newest, outcome_of_leg};
@@ -110,5 +110,5 @@ fn rewrite(folder: &Folder, spoil: &dyn Fn(&mut Manifest)) {
 
 /// The training of the pairs in `format`.
 pub fn training_in(format: Format) -> TrainSpec {
-    training(Numbers { format, sums: GradientSums::Single })
+    training(Numbers::new(format, GradientSums::Single, Products::Chained))
 }

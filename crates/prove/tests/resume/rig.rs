@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use config::unit::Tied;
-use config::{Format, GradientSums, Parallelism};
+use config::{Format, GradientSums, Parallelism, Products};
 use prove::matrix::{Numbers, model, training};
 use prove::models::{plain_layout, proof_text};
 use prove::resumed::{Stretch, outcome_of_legs};
@@ -31,7 +31,11 @@ impl Drop for Folder {
 
 /// The smallest model, under `parallelism`: four steps.
 pub fn layout(tied: Tied, format: Format, parallelism: Parallelism) -> Layout {
-    Layout { model: model(tied), parallelism, train: training(Numbers { format, sums: GradientSums::Single }) }
+    Layout {
+        model: model(tied),
+        parallelism,
+        train: training(Numbers::new(format, GradientSums::Single, Products::Chained)),
+    }
 }
 
 pub fn plain(dp: usize, tp: usize, pp: usize) -> Layout {

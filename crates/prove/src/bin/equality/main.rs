@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod factors;
 mod summary;
 mod table;
 
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::Parser;
+use config::Products;
 use prove::cases::{Case, Family};
 use prove::page::{ended, write};
 use prove::results::{Results, Row};
@@ -51,19 +53,24 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let results = Results::open(&arguments.results)?;
-    let open = legal_cases().into_iter().filter(|case| !results.holds(&case.to_string()));
-    let orders = interleaved(survey::orders(open));
-    let num_cases: usize = orders.iter().map(|order| order.cases.len()).sum();
-    eprintln!("{num_cases} cases to run, {} known", results.len());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    survey::survey(&orders, workers, &|case, finding| {
-        keep(&results, &case.to_string(), finding);
-    });
-    for family in Family::all().into_iter().filter(|family| family.microbatch_size == 1) {
-        let name = table::microbatch_name(family);
-        if !results.holds(&name) {
-            for (_, finding) in survey::microbatch_sizes(&[family]) {
-                keep(&results, &name, finding);
+    // One list after the other: the tables of a run that is stopped are complete or empty.
+    for cases in lists() {
+        let open = cases.into_iter().filter(|case| !results.holds(&case.to_string()));
+        let orders = interleaved(survey::orders(open));
+        let num_cases: usize = orders.iter().map(|order| order.cases.len()).sum();
+        eprintln!("{num_cases} cases to run, {} known", results.len());
+        survey::survey(&orders, workers, &|case, finding| {
+            keep(&results, &case.to_string(), finding);
+        });
+    }
+    for products in [Products::Chained, Products::Pairs] {
+        for family in Family::all().into_iter().filter(|family| family.microbatch_size == 1) {
+            let name = table::microbatch_name(family, products);
+            if !results.holds(&name) {
+                for (_, finding) in survey::microbatch_sizes(&[family], products) {
+                    keep(&results, &name, finding);
+                }
             }
         }
     }
@@ -75,9 +82,15 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
+/// The legal cases with single sums, with exact sums, and with products in pairs.
+fn lists() -> [Vec<Case>; 3] {
+    [Case::all(), Case::all_exact(), Case::all_in_pairs()]
+        .map(|cases| cases.into_iter().filter(Case::divides).collect())
+}
+
 /// The cases that the page counts.
 fn legal_cases() -> Vec<Case> {
-    Case::all().into_iter().chain(Case::all_exact()).filter(Case::divides).collect()
+    lists().into_iter().flatten().collect()
 }
 
 /// Runs `count` of the cases and reports their verdicts.

@@ -3,70 +3,90 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use prove::cases::{Case, Family};
+use config::Products;
+use prove::cases::{Case, Family, products_suffix};
 use prove::class::EqualityClass;
 use prove::results::Row;
 use prove::verdict::{Bounds, LEAST_FALL};
 
+use crate::factors::by_value;
 use crate::summary::Summary;
 
 /// The name under which a family's two microbatch sizes are compared.
-pub fn microbatch_name(family: Family) -> String {
-    format!("{family} against 2")
+pub fn microbatch_name(family: Family, products: Products) -> String {
+    format!("{family} against 2{}", products_suffix(products))
+}
+
+/// The legal cases of a list, and those of them that have a result.
+struct Part<'a> {
+    legal: Vec<&'a Case>,
+    measured: Vec<(&'a Case, &'a Row)>,
+}
+
+impl<'a> Part<'a> {
+    fn of(cases: &'a [Case], rows: &'a BTreeMap<String, Row>) -> Part<'a> {
+        let legal: Vec<&Case> = cases.iter().filter(|case| case.divides()).collect();
+        let measured = legal.iter().filter_map(|case| Some((*case, rows.get(&case.to_string())?))).collect();
+        Part { legal, measured }
+    }
+
+    /// A sentence if cases have no result.
+    fn missing(&self, kind: &str) -> Option<String> {
+        let (legal, measured) = (self.legal.len(), self.measured.len());
+        (measured < legal).then(|| format!("{} of {legal} legal cases{kind} have no result", legal - measured))
+    }
 }
 
 /// The page, and every broken promise with the name of its case.
 pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
-    let cases: Vec<Case> = Case::all();
-    let (legal, refused): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.divides());
-    let measured: Vec<(&Case, &Row)> =
-        legal.iter().filter_map(|case| Some((*case, rows.get(&case.to_string())?))).collect();
-    let legal_exact: Vec<Case> = Case::all_exact().into_iter().filter(Case::divides).collect();
-    let exact: Vec<(&Case, &Row)> =
-        legal_exact.iter().filter_map(|case| Some((case, rows.get(&case.to_string())?))).collect();
-    let mut faults: Vec<String> = rows
-        .iter()
-        .filter(|(_, row)| !row.faults.is_empty())
-        .map(|(name, row)| format!("{name}: {}", row.faults))
-        .collect();
-    if measured.len() < legal.len() {
-        faults.push(format!("{} of {} legal cases have no result", legal.len() - measured.len(), legal.len()));
-    }
-    if exact.len() < legal_exact.len() {
-        let missing = legal_exact.len() - exact.len();
-        faults.push(format!("{missing} of {} legal cases with exact sums have no result", legal_exact.len()));
-    }
+    let (cases, in_pairs, exact) = (Case::all(), Case::all_in_pairs(), Case::all_exact());
+    let refused: Vec<&Case> = cases.iter().filter(|case| !case.divides()).collect();
+    let [chained, in_pairs, exact] = [&cases, &in_pairs, &exact].map(|cases| Part::of(cases, rows));
+    let broken = rows.iter().filter(|(_, row)| !row.faults.is_empty());
+    let mut faults: Vec<String> = broken.map(|(name, row)| format!("{name}: {}", row.faults)).collect();
+    let parts = [(&chained, ""), (&in_pairs, " with products in pairs"), (&exact, " with exact sums")];
+    faults.extend(parts.into_iter().filter_map(|(part, kind)| part.missing(kind)));
+    let all: Vec<(&Case, &Row)> = parts.into_iter().flat_map(|(part, _)| part.measured.iter().copied()).collect();
     let page = [
-        introduction(&measured, legal.len(), &faults),
-        by_class(&measured, rows),
-        with_exact_sums(&exact),
-        by_degrees(&measured),
-        by_family(&measured, &legal),
+        introduction(&parts.map(|(part, _)| part), &all, &faults),
+        by_class("By class", &chained, Products::Chained, rows),
+        by_class("With products in pairs", &in_pairs, Products::Pairs, rows),
+        with_exact_sums(&exact.measured),
+        by_value(&all.iter().map(|(case, _)| *case).collect::<Vec<_>>()),
+        by_degrees("By degrees, products chained", &chained.measured),
+        by_degrees("By degrees, products in pairs", &in_pairs.measured),
+        by_family("By family, products chained", &chained),
+        by_family("By family, products in pairs", &in_pairs),
         refusals(&refused),
     ];
     (page.join("\n"), faults)
 }
 
-fn introduction(measured: &[(&Case, &Row)], legal: usize, faults: &[String]) -> String {
+fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Case, &Row)], faults: &[String]) -> String {
     let Bounds { gradient, loss, weight } = Bounds::PROMISE;
     let verdict = match faults.len() {
         0 => "Every one keeps the promise.".to_string(),
         broken => format!("Broken promises: {broken}."),
     };
-    let fall = measured.iter().map(|(_, row)| row.fall).fold(f64::INFINITY, f64::min);
+    let fall = all.iter().map(|(_, row)| row.fall).fold(f64::INFINITY, f64::min);
+    let ran = |part: &Part<'_>| format!("{} of {}", part.measured.len(), part.legal.len());
     format!(
         "# Equality, measured\n\n\
          Every layout of at most sixteen ranks, in sixteen families (GPT-2 and Llama style, 12 and 4 key and value heads, tied and\n\
-         untied embeddings, microbatches of 1 and 2 sequences), 20 steps each, against one rank. {} of {legal} legal cases ran. {verdict}\n\
-         [numerics.md](numerics.md) derives the bounds. Made by\n\n\
+         untied embeddings, microbatches of 1 and 2 sequences), 20 steps in fp32 each, against one rank. {} legal cases ran with products chained,\n\
+         {} with products in pairs (the eight families in which every three of style, heads, tying and microbatch size meet, so that each dp x tp x pp has each ZeRO\n\
+         form once), {} with exact sums (two families). {verdict} ZeRO forms, schedules and recomputation take turns:\n\
+         [By value](#by-value) counts the cases of each. Every combination of them, sequence parallelism, bf16 and fp16 are in the [support matrix](support-matrix.md). [numerics.md](numerics.md) derives the bounds. Made by\n\n\
          ```text\ncargo run --release -p prove --bin equality -- --write docs/equality.md\n```\n\n\
          The first gradient's tensors are compared in relative Frobenius distance (bound {gradient:.0e}), the losses of all steps\n\
          relatively (bound {loss:.0e}; they are reported as `f32`, whose last place is about 1e-7), the last weights like\n\
          the gradient (bound {weight:.0e}). The loss falls by {:.0} % at least in every case (required: {:.0} %).\n\n\
-         Cases of the same dp, tp and family differ in pipeline stages, schedule, ZeRO and recomputation. *Same bits* counts\n\
+         Cases of the same dp, tp, family and order of products differ in pipeline stages, schedule, ZeRO and recomputation. *Same bits* counts\n\
          those whose losses, norms, first gradient and last weights are the bits of one stage with GPipe, without recomputation and, unless\n\
-         it sums gradients per microbatch or in groups, without ZeRO.\n",
-        measured.len(),
+         it sums gradients per microbatch or in groups, without ZeRO. The one rank has the same order of products.\n",
+        ran(chained),
+        ran(in_pairs),
+        ran(exact),
         100.0 * fall,
         100.0 * LEAST_FALL,
     )
@@ -80,18 +100,19 @@ fn head(title: &str, first: &str) -> String {
     )
 }
 
-fn by_class(measured: &[(&Case, &Row)], rows: &BTreeMap<String, Row>) -> String {
-    let mut text = head("By class", "class");
+fn by_class(title: &str, part: &Part<'_>, products: Products, rows: &BTreeMap<String, Row>) -> String {
+    let mut text = head(title, "class");
     for (of, name) in [
         (EqualityClass::SameOrder, "same order: pp, schedule, ZeRO, recomputation"),
         (EqualityClass::OtherOrder, "other order: dp, ZeRO per microbatch or in groups as well"),
         (EqualityClass::OtherSums, "other sums: tp as well"),
     ] {
-        let summary: Summary = measured.iter().filter(|(case, _)| case.class() == of).map(|(_, row)| *row).collect();
+        let of_class = part.measured.iter().filter(|(case, _)| case.class() == of);
+        let summary: Summary = of_class.map(|(_, row)| *row).collect();
         let _ = writeln!(text, "| {name} {summary}");
     }
     let ones = Family::all().into_iter().filter(|family| family.microbatch_size == 1);
-    let summary: Summary = ones.filter_map(|family| rows.get(&microbatch_name(family))).collect();
+    let summary: Summary = ones.filter_map(|family| rows.get(&microbatch_name(family, products))).collect();
     let _ = writeln!(text, "| other order: one rank, microbatch 2 against 1 {}", summary.without_reference());
     text
 }
@@ -112,23 +133,27 @@ fn with_exact_sums(measured: &[(&Case, &Row)]) -> String {
     text
 }
 
-fn by_degrees(measured: &[(&Case, &Row)]) -> String {
+fn by_degrees(title: &str, measured: &[(&Case, &Row)]) -> String {
     let mut groups: BTreeMap<(usize, usize), Summary> = BTreeMap::new();
     for (case, row) in measured {
         groups.entry((case.degrees.dp, case.degrees.tp)).or_default().add(row);
     }
-    let mut text = head("By degrees", "dp x tp");
+    let mut text = head(title, "dp x tp");
     for ((dp, tp), summary) in groups {
         let _ = writeln!(text, "| {dp} x {tp} {summary}");
     }
     text
 }
 
-fn by_family(measured: &[(&Case, &Row)], legal: &[&Case]) -> String {
-    let mut text = head("By family", "family");
+fn by_family(title: &str, part: &Part<'_>) -> String {
+    let mut text = head(title, "family");
     for family in Family::all() {
-        let summary: Summary = measured.iter().filter(|(case, _)| case.family == family).map(|(_, row)| *row).collect();
-        let legal = legal.iter().filter(|case| case.family == family).count();
+        let legal = part.legal.iter().filter(|case| case.family == family).count();
+        if legal == 0 {
+            continue;
+        }
+        let of_family = part.measured.iter().filter(|(case, _)| case.family == family);
+        let summary: Summary = of_family.map(|(_, row)| *row).collect();
         let _ = writeln!(text, "| {family} ({legal} of 110 legal) {summary}");
     }
     text

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use config::Products;
 use prove::class::{EqualityClass, Promised};
 use prove::matrix::proof::class;
 use prove::matrix::{Cell, Numbers, Order, Sharing, forms};
@@ -20,7 +21,16 @@ pub fn page(cells: &[Cell], rows: &BTreeMap<String, Row>) -> (String, Vec<String
             State::Missing => Some(format!("{}: no result", shown.cell)),
         })
         .collect();
-    let text = [introduction(&shown), matrix(&shown), factors(), by_class(&shown), refusals(&shown)].join("\n");
+    let text = [
+        introduction(&shown),
+        matrix(&shown, Products::Chained, "The matrix, products chained"),
+        matrix(&shown, Products::Pairs, "The matrix, products in pairs"),
+        factors(),
+        by_value(&shown),
+        by_class(&shown),
+        refusals(&shown),
+    ]
+    .join("\n");
     (text, faults)
 }
 
@@ -68,15 +78,15 @@ fn introduction(shown: &[Shown]) -> String {
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     format!(
         "# Support matrix\n\n\
-         Every ZeRO form with every schedule, every way to share matrices, every recomputation and all numbers: {} cells, each a run of\n\
-         {least} to {most} ranks. {kept} keep their promise, {refused} are refused. Made by\n\n\
+         Every ZeRO form with every schedule, every way to share matrices, every recomputation, all numbers and both orders of products (fp16 has the\n\
+         chained one only): {} cells, each a run of {least} to {most} ranks. {kept} keep their promise, {refused} are refused. Made by\n\n\
          ```text\ncargo run --release -p prove --bin matrix -- --write docs/support-matrix.md\n```\n\n\
          A cell keeps its promise if\n\n\
-         - losses, norms, first gradients and last weights are the bits of its reference: the same dp, tp, sequence parallelism and precision on one\n  \
-         stage with GPipe, without recomputation and, unless gradients are summed per microbatch or in groups, without ZeRO. Where sums are exact, the \
+         - losses, norms, first gradients and last weights are the bits of its reference: the same dp, tp, sequence parallelism, precision and order of products on\n  \
+         one stage with GPipe, without recomputation and, unless gradients are summed per microbatch or in groups, without ZeRO. Where sums are exact, the \
          reference is\n  one replica in microbatches of two sequences, whatever dp, the ZeRO form and the time of reduction are;\n\
-         - they are within the bounds that [numerics.md](numerics.md) derives for its precision of one rank's, on which every cell of a precision\n  \
-         is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
+         - they are within the bounds that [numerics.md](numerics.md) derives for its precision of one rank's, with which every cell of a precision\n  \
+         and an order of products is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
          - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
          not-a-number at the start, and so is the place of each value when its life is over.\n\n\
          dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is 16 wide; a run has four\n\
@@ -85,12 +95,15 @@ fn introduction(shown: &[Shown]) -> String {
     )
 }
 
-fn matrix(shown: &[Shown]) -> String {
+/// The cells with one order of products.
+fn matrix(shown: &[Shown], products: Products, title: &str) -> String {
+    let numbers = || Numbers::ALL.into_iter().filter(|numbers| numbers.products == products);
     let columns: Vec<(Sharing, Numbers)> =
-        Sharing::ALL.into_iter().flat_map(|sharing| Numbers::ALL.map(|numbers| (sharing, numbers))).collect();
-    let mut text = "## The matrix\n\nEach place counts the forms of recomputation that keep the promise.\n\n\
-                    | ZeRO form | schedule |"
-        .to_string();
+        Sharing::ALL.into_iter().flat_map(|sharing| numbers().map(move |numbers| (sharing, numbers))).collect();
+    let mut text = format!(
+        "## {title}\n\nEach place counts the forms of recomputation that keep the promise.\n\n\
+         | ZeRO form | schedule |"
+    );
     for (sharing, numbers) in &columns {
         let _ = write!(text, " {sharing}, {numbers} |");
     }
@@ -145,6 +158,27 @@ fn factors() -> String {
          gather of a unit's parameters comes one use earlier in the order of instructions; ranks have one queue, so nothing overlaps. *Kept*: gathered parameters live from the forward pass to the backward pass. *In groups*: four replicas\n\
          are two sharding groups. *A given file*: two neighbouring stages on each rank, all forwards first, gradients of weights last.\n",
     );
+    text
+}
+
+/// How many cells have each value of each factor, and how many of those keep the promise.
+fn by_value(shown: &[Shown]) -> String {
+    const FACTORS: [&str; 6] = ["ZeRO form", "schedule", "sharing", "recomputation", "numbers and products", "shape"];
+    let mut text = "## By value\n\n| factor | value | cells | kept |\n|---|---|---|---|\n".to_string();
+    for (factor, name) in FACTORS.into_iter().enumerate() {
+        let mut values: Vec<(String, usize, usize)> = Vec::new();
+        for shown in shown {
+            let value = shown.cell.values()[factor].clone();
+            let kept = usize::from(matches!(shown.state, State::Kept(_)));
+            match values.iter_mut().find(|(known, ..)| *known == value) {
+                Some((_, cells, all_kept)) => (*cells, *all_kept) = (*cells + 1, *all_kept + kept),
+                None => values.push((value, 1, kept)),
+            }
+        }
+        for (value, cells, kept) in values {
+            let _ = writeln!(text, "| {name} | {value} | {cells} | {kept} |");
+        }
+    }
     text
 }
 
