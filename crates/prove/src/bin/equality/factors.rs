@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use config::unit::Tied;
 use config::{GradientSums, Products, SequenceParallel};
-use prove::cases::{Case, Groups, recompute_name, schedule_name};
+use prove::cases::{Case, ShardGroups, recompute_name, schedule_name};
 use prove::models::Style;
 
 /// A value of a factor in one case.
@@ -62,9 +62,9 @@ pub fn by_value(cases: &[&Case]) -> String {
 fn values(case: &Case) -> Vec<Value> {
     let parallelism = case.parallelism();
     let (dp, pp, group) = (parallelism.dp, parallelism.pp, parallelism.shard_group());
-    let shards = match case.manner.form.groups {
-        Groups::One => dp > 1,
-        Groups::Several => 1 < group && group < dp,
+    let shards = match case.manner.form.shard_groups {
+        ShardGroups::One => dp > 1,
+        ShardGroups::Several => 1 < group && group < dp,
     };
     let value = |factor, name: &str, acts| Value { factor, name: name.to_string(), acts };
     vec![
