@@ -73,10 +73,11 @@ fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Case, &Row
     format!(
         "# Equality, measured\n\n\
          Every layout of at most sixteen ranks, in sixteen families (GPT-2 and Llama style, 12 and 4 key and value heads, tied and\n\
-         untied embeddings, microbatches of 1 and 2 sequences), 20 steps in fp32 each, against one rank. {} legal cases ran with products chained,\n\
-         {} with products in pairs (the eight families in which every three of style, heads, tying and microbatch size meet, so that each dp x tp x pp has each ZeRO\n\
-         form once), {} with exact sums (two families). {verdict} ZeRO forms, schedules and recomputation take turns:\n\
-         [By value](#by-value) counts the cases of each. Every combination of them, sequence parallelism, bf16 and fp16 are in the [support matrix](support-matrix.md). [numerics.md](numerics.md) derives the bounds. Made by\n\n\
+         untied embeddings, microbatches of 1 and 2 sequences), 20 steps in fp32 each, against one rank. {} legal cases ran\n\
+         with products chained, {} with products in pairs (two families that differ in every trait), {} with exact sums (two\n\
+         families). {verdict} ZeRO forms, schedules and recomputation take turns: [By value](#by-value) counts the cases of\n\
+         each. Every combination of them, sequence parallelism, bf16 and fp16 are in the [support matrix](support-matrix.md).\n\
+         [numerics.md](numerics.md) derives the bounds. Made by\n\n\
          ```text\ncargo run --release -p prove --bin equality -- --write docs/equality.md\n```\n\n\
          The first gradient's tensors are compared in relative Frobenius distance (bound {gradient:.0e}), the losses of all steps\n\
          relatively (bound {loss:.0e}; they are reported as `f32`, whose last place is about 1e-7), the last weights like\n\
