@@ -1,6 +1,8 @@
-//! One product in pairs, or in parts, with its operands in memory.
+//! One product in pairs, or in terms, with its operands in memory.
 
-use cpu::gemm::{Orientation, PackingBuffers, PairsOperand, PairsProduct, TermsProduct, Write, gemm_pairs, gemm_terms};
+use cpu::gemm::{
+    Orientation, PackingBuffers, PairsOperand, PairsProduct, Product, TermsProduct, Write, gemm, gemm_pairs, gemm_terms,
+};
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::Stored;
 use cpu::meter::Meter;
@@ -74,7 +76,7 @@ impl Values {
     }
 }
 
-/// What operands are of: bf16 in pairs, single precision in parts.
+/// What operands are of: bf16 in pairs, single precision in terms.
 pub trait Drawn: Element {
     /// A number near one of bf16.
     fn near(number: Bf16, random: &mut Random) -> Self;
@@ -189,7 +191,17 @@ impl<T: Drawn> Case<T> {
 }
 
 impl Case<f32> {
-    /// The whole buffer of C after the product in parts.
+    /// The whole buffer of C after the chained product.
+    pub fn run_chained(&self, set: InstructionSet, packing: &mut PackingBuffers) -> Vec<f32> {
+        let mut c = self.c.clone();
+        let [a, b] = self.operands().map(Into::into);
+        let product = Product { orientation: self.orientation, a, b };
+        let view = MatMut::new(&mut c, self.m, self.n, self.n + self.gap);
+        gemm(product, view, self.write, self.bias.as_deref(), packing, set, &Meter::new());
+        c
+    }
+
+    /// The whole buffer of C after the product in terms.
     pub fn run_in_terms(&self, set: InstructionSet, packing: &mut PackingBuffers) -> Vec<f32> {
         let (meter, mut c) = (Meter::new(), self.c.clone());
         let [a, b] = self.operands();

@@ -1,8 +1,10 @@
 //! Products in pairs and in terms: the bits of the definition on every instruction set, of AMX too where the machine has it.
 
+mod against_f64;
 mod case;
 mod definition;
 mod oracle;
+mod specials;
 mod terms;
 
 use case::{Case, Drawn, Random, Values};

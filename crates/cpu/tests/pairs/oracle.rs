@@ -1,6 +1,6 @@
 //! What products in pairs, and in terms, are, element by element.
 
-use cpu::gemm::{Orientation, PAIRS_BLOCK, TERMS_RUN, Write};
+use cpu::gemm::{K_BLOCK, Orientation, PAIRS_BLOCK, TERMS_RUN, Write};
 use device::Bf16;
 
 use crate::case::{Case, Drawn};
@@ -9,19 +9,32 @@ use crate::definition::continued;
 /// Which terms of A and B are multiplied, in this order.
 const TERM_PRODUCTS: [(usize, usize); 6] = [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)];
 
-/// The numbers of bf16 that one of single precision is the sum of; no numbers if the first is infinite.
+/// The numbers of bf16 that one of single precision is the sum of; NaN for NaN.
 fn terms(number: f32) -> [f32; 3] {
+    if number.is_infinite() {
+        return [1.0f32.copysign(number), 0.0, number];
+    }
+    let largest = 2.0f64.powi(128) - 2.0f64.powi(120);
     let mut rest = f64::from(number);
-    let terms = [0; 3].map(|_| {
+    [0; 3].map(|_| {
         // The unit in the last of eight places.
         let exponent = if rest == 0.0 { -126 } else { (rest.abs().log2().floor() as i32).max(-126) };
         let unit = 2.0f64.powi(exponent - 7);
         // Half a unit is rounded away from zero.
-        let term = (rest / unit).round() * unit;
+        let term = ((rest / unit).round() * unit).clamp(-largest, largest);
         rest -= term;
         term as f32
-    });
-    if terms[0].is_finite() { terms } else { [f32::NAN; 3] }
+    })
+}
+
+/// By how much the terms that enter miss a number: those below 2^-126 are zeros.
+fn missed(number: f64) -> f64 {
+    let least = f64::from(f32::MIN_POSITIVE);
+    match number.abs() {
+        size if size < least => size,
+        size if size < 2.0f64.powi(-103) => least.min(size * 2.0f64.powi(-8)),
+        _ => 0.0,
+    }
 }
 
 /// An element in double precision.
@@ -33,6 +46,8 @@ pub struct Exact {
     pub added: f64,
     /// `sum |a| + sum |b|`
     pub operands: f64,
+    /// By how much the sum may change where operands enter in terms.
+    pub missed: f64,
 }
 
 impl<T: Drawn> Case<T> {
@@ -64,12 +79,14 @@ impl<T: Drawn> Case<T> {
     pub fn exact(&self, row: usize, column: usize) -> Exact {
         let old = self.old(row, column).map_or(0.0, f64::from);
         let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
-        let mut exact = Exact { value: old + bias, products: 0.0, added: old.abs() + bias.abs(), operands: 0.0 };
+        let mut exact =
+            Exact { value: old + bias, products: 0.0, added: old.abs() + bias.abs(), operands: 0.0, missed: 0.0 };
         for step in 0..self.k {
             let (a, b) = (f64::from(self.a_at(row, step)), f64::from(self.b_at(step, column)));
             exact.value += a * b;
             exact.products += (a * b).abs();
             exact.operands += a.abs() + b.abs();
+            exact.missed += missed(a) * b.abs() + missed(b) * (a.abs() + missed(a));
         }
         exact
     }
@@ -117,12 +134,20 @@ impl Case<f32> {
         self.bias.as_ref().map_or(value, |bias| value + bias[column])
     }
 
+    /// By how much an element of a chained product may be off: roundings to 24 bits, and to a multiple of 2^-149
+    /// below 2^-126.
+    pub fn bound_chained(&self, exact: &Exact) -> f64 {
+        let (steps, blocks) = (self.k.min(K_BLOCK), self.k.div_ceil(K_BLOCK));
+        let subnormal = 2.0f64.powi(-150) * (self.k + blocks + 1) as f64;
+        of_roundings(steps + blocks + 1) * (exact.products + exact.added) + subnormal
+    }
+
     /// By how much a computed element may be off, as the kernel's documentation says.
     pub fn bound_in_terms(&self, exact: &Exact) -> f64 {
         let (steps, blocks) = (self.k.min(PAIRS_BLOCK), self.k.min(TERMS_RUN).div_ceil(PAIRS_BLOCK));
         let roundings = of_roundings(steps.div_ceil(2) + 1 + 6 * blocks + self.k.div_ceil(TERMS_RUN) + 1);
         let all_blocks = self.k.div_ceil(PAIRS_BLOCK);
-        let lost = f64::from(f32::MIN_POSITIVE) * (3.0 * exact.operands + (6 * self.k + 12 * all_blocks) as f64);
+        let lost = 1.02 * exact.missed + f64::from(f32::MIN_POSITIVE) * (6 * self.k + 12 * all_blocks) as f64;
         let left_out = 1.01 * f64::from(f32::EPSILON) / 2.0;
         (1.016 * roundings + left_out) * exact.products + roundings * exact.added + lost
     }

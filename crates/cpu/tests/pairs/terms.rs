@@ -1,9 +1,8 @@
 //! Products of single precision in terms.
 
-use cpu::gemm::{Orientation, PackingBuffers, Product, TermsProduct, Write, gemm, gemm_terms};
+use cpu::gemm::{Orientation, PackingBuffers, TermsProduct, Write, gemm_terms};
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
-use cpu::view::MatMut;
 
 use crate::case::{Case, Random, Values};
 use crate::{ORIENTATIONS, around_the_edges, bits};
@@ -52,17 +51,13 @@ fn root_mean_square_errors(k: usize, packing: &mut PackingBuffers) -> [f64; 2] {
     let case = Case::<f32>::new(Orientation::Nt, (64, 64, k), 0, Values::Usual, &mut Random(14));
     let case = Case { bias: None, write: Write::Assign, ..case };
     let set = InstructionSet::detect();
-    let mut chained = case.c.clone();
-    let [a, b] = case.operands();
-    let view = MatMut::dense(&mut chained, case.m, case.n);
-    gemm(Product::nt(a, b), view, Write::Assign, None, packing, set, &Meter::new());
-    [case.run_in_terms(set, packing), chained].map(|c| {
+    [case.run_in_terms(set, packing), case.run_chained(set, packing)].map(|c| {
         let error = |place: usize| f64::from(c[place]) - case.exact(place / case.n, place % case.n).value;
         (c.iter().enumerate().map(|(place, _)| error(place).powi(2)).sum::<f64>() / c.len() as f64).sqrt()
     })
 }
 
-/// Single precision loses nothing: the table in docs/numerics.md.
+/// The root mean square errors of the table in docs/numerics.md.
 #[test]
 fn as_exact_as_chained_products() {
     let packing = &mut PackingBuffers::new();
@@ -115,43 +110,6 @@ fn numbers_with_the_largest_terms_stay_within_the_bound() {
         }
         let c = case.run_in_terms(InstructionSet::detect(), packing);
         assert_within_the_bound(&case, &c);
-    }
-}
-
-/// What is half a unit of bf16 below overflow, or is no number, leaves nothing finite in its row, even times zero; all other rows are whole.
-#[test]
-fn what_has_no_terms_gives_no_finite_result() {
-    let random = &mut Random(17);
-    let packing = &mut PackingBuffers::new();
-    let borders =
-        [0x7f7f_7fff, 0x7f7f_8000, 0x7f7f_ffff, 0x7f80_0000, 0x7f80_0001, 0x7fbf_ffff, 0x7fff_8000, 0x7fff_ffff];
-    for orientation in ORIENTATIONS {
-        for bits in borders.into_iter().flat_map(|bits| [bits, bits | 1 << 31]) {
-            let mut case = Case::<f32>::new(orientation, (5, 6, 33), 0, Values::Usual, random);
-            case.a.iter_mut().chain(&mut case.b).for_each(|number| *number *= 1e-6);
-            let (row, step) = (random.below(5), random.below(33));
-            let [a, b] = match orientation {
-                Orientation::Nt => [row * 33 + step, 2 * 33 + step],
-                Orientation::Nn => [row * 33 + step, step * 6 + 2],
-                Orientation::Tn => [step * 5 + row, step * 6 + 2],
-            };
-            (case.a[a], case.b[b]) = (f32::from_bits(bits), 0.0);
-            let has_parts = bits & (u32::MAX >> 1) < 0x7f7f_8000;
-            for set in InstructionSet::available() {
-                let c = case.run_in_terms(set, packing);
-                let is_whole = |place: usize| has_parts || place / 6 != row;
-                for (place, value) in c.iter().enumerate() {
-                    assert_eq!(
-                        !value.is_nan(),
-                        is_whole(place),
-                        "{set:?}, {orientation:?}, {bits:x}: {value:e} at {place}"
-                    );
-                }
-                if has_parts {
-                    assert_within_the_bound(&case, &c);
-                }
-            }
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::PAIRS_BLOCK;
 use super::engine::{Adjacent, PairsBlock};
 use super::pack_pairs::{Arrangement, AsColumns, AsRows, PANEL, SIDE, TILE, lanes_of, rows_of_pair};
-use super::terms::TERMS;
+use super::terms::{self, LEAST_LARGE, TERMS, UPPER};
 use crate::gemm::vector::Vector;
 use crate::gemm::vector_avx512::Avx512Vector;
 
@@ -61,7 +61,7 @@ unsafe fn load_first(source: *const f32, count: usize) -> __m512 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn rounded(numbers: __m512) -> __m512i {
     let nearest = _mm512_add_epi32(_mm512_castps_si512(numbers), _mm512_set1_epi32(0x8000));
-    _mm512_and_si512(nearest, _mm512_set1_epi32(0xffff_0000u32 as i32))
+    _mm512_and_si512(nearest, _mm512_set1_epi32(UPPER as i32))
 }
 
 /// The [terms](super::terms::split) of sixteen numbers, in the upper halves of 32 bits each; the lower halves of the third mean nothing. No closures here and
@@ -69,10 +69,37 @@ fn rounded(numbers: __m512) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn split(numbers: __m512) -> [__m512i; TERMS] {
+    let sizes = _mm512_and_si512(_mm512_castps_si512(numbers), _mm512_set1_epi32(i32::MAX));
+    if _mm512_cmpge_epi32_mask(sizes, _mm512_set1_epi32(LEAST_LARGE.to_bits() as i32)) != 0 {
+        return split_one_by_one(numbers);
+    }
     let first = rounded(numbers);
     let rest = _mm512_sub_ps(numbers, _mm512_castsi512_ps(first));
     let second = rounded(rest);
     [first, second, _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)))]
+}
+
+/// As [`split`], also where numbers are infinite, no numbers, or too large to be rounded to bf16.
+#[cold]
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn split_one_by_one(numbers: __m512) -> [__m512i; TERMS] {
+    let mut lanes = [0.0f32; SIDE];
+    // SAFETY: each array has as many numbers as a register.
+    unsafe {
+        _mm512_storeu_ps(lanes.as_mut_ptr(), numbers);
+        let mut of_lanes = [[0.0f32; SIDE]; TERMS];
+        for (lane, number) in lanes.into_iter().enumerate() {
+            for (term, value) in terms::split(number).into_iter().enumerate() {
+                of_lanes[term][lane] = value;
+            }
+        }
+        let mut registers = [_mm512_setzero_si512(); TERMS];
+        for (register, lanes) in registers.iter_mut().zip(&of_lanes) {
+            *register = _mm512_castps_si512(_mm512_loadu_ps(lanes.as_ptr()));
+        }
+        registers
+    }
 }
 
 /// The tiles of each term, for half a panel and a block of steps.
@@ -195,6 +222,58 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<f32>) {
             for tile in tiles(block, half, index) {
                 // SAFETY: the caller's promise; the tile has been written.
                 unsafe { A::arrange(tile) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruction_set::InstructionSet;
+
+    /// The upper halves of the terms of sixteen numbers.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+    fn upper_halves(numbers: &[f32; SIDE]) -> [[u32; SIDE]; TERMS] {
+        // SAFETY: each array has as many numbers as a register.
+        unsafe {
+            let registers = split(_mm512_loadu_ps(numbers.as_ptr()));
+            let mut halves = [[0; SIDE]; TERMS];
+            for (half, register) in halves.iter_mut().zip(registers) {
+                _mm512_storeu_si512(half.as_mut_ptr().cast(), register);
+                half.iter_mut().for_each(|bits| *bits &= UPPER);
+            }
+            halves
+        }
+    }
+
+    /// Numbers of any bits, in registers with and without those that are split one by one.
+    #[test]
+    fn registers_have_the_terms_of_their_numbers() {
+        if !InstructionSet::Avx512.is_available() {
+            return;
+        }
+        let specials = [0x7f7f_7fff, 0x7f7f_8000, 0x7f7f_ffff, 0x7f80_0000, 0xff80_0000, 0x7f80_0001, u32::MAX];
+        let mut bits = 1u32;
+        for turn in 0..100_000 {
+            let mut numbers = [0.0f32; SIDE];
+            for number in &mut numbers {
+                bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                // Below the border, so that most registers are split at once.
+                *number = f32::from_bits(bits & 0xbfff_ffff);
+            }
+            if turn % 4 == 0 {
+                numbers[turn / 4 % SIDE] = f32::from_bits(specials[turn / 4 % specials.len()]);
+            }
+            // SAFETY: the machine has AVX-512.
+            let halves = unsafe { upper_halves(&numbers) };
+            for (lane, number) in numbers.into_iter().enumerate() {
+                for (term, expected) in terms::split(number).into_iter().enumerate() {
+                    let actual = f32::from_bits(halves[term][lane]);
+                    let is_same =
+                        actual.to_bits() == expected.to_bits() & UPPER || actual.is_nan() && expected.is_nan();
+                    assert!(is_same, "term {term} of {number:e} is {actual:e}, not {expected:e}");
+                }
             }
         }
     }
