@@ -24,7 +24,7 @@ impl fmt::Display for RangeEnd {
     }
 }
 
-/// A fit stops so near to an end of a range, as a share of it, that the end keeps it from going on.
+/// A fit stops so near to an end of a range, as a share of it, that the end stops it.
 const NEAR: f64 = 1e-3;
 
 /// A constant that no data sheet prints. Each has a meaning and a range outside of which it would have none.

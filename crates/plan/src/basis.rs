@@ -30,7 +30,7 @@ impl Basis {
     pub const ALL: [Basis; 5] =
         [Basis::Fitted, Basis::SameTable, Basis::SameCluster, Basis::OtherCluster, Basis::Unfitted];
 
-    /// What the mark means.
+    /// Meaning of the mark.
     pub fn meaning(self) -> &'static str {
         match self {
             Basis::Fitted => "constants are fitted to this very row (in-sample)",
@@ -70,7 +70,7 @@ impl Provenance {
     /// Of the constants of `cluster`, some of which a check fitted to `rows`.
     ///
     /// # Errors
-    /// A choice of rows that is none.
+    /// An invalid choice of rows.
     pub fn new(cluster: &Cluster, fit: Option<(&Runs, &[Constant])>) -> Result<Provenance, FilterError> {
         let of_profile = cluster.fitted.iter().flat_map(|(table, constants)| {
             constants.iter().map(|constant| (*constant, Source { table: table.clone(), rows: None }))

@@ -54,7 +54,7 @@ impl Operations {
     /// Whether constants of the profile were fitted to these very operations.
     ///
     /// # Errors
-    /// A profile that is none.
+    /// An invalid profile.
     pub fn basis(&self) -> Result<Basis, AccuracyError> {
         let cluster = Cluster::from_toml(named(self.profile).unwrap_or_default())?;
         Ok(Provenance::new(&cluster, None)?.basis_of_operations(self.file, self.profile))
@@ -63,7 +63,7 @@ impl Operations {
     /// How far the profile is from the rows.
     ///
     /// # Errors
-    /// A profile that is none.
+    /// An invalid profile.
     pub fn errors(&self) -> Result<Errors, AccuracyError> {
         let cluster = Cluster::from_toml(named(self.profile).unwrap_or_default())?;
         let numbers = |line: &str| line.split(',').map(str::parse).collect::<Result<Vec<f64>, _>>().ok();

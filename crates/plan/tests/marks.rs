@@ -41,7 +41,7 @@ megatron_ci_memory.csv gb200-nvl72: unfitted";
 }
 
 #[test]
-fn rows_that_a_check_is_fitted_to_are_told_from_others_of_the_table() {
+fn fitted_rows_are_distinguished_from_others_of_the_table() {
     let check = &CHECKS[0];
     let calibrated_on = check.calibrated_on.unwrap();
     assert_eq!(marks(check, &calibrated_on), "vtrain_single_node.csv a100-vtrain: fitted");
@@ -58,7 +58,7 @@ fn operations_that_a_profile_is_taken_from_are_in_sample() {
 }
 
 #[test]
-fn seconds_that_a_table_derives_are_told() {
+fn derived_seconds_are_reported() {
     let scored: Vec<&Runs> = CHECKS.iter().flat_map(|check| check.scored_on).collect();
     let of = |file: &str| scored.iter().find(|runs| runs.file == file).unwrap().derived_from();
     assert_eq!(of("sc21_table1.csv"), Some("the printed TFLOP/s with equation 3 of the paper"));

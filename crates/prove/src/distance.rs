@@ -7,7 +7,7 @@ use train::LossScalingReport;
 /// Whole tensors by name.
 pub type Tensors = BTreeMap<String, Vec<f32>>;
 
-/// What a run leaves to compare.
+/// The values of a run that are compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Mean loss of each step.
@@ -23,7 +23,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What this part of a run and the `later` one leave together: losses and norms of all steps, the first gradients
+    /// The outcome of this part of a run and the `later` one together: losses and norms of all steps, the first gradients
     /// that there are, the last weights.
     pub fn followed_by(mut self, later: Outcome) -> Outcome {
         self.losses.extend(later.losses);

@@ -1,4 +1,4 @@
-//! A run in parts: each goes on from the checkpoint that the one before left, under a layout of its own.
+//! A run in parts: each resumes from the checkpoint of the one before, under a layout of its own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,18 +35,18 @@ pub fn newest(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     }
 }
 
-/// `train` as it goes on from `checkpoint`.
-pub fn going_on(train: &TrainSpec, checkpoint: &Checkpoint) -> TrainSpec {
+/// `train` as resumed from `checkpoint`.
+pub fn resumed_spec(train: &TrainSpec, checkpoint: &Checkpoint) -> TrainSpec {
     let state = checkpoint.state();
     TrainSpec { batch_origin: BatchOrigin { steps: state.steps, sequences: state.sequences }, ..train.clone() }
 }
 
-/// What a part of a run reads, what it runs on, and who sees it.
+/// Input, engine and observer of a part of a run.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
     /// Its tokens.
     pub tokens: &'a dyn TokenSource,
-    /// What each of its ranks runs on.
+    /// Engine of each rank.
     pub wrap: &'a WrapRank<'a>,
     /// Sees every rank after each of its instructions.
     pub watch: &'a dyn Watch,
@@ -59,7 +59,7 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-/// What the parts together leave, as if they were one run; see [`Outcome::followed_by`]. Each part ends with a
+/// The outcome of all parts, as if they were one run; see [`Outcome::followed_by`]. Each part ends with a
 /// checkpoint in `folder`, and the first one begins where the newest in it ended, if there is one.
 ///
 /// # Errors
@@ -72,7 +72,7 @@ pub fn outcome_of_legs(parts: &[Stretch], tokens: &dyn TokenSource, folder: &Pat
     Ok(whole)
 }
 
-/// What one part leaves, which begins where the newest checkpoint in `folder` ended, if there is one, and ends with
+/// The outcome of one part, which begins where the newest checkpoint in `folder` ended, if there is one, and ends with
 /// one.
 ///
 /// # Errors
@@ -84,7 +84,7 @@ pub fn outcome_of_leg(
 ) -> Result<Outcome, ProofError> {
     let store = Store::open(folder, Arc::new(Disk), RETENTION)?;
     let before = if committed(folder)?.is_empty() { None } else { Some(newest(folder)?) };
-    let train = before.as_ref().map_or(layout.train.clone(), |before| going_on(&layout.train, before));
+    let train = before.as_ref().map_or(layout.train.clone(), |before| resumed_spec(&layout.train, before));
     let setup = Layout { train, ..layout.clone() }.setup()?;
     let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
     let saving = Some(Saving { store: &store, every: 0, run: "", data_xxh3: None });

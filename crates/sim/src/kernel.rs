@@ -1,4 +1,4 @@
-//! What an accelerator runs for the operations of a unit.
+//! The kernels of an accelerator for the operations of a unit.
 
 use cluster::{AttentionKernels, GradientAddition, HeadKernels, SingleProducts, Software};
 use device::{AttentionOperands, AttentionShape, Op, Orientation, Tensor, Write};
@@ -69,7 +69,7 @@ pub struct Product {
     pub k: usize,
     /// Bytes of an operand's number.
     pub width_bytes: usize,
-    /// What it is multiplied as.
+    /// Data type of the product.
     pub format: ProductFormat,
     /// Bytes that each number of the result moves: written, and read before where it is added to.
     pub out_bytes: usize,

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::screen::figures::{bytes, grouped};
 use crate::screen::output::print;
 
-/// What stands before the name of a preset where a run file could stand.
+/// Prefix of the name of a preset in place of a run file.
 const PREFIX: &str = "preset:";
 
 macro_rules! preset {
@@ -47,7 +47,7 @@ pub struct Preset {
     pub name: &'static str,
     /// The run file.
     pub text: &'static str,
-    /// What became known of the run itself; nothing of a twin.
+    /// Published facts of the run itself; nothing of a small version.
     pub published: Option<Published>,
 }
 
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// What `step_s` is derived from gives it again, to the digits that it has.
+    /// The sources of `step_s` give it again, to its digits.
     #[test]
     fn derived_seconds_follow_from_what_they_are_derived_from() {
         let expected = |name: &str| {

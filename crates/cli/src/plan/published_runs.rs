@@ -31,7 +31,7 @@ for the trainer of the run (`--software`), so the layout alone makes the gain; t
 some runs. Those of the others are derived from another published number; [derived seconds](#derived-seconds) names it.
 ";
 
-/// What came out for one run.
+/// The result of one run.
 struct Compared {
     preset: Preset,
     published: Published,
@@ -115,7 +115,7 @@ fn page(runs: &[Compared]) -> String {
     runs.iter().fold(text, |text, compared| text + &section(compared))
 }
 
-/// What the seconds are derived from that nobody published.
+/// Sources of derived seconds.
 fn derived_seconds(runs: &[Compared]) -> String {
     let mut text = String::from("\n## Derived seconds\n\n| run | s | derived from |\n|---|---|---|\n");
     for Compared { preset, published, .. } in runs {
@@ -158,7 +158,7 @@ fn section(Compared { preset, published, laid_out, answer }: &Compared) -> Strin
     )
 }
 
-/// What the best found saves, in seconds.
+/// Seconds that the best layout saves.
 fn reason(laid_out: &Found, best: &Found) -> String {
     let less = |loss: Loss| (laid_out.spent.on(loss) as f64 - best.spent.on(loss) as f64) * 1e-9;
     let mut losses = Loss::ALL.map(|loss| (loss, less(loss)));

@@ -1,4 +1,4 @@
-//! What the step of a published run took, next to its prediction.
+//! The published time of a step, next to its prediction.
 //!
 //! Only predictions for the trainer of that run are compared with it.
 

@@ -35,7 +35,7 @@ const COLUMNS: usize = 100;
 /// Columns beside the letters of a drawing: the name of a stage, and a line on either side.
 const MARGIN: usize = 9;
 
-/// What MFU counts.
+/// The operations that MFU counts.
 const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation does not count";
 
 /// Predicts a step, prints where its time and memory go, and draws it where that was asked for.
@@ -113,7 +113,7 @@ struct Told<'a> {
     prediction: &'a Prediction,
     /// Of a rank of each stage.
     memory: &'a [RankMemory],
-    /// What the step took, where the run is a published one.
+    /// The published time of the step, of a published run.
     actual: Option<Actual>,
 }
 

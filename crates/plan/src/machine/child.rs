@@ -38,7 +38,7 @@ pub fn run_in_child(program: &mut Command, index: usize) -> Result<Measured, Chi
     })
 }
 
-/// What a child prints for the layout of number `index`.
+/// The output of a child for the layout of number `index`.
 ///
 /// # Errors
 /// No such layout, or one that cannot be run.

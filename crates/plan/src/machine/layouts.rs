@@ -17,7 +17,7 @@ use crate::machine::resident::{peak_bytes, resident_bytes, restart_peak};
 use crate::machine::stained::{LINE_BYTES, StainedEngine};
 use crate::prediction::PreparedStep;
 
-/// What all runs have in common, over the defaults of a run file.
+/// Settings of all runs, over the defaults of a run file.
 pub const SMALL_MODEL: [&str; 9] = [
     "model.num_layers=2",
     "model.hidden=256",
@@ -66,7 +66,7 @@ pub enum RunError {
     Train(#[from] TrainError),
 }
 
-/// What is predicted of a layout.
+/// Predictions for a layout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predicted {
     /// Seconds of a step.
@@ -97,7 +97,7 @@ pub struct PlannedArena {
 }
 
 impl PlannedArena {
-    /// What `plan` says.
+    /// Result of `plan`.
     pub fn of(plan: &RankPlan) -> PlannedArena {
         let values = plan.lives().iter().map(|life| life.extent).chain(plan.state().iter().map(|(_, extent)| *extent));
         let mut places: Vec<Extent> = values.chain([plan.scratch()]).collect();
@@ -112,12 +112,12 @@ impl PlannedArena {
     }
 }
 
-/// What was measured of a layout.
+/// Measurements of a layout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Seconds of a step, the median of five.
     pub step_s: f64,
-    /// Bytes that each rank wrote in its arena and behind it, in whole lines.
+    /// Bytes that each rank wrote in its arena and past its end, in whole lines.
     pub written_bytes: Vec<usize>,
     /// Bytes of the process that were resident before the ranks began, where the system says it.
     pub before_bytes: Option<usize>,

@@ -14,7 +14,7 @@ pub fn peak_bytes() -> Option<usize> {
 
 /// Lets [`peak_bytes`] begin again with what is resident now, where the system does that.
 pub fn restart_peak() {
-    // A system that does not leaves the peak of what came before, which is no less.
+    // A system that does not leaves the peak of what came before, which is at least as high.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 

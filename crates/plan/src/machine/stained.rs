@@ -9,14 +9,14 @@ use train::{Engine, RankEngine, ThreadEngine};
 
 /// A quiet not-a-number that no operation makes: a result that happens to be it would count as unwritten.
 const STAIN: u32 = 0x7fff_5eed;
-/// Values of a plan begin at multiples of so many bytes, so what is written is counted in these.
+/// Values of a plan begin at multiples of this number of bytes, the unit of counting.
 pub const LINE_BYTES: usize = 64;
-/// Bytes behind each arena of the plan: what a run writes beyond its plan is written there, and counted.
+/// Bytes past the end of each arena of the plan, where writes beyond the plan are counted.
 const BEYOND_BYTES: usize = 8 << 20;
 /// Stained and read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Threads whose arenas are stained, with room behind them.
+/// Threads whose arenas are stained, with space past their ends.
 pub struct StainedEngine {
     inner: ThreadEngine,
     written: Vec<Arc<Mutex<usize>>>,
@@ -28,7 +28,7 @@ impl StainedEngine {
         StainedEngine { inner, written: (0..ranks).map(|_| Arc::default()).collect() }
     }
 
-    /// After a run: bytes that were written of each rank's arena and of the room behind it, in whole lines.
+    /// After a run: bytes that were written of each rank's arena and of the space past its end, in whole lines.
     pub fn written_bytes(&self) -> Vec<usize> {
         self.written.iter().map(|bytes| *bytes.lock().unwrap_or_else(PoisonError::into_inner)).collect()
     }

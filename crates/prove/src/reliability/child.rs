@@ -17,10 +17,10 @@ use crate::runner::ProofError;
 /// A child that reports nothing for so long is hung: a step takes milliseconds.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What a child process does.
+/// The task of a child process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Trains the reference with checkpoints in a folder, reports each step, and halts after so many bytes of its
+    /// Trains the reference with checkpoints in a folder, reports each step, and halts after this number of bytes of its
     /// saves.
     Train {
         /// The folder.
@@ -96,7 +96,7 @@ pub enum Report {
     },
     /// It has no byte left, waits in the middle of a save, and trains on until a step needs that save.
     Halted {
-        /// What the save was about to do: `data`, `sync` or `name`.
+        /// The next action of the save: `data`, `sync` or `name`.
         access: String,
     },
     /// It has the lock.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a trial saw: counts by name, which are added over trials.
+/// Counts of a trial, by name, which are added over trials.
 pub type Counts = BTreeMap<String, usize>;
 
 /// The file, or none, and what it holds.
@@ -23,7 +23,7 @@ pub struct Kept {
 pub(super) struct Row {
     /// Sums of what they saw.
     pub(super) counts: Counts,
-    /// What did not hold, a line for each trial.
+    /// Failures, a line for each trial.
     pub(super) failures: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_not_done_again_and_another_build_begins_anew() {
+    fn kept_trials_are_not_repeated_and_another_build_starts_over() {
         let path = std::env::temp_dir().join(format!("pleach-kept-{}", std::process::id()));
         let count = |number| one_of_each([format!("seen {}", number % 2)]);
         let done = |build, fails: usize| {

@@ -1,6 +1,6 @@
-//! What checks find, on clean runs and on spoilt ones.
+//! The findings of checks, on clean runs and on faulty ones.
 
-/// What a check says: nothing, or what it found.
+/// The result of a check: nothing, or its finding.
 pub type Verdict = Result<(), String>;
 
 /// Fine if nothing was found.
@@ -17,7 +17,7 @@ pub fn assert_holds(verdict: Verdict) {
     }
 }
 
-/// The spoilt run is found out, in words that hold `words`.
+/// The check finds the fault, with a message that contains `words`.
 #[track_caller]
 pub fn assert_found(verdict: Verdict, words: &str) {
     match verdict {

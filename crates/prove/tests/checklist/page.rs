@@ -25,7 +25,7 @@ fn rows(page: &str) -> Vec<Row> {
     page.lines().filter(|line| line.starts_with("| N") || line.starts_with("| B")).map(row).collect()
 }
 
-/// Calls that fail where a spoilt run passes.
+/// Calls that fail where a faulty run passes.
 const FINDS: &[&str] = &["assert_found(", "assert!(!", "BTreeSet::from("];
 
 /// The text of a test, from its name to the end; none where there is no such test.
@@ -73,7 +73,7 @@ fn every_item_has_tests_that_exist() {
 
 #[test]
 fn a_row_without_a_fault_is_found() {
-    let fault = "`crates/prove/tests/checklist/recomputation.rs::masks_that_are_drawn_anew_are_found`";
+    let fault = "`crates/prove/tests/checklist/recomputation.rs::masks_that_are_redrawn_are_found`";
     let holds = "`crates/prove/tests/checklist/recomputation.rs::every_form_leaves_the_same_bits`";
     assert_eq!(problems(&PAGE.replacen(fault, "", 1)), ["N26 has no test that finds a fault"]);
     let expected = format!("N26: {} expects no finding", holds.trim_matches('`'));

@@ -53,7 +53,7 @@ fn mask(op: &mut Op) -> Option<&mut DropoutKey> {
 }
 
 #[test]
-fn masks_that_are_drawn_anew_are_found() {
+fn masks_that_are_redrawn_are_found() {
     // A mask that was drawn before is drawn for the next step.
     let drawn_anew = |_, rank: RankEngine| {
         let drawn = RefCell::new(HashSet::new());

@@ -35,7 +35,7 @@ fn updates(
 }
 
 #[test]
-fn counters_and_rates_that_begin_anew_or_are_one_off_are_found() {
+fn counters_and_rates_that_restart_or_are_one_off_are_found() {
     let faults: [fn(&TrainSpec, u32, &mut AdamWUpdate); 5] = [
         |_, _, update| update.update -= CUT,
         |_, _, update| update.update += 1,
@@ -74,7 +74,7 @@ fn text_that_is_read_from_another_place_is_found() {
             assert_found(read(text), learns_something_else(pair));
         }
         assert_found(read(&of_another_seed), learns_something_else(pair));
-        let placed = |change| Resumption::new(pair, CUT).spoilt(&of_sequences(change)).continues();
+        let placed = |change| Resumption::new(pair, CUT).with_fault(&of_sequences(change)).continues();
         assert_holds(placed(|sequences| sequences));
         let wrong: [fn(u64) -> u64; 3] = [|_| 0, |sequences| sequences + 1, |sequences| sequences - 1];
         for change in wrong {
@@ -98,7 +98,7 @@ fn scaled() -> Vec<Pair> {
 /// Steps of the run that is scaled.
 const STEPS: u32 = 10;
 
-/// What a fault does to a saved loss scale and to the count of steps that were skipped.
+/// Faults of a saved loss scale and of the count of skipped steps.
 type OfScale = fn(&mut LossScaleState, &mut u32);
 
 #[test]
@@ -122,13 +122,13 @@ fn loss_scales_and_skipped_steps_that_do_not_continue_are_found() {
             (skipped + 1, |_, skipped| *skipped += 1),
         ];
         for (cut, fault) in faults {
-            let spoil = |manifest: &mut Manifest| {
+            let inject = |manifest: &mut Manifest| {
                 let state = &mut manifest.state;
                 fault(state.loss_scale.as_mut().expect("a loss scale"), &mut state.skipped_steps);
             };
-            assert_found(Resumption::new(pair, cut).spoilt(&spoil).continues(), "the bits differ");
+            assert_found(Resumption::new(pair, cut).with_fault(&inject).continues(), "the bits differ");
         }
-        let anew = |manifest: &mut Manifest| manifest.state.loss_scale = None;
-        assert_found(Resumption::new(pair, skipped + 1).spoilt(&anew).continues(), "the bits differ");
+        let restarted = |manifest: &mut Manifest| manifest.state.loss_scale = None;
+        assert_found(Resumption::new(pair, skipped + 1).with_fault(&restarted).continues(), "the bits differ");
     }
 }

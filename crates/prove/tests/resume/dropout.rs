@@ -47,7 +47,7 @@ fn dropout_continues_in_the_same_layout_and_in_another() {
 
 #[test]
 fn masks_of_another_step_or_seed_after_a_resumption_are_found() {
-    // The counter of steps begins anew, is one too far, or is one behind; the resumption draws a seed of its own.
+    // The counter of steps restarts, is one too high, or is one too low; the resumption draws a seed of its own.
     let faults: [fn(&mut DropoutKey); 4] =
         [|key| key.step -= CUT, |key| key.step += 1, |key| key.step -= 1, |key| key.seed += 1];
     for pair in &pairs() {

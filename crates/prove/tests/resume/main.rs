@@ -2,7 +2,7 @@
 //!
 //! Faults change a checkpoint with hashes that are right, as a program that saves or loads the wrong thing would leave
 //! it, or wrap a device, the memory that storage reads, or the text. The same check judges the clean resumption and the
-//! spoilt one.
+//! faulty one.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../checklist/findings.rs"]

@@ -77,7 +77,7 @@ pub fn pairs() -> Vec<Pair> {
     ]
 }
 
-/// What a check says of a fault that changes what is learned: classes whose sums have other orders have bounds instead
+/// The finding of a check for a fault that changes the learned weights: classes whose sums have other orders have bounds instead
 /// of bits.
 pub fn learns_something_else(pair: &Pair) -> &'static str {
     match pair.class() {

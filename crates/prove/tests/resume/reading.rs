@@ -3,7 +3,7 @@
 use config::unit::Tied;
 use config::{Format, Parallelism, ZeroStage};
 use prove::models::{plain_layout, proof_text};
-use prove::resumed::{Stretch, going_on, newest, outcome_of_legs};
+use prove::resumed::{Stretch, newest, outcome_of_legs, resumed_spec};
 use prove::runner::thread_engine;
 use train::{Observer, Ports, Setup, Start, StepReport, Wish, run};
 
@@ -24,7 +24,7 @@ fn read(before: Parallelism, after: Parallelism) -> (u64, [u64; 3]) {
     outcome_of_legs(&[Stretch { layout: saved, until: 2 }], &tokens, &folder.0).unwrap();
     let checkpoint = newest(&folder.0).unwrap();
     let after = layout(Tied::Yes, Format::Fp32, after);
-    let setup = Setup::new(after.model, after.parallelism, going_on(&after.train, &checkpoint)).unwrap();
+    let setup = Setup::new(after.model, after.parallelism, resumed_spec(&after.train, &checkpoint)).unwrap();
     let start = Start::Checkpoint(&checkpoint);
     run(&setup, &thread_engine(&setup), Ports { start, ..Ports::new(&tokens, &Silent) }).unwrap();
     let manifest = checkpoint.manifest();

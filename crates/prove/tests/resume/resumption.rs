@@ -1,10 +1,10 @@
-//! One resumption, clean or spoilt, and the two checks that judge it.
+//! One resumption, clean or with a fault, and the two checks that judge it.
 
 use checkpoint::Manifest;
 use config::{Format, GradientSums, Products, TrainSpec};
 use mesh::Coord;
 use prove::matrix::{Numbers, training};
-use prove::resumed::{Stretch, Surroundings, going_on, newest, outcome_of_leg};
+use prove::resumed::{Stretch, Surroundings, newest, outcome_of_leg, resumed_spec};
 use prove::verdict::is_noise;
 use prove::wrapped_engine::WrapRank;
 use prove::{Distance, Outcome, Promise};
@@ -26,11 +26,11 @@ pub struct Resumption<'a> {
     pub cut: u32,
     /// Text of the second part.
     pub text: &'a TextOf<'a>,
-    /// What the ranks of the first part run on.
+    /// Surroundings of the ranks of the first part.
     pub saving: &'a WrapRank<'a>,
     /// Changes what the first part has saved.
-    pub spoil: &'a dyn Fn(&mut Manifest),
-    /// What the ranks of the second part run on.
+    pub inject: &'a dyn Fn(&mut Manifest),
+    /// Surroundings of the ranks of the second part.
     pub resumed: &'a WrapRank<'a>,
 }
 
@@ -42,11 +42,11 @@ pub fn untouched(_: Coord, rank: RankEngine) -> RankEngine {
 impl<'a> Resumption<'a> {
     /// A clean one.
     pub fn new(pair: &'a Pair, cut: u32) -> Resumption<'a> {
-        Resumption { pair, cut, text: &text::shuffled, saving: &untouched, spoil: &|_| (), resumed: &untouched }
+        Resumption { pair, cut, text: &text::shuffled, saving: &untouched, inject: &|_| (), resumed: &untouched }
     }
 
-    pub fn spoilt(self, spoil: &'a dyn Fn(&mut Manifest)) -> Resumption<'a> {
-        Resumption { spoil, ..self }
+    pub fn with_fault(self, inject: &'a dyn Fn(&mut Manifest)) -> Resumption<'a> {
+        Resumption { inject, ..self }
     }
 
     pub fn saving_on(self, saving: &'a WrapRank<'a>) -> Resumption<'a> {
@@ -61,7 +61,7 @@ impl<'a> Resumption<'a> {
         Resumption { text, ..self }
     }
 
-    /// Runs the first part, and the second until `until` steps are done. What ranks held when the first ended, and when
+    /// Runs the first part, and the second until `until` steps are done. Returns the values of the ranks when the first ended, and when
     /// the second began.
     fn run(&self, until: u32) -> Result<(Outcome, [Snapshot; 2]), String> {
         let said = |error: prove::ProofError| error.to_string();
@@ -71,9 +71,9 @@ impl<'a> Resumption<'a> {
         let first = Surroundings { wrap: self.saving, watch: &left, ..Surroundings::plain(&*tokens) };
         let first = outcome_of_leg(&Stretch { layout: before.clone(), until: self.cut }, &folder.0, first);
         let first = first.map_err(said)?;
-        rewrite(&folder, self.spoil);
+        rewrite(&folder, self.inject);
         let checkpoint = newest(&folder.0).map_err(|error| error.to_string())?;
-        let tokens = (self.text)(&going_on(&after.train, &checkpoint));
+        let tokens = (self.text)(&resumed_spec(&after.train, &checkpoint));
         drop(checkpoint);
         let second = Surroundings { wrap: self.resumed, watch: &arrived, ..Surroundings::plain(&*tokens) };
         let second = outcome_of_leg(&Stretch { layout: after.clone(), until }, &folder.0, second);
@@ -98,12 +98,12 @@ impl<'a> Resumption<'a> {
     }
 }
 
-/// Writes the newest manifest anew, changed by `spoil`. Its hash is right: nothing but its contents tells that it is
+/// Rewrites the newest manifest, changed by `inject`. Its hash is right: nothing but its contents tells that it is
 /// not the one that was saved.
-fn rewrite(folder: &Folder, spoil: &dyn Fn(&mut Manifest)) {
+fn rewrite(folder: &Folder, inject: &dyn Fn(&mut Manifest)) {
     let checkpoint = newest(&folder.0).expect("a checkpoint");
     let mut manifest = checkpoint.manifest().clone();
-    spoil(&mut manifest);
+    inject(&mut manifest);
     let file = checkpoint.path().join(checkpoint::manifest::MANIFEST);
     std::fs::write(file, manifest.to_bytes().expect("JSON")).expect("written");
 }

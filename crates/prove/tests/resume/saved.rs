@@ -1,4 +1,4 @@
-//! What ranks hold between two steps, as whole tensors.
+//! The state of all ranks between two steps, as whole tensors.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -29,7 +29,7 @@ fn weights_and_moments_arrive_to_the_last_bit() {
     for pair in &all() {
         assert_holds(Resumption::new(pair, CUT).arrives());
     }
-    // R15 for precisions. Weights that layers read are narrower in one of the two, so they are rounded anew.
+    // R15 for precisions. Weights that layers read are narrower in one of the two, so they are rounded again.
     let of = |format, zero_stage, dp, pp| sharded(format, zero(zero_stage, dp, 1, pp));
     for (before, after) in [
         (of(Format::Fp32, ZeroStage::Off, 2, 1), of(Format::Bf16, ZeroStage::Off, 1, 2)),
@@ -66,7 +66,7 @@ fn layers_that_are_saved_under_another_index_are_found() {
         }
     };
     for pair in &all() {
-        assert_found(Resumption::new(pair, CUT).spoilt(&next_layer).arrives(), "layers.5.ffn.up.weight");
+        assert_found(Resumption::new(pair, CUT).with_fault(&next_layer).arrives(), "layers.5.ffn.up.weight");
     }
 }
 
@@ -80,10 +80,10 @@ fn moments_of_another_parameter_and_exchanged_moments_are_found() {
         exchange(manifest, &StatePart::FirstMoment.tensor(query), &StatePart::SecondMoment.tensor(query));
     };
     for pair in &all() {
-        let found = Resumption::new(pair, CUT).spoilt(&of_another).arrives();
+        let found = Resumption::new(pair, CUT).with_fault(&of_another).arrives();
         assert_found(found.clone(), &format!("{}: ", StatePart::SecondMoment.tensor(query)));
         assert!(found.unwrap_err().lines().count() == 2, "two tensors and no others");
-        let found = Resumption::new(pair, CUT).spoilt(&exchanged).arrives();
+        let found = Resumption::new(pair, CUT).with_fault(&exchanged).arrives();
         assert_found(found, &format!("{}: ", StatePart::FirstMoment.tensor(query)));
     }
 }
@@ -100,7 +100,7 @@ fn shards_with_each_others_offsets_are_found() {
         std::mem::swap(&mut first.start, &mut second.start);
     };
     assert_holds(Resumption::new(&pair, CUT).arrives());
-    assert_found(Resumption::new(&pair, CUT).spoilt(&offsets).arrives(), &format!("{weight}: "));
+    assert_found(Resumption::new(&pair, CUT).with_fault(&offsets).arrives(), &format!("{weight}: "));
 }
 
 /// The last replica saves each of its pieces from one element too far.
@@ -119,7 +119,7 @@ fn a_rank_that_saves_from_one_element_too_far_is_found() {
     }
 }
 
-/// Where `value` lies on stage `stage` of `layout`.
+/// Extent of `value` on stage `stage` of `layout`.
 fn extent(layout: &Layout, stage: usize, value: Value) -> std::ops::Range<usize> {
     let extent = layout.setup().expect("a setup").plan(stage).extent_of_state(value).expect("state");
     extent.offset_bytes..extent.offset_bytes + extent.len_bytes

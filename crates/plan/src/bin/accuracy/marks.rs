@@ -6,7 +6,7 @@ use plan::basis::Basis;
 
 use crate::paragraph::paragraph;
 
-/// What the marks mean, and the errors of all checks by mark.
+/// The meanings of the marks, and the errors of all checks by mark.
 pub fn section(outcomes: &[Outcome]) -> String {
     let marks = "Every scored table carries a mark: how its rows are related to those that any constant in use was \
                  fitted to, by a check of this page, or earlier by its profile (`[fitted]` of \

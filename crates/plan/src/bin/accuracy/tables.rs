@@ -3,7 +3,7 @@
 use plan::accuracy::{Outcome, ScoredTable};
 use plan::{Errors, Ranking};
 
-/// What a check fitted, and its scored tables.
+/// The fitted constants of a check, and its scored tables.
 pub fn section(outcome: &Outcome) -> String {
     let mut text = format!("\n## {}\n", outcome.check.name);
     if let Some(about) = outcome.check.about {
