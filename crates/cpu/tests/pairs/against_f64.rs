@@ -97,7 +97,7 @@ fn case<T: Drawn>([a, b]: [Vec<T>; 2], k: usize) -> Case<T> {
     Case { orientation: Orientation::Nt, m, n, k, gap: 0, a, b, c: vec![0.0; m * n], bias: None, write: Write::Assign }
 }
 
-/// The largest error of an element, in units of u times the sum of the sizes of its sums, and as a share of its bound.
+/// The largest error of an element, in units of u times the sum of the sizes of its products, and as a share of its bound.
 #[derive(Clone, Copy, Debug, Default)]
 struct Errors {
     in_units: f64,
@@ -122,7 +122,7 @@ fn hard_sums_stay_within_their_bounds() {
     let (random, packing) = (&mut Random(31), &mut PackingBuffers::new());
     let mut beyond = Vec::new();
     println!("largest error in u sum |a b| (share of its bound)");
-    for terms in Sums::ALL {
+    for sums in Sums::ALL {
         for k in STEPS {
             let singles = operands(sums, k, random);
             let narrow =
