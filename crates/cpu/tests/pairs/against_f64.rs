@@ -1,4 +1,5 @@
-//! Products in terms, in pairs and chained beside exact ones, on sums that are hard to compute.
+//! Products of bf16x3, of bf16 in AMX's order and chained products, compared with exact ones on sums that are hard to
+//! compute.
 //!
 //! The exact sums are computed in double precision, whose own error is at most K 2^-53 of the sum of sizes: 2^-41 for
 //! the longest K, where the smallest bound is 2^-23.
@@ -16,7 +17,7 @@ const SIDES: (usize, usize) = (13, 18);
 /// One step, the edges of a block of 32 and of a run of 512, and many.
 const STEPS: [usize; 5] = [1, 2, 33, 512, 4096];
 
-/// What a sum adds up.
+/// The terms of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sums {
     /// Of one sign, as are the terms of each number: whatever is left out or rounded adds up.
@@ -116,7 +117,7 @@ fn errors<T: Drawn>(case: &Case<T>, c: &[f32], bound: impl Fn(&Exact) -> f64) ->
     largest
 }
 
-/// In terms and chained of the same operands, and in pairs of those operands cut off to bf16.
+/// bf16x3 and chained products of the same operands, and bf16 products in AMX's order of those operands cut off to bf16.
 #[test]
 fn hard_sums_stay_within_their_bounds() {
     let (random, packing) = (&mut Random(31), &mut PackingBuffers::new());
@@ -132,14 +133,14 @@ fn hard_sums_stay_within_their_bounds() {
                 let in_terms =
                     errors(&single, &single.run_in_terms(set, packing), |exact| single.bound_in_terms(exact));
                 let chained = errors(&single, &single.run_chained(set, packing), |exact| single.bound_chained(exact));
-                let in_pairs = errors(&narrow, &narrow.run::<f32>(set, packing), |exact| narrow.bound(exact));
-                let row: Vec<String> = [("in terms", in_terms), ("chained", chained), ("bf16 in pairs", in_pairs)]
+                let of_bf16 = errors(&narrow, &narrow.run::<f32>(set, packing), |exact| narrow.bound(exact));
+                let row: Vec<String> = [("in terms", in_terms), ("chained", chained), ("bf16", of_bf16)]
                     .into_iter()
                     .map(|(name, Errors { in_units, of_bound })| format!("{name} {in_units:.2} ({of_bound:.2})"))
                     .collect();
                 let row = format!("{sums:?}, K = {k}, {set:?}: {}", row.join(", "));
                 println!("{row}");
-                if [in_terms, chained, in_pairs].iter().any(|errors| errors.of_bound > 1.0) {
+                if [in_terms, chained, of_bf16].iter().any(|errors| errors.of_bound > 1.0) {
                     beyond.push(row);
                 }
             }

@@ -40,7 +40,7 @@ const MEETINGS: [(f32, f32); 19] = [
     (f32::MAX, 0.0),
 ];
 
-/// What a result is.
+/// The kind of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Finite,

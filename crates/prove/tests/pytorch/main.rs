@@ -18,7 +18,7 @@
 //! steps that err the same way are 10 (5e-3 x 6e-6 / 0.05 + u) = 7e-6 apart. PyTorch divides by the norm plus 1e-6 where it clips, which
 //! scales gradients by 1e-6, and AdamW forgets scales.
 //!
-//! **Products in pairs** have the same bounds. In the counting of `docs/numerics.md` a chained sum over K makes K / 2
+//! **Products with `"pairs"`** have the same bounds. In the counting of `docs/numerics.md` a chained sum over K makes K / 2
 //! roundings. In terms of bf16 a block of 32 steps makes 8 in its two chains (K / 4 where K is shorter) and one where they
 //! are added. Then six sums round the running sum of all blocks, of which the first five of the first block are 2^-8 as
 //! large. Together that is K / 4 + 2 up to K = 32, and 9 + 6 K / 64 beyond. Products of terms that are left out are
