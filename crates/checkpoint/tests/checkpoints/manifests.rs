@@ -60,8 +60,8 @@ fn parts_that_do_not_fit_are_refused() {
         change(&mut manifest.tensors.get_mut("bias").expect("a tensor").pieces[0]);
     };
     let cases: [(String, &str); 10] = [
-        (refusal(|manifest| manifest.files[0].name = "../run.toml".into()), "no name of a file in its folder"),
-        (refusal(|manifest| manifest.files[0].name = ".hidden".into()), "no name of a file in its folder"),
+        (refusal(|manifest| manifest.files[0].name = "../run.toml".into()), "is not the name of a file in its folder"),
+        (refusal(|manifest| manifest.files[0].name = ".hidden".into()), "is not the name of a file in its folder"),
         (refusal(|manifest| manifest.files[0].bytes += 4), "its pieces end at"),
         (refusal(|manifest| piece(manifest, |piece| piece.offset += 4)), "a piece is at byte"),
         (refusal(|manifest| piece(manifest, |piece| piece.file = 2)), "tensor bias: a piece is in file 2 of 2"),
