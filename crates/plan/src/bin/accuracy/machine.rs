@@ -10,9 +10,10 @@ use crate::paragraph::paragraph;
 
 const ARENAS: &str = "Bytes of a rank. The arena is stained before the first step. After the last one, every line of \
                  64 bytes that lost its stain counts as *written*, also in the 8 MiB after the arena, where \
-                 nothing may be written. *Used* lines are those in which the plan has a value at some time; \
-                 UNWRITTEN. *Planned* is the whole arena; lines that are planned and not used are gaps between \
-                 values. The rank with the largest arena is shown.";
+                 nothing may be written. *Used* lines are those in which the plan has a value at some time; the \
+                 padding at the end of a unit's gradient sums is used and never written, unless ZeRO reduces it. \
+                 *Planned* is the whole arena; lines that are planned and not used are gaps between values. The \
+                 rank with the largest arena is shown.";
 
 const PROCESS: &str = "MB (10^6 bytes) of the process, in which all ranks are threads. *Before* is resident before \
                  ranks begin: the program and its compiled steps. *Peak* is the most that is resident while \
