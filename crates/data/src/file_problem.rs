@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileProblem {
     /// Another kind of file.
-    #[error("it begins with {found:02x?} at byte 0, not with {expected:02x?}: it is not a {kind}")]
+    #[error("it begins with {found:02x?} at byte 0, not with {expected:02x?}: it is not {kind}")]
     Magic {
         /// What it should be.
         kind: &'static str,

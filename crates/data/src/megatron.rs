@@ -97,7 +97,7 @@ impl<'a> Tables<'a> {
         let begin = &bytes[..bytes.len().min(MAGIC.len())];
         if begin != MAGIC {
             let (expected, found) = (MAGIC.to_vec(), begin.to_vec());
-            return Err(FileProblem::Magic { kind: "index of Megatron-LM", expected, found });
+            return Err(FileProblem::Magic { kind: "an index of Megatron-LM", expected, found });
         }
         let found = bytes.len() as u64;
         let truncated =

@@ -101,7 +101,7 @@ fn header(bytes: &[u8]) -> Result<Header, FileProblem> {
     let begin = &bytes[..bytes.len().min(MAGIC.len())];
     if begin != MAGIC {
         let (expected, found) = (MAGIC.to_vec(), begin.to_vec());
-        return Err(FileProblem::Magic { kind: "token file", expected, found });
+        return Err(FileProblem::Magic { kind: "a token file", expected, found });
     }
     let found = bytes.len() as u64;
     let truncated =

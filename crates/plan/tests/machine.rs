@@ -28,7 +28,7 @@ fn predicted(index: usize) -> Predicted {
 /// The arena of the first rank, where the sizes of values are others.
 fn planned_with(index: usize, change: impl FnOnce(&mut Sizes)) -> PlannedArena {
     let step = prepared(LAYOUTS[index]).unwrap();
-    let mut sizes = step.sizes.clone();
+    let mut sizes = step.sizes;
     change(&mut sizes);
     PlannedArena::of(&plan_memory(&step.graph, &sizes).ranks[0])
 }

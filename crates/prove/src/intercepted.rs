@@ -180,9 +180,12 @@ impl Device for DeafDevice {
     }
 }
 
+/// Changes the bytes that were read from a tensor.
+type Alter = dyn Fn(Tensor, &mut [u8]) + Send;
+
 struct AlteredMemory {
     inner: Box<dyn MemoryReader>,
-    alter: Box<dyn Fn(Tensor, &mut [u8]) + Send>,
+    alter: Box<Alter>,
 }
 
 impl MemoryReader for AlteredMemory {

@@ -25,11 +25,14 @@ fn updates(
     let train = train.clone();
     move |_, rank| {
         let (train, step) = (train.clone(), Cell::new(CUT));
-        alter_ops(rank, move |op| match op {
+        alter_ops(rank, move |op| {
             // One per step, before all updates.
-            Op::ClipCoefficient { .. } => step.set(step.get() + 1),
-            Op::AdamW { update, .. } => alter(&train, step.get() - 1, update),
-            _ => {}
+            if let Op::ClipCoefficient { .. } = op {
+                step.set(step.get() + 1);
+            }
+            if let Op::AdamW { update, .. } = op {
+                alter(&train, step.get() - 1, update);
+            }
         })
     }
 }

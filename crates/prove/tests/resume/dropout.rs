@@ -13,13 +13,13 @@ const CUT: u32 = 2;
 
 /// The mask of an operation, and whether it is on attention's probabilities.
 fn mask(op: &mut Op) -> Option<(&mut DropoutKey, bool)> {
-    match op {
-        Op::Attention { operands } | Op::AttentionBackward { operands, .. } => {
-            operands.dropout.as_mut().map(|key| (key, true))
-        }
-        Op::DropoutAdd { dropout: Some(key), .. } | Op::DropoutBackward { dropout: key, .. } => Some((key, false)),
-        _ => None,
+    if let Op::Attention { operands } | Op::AttentionBackward { operands, .. } = op {
+        return operands.dropout.as_mut().map(|key| (key, true));
     }
+    if let Op::DropoutAdd { dropout: Some(key), .. } | Op::DropoutBackward { dropout: key, .. } = op {
+        return Some((key, false));
+    }
+    None
 }
 
 /// Each mask that is drawn after the resumption is changed.
