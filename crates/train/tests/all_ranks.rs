@@ -143,7 +143,7 @@ fn a_rank_that_holds_the_shard_of_another_is_found() {
     for (stage, expected) in [
         (0, "is stored by rank 4 and by rank 6"),
         (1, "rank 6 must keep part 1 of 2 of table"),
-        (3, "is filled by no rank"),
+        (3, "is filled by rank 4 and by rank 6"),
     ] {
         let zero = zero(stage);
         let overrides = if stage == 0 { vec![zero.as_str()] } else { vec![zero.as_str(), GROUPED] };
