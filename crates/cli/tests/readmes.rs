@@ -125,6 +125,16 @@ fn the_quick_start_is_the_one_that_is_shown() {
     }
 }
 
+/// The anchor of a heading: its letters and digits in lower case, with hyphens for spaces.
+fn slug(heading: &str) -> String {
+    let words = heading.trim_start_matches('#').trim().to_lowercase();
+    words
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
 #[test]
 fn every_language_shows_the_same() {
     let [first, second] = READMES.map(readme);
@@ -135,7 +145,14 @@ fn every_language_shows_the_same() {
     };
     assert_eq!(links(&first), links(&second));
     for link in links(&first) {
-        assert!(repository().join(&link).exists(), "{link} is not there");
+        let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+        let file = repository().join(path);
+        assert!(file.exists(), "{link} is not there");
+        if !anchor.is_empty() {
+            let text = std::fs::read_to_string(&file).expect("a page");
+            let has_anchor = text.lines().filter(|line| line.starts_with('#')).any(|line| slug(line) == anchor);
+            assert!(has_anchor, "{path} has no heading of {link}");
+        }
     }
 }
 
