@@ -23,6 +23,7 @@ fn child() {
             println!("{}", Report::Step { loss: 1.0 });
             std::process::abort();
         }
+        [CLAIMS_AND_ENDS, ref reports @ ..] => reports.iter().for_each(|report| println!("{report}")),
         [CLAIMS, ref reports @ ..] => {
             reports.iter().for_each(|report| println!("{report}"));
             loop {
@@ -37,6 +38,8 @@ fn child() {
 const ABORTS: &str = "aborts";
 /// A child that reports lines that it was given, and waits.
 const CLAIMS: &str = "claims";
+/// A child that reports lines that it was given, and ends.
+const CLAIMS_AND_ENDS: &str = "claims-and-ends";
 
 fn start_with(words: &[String]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
@@ -107,11 +110,12 @@ fn children_that_end_by_themselves_are_no_kills() {
 #[test]
 fn kills_before_the_first_step_and_steps_of_another_run_are_found() {
     let halted = Report::Halted { access: "data".into() };
-    let claims = |reports: &[Report]| {
-        let words: Vec<String> = [CLAIMS.into()].into_iter().chain(reports.iter().map(Report::to_string)).collect();
+    let claims = |role: &str, reports: &[Report]| {
+        let words: Vec<String> = [role.into()].into_iter().chain(reports.iter().map(Report::to_string)).collect();
         move |_: &Role| start_with(&words)
     };
-    found(&claims(std::slice::from_ref(&halted)), "the child was killed before its first step");
-    let another = claims(&[Report::Step { loss: 1.0 }, halted]);
+    let untrained = claims(CLAIMS_AND_ENDS, std::slice::from_ref(&halted));
+    found(&untrained, "the child had ended before (exit status: 0), in each of 3 trials");
+    let another = claims(CLAIMS, &[Report::Step { loss: 1.0 }, halted]);
     found(&another, "before the kill, the loss of step 1 must be that of the undisturbed run; got 1");
 }

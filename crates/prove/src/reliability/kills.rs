@@ -98,13 +98,17 @@ struct Killed {
 /// Follows a child until it waits in the middle of a save, and kills it there.
 fn killed_in_a_save(command: Command) -> Result<Killed, NotKilled> {
     let mut child = Child::start(command).map_err(|error| NotKilled::Failed(error.to_string()))?;
-    let mut losses = Vec::new();
+    let (mut losses, mut halted) = (Vec::new(), None);
+    // A save may halt before its step is reported; the child trains on, so the report must come.
     let access = loop {
         match child.next()? {
             Some(Report::Step { loss }) => losses.push(loss),
-            Some(Report::Halted { access }) => break access,
+            Some(Report::Halted { access }) => halted = Some(access),
             Some(Report::Held) => {}
             None => return Err(child.ended()),
+        }
+        if let (Some(access), false) = (&halted, losses.is_empty()) {
+            break access.clone();
         }
     };
     child.kill()?;
@@ -114,10 +118,7 @@ fn killed_in_a_save(command: Command) -> Result<Killed, NotKilled> {
             losses.push(loss);
         }
     }
-    match losses.is_empty() {
-        true => Err(NotKilled::Failed("the child was killed before its first step".into())),
-        false => Ok(Killed { losses, access }),
-    }
+    Ok(Killed { losses, access })
 }
 
 /// Whether all steps, before the kill and after the resumption, are those of the undisturbed run.
