@@ -1,4 +1,5 @@
-//! Parameters out of their data-parallel shards: in place, or whole for a while. The counterpart of [`crate::execute::reduce::gradients`].
+//! Gathers parameters from their data-parallel shards, in place or into a buffer that is freed after use. The counterpart
+//! of [`crate::execute::reduce::gradients`].
 
 use config::{Kept, StateKind, Unit};
 use device::{DeviceError, Op, Stream};

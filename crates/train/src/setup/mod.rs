@@ -331,7 +331,7 @@ impl Workload {
         Workload { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
     }
 
-    /// Whether this workload's tokens are shared out over tensor parallelism. A program that generates keeps them whole: it works on few tokens at
+    /// Whether this workload's tokens are sharded over tensor parallelism. A program that generates keeps them whole: it works on few tokens at
     /// a time, which the ranks need not divide, and keeps no activations that would take less room.
     pub fn sequence_parallel(&self, parallelism: &Parallelism) -> SequenceParallel {
         match self.purpose {
