@@ -2,49 +2,67 @@
 
 /// Every crate of the workspace with the workspace crates that it may depend on. Arrows point down only.
 ///
-/// Tests (`dev-dependencies`) may use any crate except the command line.
+/// Every edge is in use: each is in a manifest, and in the code of its crate. Tests (`dev-dependencies`) may use any crate except the command line.
 pub const ALLOWED: &[(&str, &[&str])] = &[
     ("philox", &[]),
+    ("sync", &[]),
     ("mesh", &[]),
     ("config", &["mesh"]),
     ("cluster", &[]),
-    ("device", &["config"]),
-    ("comm", &["mesh", "device"]),
-    ("program", &["mesh", "config"]),
-    ("cpu", &["philox", "config", "device"]),
-    ("model", &["config", "device", "comm", "program"]),
-    ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "model"]),
+    ("device", &["sync", "config"]),
+    ("comm", &["sync", "mesh", "device"]),
+    ("program", &["mesh", "config", "device"]),
+    ("cpu", &["philox", "sync", "config", "device"]),
+    ("model", &["config", "device"]),
+    ("record", &["mesh", "config", "device", "comm", "program", "model"]),
+    ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),
     ("data", &["philox", "config"]),
-    ("checkpoint", &["config", "mesh", "device"]),
-    ("interchange", &["config", "mesh", "checkpoint"]),
-    ("train", &["philox", "mesh", "config", "device", "comm", "program", "cpu", "model", "data", "checkpoint"]),
+    ("checkpoint", &["sync", "mesh", "config", "device"]),
+    ("interchange", &["mesh", "config", "checkpoint"]),
     (
-        "prove",
-        &["philox", "mesh", "config", "device", "comm", "program", "cpu", "model", "data", "checkpoint", "train"],
+        "train",
+        &[
+            "philox",
+            "sync",
+            "mesh",
+            "config",
+            "device",
+            "comm",
+            "program",
+            "cpu",
+            "model",
+            "record",
+            "data",
+            "checkpoint",
+        ],
     ),
-    ("plan", &["mesh", "config", "cluster", "device", "comm", "program", "cpu", "model", "sim", "train"]),
+    ("prove", &["sync", "mesh", "config", "device", "program", "checkpoint", "train"]),
+    ("testkit", &["philox", "sync", "mesh", "config", "device", "comm", "program", "checkpoint", "train", "prove"]),
+    (
+        "surveys",
+        &["philox", "sync", "mesh", "config", "device", "comm", "cpu", "checkpoint", "train", "prove", "testkit"],
+    ),
+    ("plan", &["sync", "mesh", "config", "cluster", "device", "comm", "program", "cpu", "record", "sim", "train"]),
     (
         "cli",
         &[
-            "philox",
+            "sync",
             "mesh",
             "config",
             "cluster",
             "device",
             "comm",
             "program",
-            "cpu",
-            "model",
+            "sim",
             "data",
             "checkpoint",
             "interchange",
             "train",
             "prove",
-            "sim",
             "plan",
         ],
     ),
-    ("xtask", &["config", "data"]),
+    ("xtask", &["data"]),
 ];
 
 /// The dependencies that a manifest names.
@@ -105,6 +123,10 @@ pub fn violations(manifest: &Manifest) -> Vec<String> {
             found.push(format!("{name} may not depend on {dependency}; it may use {}", listed(allowed)));
         }
     }
+    for dependency in allowed.iter().filter(|dependency| !manifest.dependencies.iter().any(|name| name == *dependency))
+    {
+        found.push(format!("{name} does not depend on {dependency}: take the edge out of xtask/src/dependencies.rs"));
+    }
     for dependency in
         manifest.dev_dependencies.iter().filter(|dependency| ["cli", "xtask"].contains(&dependency.as_str()))
     {
@@ -114,6 +136,22 @@ pub fn violations(manifest: &Manifest) -> Vec<String> {
         found.push(format!("{name} gives {dependency} a version; write `{dependency}.workspace = true`"));
     }
     found
+}
+
+/// Workspace crates that a manifest depends on and `code`, the code of its `src`, does not name, one sentence each.
+pub fn unused(manifest: &Manifest, code: &str) -> Vec<String> {
+    let is_ours = |dependency: &&String| ALLOWED.iter().any(|(krate, _)| krate == dependency);
+    let dependencies = manifest.dependencies.iter().filter(is_ours);
+    let unused = dependencies.filter(|dependency| !names_crate(code, dependency));
+    unused.map(|dependency| format!("the code of {} does not use its dependency {dependency}", manifest.name)).collect()
+}
+
+/// Whether a path in `code` begins with `krate`.
+fn names_crate(code: &str, krate: &str) -> bool {
+    code.match_indices(&format!("{krate}::")).any(|(at, _)| {
+        let previous = code[..at].chars().next_back();
+        !previous.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':')
+    })
 }
 
 fn listed(names: &[&str]) -> String {
@@ -142,9 +180,25 @@ mod tests {
     }
 
     #[test]
+    fn an_allowed_edge_that_is_not_there_is_named() {
+        let manifest = parse_manifest("[package]\nname = \"config\"\n").expect("TOML").expect("package");
+        let expected = "config does not depend on mesh: take the edge out of xtask/src/dependencies.rs";
+        assert_eq!(violations(&manifest), [expected]);
+    }
+
+    #[test]
+    fn a_dependency_that_no_code_names_is_found() {
+        let manifest = parse_manifest("[package]\nname = \"config\"\n[dependencies]\nmesh.workspace = true\n");
+        let manifest = manifest.expect("TOML").expect("package");
+        assert_eq!(unused(&manifest, "use mesh::Rank;"), [""; 0]);
+        let expected = "the code of config does not use its dependency mesh";
+        assert_eq!(unused(&manifest, "use crate::mesh::Rank; smesh::a()"), [expected]);
+    }
+
+    #[test]
     fn a_version_outside_the_workspace_is_named() {
-        let manifest = parse_manifest("[package]\nname = \"data\"\n[target.'cfg(unix)'.dependencies]\nserde = \"1\"\n");
+        let manifest = parse_manifest("[package]\nname = \"mesh\"\n[target.'cfg(unix)'.dependencies]\nserde = \"1\"\n");
         let found = violations(&manifest.expect("TOML").expect("package"));
-        assert_eq!(found, ["data gives serde a version; write `serde.workspace = true`"]);
+        assert_eq!(found, ["mesh gives serde a version; write `serde.workspace = true`"]);
     }
 }

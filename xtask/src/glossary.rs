@@ -1,12 +1,11 @@
 //! Checks that the glossary names places that exist.
 
+use crate::places::exists;
 use crate::repository::Repository;
 use crate::tidy::Finding;
 
 /// The glossary.
 pub const PATH: &str = "docs/glossary.md";
-/// The page that lists all keys of run files, by section.
-const KEYS: &str = "docs/run-file.md";
 /// Introduces the places of an entry.
 const DEFINED_IN: &str = "Defined in ";
 
@@ -48,40 +47,6 @@ fn entries(text: &str) -> Vec<(usize, String)> {
     entries
 }
 
-fn exists(repository: &Repository, place: &str) -> bool {
-    if let Some((path, item)) = place.split_once("::") {
-        let text = repository.file(path).and_then(|file| file.text.as_deref());
-        return text.is_some_and(|text| defines(text, item));
-    }
-    let is_key = place.split_once('.').is_some_and(|(section, key)| has_key(repository, section, key));
-    is_key || repository.file(place).is_some()
-}
-
-/// Whether a line of Rust defines `item`: a type, a trait, a function, a variant or a field.
-fn defines(text: &str, item: &str) -> bool {
-    const KEYWORDS: &[&str] =
-        &["pub", "pub(crate)", "pub(super)", "const", "static", "struct", "enum", "trait", "fn", "type", "mod"];
-    text.lines().any(|line| {
-        let mut words = line.split_whitespace().skip_while(|word| KEYWORDS.contains(word));
-        let rest = words.next().and_then(|word| word.strip_prefix(item));
-        rest.is_some_and(|rest| {
-            // A variant or field ends with a comma, opens a body, or has a type; a line that only uses the name does
-            // not begin so.
-            (rest.is_empty() && words.next().is_some_and(|next| ["{", ":", "="].contains(&next)))
-                || rest.starts_with(['(', '<', ',', ':', ';', '{']) && !rest.starts_with("::")
-        })
-    })
-}
-
-/// Whether the page of run files lists `key` below the heading `## [section]`.
-fn has_key(repository: &Repository, section: &str, key: &str) -> bool {
-    let text = repository.file(KEYS).and_then(|file| file.text.as_deref()).unwrap_or_default();
-    let heading = format!("## [{section}]");
-    let row = format!("| `{key}` |");
-    let lines = text.lines().skip_while(|line| *line != heading).skip(1);
-    lines.take_while(|line| !line.starts_with("## ")).any(|line| line.starts_with(&row))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +55,7 @@ mod tests {
     fn findings(glossary: &str) -> Vec<String> {
         let files = vec![
             SourceFile::of(PATH, glossary),
-            SourceFile::of(KEYS, "## [train]\n| `steps` | x |\n## [run]\n| `ranks` | x |\n"),
+            SourceFile::of(crate::places::KEYS, "## [train]\n| `steps` | x |\n## [run]\n| `ranks` | x |\n"),
             SourceFile::of(
                 "a.rs",
                 "pub struct Cell<'a> {\n    pub side: u8,\n}\nenum B {\n    One,\n}\nfn f() {\n    Two::x();\n}\n",

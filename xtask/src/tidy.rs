@@ -6,6 +6,7 @@ use crate::dependencies::{self, parse_manifest};
 use crate::glossary;
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
+use crate::signposts;
 use crate::words;
 
 /// Longest source file, tests included.
@@ -58,6 +59,14 @@ impl fmt::Display for Finding {
 
 /// Everything in the repository that breaks a rule, by file.
 pub fn check(repository: &Repository) -> Vec<Finding> {
+    let mut findings = texts(repository);
+    findings.extend(glossary::check(repository));
+    findings.extend(signposts::check(repository));
+    findings
+}
+
+/// The rules that hold for any set of files. The others expect certain pages.
+fn texts(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, text) in repository.with_extension("rs") {
         findings.extend(sizes(file, text));
@@ -69,7 +78,6 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     }
     findings.extend(crates(repository));
     findings.extend(readmes(repository));
-    findings.extend(glossary::check(repository));
     findings.extend(words::check(repository));
     findings
 }
@@ -162,6 +170,7 @@ fn crates(repository: &Repository) -> Vec<Finding> {
             Ok(None) => {}
             Ok(Some(manifest)) => {
                 dependencies::violations(&manifest).into_iter().for_each(&mut report);
+                dependencies::unused(&manifest, &code_of(repository, file)).into_iter().for_each(&mut report);
                 if !architecture.contains(&format!("`{}`", manifest.name)) {
                     report(format!("ARCHITECTURE.md does not name `{}`", manifest.name));
                 }
@@ -172,12 +181,19 @@ fn crates(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
+/// The code of the folder `src` of a manifest's crate.
+fn code_of(repository: &Repository, manifest: &SourceFile) -> String {
+    let sources = format!("{}src/", manifest.path.trim_end_matches("Cargo.toml"));
+    let files = repository.with_extension("rs").filter(|(file, _)| file.path.starts_with(&sources));
+    files.map(|(_, text)| code_only(text)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn findings(path: &str, text: &str) -> Vec<String> {
-        check(&Repository { files: vec![SourceFile::of(path, text)] }).iter().map(Finding::to_string).collect()
+        texts(&Repository { files: vec![SourceFile::of(path, text)] }).iter().map(Finding::to_string).collect()
     }
 
     #[test]
@@ -207,7 +223,7 @@ mod tests {
     #[test]
     fn readmes_print_the_same_commands() {
         let files = vec![SourceFile::of("README.md", "cargo test\n"), SourceFile::of("README.fr.md", "cargo tset\n")];
-        let findings = check(&Repository { files });
+        let findings = texts(&Repository { files });
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "README.fr.md");
     }

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use mesh::{CopyRun, Region};
+use sync::lock;
 
 use crate::checkpoint_error::CheckpointError;
 use crate::cover::cover;
@@ -150,7 +151,7 @@ impl Checkpoint {
             return Ok(file);
         }
         // What it guards is whole at any time, so a thread that panicked left nothing behind.
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _opening = lock(&self.opening);
         if let Some(file) = self.files[index].get() {
             return Ok(file);
         }

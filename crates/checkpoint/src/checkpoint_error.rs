@@ -31,6 +31,9 @@ pub enum CheckpointError {
     /// The state of a rank could not be read while it was saved.
     #[error("the state of a rank could not be read: {0}")]
     State(String),
+    /// Another process could not write its pieces, or sent something else.
+    #[error("{0}")]
+    Process(String),
     /// Not every element of a tensor came.
     #[error("{missing} of {len} elements of {tensor} were not delivered")]
     Incomplete {
@@ -149,6 +152,7 @@ impl CheckpointError {
             | CheckpointError::Locked { .. }
             | CheckpointError::Exists { .. }
             | CheckpointError::State(_)
+            | CheckpointError::Process(_)
             | CheckpointError::Incomplete { .. }
             | CheckpointError::None { .. }
             | CheckpointError::Newer { .. }

@@ -4,13 +4,16 @@
 //! none; a [`TensorReader`] gives boxes back. Neither knows a layout: what one layout wrote, every other reads.
 //!
 //! A [`Checkpoint`] is the state of a run between two steps: tensors in pieces, one file per rank that wrote, and a [`Manifest`] that says where
-//! each piece lies. A [`Store`] is the folder of a run's checkpoints; `docs/checkpoint-format.md` describes both.
+//! each piece lies. Each process of a run writes with a [`ProcessWriter`]; one has the [`Store`], the folder of the run's checkpoints, and commits with a
+//! [`Committer`]. `docs/checkpoint-format.md` describes both.
 
 #![forbid(unsafe_code)]
 
 mod checkpoint;
 mod checkpoint_error;
-mod checkpoint_writer;
+mod checkpoint_folder;
+mod commit;
+mod committer;
 pub mod cover;
 pub mod disk;
 mod disk_file;
@@ -22,6 +25,8 @@ pub mod manifest;
 mod number;
 mod partial;
 mod piece_file;
+mod process_pieces;
+mod process_writer;
 mod reader;
 mod retention;
 mod state_part;
@@ -30,13 +35,17 @@ mod writer;
 
 pub use checkpoint::Checkpoint;
 pub use checkpoint_error::CheckpointError;
-pub use checkpoint_writer::{CheckpointWriter, Committed};
+pub use checkpoint_folder::CheckpointFolder;
+pub use commit::Committed;
+pub use committer::{Committer, PieceCollector};
 pub use disk::{Disk, NewFile, Storage};
 pub use error::FileError;
 pub use hash::{BLOCK_BYTES, Hash};
 pub use header::TensorEntry;
 pub use manifest::{LossScaleState, Manifest, RunState};
 pub use piece_file::{PieceEntry, PieceFile};
+pub use process_pieces::ProcessPieces;
+pub use process_writer::ProcessWriter;
 pub use reader::TensorReader;
 pub use retention::{Retention, Saved};
 pub use state_part::StatePart;

@@ -9,7 +9,8 @@ use crate::checkpoint_error::CheckpointError;
 use crate::disk::NewFile;
 use crate::hash::Hash;
 use crate::header::{Header, TensorEntry, header};
-use crate::manifest::{ELEMENT_BYTES, FileRecord, PieceRecord};
+use crate::manifest::{ELEMENT_BYTES, FileRecord};
+use crate::process_pieces::{WrittenFile, WrittenPiece};
 
 /// A box of a tensor that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,14 +45,6 @@ pub struct PieceFile {
     hashes: Vec<Vec<Hash>>,
     /// Bytes so far, the header among them.
     taken_bytes: u64,
-}
-
-/// A file that is whole, and the pieces in it, in the order of its entries.
-#[derive(Debug)]
-pub(crate) struct Written {
-    pub(crate) file: FileRecord,
-    /// Place and hashes of each piece.
-    pub(crate) pieces: Vec<(u64, Vec<Hash>)>,
 }
 
 impl PieceFile {
@@ -89,27 +82,15 @@ impl PieceFile {
         self.file.append(block).map_err(|reason| cannot_write(&self.path, reason))
     }
 
-    /// Brings everything to the disk.
-    pub(crate) fn finish(self) -> Result<Written, CheckpointError> {
+    /// Brings everything to the disk; `entries` are those that the file was made for.
+    pub(crate) fn finish(self, entries: &[PieceEntry]) -> Result<WrittenFile, CheckpointError> {
         self.file.sync().map_err(|reason| cannot_write(&self.path, reason))?;
-        Ok(Written { file: self.record, pieces: self.starts_bytes.into_iter().zip(self.hashes).collect() })
+        let places = self.starts_bytes.into_iter().zip(self.hashes);
+        let piece = |(entry, (offset, hashes))| WrittenPiece::new(entry, offset, hashes);
+        Ok(WrittenFile { record: self.record, pieces: entries.iter().zip(places).map(piece).collect() })
     }
 }
 
 fn cannot_write(path: &Path, reason: std::io::Error) -> CheckpointError {
     CheckpointError::Write { path: path.into(), reason }
-}
-
-impl Written {
-    /// The records of the pieces, whose file has the number `file`, by their tensors.
-    pub(crate) fn records<'a>(
-        &'a self,
-        entries: &'a [PieceEntry],
-        file: usize,
-    ) -> impl Iterator<Item = (&'a PieceEntry, PieceRecord)> {
-        entries.iter().zip(&self.pieces).map(move |(entry, (offset, hashes))| {
-            let Region { start, extent } = entry.region.clone();
-            (entry, PieceRecord { start, extent, file, offset: *offset, xxh3: hashes.clone() })
-        })
-    }
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use config::Format;
 use mesh::{CopyRun, Region, copy_runs};
 use safetensors::tensor::Metadata;
+use sync::lock;
 
 use crate::error::FileError;
 use crate::number;
@@ -129,7 +130,7 @@ impl TensorReader {
 
     fn read(&self, start_bytes: u64, bytes: &mut [u8]) -> Result<(), FileError> {
         // The position is set before each read, so a thread that panicked between the two left nothing behind.
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = lock(&self.file);
         let read = file.seek(SeekFrom::Start(start_bytes)).and_then(|_| file.read_exact(bytes));
         read.map_err(|reason| FileError::Read { path: self.path.clone(), reason })?;
         self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);

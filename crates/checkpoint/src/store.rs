@@ -1,17 +1,17 @@
 //! The folder of a run's checkpoints: which are committed, who may write there, and which are kept.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint_error::CheckpointError;
-use crate::checkpoint_writer::{CheckpointWriter, Committed};
+use crate::checkpoint_folder::CheckpointFolder;
+use crate::commit::{Committed, commit};
 use crate::disk::Storage;
 use crate::lock::FolderLock;
-use crate::manifest::{MANIFEST, RunState};
-use crate::piece_file::{PieceEntry, PieceFile};
+use crate::manifest::MANIFEST;
+use crate::process_pieces::ProcessPieces;
 use crate::retention::{Retention, Saved};
 
 /// The file that names the newest checkpoint.
@@ -75,15 +75,11 @@ pub struct Finished {
     pub not_retired: Option<CheckpointError>,
 }
 
-/// Writes checkpoints into a folder, alone.
+/// The folder of a run's checkpoints in the hands of the one process that commits there, cleans it and removes what no rule keeps.
 #[derive(Debug)]
 pub struct Store {
-    folder: PathBuf,
-    storage: Arc<dyn Storage>,
+    folder: CheckpointFolder,
     retention: Retention,
-    /// Those in the making, by steps, from the first rank that begins to the last one that is done: a rank may begin the next one before another has
-    /// begun this one.
-    current: Mutex<BTreeMap<u32, Arc<CheckpointWriter>>>,
     _lock: FolderLock,
 }
 
@@ -93,50 +89,44 @@ impl Store {
     /// # Errors
     /// Another run that writes there, or a folder that cannot be written.
     pub fn open(folder: &Path, storage: Arc<dyn Storage>, retention: Retention) -> Result<Store, CheckpointError> {
-        let failed = |reason| CheckpointError::Write { path: folder.to_path_buf(), reason };
-        fs::create_dir_all(folder).map_err(failed)?;
+        fs::create_dir_all(folder).map_err(|reason| CheckpointError::Write { path: folder.to_path_buf(), reason })?;
         let lock = FolderLock::take(folder)?;
-        for entry in fs::read_dir(folder).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            if name.starts_with(&format!(".{PREFIX}")) {
-                storage.remove_folder(&path).map_err(failed)?;
-            }
-        }
-        Ok(Store { folder: folder.to_path_buf(), storage, retention, current: Mutex::default(), _lock: lock })
+        let store = Store { folder: CheckpointFolder::new(folder, storage), retention, _lock: lock };
+        store.clean()?;
+        Ok(store)
     }
 
-    /// Where it is.
-    pub fn folder(&self) -> &Path {
+    /// The place that all processes of the run write to.
+    pub fn folder(&self) -> &CheckpointFolder {
         &self.folder
     }
 
-    /// The checkpoint of `state` in the making, which has one file for each of `num_files` ranks. All ranks get the same one.
-    pub fn writer(&self, state: &RunState, num_files: usize) -> Arc<CheckpointWriter> {
-        let begin = || {
-            let storage = Arc::clone(&self.storage);
-            Arc::new(CheckpointWriter::begin(&self.folder, storage, state.clone(), num_files))
+    /// Commits the pieces of all processes and removes the checkpoints that no rule keeps; what was not committed is removed.
+    pub(crate) fn commit(&self, processes: Vec<ProcessPieces>) -> Finished {
+        let steps = processes.first().map(ProcessPieces::steps);
+        let outcome = commit(&self.folder, processes);
+        let not_retired = match &outcome {
+            Ok(_) => self.retire().err(),
+            Err(_) => {
+                // If it cannot be removed, the next run that writes here removes it.
+                let _ = steps.map(|steps| self.folder.storage().remove_folder(&self.folder.partial(steps)));
+                None
+            }
         };
-        Arc::clone(self.current().entry(state.steps).or_insert_with(begin))
+        Finished { outcome, not_retired }
     }
 
-    /// Takes a rank's file of `writer`, or why there is none. The last of all ranks commits, removes what is given up, and learns what became of
-    /// it; the others are told nothing.
-    pub fn finish(
-        &self,
-        writer: &CheckpointWriter,
-        file: Result<Option<PieceFile>, CheckpointError>,
-        entries: &[PieceEntry],
-    ) -> Option<Finished> {
-        let outcome = writer.finish(file, entries)?;
-        self.current().remove(&writer.steps());
-        let not_retired = outcome.as_ref().ok().and_then(|_| self.retire().err());
-        Some(Finished { outcome, not_retired })
-    }
-
-    fn current(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<CheckpointWriter>>> {
-        // Whoever panicked while it held the lock had nothing to change but the whole.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Removes what was not committed, or not removed to the end.
+    fn clean(&self) -> Result<(), CheckpointError> {
+        let failed = |reason| CheckpointError::Write { path: self.folder.path().to_path_buf(), reason };
+        for entry in fs::read_dir(self.folder.path()).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if name.starts_with(&format!(".{PREFIX}")) {
+                self.folder.storage().remove_folder(&path).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes the checkpoints that the rules give up. One whose manifest cannot be read neither counts nor is removed.
@@ -144,7 +134,7 @@ impl Store {
     /// # Errors
     /// A folder that cannot be read or written; what was kept is still there.
     fn retire(&self) -> Result<(), CheckpointError> {
-        let found = committed(&self.folder)?;
+        let found = committed(self.folder.path())?;
         let saved = |found: &Found| {
             let checkpoint = Checkpoint::open(&found.path).ok()?;
             Some(Saved { steps: found.steps, held_out_loss: checkpoint.state().held_out_loss })
@@ -159,7 +149,7 @@ impl Store {
     /// # Errors
     /// A folder that cannot be read or written.
     pub fn clear(&self) -> Result<(), CheckpointError> {
-        committed(&self.folder)?.iter().try_for_each(|found| self.remove(found))
+        committed(self.folder.path())?.iter().try_for_each(|found| self.remove(found))
     }
 
     /// Takes a damaged checkpoint out of the row of those that a run goes on from, and leaves it for people to look at.
@@ -169,19 +159,31 @@ impl Store {
     pub fn set_aside(&self, found: &Found) -> Result<PathBuf, CheckpointError> {
         let name = format!("damaged-{}", folder_name(found.steps));
         let free = (0..).map(|number| match number {
-            0 => self.folder.join(&name),
-            number => self.folder.join(format!("{name}-{number}")),
+            0 => self.folder.path().join(&name),
+            number => self.folder.path().join(format!("{name}-{number}")),
         });
-        let aside = free.into_iter().find(|path| !path.exists()).unwrap_or_else(|| self.folder.join(&name));
-        let renamed = self.storage.rename(&found.path, &aside);
+        let aside = free.into_iter().find(|path| !path.exists()).unwrap_or_else(|| self.folder.path().join(&name));
+        let renamed = self.folder.storage().rename(&found.path, &aside);
         renamed.map_err(|reason| CheckpointError::Write { path: found.path.clone(), reason })?;
         Ok(aside)
     }
 
     /// First the name goes, so that what is removed in part is nothing.
     fn remove(&self, found: &Found) -> Result<(), CheckpointError> {
-        let removed = self.folder.join(format!(".{}.removed", folder_name(found.steps)));
-        let gone = self.storage.rename(&found.path, &removed).and_then(|()| self.storage.remove_folder(&removed));
+        let removed = self.folder.path().join(format!(".{}.removed", folder_name(found.steps)));
+        let gone = self
+            .folder
+            .storage()
+            .rename(&found.path, &removed)
+            .and_then(|()| self.folder.storage().remove_folder(&removed));
         gone.map_err(|reason| CheckpointError::Write { path: found.path.clone(), reason })
+    }
+}
+
+impl Drop for Store {
+    /// A run that failed leaves nothing of a checkpoint that some rank did not finish.
+    fn drop(&mut self) {
+        // If it cannot be removed, the next run that writes here removes it.
+        let _ = self.clean();
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use config::Format;
 use mesh::{Region, copy_runs};
+use sync::{into_inner, lock};
 
 use crate::error::FileError;
 use crate::header::{TensorEntry, header};
@@ -91,7 +92,7 @@ impl TensorWriter {
     pub fn finish(self) -> Result<(), FileError> {
         let path = self.path;
         // A thread that panicked while it wrote has ended the run, and `finish` is not called.
-        let State { partial, slots, failure, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let State { partial, slots, failure, .. } = into_inner(self.state);
         let failed = |reason| FileError::Write { path: path.clone(), reason };
         if let Some(reason) = failure {
             return Err(failed(reason));
@@ -105,7 +106,7 @@ impl TensorWriter {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // As in `finish`.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

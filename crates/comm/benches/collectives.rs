@@ -3,10 +3,14 @@
 //! Bandwidth: a 64 MiB all-reduce over two ranks beside two threads that copy 64 MiB each, which is
 //! what the memory of the machine allows. Latency: small all-reduces, where waking threads costs most.
 
-use comm::{ChannelId, GroupCommunicator, Timeouts, Transport, run_world};
+#[path = "../tests/worlds/world.rs"]
+mod world;
+
+use comm::{ChannelId, GroupCommunicator, Timeouts, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
+use world::run_world;
 
 const LARGE_ELEMENTS: usize = 16 << 20;
 const TIMEOUTS: Timeouts = Timeouts { wait: Duration::from_secs(60) };

@@ -114,14 +114,6 @@ impl GroupCommunicator {
         collectives::all_gather(&self.next_call(), data)
     }
 
-    /// Replaces `data` by that of the member at position `root`.
-    ///
-    /// # Errors
-    /// See the type.
-    pub fn broadcast(&self, root: usize, data: &mut [f32]) -> Result<(), CommError> {
-        collectives::broadcast(&self.next_call(), root, data)
-    }
-
     /// Replaces `bytes` by those of the member at position `root`.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! The groups of a rank whose tensors lie in host memory.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, Reduction, Stream, Tensor};
+use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, Reduction, Stream, StreamQueues, Tensor};
 use mesh::Group;
+use sync::lock;
 
 use crate::channel::Channel;
 use crate::communicator::GroupCommunicator;
@@ -15,14 +15,26 @@ use crate::transport::{SendHandle, Transport};
 
 /// The collectives and sends of one group over tensors of one arena.
 ///
-/// Streams are all the rank's own thread, so each call has happened when it returns; a send has been posted.
+/// On a stream without a thread of its own a call has happened when it returns; a send has been posted. On the others a call is handed to
+/// the stream's thread, which has an end of the transport of its own.
 pub struct HostCommunicator {
+    group: Group,
+    queues: Arc<StreamQueues>,
+    /// By stream. Streams that share an end of the transport share the same one.
+    ends: [Arc<End>; Stream::COUNT],
+}
+
+/// The calls of one thread of a rank.
+struct End {
     collectives: GroupCommunicator,
     channel: Channel,
     arena: Arc<Arena>,
     /// Sends that their receivers may still be reading, oldest first.
-    lent: RefCell<VecDeque<SendHandle>>,
+    lent: Mutex<VecDeque<SendHandle>>,
 }
+
+/// A rank's ends of a transport, by stream: one for each thread that communicates.
+pub type StreamTransports = [Arc<dyn Transport>; Stream::COUNT];
 
 /// Which tag spaces a group uses: all members give the same, groups that share two members give different ones.
 #[derive(Clone, Copy, Debug)]
@@ -34,20 +46,56 @@ pub struct GroupChannels {
 }
 
 impl HostCommunicator {
-    /// The communicator of `group` seen from the rank of `transport`, over tensors of `arena`.
-    pub fn new(transport: Arc<dyn Transport>, group: Group, channels: GroupChannels, arena: Arc<Arena>) -> Self {
-        HostCommunicator {
-            collectives: GroupCommunicator::new(Arc::clone(&transport), group.clone(), channels.collectives),
-            channel: Channel::new(transport, group, channels.sends),
-            arena,
-            lent: RefCell::new(VecDeque::new()),
+    /// The communicator of `group` seen from the rank of `transports`, over tensors of `arena`.
+    pub fn new(
+        transports: &StreamTransports,
+        group: Group,
+        channels: GroupChannels,
+        arena: &Arc<Arena>,
+        queues: Arc<StreamQueues>,
+    ) -> HostCommunicator {
+        let open = |transport: &Arc<dyn Transport>| {
+            Arc::new(End {
+                collectives: GroupCommunicator::new(Arc::clone(transport), group.clone(), channels.collectives),
+                channel: Channel::new(Arc::clone(transport), group.clone(), channels.sends),
+                arena: Arc::clone(arena),
+                lent: Mutex::default(),
+            })
+        };
+        let mut opened: Vec<(&Arc<dyn Transport>, Arc<End>)> = vec![];
+        let ends = Stream::ALL.map(|stream| {
+            let transport = &transports[stream.index()];
+            let known = opened.iter().find(|(other, _)| Arc::ptr_eq(other, transport)).map(|(_, end)| Arc::clone(end));
+            known.unwrap_or_else(|| {
+                let end = open(transport);
+                opened.push((transport, Arc::clone(&end)));
+                end
+            })
+        });
+        HostCommunicator { group, queues, ends }
+    }
+
+    /// Makes `call` on the thread of `stream`.
+    fn on(
+        &self,
+        stream: Stream,
+        call: impl FnOnce(&End) -> Result<(), DeviceError> + Send + 'static,
+    ) -> Result<(), DeviceError> {
+        let end = &self.ends[stream.index()];
+        match self.queues.of(stream) {
+            None => call(end),
+            Some(queue) => {
+                let end = Arc::clone(end);
+                queue.submit(Box::new(move || call(&end)));
+                Ok(())
+            }
         }
     }
 }
 
-impl HostCommunicator {
+impl End {
     fn sum<E: Element>(&self, x: Tensor) -> Result<(), DeviceError> {
-        // SAFETY: the rank's own thread runs one operation at a time, and this one has `x` for itself.
+        // SAFETY: a stream runs one operation at a time, others that touch `x` wait for it, and this one has `x` for itself.
         let data = unsafe { self.arena.reals_mut::<E>(x) }?;
         self.collectives.all_reduce_sum(data).map_err(failed)
     }
@@ -62,6 +110,74 @@ impl HostCommunicator {
         // SAFETY: as in `sum`.
         let data = unsafe { self.arena.reals_mut::<E>(x) }?;
         self.collectives.all_gather(data).map_err(failed)
+    }
+
+    fn all_reduce(&self, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        match (x.dtype, reduction) {
+            (Dtype::F32, Reduction::Sum) => self.sum::<f32>(x),
+            (Dtype::Bf16, Reduction::Sum) => self.sum::<Bf16>(x),
+            (Dtype::F16, Reduction::Sum) => self.sum::<F16>(x),
+            (Dtype::F32, Reduction::Max) => {
+                // SAFETY: as in `sum`.
+                let data = unsafe { self.arena.reals_mut(x) }?;
+                self.collectives.all_reduce_max(data).map_err(failed)
+            }
+            (Dtype::I64, Reduction::Sum) => {
+                // SAFETY: as in `sum`.
+                let data = unsafe { self.arena.longs_mut(x) }?;
+                self.collectives.all_reduce_integers(data).map_err(failed)
+            }
+            (Dtype::I32, _) | (Dtype::I64 | Dtype::Bf16 | Dtype::F16, Reduction::Max) => Err(DeviceError::Shape {
+                op: "all_reduce",
+                what: format!("{reduction:?} of {x:?}; real numbers and I64 have Sum, F32 has Max"),
+            }),
+        }
+    }
+
+    fn reduce_scatter(&self, x: Tensor) -> Result<(), DeviceError> {
+        match x.dtype {
+            Dtype::F32 => self.sum_to_slices::<f32>(x),
+            Dtype::Bf16 => self.sum_to_slices::<Bf16>(x),
+            Dtype::F16 => self.sum_to_slices::<F16>(x),
+            Dtype::I64 => {
+                // SAFETY: as in `sum`.
+                let data = unsafe { self.arena.longs_mut(x) }?;
+                self.collectives.reduce_scatter_integers(data).map_err(failed)
+            }
+            Dtype::I32 => Err(DeviceError::Shape {
+                op: "reduce_scatter",
+                what: format!("{x:?} holds neither real numbers nor I64"),
+            }),
+        }
+    }
+
+    fn all_gather(&self, x: Tensor) -> Result<(), DeviceError> {
+        match x.dtype {
+            Dtype::F32 => self.gather::<f32>(x),
+            Dtype::Bf16 => self.gather::<Bf16>(x),
+            Dtype::F16 => self.gather::<F16>(x),
+            Dtype::I32 | Dtype::I64 => {
+                Err(DeviceError::Shape { op: "all_gather", what: format!("{x:?} holds no real numbers") })
+            }
+        }
+    }
+
+    fn send(&self, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        let mut lent = lock(&self.lent);
+        // Sends that were read long ago are closed here, so that the list stays as short as the pipeline is deep.
+        while let Some(&send) = lent.front().filter(|&&send| self.channel.is_complete(send)) {
+            lent.pop_front();
+            self.channel.wait(send).map_err(failed)?;
+        }
+        let loan = Arc::new(Lent { arena: Arc::clone(&self.arena), tensor: x });
+        lent.push_back(self.channel.post_loan(to, tag, loan).map_err(failed)?);
+        Ok(())
+    }
+
+    fn receive(&self, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        // SAFETY: as in `sum`.
+        let data = unsafe { self.arena.bytes_mut(x) }?;
+        self.channel.receive(from, tag, data).map_err(failed)
     }
 }
 
@@ -84,86 +200,38 @@ fn failed(error: CommError) -> DeviceError {
 
 impl device::Communicator for HostCommunicator {
     fn size(&self) -> usize {
-        self.collectives.size()
+        self.group.size()
     }
 
     fn position(&self) -> usize {
-        self.collectives.position()
+        self.group.position()
     }
 
-    fn all_reduce(&self, _stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
-        match (x.dtype, reduction) {
-            (Dtype::F32, Reduction::Sum) => self.sum::<f32>(x),
-            (Dtype::Bf16, Reduction::Sum) => self.sum::<Bf16>(x),
-            (Dtype::F16, Reduction::Sum) => self.sum::<F16>(x),
-            (Dtype::F32, Reduction::Max) => {
-                // SAFETY: the rank's own thread runs one operation at a time, and this one has `x` for itself.
-                let data = unsafe { self.arena.reals_mut(x) }?;
-                self.collectives.all_reduce_max(data).map_err(failed)
-            }
-            (Dtype::I64, Reduction::Sum) => {
-                // SAFETY: as above.
-                let data = unsafe { self.arena.longs_mut(x) }?;
-                self.collectives.all_reduce_integers(data).map_err(failed)
-            }
-            (Dtype::I32, _) | (Dtype::I64 | Dtype::Bf16 | Dtype::F16, Reduction::Max) => Err(DeviceError::Shape {
-                op: "all_reduce",
-                what: format!("{reduction:?} of {x:?}; real numbers and I64 have Sum, F32 has Max"),
-            }),
-        }
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.all_reduce(x, reduction))
     }
 
-    fn reduce_scatter(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        match x.dtype {
-            Dtype::F32 => self.sum_to_slices::<f32>(x),
-            Dtype::Bf16 => self.sum_to_slices::<Bf16>(x),
-            Dtype::F16 => self.sum_to_slices::<F16>(x),
-            Dtype::I64 => {
-                // SAFETY: as in `sum`.
-                let data = unsafe { self.arena.longs_mut(x) }?;
-                self.collectives.reduce_scatter_integers(data).map_err(failed)
-            }
-            Dtype::I32 => Err(DeviceError::Shape {
-                op: "reduce_scatter",
-                what: format!("{x:?} holds neither real numbers nor I64"),
-            }),
-        }
+    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.reduce_scatter(x))
     }
 
-    fn all_gather(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        match x.dtype {
-            Dtype::F32 => self.gather::<f32>(x),
-            Dtype::Bf16 => self.gather::<Bf16>(x),
-            Dtype::F16 => self.gather::<F16>(x),
-            Dtype::I32 | Dtype::I64 => {
-                Err(DeviceError::Shape { op: "all_gather", what: format!("{x:?} holds no real numbers") })
-            }
-        }
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.all_gather(x))
     }
 
-    fn send(&self, _stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        let mut lent = self.lent.borrow_mut();
-        // Sends that were read long ago are closed here, so that the list stays as short as the pipeline is deep.
-        while let Some(&send) = lent.front().filter(|&&send| self.channel.is_complete(send)) {
-            lent.pop_front();
-            self.channel.wait(send).map_err(failed)?;
-        }
-        let loan = Arc::new(Lent { arena: Arc::clone(&self.arena), tensor: x });
-        lent.push_back(self.channel.post_loan(to, tag, loan).map_err(failed)?);
-        Ok(())
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.send(to, tag, x))
     }
 
-    fn receive(&self, _stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        // SAFETY: as in `all_reduce`.
-        let data = unsafe { self.arena.bytes_mut(x) }?;
-        self.channel.receive(from, tag, data).map_err(failed)
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.receive(from, tag, x))
     }
 }
 
-impl Drop for HostCommunicator {
+impl Drop for End {
     fn drop(&mut self) {
         // The arena may go with this rank: nobody may be reading it then. A failed peer has ended its reading too.
-        for send in self.lent.get_mut().drain(..) {
+        for send in lock(&self.lent).drain(..) {
             let _ = self.channel.wait(send);
         }
     }

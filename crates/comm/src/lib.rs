@@ -16,20 +16,24 @@
 //! [`Counting`]), never switches inside one.
 //!
 //! ```
-//! use comm::{ChannelId, GroupCommunicator, Timeouts, run_world};
+//! use comm::{ChannelId, GroupCommunicator, ThreadTransport, Timeouts, Transport};
 //! use mesh::{Axis, AxisSet, AxisSizes, Mesh};
+//! use std::sync::Arc;
 //! use std::time::Duration;
 //!
 //! let mesh = Mesh::new(AxisSizes::dp_tp_pp(2, 2, 1))?;
 //! let timeouts = Timeouts { wait: Duration::from_secs(10) };
-//! let sums = run_world(mesh.world_size(), timeouts, |transport| {
+//! let sum = move |transport: ThreadTransport| {
 //!     let group = mesh.group(transport.rank(), Axis::Tp);
 //!     let mut data = [transport.rank().0 as f32];
 //!     let channel = ChannelId::new(AxisSet::of(Axis::Tp), 0);
-//!     let communicator = GroupCommunicator::new(transport, group, channel);
+//!     let communicator = GroupCommunicator::new(Arc::new(transport), group, channel);
 //!     communicator.all_reduce_sum(&mut data).map(|()| data[0])
-//! });
-//! assert_eq!(sums, [Ok(Ok(1.0)), Ok(Ok(1.0)), Ok(Ok(5.0)), Ok(Ok(5.0))]);
+//! };
+//! let ranks = ThreadTransport::world(mesh.world_size(), timeouts);
+//! let threads = ranks.into_iter().map(|rank| std::thread::spawn(move || sum(rank)));
+//! let sums: Vec<_> = threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect();
+//! assert_eq!(sums, [Ok(1.0), Ok(1.0), Ok(5.0), Ok(5.0)]);
 //! # Ok::<(), mesh::MeshError>(())
 //! ```
 
@@ -48,11 +52,11 @@ mod wrappers;
 pub use channel::Channel;
 pub use communicator::GroupCommunicator;
 pub use error::{AbortCause, CommError};
-pub use host::{GroupChannels, HostCommunicator};
+pub use host::{GroupChannels, HostCommunicator, StreamTransports};
 pub use meta::{CollectiveCall, MetaCommunicator};
 pub use operation::Operation;
 pub use tag::{ChannelId, Tag};
-pub use threads::{RankPanic, ThreadTransport, run_world};
+pub use threads::ThreadTransport;
 pub use transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
 pub use wrappers::counting::{Counting, Counts};
-pub use wrappers::faults;
+pub use wrappers::{faults, paced};

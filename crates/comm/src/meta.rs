@@ -1,10 +1,12 @@
 //! A group that moves nothing and records what one member would send.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use device::{DeviceError, Reduction, Stream, Tensor};
+use mesh::AxisSet;
+use sync::lock;
 
 use crate::collectives::{Traffic, traffic};
 use crate::operation::Operation;
@@ -12,6 +14,8 @@ use crate::operation::Operation;
 /// One call of a collective on a recorded group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectiveCall {
+    /// The axes along which the members differ.
+    pub axes: AxisSet,
     /// What the members do together.
     pub operation: Operation,
     /// Bytes of the whole argument, all slices together.
@@ -24,6 +28,7 @@ pub struct CollectiveCall {
 /// [`Counting`](crate::Counting) transport is counted to send.
 #[derive(Debug)]
 pub struct MetaCommunicator {
+    axes: AxisSet,
     size: usize,
     position: usize,
     sent: Mutex<BTreeMap<Operation, Traffic>>,
@@ -32,9 +37,10 @@ pub struct MetaCommunicator {
 }
 
 impl MetaCommunicator {
-    /// Member `position` of a group of `size`.
-    pub fn new(size: usize, position: usize) -> MetaCommunicator {
+    /// Member `position` of a group of `size` along `axes`.
+    pub fn new(axes: AxisSet, size: usize, position: usize) -> MetaCommunicator {
         MetaCommunicator {
+            axes,
             size,
             position,
             sent: Mutex::default(),
@@ -45,12 +51,12 @@ impl MetaCommunicator {
 
     /// What was sent since the last call, by operation. Operations that sent nothing are left out.
     pub fn take_sent(&self) -> BTreeMap<Operation, Traffic> {
-        std::mem::take(&mut *unpoisoned(&self.sent))
+        std::mem::take(&mut *lock(&self.sent))
     }
 
     /// The collectives that were called since the last call of this, in order, whatever was sent for them.
     pub fn take_calls(&self) -> Vec<CollectiveCall> {
-        std::mem::take(&mut *unpoisoned(&self.calls))
+        std::mem::take(&mut *lock(&self.calls))
     }
 
     /// First byte behind all tensors of all calls since the last call of this: the arena that they need.
@@ -64,19 +70,14 @@ impl MetaCommunicator {
 
     fn record(&self, operation: Operation, x: Tensor) {
         self.touch(x);
-        unpoisoned(&self.calls).push(CollectiveCall { operation, bytes: x.size_bytes() });
+        lock(&self.calls).push(CollectiveCall { axes: self.axes, operation, bytes: x.size_bytes() });
         let sent = traffic(operation, x.len(), x.dtype.size_bytes(), self.size, self.position);
         if sent != Traffic::default() {
-            let mut sums = unpoisoned(&self.sent);
+            let mut sums = lock(&self.sent);
             let sum = sums.entry(operation).or_default();
             *sum = *sum + sent;
         }
     }
-}
-
-/// A panic elsewhere leaves a record that is whole.
-fn unpoisoned<T>(record: &Mutex<T>) -> MutexGuard<'_, T> {
-    record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl device::Communicator for MetaCommunicator {

@@ -126,7 +126,4 @@ pub trait Transport: Send + Sync {
 
     /// The cause for which the world was declared failed, if it was.
     fn failure(&self) -> Option<AbortCause>;
-
-    /// Whether `rank` still holds its end of the world.
-    fn is_alive(&self, rank: Rank) -> bool;
 }

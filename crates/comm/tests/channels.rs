@@ -114,7 +114,7 @@ fn count_all_collectives(transport: Arc<dyn Transport>, len: usize) {
     };
     communicator.all_reduce_sum(&mut data).unwrap();
     check(Operation::AllReduce);
-    communicator.broadcast(0, &mut data).unwrap();
+    communicator.broadcast_bytes(0, bytemuck::cast_slice_mut(&mut data)).unwrap();
     check(Operation::Broadcast);
     communicator.barrier().unwrap();
     check(Operation::Barrier);

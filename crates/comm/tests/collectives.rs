@@ -155,7 +155,7 @@ fn broadcast_copies_the_root() {
             let results = run(ranks, |transport| {
                 let communicator = communicator(&transport);
                 let mut data = input(communicator.position(), len);
-                communicator.broadcast(root, &mut data).unwrap();
+                communicator.broadcast_bytes(root, bytemuck::cast_slice_mut(&mut data)).unwrap();
                 data
             });
             assert!(results.iter().all(|got| *got == input(root, len)), "{ranks} ranks, {len}");
@@ -210,7 +210,7 @@ fn slices_that_do_not_divide_are_refused_with_the_padding() {
 
 #[test]
 fn a_root_outside_the_group_is_refused() {
-    let error = run(2, |t| communicator(&t).broadcast(2, &mut [0.0]).unwrap_err());
+    let error = run(2, |t| communicator(&t).broadcast_bytes(2, &mut [0]).unwrap_err());
     assert!(matches!(error[0], CommError::NoSuchPosition { position: 2, .. }));
 }
 

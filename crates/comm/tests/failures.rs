@@ -8,11 +8,11 @@
 mod worlds;
 
 use comm::faults::{Fault, Faulty};
-use comm::{AbortCause, Channel, ChannelId, CommError, Operation, Timeouts, Transport, run_world};
+use comm::{AbortCause, Channel, ChannelId, CommError, Operation, Timeouts, Transport};
 use mesh::{AxisSet, Rank};
 use std::sync::Arc;
 use std::time::Duration;
-use worlds::{bits, communicator, everybody, impatient, input, patient, run, run_within, serial};
+use worlds::{bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial};
 
 fn channel(transport: &Arc<dyn Transport>) -> Channel {
     let id = ChannelId::new(AxisSet::ALL, 9);
@@ -105,7 +105,7 @@ fn an_abort_wakes_every_waiting_rank_with_its_cause() {
                 let send = channel.post_loan(5, 1, Arc::new(vec![0u8; 8])).unwrap();
                 channel.wait(send).unwrap_err()
             }
-            1 => communicator(&transport).broadcast(1, &mut [0.0; 10_000]).unwrap_err(),
+            1 => communicator(&transport).broadcast_bytes(1, &mut [0; 40_000]).unwrap_err(),
             _ => communicator(&transport).barrier().unwrap_err(),
         }
     });

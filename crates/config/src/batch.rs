@@ -98,14 +98,14 @@ impl BatchSizes {
     /// How a replica of `parallelism` computes its share of a batch of `sequences`, one of [`BatchSizes::sizes`]; `None` where a full batch has no
     /// microbatch.
     pub fn microbatches(&self, sequences: usize, parallelism: &Parallelism) -> Option<Microbatches> {
-        let share = sequences.checked_div(parallelism.dp)?;
+        let share = sequences.checked_div(parallelism.degrees.dp)?;
         match self.ramp.map_or(BatchGrowth::Microbatches, |ramp| ramp.grows) {
             BatchGrowth::Microbatches => {
                 let size = parallelism.microbatch_size;
                 Some(Microbatches { number: share.checked_div(size)?, size })
             }
             BatchGrowth::MicrobatchSize => {
-                let number = self.global_batch.checked_div(parallelism.dp * parallelism.microbatch_size)?;
+                let number = self.global_batch.checked_div(parallelism.degrees.dp * parallelism.microbatch_size)?;
                 Some(Microbatches { number, size: share.checked_div(number)? })
             }
         }

@@ -100,6 +100,9 @@ pub enum Positions {
     Document,
 }
 
+/// The label of a place that has no target: its loss and its gradient are zero, and it does not count.
+pub const IGNORED_LABEL: i32 = -100;
+
 /// Blanks that are filled, in place of predicting each next token: the key `data.blanks`, GLM-130B's objective (Zeng et al. 2022, section 2.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlanksSpec {

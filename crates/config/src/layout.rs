@@ -2,7 +2,12 @@
 
 use std::ops::Range;
 
-use crate::params::ParamSpec;
+use mesh::AxisSizes;
+
+use crate::model::ModelSpec;
+use crate::parallelism::Parallelism;
+use crate::params::{ParamSpec, params};
+use crate::unit::Unit;
 
 /// Data-parallel shards end on a multiple of this many elements, which is also the block of the global norm:
 /// a block never lies on two ranks, so the norm has the same bits whatever is sharded.
@@ -28,7 +33,7 @@ impl Segment {
     }
 }
 
-/// A unit's flat buffer on one tensor-parallel rank: decayed parameters, then the rest, then padding.
+/// A unit's flat buffer on one rank: decayed parameters, then the rest, then padding.
 ///
 /// The same for every ZeRO stage, so that the stage changes neither the order of sums nor their grouping.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,14 +51,21 @@ pub struct UnitLayout {
 }
 
 impl UnitLayout {
-    /// Lays out `params` (decayed first, as [`crate::params()`] returns them) for one of `tp` ranks and `num_shards` slices.
-    pub fn new(params: Vec<ParamSpec>, tp: usize, num_shards: usize) -> UnitLayout {
+    /// Lays out the parameters of `unit` for a rank of `parallelism`, with a slice for each replica.
+    pub fn of(model: &ModelSpec, unit: Unit, parallelism: &Parallelism) -> UnitLayout {
+        let sizes = parallelism.axis_sizes();
+        UnitLayout::new(params(model, unit), sizes, sizes.size(parallelism.data_axes()))
+    }
+
+    /// Lays out `params` (decayed first, as [`crate::params()`] returns them) for a rank of a mesh of `sizes`, and
+    /// `num_shards` slices.
+    pub fn new(params: Vec<ParamSpec>, sizes: AxisSizes, num_shards: usize) -> UnitLayout {
         let mut offset = 0;
         let mut decayed_len = 0;
         let segments: Vec<Segment> = params
             .into_iter()
             .map(|param| {
-                let (rows, cols) = param.local_shape(tp);
+                let (rows, cols) = param.local_shape(sizes);
                 let segment = Segment { param, offset, rows, cols };
                 offset += rows * cols;
                 if segment.param.decay {

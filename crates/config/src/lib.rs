@@ -6,30 +6,42 @@
 
 #![forbid(unsafe_code)]
 
-pub mod batch;
-pub mod check;
-pub mod data_spec;
-pub mod layout;
-pub mod model;
-pub mod parallelism;
-pub mod parameter_groups;
-pub mod params;
-pub mod precision;
-pub mod problem;
-pub mod rotary_scaling;
-pub mod run_file;
-pub mod schedule;
-pub mod tied_sum;
-pub mod training;
-pub mod unit;
-pub mod zero;
+mod batch;
+mod check;
+mod data_spec;
+mod degrees;
+mod fnv;
+mod layout;
+mod model;
+mod model_coord;
+mod parallelism;
+mod parameter_groups;
+mod params;
+mod precision;
+mod problem;
+mod rotary_scaling;
+mod run_file;
+mod schedule;
+mod tied_sum;
+mod training;
+mod unit;
+mod unit_class;
+mod zero;
 
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
-pub use data_spec::{BlanksSpec, DataSpec, InstructionsSpec, Positions, RunSpec, SourceSpec, TokenizerSpec, Visible};
-pub use layout::{Segment, UnitLayout};
-pub use model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
-pub use parallelism::{FullRecompute, LayerRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
+pub use data_spec::{
+    BlanksSpec, DataSpec, IGNORED_LABEL, InstructionsSpec, Positions, RunSpec, SourceSpec, TokenizerSpec, Visible,
+};
+pub use degrees::{Degrees, UnsupportedAxis};
+pub use fnv::Fnv1a;
+pub use layout::{SHARD_BLOCK, Segment, UnitLayout};
+pub use model::{
+    Activation, Biases, Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Norm, NormKind, Pairing,
+    Position, TopQuery,
+};
+pub use model_coord::ModelCoord;
+pub use parallelism::{FullRecompute, LayerRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel};
 pub use parameter_groups::{ParameterGroup, UpdateRule};
 pub use params::{
     AppliedTo, Init, ParamSpec, Sharding, all_params, flops_per_token, gradient_axes, params, unique_parameters,
@@ -37,9 +49,10 @@ pub use params::{
 pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};
 pub use rotary_scaling::RotaryScaling;
-pub use run_file::{Files, GivenWeights, RunConfig, key_of_option, known_keys};
+pub use run_file::{Files, GivenWeights, RunConfig, key_of_option, known_keys, schedule_name};
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
 pub use training::{LearningRateSchedule, TrainSpec};
-pub use unit::{Microbatch, Stage, Unit};
+pub use unit::{Microbatch, Stage, Tied, Unit};
+pub use unit_class::{PerClass, UnitClass, UnitClasses};
 pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};

@@ -1,7 +1,8 @@
 //! A model described by data: sizes, norms, position, activation, how blocks join, biases, tying, dropout.
 
 use crate::rotary_scaling::RotaryScaling;
-use crate::unit::Tied;
+use crate::unit::{Tied, Unit};
+use crate::unit_class::{UnitClass, UnitClasses};
 
 /// The widest head: attention kernels have buffers of that size.
 pub const MAX_HEAD_DIM: usize = 512;
@@ -165,6 +166,8 @@ pub struct ModelSpec {
     pub head_dim: usize,
     /// Width `F` of the feed-forward block (of its output side, for gated activations).
     pub ffn_hidden: usize,
+    /// That of each layer, where layers differ; the top query's layer keeps `ffn_hidden`.
+    pub ffn_hidden_of_layers: Option<Vec<usize>>,
     /// Tokens `V` that the model knows; rows added so that tensor parallelism divides them are not counted.
     pub vocabulary: usize,
     /// Longest sequence `S`.
@@ -204,6 +207,34 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
+    /// The classes of the model's units.
+    pub fn classes(&self) -> UnitClasses {
+        UnitClasses::of_shapes(self.ffn_hidden_of_layers.iter().flatten())
+    }
+
+    /// Width of the feed-forward block of `unit`, the head's being that of the top query's layer.
+    pub fn ffn_hidden_of(&self, unit: Unit) -> usize {
+        let listed = match (unit, &self.ffn_hidden_of_layers) {
+            (Unit::Layer(layer), Some(widths)) => widths.get(layer as usize).copied(),
+            (Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head, _) => None,
+        };
+        listed.unwrap_or(self.ffn_hidden)
+    }
+
+    /// The different widths of feed-forward blocks, with the keys that give them; each width once.
+    pub fn ffn_widths(&self) -> Vec<(&'static str, usize)> {
+        let mut listed: Vec<usize> = self.ffn_hidden_of_layers.iter().flatten().copied().collect();
+        listed.sort_unstable();
+        listed.dedup();
+        let own = ("model.ffn_hidden", self.ffn_hidden);
+        std::iter::once(own).chain(listed.into_iter().map(|width| ("model.ffn_hidden_of_layers", width))).collect()
+    }
+
+    /// The class of a unit.
+    pub fn class_of(&self, unit: Unit) -> UnitClass {
+        self.classes().class_of(unit)
+    }
+
     /// [`ModelSpec::tied_embeddings`] as a type.
     pub fn tied(&self) -> Tied {
         if self.tied_embeddings { Tied::Yes } else { Tied::No }

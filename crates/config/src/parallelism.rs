@@ -2,6 +2,7 @@
 
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 
+use crate::degrees::Degrees;
 use crate::schedule::ScheduleSpec;
 use crate::zero::ZeroStage;
 
@@ -89,15 +90,20 @@ impl SequenceParallel {
     }
 }
 
+/// Whether a rank communicates while it computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Overlap {
+    /// One instruction after the other, in program order.
+    Off,
+    /// Reductions, gathers and transfers overlap with layers; values that they touch live a little longer.
+    On,
+}
+
 /// How a run is spread over ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parallelism {
-    /// Replicas that see different sequences.
-    pub dp: usize,
-    /// Ranks that share every matrix.
-    pub tp: usize,
-    /// Ranks that hold different layers.
-    pub pp: usize,
+    /// How many ways each kind of work is divided.
+    pub degrees: Degrees,
     /// Whether the ranks that share matrices share out the tokens between them, too.
     pub sequence_parallel: SequenceParallel,
     /// What data parallelism shards.
@@ -112,6 +118,8 @@ pub struct Parallelism {
     pub recompute: Recompute,
     /// Number of layers of each stage, in forward order; `None` balances the stages by cost.
     pub stage_layers: Option<Vec<usize>>,
+    /// Whether ranks communicate while they compute; `None` as it is faster on the device.
+    pub overlap: Option<Overlap>,
 }
 
 impl Parallelism {
@@ -120,16 +128,16 @@ impl Parallelism {
     /// # Errors
     /// A degree of 0, or more ranks than a machine word counts.
     pub fn mesh(&self) -> Result<Mesh, MeshError> {
-        let dp_inner = self.shard_group();
-        let dp_outer = self.dp.checked_div(dp_inner).unwrap_or(0);
-        Mesh::new(AxisSizes { dp_outer, dp_inner, ..AxisSizes::dp_tp_pp(self.dp, self.tp, self.pp) })
+        self.degrees.mesh(self.shard_group())
     }
 
     /// Replicas that share one copy of what ZeRO shards: neighbours along dp. All, where nothing is sharded.
     pub fn shard_group(&self) -> usize {
         match self.zero {
-            ZeroStage::Off => self.dp,
-            ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => self.shard_group.unwrap_or(self.dp),
+            ZeroStage::Off => self.degrees.dp,
+            ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {
+                self.shard_group.unwrap_or(self.degrees.dp)
+            }
         }
     }
 
@@ -143,24 +151,44 @@ impl Parallelism {
         }
     }
 
-    /// `dp * tp * pp`.
+    /// The number of ranks, as [`Degrees::world_size`].
     pub fn world_size(&self) -> usize {
-        self.dp * self.tp * self.pp
+        self.degrees.world_size()
+    }
+
+    /// Whether ranks on CPUs communicate while they compute: only where the run asks for it, since their threads have all cores.
+    pub fn overlap_on_cpus(&self) -> Overlap {
+        self.overlap.unwrap_or(Overlap::Off)
     }
 
     /// Microbatches per step and replica: `global_batch / (dp * microbatch_size)`.
     pub fn num_microbatches(&self, global_batch: usize) -> usize {
-        global_batch / (self.dp * self.microbatch_size)
+        global_batch / (self.degrees.dp * self.microbatch_size)
+    }
+
+    /// Ranks along each axis of the mesh.
+    pub fn axis_sizes(&self) -> AxisSizes {
+        self.degrees.sizes(self.shard_group())
     }
 
     /// The axes along which ranks see different sequences.
-    pub fn data_axes() -> AxisSet {
+    pub fn data_axes(&self) -> AxisSet {
         AxisSet::DATA
     }
 
-    /// The axes along which ranks hold different shards of what ZeRO shards.
-    pub fn shard_axes() -> AxisSet {
+    /// The data axes along which ranks hold different shards of what ZeRO shards.
+    pub fn shard_axes(&self) -> AxisSet {
         AxisSet::of(Axis::DpInner)
+    }
+
+    /// The data axes along which ranks hold copies of the same shards.
+    pub fn replica_axes(&self) -> AxisSet {
+        self.data_axes().difference(self.shard_axes())
+    }
+
+    /// The axes along which ranks hold different heads, feed-forward columns and vocabulary rows.
+    pub fn tensor_axes(&self) -> AxisSet {
+        AxisSet::of(Axis::Tp)
     }
 }
 

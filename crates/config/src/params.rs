@@ -1,23 +1,46 @@
 //! The one list of parameters: [`params`] declares each once; everything else follows from it.
 
-use mesh::{Axis, AxisSet};
+use mesh::{Axis, AxisSet, AxisSizes, Coord};
 
+use crate::fnv::Fnv1a;
 use crate::model::{Biases, ModelSpec, NormKind, Position, TopQuery};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
 
-/// How a parameter is split over tensor parallelism.
+/// How a parameter is split between the ranks of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharding {
-    /// Every tensor-parallel rank holds all of it.
+    /// Every rank holds all of it.
     Replicated,
     /// Split evenly along a dim.
     Split {
         /// 0 for column-parallel matrices `W[F/tp, D]` and their biases, 1 for row-parallel ones `W[D, F/tp]`.
         dim: usize,
+        /// The axis along which ranks hold different slices.
+        axis: Axis,
     },
     /// Rows of the vocabulary, padded at the end so that every rank holds equally many.
-    VocabularyRows,
+    VocabularyRows {
+        /// The axis along which ranks hold different rows.
+        axis: Axis,
+    },
+}
+
+impl Sharding {
+    /// Outputs of a column-parallel map `W[F/tp, D]`, and its bias.
+    pub const COLUMNS: Sharding = Sharding::Split { dim: 0, axis: Axis::Tp };
+    /// Inputs of a row-parallel map `W[D, F/tp]`.
+    pub const ROWS: Sharding = Sharding::Split { dim: 1, axis: Axis::Tp };
+    /// Rows of a token table `[V/tp, D]`.
+    pub const VOCABULARY: Sharding = Sharding::VocabularyRows { axis: Axis::Tp };
+
+    /// The axes along which ranks hold different elements.
+    pub const fn axes(self) -> AxisSet {
+        match self {
+            Sharding::Replicated => AxisSet::NONE,
+            Sharding::Split { axis, .. } | Sharding::VocabularyRows { axis } => AxisSet::of(axis),
+        }
+    }
 }
 
 /// The value that a parameter is applied to. Where that value varies and the parameter does not, the
@@ -55,7 +78,7 @@ pub struct ParamSpec {
     pub name: String,
     /// Global shape, without padding: one or two dims.
     pub shape: Vec<usize>,
-    /// Split over tensor parallelism.
+    /// How ranks split it.
     pub sharding: Sharding,
     /// The unit that holds it.
     pub unit: Unit,
@@ -80,19 +103,19 @@ impl ParamSpec {
 
     /// Identity for random numbers: FNV-1a of the name, so that it depends on no order and no layout.
     pub fn id(&self) -> u64 {
-        self.name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+        let mut hash = Fnv1a::default();
+        hash.add(&self.name);
+        hash.hash()
     }
 
-    /// Local `(rows, cols)` on one of `tp` ranks; vectors are one row. Padding rows are included.
-    pub fn local_shape(&self, tp: usize) -> (usize, usize) {
+    /// Local `(rows, cols)` on a rank of a mesh of `sizes`; vectors are one row. Padding rows are included.
+    pub fn local_shape(&self, sizes: AxisSizes) -> (usize, usize) {
         let (rows, cols) = self.matrix_shape();
         match (self.sharding, self.shape.len()) {
             (Sharding::Replicated, _) => (rows, cols),
-            (Sharding::Split { dim: 0 }, 2) => (rows / tp, cols),
-            (Sharding::Split { .. }, _) => (rows, cols / tp),
-            (Sharding::VocabularyRows, _) => (rows.div_ceil(tp), cols),
+            (Sharding::Split { dim: 0, axis }, 2) => (rows / sizes.along(axis), cols),
+            (Sharding::Split { axis, .. }, _) => (rows, cols / sizes.along(axis)),
+            (Sharding::VocabularyRows { axis }, _) => (rows.div_ceil(sizes.along(axis)), cols),
         }
     }
 
@@ -104,13 +127,15 @@ impl ParamSpec {
         }
     }
 
-    /// Global `(row, col)` of the first local element on tensor-parallel position `position` of `tp`.
-    pub fn local_start(&self, tp: usize, position: usize) -> (usize, usize) {
-        let (rows, cols) = self.local_shape(tp);
+    /// Global `(row, col)` of the first local element on the rank at `coord`.
+    pub fn local_start(&self, coord: &Coord) -> (usize, usize) {
+        let (rows, cols) = self.local_shape(coord.sizes());
         match (self.sharding, self.shape.len()) {
             (Sharding::Replicated, _) => (0, 0),
-            (Sharding::Split { dim: 0 }, 2) | (Sharding::VocabularyRows, _) => (position * rows, 0),
-            (Sharding::Split { .. }, _) => (0, position * cols),
+            (Sharding::Split { dim: 0, axis }, 2) | (Sharding::VocabularyRows { axis }, _) => {
+                (coord.along(axis) * rows, 0)
+            }
+            (Sharding::Split { axis, .. }, _) => (0, coord.along(axis) * cols),
         }
     }
 }
@@ -118,7 +143,7 @@ impl ParamSpec {
 /// The axes over which a parameter's gradient is summed: those on which the value that it is applied to varies
 /// and the parameter itself does not. Data always varies over the data axes.
 pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
-    let tensor = AxisSet::of(Axis::Tp);
+    let tensor = parallelism.tensor_axes();
     let value_varies = match param.applied_to {
         AppliedTo::Residual => match parallelism.sequence_parallel {
             SequenceParallel::Off => AxisSet::NONE,
@@ -126,11 +151,7 @@ pub fn gradient_axes(param: &ParamSpec, parallelism: &Parallelism) -> AxisSet {
         },
         AppliedTo::Heads | AppliedTo::Hidden | AppliedTo::Vocabulary => tensor,
     };
-    let param_varies = match param.sharding {
-        Sharding::Replicated => AxisSet::NONE,
-        Sharding::Split { .. } | Sharding::VocabularyRows => tensor,
-    };
-    value_varies.union(Parallelism::data_axes()).intersection(param_varies.complement())
+    value_varies.union(parallelism.data_axes()).difference(param.sharding.axes())
 }
 
 /// The parameters of `unit`, decayed ones first: the order of its flat buffer.
@@ -171,7 +192,7 @@ fn table(model: &ModelSpec) -> ParamSpec {
     ParamSpec {
         name: "embedding.token.weight".into(),
         shape: vec![model.vocabulary, model.hidden],
-        sharding: Sharding::VocabularyRows,
+        sharding: Sharding::VOCABULARY,
         unit: Unit::Table,
         applied_to: AppliedTo::Vocabulary,
         init: Init::Normal { std: model.init_std },
@@ -301,9 +322,9 @@ struct Map {
 fn linear(model: &ModelSpec, unit: Unit, name: &str, shape: [usize; 2], map: Map) -> Vec<ParamSpec> {
     let Map { direction, inside, bias, .. } = map;
     let (sharding, bias_sharding, bias_applied_to) = match direction {
-        Direction::Column => (Sharding::Split { dim: 0 }, Sharding::Split { dim: 0 }, inside),
+        Direction::Column => (Sharding::COLUMNS, Sharding::COLUMNS, inside),
         // The bias of a row-parallel map is added once, after the partial sums are joined.
-        Direction::Row => (Sharding::Split { dim: 1 }, Sharding::Replicated, AppliedTo::Residual),
+        Direction::Row => (Sharding::ROWS, Sharding::Replicated, AppliedTo::Residual),
     };
     let mut list = vec![ParamSpec {
         name: format!("{name}.weight"),
@@ -365,7 +386,7 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
 }
 
 fn feed_forward(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
-    let (hidden, ffn) = (model.hidden, model.ffn_hidden);
+    let (hidden, ffn) = (model.hidden, model.ffn_hidden_of(unit));
     let [_, _, bias] = biases(model);
     let map = |direction| Map { direction, inside: AppliedTo::Hidden, bias, gain: Gain::Small };
     let column = |part: &str| linear(model, unit, &format!("{name}.{part}"), [ffn, hidden], map(Direction::Column));

@@ -183,7 +183,7 @@ fn read(reader: &mut Reader, files: &dyn Files) -> RunConfig {
     let parallelism = parallelism::read(reader, ranks, files);
     let train = train::read(reader, model.context);
     if ranks.is_none() {
-        run.ranks = parallelism.dp.saturating_mul(parallelism.tp).saturating_mul(parallelism.pp);
+        run.ranks = parallelism.world_size();
     }
     RunConfig { model, parallelism, train, data, run }
 }

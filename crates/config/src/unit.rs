@@ -39,24 +39,13 @@ impl Unit {
     }
 
     /// The units whose parameters this computing unit reads, in flat-buffer order.
-    pub fn reads_parameters_of(self, tied_embeddings: Tied) -> &'static [UnitKind] {
-        match (self, tied_embeddings) {
-            (Unit::Table, _) => &[],
-            (Unit::Embedding, _) => &[UnitKind::Table, UnitKind::Embedding],
-            (Unit::Layer(_), _) => &[UnitKind::Layer],
-            (Unit::Head, Tied::Yes) => &[UnitKind::Table, UnitKind::Head],
-            (Unit::Head, Tied::No) => &[UnitKind::Head],
-        }
-    }
-
-    /// The unit without its layer number: units of one kind have equal shapes and costs.
-    pub fn kind(self) -> UnitKind {
-        match self {
-            Unit::Table => UnitKind::Table,
-            Unit::Embedding => UnitKind::Embedding,
-            Unit::Layer(_) => UnitKind::Layer,
-            Unit::Head => UnitKind::Head,
-        }
+    pub fn reads_parameters_of(self, tied_embeddings: Tied) -> impl Iterator<Item = Unit> {
+        let (table, own) = match (self, tied_embeddings) {
+            (Unit::Table, _) => (None, None),
+            (Unit::Embedding, _) | (Unit::Head, Tied::Yes) => (Some(Unit::Table), Some(self)),
+            (Unit::Layer(_), _) | (Unit::Head, Tied::No) => (None, Some(self)),
+        };
+        table.into_iter().chain(own)
     }
 }
 
@@ -67,31 +56,6 @@ impl fmt::Display for Unit {
             Unit::Embedding => f.write_str("embedding"),
             Unit::Layer(layer) => write!(f, "layer {layer}"),
             Unit::Head => f.write_str("head"),
-        }
-    }
-}
-
-/// A [`Unit`] without its layer number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum UnitKind {
-    /// See [`Unit::Table`].
-    Table,
-    /// See [`Unit::Embedding`].
-    Embedding,
-    /// See [`Unit::Layer`].
-    Layer,
-    /// See [`Unit::Head`].
-    Head,
-}
-
-impl UnitKind {
-    /// The unit of this kind that `user` reads: its own layer for layers, the single one otherwise.
-    pub fn of(self, user: Unit) -> Unit {
-        match self {
-            UnitKind::Table => Unit::Table,
-            UnitKind::Embedding => Unit::Embedding,
-            UnitKind::Layer => user,
-            UnitKind::Head => Unit::Head,
         }
     }
 }

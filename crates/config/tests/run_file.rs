@@ -267,7 +267,7 @@ fn overrides_win_and_need_no_quotes() {
 fn a_degree_that_is_left_out_follows_from_the_ranks() {
     let degrees = |overrides: &[&str]| {
         let config = load("", overrides).expect("legal");
-        (config.parallelism.dp, config.parallelism.tp, config.parallelism.pp)
+        (config.parallelism.degrees.dp, config.parallelism.degrees.tp, config.parallelism.degrees.pp)
     };
     assert_eq!(degrees(&["run.ranks=8", "parallelism.dp=2", "parallelism.tp=4"]), (2, 4, 1));
     assert_eq!(degrees(&["run.ranks=8", "parallelism.dp=1", "parallelism.pp=2"]), (1, 4, 2));
@@ -309,6 +309,22 @@ fn names_of_megatron_are_answered_with_the_key_here() {
     assert_eq!(refused("", &["swiglu"]), "--set swiglu: `swiglu` is `model.activation` here (write \"swiglu\")");
 }
 
+#[test]
+fn axes_that_runs_do_not_have_are_refused_by_name() {
+    let of = |name: &str, axis: &str| {
+        format!("`{name}` is {axis}, an axis along which no run divides work; use dp, tp and pp")
+    };
+    assert_eq!(refused("[parallelism]\ncp = 2\n", &[]), format!("run.toml:2:1: {}", of("cp", "context parallelism")));
+    assert_eq!(
+        refused("", &["parallelism.ep=2"]),
+        format!("--set parallelism.ep=2: {}", of("ep", "expert parallelism"))
+    );
+    assert_eq!(
+        refused("", &["parallelism.context_parallel_size=2"]),
+        format!("--set parallelism.context_parallel_size=2: {}", of("context_parallel_size", "context parallelism"))
+    );
+}
+
 /// A ramp is left out, not made one of nothing.
 #[test]
 fn an_override_without_a_value_takes_a_key_out() {
@@ -334,7 +350,7 @@ fn overrides_that_name_nothing_are_refused() {
     assert_eq!(
         refused("", &["model.zebra=1"]),
         "--set model.zebra=1: `model.zebra` is not a key; [model] has activation, attention_dropout, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, \
-         ffn_hidden, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
+         ffn_hidden, ffn_hidden_of_layers, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
          position, position_offset, qk_norm, rotary_base, rotary_fraction, rotary_high_turns, rotary_low_turns, rotary_original_context, \
          rotary_pairing, rotary_scaling, rotary_scaling_factor, tied_embeddings, top_query, vocabulary, xavier_gain"
     );

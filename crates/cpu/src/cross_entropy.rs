@@ -7,7 +7,7 @@
 //!
 //! A label of [`IGNORED_LABEL`] makes loss and gradient of its row zero.
 
-use device::IGNORED_LABEL;
+use config::IGNORED_LABEL;
 
 use crate::lanes::{Kernel, Lanes, for_each_block, row_sum};
 use crate::math::{exp, log_f64};

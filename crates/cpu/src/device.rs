@@ -1,9 +1,11 @@
 //! The CPU as a device: operations run on the rank's own thread and, with more threads per rank, on its pool.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use config::Products;
-use device::{Arena, Device, DeviceError, Op, Stream, Tensor};
+use device::{Arena, Device, DeviceError, Op, Stream, StreamEvent, StreamQueues, Tensor};
+use sync::lock;
 
 use crate::affinity::stay_on;
 use crate::instruction_set::InstructionSet;
@@ -12,12 +14,15 @@ use crate::parts;
 use crate::pool::Pool;
 use crate::worker::Worker;
 
-/// Executes operations at once, in the order in which they are submitted; streams are all the same thread. Results do not depend on the
-/// number of threads.
+/// Executes operations in the order in which they are submitted to a stream: at once on the calling thread, or on the thread of the stream,
+/// where it has one. Results do not depend on the number of threads.
 pub struct CpuDevice {
     own: Worker,
     pool: Option<Pool>,
     meters: Vec<Arc<Meter>>,
+    queues: Arc<StreamQueues>,
+    /// One for each stream with a thread.
+    workers: [Option<Arc<Mutex<Worker>>>; Stream::COUNT],
 }
 
 impl CpuDevice {
@@ -31,7 +36,7 @@ impl CpuDevice {
         assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
         let own = Worker::new(arena, instruction_set);
         let meters = vec![Arc::clone(&own.meter)];
-        CpuDevice { own, pool: None, meters }
+        CpuDevice { own, pool: None, meters, queues: Arc::default(), workers: [const { None }; Stream::COUNT] }
     }
 
     /// The same device, which adds the terms of products in this order. Asked before it has threads.
@@ -58,6 +63,31 @@ impl CpuDevice {
         Ok(self)
     }
 
+    /// The same device with these streams, after its products are known. A stream with a thread computes there alone, without the pool.
+    pub fn with_queues(mut self, queues: Arc<StreamQueues>) -> CpuDevice {
+        self.workers = Stream::ALL.map(|stream| {
+            let worker = queues.of(stream).map(|_| self.own.apart());
+            worker.map(|worker| Arc::new(Mutex::new(worker)))
+        });
+        self.meters.extend(self.workers.iter().flatten().map(|worker| {
+            let worker = lock(worker);
+            Arc::clone(&worker.meter)
+        }));
+        CpuDevice { queues, ..self }
+    }
+
+    /// Hands `work` to the thread of `stream`, with what executes there; `None` where the stream has no thread.
+    fn queued(
+        &self,
+        stream: Stream,
+        work: impl FnOnce(&Worker) -> Result<(), DeviceError> + Send + 'static,
+    ) -> Option<Result<(), DeviceError>> {
+        let (queue, worker) = (self.queues.of(stream)?, Arc::clone(self.workers[stream.index()].as_ref()?));
+        // Only the stream's thread takes the lock; a panic there ends the stream.
+        queue.submit(Box::new(move || work(&lock(&worker))));
+        Some(Ok(()))
+    }
+
     /// Multiply-adds so far that the kernels have counted in their loops, on all threads.
     pub fn multiply_adds(&self) -> u64 {
         self.meters.iter().map(|meter| meter.multiply_adds()).sum()
@@ -65,18 +95,47 @@ impl CpuDevice {
 }
 
 impl Device for CpuDevice {
-    fn submit(&self, _stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        match &self.pool {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        let queued = *op;
+        self.queued(stream, move |worker| worker.execute(&queued)).unwrap_or_else(|| match &self.pool {
             Some(pool) if parts::pays(op) => pool.execute(&self.own, op),
             Some(_) | None => self.own.execute(op),
+        })
+    }
+
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        match self.queues.of(stream) {
+            None => self.own.write(to, from),
+            Some(_) => {
+                let bytes = from.to_vec();
+                self.queued(stream, move |worker| worker.write(to, &bytes)).unwrap_or(Ok(()))
+            }
         }
     }
 
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.synchronize()?;
         self.own.write(to, from)
     }
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.synchronize()?;
         self.own.read(from, to)
+    }
+
+    fn record(&self, stream: Stream) -> StreamEvent {
+        self.queues.record(stream)
+    }
+
+    fn reached(&self, event: StreamEvent) -> Option<Instant> {
+        self.queues.reached(event)
+    }
+
+    fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
+        self.queues.wait(stream, event)
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        self.queues.synchronize()
     }
 }

@@ -1,6 +1,7 @@
 //! The loss of a step, per sequence, as integers: the same bits whatever the layout.
 
-use device::{COUNT_WORD, IGNORED_LABEL, SUM_WORDS};
+use config::IGNORED_LABEL;
+use device::{COUNT_WORD, SUM_WORDS};
 
 use crate::fixed_point;
 

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use config::layout::SHARD_BLOCK;
+use config::SHARD_BLOCK;
 use device::{
     Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, NormBackward, Op, Orientation, Tensor,
 };

@@ -8,10 +8,11 @@ use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 
 use device::{DeviceError, Op};
+use sync::{lock, wait};
 
 use crate::affinity::stay_on;
 use crate::parts::Share;
@@ -134,7 +135,7 @@ impl Drop for Pool {
 impl Shared {
     /// Nothing panics while it holds the lock.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Tells everyone that `state` has changed.
@@ -158,7 +159,7 @@ impl Shared {
             state = self.state();
             if !is_new && self.changes.load(Ordering::Acquire) == seen {
                 state.sleepers += 1;
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = wait(&self.changed, state);
                 state.sleepers -= 1;
             }
         }

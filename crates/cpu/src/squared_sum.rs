@@ -1,6 +1,6 @@
 //! The squared global norm, in blocks, as integers: the same bits whatever is sharded.
 
-use config::layout::SHARD_BLOCK;
+use config::SHARD_BLOCK;
 
 use crate::fixed_point;
 use crate::lanes::{Kernel, LANES, Lanes};

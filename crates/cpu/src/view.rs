@@ -190,24 +190,6 @@ impl<'a, E: Element> MatMut<'a, E> {
         )
     }
 
-    /// The rows before `row` and those from it on, as two views that can be written at the same time.
-    pub fn split_at_row(self, row: usize) -> (MatMut<'a, E>, MatMut<'a, E>) {
-        assert!(row <= self.rows, "split at row {row} of {}", self.rows);
-        let offset = if self.cols == 0 || row == self.rows { 0 } else { row * self.row_stride };
-        // SAFETY: a row of the matrix starts inside the borrowed slice; the two views have no element in common.
-        let below = unsafe { self.start.add(offset) };
-        (
-            MatMut { rows: row, ..self },
-            MatMut {
-                start: below,
-                rows: self.rows - row,
-                cols: self.cols,
-                row_stride: self.row_stride,
-                lifetime: PhantomData,
-            },
-        )
-    }
-
     /// The address of element (0, 0), for kernels.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut E {
         self.start

@@ -1,8 +1,9 @@
 //! One thread of a rank: its kernels' buffers, and the views that they get of the rank's arena.
 //!
 //! This file turns places in the arena into views, so it touches raw memory; the obligations are those of
-//! `device::arena`: the memory plan gives live values disjoint places, one operation runs at a time, and the parts of it that threads run
-//! at once write disjoint places (`crate::parts`).
+//! `device::Arena`: the memory plan gives live values disjoint places, one operation of a stream runs at a time, operations of different
+//! streams that touch the same place wait for each other (`program::waits`), and the parts of an operation that threads run at once write
+//! disjoint places (`crate::parts`).
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -50,6 +51,11 @@ impl Worker {
         Worker { products: self.products, workspace, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
     }
 
+    /// A worker for a stream with a thread of its own: it shares nothing but the arena.
+    pub(crate) fn apart(&self) -> Worker {
+        Worker { products: self.products, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
+    }
+
     /// A matrix to read.
     pub(crate) fn matrix<E: Element>(&self, tensor: Tensor) -> Result<MatRef<'_, E>, DeviceError> {
         let start = self.reals_address::<E>(tensor)?;
@@ -78,7 +84,7 @@ impl Worker {
     /// Overwrites a dense tensor.
     pub(crate) fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         check_len("write", to, from.len())?;
-        // SAFETY: no operation runs while the rank's thread is here.
+        // SAFETY: no operation that touches the tensor runs: other streams wait, or have ended.
         unsafe { self.arena.bytes_mut(to) }?.copy_from_slice(from);
         Ok(())
     }

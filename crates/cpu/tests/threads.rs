@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use config::layout::SHARD_BLOCK;
-use config::{Activation, Norm, NormKind, Pairing, Products, RotaryScaling};
+use config::{Activation, Norm, NormKind, Pairing, Products, RotaryScaling, SHARD_BLOCK};
 use cpu::CpuDevice;
 use device::{
     AdamWUpdate, Alibi, Arena, AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, DeviceError,
@@ -177,7 +176,7 @@ fn ends(on: &Operands) {
     on.submit(Op::EmbeddingBackward { tokens, dy: out, scale: 0.3, first_row: 5, untrained: Some(9), dtable });
     let (logits, max, sums) = (on.single(TOKENS, HIDDEN), on.single(1, TOKENS), on.single(TOKENS, 2));
     let (loss, valid_columns, first_row) = (on.single(1, TOKENS), HIDDEN - 3, 9);
-    let labels = on.ints(1, TOKENS, |i| if i % 5 == 0 { device::IGNORED_LABEL } else { i * 3 });
+    let labels = on.ints(1, TOKENS, |i| if i % 5 == 0 { config::IGNORED_LABEL } else { i * 3 });
     let gradient_scale = Some(0.25);
     on.submit(Op::RowMax { logits, valid_columns, out: max });
     on.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums });

@@ -2,16 +2,13 @@
 
 use std::ops::Range;
 
-use config::{Positions, Visible};
+use config::{IGNORED_LABEL, Positions, Visible};
 use philox::Permutation;
 
 use crate::blanks::{Blanks, Slot};
 use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::mixture::{Mixture, Shares};
-
-/// The label of a place that has no target.
-pub const NO_TARGET: i32 = -100;
 
 /// The order in which windows of the text become sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +128,7 @@ impl Batches {
         }
     }
 
-    /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each, or [`NO_TARGET`] behind a document that sees only itself;
+    /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each, or [`IGNORED_LABEL`] behind a document that sees only itself;
     /// `positions[S]`, counted as [`Positions`] says; `visible[2 S]`, for each token the first key that it sees and the one behind the last, which is
     /// the token itself. Where there are blanks, all four are those of [`Blanks::sequence`].
     ///
@@ -213,7 +210,7 @@ fn separate_documents(corpus: &Corpus, start: usize, labels: &mut [i32], visible
         visible[2 * part.start..2 * part.end].chunks_exact_mut(2).for_each(|seen| seen[0] = part.start as i32);
         let last = part.end - 1;
         if corpus.document_range(corpus.document_of(start + last)).end == start + part.end {
-            labels[last] = NO_TARGET;
+            labels[last] = IGNORED_LABEL;
         }
     }
 }

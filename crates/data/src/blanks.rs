@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use config::BlanksSpec;
+use config::IGNORED_LABEL;
 
-use crate::batches::NO_TARGET;
 use crate::draws::Draws;
 use crate::instructions::{Instruction, Instructions};
 use crate::mixture::Shares;
@@ -47,7 +47,7 @@ pub enum Kind {
 pub struct Slot {
     /// The input.
     pub token: i32,
-    /// The target, or [`NO_TARGET`].
+    /// The target, or [`IGNORED_LABEL`].
     pub label: i32,
     /// The position, counted from the beginning of the sample.
     pub position: i32,
@@ -184,7 +184,12 @@ impl Blanks {
         let mask = input.len();
         self.fill(&mut sample, answer, self.spec.eop as i32, |_| mask);
         for place in sample.len() as i32..length as i32 {
-            sample.push(Slot { token: self.spec.eop as i32, label: NO_TARGET, position: 0, sees: [place, place + 1] });
+            sample.push(Slot {
+                token: self.spec.eop as i32,
+                label: IGNORED_LABEL,
+                position: 0,
+                sees: [place, place + 1],
+            });
         }
         sample
     }
@@ -203,8 +208,12 @@ impl Blanks {
 /// A context.
 fn seen_by_all(tokens: &[i32]) -> Vec<Slot> {
     let sees = [0, tokens.len() as i32];
-    let slot =
-        |(position, token): (usize, &i32)| Slot { token: *token, label: NO_TARGET, position: position as i32, sees };
+    let slot = |(position, token): (usize, &i32)| Slot {
+        token: *token,
+        label: IGNORED_LABEL,
+        position: position as i32,
+        sees,
+    };
     tokens.iter().enumerate().map(slot).collect()
 }
 

@@ -32,7 +32,7 @@ mod tokenizer;
 mod tokens;
 
 pub use baselines::{Baselines, OrderTwo, gzip_bits_per_byte};
-pub use batches::{Batches, NO_TARGET, Order, Window};
+pub use batches::{Batches, Order, Window};
 pub use blanks::{Blanks, Kind, Slot};
 pub use corpus::{Corpus, Document};
 pub use dataset::{Dataset, vocabulary_of};

@@ -1,9 +1,7 @@
 //! Sequences: every token once per epoch, whatever the layout, and text that cannot be trained on.
 
-use config::{Positions, RunConfig, TrainSpec, Visible};
-use data::{
-    Batches, Corpus, Document, Ingredient, Mixture, NO_TARGET, Order, Shares, Tokenizer, Window, embedded, split,
-};
+use config::{IGNORED_LABEL, Positions, RunConfig, TrainSpec, Visible};
+use data::{Batches, Corpus, Document, Ingredient, Mixture, Order, Shares, Tokenizer, Window, embedded, split};
 
 fn document(name: &str, text: &str) -> Document {
     Document { name: name.into(), text: text.into() }
@@ -101,12 +99,12 @@ fn a_token_of_a_masked_sequence_sees_its_own_document() {
     let batches = Batches::new(mixture, "training", &train_spec(6, 1), 256, Order::AsWritten).expect("long enough");
     let first = sequence(&batches, 6, 0, 0);
     assert_eq!(first.tokens, b"abcdef".map(i32::from));
-    assert_eq!(first.labels, [98, 99, 100, 101, NO_TARGET, 103]);
+    assert_eq!(first.labels, [98, 99, 100, 101, IGNORED_LABEL, 103]);
     assert_eq!(first.positions, [0, 1, 2, 3, 4, 5]);
     assert_eq!(first.visible, [0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 5, 6]);
     let second = sequence(&batches, 6, 1, 0);
     assert_eq!(second.tokens, b"ghijkl".map(i32::from));
-    assert_eq!(second.labels, [NO_TARGET, 105, 106, 107, 108, 109]);
+    assert_eq!(second.labels, [IGNORED_LABEL, 105, 106, 107, 108, 109]);
     assert_eq!(second.visible, [0, 1, 1, 2, 1, 3, 1, 4, 1, 5, 1, 6]);
 }
 
@@ -146,7 +144,7 @@ fn masks_and_labels_agree_with_a_plain_reading_of_the_documents() {
                 let own = text[start + place];
                 let first = (0..=place).find(|place| text[start + place] == own).expect("itself");
                 let next = text[start + place + 1];
-                let label = if next == own { i32::from(next) } else { NO_TARGET };
+                let label = if next == own { i32::from(next) } else { IGNORED_LABEL };
                 assert_eq!(filled.visible[2 * place..2 * place + 2], [first as i32, place as i32 + 1]);
                 assert_eq!(filled.labels[place], label, "window {window}, place {place}");
             }

@@ -4,8 +4,8 @@ mod folder;
 
 use std::sync::Arc;
 
-use config::{BatchOrigin, BlanksSpec, InstructionsSpec, RunConfig, TrainSpec};
-use data::{Batches, Blanks, Corpus, Document, Instruction, Instructions, Kind, NO_TARGET, Order, Slot, Tokenizer};
+use config::{BatchOrigin, BlanksSpec, IGNORED_LABEL, InstructionsSpec, RunConfig, TrainSpec};
+use data::{Batches, Blanks, Corpus, Document, Instruction, Instructions, Kind, Order, Slot, Tokenizer};
 use folder::Folder;
 
 const MASK: i32 = 5000;
@@ -52,7 +52,7 @@ fn columns(slots: &[Slot]) -> Columns {
     ]
 }
 
-const NONE: i32 = NO_TARGET;
+const NONE: i32 = IGNORED_LABEL;
 
 #[test]
 fn spans_are_filled_behind_their_context() {

@@ -1,10 +1,12 @@
 //! What executes operations.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use crate::{DeviceError, Op, Tensor};
+use crate::{DeviceError, Op, StreamEvent, Tensor};
 
-/// An in-order queue of a device. On a CPU rank all streams are the rank's own thread.
+/// An in-order queue of a device. A device may have fewer queues than there are streams: on a CPU rank without overlap all streams are the
+/// rank's own thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stream {
     /// Forward, backward and optimizer.
@@ -17,19 +19,79 @@ pub enum Stream {
     Io,
 }
 
+impl Stream {
+    /// All streams.
+    pub const ALL: [Stream; 4] = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io];
+    /// How many there are.
+    pub const COUNT: usize = Stream::ALL.len();
+
+    /// Its place in [`Stream::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            Stream::Compute => 0,
+            Stream::Reduce => 1,
+            Stream::Transfer => 2,
+            Stream::Io => 3,
+        }
+    }
+}
+
 /// Executes operations in the order in which they are submitted to a stream.
 ///
-/// The device owns (a handle of) the rank's arena; tensors are places in it. `read` and `write` wait for all
-/// earlier work on the tensor.
+/// The device owns (a handle of) the rank's arena; tensors are places in it. Work on different streams is in no order but that of
+/// [`Device::wait`].
 pub trait Device {
     /// Enqueues `op` on `stream`. Errors name the operation and its tensors.
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError>;
 
-    /// Copies host bytes into a dense tensor of exactly that many bytes.
+    /// Copies host bytes into a dense tensor of exactly that many bytes, as work of `stream`. `from` may change as soon as this returns.
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError>;
+
+    /// Copies host bytes into a dense tensor of exactly that many bytes, after all earlier work on every stream.
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError>;
 
-    /// Copies a dense tensor into host bytes of exactly its size.
+    /// Copies a dense tensor into host bytes of exactly its size, after all earlier work on every stream.
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// The point that `stream` reaches when it has ended what was submitted so far.
+    fn record(&self, stream: Stream) -> StreamEvent;
+
+    /// When the stream reached `event`, where it has a thread or queue of its own and the device keeps time.
+    fn reached(&self, event: StreamEvent) -> Option<Instant>;
+
+    /// Whatever is submitted to `stream` from here on begins after `event`. It may block the caller.
+    ///
+    /// # Errors
+    /// A failure on the awaited stream.
+    fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError>;
+
+    /// Waits until every stream has ended what was submitted to it.
+    ///
+    /// # Errors
+    /// The first failure of a stream.
+    fn synchronize(&self) -> Result<(), DeviceError>;
+}
+
+/// The methods of [`Device`] that order streams, passed to the device in this field: for devices around a device.
+#[macro_export]
+macro_rules! forward_order {
+    ($inner:tt) => {
+        fn record(&self, stream: $crate::Stream) -> $crate::StreamEvent {
+            self.$inner.record(stream)
+        }
+
+        fn reached(&self, event: $crate::StreamEvent) -> Option<std::time::Instant> {
+            self.$inner.reached(event)
+        }
+
+        fn wait(&self, stream: $crate::Stream, event: $crate::StreamEvent) -> Result<(), $crate::DeviceError> {
+            self.$inner.wait(stream, event)
+        }
+
+        fn synchronize(&self) -> Result<(), $crate::DeviceError> {
+            self.$inner.synchronize()
+        }
+    };
 }
 
 /// Reads a rank's memory while its device works: the [`Stream::Io`] of storage. What it reads is not written meanwhile; whoever
@@ -48,11 +110,31 @@ impl<D: Device + ?Sized> Device for Arc<D> {
         (**self).submit(stream, op)
     }
 
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        (**self).upload(stream, to, from)
+    }
+
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         (**self).write(to, from)
     }
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         (**self).read(from, to)
+    }
+
+    fn record(&self, stream: Stream) -> StreamEvent {
+        (**self).record(stream)
+    }
+
+    fn reached(&self, event: StreamEvent) -> Option<Instant> {
+        (**self).reached(event)
+    }
+
+    fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
+        (**self).wait(stream, event)
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        (**self).synchronize()
     }
 }

@@ -109,7 +109,7 @@ impl Element for F16 {
 ///
 /// # Errors
 /// The device's.
-pub fn write(device: &dyn Device, tensor: Tensor, values: &[f32]) -> Result<(), DeviceError> {
+pub fn write_floats(device: &dyn Device, tensor: Tensor, values: &[f32]) -> Result<(), DeviceError> {
     fn narrowed<E: Element>(device: &dyn Device, tensor: Tensor, values: &[f32]) -> Result<(), DeviceError> {
         let narrow: Vec<E> = values.iter().map(|&value| E::narrow(value)).collect();
         device.write(tensor, bytemuck::cast_slice(&narrow))
@@ -126,7 +126,7 @@ pub fn write(device: &dyn Device, tensor: Tensor, values: &[f32]) -> Result<(), 
 ///
 /// # Errors
 /// The device's.
-pub fn read(device: &dyn Device, tensor: Tensor) -> Result<Vec<f32>, DeviceError> {
+pub fn read_floats(device: &dyn Device, tensor: Tensor) -> Result<Vec<f32>, DeviceError> {
     let mut bytes = vec![0; tensor.size_bytes()];
     device.read(tensor, &mut bytes)?;
     Ok(from_bytes(&bytes, tensor.dtype))

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::{DeviceKind, Stream};
+
 /// See the variants.
 #[derive(Debug, Error)]
 pub enum DeviceError {
@@ -39,9 +41,33 @@ pub enum DeviceError {
         /// What the system says.
         cause: std::io::Error,
     },
+    /// A choice of the run's numerics that the device does not have.
+    #[error("{choice} must be supported by the device; {device} refuses it; {remedy}")]
+    Refused {
+        /// The choice, as the run file names it.
+        choice: String,
+        /// The device.
+        device: DeviceKind,
+        /// Values that the device accepts.
+        remedy: String,
+    },
     /// A collective or a transfer failed: a peer died, was late, or ended the run.
     #[error(transparent)]
     Communication(Box<dyn std::error::Error + Send + Sync>),
+    /// Work on a stream with a thread of its own failed.
+    #[error("on the {stream:?} stream: {cause}")]
+    Stream {
+        /// The stream.
+        stream: Stream,
+        /// The first failure.
+        cause: String,
+    },
+    /// A thread of the device panicked.
+    #[error("a thread panicked: {message}")]
+    Panicked {
+        /// Its message.
+        message: String,
+    },
     /// State is not handed to storage.
     #[error("storage does not take the state of {what}: {reason}")]
     Storage {

@@ -3,32 +3,36 @@
 //! An operation is a value ([`Op`]); what it reads, writes and costs is matched once, here. A [`Device`] executes
 //! operations on tensors that are places in one [`Arena`] per rank; [`MetaDevice`] computes nothing and records.
 
-pub mod arena;
-pub mod attention;
-pub mod communicator;
-pub mod cost;
-pub mod element;
-pub mod error;
-pub mod frame;
-pub mod mapping;
-pub mod meta;
-pub mod op;
-pub mod tensor;
+mod arena;
+mod attention;
+mod communicator;
+mod cost;
+mod element;
+mod error;
+mod frame;
+mod mapping;
+mod meta;
+mod numerics;
+mod op;
+mod queue;
+mod tensor;
 
 mod device;
 
 pub use arena::Arena;
 pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape};
 pub use communicator::{Communicator, Reduction};
-pub use cost::Cost;
+pub use cost::{Cost, Operands};
 pub use device::{Device, MemoryReader, Stream};
-pub use element::{Bf16, Element, F16};
+pub use element::{Bf16, Element, F16, read_floats, write_floats};
 pub use error::DeviceError;
-pub use frame::Frame;
+pub use frame::{ALIGN_BYTES, Frame};
 pub use mapping::Mapping;
 pub use meta::{MetaDevice, Record};
+pub use numerics::{DeviceKind, Numerics, NumericsChoice};
 pub use op::{
-    AdamWUpdate, COUNT_WORD, Direction, DropoutKey, IGNORED_LABEL, NOT_FINITE_WORD, NormBackward, Op, Orientation,
-    Rounding, SUM_WORDS, Write,
+    AdamWUpdate, COUNT_WORD, Direction, DropoutKey, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding,
+    SUM_WORDS, Write,
 };
+pub use queue::{Job, OnFailure, StreamEvent, StreamQueue, StreamQueues};
 pub use tensor::{Dtype, Tensor};

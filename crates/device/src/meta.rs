@@ -1,9 +1,12 @@
 //! A device that computes nothing and records what it is asked.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
-use crate::{Cost, Device, DeviceError, MemoryReader, Op, Stream, Tensor};
+use sync::lock;
+
+use crate::{Cost, Device, DeviceError, MemoryReader, Op, Stream, StreamEvent, StreamQueues, Tensor};
 
 /// What was asked of a [`MetaDevice`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,19 +42,19 @@ pub struct MetaDevice {
 impl MetaDevice {
     /// Everything recorded since the last call.
     pub fn take_record(&self) -> Record {
-        std::mem::take(&mut *self.record())
+        std::mem::take(&mut *self.recorded())
     }
 
     /// A panic elsewhere leaves a record that is whole.
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recorded(&self) -> MutexGuard<'_, Record> {
+        lock(&self.record)
     }
 }
 
 impl Device for MetaDevice {
     fn submit(&self, _stream: Stream, op: &Op) -> Result<(), DeviceError> {
         let cost = op.cost();
-        let mut record = self.record();
+        let mut record = self.recorded();
         let (calls, sum) = record.operations.entry(op.name()).or_default();
         *calls += 1;
         sum.multiply_adds += cost.multiply_adds;
@@ -62,14 +65,35 @@ impl Device for MetaDevice {
         Ok(())
     }
 
-    fn write(&self, to: Tensor, _from: &[u8]) -> Result<(), DeviceError> {
-        self.record().touch(to);
+    fn upload(&self, _stream: Stream, to: Tensor, _from: &[u8]) -> Result<(), DeviceError> {
+        self.recorded().touch(to);
         Ok(())
     }
 
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.upload(Stream::Compute, to, from)
+    }
+
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.record().touch(from);
+        self.recorded().touch(from);
         to.fill(0);
+        Ok(())
+    }
+
+    /// Nothing runs, so everything has ended.
+    fn record(&self, stream: Stream) -> StreamEvent {
+        StreamQueues::default().record(stream)
+    }
+
+    fn reached(&self, _event: StreamEvent) -> Option<Instant> {
+        None
+    }
+
+    fn wait(&self, _stream: Stream, _event: StreamEvent) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
         Ok(())
     }
 }

@@ -176,7 +176,7 @@ pub enum Op {
         first_col: usize,
         global_cols: usize,
     },
-    /// Adds the sum of squares of `x / loss_scale` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`config::layout::SHARD_BLOCK`]
+    /// Adds the sum of squares of `x / loss_scale` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`config::SHARD_BLOCK`]
     /// elements counted from `x`'s place `first_element` in its flat buffer are summed, rounded to fixed point and added as integers.
     SquaredSum { x: Tensor, first_element: usize, loss_scale: f32, sums: Tensor },
     /// Adds the losses of `sequences` rows-groups of `loss[T]` and the number of valid `labels[T]` to `sums` (I64 limbs).
@@ -238,9 +238,6 @@ pub const NOT_FINITE_WORD: usize = SUM_WORDS - 2;
 
 /// The word of a sum that counts what the summing operation says: valid labels, votes.
 pub const COUNT_WORD: usize = SUM_WORDS - 1;
-
-/// Labels with this value do not count.
-pub const IGNORED_LABEL: i32 = -100;
 
 impl Op {
     /// The operation's name, for messages and records.

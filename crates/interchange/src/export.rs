@@ -27,6 +27,10 @@ const MAX_FP16: f32 = 65504.0;
 /// # Errors
 /// None has.
 pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
+    if let Some(widths) = &model.ffn_hidden_of_layers {
+        let reason = format!("model.ffn_hidden_of_layers = {widths:?}; a class has one width for all layers");
+        return Err(InterchangeError::NoFamily { reason });
+    }
     // Initial values are nothing that a trained model has.
     let model = ModelSpec { output_init_std: None, xavier_gain: None, ..model.clone() };
     let reads_back = |family: &Family| {
@@ -108,5 +112,21 @@ fn put(writer: &TensorWriter, tensor: &str, stored_rows: &StoredRows, region: &R
             (Orientation::InputsFirst, 2) => writer.put(tensor, &run.stored, &transposed(values, run.len, cols)),
             (Orientation::InputsFirst | Orientation::OutputsFirst, _) => writer.put(tensor, &run.stored, values),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::RunConfig;
+
+    #[test]
+    fn layers_of_different_widths_are_refused_by_name() {
+        let model = RunConfig::quick_start().model;
+        let model = ModelSpec { num_layers: 2, ffn_hidden_of_layers: Some(vec![512, 256]), ..model };
+        let message = family_of(&model).map_err(|error| error.to_string());
+        let expected = "no Hugging Face class has this model: model.ffn_hidden_of_layers = [512, 256]; a class has one \
+                        width for all layers";
+        assert_eq!(message, Err(expected.to_string()));
     }
 }

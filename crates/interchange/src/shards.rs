@@ -15,8 +15,8 @@ pub fn is_replicated(param: &ParamSpec) -> bool {
 fn split_dim(param: &ParamSpec) -> Option<usize> {
     match param.sharding {
         Sharding::Replicated => None,
-        Sharding::Split { dim } => Some(dim),
-        Sharding::VocabularyRows => Some(0),
+        Sharding::Split { dim, .. } => Some(dim),
+        Sharding::VocabularyRows { .. } => Some(0),
     }
 }
 

@@ -88,6 +88,11 @@ impl AxisSet {
         AxisSet(self.0 & other.0)
     }
 
+    /// The axes of this set that are not in the other one.
+    pub const fn difference(self, other: AxisSet) -> AxisSet {
+        AxisSet(self.0 & !other.0)
+    }
+
     /// The axes that are not in this set.
     pub const fn complement(self) -> AxisSet {
         AxisSet(!self.0 & AxisSet::ALL.0)
@@ -173,9 +178,26 @@ impl AxisSizes {
         AxisSizes { pp, dp_inner: dp, tp, ..AxisSizes::ONE }
     }
 
+    /// `ranks` ranks along `axis`, and one along every other.
+    pub fn only(axis: Axis, ranks: usize) -> AxisSizes {
+        let along = |other| if other == axis { ranks } else { 1 };
+        let [pp, dp_outer, dp_inner, cp, ep, tp] = Axis::ALL.map(along);
+        AxisSizes { pp, dp_outer, dp_inner, cp, ep, tp }
+    }
+
+    /// The number of ranks in a group along `axes`: the product of their sizes.
+    pub fn size(&self, axes: AxisSet) -> usize {
+        axes.iter().map(|axis| self.along(axis)).product()
+    }
+
     /// The size along `axis`.
     pub const fn along(&self, axis: Axis) -> usize {
         self.array()[axis.index()]
+    }
+
+    /// The number of ranks: the product of the sizes, or `None` where it does not fit a machine word.
+    pub fn num_ranks(&self) -> Option<usize> {
+        self.array().into_iter().try_fold(1usize, usize::checked_mul)
     }
 
     /// The sizes in the order of [`Axis::ALL`].

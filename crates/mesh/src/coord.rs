@@ -13,6 +13,11 @@ pub struct Coord {
 }
 
 impl Coord {
+    /// The sizes of its mesh.
+    pub const fn sizes(&self) -> AxisSizes {
+        self.sizes
+    }
+
     /// The index along `axis`.
     pub const fn along(&self, axis: Axis) -> usize {
         self.indices[axis.index()]

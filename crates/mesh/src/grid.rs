@@ -48,14 +48,10 @@ impl Mesh {
     /// # Errors
     /// A size of zero, or more ranks than a machine word counts.
     pub fn new(sizes: AxisSizes) -> Result<Mesh, MeshError> {
-        let mut world_size = 1usize;
-        for axis in Axis::ALL {
-            let size = sizes.along(axis);
-            if size == 0 {
-                return Err(MeshError::EmptyAxis(axis));
-            }
-            world_size = world_size.checked_mul(size).ok_or(MeshError::TooLarge(sizes))?;
+        if let Some(empty) = Axis::ALL.into_iter().find(|axis| sizes.along(*axis) == 0) {
+            return Err(MeshError::EmptyAxis(empty));
         }
+        let world_size = sizes.num_ranks().ok_or(MeshError::TooLarge(sizes))?;
         Ok(Mesh { sizes, world_size })
     }
 
@@ -71,7 +67,12 @@ impl Mesh {
 
     /// The number of ranks in a group along `axes`: the product of their sizes.
     pub fn size(&self, axes: impl Into<AxisSet>) -> usize {
-        axes.into().iter().map(|axis| self.sizes.along(axis)).product()
+        self.sizes.size(axes.into())
+    }
+
+    /// The number of ranks with one index along the pipeline.
+    pub fn ranks_per_stage(&self) -> usize {
+        self.size(AxisSet::of(Axis::Pp).complement())
     }
 
     /// Every rank in ascending order.

@@ -113,7 +113,7 @@ impl Context<'_> {
     }
 
     /// A tensor of the residual stream `[R, D]` from `frame`.
-    pub(crate) fn residual(&self, frame: &Frame) -> Tensor {
+    pub fn residual(&self, frame: &Frame) -> Tensor {
         self.activation(frame, self.residual_rows().len(), self.model.hidden)
     }
 
@@ -147,7 +147,7 @@ impl Context<'_> {
 pub struct Batch {
     /// Token ids `[1, T]`.
     pub tokens: Tensor,
-    /// The next token of each token `[1, T]`, or [`device::IGNORED_LABEL`].
+    /// The next token of each token `[1, T]`, or [`config::IGNORED_LABEL`].
     pub labels: Tensor,
     /// Place of each token in its sequence `[1, T]`, below the model's context.
     pub positions: Tensor,

@@ -29,30 +29,30 @@ pub(crate) struct FeedForwardPending {
     input: Tensor,
 }
 
-/// Columns `F` of this rank after the activation.
-fn activated_width(context: &Context) -> usize {
-    context.model.ffn_hidden / context.tp.size()
+/// Columns `F/tp` of this rank after the activation; `params` may be accumulators, too.
+fn activated_width(params: &FeedForwardParams) -> usize {
+    params.down.weight.cols
 }
 
 /// Columns of this rank before the activation.
-fn hidden_width(context: &Context) -> usize {
-    activated_width(context) * context.model.activation.inputs_per_output()
+fn hidden_width(context: &Context, params: &FeedForwardParams) -> usize {
+    activated_width(params) * context.model.activation.inputs_per_output()
 }
 
 impl FeedForwardSaved {
-    pub(crate) fn lay_out(frames: SavedFrames, context: &Context) -> FeedForwardSaved {
+    pub(crate) fn lay_out(frames: SavedFrames, context: &Context, params: &FeedForwardParams) -> FeedForwardSaved {
         FeedForwardSaved {
-            hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context)),
+            hidden: context.activation(frames.until_input, context.shape.tokens(), hidden_width(context, params)),
         }
     }
 }
 
 impl FeedForwardPending {
-    pub(crate) fn lay_out(frame: &Frame, context: &Context) -> FeedForwardPending {
+    pub(crate) fn lay_out(frame: &Frame, context: &Context, params: &FeedForwardParams) -> FeedForwardPending {
         let tokens = context.shape.tokens();
         FeedForwardPending {
-            activated: context.activation(frame, tokens, activated_width(context)),
-            hidden: context.activation(frame, tokens, hidden_width(context)),
+            activated: context.activation(frame, tokens, activated_width(params)),
+            hidden: context.activation(frame, tokens, hidden_width(context, params)),
             input: context.residual(frame),
         }
     }
@@ -91,7 +91,7 @@ impl FeedForward<'_> {
     ) -> Result<Partial, DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let activated = context.activation(context.scratch, context.shape.tokens(), activated_width(context));
+            let activated = context.activation(context.scratch, context.shape.tokens(), activated_width(params));
             context.submit(Op::Activation { activation: context.model.activation, x: saved.hidden, y: activated })?;
             params.down.forward(context, Sharded::new(activated), sum, write)
         })
@@ -107,7 +107,7 @@ impl FeedForward<'_> {
     ) -> Result<Residual, DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let gradient = context.activation(context.scratch, context.shape.tokens(), activated_width(context));
+            let gradient = context.activation(context.scratch, context.shape.tokens(), activated_width(params));
             let gradient =
                 context.scratch.scoped(|| params.down.backward_input(context, enter(context, dy)?, gradient))?;
             context.submit(Op::ActivationBackward {

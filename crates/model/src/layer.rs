@@ -65,7 +65,7 @@ impl Layer<'_> {
         output: Residual,
         frames: SavedFrames,
     ) -> Result<(), DeviceError> {
-        self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context), None)
+        self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context, params), None)
     }
 
     /// As [`Layer::forward`] for tokens that continue those of `cache`, to which their keys and values are added. Intervals of visible
@@ -81,7 +81,7 @@ impl Layer<'_> {
         frames: SavedFrames,
         cache: &KeyValueCache,
     ) -> Result<(), DeviceError> {
-        self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context), Some(cache))
+        self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context, params), Some(cache))
     }
 
     /// As [`Layer::forward`], or [`Layer::forward_cached`], with the saved set at a place of the caller's.
@@ -141,7 +141,7 @@ impl Layer<'_> {
     /// # Errors
     /// The device's and the communicator's.
     pub fn recompute(&self, params: &LayerParams, input: Residual, frames: SavedFrames) -> Result<(), DeviceError> {
-        let saved = LayerSaved::lay_out(frames, self.context);
+        let saved = LayerSaved::lay_out(frames, self.context, params);
         self.fill_attention(params, input, &saved, None)?;
         self.fill_feed_forward(params, input, &saved, None)
     }
@@ -152,7 +152,7 @@ impl Layer<'_> {
     /// # Errors
     /// The device's.
     pub fn recompute_core(&self, params: &LayerParams, frames: SavedFrames) -> Result<(), DeviceError> {
-        let saved = LayerSaved::lay_out(frames, self.context);
+        let saved = LayerSaved::lay_out(frames, self.context, params);
         self.attention().core(&params.attention, &saved.attention, None)
     }
 
@@ -169,7 +169,8 @@ impl Layer<'_> {
         frames: SavedFrames,
         pending: &Frame,
     ) -> Result<(), DeviceError> {
-        let (saved, pending) = (LayerSaved::lay_out(frames, self.context), self.lay_out_pending(pending, params));
+        let (saved, pending) =
+            (LayerSaved::lay_out(frames, self.context, params), self.lay_out_pending(pending, params));
         self.backward_input_keeping(params, input, output_gradient, input_gradient, (&saved, &pending))
     }
 
@@ -255,7 +256,8 @@ impl Layer<'_> {
         pending: &Frame,
         write: Write,
     ) -> Result<(), DeviceError> {
-        let (saved, pending) = (LayerSaved::lay_out(frames, self.context), self.lay_out_pending(pending, gradients));
+        let (saved, pending) =
+            (LayerSaved::lay_out(frames, self.context, gradients), self.lay_out_pending(pending, gradients));
         self.backward_weight_keeping(gradients, input, output_gradient, (&saved, &pending), write)
     }
 

@@ -40,8 +40,9 @@ pub(crate) struct LayerPending {
 }
 
 impl LayerSaved {
-    /// Lays out the saved set; the same calls in forward and backward passes give the same places.
-    pub(crate) fn lay_out(frames: SavedFrames, context: &Context) -> LayerSaved {
+    /// Lays out the saved set; the same calls in forward and backward passes give the same places. `params` may be
+    /// accumulators, too.
+    pub(crate) fn lay_out(frames: SavedFrames, context: &Context, params: &LayerParams) -> LayerSaved {
         let stats = || frames.until_weight.floats(context.residual_rows().len(), 2);
         LayerSaved {
             attention_stats: stats(),
@@ -51,7 +52,7 @@ impl LayerSaved {
                 Blocks::Parallel => None,
             },
             feed_forward_stats: stats(),
-            feed_forward: FeedForwardSaved::lay_out(frames, context),
+            feed_forward: FeedForwardSaved::lay_out(frames, context, &params.feed_forward),
         }
     }
 
@@ -73,7 +74,7 @@ impl LayerPending {
         LayerPending {
             feed_forward_output: feed_forward.map(|_| lay_out()),
             feed_forward_normed: lay_out(),
-            feed_forward: FeedForwardPending::lay_out(frame, context),
+            feed_forward: FeedForwardPending::lay_out(frame, context, &params.feed_forward),
             attention_output: match context.model.blocks {
                 Blocks::Sequential | Blocks::DeepNorm { .. } => Some(lay_out()),
                 Blocks::Parallel => attention.map(|_| lay_out()),

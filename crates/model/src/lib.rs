@@ -9,23 +9,21 @@
 
 #![forbid(unsafe_code)]
 
-pub mod binding;
-pub mod cache;
-pub mod constants;
-pub mod context;
-pub mod embedding;
-pub mod gradient_sums;
-pub mod head;
-pub mod initialize;
-pub mod layer;
-pub mod linear;
-pub mod norm;
-pub mod placement;
-pub mod projection;
-pub mod recording;
-pub mod saved;
+mod binding;
+mod cache;
+mod constants;
+mod context;
+mod embedding;
+mod gradient_sums;
+mod head;
+mod initialize;
+mod layer;
+mod linear;
+mod norm;
+mod placement;
+mod projection;
+mod saved;
 pub mod saved_input;
-pub mod unit_records;
 
 mod attention;
 mod feed_forward;
@@ -33,16 +31,19 @@ mod layer_tensors;
 mod table;
 mod top_query;
 
-pub use binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+pub use binding::{
+    AttentionParams, BindError, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams, QkNormParams,
+};
 pub use cache::{CacheSize, KeyValueCache};
-pub use constants::Constants;
+pub use constants::{Constants, RotaryTables};
 pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
 pub use embedding::{Embedding, EmbeddingGradients};
 pub use gradient_sums::Accumulation;
 pub use head::{Head, HeadGradients};
 pub use initialize::{TensorParallel, initialize};
 pub use layer::Layer;
-pub use placement::Residual;
-pub use recording::{Phase, RecordCase, RecordError, UnitRecord, record_unit};
+pub use linear::{ColumnParallel, RowParallel};
+pub use norm::NormParams;
+pub use placement::{Partial, Residual, Sharded, Whole, enter, leave};
+pub use projection::{Projection, TopQueryProjection};
 pub use saved::SavedFrames;
-pub use unit_records::{UnitRecords, footprints};

@@ -12,7 +12,7 @@
 //!
 //! A pending sum is no input of a norm:
 //! ```compile_fail,E0308
-//! # use model::{Context, norm::NormParams, placement::Partial};
+//! # use model::{Context, NormParams, Partial};
 //! # use device::Tensor;
 //! fn wrong(context: &Context, norm: &NormParams, x: Partial, y: Tensor, stats: Tensor) {
 //!     let _ = norm.forward(context, x, y, stats);
@@ -20,7 +20,7 @@
 //! ```
 //! A residual enters before a column-parallel linear map reads it:
 //! ```compile_fail,E0308
-//! # use model::{Context, linear::ColumnParallel, placement::Residual};
+//! # use model::{ColumnParallel, Context, Residual};
 //! # use device::Tensor;
 //! fn wrong(context: &Context, up: &ColumnParallel, x: Residual, out: Tensor) {
 //!     let _ = up.forward(context, x, out);
@@ -29,7 +29,7 @@
 //! The output of a row-parallel linear map leaves before it joins the residual stream:
 //! ```compile_fail,E0308
 //! # use device::{DeviceError, Tensor, Write};
-//! # use model::{Context, linear::RowParallel, placement::{Residual, Sharded}};
+//! # use model::{Context, Residual, RowParallel, Sharded};
 //! fn wrong(context: &Context, down: &RowParallel, g: Sharded, out: Tensor) -> Result<Residual, DeviceError> {
 //!     down.forward(context, g, out, Write::Assign)
 //! }
@@ -37,13 +37,13 @@
 //! It does not feed the next column-parallel map either, and a tensor cannot be declared whole or summed:
 //! ```compile_fail,E0308
 //! # use device::{DeviceError, Tensor, Write};
-//! # use model::{Context, linear::{ColumnParallel, RowParallel}, placement::Sharded};
+//! # use model::{ColumnParallel, Context, RowParallel, Sharded};
 //! fn wrong(context: &Context, down: &RowParallel, up: &ColumnParallel, g: Sharded, out: Tensor) -> Result<(), DeviceError> {
 //!     up.forward(context, down.forward(context, g, out, Write::Assign)?, out).map(|_| ())
 //! }
 //! ```
 //! ```compile_fail,E0423
-//! # use model::placement::Whole;
+//! # use model::Whole;
 //! fn wrong(tensor: device::Tensor) -> Whole {
 //!     Whole(tensor)
 //! }
@@ -52,14 +52,14 @@
 //! gradient counted, once per rank.
 //! ```compile_fail,E0308
 //! # use device::{DeviceError, Tensor};
-//! # use model::{Context, norm::NormParams, placement::{Residual, enter}};
+//! # use model::{Context, NormParams, Residual, enter};
 //! fn wrong(context: &Context, norm: &NormParams, x: Residual, y: Tensor, stats: Tensor) -> Result<Residual, DeviceError> {
 //!     norm.forward(context, enter(context, x)?, y, stats)
 //! }
 //! ```
 //! ```compile_fail,E0308
 //! # use device::{DeviceError, Write};
-//! # use model::{Context, linear::RowParallel, placement::{Residual, enter}};
+//! # use model::{Context, Residual, RowParallel, enter};
 //! fn wrong(context: &Context, down: &RowParallel, dy: Residual) -> Result<(), DeviceError> {
 //!     down.backward_bias(context, enter(context, dy)?, Write::Assign)
 //! }
@@ -67,21 +67,21 @@
 //! The gradient of a row-parallel weight needs the rows of all ranks, and what is gathered is not gathered again, nor a residual summed:
 //! ```compile_fail,E0308
 //! # use device::{DeviceError, Write};
-//! # use model::{Context, linear::RowParallel, placement::{Residual, Sharded}};
+//! # use model::{Context, Residual, RowParallel, Sharded};
 //! fn wrong(context: &Context, down: &RowParallel, x: Sharded, dy: Residual) -> Result<(), DeviceError> {
 //!     down.backward_weight(context, x, dy, Write::Assign)
 //! }
 //! ```
 //! ```compile_fail,E0308
 //! # use device::DeviceError;
-//! # use model::{Context, placement::{Residual, Whole, enter}};
+//! # use model::{Context, Residual, Whole, enter};
 //! fn wrong(context: &Context, x: Residual) -> Result<Whole, DeviceError> {
 //!     enter(context, enter(context, x)?)
 //! }
 //! ```
 //! ```compile_fail,E0308
 //! # use device::DeviceError;
-//! # use model::{Context, placement::{Residual, leave}};
+//! # use model::{Context, Residual, leave};
 //! fn wrong(context: &Context, x: Residual) -> Result<Residual, DeviceError> {
 //!     leave(context, x)
 //! }
@@ -89,7 +89,7 @@
 //! The right composition:
 //! ```
 //! # use device::{DeviceError, Tensor, Write};
-//! # use model::{Context, linear::{ColumnParallel, RowParallel}, placement::{Residual, enter, leave}};
+//! # use model::{ColumnParallel, Context, Residual, RowParallel, enter, leave};
 //! fn right(
 //!     context: &Context, up: &ColumnParallel, down: &RowParallel, x: Residual, h: Tensor, y: Tensor,
 //! ) -> Result<Residual, DeviceError> {

@@ -34,7 +34,7 @@ impl<'a> TopQuery<'a> {
     ) -> Result<TopQuery<'a>, DeviceError> {
         // Its masks are those of a layer behind the last one.
         let layer = Layer { context, batch, number: context.model.num_layers as u32 };
-        let saved = LayerSaved::lay_out(SavedFrames::new(context.scratch, context.scratch), context);
+        let saved = LayerSaved::lay_out(SavedFrames::new(context.scratch, context.scratch), context, params);
         let output = Residual::new(context.residual(context.scratch));
         layer.forward_keeping(params, input, output, &saved, cache)?;
         Ok(TopQuery { layer, params, input, saved, output })

@@ -3,7 +3,7 @@
 use cluster::{AttentionKernels, Software};
 use config::SavedInputs;
 use config::{
-    BatchOrigin, FullRecompute, Gathering, GradientReduction, GradientSums, LearningRateSchedule, LossScaling,
+    BatchOrigin, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums, LearningRateSchedule, LossScaling,
     ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, TrainSpec,
     ZeroStage,
 };
@@ -51,14 +51,14 @@ impl MeasuredRun {
             }
         }
         let parallelism = parallelism(row)?;
-        let model = model(row, parallelism.tp)?;
+        let model = model(row, parallelism.degrees.tp)?;
         let parallelism = Parallelism { stage_layers: even_stages(&model, &parallelism), ..parallelism };
         let train = train(row, model.context)?;
-        let per_microbatch = parallelism.dp * parallelism.microbatch_size;
+        let per_microbatch = parallelism.degrees.dp * parallelism.microbatch_size;
         if !train.global_batch.is_multiple_of(per_microbatch) {
             let rule = format!(
                 "not a multiple of dp {} x micro_batch {}; {CORRECTION}",
-                parallelism.dp, parallelism.microbatch_size
+                parallelism.degrees.dp, parallelism.microbatch_size
             );
             return Err(row.refused("global_batch", rule));
         }
@@ -109,16 +109,17 @@ fn memory_bytes(row: &Row) -> Result<Option<f64>, TableError> {
 
 fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     let (tp, pp) = (row.required("tp")?, row.required("pp")?);
+    let of_replica = Degrees { dp: 1, tp, pp }.world_size();
     let dp = match (row.count("dp")?, row.count("gpus")?) {
-        (Some(dp), Some(gpus)) if dp * tp * pp != gpus => {
-            let rule =
-                format!("not dp {dp} x tp {tp} x pp {pp} = {}; {CORRECTION}, or leave gpus or dp empty", dp * tp * pp);
+        (Some(dp), Some(gpus)) if Degrees { dp, tp, pp }.world_size() != gpus => {
+            let degrees = Degrees { dp, tp, pp };
+            let rule = format!("not {degrees} = {}; {CORRECTION}, or leave gpus or dp empty", degrees.world_size());
             return Err(row.refused("gpus", rule));
         }
         (Some(dp), _) => dp,
-        (None, Some(gpus)) if gpus.is_multiple_of(tp * pp) => gpus / (tp * pp),
+        (None, Some(gpus)) if gpus.is_multiple_of(of_replica) => gpus / of_replica,
         (None, Some(_)) => {
-            let rule = format!("not a multiple of tp {tp} x pp {pp} = {}; {CORRECTION}", tp * pp);
+            let rule = format!("not a multiple of tp {tp} x pp {pp} = {of_replica}; {CORRECTION}");
             return Err(row.refused("gpus", rule));
         }
         (None, None) => 1,
@@ -152,9 +153,7 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         Some(_) => return Err(row.refused("zero", "not one of 0, 1, 2 and 3".into())),
     };
     Ok(Parallelism {
-        dp,
-        tp,
-        pp,
+        degrees: Degrees { dp, tp, pp },
         sequence_parallel,
         zero,
         shard_group: None,
@@ -162,12 +161,13 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         microbatch_size: row.count("micro_batch")?.unwrap_or(1),
         recompute,
         stage_layers: None,
+        overlap: None,
     })
 }
 
 /// Megatron's stages have equally many layers, whatever the ends have besides.
 fn even_stages(model: &ModelSpec, parallelism: &Parallelism) -> Option<Vec<usize>> {
-    let stages = parallelism.pp * parallelism.schedule.stages_per_rank().unwrap_or(1);
+    let stages = parallelism.degrees.pp * parallelism.schedule.stages_per_rank().unwrap_or(1);
     model.num_layers.is_multiple_of(stages).then(|| vec![model.num_layers / stages; stages])
 }
 

@@ -1,10 +1,9 @@
 //! What one step of a run takes on a cluster, and how much memory.
 
 use cluster::{Cluster, Software};
-use config::unit::UnitKind;
-use config::{ModelSpec, Parallelism, TrainSpec, Unit};
-use model::UnitRecords;
+use config::{ModelSpec, Parallelism, TrainSpec, Unit, UnitClass};
 use program::{PassKind, Sizes, StepGraph, StepTimes};
+use record::UnitRecords;
 use sim::{ProductFormat, RankMemory, RecordedUnits, Spent, StepCosts, StepShape, peak_flops_per_ns};
 use train::{SetupError, StepOrder};
 
@@ -96,7 +95,7 @@ impl PreparedStep {
             model: &self.model,
             parallelism: &self.parallelism,
             precision: self.train.precision,
-            output_bytes: self.sizes.footprints.layer.output_bytes,
+            output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
         };
         Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)
     }
@@ -104,16 +103,13 @@ impl PreparedStep {
     /// Floating-point operations of the model on one rank's share of a step: matrix products and causal attention of forward and backward passes;
     /// what is computed again does not count. Averaged over ranks.
     pub fn model_flops_per_rank(&self) -> f64 {
-        let of = |kind| {
-            let work = self.units.of(kind);
-            let passes = [PassKind::Forward, PassKind::BackwardInput, PassKind::BackwardWeight];
-            work.map_or(0.0, |work| passes.iter().map(|pass| work.of(*pass).flops).sum())
-        };
-        let units = Unit::computing(self.model.num_layers).map(|unit| of(unit.kind()));
+        let passes = [PassKind::Forward, PassKind::BackwardInput, PassKind::BackwardWeight];
+        let of = |unit| passes.iter().map(|pass| self.units.units.of(unit).of(*pass).flops).sum::<f64>();
+        let units = Unit::computing(self.model.num_layers).map(of);
         let microbatches = self.parallelism.num_microbatches(self.train.global_batch) as f64;
         let of_replica: f64 = units.sum::<f64>() * microbatches;
-        debug_assert!(of(UnitKind::Table) == 0.0, "a table computes nothing");
-        of_replica / self.parallelism.pp as f64
+        debug_assert!(of(Unit::Table) == 0.0, "a table computes nothing");
+        of_replica / self.parallelism.degrees.pp as f64
     }
 
     /// Share of the peak of all accelerators that [`PreparedStep::model_flops_per_rank`] makes of a step of `step_ns`.

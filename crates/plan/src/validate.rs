@@ -67,8 +67,8 @@ impl MeasuredRun {
     /// `dp 8 tp 4 pp 12 mbs 2`.
     pub fn layout(&self) -> String {
         let parallelism = &self.parallelism;
-        let (dp, tp, pp, mbs) = (parallelism.dp, parallelism.tp, parallelism.pp, parallelism.microbatch_size);
-        format!("dp {dp} tp {tp} pp {pp} mbs {mbs} batch {}", self.train.global_batch)
+        let (degrees, mbs) = (parallelism.degrees.joined(" "), parallelism.microbatch_size);
+        format!("{degrees} mbs {mbs} batch {}", self.train.global_batch)
     }
 }
 

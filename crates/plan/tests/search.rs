@@ -94,10 +94,10 @@ impl Case {
             for least in [floor.least_ns, cells] {
                 assert!(least <= time, "case {number}, {parallelism:?}: least {least} of {time} ns");
             }
-            if parallelism.dp * parallelism.tp == 1 {
+            if parallelism.mesh().unwrap().ranks_per_stage() == 1 {
                 assert_eq!(cells, time, "case {number}, {parallelism:?}: nothing is reduced, so nothing is left out");
             }
-            for rank in 0..parallelism.pp {
+            for rank in 0..parallelism.degrees.pp {
                 let least = recordings.rank_bytes(&parallelism, rank).unwrap();
                 assert!(least <= memory, "case {number}, {parallelism:?}: least {least} of {memory} bytes");
             }

@@ -1,11 +1,11 @@
 //! The event clock: when every instruction of a linked step starts and ends, given what passes and transfers take.
 
-use config::unit::UnitKind;
-use config::{GradientReduction, Unit};
+use config::{GradientReduction, PerClass};
+use device::Stream;
 
 use crate::link::{Event, Wait};
 use crate::quick_hash::ValueMap;
-use crate::{Instr, PassKind, RankView, StepGraph, Stream};
+use crate::{Instr, PassKind, RankView, StepGraph, run_in_turns};
 
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,14 +37,10 @@ impl PassTimes {
 }
 
 /// How long everything takes that a rank computes or sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitTimes {
-    /// The embedding.
-    pub embedding: PassTimes,
-    /// One layer.
-    pub layer: PassTimes,
-    /// The head with the loss.
-    pub head: PassTimes,
+    /// The passes of one unit; nothing for the table.
+    pub units: PerClass<PassTimes>,
     /// An activation, or its gradient, from one pipeline rank to the next.
     pub transfer: u64,
 }
@@ -81,22 +77,11 @@ pub enum Queue {
     Last,
 }
 
-impl UnitTimes {
-    fn of(&self, unit: Unit) -> PassTimes {
-        match unit.kind() {
-            UnitKind::Table => PassTimes::default(),
-            UnitKind::Embedding => self.embedding,
-            UnitKind::Layer => self.layer,
-            UnitKind::Head => self.head,
-        }
-    }
-}
-
 /// Transfers have a queue of their own; reductions, norm and optimizer, which mostly come after the pipeline, take no time.
 impl Durations for UnitTimes {
     fn of(&self, _: &RankView, instr: Instr) -> u64 {
         match (instr.pass(), instr) {
-            (Some(pass), _) => UnitTimes::of(self, pass.unit).of(pass.kind),
+            (Some(pass), _) => self.units.of(pass.unit).of(pass.kind),
             (None, Instr::SendAct { .. } | Instr::SendGrad { .. }) => self.transfer,
             (None, _) => 0,
         }
@@ -150,15 +135,7 @@ impl StepTimes {
         let ranks = graph.programs().iter().map(|program| Vec::with_capacity(program.instrs.len())).collect();
         let lines = vec![Lines::default(); graph.programs().len()];
         let mut clock = Clock { graph, durations, queues: durations.queues(), ranks, lines };
-        let num_ranks = graph.programs().len();
-        let mut advanced = true;
-        while std::mem::take(&mut advanced) {
-            for rank in 0..num_ranks {
-                while clock.step(rank) {
-                    advanced = true;
-                }
-            }
-        }
+        run_in_turns(graph.programs().len(), |rank| clock.step(rank));
         let bubble = bubble(graph, &clock.ranks);
         StepTimes { ranks: clock.ranks, bubble }
     }

@@ -3,25 +3,11 @@
 
 use std::fmt;
 
-use config::{
-    GradientReduction, GradientSums, Kept, LayerRecompute, Microbatch, Parallelism, SavedInputs, StateKind, Unit,
-};
+use config::{GradientReduction, GradientSums, Kept, LayerRecompute, Microbatch, SavedInputs, StateKind, Unit};
+use device::Stream;
 use mesh::AxisSet;
 
 use crate::{Instr, Purpose, RankView, Value, Values};
-
-/// An engine's queue. An engine may have fewer queues than there are streams; one for all is the weakest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stream {
-    /// Forward, backward and optimizer.
-    Compute,
-    /// Parameter gathers and gradient reductions.
-    Reduce,
-    /// Pipeline sends and receives.
-    Transfer,
-    /// Saving.
-    Io,
-}
 
 /// With whom an instruction communicates. Numbers are indices along the pipeline axis; the other coordinates are the rank's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,7 +139,7 @@ impl Instr {
             Instr::RecvAct { unit, .. } => from(view.owner(unit)),
             Instr::SendGrad { unit, .. } => to(view.owner(unit)),
             Instr::RecvGrad { unit, .. } => from(next_owner(unit)),
-            Instr::GatherParams { .. } => Partner::Peers(Parallelism::shard_axes()),
+            Instr::GatherParams { .. } => Partner::Peers(view.shard_axes),
             Instr::ReduceGrads { axes, .. } => Partner::Peers(axes.union()),
             Instr::SumTied => match (view.owner(Unit::Embedding), view.owner(Unit::Head)) {
                 (Some(embedding), Some(head)) if embedding != head => Partner::Ends { embedding, head },

@@ -1,6 +1,8 @@
 //! How many bytes a unit needs per microbatch: recorded by running its code on a `MetaDevice`.
 
-/// Bytes of one unit kind for one microbatch on one tensor-parallel rank.
+use config::PerClass;
+
+/// Bytes of one unit for one microbatch on one tensor-parallel rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// The unit's output: the activation that the next unit reads. Its gradient has the same size.
@@ -22,8 +24,8 @@ pub struct Footprint {
     pub scratch_bytes: usize,
 }
 
-/// Footprints of all unit kinds, and what every rank needs besides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Footprints of all units, and what every rank needs besides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprints {
     /// Tokens, labels, positions and mask of a microbatch.
     pub batch_bytes: usize,
@@ -31,10 +33,6 @@ pub struct Footprints {
     pub constant_bytes: usize,
     /// Sums of the step: loss, valid tokens, norm, clip coefficient.
     pub loss_sums_bytes: usize,
-    /// The embedding.
-    pub embedding: Footprint,
-    /// A layer.
-    pub layer: Footprint,
-    /// The head.
-    pub head: Footprint,
+    /// Of one unit; nothing for the table, which computes nothing.
+    pub units: PerClass<Footprint>,
 }

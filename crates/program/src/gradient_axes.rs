@@ -39,6 +39,21 @@ impl GradientAxes {
         self.as_slice().iter().copied().fold(AxisSet::NONE, AxisSet::union)
     }
 
+    /// For each parameter, its axes beyond `data_axes`: its part of the buffer is reduced over them by itself.
+    pub fn beyond(&self, data_axes: AxisSet) -> impl Iterator<Item = AxisSet> {
+        self.as_slice().iter().map(move |axes| axes.difference(data_axes))
+    }
+
+    /// Whether the whole buffer is reduced over the group along `axes`.
+    ///
+    /// # Panics
+    /// Some parameters or some of the axes are left out: a fault of the program, which the verifier excludes.
+    pub fn reduces_over(&self, axes: AxisSet) -> bool {
+        let [any, all] = [self.union(), self.common()].map(|set| set.intersection(axes));
+        assert!(any == all && (all == axes || all.is_empty()), "one buffer is reduced over {any} and {all} of {axes}");
+        !all.is_empty()
+    }
+
     /// The axes over which every parameter is reduced; none where there are no parameters.
     pub fn common(&self) -> AxisSet {
         self.as_slice().iter().copied().reduce(AxisSet::intersection).unwrap_or(AxisSet::NONE)

@@ -20,7 +20,7 @@ pub enum Purpose {
 /// One instruction of one pipeline rank. The unit of a send or receive is the one whose output (or whose
 /// output's gradient) travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the fields are the words of `config::unit`")]
+#[expect(missing_docs, reason = "the fields are the words of `config`")]
 pub enum Instr {
     /// Fetches the tokens, labels, positions and masks of a microbatch. Every stage does, for they are functions of the data index.
     Load { microbatch: Microbatch },
@@ -59,12 +59,21 @@ pub enum Instr {
 
 /// What a unit computes in a [`Pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the instructions of the same names say it")]
 pub enum PassKind {
+    /// The head's computes gradients, too.
     Forward,
+    /// Fills the saved set again, or what of it was not kept.
     Recompute,
+    /// Gradient of the input.
     BackwardInput,
+    /// Gradients of the weights.
     BackwardWeight,
+}
+
+impl PassKind {
+    /// In the order in which they run.
+    pub const ALL: [PassKind; 4] =
+        [PassKind::Forward, PassKind::Recompute, PassKind::BackwardInput, PassKind::BackwardWeight];
 }
 
 /// One computation of one unit on one microbatch: what [`Instr::pass`] finds in an instruction.

@@ -5,36 +5,42 @@
 
 #![forbid(unsafe_code)]
 
-pub mod clock;
+mod accesses;
+mod clock;
 mod declared;
-pub mod effects;
-pub mod footprint;
+mod effects;
+mod footprint;
 mod gradient_axes;
-pub mod instr;
-pub mod link;
+mod in_turns;
+mod instr;
+mod link;
 mod lives;
-pub mod memory;
+mod memory;
 pub mod packing;
-pub mod passes;
+mod passes;
 mod peers;
 mod program;
-pub mod program_set;
+mod program_set;
 mod quick_hash;
-pub mod rank_view;
+mod rank_view;
+mod reached;
 mod rules;
-pub mod schedule;
-pub mod sizes;
-pub mod stages;
-pub mod value;
-pub mod verify;
-pub mod violation;
-pub mod world;
+mod schedule;
+mod sizes;
+mod stages;
+mod value;
+mod verify;
+mod violation;
+mod waits;
+mod world;
 
+pub use accesses::{Access, accesses};
 pub use clock::{Bubble, Durations, PassTimes, Queue, Queues, StepTimes, UnitTimes};
 pub use declared::{Declared, DeclaredParameter};
-pub use effects::{Effects, Partner, Stream};
+pub use effects::{Effects, Gradients, Partner};
 pub use footprint::{Footprint, Footprints};
 pub use gradient_axes::GradientAxes;
+pub use in_turns::run_in_turns;
 pub use instr::{Instr, Pass, PassKind, Purpose};
 pub use link::{Event, StepGraph, Wait, link};
 pub use memory::{Category, Extent, MemoryPlan, PlannedLife, RankPlan, least_memory, live_memory, plan_memory};
@@ -43,10 +49,16 @@ pub use peers::{PeerGroup, Peers};
 pub use program::Program;
 pub use program_set::{ProgramSet, ProgramSetError};
 pub use rank_view::{RankView, State};
-pub use schedule::{Cell, CellCosts, CellKind, Schedule, ScheduleError};
+pub use reached::Reached;
+pub use schedule::{
+    Cell, CellCosts, CellKind, CellTimes, GivenScheduleError, Schedule, ScheduleError, ScheduleTextError, Timeline,
+    forward_only, gpipe, interleaved, one_forward_one_backward, zero_bubble_auto, zero_bubble_h1, zero_bubble_h2,
+    zero_bubble_v,
+};
 pub use sizes::{Sizes, StateBytes};
-pub use stages::{StageError, StageSplit, UnitWork, split_stages};
+pub use stages::{StageError, StageSplit, split_stages};
 pub use value::{Value, Values};
 pub use verify::{ContributionOrder, Demands, Verified, verify};
 pub use violation::{Rule, Violation};
+pub use waits::Waits;
 pub use world::{World, WorldRank, WorldStep};

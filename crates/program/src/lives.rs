@@ -1,9 +1,10 @@
 //! When values live: births, last uses and deaths along one rank's program. The rules `values` and `parameters` are their
 //! being in order.
 
+use crate::accesses::accesses;
 use crate::effects::Gradients;
 use crate::quick_hash::{ValueMap, ValueSet};
-use crate::{Effects, Program, Purpose, Rule, State, Value, Violation};
+use crate::{Effects, Program, Purpose, Reached, Rule, State, Value, Violation};
 
 /// One life of a value on a rank. A value that is computed again lives twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Life {
     pub birth: usize,
     /// What ends it.
     pub end: End,
+    /// The last instruction of each stream that touches it.
+    pub used: Reached,
 }
 
 /// What ends a life.
@@ -27,12 +30,25 @@ pub enum End {
     Caller,
 }
 
+/// A life that has not ended.
+#[derive(Clone, Copy)]
+struct Alive {
+    birth: usize,
+    last_use: usize,
+    used: Reached,
+}
+
+impl Alive {
+    fn born(birth: usize) -> Alive {
+        Alive { birth, last_use: birth, used: Reached::NOTHING }
+    }
+}
+
 /// How far a value's life is, in a walk along a program.
 struct Walk<'a> {
     program: &'a Program,
     rank: usize,
-    /// Values alive, with birth and last use.
-    alive: ValueMap<(usize, usize)>,
+    alive: ValueMap<Alive>,
     state: ValueSet,
     lives: Vec<Life>,
     violations: Vec<Violation>,
@@ -89,6 +105,7 @@ impl Walk<'_> {
         for value in effects.assigns.iter().filter(|value| !effects.reads.as_slice().contains(value)) {
             self.assign(index, value);
         }
+        self.touch(index);
         for value in effects.frees.iter() {
             self.end(value, End::After(index));
         }
@@ -97,13 +114,23 @@ impl Walk<'_> {
         }
     }
 
+    /// Notes which of the values that are alive the instruction touches.
+    fn touch(&mut self, index: usize) {
+        let instr = self.program.instrs[index];
+        accesses(instr, &self.program.view, |value, _| {
+            if let Some(alive) = self.alive.get_mut(&value) {
+                alive.used.add(instr.stream(), index);
+            }
+        });
+    }
+
     fn read(&mut self, index: usize, value: Value) {
         if value.is_state() {
             if !self.state.contains(&value) {
                 self.violation(index, value, &format!("needs the {value}, which this rank does not hold"));
             }
-        } else if let Some((_, last_use)) = self.alive.get_mut(&value) {
-            *last_use = index;
+        } else if let Some(alive) = self.alive.get_mut(&value) {
+            alive.last_use = index;
         } else {
             let history =
                 if self.lives.iter().any(|life| life.value == value) { "is gone" } else { "was never written" };
@@ -116,30 +143,30 @@ impl Walk<'_> {
         if value.is_state() || self.alive.contains_key(&value) {
             self.read(index, value);
         } else {
-            self.alive.insert(value, (index, index));
+            self.alive.insert(value, Alive::born(index));
         }
     }
 
     fn assign(&mut self, index: usize, value: Value) {
         if value.is_state() {
             self.read(index, value);
-        } else if self.alive.insert(value, (index, index)).is_some() {
+        } else if self.alive.insert(value, Alive::born(index)).is_some() {
             self.violation(index, value, &format!("overwrites the {value}, which is still needed"));
         }
     }
 
     fn end(&mut self, value: Value, end: End) {
         // A value that was not there has been reported by the read before.
-        if let Some((birth, _)) = self.alive.remove(&value) {
-            self.lives.push(Life { value, birth, end });
+        if let Some(Alive { birth, used, .. }) = self.alive.remove(&value) {
+            self.lives.push(Life { value, birth, end, used });
         }
     }
 
     /// Batches end with their last reader, logits and sums of gradients with the caller; anything else was forgotten.
     fn finish(&mut self) {
-        let mut left: Vec<(Value, (usize, usize))> = self.alive.drain().collect();
-        left.sort_unstable();
-        for (value, (birth, last_use)) in left {
+        let mut left: Vec<(Value, Alive)> = self.alive.drain().collect();
+        left.sort_unstable_by_key(|(value, _)| *value);
+        for (value, Alive { birth, last_use, used }) in left {
             let end = match value {
                 Value::Batch(_) => End::After(last_use),
                 Value::Output { unit: config::Unit::Head, .. } | Value::Reduced { .. } => End::Caller,
@@ -167,7 +194,7 @@ impl Walk<'_> {
                     End::Caller
                 }
             };
-            self.lives.push(Life { value, birth, end });
+            self.lives.push(Life { value, birth, end, used });
         }
     }
 }

@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::link::{Event, StepGraph};
+use config::Overlap;
+use device::Stream;
+
+use crate::link::{Event, StepGraph, StreamOrder};
 use crate::lives::{End, Life, lives};
 use crate::packing::{self, Effort, Item};
 use crate::sizes::aligned;
-use crate::{Program, Sizes, Value, Violation};
+use crate::{Program, Reached, Sizes, Value, Violation, Waits, waits};
 
 /// A part of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +38,9 @@ pub struct PlannedLife {
     pub extent: Extent,
     /// What it counts as.
     pub category: Category,
+    /// The instructions that must have ended before its bytes may be written for another value: the last instruction of each stream that touches it and, where
+    /// it was lent, the first one that happens after the receive.
+    pub released: Reached,
 }
 
 /// What bytes are for.
@@ -103,19 +109,19 @@ pub struct MemoryPlan {
     pub ranks: Vec<RankPlan>,
 }
 
-/// Plans the arenas of all ranks of a step.
-pub fn plan_memory(graph: &StepGraph, sizes: &Sizes) -> MemoryPlan {
-    plan_lives(graph, sizes).0
+/// Plans the arenas of all ranks of a step, for an engine of such streams.
+pub fn plan_memory(graph: &StepGraph, sizes: &Sizes, overlap: Overlap) -> MemoryPlan {
+    plan_lives(graph, sizes, overlap).0
 }
 
 /// As [`plan_memory`], with the violations of `values` and `parameters`, which come to light with the lives that are planned.
-pub(crate) fn plan_lives(graph: &StepGraph, sizes: &Sizes) -> (MemoryPlan, Vec<Violation>) {
-    let effort = EFFORT.part(graph.programs().len());
+pub(crate) fn plan_lives(graph: &StepGraph, sizes: &Sizes, overlap: Overlap) -> (MemoryPlan, Vec<Violation>) {
+    let (effort, ends) = (EFFORT.part(graph.programs().len()), Ends::new(graph, overlap));
     let (mut ranks, mut violations) = (vec![], vec![]);
     for (rank, program) in graph.programs().iter().enumerate() {
         let (lives, own) = lives(program);
         violations.extend(own);
-        ranks.push(plan_rank(unplaced(graph, sizes, rank, lives), effort));
+        ranks.push(plan_rank(unplaced(&ends, sizes, rank, lives), effort));
     }
     (MemoryPlan { ranks }, violations)
 }
@@ -123,9 +129,10 @@ pub(crate) fn plan_lives(graph: &StepGraph, sizes: &Sizes) -> (MemoryPlan, Vec<V
 /// Bytes by category at the moment at which most are alive, for every pipeline rank: what a plan needs at least. Nothing is placed for
 /// it, which takes most of the time of planning.
 pub fn live_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<Vec<(Category, usize)>> {
+    let ends = Ends::new(graph, Overlap::Off);
     let programs = graph.programs().iter().enumerate();
     programs
-        .map(|(rank, program)| unplaced(graph, sizes, rank, lives(program).0).live_categories().into_iter().collect())
+        .map(|(rank, program)| unplaced(&ends, sizes, rank, lives(program).0).live_categories().into_iter().collect())
         .collect()
 }
 
@@ -162,10 +169,10 @@ fn plan_rank(mut plan: RankPlan, effort: Effort) -> RankPlan {
 }
 
 /// State and scratch in their places; lives in order of their program, and in no place yet.
-fn unplaced(graph: &StepGraph, sizes: &Sizes, rank: usize, lives: Vec<Life>) -> RankPlan {
-    let program = &graph.programs()[rank];
+fn unplaced(ends: &Ends<'_>, sizes: &Sizes, rank: usize, lives: Vec<Life>) -> RankPlan {
+    let program = &ends.graph.programs()[rank];
     let (state, scratch, end_bytes) = permanent(program, sizes);
-    let lives: Vec<PlannedLife> = lives.into_iter().map(|life| planned(graph, sizes, rank, life)).collect();
+    let lives: Vec<PlannedLife> = lives.into_iter().map(|life| ends.planned(sizes, rank, life)).collect();
     let live_bytes = end_bytes + packing::largest_live_bytes(&items(&lives));
     RankPlan { state, lives, scratch, live_bytes }
 }
@@ -192,28 +199,89 @@ fn items(lives: &[PlannedLife]) -> Vec<Item> {
     lives.iter().map(item).collect()
 }
 
-/// A life with its end in the linked order, and not yet with an offset.
-fn planned(graph: &StepGraph, sizes: &Sizes, rank: usize, life: Life) -> PlannedLife {
-    let num_instrs = graph.programs()[rank].instrs.len();
-    let end = match life.end {
-        End::After(last) => last + 1,
-        End::Caller => num_instrs,
-        End::Lent(index) => {
-            let receive = graph.receive_of(Event { rank, index });
-            receive.and_then(|receive| graph.first_after(receive, rank)).unwrap_or(num_instrs)
+/// Where lives end on an engine.
+struct Ends<'a> {
+    graph: &'a StepGraph,
+    streams: Streams,
+}
+
+/// The order of events on an engine.
+enum Streams {
+    /// One queue per rank: that of the linked graph.
+    One,
+    /// A queue for each stream, with the waits that values need.
+    Each(StreamOrder),
+}
+
+impl<'a> Ends<'a> {
+    fn new(graph: &'a StepGraph, overlap: Overlap) -> Ends<'a> {
+        let streams = match overlap {
+            Overlap::Off => Streams::One,
+            Overlap::On => {
+                let waits: Vec<Waits> =
+                    graph.programs().iter().map(|program| waits::of_values(program, overlap)).collect();
+                Streams::Each(graph.stream_order(&waits))
+            }
+        };
+        Ends { graph, streams }
+    }
+
+    /// A life with its end in the order of the engine, and not yet with an offset.
+    fn planned(&self, sizes: &Sizes, rank: usize, life: Life) -> PlannedLife {
+        let instrs = &self.graph.programs()[rank].instrs;
+        let (end, released) = match life.end {
+            End::After(last) => (self.after_use(rank, last + 1, &life.used), life.used),
+            End::Caller => (instrs.len(), life.used),
+            End::Lent(index) => match self.first_after_receive(Event { rank, index }) {
+                Some(first) => {
+                    let mut released = life.used;
+                    released.add(instrs[first].stream(), first);
+                    (first, released)
+                }
+                None => (instrs.len(), life.used),
+            },
+        };
+        let extent = Extent { offset_bytes: 0, len_bytes: sizes.bytes(life.value) };
+        let transferred = matches!(life.end, End::Lent(_)) || self.graph.is_receive(Event { rank, index: life.birth });
+        let category = category(life.value, transferred);
+        PlannedLife { value: life.value, start: life.birth, end, extent, category, released }
+    }
+
+    fn first_after_receive(&self, send: Event) -> Option<usize> {
+        let receive = self.graph.receive_of(send)?;
+        match &self.streams {
+            Streams::One => self.graph.first_after(receive, send.rank),
+            Streams::Each(order) => order.first_after(receive, send.rank),
         }
-    };
-    let extent = Extent { offset_bytes: 0, len_bytes: sizes.bytes(life.value) };
-    let transferred = matches!(life.end, End::Lent(_)) || graph.is_receive(Event { rank, index: life.birth });
-    let category = match (life.value, transferred) {
+    }
+
+    /// Where another stream than that of computing touches a value last, its bytes stay untouched until the unit that is computed next has
+    /// been: whoever writes them then seldom waits.
+    fn after_use(&self, rank: usize, end: usize, used: &Reached) -> usize {
+        let instrs = &self.graph.programs()[rank].instrs;
+        let is_last = used.last_on(Stream::Compute).is_some_and(|index| index + 1 == end);
+        match self.streams {
+            Streams::One => end,
+            Streams::Each(_) if is_last => end,
+            Streams::Each(_) => {
+                let mut passes =
+                    instrs.iter().enumerate().skip(end).filter_map(|(index, instr)| Some((index, instr.pass()?.unit)));
+                let Some((_, next)) = passes.next() else { return instrs.len() };
+                passes.find(|(_, unit)| *unit != next).map_or(instrs.len(), |(index, _)| index)
+            }
+        }
+    }
+}
+
+fn category(value: Value, transferred: bool) -> Category {
+    match (value, transferred) {
         (Value::Batch(_), _) => Category::Batches,
         (Value::Gathered(_), _) => Category::Gathered,
         (Value::Unreduced { .. }, _) => Category::Unreduced,
         (Value::Reduced { .. } | Value::LateSum { .. }, _) => Category::Gradients,
         (_, true) => Category::Transfers,
         (_, false) => Category::Activations,
-    };
-    PlannedLife { value: life.value, start: life.birth, end, extent, category }
+    }
 }
 
 impl RankPlan {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use config::unit::Tied;
 use config::{
-    GradientSums, Kept, LayerRecompute, Masters, Microbatch, Recompute, StateKind, TiedSum, TopQuery, Unit, ZeroStage,
+    GradientSums, Kept, LayerRecompute, Masters, Microbatch, Recompute, StateKind, Tied, TiedSum, TopQuery, Unit,
+    ZeroStage,
 };
+use mesh::AxisSet;
 
 use crate::{Declared, Purpose, Value};
 
@@ -30,6 +31,10 @@ pub struct RankView {
     pub recompute: Recompute,
     /// What data parallelism shards.
     pub zero: ZeroStage,
+    /// See [`config::Parallelism::data_axes`].
+    pub data_axes: AxisSet,
+    /// See [`config::Parallelism::shard_axes`].
+    pub shard_axes: AxisSet,
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
     /// In which numbers gradients are summed.
@@ -74,7 +79,7 @@ impl RankView {
 
     /// Whether `unit` has parameters at all.
     pub fn has_parameters(&self, unit: Unit) -> bool {
-        !self.declared.of(unit.kind()).is_empty()
+        !self.declared.of(unit).is_empty()
     }
 
     /// The unit whose output `unit` reads.
@@ -119,8 +124,7 @@ impl RankView {
 
     /// The units whose parameters the computing unit `by` reads, as far as they have any.
     pub fn reads_parameters_of(&self, by: Unit) -> impl Iterator<Item = Unit> + '_ {
-        let kinds = by.reads_parameters_of(self.tied).iter();
-        kinds.map(move |kind| kind.of(by)).filter(|unit| self.has_parameters(*unit))
+        by.reads_parameters_of(self.tied).filter(|unit| self.has_parameters(*unit))
     }
 
     /// The gradient accumulators of this rank as `(unit, by)`: one per use of each unit's parameters.

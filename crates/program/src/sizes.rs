@@ -1,26 +1,17 @@
 //! Bytes of values on one rank.
 
-use config::unit::UnitKind;
-use config::{Format, GradientSums, Kept, ModelSpec, Parallelism, StateKind, Unit, UnitLayout};
+use config::{Format, GradientSums, Kept, ModelSpec, Parallelism, PerClass, StateKind, UnitLayout};
+use device::ALIGN_BYTES;
 
-use crate::{Footprint, Footprints, Instr, State, Value};
+use crate::{Footprints, Instr, State, Value};
 
-/// Every place in an arena starts on a multiple of this: one cache line.
-pub const ALIGN_BYTES: usize = 64;
-
-/// Bytes of every value, by unit kind; the same on all ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Bytes of every value, by class of units; the same on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Activations and scratch.
     pub footprints: Footprints,
-    /// State of the token table.
-    pub table: StateBytes,
-    /// State of the rest of the input.
-    pub embedding: StateBytes,
-    /// State of one layer.
-    pub layer: StateBytes,
-    /// State of the head.
-    pub head: StateBytes,
+    /// State of one unit.
+    pub units: PerClass<StateBytes>,
     /// Which state is kept: programs that run in one arena keep the same.
     pub state: State,
 }
@@ -51,8 +42,9 @@ impl Sizes {
         state: State,
     ) -> Sizes {
         let (number, sum, single) = (stored.size_bytes(), sums.size_bytes(), Format::Fp32.size_bytes());
-        let bytes = |unit| {
-            let layout = UnitLayout::new(config::params(model, unit), parallelism.tp, parallelism.dp);
+        let classes = model.classes();
+        let units = PerClass::new(&classes, |class| {
+            let layout = UnitLayout::of(model, classes.first(class), parallelism);
             let kept = |state| match parallelism.zero.keeps(state) {
                 Kept::Whole => layout.padded_len(),
                 Kept::Shard => layout.part(parallelism.shard_group(), 0).len(),
@@ -64,53 +56,28 @@ impl Sizes {
                 accumulator: kept(StateKind::Gradients) * sum,
                 moment: kept(StateKind::Optimizer) * single,
             }
-        };
-        Sizes {
-            footprints,
-            table: bytes(Unit::Table),
-            embedding: bytes(Unit::Embedding),
-            layer: bytes(Unit::Layer(0)),
-            head: bytes(Unit::Head),
-            state,
-        }
-    }
-
-    fn footprint(&self, unit: Unit) -> Footprint {
-        match unit.kind() {
-            UnitKind::Table => Footprint::default(),
-            UnitKind::Embedding => self.footprints.embedding,
-            UnitKind::Layer => self.footprints.layer,
-            UnitKind::Head => self.footprints.head,
-        }
-    }
-
-    fn state_bytes(&self, unit: Unit) -> StateBytes {
-        match unit.kind() {
-            UnitKind::Table => self.table,
-            UnitKind::Embedding => self.embedding,
-            UnitKind::Layer => self.layer,
-            UnitKind::Head => self.head,
-        }
+        });
+        Sizes { footprints, units, state }
     }
 
     /// Bytes of a value, without alignment.
     pub fn bytes(&self, value: Value) -> usize {
         match value {
             Value::Batch(_) => self.footprints.batch_bytes,
-            Value::Output { unit, .. } | Value::OutputGrad { unit, .. } => self.footprint(unit).output_bytes,
-            Value::SavedUntilInput { unit, .. } => self.footprint(unit).saved_until_input_bytes,
-            Value::SavedUntilWeight { unit, .. } => self.footprint(unit).saved_until_weight_bytes,
-            Value::CoreUntilInput { unit, .. } => self.footprint(unit).core_until_input_bytes,
-            Value::CoreUntilWeight { unit, .. } => self.footprint(unit).core_until_weight_bytes,
-            Value::SavedInput { unit, .. } => self.footprint(unit).saved_input_bytes,
-            Value::Pending { unit, .. } => self.footprint(unit).pending_bytes,
-            Value::Gathered(unit) => self.state_bytes(unit).gathered,
-            Value::Unreduced { unit, .. } => self.state_bytes(unit).unreduced,
-            Value::Params(unit) => self.state_bytes(unit).params,
+            Value::Output { unit, .. } | Value::OutputGrad { unit, .. } => self.footprints.units.of(unit).output_bytes,
+            Value::SavedUntilInput { unit, .. } => self.footprints.units.of(unit).saved_until_input_bytes,
+            Value::SavedUntilWeight { unit, .. } => self.footprints.units.of(unit).saved_until_weight_bytes,
+            Value::CoreUntilInput { unit, .. } => self.footprints.units.of(unit).core_until_input_bytes,
+            Value::CoreUntilWeight { unit, .. } => self.footprints.units.of(unit).core_until_weight_bytes,
+            Value::SavedInput { unit, .. } => self.footprints.units.of(unit).saved_input_bytes,
+            Value::Pending { unit, .. } => self.footprints.units.of(unit).pending_bytes,
+            Value::Gathered(unit) => self.units.of(unit).gathered,
+            Value::Unreduced { unit, .. } => self.units.of(unit).unreduced,
+            Value::Params(unit) => self.units.of(unit).params,
             Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } | Value::LateSum { unit, .. } => {
-                self.state_bytes(unit).accumulator
+                self.units.of(unit).accumulator
             }
-            Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.state_bytes(unit).moment,
+            Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.units.of(unit).moment,
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } => cache_bytes,
                 State::Inference | State::Training => 0,
@@ -122,7 +89,7 @@ impl Sizes {
 
     /// Temporary bytes of an instruction.
     pub fn scratch_bytes(&self, instr: Instr) -> usize {
-        instr.pass().map_or(0, |pass| self.footprint(pass.unit).scratch_bytes)
+        instr.pass().map_or(0, |pass| self.footprints.units.of(pass.unit).scratch_bytes)
     }
 }
 

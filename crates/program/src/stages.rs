@@ -2,23 +2,12 @@
 
 use std::ops::Range;
 
-use config::{Stage, Unit};
+use config::{PerClass, Stage, Unit};
 
 /// Contiguous layers per stage; the first stage has the embedding besides, the last one the head. These two may have no layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageSplit {
     layers_per_stage: Vec<usize>,
-}
-
-/// Work of one unit per microbatch, in any common measure (floating-point operations, nanoseconds).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnitWork {
-    /// The embedding.
-    pub embedding: u64,
-    /// One layer.
-    pub layer: u64,
-    /// The head with the loss.
-    pub head: u64,
 }
 
 /// Why layers do not make stages.
@@ -139,45 +128,98 @@ impl StageSplit {
         }
     }
 
-    /// Work of the most loaded stage.
-    pub fn largest_work(&self, work: UnitWork) -> u64 {
-        let stages = 0..self.num_stages();
-        let loads = stages
-            .map(|stage| fixed_work(stage, self.num_stages(), work) + work.layer * self.layers_per_stage[stage] as u64);
-        loads.max().unwrap_or(0)
+    /// Work of the most loaded stage, from that of each unit.
+    pub fn largest_work(&self, work: &PerClass<u64>) -> u64 {
+        let stages = (0..self.num_stages() as u32).map(Stage);
+        stages.map(|stage| self.units(stage).map(|unit| work.of(unit)).sum()).max().unwrap_or(0)
     }
 }
 
 /// Work of a stage besides its layers.
-fn fixed_work(stage: usize, num_stages: usize, work: UnitWork) -> u64 {
-    let first = if stage == 0 { work.embedding } else { 0 };
-    let last = if stage + 1 == num_stages { work.head } else { 0 };
+fn fixed_work(stage: usize, num_stages: usize, work: &PerClass<u64>) -> u64 {
+    let first = if stage == 0 { *work.of(Unit::Embedding) } else { 0 };
+    let last = if stage + 1 == num_stages { *work.of(Unit::Head) } else { 0 };
     first + last
 }
 
-/// The split whose most loaded stage has the least work, each stage but the first and the last having at least one layer.
-///
-/// Every such stage gets one layer; each further one goes where the load after it is least. That is optimal: when the layer
-/// came that made the largest load T, one layer more would have made every stage's load at least T. All layers
-/// were not placed yet, so in any other split too some stage has at least that one layer more, and a load of at least T.
-/// Of equal choices the latest stage is taken, which has the fewest activations in flight.
+/// The split whose most loaded stage has the least `work`, each stage but the first and the last having at least one layer.
+/// The work of units is per microbatch, in any common measure (floating-point operations, nanoseconds).
 ///
 /// # Errors
 /// Fewer units than stages.
-pub fn split_stages(num_layers: usize, num_stages: usize, work: UnitWork) -> Result<StageSplit, StageError> {
+pub fn split_stages(num_layers: usize, num_stages: usize, work: &PerClass<u64>) -> Result<StageSplit, StageError> {
     if num_stages == 0 || num_stages > num_layers + 2 {
         return Err(StageError::TooManyStages { num_stages, num_layers });
     }
+    let layers_per_stage = match work.of_layers() {
+        [layer] => equal_layers(num_layers, num_stages, (*layer).max(1), work),
+        _ => different_layers(num_layers, num_stages, work),
+    };
+    Ok(StageSplit { layers_per_stage })
+}
+
+/// Every inner stage gets one layer; each further one goes where the load after it is least. That is optimal: when the layer
+/// came that made the largest load T, one layer more would have made every stage's load at least T. All layers
+/// were not placed yet, so in any other split too some stage has at least that one layer more, and a load of at least T.
+/// Of equal choices the latest stage is taken, which has the fewest activations in flight.
+fn equal_layers(num_layers: usize, num_stages: usize, layer: u64, work: &PerClass<u64>) -> Vec<usize> {
     let inner = num_stages.saturating_sub(2);
-    let mut layers_per_stage: Vec<usize> =
-        (0..num_stages).map(|stage| usize::from(stage > 0 && stage + 1 < num_stages)).collect();
+    let mut layers_per_stage: Vec<usize> = (0..num_stages).map(|stage| least_layers(stage, num_stages)).collect();
     for _ in inner..num_layers {
         let load_after =
-            |stage: usize, layers: usize| fixed_work(stage, num_stages, work) + work.layer.max(1) * (layers as u64 + 1);
+            |stage: usize, layers: usize| fixed_work(stage, num_stages, work) + layer * (layers as u64 + 1);
         let lightest = (0..num_stages).rev().min_by_key(|&stage| load_after(stage, layers_per_stage[stage]));
         if let Some(stage) = lightest {
             layers_per_stage[stage] += 1;
         }
     }
-    Ok(StageSplit { layers_per_stage })
+    layers_per_stage
+}
+
+/// The first stages of a split.
+#[derive(Clone)]
+struct FirstStages {
+    largest_work: u64,
+    /// Sum of the squares of the work of each stage.
+    squares: u128,
+    layers_per_stage: Vec<usize>,
+}
+
+/// Stage by stage, the best first stages for each number of layers in them. Of splits with the same most loaded stage
+/// the one with the least sum of squares is taken, whose other stages are balanced as well; of equal ones, the one with
+/// fewer layers before the last stage, for early stages have the most activations in flight.
+fn different_layers(num_layers: usize, num_stages: usize, work: &PerClass<u64>) -> Vec<usize> {
+    // Work of the first 0, 1, ... layers.
+    let mut first_layers = vec![0];
+    for layer in 0..num_layers {
+        first_layers.push(first_layers[layer] + *work.of(Unit::Layer(layer as u32)));
+    }
+    let none = FirstStages { largest_work: 0, squares: 0, layers_per_stage: vec![] };
+    let mut best = vec![None; num_layers + 1];
+    best[0] = Some(none);
+    for stage in 0..num_stages {
+        let fixed = fixed_work(stage, num_stages, work);
+        let inner_after = num_stages.saturating_sub(2 + stage);
+        let mut next: Vec<Option<FirstStages>> = vec![None; num_layers + 1];
+        for (start, before) in best.iter().enumerate() {
+            let Some(before) = before else { continue };
+            for end in start + least_layers(stage, num_stages)..=num_layers - inner_after {
+                let load = fixed + first_layers[end] - first_layers[start];
+                let largest_work = before.largest_work.max(load);
+                let squares = before.squares + u128::from(load) * u128::from(load);
+                let known = next[end].as_ref().map(|known| (known.largest_work, known.squares));
+                if known.is_none_or(|known| (largest_work, squares) < known) {
+                    let layers_per_stage = [&before.layers_per_stage[..], &[end - start]].concat();
+                    next[end] = Some(FirstStages { largest_work, squares, layers_per_stage });
+                }
+            }
+        }
+        best = next;
+    }
+    best.pop().flatten().map(|split| split.layers_per_stage).unwrap_or_default()
+}
+
+/// Layers that a stage has at least.
+fn least_layers(stage: usize, num_stages: usize) -> usize {
+    usize::from(stage > 0 && stage + 1 < num_stages)
 }

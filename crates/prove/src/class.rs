@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use config::{BatchRamp, GradientReduction, GradientSums, Parallelism, ScheduleSpec};
+use config::{BatchRamp, Degrees, GradientReduction, GradientSums, Parallelism, ScheduleSpec};
 use program::{ContributionOrder, Schedule};
+use train::EngineDescription;
 
 /// The promise for two layouts of one run, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,15 +21,19 @@ pub enum EqualityClass {
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
     /// positions) where sequence parallelism does.
     OtherSums,
+    /// The devices are of different kinds, whose kernels add in different orders: not the same bits, under any layout. No bound is derived.
+    OtherDevice,
 }
 
 impl EqualityClass {
     /// The class of changing `a` into `b`, other things equal, where gradients are summed in single precision.
     pub fn of(a: &Parallelism, b: &Parallelism) -> EqualityClass {
-        let shares_tokens = |layout: &Parallelism| layout.sequence_parallel.runs(layout.tp) > 1;
-        if a.tp != b.tp || shares_tokens(a) != shares_tokens(b) {
+        let shares_tokens = |layout: &Parallelism| layout.sequence_parallel.runs(layout.degrees.tp) > 1;
+        let [Degrees { dp, tp, pp: _ }, of_b] = [a.degrees, b.degrees];
+        // A change of pp changes no sum.
+        if tp != of_b.tp || shares_tokens(a) != shares_tokens(b) {
             EqualityClass::OtherSums
-        } else if a.dp != b.dp
+        } else if dp != of_b.dp
             || a.microbatch_size != b.microbatch_size
             || gradient_order(a) != gradient_order(b)
             || !adds_alike(&a.schedule, &b.schedule)
@@ -60,11 +65,17 @@ impl EqualityClass {
         }
     }
 
+    /// This class for runs on these engines. Instruction sets and threads change no bit; the kind of the device does.
+    pub fn on_engines(self, [a, b]: [&EngineDescription; 2]) -> EqualityClass {
+        if a.device == b.device { self } else { EqualityClass::OtherDevice }
+    }
+
     /// What is promised.
     pub fn promises(self) -> Promised {
         match self {
             EqualityClass::SameOrder | EqualityClass::AnyOrder => Promised::Bits,
             EqualityClass::OtherOrder | EqualityClass::OtherSums => Promised::Bounds,
+            EqualityClass::OtherDevice => Promised::Nothing,
         }
     }
 }
@@ -76,6 +87,8 @@ pub enum Promised {
     Bits,
     /// Their distances have bounds.
     Bounds,
+    /// Neither: their distances are reported.
+    Nothing,
 }
 
 /// Whether two schedules add microbatches to gradients in the same order: all that are generated do, in ascending order.
@@ -97,7 +110,7 @@ fn is_ascending(schedule: &ScheduleSpec) -> bool {
 /// their sums are, and when. Groups of one are summed as all are, in rank order.
 pub fn gradient_order(parallelism: &Parallelism) -> (usize, GradientReduction) {
     let group = match parallelism.shard_group() {
-        1 => parallelism.dp,
+        1 => parallelism.degrees.dp,
         group => group,
     };
     (group, parallelism.zero.reduction())
@@ -110,6 +123,7 @@ impl fmt::Display for EqualityClass {
             EqualityClass::AnyOrder => "any order",
             EqualityClass::OtherOrder => "other order",
             EqualityClass::OtherSums => "other sums",
+            EqualityClass::OtherDevice => "other device",
         })
     }
 }
@@ -117,9 +131,11 @@ impl fmt::Display for EqualityClass {
 #[cfg(test)]
 mod tests {
     use config::{BatchGrowth, Recompute, SequenceParallel};
+    use device::DeviceKind;
+    use train::describe_engine;
 
     use super::*;
-    use crate::models::plain_layout;
+    use testkit::models::plain_layout;
 
     #[test]
     fn larger_microbatches_group_sums_differently_and_other_batches_promise_nothing() {
@@ -144,6 +160,21 @@ mod tests {
         assert_eq!(of(sums), [sums, sums, sums]);
         assert_eq!([same, any].map(EqualityClass::promises), [Promised::Bits; 2]);
         assert_eq!([order, sums].map(EqualityClass::promises), [Promised::Bounds; 2]);
+    }
+
+    #[test]
+    fn another_kind_of_device_ends_every_promise_and_other_threads_none() {
+        let one = describe_engine(1);
+        let threads = EngineDescription { instruction_sets: vec![], ..describe_engine(4) };
+        let other = EngineDescription { device: DeviceKind("the toy device"), ..describe_engine(1) };
+        let classes =
+            [EqualityClass::SameOrder, EqualityClass::AnyOrder, EqualityClass::OtherOrder, EqualityClass::OtherSums];
+        for class in classes {
+            assert_eq!(class.on_engines([&one, &threads]), class);
+            let apart = class.on_engines([&one, &other]);
+            assert_eq!((apart.to_string().as_str(), apart.promises()), ("other device", Promised::Nothing));
+            assert!(apart > class, "it is the weakest class");
+        }
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use config::Microbatch;
-use device::{Bf16, DeviceError, Dtype, Element, F16, element};
+use device::{Bf16, DeviceError, Dtype, Element, F16};
 use mesh::{Rank, Region, copy_runs};
-use train::worker::Worker;
+use sync::{into_inner, lock};
+use train::Worker;
 
 use crate::fingerprints::{Fingerprint, Fingerprints};
 use crate::observed::{ValueBox, ValueName, What, finished};
@@ -98,7 +99,7 @@ pub fn first_difference(runs: [&RunFirst<'_>; 2], steps: u32) -> Result<Found, P
     let copies = |run: &RunFirst<'_>| -> Result<Vec<Copy>, ProofError> {
         let watch = CopiesOf { value, copies: Mutex::default() };
         run(value.step, &watch)?;
-        let mut copies = watch.copies.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut copies = into_inner(watch.copies);
         // Ranks come in any order; what is told of them does not depend on it.
         copies.sort_by_key(|copy| (copy.rank, copy.microbatch));
         Ok(copies)
@@ -141,7 +142,7 @@ impl Watch for CopiesOf<'_> {
         }
         let boxes = finished(worker).into_iter().filter(|value_box| value_box.what == self.value.what);
         for ValueBox { shape, region, tensor, microbatch, .. } in boxes {
-            let number = worker.communicators.world.position();
+            let number = worker.communicators.world().position();
             let copy = Copy {
                 rank: number,
                 place: worker.setup.mesh.coord(Rank(number)).to_string(),
@@ -150,9 +151,9 @@ impl Watch for CopiesOf<'_> {
                 sequence_length: worker.shape.sequence_length,
                 region,
                 dtype: tensor.dtype,
-                values: element::read(&*worker.device, tensor)?,
+                values: device::read_floats(&*worker.device, tensor)?,
             };
-            self.copies.lock().unwrap_or_else(PoisonError::into_inner).push(copy);
+            lock(&self.copies).push(copy);
         }
         Ok(())
     }

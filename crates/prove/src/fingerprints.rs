@@ -1,11 +1,12 @@
 //! Every value of a run as one number, the same for every way of sharing the value out.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use device::{DeviceError, element};
+use device::DeviceError;
 use mesh::{CopyRun, Region, copy_runs};
-use train::worker::Worker;
+use sync::{into_inner, lock};
+use train::Worker;
 
 use crate::observed::{ValueBox, ValueName, finished};
 use crate::watch::Watch;
@@ -41,7 +42,7 @@ pub enum Fingerprint {
 impl Fingerprints {
     /// By value, in the order of values.
     pub fn into_values(self) -> BTreeMap<ValueName, Fingerprint> {
-        let values = self.values.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let values = into_inner(self.values);
         let whole = |boxes: Boxes| {
             boxes.into_values().fold(Fingerprint::Whole(0), |sum, copies| match (sum, copies) {
                 (Fingerprint::Whole(sum), Copies::Agree(part)) => Fingerprint::Whole(sum.wrapping_add(part)),
@@ -52,7 +53,7 @@ impl Fingerprints {
     }
 
     fn add(&self, name: ValueName, region: Region, fingerprint: u64) {
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = lock(&self.values);
         let copies = values.entry(name).or_default().entry((region.start, region.extent));
         copies
             .and_modify(|copies| match copies {
@@ -66,7 +67,7 @@ impl Fingerprints {
 impl Watch for Fingerprints {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         for ValueBox { what, shape, region, tensor, .. } in finished(worker) {
-            let values = element::read(&*worker.device, tensor)?;
+            let values = device::read_floats(&*worker.device, tensor)?;
             let fingerprint = fingerprint(&shape, &region, &values);
             self.add(ValueName { step: worker.step + 1, what }, region, fingerprint);
         }

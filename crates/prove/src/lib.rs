@@ -2,47 +2,28 @@
 
 #![forbid(unsafe_code)]
 
-pub mod arena_use;
-pub mod cases;
-pub mod class;
-pub mod difference;
-pub mod distance;
-pub mod faulty_disk;
-pub mod fingerprints;
-pub mod golden;
-pub mod intercepted;
-pub mod matrix;
-pub mod models;
-pub mod observed;
-pub mod page;
-pub mod poison;
-pub mod promise;
-pub mod rank_slots;
-pub mod reliability;
-pub mod replicas;
-pub mod results;
-pub mod resumed;
-pub mod runner;
-pub mod sample;
-pub mod survey;
-pub mod text;
-pub mod verdict;
-pub mod watch;
-pub mod weights_hash;
-pub mod wrapped_engine;
+mod class;
+mod difference;
+mod distance;
+mod fingerprints;
+mod observed;
+mod promise;
+mod rank_slots;
+mod runner;
+mod verdict;
+mod watch;
+mod weights_hash;
 
-pub use cases::{Case, Degrees, Family, Manner};
-pub use class::EqualityClass;
-pub use difference::{Difference, Found, first_difference};
+pub use class::{EqualityClass, Promised, gradient_order};
+pub use difference::{Difference, ElementName, Found, Holding, RunFirst, first_difference};
 pub use distance::{Distance, Outcome, Tensors};
-pub use promise::Promise;
-pub use rank_slots::RankSlots;
-pub use replicas::Replicas;
+pub use fingerprints::{Fingerprint, Fingerprints};
+pub use observed::{ValueBox, ValueName, What};
+pub use promise::{BOUNDED_STEPS, LEAST_EPSILON, Promise};
+pub use rank_slots::{MAX_RANKS, RankSlots, Taken};
 pub use runner::{
-    Layout, ProofError, outcome_from, outcome_of, outcome_of_first, outcome_watched, run_first, thread_engine,
+    First, Leg, ProofError, outcome_from, outcome_of, outcome_of_first, outcome_of_run, outcome_watched, run_first,
 };
-pub use text::{Labels, ProofText};
-pub use verdict::{Bounds, Verdict};
-pub use watch::Watch;
+pub use verdict::{Bounds, LEAST_FALL, Verdict, fall, is_noise};
+pub use watch::{Nobody, Watch};
 pub use weights_hash::weights_hash;
-pub use wrapped_engine::WrappedEngine;

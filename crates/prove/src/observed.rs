@@ -7,9 +7,7 @@ use config::{Microbatch, SequenceParallel, Unit};
 use device::Tensor;
 use mesh::Region;
 use program::Instr;
-use train::storage::pieces::{Copies, pieces};
-use train::worker::Worker;
-use train::worker::state::UnitState;
+use train::{Copies, UnitState, Worker, pieces};
 
 /// A value of a run. What comes first in this order depends on nothing that comes later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,7 +154,7 @@ fn of_parameters(
     tensor: Tensor,
     what: impl Fn(String) -> What,
 ) -> Vec<ValueBox> {
-    let listed = pieces(&state.layout, first..first + tensor.len(), worker.tensor, Copies::Every).into_iter();
+    let listed = pieces(&state.layout, first..first + tensor.len(), worker.model_coord, Copies::Every).into_iter();
     let boxes = listed.map(|piece| ValueBox {
         what: what(piece.param.name.clone()),
         shape: piece.param.shape.clone(),

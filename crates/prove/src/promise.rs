@@ -19,8 +19,8 @@ pub const LEAST_EPSILON: f32 = 1e-5;
 pub struct Promise {
     /// Which sums have the same order. Where all have, bits are promised, and the bounds below say nothing more.
     pub class: EqualityClass,
-    /// Relative Frobenius distance of a tensor of the first gradient.
-    pub gradient: f64,
+    /// Relative Frobenius distance of a tensor of the first gradient; `None` where no bound is derived.
+    pub gradient: Option<f64>,
     /// Relative difference of a step's loss; `None` where no bound is derived.
     pub loss: Option<f64>,
     /// Relative Frobenius distance of a tensor of the last weights; `None` where no bound is derived.
@@ -37,11 +37,15 @@ impl Promise {
             // Derived from steps in the other direction, which no epsilon makes longer.
             Format::Bf16 | Format::Fp16 => true,
         };
+        let is_bounded = match class.promises() {
+            Promised::Bits | Promised::Bounds => true,
+            Promised::Nothing => false,
+        };
         Promise {
             class,
-            gradient,
-            loss: is_short.then_some(loss),
-            weight: (is_short && holds_for_epsilon).then_some(weight),
+            gradient: is_bounded.then_some(gradient),
+            loss: (is_bounded && is_short).then_some(loss),
+            weight: (is_bounded && is_short && holds_for_epsilon).then_some(weight),
         }
     }
 
@@ -56,11 +60,12 @@ impl Promise {
         match self.class.promises() {
             Promised::Bits => return vec!["the bits differ".into()],
             Promised::Bounds => {}
+            Promised::Nothing => return vec![],
         }
         let mut faults: Vec<String> = fate_of_one(outcomes).into_iter().collect();
         let Distance { gradient: (gradient, of_gradient), weight: (weight, of_weight), loss, .. } = distance;
         for (what, distance, bound) in [
-            (format!("the first gradient of {of_gradient}"), *gradient, Some(self.gradient)),
+            (format!("the first gradient of {of_gradient}"), *gradient, self.gradient),
             ("a loss".to_string(), *loss, self.loss),
             (of_weight.clone(), *weight, self.weight),
         ] {
@@ -101,7 +106,19 @@ mod tests {
     use config::{Precision, Products};
 
     use super::*;
-    use crate::models::{Style, proof_model, proof_training};
+    use testkit::models::{Style, proof_model, proof_training};
+
+    #[test]
+    fn devices_of_other_kinds_promise_nothing() {
+        let promise =
+            Promise::of(EqualityClass::OtherDevice, &proof_model(Style::Gpt2, 12, true), &proof_training(), 2);
+        assert_eq!((promise.gradient, promise.loss, promise.weight), (None, None, None));
+        let far =
+            Distance { same_bits: false, loss: 1.0, norm: 1.0, gradient: (1.0, "w".into()), weight: (1.0, "w".into()) };
+        let learned = Outcome::default();
+        assert_eq!(promise.faults([&learned, &learned], &far), [""; 0]);
+        assert_eq!(Bounds::of(EqualityClass::OtherDevice, Format::Bf16).exceeded(&far), [""; 0]);
+    }
 
     #[test]
     fn a_bound_is_promised_where_one_is_derived() {
@@ -109,7 +126,7 @@ mod tests {
         let within = Promise::of(EqualityClass::OtherOrder, &model, &train, BOUNDED_STEPS);
         assert_eq!((within.class, within.loss, within.weight), (EqualityClass::OtherOrder, Some(1e-5), Some(1e-4)));
         let long = Promise::of(EqualityClass::OtherOrder, &model, &train, BOUNDED_STEPS + 1);
-        assert_eq!((long.gradient, long.loss, long.weight), (1e-6, None, None));
+        assert_eq!((long.gradient, long.loss, long.weight), (Some(1e-6), None, None));
         let small = TrainSpec { epsilon: 1e-8, ..train.clone() };
         let of_small = Promise::of(EqualityClass::OtherSums, &model, &small, 3);
         assert_eq!((of_small.loss, of_small.weight), (Some(1e-5), None));
@@ -123,7 +140,7 @@ mod tests {
         let smooth = proof_model(Style::Gpt2, 12, true);
         let kinked = ModelSpec { activation: Activation::Relu, ..smooth.clone() };
         let gradient = |model: &ModelSpec, precision, class| {
-            Promise::of(class, model, &TrainSpec { precision, ..proof_training() }, 3).gradient
+            Promise::of(class, model, &TrainSpec { precision, ..proof_training() }, 3).gradient.expect("a bound")
         };
         let of_both = |precision, class| [&smooth, &kinked].map(|model| gradient(model, precision, class));
         let [near, far] = of_both(Precision::Bf16(Products::Chained), EqualityClass::OtherSums);

@@ -1,8 +1,11 @@
 //! A semaphore over ranks: runs of many ranks wait for each other instead of starving each other until deadlines pass.
 
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 
-use crate::cases::MAX_RANKS;
+use sync::{lock, wait};
+
+/// Ranks that run at a time in a process, and ranks of the largest layout that is compared.
+pub const MAX_RANKS: usize = 16;
 
 /// Places for ranks, taken in the order of asking.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ impl RankSlots {
         let ticket = line.next_ticket;
         line.next_ticket += 1;
         while line.now_served != ticket || line.free < ranks {
-            line = self.moved.wait(line).unwrap_or_else(PoisonError::into_inner);
+            line = wait(&self.moved, line);
         }
         line.now_served += 1;
         line.free -= ranks;
@@ -49,7 +52,7 @@ impl RankSlots {
 
     /// No code panics while it holds the lock, so a poisoned line is as good as any.
     fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.line)
     }
 }
 

@@ -1,18 +1,13 @@
 //! Runs a layout and keeps what is compared.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
 
 use checkpoint::CheckpointError;
-use comm::Timeouts;
-use config::{ModelSpec, Parallelism, TrainSpec};
 use device::DeviceError;
-use train::setup::SetupError;
-use train::storage::sink::TensorMap;
-use train::worker::Worker;
+use sync::{into_inner, lock};
 use train::{
-    Engine, Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, TensorSink, TensorSource, ThreadEngine,
-    TokenSource, TrainError, Wish, run,
+    Engine, Observer, Ports, SaveReport, Saving, Setup, SetupError, Start, StepReport, TensorMap, TensorSink,
+    TensorSource, TokenSource, TrainError, Wish, Worker, run,
 };
 
 use crate::distance::{Outcome, Tensors};
@@ -44,44 +39,6 @@ pub enum ProofError {
         /// Elements delivered.
         received: usize,
     },
-}
-
-/// One run to compare: what is learned, how it is spread.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    /// The model.
-    pub model: ModelSpec,
-    /// The layout.
-    pub parallelism: Parallelism,
-    /// The optimisation.
-    pub train: TrainSpec,
-}
-
-impl Layout {
-    /// Runs on threads of this process.
-    ///
-    /// # Errors
-    /// See [`ProofError`].
-    pub fn outcome(&self, tokens: &dyn TokenSource) -> Result<Outcome, ProofError> {
-        let setup = self.setup()?;
-        let engine = thread_engine(&setup);
-        outcome_of(&setup, &engine, tokens)
-    }
-
-    /// The prepared run.
-    ///
-    /// # Errors
-    /// See [`SetupError`].
-    pub fn setup(&self) -> Result<Setup, SetupError> {
-        Setup::new(self.model.clone(), self.parallelism.clone(), self.train.clone())
-    }
-}
-
-/// Threads for the ranks of `setup`, deadlines scaled by how many ranks share a core.
-pub fn thread_engine(setup: &Setup) -> ThreadEngine {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let wait = Timeouts { wait: Duration::from_secs(60) };
-    ThreadEngine::new(setup.mesh, wait.scaled(setup.mesh.world_size(), cores))
 }
 
 /// Runs `setup` on `engine` and keeps losses, norms, first gradients and last weights. Waits for places of
@@ -154,27 +111,36 @@ pub fn run_first(
 
 /// How much of a run is done, and who sees it.
 #[derive(Clone, Copy)]
-pub(crate) struct First<'a> {
-    pub(crate) steps: u32,
-    pub(crate) watch: &'a dyn Watch,
+pub struct First<'a> {
+    /// Steps at most.
+    pub steps: u32,
+    /// Sees every rank after each of its instructions.
+    pub watch: &'a dyn Watch,
 }
 
 /// A leg of a run: where it begins, how far it goes, and whether it is saved.
 #[derive(Clone, Copy)]
-pub(crate) struct Leg<'a> {
-    pub(crate) start: Start<'a>,
-    pub(crate) saving: Option<Saving<'a>>,
-    pub(crate) first: First<'a>,
+pub struct Leg<'a> {
+    /// Its first step.
+    pub start: Start<'a>,
+    /// Its checkpoints.
+    pub saving: Option<Saving<'a>>,
+    /// Its length, and its watch.
+    pub first: First<'a>,
 }
 
 impl<'a> Leg<'a> {
     /// All that follows `start`, not saved.
-    pub(crate) fn from(start: Start<'a>) -> Leg<'a> {
+    pub fn from(start: Start<'a>) -> Leg<'a> {
         Leg { start, saving: None, first: First { steps: u32::MAX, watch: &Nobody } }
     }
 }
 
-pub(crate) fn outcome_of_run(
+/// Runs a leg and keeps the outcome of its steps, as [`outcome_of`].
+///
+/// # Errors
+/// See [`ProofError`].
+pub fn outcome_of_run(
     setup: &Setup,
     engine: &dyn Engine,
     tokens: &dyn TokenSource,
@@ -185,10 +151,10 @@ pub(crate) fn outcome_of_run(
     let (gradients, weights) = (TensorMap::default(), TensorMap::default());
     let (first_gradients, kept): (Option<&dyn TensorSink>, _) = (Some(&gradients), Some(&weights as &dyn TensorSink));
     run(setup, engine, Ports { start, saving, first_gradients, weights: kept, ..Ports::new(tokens, &log) })?;
-    if let Some(error) = log.not_saved.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = into_inner(log.not_saved) {
         return Err(error.into());
     }
-    let reports = log.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let reports = into_inner(log.reports);
     Ok(Outcome {
         losses: reports.iter().map(|report| report.loss).collect(),
         norms: reports.iter().map(|report| report.gradient_norm).collect(),
@@ -221,7 +187,7 @@ impl<'a> Log<'a> {
     }
 
     fn reports(&self) -> MutexGuard<'_, Vec<StepReport>> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reports)
     }
 }
 
@@ -237,7 +203,7 @@ impl Observer for Log<'_> {
 
     fn saved(&self, report: SaveReport) {
         let failure = report.finished.outcome.err().or(report.finished.not_retired);
-        let mut not_saved = self.not_saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut not_saved = lock(&self.not_saved);
         *not_saved = not_saved.take().or(failure);
     }
 

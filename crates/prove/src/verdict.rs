@@ -22,9 +22,12 @@ impl Bounds {
     /// What is promised in single precision.
     pub const PROMISE: Bounds = Bounds { gradient: 1e-6, loss: 1e-5, weight: 1e-4 };
 
+    /// No bound.
+    pub const NOTHING: Bounds = Bounds { gradient: f64::INFINITY, loss: f64::INFINITY, weight: f64::INFINITY };
+
     /// What layouts of `class` promise each other whose parameters and activations are `stored`.
     ///
-    /// Where only the order of sums over sequences differs, a narrow run's first gradient is as near as a single one's: activations are
+    /// Infinite where nothing is promised. Where only the order of sums over sequences differs, a narrow run's first gradient is as near as a single one's: activations are
     /// the same bits, and gradients of parameters are summed in single precision.
     pub fn of(class: EqualityClass, stored: Format) -> Bounds {
         // As many unit roundoffs as in single precision.
@@ -32,7 +35,14 @@ impl Bounds {
         // From the first update on, rounded weights differ under every class.
         let narrow = Bounds { gradient, loss: stored.unit_roundoff(), weight: weight_bound(gradient) };
         match (stored, class) {
-            (Format::Fp32, _) => Bounds::PROMISE,
+            (Format::Fp32 | Format::Bf16 | Format::Fp16, EqualityClass::OtherDevice) => Bounds::NOTHING,
+            (
+                Format::Fp32,
+                EqualityClass::SameOrder
+                | EqualityClass::AnyOrder
+                | EqualityClass::OtherOrder
+                | EqualityClass::OtherSums,
+            ) => Bounds::PROMISE,
             (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) => narrow,
             (
                 Format::Bf16 | Format::Fp16,
@@ -126,7 +136,7 @@ impl Verdict {
         if self.class.promises() == Promised::Bits && !self.distance.same_bits {
             faults.push("its bits are not those of one rank".to_string());
         }
-        faults.extend(Bounds::PROMISE.exceeded(&self.distance));
+        faults.extend(Bounds::of(self.class, Format::Fp32).exceeded(&self.distance));
         if self.fall.is_nan() || self.fall < LEAST_FALL {
             faults.push(format!(
                 "its loss falls by {:.1} %, and {} % is the least",

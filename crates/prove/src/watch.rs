@@ -1,7 +1,7 @@
 //! Looking at ranks between instructions.
 
 use device::DeviceError;
-use train::worker::Worker;
+use train::Worker;
 
 /// Sees every rank after each of its instructions, on the rank's own thread.
 pub trait Watch: Sync {

@@ -21,7 +21,7 @@ pub fn weights_hash(model: &ModelSpec, weights: &Tensors) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::{Style, proof_model};
+    use testkit::models::{Style, proof_model};
 
     #[test]
     fn a_bit_or_a_name_makes_another_hash() {

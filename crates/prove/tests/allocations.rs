@@ -8,9 +8,9 @@ use std::sync::Mutex;
 
 use config::RunConfig;
 use device::DeviceError;
-use prove::{Labels, ProofText, thread_engine};
-use train::worker::Worker;
-use train::{Observer, Ports, Setup, StepReport, Wish};
+use testkit::layout::engine;
+use testkit::text::{Labels, ProofText};
+use train::{Observer, Ports, Setup, StepReport, Wish, Worker};
 
 const LIMIT_BYTES: usize = 64 * 1024;
 
@@ -96,7 +96,7 @@ impl Observer for Watch {
         if worker.at + 1 == worker.program.instrs.len() {
             if let Some(counted) = COUNTED.take() {
                 let mut steps = self.steps.lock().unwrap();
-                steps.push((worker.communicators.world.position(), worker.step, counted));
+                steps.push((worker.communicators.world().position(), worker.step, counted));
             }
             COUNTED.set(Some(Counted::default()));
         }
@@ -107,7 +107,7 @@ impl Observer for Watch {
 /// The quick start, whose activations are 128 KiB, on `dp x tp x pp` ranks.
 fn quick_start(degrees: [usize; 3]) -> Setup {
     let mut config = RunConfig::quick_start();
-    [config.parallelism.dp, config.parallelism.tp, config.parallelism.pp] = degrees;
+    [config.parallelism.degrees.dp, config.parallelism.degrees.tp, config.parallelism.degrees.pp] = degrees;
     (config.train.steps, config.train.global_batch) = (3, 8);
     config.model.dropout = 0.1;
     Setup::new(config.model, config.parallelism, config.train).unwrap()
@@ -118,7 +118,7 @@ fn counted(setup: &Setup, habit: Habit) -> Vec<(usize, u32, Counted)> {
     let tokens = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };
     let watch = Watch { habit, steps: Mutex::new(Vec::with_capacity(64)) };
     let ports = Ports::new(&tokens, &watch);
-    train::run(setup, &thread_engine(setup), ports).unwrap();
+    train::run(setup, &*engine(setup, 1), ports).unwrap();
     watch.steps.into_inner().unwrap()
 }
 

@@ -8,7 +8,7 @@ use config::{
     DataSpec, Files, FullRecompute, Parallelism, Recompute, RunConfig, SavedInputs, ScheduleKind, ScheduleSpec,
     SequenceParallel,
 };
-use prove::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use train::Setup;
 
 /// Gaps between values that live together may take this share of what is alive.
@@ -34,7 +34,7 @@ fn allowed(schedule: &ScheduleSpec) -> f64 {
 
 /// The largest ratio of a rank's arena to its largest live sum.
 fn ratio(setup: &Setup) -> f64 {
-    let stages = 0..setup.parallelism.pp;
+    let stages = 0..setup.parallelism.degrees.pp;
     let ratios = stages.map(|stage| setup.plan(stage)).map(|plan| {
         assert!(plan.arena_bytes() >= plan.largest_live_bytes());
         plan.arena_bytes() as f64 / plan.largest_live_bytes() as f64

@@ -12,11 +12,12 @@ use config::{
 };
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
-use prove::intercepted::intercept_ops;
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use prove::watch::Nobody;
-use prove::weights_hash::weights_hash;
-use prove::{EqualityClass, Labels, Layout, Outcome, ProofError, ProofText, WrappedEngine, outcome_watched};
+use prove::{EqualityClass, Nobody, Outcome, ProofError, outcome_watched, weights_hash};
+use testkit::intercepted::intercept_ops;
+use testkit::layout::Layout;
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::text::{Labels, ProofText};
+use testkit::wrapped_engine::WrappedEngine;
 use train::{RankEngine, StepFate, TrainError};
 
 /// Sequences have between none and all of their labels, and some are several documents.

@@ -1,8 +1,10 @@
 //! A run may start from weights that it is given: any layout from what any other delivered.
 
 use config::{Gathering, GradientReduction, Reshard, ZeroStage};
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use prove::{Labels, Layout, Outcome, ProofError, ProofText, outcome_from, thread_engine};
+use prove::{Outcome, ProofError, outcome_from};
+use testkit::layout::{Layout, engine};
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::text::{Labels, ProofText};
 use train::TensorMap;
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
@@ -24,7 +26,7 @@ fn layout(style: Style, (dp, tp, pp): (usize, usize, usize), seed: u64, steps: u
 
 fn run(layout: &Layout, initial: Option<&TensorMap>) -> Result<Outcome, ProofError> {
     let setup = layout.setup()?;
-    outcome_from(&setup, &thread_engine(&setup), &TEXT, initial.map(|map| map as _))
+    outcome_from(&setup, &*engine(&setup, 1), &TEXT, initial.map(|map| map as _))
 }
 
 /// The weights of `layout` before its first step.

@@ -10,12 +10,11 @@ use config::{
 };
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
-use prove::class::Promised;
-use prove::intercepted::intercept_ops;
-use prove::models::{Style, plain_layout, proof_model, proof_text, proof_training};
-use prove::verdict::is_noise;
-use prove::watch::Nobody;
-use prove::{Bounds, Distance, EqualityClass, Layout, Outcome, WrappedEngine, outcome_watched};
+use prove::{Bounds, Distance, EqualityClass, Nobody, Outcome, Promised, is_noise, outcome_watched};
+use testkit::intercepted::intercept_ops;
+use testkit::layout::Layout;
+use testkit::models::{Style, plain_layout, proof_model, proof_text, proof_training};
+use testkit::wrapped_engine::WrappedEngine;
 use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 
 /// A window so short that the factor of the loss grows within a test.
@@ -167,6 +166,7 @@ fn an_overflow_on_one_rank_is_one_everywhere() {
             match EqualityClass::of(&one, &layout.parallelism).promises() {
                 Promised::Bits => assert_same_bits(&what, &oracle, &other),
                 Promised::Bounds => assert_near(&what, &layout, &one, (&oracle, &other)),
+                Promised::Nothing => unreachable!("one engine runs both"),
             }
         }
     }

@@ -1,13 +1,15 @@
 //! Threads of a rank are no layout: losses, norms, gradients and weights are the same bits, whatever their number.
 
 use config::{Precision, Products, RunConfig};
-use prove::{Labels, ProofText, outcome_of, thread_engine};
+use prove::outcome_of;
+use testkit::layout::engine;
+use testkit::text::{Labels, ProofText};
 use train::Setup;
 
 /// The quick start, whose operations are worth a hand-off, on `dp x tp x pp` ranks.
 fn quick_start([dp, tp, pp]: [usize; 3], precision: Precision) -> Setup {
     let mut config = RunConfig::quick_start();
-    (config.parallelism.dp, config.parallelism.tp, config.parallelism.pp) = (dp, tp, pp);
+    (config.parallelism.degrees.dp, config.parallelism.degrees.tp, config.parallelism.degrees.pp) = (dp, tp, pp);
     (config.train.steps, config.train.global_batch) = (2, 4);
     (config.train.precision, config.model.dropout, config.model.attention_dropout) = (precision, 0.1, 0.1);
     Setup::new(config.model, config.parallelism, config.train).expect("a plan")
@@ -25,8 +27,8 @@ fn results_do_not_depend_on_the_threads_of_a_rank() {
         let setup = quick_start(degrees, precision);
         let tokens = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Ragged };
         let outcome = |threads: usize| {
-            let engine = thread_engine(&setup).with_threads_per_rank(threads);
-            outcome_of(&setup, &engine, &tokens).expect("a run")
+            let engine = engine(&setup, threads);
+            outcome_of(&setup, &*engine, &tokens).expect("a run")
         };
         let alone = outcome(1);
         for threads in [2, 3] {

@@ -11,7 +11,7 @@ use config::{
     Gathering, GradientReduction, GradientSums, Kept, ModelSpec, Parallelism, Reshard, StateKind, TrainSpec, ZeroStage,
 };
 use program::{Category, RankPlan, Value};
-use prove::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use train::Setup;
 
 /// Larger differences are explained.
@@ -102,12 +102,12 @@ fn layouts() -> Vec<(&'static str, bool, Parallelism)> {
 fn each_stage_keeps_what_its_formula_says() {
     println!("{:28} {:18} {:>12} {:>12} {:>7}", "rank 0 of", "ZeRO", "formula", "planned", "more");
     // Only sums are larger, so replicas show it.
-    let replicas = layouts().into_iter().filter(|(_, _, plain)| plain.dp == 4).collect();
+    let replicas = layouts().into_iter().filter(|(_, _, plain)| plain.degrees.dp == 4).collect();
     for (sums, layouts) in [(GradientSums::Single, layouts()), (GradientSums::Exact, replicas)] {
         for (name, tied, plain) in layouts {
             for (stage_name, zero) in stages() {
                 let setup = Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(sums)).unwrap();
-                for stage in 0..plain.pp {
+                for stage in 0..plain.degrees.pp {
                     println!("{}", kept_line(&format!("{name:28} {stage_name:18}"), &setup, stage));
                 }
             }
@@ -138,7 +138,7 @@ fn little_more_is_whole_at_once_than_what_computes() {
         for (stage_name, zero) in stages() {
             let setup =
                 Setup::new(model(tied), Parallelism { zero, ..plain.clone() }, train(GradientSums::Single)).unwrap();
-            for stage in 0..plain.pp {
+            for stage in 0..plain.degrees.pp {
                 let (plan, view) = (setup.plan(stage), &setup.program(stage).view);
                 let whole = |unit| 4 * setup.layouts[&unit].padded_len();
                 let of_use = |by| view.reads_parameters_of(by).map(whole).sum::<usize>();
@@ -188,6 +188,6 @@ fn each_stage_makes_the_arena_smaller() {
         // Summed once a step, all gradients of a stage are whole before its last backward pass: ZeRO-2 saves what they do not
         // take before the first.
         assert!(off > one && one * (1.0 + LARGEST_SHARE) > two && two > two_each, "{name}: {arenas:?}");
-        assert!(plain.pp == 4 || two > three && two_each > three_each, "{name}: {arenas:?}");
+        assert!(plain.degrees.pp == 4 || two > three && two_each > three_each, "{name}: {arenas:?}");
     }
 }

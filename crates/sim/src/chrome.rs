@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use program::Stream;
+use device::Stream;
 use serde_json::{Value, json};
 
 use crate::trace::{RankTrace, TimedInstr, Trace};

@@ -2,13 +2,12 @@
 
 use cluster::{Cluster, Gathers, PipelineTensors, ShardedReductions, Software, StreamQueue, TensorCollectives};
 use comm::{CollectiveCall, Operation};
-use config::unit::UnitKind;
 use config::{
-    Kept, ModelSpec, Parallelism, Precision, Recompute, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
-    gradient_axes,
+    Degrees, Kept, ModelSpec, Overlap, Parallelism, PerClass, Precision, Recompute, SequenceParallel, StateKind, Unit,
+    UnitLayout, ZeroStage, gradient_axes,
 };
 use device::{Frame, Op};
-use mesh::{Axis, AxisSet, Mesh, MeshError};
+use mesh::{AxisSet, Mesh, MeshError};
 use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView};
 
 use crate::collective::{GroupShape, collective_ns};
@@ -40,7 +39,7 @@ pub struct PassCost {
     pub at_peak_ns: u64,
 }
 
-/// Nanoseconds of what is done with the parameters of one unit kind.
+/// Nanoseconds of what is done with the parameters of one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateCost {
     /// Summing a gradient over all axes that it needs.
@@ -56,20 +55,15 @@ pub struct StateCost {
 /// Durations of the instructions of one step on one cluster.
 #[derive(Clone, Debug)]
 pub struct StepCosts {
-    /// Embedding, layer, head; forward, recompute, backward of input and of weights.
-    passes: [[PassCost; 4]; 3],
-    /// Table, embedding, layer, head.
-    state: [StateCost; 4],
+    /// Forward, recompute, backward of input and of weights.
+    passes: PerClass<[PassCost; 4]>,
+    state: PerClass<StateCost>,
     /// From pipeline rank to pipeline rank.
     transfers: Vec<Vec<u64>>,
     tied_ns: u64,
     world_ns: u64,
     queues: Queues,
 }
-
-const PASSES: [PassKind; 4] =
-    [PassKind::Forward, PassKind::Recompute, PassKind::BackwardInput, PassKind::BackwardWeight];
-const UNITS: [Unit; 4] = [Unit::Table, Unit::Embedding, Unit::Layer(0), Unit::Head];
 
 impl StepCosts {
     /// Costs of the step of `shape` whose units were recorded with the same `software`.
@@ -83,8 +77,9 @@ impl StepCosts {
         units: &RecordedUnits,
     ) -> Result<StepCosts, MeshError> {
         let pricing = Pricing { cluster, software, shape, mesh: shape.parallelism.mesh()? };
-        let passes = [&units.embedding, &units.layer, &units.head].map(|unit| pricing.passes(unit));
-        let state = UNITS.map(|unit| pricing.state(unit));
+        let classes = units.units.classes();
+        let passes = units.units.map(|_, unit| pricing.passes(unit));
+        let state = PerClass::new(classes, |class| pricing.state(classes.first(class)));
         Ok(StepCosts {
             passes,
             state,
@@ -95,20 +90,19 @@ impl StepCosts {
         })
     }
 
-    /// What a pass of a unit kind takes; nothing for the table.
-    pub fn pass(&self, kind: UnitKind, pass: PassKind) -> PassCost {
-        let index = match kind {
-            UnitKind::Table => return PassCost::default(),
-            UnitKind::Embedding => 0,
-            UnitKind::Layer => 1,
-            UnitKind::Head => 2,
-        };
-        self.passes[index][pass as usize]
+    /// What a pass of a unit takes; nothing for the table.
+    pub fn pass(&self, unit: Unit, pass: PassKind) -> PassCost {
+        self.passes.of(unit)[pass as usize]
     }
 
-    /// What is done with the parameters of a unit kind.
-    pub fn state(&self, kind: UnitKind) -> StateCost {
-        self.state[kind as usize]
+    /// Costs of each pass of each unit: forward, recompute, backward of input and of weights.
+    pub fn passes(&self) -> &PerClass<[PassCost; 4]> {
+        &self.passes
+    }
+
+    /// What is done with the parameters of a unit.
+    pub fn state(&self, unit: Unit) -> StateCost {
+        *self.state.of(unit)
     }
 
     /// An activation, or its gradient, from one pipeline rank to another.
@@ -122,31 +116,31 @@ impl StepCosts {
     }
 
     /// The norm on a rank that holds the parameters of these units.
-    pub fn norm_ns(&self, held: impl Iterator<Item = UnitKind>) -> u64 {
-        self.world_ns + held.map(|kind| self.state(kind).norm_ns).sum::<u64>()
+    pub fn norm_ns(&self, held: impl Iterator<Item = Unit>) -> u64 {
+        self.world_ns + held.map(|unit| self.state(unit).norm_ns).sum::<u64>()
     }
 
     /// What instructions cost that compute: of a stage with these units, all passes of one microbatch.
     pub fn microbatch_ns(&self, units: impl Iterator<Item = Unit>) -> u64 {
-        units.map(|unit| PASSES.map(|pass| self.pass(unit.kind(), pass).whole_ns).iter().sum::<u64>()).sum()
+        units.map(|unit| PassKind::ALL.map(|pass| self.pass(unit, pass).whole_ns).iter().sum::<u64>()).sum()
     }
 }
 
 impl Durations for StepCosts {
     fn of(&self, view: &RankView, instr: Instr) -> u64 {
         if let Some(Pass { kind, unit, .. }) = instr.pass() {
-            return self.pass(unit.kind(), kind).whole_ns;
+            return self.pass(unit, kind).whole_ns;
         }
         match instr {
             Instr::SendAct { .. } | Instr::SendGrad { .. } => match instr.partner(view) {
                 Partner::To(to) => self.transfer_ns(view.pp, to),
                 Partner::Nobody | Partner::From(_) | Partner::Peers(_) | Partner::Ends { .. } | Partner::World => 0,
             },
-            Instr::GatherParams { unit } => self.state(unit.kind()).gather_ns,
-            Instr::ReduceGrads { unit, .. } => self.state(unit.kind()).reduce_ns,
+            Instr::GatherParams { unit } => self.state(unit).gather_ns,
+            Instr::ReduceGrads { unit, .. } => self.state(unit).reduce_ns,
             Instr::SumTied => self.tied_ns,
-            Instr::GradNorm => self.norm_ns(view.parameter_units().map(Unit::kind)),
-            Instr::OptimizerStep { unit } => self.state(unit.kind()).update_ns,
+            Instr::GradNorm => self.norm_ns(view.parameter_units()),
+            Instr::OptimizerStep { unit } => self.state(unit).update_ns,
             // Tokens come from the host while others are computed on.
             Instr::Load { .. }
             | Instr::Forward { .. }
@@ -179,7 +173,7 @@ impl Pricing<'_> {
     }
 
     fn passes(&self, unit: &UnitWork) -> [PassCost; 4] {
-        let [forward, recompute, of_inputs, of_weights] = PASSES.map(|pass| self.pass(unit.of(pass)));
+        let [forward, recompute, of_inputs, of_weights] = PassKind::ALL.map(|pass| self.pass(unit.of(pass)));
         match self.software.map(|software| software.tensor_collectives) {
             None | Some(TensorCollectives::InLine) => [forward, recompute, of_inputs, of_weights],
             Some(TensorCollectives::BesideBackward) => {
@@ -203,7 +197,7 @@ impl Pricing<'_> {
     }
 
     fn tensor_ns<'b>(&self, calls: impl Iterator<Item = &'b CollectiveCall>) -> u64 {
-        calls.map(|call| self.collective(Axis::Tp.into(), call.operation, call.bytes as f64)).sum()
+        calls.map(|call| self.collective(call.axes, call.operation, call.bytes as f64)).sum()
     }
 
     fn pass(&self, work: &PassWork) -> PassCost {
@@ -225,25 +219,23 @@ impl Pricing<'_> {
 
     fn state(&self, unit: Unit) -> StateCost {
         let StepShape { model, parallelism, precision, .. } = *self.shape;
-        let layout = UnitLayout::new(config::params(model, unit), parallelism.tp, parallelism.dp);
+        let layout = UnitLayout::of(model, unit, parallelism);
         let elements = layout.padded_len() as f64;
         let share = |state| match parallelism.zero.keeps(state) {
             Kept::Whole => 1.0,
-            Kept::Shard => 1.0 / parallelism.shard_group() as f64,
+            Kept::Shard => 1.0 / self.mesh.size(parallelism.shard_axes()) as f64,
         };
-        let replicated = layout
-            .segments
-            .iter()
-            .filter(|segment| parallelism.tp > 1 && gradient_axes(&segment.param, parallelism).contains(Axis::Tp));
-        let over_tensor = replicated.map(|segment| {
+        // A parameter with copies beyond data parallelism is summed by itself.
+        let of_parameters = layout.segments.iter().map(|segment| {
+            let axes = gradient_axes(&segment.param, parallelism).difference(parallelism.data_axes());
             let bytes = (segment.rows * segment.cols) as f64 * self.gradient_bytes();
-            self.collective(Axis::Tp.into(), Operation::AllReduce, bytes)
+            if self.mesh.size(axes) > 1 { self.collective(axes, Operation::AllReduce, bytes) } else { 0 }
         });
-        let over_tensor: u64 = over_tensor.sum();
+        let of_parameters: u64 = of_parameters.sum();
         let stored = precision.stored().size_bytes() as f64;
         let updated = elements * share(StateKind::Optimizer);
         StateCost {
-            reduce_ns: over_tensor + self.reduction_ns(elements * self.gradient_bytes()),
+            reduce_ns: of_parameters + self.reduction_ns(elements * self.gradient_bytes()),
             gather_ns: self.gather_ns(&layout, elements * stored),
             update_ns: self.memory_ns(updated * self.update_bytes()),
             norm_ns: self.memory_ns(updated * self.gradient_bytes()),
@@ -256,7 +248,7 @@ impl Pricing<'_> {
             None | Some(Gathers::PerUnit) => 1,
             Some(Gathers::PerTensor) => layout.segments.len().max(1),
         };
-        let one = self.collective(Axis::DpInner.into(), Operation::AllGather, bytes / tensors as f64);
+        let one = self.collective(self.shape.parallelism.shard_axes(), Operation::AllGather, bytes / tensors as f64);
         let is_computed_again = matches!(self.shape.parallelism.recompute, Recompute::Full(_));
         let again = match (self.software, self.shape.parallelism.zero) {
             (Some(software), ZeroStage::Three { .. }) if is_computed_again => {
@@ -281,13 +273,14 @@ impl Pricing<'_> {
 
     fn reduction_of_ns(&self, bytes: f64) -> u64 {
         let whole = self.software.is_some_and(|software| software.sharded_reductions == ShardedReductions::Whole);
-        match self.shape.parallelism.zero {
-            ZeroStage::Off => self.collective(AxisSet::DATA, Operation::AllReduce, bytes),
-            ZeroStage::One if whole => self.collective(AxisSet::DATA, Operation::AllReduce, bytes),
+        let parallelism = self.shape.parallelism;
+        match parallelism.zero {
+            ZeroStage::Off => self.collective(parallelism.data_axes(), Operation::AllReduce, bytes),
+            ZeroStage::One if whole => self.collective(parallelism.data_axes(), Operation::AllReduce, bytes),
             ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {
-                let shard = bytes / self.shape.parallelism.shard_group() as f64;
-                self.collective(Axis::DpInner.into(), Operation::ReduceScatter, bytes)
-                    + self.collective(Axis::DpOuter.into(), Operation::AllReduce, shard)
+                let shard = bytes / self.mesh.size(parallelism.shard_axes()) as f64;
+                self.collective(parallelism.shard_axes(), Operation::ReduceScatter, bytes)
+                    + self.collective(parallelism.replica_axes(), Operation::AllReduce, shard)
             }
         }
     }
@@ -320,8 +313,9 @@ impl Pricing<'_> {
     }
 
     fn transfers(&self) -> Vec<Vec<u64>> {
-        let Parallelism { pp, tp, .. } = *self.shape.parallelism;
-        let block = self.mesh.world_size() / pp;
+        let Degrees { pp, .. } = self.shape.parallelism.degrees;
+        let tensor_axes = self.shape.parallelism.tensor_axes();
+        let block = self.mesh.ranks_per_stage();
         let node = self.cluster.node.accelerators;
         let scattered = self.software.is_some_and(|software| software.pipeline_tensors == PipelineTensors::Scattered)
             && self.shape.parallelism.sequence_parallel == SequenceParallel::Off;
@@ -331,7 +325,10 @@ impl Pricing<'_> {
             let send = |bytes| collective_ns(self.cluster, pair, Operation::PointToPoint, bytes).round() as u64;
             match scattered && pair.nodes > 1 {
                 false => send(bytes),
-                true => send(bytes / tp as f64) + self.collective(Axis::Tp.into(), Operation::AllGather, bytes),
+                true => {
+                    let share = bytes / self.mesh.size(tensor_axes) as f64;
+                    send(share) + self.collective(tensor_axes, Operation::AllGather, bytes)
+                }
             }
         };
         (0..pp).map(|from| (0..pp).map(|to| ns(from, to)).collect()).collect()
@@ -340,27 +337,31 @@ impl Pricing<'_> {
     /// The tied table's gradient between the ends of the pipeline.
     fn tied_ns(&self) -> u64 {
         let StepShape { model, parallelism, .. } = *self.shape;
-        let block = self.mesh.world_size() / parallelism.pp;
-        let layout = UnitLayout::new(config::params(model, Unit::Table), parallelism.tp, parallelism.dp);
+        let block = self.mesh.ranks_per_stage();
+        let layout = UnitLayout::of(model, Unit::Table, parallelism);
         let share = match parallelism.zero.keeps(StateKind::Optimizer) {
             Kept::Whole => 1.0,
-            Kept::Shard => 1.0 / parallelism.shard_group() as f64,
+            Kept::Shard => 1.0 / self.mesh.size(parallelism.shard_axes()) as f64,
         };
         let bytes = layout.padded_len() as f64 * share * self.gradient_bytes();
-        if parallelism.pp == 1 {
+        if parallelism.degrees.pp == 1 {
             return self.memory_ns(3.0 * bytes);
         }
-        let last = (parallelism.pp - 1) * block;
+        let last = (parallelism.degrees.pp - 1) * block;
         let ends = GroupShape::pair(&self.mesh, 0, last, self.cluster.node.accelerators);
         collective_ns(self.cluster, ends, Operation::AllReduce, bytes).round() as u64
     }
 
     fn queues(&self) -> Queues {
         let streams = self.cluster.accelerator.streams;
-        let queue = |of: Option<StreamQueue>| match of.unwrap_or(streams) {
-            StreamQueue::InLine => Queue::Compute,
-            StreamQueue::Beside => Queue::Own,
-            StreamQueue::Last => Queue::Last,
+        let queue = |of: Option<StreamQueue>| match (self.software, self.shape.parallelism.overlap) {
+            (None, Some(Overlap::Off)) => Queue::Compute,
+            (None, Some(Overlap::On)) => Queue::Own,
+            (Some(_), _) | (None, None) => match of.unwrap_or(streams) {
+                StreamQueue::InLine => Queue::Compute,
+                StreamQueue::Beside => Queue::Own,
+                StreamQueue::Last => Queue::Last,
+            },
         };
         Queues {
             reduce: queue(self.software.map(|software| software.reductions)),

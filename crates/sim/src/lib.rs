@@ -30,4 +30,4 @@ pub use price::{busy_ns, kernel_ns, peak_flops_per_ns};
 pub use recorded::{PassWork, RecordedUnits, UnitWork};
 pub use spent::{Loss, Spent};
 pub use svg::svg;
-pub use trace::Trace;
+pub use trace::{Communication, Trace};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use cluster::{AttentionKernels, CheapOutputs, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients};
-use config::Unit;
+use config::{Unit, UnitClass};
 use device::{AttentionOperands, Op};
 use program::{Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, least_memory, live_memory};
 
@@ -90,7 +90,8 @@ impl RankMemory {
 
 /// The memory of every pipeline rank of a step with these `sizes`, which are pleach's.
 pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software: Option<&Software>) -> Vec<RankMemory> {
-    let sizes = &software.map_or(*sizes, |software| trainer_sizes(sizes, units, software));
+    let sizes = &software.map_or_else(|| sizes.clone(), |software| trainer_sizes(sizes, units, software));
+    let kept_gradients = kept_gradients(units);
     let ranks = live_memory(graph, sizes).into_iter().zip(graph.programs());
     let rank = ranks.map(|(categories, program)| {
         let mut parts = BTreeMap::new();
@@ -99,10 +100,10 @@ pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software:
         }
         if program.view.holds(Unit::Head) {
             let scratch = parts.entry(MemoryPart::Scratch).or_insert(0);
-            *scratch -= units.head.kept.logits;
-            parts.insert(MemoryPart::Logits, units.head.kept.logits);
+            let logits = units.units[UnitClass::Head].kept.logits;
+            *scratch -= logits;
+            parts.insert(MemoryPart::Logits, logits);
         }
-        let kept_gradients = units.layer.kept.weight_gradients;
         *parts.entry(MemoryPart::Gradients).or_insert(0) += kept_gradients;
         let state = program.view.state(sizes.state);
         let resident_bytes = kept_gradients + state.into_iter().map(|value| sizes.bytes(value)).sum::<usize>();
@@ -119,9 +120,15 @@ pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software:
 /// Bytes that a rank occupies at least, known from its program alone: those of [`memory`], where what is lent to a receiver counts until it is
 /// sent.
 pub fn least_bytes(program: &Program, sizes: &Sizes, units: &RecordedUnits, software: Option<&Software>) -> usize {
-    let sizes = &software.map_or(*sizes, |software| trainer_sizes(sizes, units, software));
-    let allocated = least_memory(program, sizes) + units.layer.kept.weight_gradients;
+    let sizes = &software.map_or_else(|| sizes.clone(), |software| trainer_sizes(sizes, units, software));
+    let allocated = least_memory(program, sizes) + kept_gradients(units);
     allocated + software.map_or(0, |software| process_bytes(allocated, software))
+}
+
+/// Bytes of one gradient of each shape of weight in the model's layers, where those are kept.
+fn kept_gradients(units: &RecordedUnits) -> usize {
+    let of_layers = units.units.of_layers().iter();
+    of_layers.flat_map(|unit| &unit.kept.weight_gradients).collect::<BTreeMap<_, _>>().into_values().sum()
 }
 
 /// What the allocator of a trainer holds unused, and what its process has outside of it.
@@ -131,7 +138,7 @@ fn process_bytes(allocated_bytes: usize, software: &Software) -> usize {
 }
 
 /// Bytes of one unit and microbatch that its footprint does not tell apart, or that another trainer keeps beyond it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptBeyond {
     /// Kept by the forward pass until the backward pass.
     saved: usize,
@@ -143,8 +150,8 @@ pub struct KeptBeyond {
     pending: usize,
     /// Borrowed by the attention core's backward pass.
     borrowed: usize,
-    /// One gradient of each shape of weight.
-    weight_gradients: usize,
+    /// Bytes of one gradient of each shape of weight, by rows and columns.
+    weight_gradients: BTreeMap<(usize, usize), usize>,
     /// Logits that are alive at once.
     pub(crate) logits: usize,
     /// As many of pleach's.
@@ -223,14 +230,14 @@ fn norm_outputs(backward_input: &[Op]) -> usize {
 }
 
 /// Bytes of one result of each shape, in the width of activations.
-fn one_of_each_shape(backward_weight: &[Op]) -> usize {
+fn one_of_each_shape(backward_weight: &[Op]) -> BTreeMap<(usize, usize), usize> {
     let mut shapes = BTreeMap::new();
     for op in backward_weight {
         if let Op::MatMul { a, out, .. } = op {
             shapes.insert((out.rows, out.cols), out.len() * a.dtype.size_bytes());
         }
     }
-    shapes.values().sum()
+    shapes
 }
 
 /// Sizes of the values of a step as `software` would keep them.
@@ -247,15 +254,11 @@ fn trainer_sizes(sizes: &Sizes, units: &RecordedUnits, software: &Software) -> S
         moment: scaled(own.moment, software.memory.optimizer_bytes / 12.0),
         ..own
     };
-    let Footprints { embedding, layer, head, .. } = sizes.footprints;
     let footprints = Footprints {
-        embedding: trainer_footprint(embedding, &units.embedding.kept),
-        layer: trainer_footprint(layer, &units.layer.kept),
-        head: trainer_footprint(head, &units.head.kept),
+        units: sizes.footprints.units.map(|class, own| trainer_footprint(*own, &units.units[class].kept)),
         ..sizes.footprints
     };
-    let [table, embedding, layer, head] = [sizes.table, sizes.embedding, sizes.layer, sizes.head].map(state);
-    Sizes { footprints, table, embedding, layer, head, state: sizes.state }
+    Sizes { footprints, units: sizes.units.map(|_, own| state(*own)), state: sizes.state }
 }
 
 /// Nodes of a backward graph compute both gradients at once, so that of a layer only the widest wait for each other.

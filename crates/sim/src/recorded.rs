@@ -1,15 +1,14 @@
-//! The passes of every unit kind as an accelerator runs them: recorded once, priced for any profile.
+//! The passes of every unit as an accelerator runs them: recorded once, priced for any profile.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use cluster::{HeadKernels, RecomputedLayers, Software};
 use comm::CollectiveCall;
-use config::LayerRecompute;
-use config::unit::UnitKind;
+use config::{LayerRecompute, PerClass, UnitClass};
 use device::Op;
-use model::{Phase, UnitRecords};
 use program::PassKind;
+use record::{UnitRecord, UnitRecords};
 
 use crate::kernel::{Kernel, kernels};
 use crate::memory::{KeptBeyond, keeps_norms};
@@ -25,7 +24,7 @@ pub struct PassWork {
     pub flops: f64,
 }
 
-/// All passes of a unit kind.
+/// All passes of a unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UnitWork {
     /// Forward.
@@ -52,39 +51,30 @@ impl UnitWork {
     }
 }
 
-/// The passes of all unit kinds that compute.
+/// The passes of all units.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedUnits {
-    /// The embedding.
-    pub embedding: UnitWork,
-    /// One layer.
-    pub layer: UnitWork,
-    /// The head; its forward pass computes gradients, too.
-    pub head: UnitWork,
+    /// The passes of one unit; the head's forward pass computes gradients, too, and the table computes nothing.
+    pub units: PerClass<UnitWork>,
 }
 
 impl RecordedUnits {
     /// What was recorded, as an accelerator runs it; with `software`, as the kernels of that trainer.
     pub fn new(records: &UnitRecords, software: Option<&Software>) -> RecordedUnits {
-        let unit = |kind| unit_work(records, kind, software);
-        RecordedUnits { embedding: unit(UnitKind::Embedding), layer: unit(UnitKind::Layer), head: unit(UnitKind::Head) }
-    }
-
-    /// The passes of one kind; the table computes nothing.
-    pub fn of(&self, kind: UnitKind) -> Option<&UnitWork> {
-        match kind {
-            UnitKind::Table => None,
-            UnitKind::Embedding => Some(&self.embedding),
-            UnitKind::Layer => Some(&self.layer),
-            UnitKind::Head => Some(&self.head),
-        }
+        let recompute = records.case().recompute;
+        RecordedUnits { units: records.units().map(|class, passes| unit_work(class, passes, recompute, software)) }
     }
 }
 
-fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>) -> UnitWork {
-    let pass = |phase| {
-        let Some(unit) = records.of(kind, phase) else { return PassWork::default() };
-        let at_once = kind == UnitKind::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
+fn unit_work(
+    class: UnitClass,
+    passes: &[UnitRecord; PassKind::ALL.len()],
+    recompute: LayerRecompute,
+    software: Option<&Software>,
+) -> UnitWork {
+    let pass = |phase: PassKind| {
+        let unit = &passes[phase as usize];
+        let at_once = class == UnitClass::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
         let ops = run_by(software, phase, &unit.record.submitted);
         PassWork {
             kernels: kernels(&ops, software),
@@ -92,31 +82,33 @@ fn unit_work(records: &UnitRecords, kind: UnitKind, software: Option<&Software>)
             flops: flops(&ops),
         }
     };
-    let forward = pass(Phase::Forward);
-    let ops = |phase| records.of(kind, phase).map_or(&[][..], |unit| &unit.record.submitted);
-    let backward = [Phase::BackwardInput, Phase::BackwardWeight].map(ops);
-    let kept = KeptBeyond::new(ops(Phase::Forward), backward, software);
+    let forward = pass(PassKind::Forward);
+    let ops = |phase: PassKind| &passes[phase as usize].record.submitted[..];
+    let backward = [PassKind::BackwardInput, PassKind::BackwardWeight].map(ops);
+    let kept = KeptBeyond::new(ops(PassKind::Forward), backward, software);
     let runs_forward = software.is_some_and(|software| software.recomputed_layers == RecomputedLayers::WholeForward);
-    let recompute = match records.case().recompute {
-        LayerRecompute::Everything(_) if runs_forward && kind == UnitKind::Layer => forward.clone(),
-        LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing => pass(Phase::Recompute),
+    let recompute = match (recompute, class) {
+        (LayerRecompute::Everything(_), UnitClass::Layer(_)) if runs_forward => forward.clone(),
+        (LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing, _) => {
+            pass(PassKind::Recompute)
+        }
     };
     UnitWork {
         forward,
         recompute,
-        backward_input: pass(Phase::BackwardInput),
-        backward_weight: pass(Phase::BackwardWeight),
+        backward_input: pass(PassKind::BackwardInput),
+        backward_weight: pass(PassKind::BackwardWeight),
         kept,
     }
 }
 
 /// The operations of a pass without those whose results `software` kept.
-fn run_by<'a>(software: Option<&Software>, phase: Phase, ops: &'a [Op]) -> Cow<'a, [Op]> {
+fn run_by<'a>(software: Option<&Software>, phase: PassKind, ops: &'a [Op]) -> Cow<'a, [Op]> {
     match phase {
-        Phase::BackwardInput if keeps_norms(software) => {
+        PassKind::BackwardInput if keeps_norms(software) => {
             ops.iter().filter(|op| !matches!(op, Op::Norm { .. })).copied().collect::<Vec<Op>>().into()
         }
-        Phase::Forward | Phase::Recompute | Phase::BackwardInput | Phase::BackwardWeight => ops.into(),
+        PassKind::Forward | PassKind::Recompute | PassKind::BackwardInput | PassKind::BackwardWeight => ops.into(),
     }
 }
 

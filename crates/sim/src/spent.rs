@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use program::{Durations, Instr, PassKind, Queue, StepGraph, StepTimes, Stream};
+use device::Stream;
+use program::{Durations, Instr, PassKind, Queue, StepGraph, StepTimes};
 
 use crate::costs::StepCosts;
 
@@ -70,7 +71,7 @@ impl Spent {
         let computed = |rank: usize| -> u64 {
             let instrs = &graph.programs()[rank].instrs;
             let passes = instrs.iter().filter_map(|instr| instr.pass());
-            passes.map(|pass| costs.pass(pass.unit.kind(), pass.kind).whole_ns).sum()
+            passes.map(|pass| costs.pass(pass.unit, pass.kind).whole_ns).sum()
         };
         let busiest = (0..graph.programs().len()).max_by_key(|rank| computed(*rank)).unwrap_or(0);
         let mut spent = Spent::default();
@@ -113,7 +114,7 @@ impl Spent {
 
     fn take(&mut self, costs: &StepCosts, instr: Instr, took_ns: u64, duration: u64) {
         if let Some(pass) = instr.pass() {
-            let cost = costs.pass(pass.unit.kind(), pass.kind);
+            let cost = costs.pass(pass.unit, pass.kind);
             self.add(Loss::Contention, took_ns - duration.min(took_ns));
             self.add(Loss::Tensor, cost.collectives_ns);
             let kernels = cost.whole_ns - cost.collectives_ns;

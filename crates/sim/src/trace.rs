@@ -1,4 +1,4 @@
-//! A step in time, simulated or measured: the same type, so that one can be laid beside the other.
+//! A step in time, simulated or measured: the same type, so that one can be compared with the other.
 
 use std::collections::BTreeMap;
 
@@ -144,29 +144,89 @@ pub struct Block {
     pub end_ns: u64,
 }
 
-impl RankTrace {
-    /// The rank's instructions that take time, neighbours joined. Waiting is what lies between blocks.
-    pub fn blocks(&self) -> Vec<Block> {
-        let mut blocks: Vec<Block> = vec![];
-        for timed in self.instrs.iter().filter(|timed| timed.end_ns > timed.start_ns) {
-            let Some(kind) = kind_of(timed.instr) else { continue };
-            let microbatch = timed.instr.microbatch().map(|microbatch| microbatch.0);
-            let block = Block { kind, microbatch, start_ns: timed.start_ns, end_ns: timed.end_ns };
-            match blocks.last_mut() {
-                // Across a wait nothing is joined: the gap is what a drawing is looked at for.
-                Some(last) if last.microbatch == microbatch && block.start_ns <= last.end_ns => {
-                    match joined(last.kind, kind) {
-                        Some(together) => {
-                            (last.kind, last.end_ns) = (together, last.end_ns.max(block.end_ns));
-                        }
-                        None => blocks.push(block),
-                    }
-                }
-                Some(_) | None => blocks.push(block),
-            }
+/// How long a rank communicates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Communication {
+    /// Gathers, reductions and sends, together.
+    pub all_ns: u64,
+    /// The part of it in which the rank does not compute.
+    pub exposed_ns: u64,
+}
+
+impl Communication {
+    /// The exposed part, 0 where there is no communication.
+    pub fn exposed_share(&self) -> f64 {
+        if self.all_ns == 0 { 0.0 } else { self.exposed_ns as f64 / self.all_ns as f64 }
+    }
+}
+
+/// Parts of a line, merged and in order.
+fn merged(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    spans.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = vec![];
+    for (start, end) in spans {
+        match merged.last_mut() {
+            Some((_, last)) if start <= *last => *last = end.max(*last),
+            Some(_) | None => merged.push((start, end)),
         }
+    }
+    merged
+}
+
+impl RankTrace {
+    /// How long the rank communicates, and how much of that nothing hides.
+    pub fn communication(&self) -> Communication {
+        let of = |is_wanted: fn(BlockKind) -> bool| {
+            let spans = self.instrs.iter().filter(|timed| kind_of(timed.instr).is_some_and(is_wanted));
+            merged(spans.map(|timed| (timed.start_ns, timed.end_ns)).collect())
+        };
+        let communicates = of(|kind| kind == BlockKind::Communication);
+        let computes = of(|kind| kind != BlockKind::Communication);
+        let all_ns = communicates.iter().map(|(start, end)| end - start).sum();
+        let hidden_ns: u64 = communicates
+            .iter()
+            .flat_map(|(start, end)| {
+                let first = computes.partition_point(|(_, until)| until <= start);
+                let hiding = computes[first..].iter().take_while(move |(from, _)| from < end);
+                hiding.map(move |(from, until)| end.min(until) - start.max(from))
+            })
+            .sum();
+        Communication { all_ns, exposed_ns: all_ns - hidden_ns }
+    }
+
+    /// The rank's instructions that take time, neighbours of a stream joined. Waiting is what lies between blocks.
+    pub fn blocks(&self) -> Vec<Block> {
+        let communicates = |timed: &&TimedInstr| kind_of(timed.instr) == Some(BlockKind::Communication);
+        let (communicating, computing): (Vec<&TimedInstr>, Vec<&TimedInstr>) =
+            self.instrs.iter().partition(communicates);
+        let mut blocks = in_line(&computing);
+        blocks.extend(in_line(&communicating));
+        blocks.sort_by_key(|block| block.start_ns);
         blocks
     }
+}
+
+/// Blocks of instructions of one stream.
+fn in_line(instrs: &[&TimedInstr]) -> Vec<Block> {
+    let mut blocks: Vec<Block> = vec![];
+    for timed in instrs.iter().filter(|timed| timed.end_ns > timed.start_ns) {
+        let Some(kind) = kind_of(timed.instr) else { continue };
+        let microbatch = timed.instr.microbatch().map(|microbatch| microbatch.0);
+        let block = Block { kind, microbatch, start_ns: timed.start_ns, end_ns: timed.end_ns };
+        match blocks.last_mut() {
+            // Across a wait nothing is joined: the gap is what a drawing is looked at for.
+            Some(last) if last.microbatch == microbatch && block.start_ns <= last.end_ns => {
+                match joined(last.kind, kind) {
+                    Some(together) => {
+                        (last.kind, last.end_ns) = (together, last.end_ns.max(block.end_ns));
+                    }
+                    None => blocks.push(block),
+                }
+            }
+            Some(_) | None => blocks.push(block),
+        }
+    }
+    blocks
 }
 
 /// Blocks by what a drawing shows as one: backward passes go with what is computed again for them. Where layers take turns at these two that are
@@ -274,6 +334,25 @@ mod tests {
             [(BlockKind::Forward, 0, 9), (BlockKind::Recompute, 9, 12), (BlockKind::Backward, 20, 26)],
             "the wait for the gradient stays visible"
         );
+    }
+
+    #[test]
+    fn communication_during_computing_is_hidden() {
+        let (unit, by, microbatch) = (Unit::Layer(0), Unit::Layer(0), Microbatch(0));
+        let timed = |instr, start_ns, end_ns| TimedInstr { instr, start_ns, end_ns };
+        let reduce = Instr::ReduceGrads { unit, by, axes: program::GradientAxes::new([]) };
+        let instrs = vec![
+            timed(Instr::BackwardWeight { unit, microbatch }, 0, 10),
+            timed(Instr::BackwardWeight { unit, microbatch }, 10, 20),
+            timed(reduce, 5, 12),
+            timed(Instr::GatherParams { unit }, 8, 25),
+            timed(Instr::OptimizerStep { unit }, 30, 40),
+            timed(reduce, 38, 50),
+        ];
+        let rank = RankTrace { number: 0, name: "pp 0".into(), instrs };
+        assert_eq!(rank.communication(), Communication { all_ns: 32, exposed_ns: 5 + 10 });
+        let silent = RankTrace { instrs: vec![], ..rank };
+        assert_eq!(silent.communication().exposed_share(), 0.0);
     }
 
     #[test]

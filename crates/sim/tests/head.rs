@@ -4,8 +4,9 @@
 use cluster::{AttentionKernels, HeadKernels, Software};
 use config::{GradientSums, LayerRecompute, ModelSpec, RunConfig, SequenceParallel, TopQuery};
 use device::{Dtype, Write};
-use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
+use model::{MicrobatchShape, TensorParallel};
 use program::Purpose;
+use record::{RecordCase, UnitRecords};
 use sim::{Kernel, PassWork, RecordedUnits};
 
 fn forward(top_query: TopQuery) -> PassWork {
@@ -24,7 +25,7 @@ fn forward(top_query: TopQuery) -> PassWork {
     };
     let named = Software::from_toml(Software::named("megatron-2021").unwrap()).unwrap();
     let software = Software { head: HeadKernels::Whole, attention: AttentionKernels::Fused, ..named };
-    RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&software)).head.forward
+    RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&software)).units[config::UnitClass::Head].forward.clone()
 }
 
 fn products(pass: &PassWork) -> usize {

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Accelerator, AttentionKernels, Cluster, SingleProducts, Software, named, names};
-use config::{GradientSums, LayerRecompute, ModelSpec, RunConfig, SequenceParallel};
+use config::{GradientSums, LayerRecompute, ModelSpec, RunConfig, SequenceParallel, UnitClass};
 use device::{Dtype, Write};
-use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
+use model::{MicrobatchShape, TensorParallel};
 use program::{PassKind, Purpose};
+use record::{RecordCase, UnitRecords};
 use sim::{Kernel, RecordedUnits, UnitWork, kernel_ns};
 
 /// Hidden width, tokens of a sequence, sequences: attention is nearly nothing of the first and nearly all of the last.
@@ -41,8 +42,8 @@ fn units(
         purpose: Purpose::Train,
         write: Write::Accumulate,
     };
-    let RecordedUnits { embedding, layer, head } = RecordedUnits::new(&UnitRecords::new(case).unwrap(), software);
-    [embedding, layer, head]
+    let units = RecordedUnits::new(&UnitRecords::new(case).unwrap(), software).units;
+    [UnitClass::Embedding, UnitClass::Layer(0), UnitClass::Head].map(|class| units[class].clone())
 }
 
 /// The peak of a trainer's products as data sheets have it, in operations per nanosecond.

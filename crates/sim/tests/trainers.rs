@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{CheapOutputs, GradientAddition, Software, TrainerMemory};
-use config::unit::UnitKind;
-use config::{GradientSums, LayerRecompute, RunConfig, SequenceParallel};
+use config::{GradientSums, LayerRecompute, RunConfig, SequenceParallel, UnitClass};
 use device::{Dtype, Write};
-use model::{MicrobatchShape, RecordCase, TensorParallel, UnitRecords};
+use model::{MicrobatchShape, TensorParallel};
 use program::Purpose;
+use record::{RecordCase, UnitRecords};
 use sim::{Kernel, RecordedUnits, UnitWork};
 
 /// A layer in bf16 with sums of 4 bytes, as Megatron-LM of 2022 with one difference.
@@ -25,7 +25,7 @@ fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
     };
     let named = Software::from_toml(Software::named("megatron-2022").unwrap()).unwrap();
     let units = RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&differing(named)));
-    units.of(UnitKind::Layer).unwrap().clone()
+    units.units[UnitClass::Layer(0)].clone()
 }
 
 /// Bytes that kernels move beside the products of the backward pass of the weights.

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use checkpoint::{BLOCK_BYTES, Checkpoint, Disk, Retention, Store, committed};
+use checkpoint::{BLOCK_BYTES, Checkpoint, Committer, Disk, Retention, Store, committed};
 use config::{Parallelism, RunConfig, TrainSpec};
 use device::DeviceError;
-use prove::{Labels, ProofText, thread_engine};
-use train::storage::saving::SaveStream;
-use train::worker::Worker;
-use train::{Observer, Ports, SaveReport, Saving, Setup, Start, StepReport, Wish, run};
+use sync::lock;
+use testkit::layout::engine;
+use testkit::text::{Labels, ProofText};
+use train::{Observer, Ports, SaveReport, SaveStream, Saving, Setup, Start, StepReport, Wish, Worker, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare/gpt2_124m_short.toml");
 /// Steps from one checkpoint to the next: more than are held up by one.
@@ -37,24 +37,20 @@ struct Stopwatch {
     waited: Mutex<BTreeMap<u32, f64>>,
 }
 
-fn locked<T>(values: &Mutex<T>) -> MutexGuard<'_, T> {
-    values.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Observer for Stopwatch {
     fn step(&self, report: &StepReport) -> Wish {
-        locked(&self.steps).push(report.wall.as_secs_f64());
+        lock(&self.steps).push(report.wall.as_secs_f64());
         Wish::Continue
     }
 
     fn saved(&self, report: SaveReport) {
         report.finished.outcome.expect("a checkpoint");
-        locked(&self.saves).push(report.wall.as_secs_f64());
+        lock(&self.saves).push(report.wall.as_secs_f64());
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         let waited = worker.saving.as_ref().map_or(Duration::ZERO, SaveStream::waited);
-        locked(&self.waited).insert(worker.step, waited.as_secs_f64());
+        lock(&self.waited).insert(worker.step, waited.as_secs_f64());
         Ok(())
     }
 }
@@ -62,12 +58,12 @@ impl Observer for Stopwatch {
 impl Stopwatch {
     /// Seconds of the timed steps.
     fn timed(&self) -> Vec<f64> {
-        locked(&self.steps)[WARM_UP as usize..].to_vec()
+        lock(&self.steps)[WARM_UP as usize..].to_vec()
     }
 
     /// Seconds that the thread of the rank waited in each step that had something to wait for.
     fn waits(&self) -> Vec<f64> {
-        let waited: Vec<f64> = locked(&self.waited).values().copied().collect();
+        let waited: Vec<f64> = lock(&self.waited).values().copied().collect();
         let of_steps = waited.windows(2).map(|two| two[1] - two[0]);
         of_steps
             .enumerate()
@@ -100,9 +96,10 @@ fn store(folder: &Path) -> Store {
 fn steps(config: &RunConfig, store: Option<&Store>) -> Stopwatch {
     let setup = setup(config, WARM_UP + STEPS);
     let (text, stopwatch) = (text(&setup), Stopwatch::default());
-    let saving = store.map(|store| Saving { store, every: EVERY, run: "", data_xxh3: None });
-    let engine = thread_engine(&setup).with_threads_per_rank(config.run.threads_per_rank);
-    run(&setup, &engine, Ports { saving, ..Ports::new(&text, &stopwatch) }).expect("a run");
+    let committer = store.map(|store| Committer::new(store, 1));
+    let saving = committer.as_ref().map(|committer| Saving { every: EVERY, ..Saving::with(committer) });
+    let engine = engine(&setup, config.run.threads_per_rank);
+    run(&setup, &*engine, Ports { saving, ..Ports::new(&text, &stopwatch) }).expect("a run");
     stopwatch
 }
 
@@ -122,7 +119,7 @@ fn saving(config: &RunConfig, folder: &Path) {
     let bytes = newest(folder).manifest().data_bytes() as f64;
     let cores = config.run.threads_per_rank;
     let copied = 2.0 * bytes / cpu::peak::copy_bytes_per_second(cores);
-    let (wall, waited) = (median(locked(&stopwatch.saves).clone()), median(stopwatch.waits()));
+    let (wall, waited) = (median(lock(&stopwatch.saves).clone()), median(stopwatch.waits()));
     println!(
         "save: {:.2} GB in {wall:.2} s beside steps of {plain:.3} s; {cores} cores copy as much in {copied:.3} s\n\
          the training thread waits {waited:.3} s for it: {:.2} x\n\
@@ -180,11 +177,11 @@ fn loading(config: &RunConfig, folder: &Path) {
         for _ in 0..LOADS {
             let checkpoint = newest(folder);
             let stopwatch = Stopwatch::default();
-            let engine = thread_engine(&setup);
+            let engine = engine(&setup, 1);
             let started = Instant::now();
             // No step is left.
             let ports = Ports { start: Start::Checkpoint(&checkpoint), ..Ports::new(&text, &stopwatch) };
-            run(&setup, &engine, ports).expect("a run");
+            run(&setup, &*engine, ports).expect("a run");
             seconds.push(started.elapsed().as_secs_f64());
             read = checkpoint.bytes_read();
         }

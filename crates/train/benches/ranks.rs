@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mesh::{Axis, Coord};
-use prove::intercepted::intercept_ops;
-use prove::{WrappedEngine, thread_engine};
-use timed::{FOLDER, Length, held, load, median, seconds_of_steps};
+use sync::lock;
+use testkit::intercepted::intercept_ops;
+use testkit::layout::engine;
+use testkit::wrapped_engine::WrappedEngine;
+use timed::{FOLDER, Length, load, median, seconds_of_steps};
 use train::Setup;
 
 mod timed;
@@ -55,18 +57,18 @@ fn setup(overrides: &[&str]) -> Setup {
 
 /// Seconds inside of operations of the busiest stage, over the mean of the stages.
 fn imbalance(setup: &Setup) -> f64 {
-    let busy = Arc::new(Mutex::new(vec![0.0; setup.parallelism.pp]));
+    let busy = Arc::new(Mutex::new(vec![0.0; setup.parallelism.degrees.pp]));
     let wrap = |coord: Coord, rank| {
         let (busy, stage) = (Arc::clone(&busy), coord.along(Axis::Pp));
         intercept_ops(rank, move |device, stream, op| {
             let started = Instant::now();
             device.submit(stream, op)?;
-            held(&busy)[stage] += started.elapsed().as_secs_f64();
+            lock(&busy)[stage] += started.elapsed().as_secs_f64();
             Ok(())
         })
     };
     seconds_of_steps(setup, &WrappedEngine::new(setup, &wrap), LENGTH);
-    let busy = held(&busy);
+    let busy = lock(&busy);
     busy.iter().copied().fold(0.0, f64::max) * busy.len() as f64 / busy.iter().sum::<f64>()
 }
 
@@ -74,8 +76,8 @@ fn imbalance(setup: &Setup) -> f64 {
 fn measure(layout: &Setup, one_rank: &Setup) -> [f64; 3] {
     let pairs: Vec<[f64; 2]> = (0..PAIRS)
         .map(|_| {
-            let ranks = seconds_of_steps(layout, &thread_engine(layout), LENGTH);
-            let one = seconds_of_steps(one_rank, &thread_engine(one_rank).with_threads_per_rank(2), LENGTH);
+            let ranks = seconds_of_steps(layout, &*engine(layout, 1), LENGTH);
+            let one = seconds_of_steps(one_rank, &*engine(one_rank, 2), LENGTH);
             [median(ranks), median(one)]
         })
         .collect();
@@ -92,7 +94,7 @@ fn main() {
         let (layout, one_rank) = (setup(layout), setup(one_rank));
         let [seconds, of_one, ratio] = measure(&layout, &one_rank);
         println!("{name}: {:.0} ms a step, one rank {:.0} ms: {ratio:.3} of its tokens/s", 1e3 * seconds, 1e3 * of_one);
-        let (stages, microbatches) = (layout.parallelism.pp, layout.num_microbatches());
+        let (stages, microbatches) = (layout.parallelism.degrees.pp, layout.num_microbatches());
         // Where ranks share cores, others compute while one waits.
         if stages > 1 && layout.parallelism.world_size() == stages {
             let work = microbatches as f64 / (microbatches + stages - 1) as f64;

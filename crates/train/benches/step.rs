@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use comm::Timeouts;
 use config::{RunConfig, flops_per_token};
 use device::{Cost, Op};
-use prove::intercepted::intercept_ops;
-use prove::{WrappedEngine, thread_engine};
-use timed::{FOLDER, Length, held, load, median, seconds_of_steps, text};
+use sync::lock;
+use testkit::intercepted::intercept_ops;
+use testkit::layout::engine;
+use testkit::wrapped_engine::WrappedEngine;
+use timed::{FOLDER, Length, load, median, seconds_of_steps, text};
 use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish};
 
 mod timed;
@@ -85,11 +87,11 @@ fn seconds_with_breakdown(setup: &Setup, threads: usize, breakdown: &Breakdown) 
             Ok(())
         })
     };
-    seconds_of_steps(setup, &WrappedEngine::new(setup, &wrap).with_threads_per_rank(threads), LENGTH)
+    seconds_of_steps(setup, &WrappedEngine::with_threads(setup, threads, &wrap), LENGTH)
 }
 
 fn note(breakdown: &Breakdown, op: &Op, time: Duration) {
-    let (cost, mut breakdown) = (op.cost(), held(breakdown));
+    let (cost, mut breakdown) = (op.cost(), lock(breakdown));
     let name = if let Op::MatMul { orientation, out, .. } = op {
         let (m, n) = (out.rows, out.cols);
         format!("mat_mul {orientation:?} {m} x {n} x {}", cost.multiply_adds as usize / (m * n))
@@ -112,8 +114,8 @@ fn report(name: &str, config: &RunConfig, setup: &Setup) {
     let threads = config.run.threads_per_rank;
     let cores = config.parallelism.world_size() * threads;
     let (peak, copied) = (cpu::peak::flops_per_second(cores), cpu::peak::copy_bytes_per_second(cores));
-    let engine = thread_engine(setup).with_threads_per_rank(threads);
-    let seconds = median(seconds_of_steps(setup, &engine, LENGTH));
+    let engine = engine(setup, threads);
+    let seconds = median(seconds_of_steps(setup, &*engine, LENGTH));
     let tokens = (config.train.global_batch * config.train.sequence_length) as f64;
     let flops = tokens * flops_per_token(&config.model, config.train.sequence_length) / seconds;
     println!(
@@ -126,7 +128,7 @@ fn report(name: &str, config: &RunConfig, setup: &Setup) {
     let breakdown = Breakdown::default();
     let timed = median(seconds_with_breakdown(setup, threads, &breakdown));
     let steps = f64::from(LENGTH.warm_up + LENGTH.timed);
-    let mut spent: Vec<(String, Spent)> = held(&breakdown).clone().into_iter().collect();
+    let mut spent: Vec<(String, Spent)> = lock(&breakdown).clone().into_iter().collect();
     spent.sort_by_key(|(_, spent)| std::cmp::Reverse(spent.time));
     for (name, Spent { calls, cost, time }) in spent {
         let seconds = time.as_secs_f64();

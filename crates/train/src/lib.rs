@@ -2,32 +2,39 @@
 
 #![forbid(unsafe_code)]
 
-pub mod all_ranks;
-pub mod engine;
-pub mod execute;
-pub mod infer;
-pub mod run;
-pub mod setup;
-pub mod storage;
-pub mod worker;
+mod all_ranks;
+mod engine;
+mod execute;
+mod infer;
+mod run;
+mod setup;
+mod storage;
+mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
 pub use engine::meta_engine::{MetaEngine, RankRecord};
+pub use engine::open_engine::{EngineOptions, describe_engine, open_engine};
+pub use engine::processor;
 pub use engine::thread_engine::ThreadEngine;
-pub use engine::{Communicators, Engine, RankEngine};
+pub use engine::{Communicators, Engine, EngineDescription, MissingGroup, RankEngine};
 pub use execute::loss_scale::{LossScale, StepFate};
 pub use infer::evaluate::{Evaluation, EvaluationReport, run_evaluation};
 pub use infer::forward::{LogitsSink, run_forward};
-pub use infer::generate::{Generation, Listener, run_generation};
-pub use infer::sampling::Sampling;
+pub use infer::generate::{GENERATION_ROWS, Generation, Listener, run_generation};
+pub use infer::sampling::{NoDistribution, Sampling};
 pub use run::failure::{RankFailure, TrainError};
 pub use run::observer::{LossScalingReport, Observer, StepReport, Wish};
 pub use run::{Ending, Ports, run, run_ranks};
 pub use setup::start::{PartSource, Start, check_tensors};
 pub use setup::step_order::StepOrder;
 pub use setup::{Setup, SetupError, Workload, WorkloadIndex};
-pub use storage::saving::{SaveReport, Saving};
-pub use storage::sink::{TensorMap, TensorSink};
+pub use storage::fetch::FetchError;
+pub use storage::gathered::{ForwardingSink, GatherError, GatheringSink, take_logits};
+pub use storage::pieces::{Copies, Piece, pieces};
+pub use storage::saving::{SaveReport, SaveStream, Saving};
+pub use storage::sink::{Assembly, TensorMap, TensorSink};
 pub use storage::source::{SourceError, TensorSource};
 pub use storage::tensor_file::weights_writer;
 pub use worker::batch::{SequenceBuffers, TokenSource};
+pub use worker::state::{Held, ShardPlace, UnitState};
+pub use worker::{Issued, OpenError, Worker};

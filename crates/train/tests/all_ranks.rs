@@ -2,11 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test may stop at once")]
 
-use config::RunConfig;
+use config::{ModelCoord, RunConfig};
 use mesh::{Axis, AxisSet, Rank};
-use program::{Rule, Violation, WorldStep};
-use train::worker::state::ShardPlace;
-use train::{Assignment, Assignments, Setup, SetupError, StepOrder, WorkloadIndex, verify_all_ranks};
+use program::{PeerGroup, Peers, Rule, Violation, WorldStep};
+use train::{Assignment, Assignments, Setup, SetupError, ShardPlace, StepOrder, WorkloadIndex, verify_all_ranks};
 
 /// dp 4 x tp 2 x pp 2: rank 8 pp + 2 dp + tp.
 fn setup(overrides: &[&str]) -> Setup {
@@ -150,7 +149,7 @@ fn a_rank_that_holds_the_shard_of_another_is_found() {
         let setup = setup(&overrides);
         let other = setup.mesh.coord(Rank(4));
         let change = |own: &mut Assignment| {
-            own.position.shards = ShardPlace::new(setup.parallelism.zero, &setup.mesh, other);
+            own.position.shards = ShardPlace::new(&setup.parallelism, &setup.mesh, other);
         };
         finds(&setup, 6, change, (Rule::Shards, expected));
     }
@@ -162,7 +161,7 @@ fn a_rank_that_stores_the_part_of_another_group_is_found() {
     let setup = setup(&["parallelism.zero=1", GROUPED]);
     let other = setup.mesh.coord(Rank(0));
     let change = |own: &mut Assignment| {
-        own.position.shards = ShardPlace::new(setup.parallelism.zero, &setup.mesh, other);
+        own.position.shards = ShardPlace::new(&setup.parallelism, &setup.mesh, other);
     };
     finds(&setup, 4, change, (Rule::Shards, "is stored by rank 0 and by rank 4"));
 }
@@ -171,7 +170,8 @@ fn a_rank_that_stores_the_part_of_another_group_is_found() {
 fn a_rank_with_the_slice_of_its_tensor_parallel_peer_is_found() {
     for stage in [0, 3] {
         let setup = setup(&[&zero(stage)]);
-        let change = |own: &mut Assignment| own.position.tensor.position = 0;
+        let peer = setup.mesh.coord(Rank(6));
+        let change = |own: &mut Assignment| own.position.model = ModelCoord::new(&setup.parallelism, peer);
         finds(&setup, 7, change, (Rule::Shards, "rank 7 must hold shard 1 of 2 of split parameters"));
         finds(&setup, 7, change, (Rule::Shards, "is filled by rank 6 and by rank 7"));
     }
@@ -180,11 +180,14 @@ fn a_rank_with_the_slice_of_its_tensor_parallel_peer_is_found() {
 #[test]
 fn a_rank_with_the_groups_of_another_is_found() {
     let setup = setup(&[]);
-    let peers = |rank| program::Peers::of(&setup.mesh, Rank(rank));
+    let with_group_of_6 = |own: &mut Assignment, which| {
+        let group = Peers::of(&setup.mesh, Rank(6)).group(which).unwrap().clone();
+        own.part.peers = own.part.peers.clone().with(which, group);
+    };
     let expected = (Rule::Collectives, "rank 7 must be at position 3 of its sharding group; got ranks 0, 2, 4, 6");
-    finds(&setup, 7, |own| own.part.peers.data = peers(6).data, expected);
+    finds(&setup, 7, |own| with_group_of_6(own, PeerGroup::SHARDS), expected);
     let expected = (Rule::Collectives, "rank 7 must be at position 0 of its pipeline; got ranks 6, 14");
-    finds(&setup, 7, |own| own.part.peers.pipeline = peers(6).pipeline, expected);
+    finds(&setup, 7, |own| with_group_of_6(own, PeerGroup::PIPELINE), expected);
 }
 
 #[test]
@@ -209,6 +212,6 @@ fn a_rank_that_compiles_other_instructions_is_found() {
 #[test]
 fn a_rank_with_other_sizes_is_found() {
     let setup = setup(&[]);
-    let change = |own: &mut Assignment| own.part.sizes.layer.accumulator += 64;
+    let change = |own: &mut Assignment| own.part.sizes.units[config::UnitClass::Layer(0)].accumulator += 64;
     finds(&setup, 3, change, (Rule::Collectives, "rank 3"));
 }

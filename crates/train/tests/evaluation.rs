@@ -3,11 +3,13 @@
 use std::sync::Mutex;
 
 use config::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use prove::runner::thread_engine;
-use prove::text::{Labels, ProofText};
-use train::storage::sink::{Assembly, TensorMap};
-use train::{Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, Wish, run, run_evaluation};
+use testkit::layout::engine;
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::text::{Labels, ProofText};
+use train::{
+    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, TensorMap, Wish, run,
+    run_evaluation,
+};
 
 #[derive(Default)]
 struct Log {
@@ -68,7 +70,7 @@ fn train(parallelism: &Parallelism, every: Option<u32>) -> Trained {
         saving: None,
         evaluation: every.map(|every| held_out(&held_out_text, every)),
     };
-    run(&setup, &thread_engine(&setup), ports).expect("a run");
+    run(&setup, &*engine(&setup, 1), ports).expect("a run");
     let Log { losses, evaluations } = log;
     Trained {
         losses: losses.into_inner().expect("no panic"),
@@ -80,7 +82,7 @@ fn train(parallelism: &Parallelism, every: Option<u32>) -> Trained {
 fn evaluated(parallelism: &Parallelism, weights: &TensorMap) -> EvaluationReport {
     let setup = Setup::evaluation(model(), parallelism.clone(), training(), SEQUENCES).expect("a legal run");
     let tokens = ProofText { seed: 8, ..text() };
-    run_evaluation(&setup, &thread_engine(&setup), held_out(&tokens, 0), Some(weights)).expect("an evaluation")
+    run_evaluation(&setup, &*engine(&setup, 1), held_out(&tokens, 0), Some(weights)).expect("an evaluation")
 }
 
 fn layouts() -> Vec<Parallelism> {

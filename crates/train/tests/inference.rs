@@ -3,15 +3,14 @@
 use std::sync::Mutex;
 
 use config::{
-    Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TopQuery, TrainSpec, ZeroStage,
+    Gathering, GradientReduction, IGNORED_LABEL, ModelSpec, Parallelism, Reshard, SequenceParallel, TopQuery,
+    TrainSpec, ZeroStage,
 };
-use device::IGNORED_LABEL;
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use prove::runner::thread_engine;
-use train::infer::generate::ROWS;
+use testkit::layout::engine;
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use train::{
-    Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, Wish, run_forward,
-    run_generation,
+    GENERATION_ROWS, Generation, Listener, LogitsSink, Sampling, SequenceBuffers, Setup, TensorMap, TokenSource, Wish,
+    run_forward, run_generation,
 };
 
 const STYLES: [Style; 2] = [Style::Gpt2, Style::Llama];
@@ -81,7 +80,7 @@ fn forward(model: &ModelSpec, parallelism: &Parallelism, sequences: &[Vec<i32>])
     let train = TrainSpec { global_batch: sequences.len(), sequence_length: sequences[0].len(), ..proof_training() };
     let setup = Setup::forward(model.clone(), parallelism.clone(), train).expect("a legal run");
     let (given, kept) = (Given { sequences: sequences.to_vec() }, Kept::default());
-    let report = run_forward(&setup, &thread_engine(&setup), &given, None, &kept).expect("a forward pass");
+    let report = run_forward(&setup, &*engine(&setup, 1), &given, None, &kept).expect("a forward pass");
     let logits = kept.logits();
     assert!(logits.iter().map(|(sequence, _)| *sequence).eq(0..sequences.len() as u64));
     (logits.into_iter().map(|(_, logits)| logits).collect(), report.loss)
@@ -147,10 +146,11 @@ fn shared(layout: Parallelism) -> Parallelism {
 const SAMPLING: Sampling = Sampling { temperature: 0.8, top_k: Some(40), top_p: 0.95, seed: 5 };
 
 fn generate(model: &ModelSpec, parallelism: &Parallelism, prompt: &[i32], max_tokens: usize) -> (Vec<i32>, Kept) {
-    let setup = Setup::generation(model.clone(), parallelism.clone(), proof_training(), ROWS).expect("a legal run");
+    let setup =
+        Setup::generation(model.clone(), parallelism.clone(), proof_training(), GENERATION_ROWS).expect("a legal run");
     let kept = Kept::default();
     let generation = Generation { prompt, max_tokens, sampling: SAMPLING };
-    run_generation(&setup, &thread_engine(&setup), generation, None, &kept).expect("a text");
+    run_generation(&setup, &*engine(&setup, 1), generation, None, &kept).expect("a text");
     let tokens = std::mem::take(&mut *kept.tokens.lock().expect("no panic"));
     (tokens, kept)
 }
@@ -159,7 +159,7 @@ fn generate(model: &ModelSpec, parallelism: &Parallelism, prompt: &[i32], max_to
 fn the_cache_changes_no_bit() {
     for style in STYLES {
         let model = model(style);
-        for prompt_len in [1, ROWS, 21] {
+        for prompt_len in [1, GENERATION_ROWS, 21] {
             let prompt = sequences(1, prompt_len, model.vocabulary).remove(0);
             let added = model.context - prompt_len;
             let (tokens, kept) = generate(&model, &plain_layout(1, 1, 1, 1), &prompt, added);
@@ -177,8 +177,8 @@ fn the_cache_changes_no_bit() {
 #[test]
 fn weights_that_are_no_numbers_draw_no_token() {
     let model = model(Style::Llama);
-    let setup =
-        Setup::generation(model.clone(), plain_layout(1, 1, 2, 1), proof_training(), ROWS).expect("a legal run");
+    let setup = Setup::generation(model.clone(), plain_layout(1, 1, 2, 1), proof_training(), GENERATION_ROWS)
+        .expect("a legal run");
     let mut weights = TensorMap::default();
     for unit in std::iter::once(config::Unit::Table).chain(config::Unit::computing(model.num_layers)) {
         for param in config::params(&model, unit) {
@@ -187,7 +187,7 @@ fn weights_that_are_no_numbers_draw_no_token() {
     }
     let kept = Kept::default();
     let generation = Generation { prompt: &[1, 2, 3], max_tokens: 4, sampling: SAMPLING };
-    let said = run_generation(&setup, &thread_engine(&setup), generation, Some(&weights), &kept).expect_err("no text");
+    let said = run_generation(&setup, &*engine(&setup, 1), generation, Some(&weights), &kept).expect_err("no text");
     assert!(said.to_string().contains("the logit of token 0 at position 3 is NaN, so no token can be drawn"), "{said}");
     assert_eq!(kept.tokens.into_inner().expect("no panic"), Vec::<i32>::new());
 }

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use comm::Operation;
-use config::{Products, RunConfig, Unit};
+use config::{RunConfig, Unit};
+use device::Numerics;
 use mesh::{Axis, AxisSet, Rank};
 use program::{GradientAxes, Instr};
 use train::{Engine, MetaEngine, SequenceBuffers, Setup, Start, TokenSource};
@@ -40,9 +41,9 @@ fn setup(zero: u32) -> Setup {
 /// Bytes that rank 0 sends by operation where the reduction of a layer's gradients has only those of its axes that are in `kept`.
 fn sent(setup: &Setup, kept: AxisSet) -> BTreeMap<Operation, u64> {
     let engine = MetaEngine::new(&setup.mesh);
-    let ends = engine.open(Rank(0), 0, Products::Chained).unwrap();
+    let ends = engine.open(Rank(0), 0, Numerics::SINGLE).unwrap();
     let coord = setup.mesh.origin();
-    let mut rank = train::worker::Worker::open(setup, coord, &NoTokens, Start::Seed, ends).unwrap();
+    let mut rank = train::Worker::open(setup, coord, &NoTokens, Start::Seed, ends).unwrap();
     let is_of_layer = |instr: &Instr| matches!(instr, Instr::ReduceGrads { unit: Unit::Layer(0), .. });
     let at = setup.program(0).instrs.iter().position(is_of_layer).unwrap();
     let Instr::ReduceGrads { unit, by, axes } = setup.program(0).instrs[at] else { panic!("no reduction") };

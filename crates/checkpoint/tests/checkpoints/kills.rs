@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use checkpoint::{Checkpoint, CheckpointError, committed};
 use philox::philox4x32_10;
-use prove::faulty_disk::{Fault, FaultyDisk};
+use testkit::faulty_disk::{Fault, FaultyDisk};
 
 use crate::rig::{Folder, check, save, store, store_on};
 

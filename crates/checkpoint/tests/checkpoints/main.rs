@@ -7,4 +7,5 @@ mod damage;
 mod kills;
 mod manifests;
 mod older;
+mod processes;
 mod rig;

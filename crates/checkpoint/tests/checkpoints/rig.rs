@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use checkpoint::{
-    BLOCK_BYTES, Checkpoint, CheckpointError, CheckpointWriter, Disk, Finished, PieceEntry, PieceFile, Retention,
-    RunState, Storage, Store,
+    BLOCK_BYTES, Checkpoint, CheckpointError, Committer, Disk, Finished, PieceCollector, PieceEntry, PieceFile,
+    ProcessWriter, Retention, RunState, Storage, Store,
 };
 use mesh::{Region, copy_runs};
 
@@ -107,25 +107,26 @@ pub fn save(store: &Store, steps: u32) -> Finished {
 /// As [`save`], without the blocks of pieces that `is_put` leaves out.
 pub fn save_as(store: &Store, state: RunState, is_put: impl Fn(&PieceEntry) -> bool) -> Finished {
     let (mut finished, steps) = (None, state.steps);
+    let writer = ProcessWriter::new(store.folder(), 2);
     for rank in 0..2 {
         let entries: Vec<PieceEntry> = pieces(rank).into_iter().filter(&is_put).collect();
-        let writer = store.writer(&state, 2);
-        let file = put(&writer, rank, steps, &entries);
-        finished = store.finish(&writer, file, &entries);
+        let file = put(&writer, rank, &state, &entries);
+        finished = writer.finish(steps, file, &entries);
     }
-    finished.expect("the last rank learns what became of it")
+    let pieces = finished.expect("the last rank gets the pieces of its process");
+    Committer::new(store, 1).deliver(pieces).expect("there is one process")
 }
 
 /// The file of a rank with all of `entries`.
 pub fn put(
-    writer: &CheckpointWriter,
+    writer: &ProcessWriter,
     rank: usize,
-    steps: u32,
+    state: &RunState,
     entries: &[PieceEntry],
 ) -> Result<Option<PieceFile>, CheckpointError> {
-    let Some(mut file) = writer.file(rank, entries)? else { return Ok(None) };
+    let Some(mut file) = writer.begin(state, rank, entries)? else { return Ok(None) };
     for entry in entries {
-        let mut bytes: Vec<u8> = values(entry, steps).iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let mut bytes: Vec<u8> = values(entry, state.steps).iter().flat_map(|value| value.to_ne_bytes()).collect();
         bytes.chunks_mut(BLOCK_BYTES).try_for_each(|block| file.put(block))?;
     }
     Ok(Some(file))

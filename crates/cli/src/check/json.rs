@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::{Problem, unique_parameters};
+use config::{Degrees, Problem, unique_parameters};
 use serde::Serialize;
 
 use crate::check::all_ranks::AllRanks;
@@ -61,7 +61,7 @@ pub fn of_verdict(verdict: &Verdict, all_ranks: Option<AllRanks>) -> Result<Stri
         },
         MemoryBudget::Unknown => (None, "unknown"),
     };
-    let stages = (0..parallelism.pp).map(|stage| {
+    let stages = (0..parallelism.degrees.pp).map(|stage| {
         let plan = largest_plan(setup, stage);
         StageOfRun {
             stage,
@@ -71,13 +71,14 @@ pub fn of_verdict(verdict: &Verdict, all_ranks: Option<AllRanks>) -> Result<Stri
             bytes: plan.categories().into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect(),
         }
     });
+    let Degrees { dp, tp, pp } = parallelism.degrees;
     line(&Run {
         legal: true,
         parameters: unique_parameters(&config.model),
         ranks: config.run.ranks,
-        dp: parallelism.dp,
-        tp: parallelism.tp,
-        pp: parallelism.pp,
+        dp,
+        tp,
+        pp,
         tokens_per_step: train.global_batch * train.sequence_length,
         microbatches_per_replica: setup.num_microbatches(),
         memory: Memory { together_bytes: need.together_bytes(), limit_bytes, limit_of },

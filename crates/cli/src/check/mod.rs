@@ -6,7 +6,7 @@ pub mod products;
 pub mod verdict;
 
 use config::{ModelSpec, RunConfig, TopQuery, unique_parameters};
-use cpu::instruction_set::InstructionSet;
+use train::describe_engine;
 
 use crate::arguments::{CheckArguments, Format};
 use crate::check::all_ranks::AllRanks;
@@ -49,7 +49,8 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
     match arguments.format() {
         Format::Text => {
             let all_ranks = all_ranks.map_or(String::new(), |all| format!("\n{}", all.line(setup)));
-            let products = products::line(verdict.config.train.precision, &InstructionSet::available());
+            let engine = describe_engine(verdict.config.run.threads_per_rank);
+            let products = products::line(verdict.config.train.precision, &engine);
             let run = format!("{}{products}{}", describe(&verdict.config), memory_line(verdict));
             Ok(format!("{run}\n{}{all_ranks}", memory_table(setup)))
         }
@@ -65,7 +66,7 @@ pub fn describe(config: &RunConfig) -> String {
     let corpus = if paths.is_empty() { "embedded text".to_string() } else { paths.join(", ") };
     format!(
         "model   {}: {}, hidden {}, {}\n\
-         ranks   {} = dp {} x tp {} x pp {}\n\
+         ranks   {} = {}\n\
          step    {}: {} of {}, {} of {} per replica\n\
          run     {} on {corpus}, results in {}\n",
         counted(unique_parameters(model), "parameter"),
@@ -73,9 +74,7 @@ pub fn describe(config: &RunConfig) -> String {
         model.hidden,
         counted(model.num_heads as u64, "head"),
         config.run.ranks,
-        parallelism.dp,
-        parallelism.tp,
-        parallelism.pp,
+        parallelism.degrees,
         counted(tokens as u64, "token"),
         counted(train.global_batch as u64, "sequence"),
         train.sequence_length,

@@ -1,16 +1,17 @@
 //! What a run tells about products whose order its run file chose.
 
 use config::{Precision, Products};
-use cpu::instruction_set::InstructionSet;
+use train::EngineDescription;
+use train::processor::InstructionSet;
 
-/// How products are computed on a machine with these sets, the best first; nothing where a run has the usual order.
-pub fn line(precision: Precision, sets: &[InstructionSet]) -> String {
+/// How products are computed on `engine`; nothing where a run has the usual order.
+pub fn line(precision: Precision, engine: &EngineDescription) -> String {
     let slower = match (precision.products(), precision) {
         (Products::Chained, _) => return String::new(),
         (Products::Pairs, Precision::Fp32(_)) => "12 to 20 times",
         (Products::Pairs, Precision::Bf16(_) | Precision::Fp16(_)) => "1.3 to 1.5 times",
     };
-    match sets.first() {
+    match engine.instruction_sets.first() {
         Some(InstructionSet::Amx) => "numbers products in pairs, by tiles of AMX\n".into(),
         Some(InstructionSet::Avx512 | InstructionSet::Avx2 | InstructionSet::Scalar) | None => format!(
             "numbers products in pairs; without AMX they take {slower} as long as with train.products = \"chained\"\n"
@@ -20,11 +21,14 @@ pub fn line(precision: Precision, sets: &[InstructionSet]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use train::describe_engine;
+
     use super::*;
 
     #[test]
     fn an_order_that_is_slow_here_is_told_with_the_other_one() {
-        let (amx, none) = ([InstructionSet::Amx, InstructionSet::Avx512], [InstructionSet::Avx2]);
+        let on = |instruction_sets| EngineDescription { instruction_sets, ..describe_engine(1) };
+        let (amx, none) = (on(vec![InstructionSet::Amx, InstructionSet::Avx512]), on(vec![InstructionSet::Avx2]));
         assert_eq!(line(Precision::Fp32(Products::Chained), &none), "");
         assert_eq!(line(Precision::Bf16(Products::Pairs), &amx), "numbers products in pairs, by tiles of AMX\n");
         assert_eq!(

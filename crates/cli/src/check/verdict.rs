@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::{Location, ModelSpec, Parallelism, Problem, RunConfig, TrainSpec};
-use train::setup::{Setup, SetupError};
+use train::{Setup, SetupError};
 
 use crate::memory::machine::MemoryLimit;
 use crate::memory::need::{self, MemoryBudget};

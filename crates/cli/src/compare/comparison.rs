@@ -5,6 +5,7 @@ use std::path::Path;
 
 use config::{GradientSums, RunConfig, TrainSpec};
 use prove::EqualityClass;
+use train::describe_engine;
 
 use crate::arguments::RunArguments;
 use crate::check::verdict::{self, Planned};
@@ -56,11 +57,13 @@ pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Com
         ..config.train.clone()
     });
     let same_run = (&first.model, &first_train, &first.data) == (&second.model, &second_train, &second.data);
+    let engines = [first, second].map(|config| describe_engine(config.run.threads_per_rank));
     let of_ramps = EqualityClass::of_ramps(first.train.batch_ramp, second.train.batch_ramp);
     let class = of_ramps
         .filter(|_| same_run)
         .map(|of_ramps| of_ramps.max(EqualityClass::of(&first.parallelism, &second.parallelism)))
-        .map(|class| class.in_sums([first.train.sums, second.train.sums]));
+        .map(|class| class.in_sums([first.train.sums, second.train.sums]))
+        .map(|class| class.on_engines([&engines[0], &engines[1]]));
     Comparison { names, class, differences }
 }
 
@@ -106,6 +109,9 @@ pub fn promise(class: EqualityClass) -> &'static str {
         }
         EqualityClass::OtherSums => {
             "sums over hidden dims or tokens are split differently: losses and weights agree within the bound of docs/numerics.md"
+        }
+        EqualityClass::OtherDevice => {
+            "the devices are of different kinds, which add in different orders: neither the same bits nor a bound are promised"
         }
     }
 }

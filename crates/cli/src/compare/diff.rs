@@ -1,7 +1,6 @@
 //! `pleach diff A B`: the first value at which two layouts of one run differ.
 
-use prove::difference::Holding;
-use prove::{Difference, Found, ProofError, Watch, first_difference, run_first};
+use prove::{Difference, Found, Holding, ProofError, Watch, first_difference, run_first};
 use serde_json::{Value, json};
 
 use crate::arguments::{Format, PairArguments};
@@ -24,7 +23,7 @@ pub fn diff(arguments: &PairArguments) -> Result<(), Failure> {
     let pair = Pair::open(arguments)?;
     let tokens = pair.text.training();
     let run = |verdict: &Verdict, steps: u32, watch: &dyn Watch| -> Result<(), ProofError> {
-        run_first(steps, &verdict.setup, &engine(verdict), tokens, watch)
+        run_first(steps, &verdict.setup, &*engine(verdict), tokens, watch)
     };
     let [a, b] = &pair.verdicts;
     let first = |steps: u32, watch: &dyn Watch| run(a, steps, watch);

@@ -1,7 +1,7 @@
 //! Two layouts of one run, ready to run on the same text.
 
 use prove::EqualityClass;
-use train::ThreadEngine;
+use train::Engine;
 
 use crate::arguments::PairArguments;
 use crate::check::verdict::{self, Planned, Verdict};
@@ -50,7 +50,7 @@ impl Pair {
 }
 
 /// Fresh ranks for a run of `verdict`.
-pub fn engine(verdict: &Verdict) -> ThreadEngine {
+pub fn engine(verdict: &Verdict) -> Box<dyn Engine> {
     engine::engine(&verdict.config, &verdict.setup)
 }
 

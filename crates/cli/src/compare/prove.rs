@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use prove::class::Promised;
-use prove::verdict::is_noise;
-use prove::{Distance, Outcome, Promise, outcome_of_first, weights_hash};
+use prove::{Distance, Outcome, Promise, Promised, is_noise, outcome_of_first, weights_hash};
 use serde_json::json;
 
 use crate::arguments::{Format, PairArguments};
@@ -48,7 +46,7 @@ struct Proof {
 impl Proof {
     fn of(pair: &Pair) -> Result<Proof, Failure> {
         let outcome = |verdict: &Verdict| -> Result<Outcome, Failure> {
-            outcome_of_first(pair.steps, &verdict.setup, &engine(verdict), pair.text.training())
+            outcome_of_first(pair.steps, &verdict.setup, &*engine(verdict), pair.text.training())
                 .map_err(|error| Failure::Work(error.to_string()))
         };
         let [a, b] = &pair.verdicts;
@@ -94,10 +92,10 @@ impl fmt::Display for Proof {
         }
         let told = |bound: Option<f64>| match (promise.class.promises(), bound) {
             (Promised::Bits, _) => String::new(),
-            (Promised::Bounds, Some(bound)) => format!(" (at most {bound:.0e})"),
-            (Promised::Bounds, None) => " (no bound)".into(),
+            (Promised::Bounds | Promised::Nothing, Some(bound)) => format!(" (at most {bound:.0e})"),
+            (Promised::Bounds | Promised::Nothing, None) => " (no bound)".into(),
         };
-        let [gradient, loss, weight] = [Some(promise.gradient), promise.loss, promise.weight].map(told);
+        let [gradient, loss, weight] = [promise.gradient, promise.loss, promise.weight].map(told);
         write!(
             f,
             "{}; apart are first gradients {}{gradient}, losses {}{loss}, weights {}{weight}: the promise {}",
@@ -132,7 +130,7 @@ mod tests {
         let proof = Proof {
             names: ["a.toml".into(), "b.toml".into()],
             steps: 3,
-            promise: Promise { class, gradient: 1e-6, loss: Some(1e-5), weight },
+            promise: Promise { class, gradient: Some(1e-6), loss: Some(1e-5), weight },
             distance,
             weights: [0x0123_4567_89ab_cdef; 2],
             faults: faults.iter().map(ToString::to_string).collect(),

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use cpu::instruction_set::InstructionSet;
 use serde::Serialize;
+use train::describe_engine;
+use train::processor::{self, InstructionSet};
 
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
@@ -51,7 +52,7 @@ impl Machine {
             system: std::env::consts::OS,
             architecture: std::env::consts::ARCH,
             cores: Cores::below(root),
-            instruction_sets: InstructionSet::available(),
+            instruction_sets: describe_engine(1).instruction_sets,
             memory: Memory::below(root),
             gpus: Gpus::below(root, environment),
             libraries: Libraries::below(root, environment),
@@ -99,8 +100,8 @@ impl Measured {
     /// Measures on so many cores.
     pub fn on(cores: usize) -> Measured {
         Measured {
-            peak_flops: cpu::peak::flops_per_second(cores),
-            copy_bytes_per_second: cpu::peak::copy_bytes_per_second(cores),
+            peak_flops: processor::flops_per_second(cores),
+            copy_bytes_per_second: processor::copy_bytes_per_second(cores),
         }
     }
 }

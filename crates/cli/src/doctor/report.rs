@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use cpu::instruction_set::InstructionSet;
 use serde::Serialize;
+use train::processor::InstructionSet;
 
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;

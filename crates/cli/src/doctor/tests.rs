@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use cpu::instruction_set::InstructionSet;
+use train::processor::InstructionSet;
 
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;

@@ -15,11 +15,11 @@ pub fn mesh(setup: &Setup) -> String {
         "mesh of {}; tensor-parallel neighbours have consecutive numbers, stages are farthest apart\n",
         counted(mesh.world_size() as u64, "rank")
     );
-    for stage in 0..parallelism.pp {
-        for replica in 0..parallelism.dp {
+    for stage in 0..parallelism.degrees.pp {
+        for replica in 0..parallelism.degrees.dp {
             let members = mesh.ranks().filter(|rank| {
                 let coord = mesh.coord(*rank);
-                coord.along(Axis::Pp) == stage && coord.position(AxisSet::DATA) == replica
+                coord.along(Axis::Pp) == stage && coord.position(parallelism.data_axes()) == replica
             });
             let members: Vec<String> = members.map(|rank| format!("{:>3}", rank.0)).collect();
             text += &format!("  pp {stage}  dp {replica}  |{} |\n", members.join(" "));
@@ -49,14 +49,14 @@ fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
         GradientReduction::Microbatch => "after each microbatch",
     };
     let mut kinds = vec![
-        ("tp", AxisSet::of(Axis::Tp), "share every matrix and sum activations inside each layer".into()),
-        ("dp", AxisSet::DATA, format!("{weights}, see other sequences, sum gradients {sums}")),
+        ("tp", setup.parallelism.tensor_axes(), "share every matrix and sum activations inside each layer".into()),
+        ("dp", setup.parallelism.data_axes(), format!("{weights}, see other sequences, sum gradients {sums}")),
         ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()),
     ];
-    let (members, dp) = (setup.parallelism.shard_group(), setup.parallelism.dp);
+    let (members, dp) = (setup.parallelism.shard_group(), setup.parallelism.degrees.dp);
     if 1 < members && members < dp {
         let work = "have one copy between them of what ZeRO shards";
-        kinds.insert(2, ("zero", AxisSet::of(Axis::DpInner), work.into()));
+        kinds.insert(2, ("zero", setup.parallelism.shard_axes(), work.into()));
     }
     kinds
 }

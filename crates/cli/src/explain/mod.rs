@@ -4,8 +4,7 @@ mod mesh_text;
 mod program_text;
 
 use mesh::{Axis, Rank};
-use program::schedule::{CellTimes, Timeline};
-use program::{Category, CellKind, StepTimes};
+use program::{Category, CellKind, CellTimes, StepTimes, Timeline};
 use train::Setup;
 
 use crate::arguments::ExplainArguments;
@@ -49,7 +48,7 @@ fn existing(setup: &Setup, rank: usize) -> Result<Rank, Failure> {
 /// What each pipeline rank holds, and how many bytes its arena has.
 fn stages(setup: &Setup) -> String {
     let mut text = String::from("stages\n");
-    for stage in 0..setup.parallelism.pp {
+    for stage in 0..setup.parallelism.degrees.pp {
         let view = &setup.program(stage).view;
         let parameters: usize = view.parameter_units().map(|unit| setup.layouts[&unit].len).sum();
         text += &format!(
@@ -68,7 +67,7 @@ fn stages(setup: &Setup) -> String {
 
 /// The pipeline over time, drawn, with its bubble: of cells alike, and of the program with what its passes cost.
 fn pipeline(setup: &Setup) -> String {
-    let (pp, microbatches) = (setup.parallelism.pp, setup.num_microbatches());
+    let (pp, microbatches) = (setup.parallelism.degrees.pp, setup.num_microbatches());
     let timeline = Timeline::new(&setup.schedule, CELL_COLUMNS);
     let mut text = format!(
         "pipeline of one step: {} through {}; {}; . is waiting\n",
@@ -104,7 +103,7 @@ fn legend(setup: &Setup) -> String {
     if has(CellKind::I) {
         words.push("I2 its backward of inputs, W2 of weights");
     }
-    if setup.schedule.num_stages() > setup.parallelism.pp {
+    if setup.schedule.num_stages() > setup.parallelism.degrees.pp {
         words.push("small letters are a rank's later stages");
     }
     words.join(", ")

@@ -17,7 +17,7 @@ pub fn folded(setup: &Setup, rank: Rank) -> String {
     let program = setup.program(stage_of(setup, rank));
     let mut lines: Vec<Line> = vec![];
     for instr in &program.instrs {
-        let step = Line::of(*instr, &program.view, setup.parallelism.dp);
+        let step = Line::of(*instr, &program.view, setup.parallelism.degrees.dp);
         match lines.last_mut() {
             Some(last) if last.includes(*instr) => {}
             Some(last) if last.verb == step.verb && last.microbatch == step.microbatch => last.units.extend(step.units),

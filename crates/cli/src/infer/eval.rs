@@ -5,7 +5,7 @@ use std::f64::consts::LN_2;
 use config::SourceSpec;
 use data::{Batches, Blanks, DataError, Dataset, Order};
 use serde_json::json;
-use train::{Evaluation, EvaluationReport, Setup, run_evaluation};
+use train::{Evaluation, EvaluationReport, Setup};
 
 use crate::arguments::inference::EvalArguments;
 use crate::failure::Failure;
@@ -42,8 +42,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let setup = Setup::evaluation(config.model.clone(), config.parallelism.clone(), config.train.clone(), sequences)
         .map_err(|error| Failure::Work(error.to_string()))?;
     let evaluation = Evaluation { tokens: &batches, sequences, every: 0 };
-    let report = run_evaluation(&setup, &source.engine(&setup), evaluation, Some(&source.weights))
-        .map_err(|error| Failure::Work(error.to_string()))?;
+    let report = source.ranks(&setup).evaluate(evaluation, &source.weights)?;
     let told = if arguments.json { record(&report, bytes_per_token) } else { line(&report, bytes_per_token) };
     print(&format!("{told}\n"))
 }

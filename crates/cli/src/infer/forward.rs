@@ -3,7 +3,7 @@
 use checkpoint::{TensorEntry, TensorWriter};
 use config::{ModelSpec, ParamSpec, Unit, params};
 use mesh::Region;
-use train::{LogitsSink, Observer, Ports, Setup, Start, StepReport, TensorSink, Wish, run, run_forward};
+use train::{LogitsSink, Observer, Ports, Setup, Start, StepReport, TensorSink, Wish};
 
 use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
@@ -75,9 +75,7 @@ fn logits(source: &RunSource, sequences: &Sequences, results: &Results) -> Resul
     let config = &source.config;
     let setup = Setup::forward(config.model.clone(), config.parallelism.clone(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
-    let report = run_forward(&setup, &source.engine(&setup), sequences, Some(&source.weights), results)
-        .map_err(|error| Failure::Work(error.to_string()))?;
-    Ok(report.loss)
+    Ok(source.ranks(&setup).forward(sequences, &source.weights, results)?.loss)
 }
 
 /// One training step, of which only the gradients are kept.
@@ -90,7 +88,7 @@ fn gradients(source: &RunSource, sequences: &Sequences, results: &Results) -> Re
         first_gradients: Some(results),
         ..Ports::new(sequences, &Silent)
     };
-    run(&setup, &source.engine(&setup), ports).map_err(|error| Failure::Work(error.to_string()))?;
+    source.ranks(&setup).train(ports)?;
     Ok(())
 }
 

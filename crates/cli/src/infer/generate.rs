@@ -2,11 +2,11 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use data::Tokenizer;
-use train::infer::generate::ROWS;
-use train::{Generation, Listener, Sampling, Setup, Wish, run_generation};
+use sync::{into_inner, lock};
+use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
 
 use crate::arguments::inference::GenerateArguments;
 use crate::failure::Failure;
@@ -59,8 +59,8 @@ fn continue_text(
     output: Box<dyn Write + Send>,
 ) -> Result<(), Failure> {
     let (config, tokenizer) = (&source.config, source.tokenizer()?);
-    if config.parallelism.dp > 1 {
-        let dp = config.parallelism.dp;
+    if config.parallelism.degrees.dp > 1 {
+        let dp = config.parallelism.degrees.dp;
         return Err(Failure::Input(format!(
             "parallelism.dp = {dp}: replicas split sequences, and one text is one sequence; use 1"
         )));
@@ -73,12 +73,12 @@ fn continue_text(
         ));
     }
     let tokens = prompt(&tokenizer, request.prompt, config.model.vocabulary)?;
-    let setup = Setup::generation(config.model.clone(), config.parallelism.clone(), config.train.clone(), ROWS)
-        .map_err(|error| Failure::Work(error.to_string()))?;
+    let setup =
+        Setup::generation(config.model.clone(), config.parallelism.clone(), config.train.clone(), GENERATION_ROWS)
+            .map_err(|error| Failure::Work(error.to_string()))?;
     let printer = Printer::new(&tokenizer, request.prompt, interrupt, output);
     let generation = Generation { prompt: &tokens, max_tokens: request.max_tokens, sampling: request.sampling };
-    run_generation(&setup, &source.engine(&setup), generation, Some(&source.weights), &printer)
-        .map_err(|error| Failure::Work(error.to_string()))?;
+    source.ranks(&setup).generate(generation, &source.weights, &printer)?;
     printer.finish()
 }
 
@@ -145,7 +145,7 @@ impl<'a> Printer<'a> {
 
     /// Prints what is still held back.
     fn finish(self) -> Result<(), Failure> {
-        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = into_inner(self.state);
         if let Some(failure) = state.failure {
             return Err(failure);
         }
@@ -156,7 +156,7 @@ impl<'a> Printer<'a> {
 
 impl Listener for Printer<'_> {
     fn token(&self, token: i32) -> Wish {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.tokens.push(token.unsigned_abs());
         let text = match self.tokenizer.decode(&state.tokens) {
             Ok(text) => text,

@@ -119,7 +119,7 @@ pub fn presets() -> Result<(), Failure> {
     for preset in PRESETS {
         let config = RunConfig::load(preset.name, preset.text, &[]).map_err(Failure::Run)?;
         let parallelism = &config.parallelism;
-        let layout = format!("dp {} x tp {} x pp {}", parallelism.dp, parallelism.tp, parallelism.pp);
+        let layout = parallelism.degrees.to_string();
         let memory =
             config.run.rank_memory_bytes.map_or("this machine's".into(), |there| format!("{} each", bytes(there)));
         let parameters = grouped(unique_parameters(&config.model));
@@ -170,7 +170,7 @@ mod tests {
         ] {
             let RunConfig { parallelism, train, run, .. } = load(name);
             let [size, number, dp] = batch;
-            assert_eq!((run.ranks, parallelism.microbatch_size, parallelism.dp), (ranks, size, dp), "{name}");
+            assert_eq!((run.ranks, parallelism.microbatch_size, parallelism.degrees.dp), (ranks, size, dp), "{name}");
             assert_eq!(parallelism.num_microbatches(train.global_batch), number, "{name}");
         }
     }
@@ -195,7 +195,7 @@ mod tests {
             };
             assert_eq!(manner(&full), manner(&tiny), "{}", preset.name);
             assert!((100_000..500_000).contains(&unique_parameters(&tiny.model)), "{}", preset.name);
-            assert_eq!(tiny.parallelism.pp > 1, full.parallelism.pp > 1, "{}", preset.name);
+            assert_eq!(tiny.parallelism.degrees.pp > 1, full.parallelism.degrees.pp > 1, "{}", preset.name);
         }
     }
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use checkpoint::manifest::MANIFEST;
 use checkpoint::{Checkpoint, StatePart, TensorReader};
-use config::{GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
+use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
-use train::{PartSource, Setup, SourceError, TensorSource, ThreadEngine};
+use train::{PartSource, Setup, SourceError, TensorSource};
 
 use crate::arguments::RunArguments;
 use crate::check::verdict::Verdict;
@@ -18,7 +18,7 @@ use crate::convert::hugging_face;
 use crate::failure::Failure;
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::run_folder_of;
-use crate::run::engine::engine;
+use crate::run::process_ranks::ProcessRanks;
 use crate::run::run_folder::WEIGHTS;
 
 /// A run to read from.
@@ -155,9 +155,9 @@ impl RunSource {
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
     }
 
-    /// Fresh ranks for `setup`.
-    pub fn engine(&self, setup: &Setup) -> ThreadEngine {
-        engine(&self.config, setup)
+    /// Fresh ranks for `setup`: the part that each process does.
+    pub fn ranks<'a>(&self, setup: &'a Setup) -> ProcessRanks<'a> {
+        ProcessRanks::open(&self.config, setup)
     }
 }
 
@@ -208,9 +208,10 @@ fn on_one_rank(text: &str, changes: &[(&str, toml::Value)]) -> Result<String, St
     if let Some(run) = table.get_mut("run").and_then(toml::Value::as_table_mut) {
         run.remove("ranks");
     }
-    let one = ["dp", "tp", "pp", "microbatch_size"].map(|key| (format!("parallelism.{key}"), toml::Value::Integer(1)));
+    let ones = Degrees::ONE.named().into_iter().map(|(key, _)| key).chain(["microbatch_size"]);
+    let one = ones.map(|key| (format!("parallelism.{key}"), toml::Value::Integer(1)));
     let changes = changes.iter().map(|(key, value)| (key.to_string(), value.clone()));
-    for (key, value) in one.into_iter().chain(changes) {
+    for (key, value) in one.chain(changes) {
         let (section, key) = key.split_once('.').unwrap_or(("", &key));
         let section = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
         if let Some(section) = section.as_table_mut() {
@@ -232,6 +233,6 @@ mod tests {
         assert_eq!((config.parallelism.world_size(), config.run.ranks, config.model.dropout), (1, 1, 0.0));
         let overrides = ["parallelism.tp=2".to_string()];
         let config = RunConfig::load("run.toml", &text, &overrides).expect("a legal run");
-        assert_eq!((config.parallelism.tp, config.run.ranks), (2, 2));
+        assert_eq!((config.parallelism.degrees.tp, config.run.ranks), (2, 2));
     }
 }

@@ -2,12 +2,9 @@
 
 use std::path::Path;
 
-use config::ModelSpec;
+use config::{IGNORED_LABEL, ModelSpec};
 use serde::Deserialize;
 use train::{SequenceBuffers, TokenSource};
-
-/// Labels with this value do not count.
-const IGNORED_LABEL: i64 = -100;
 
 /// The file as it is written.
 #[derive(Debug, Deserialize)]
@@ -107,7 +104,7 @@ impl Sequences {
             };
             let vocabulary = format!("model.vocabulary = {}", model.vocabulary);
             outside("input_ids", &sequence.tokens, &token, vocabulary.clone())?;
-            let label = |value: i32| i64::from(value) == IGNORED_LABEL || token(value);
+            let label = |value: i32| value == IGNORED_LABEL || token(value);
             outside("labels", &sequence.labels, &label, format!("{vocabulary}, and not -100"))?;
             outside("position_ids", &sequence.positions, &position, format!("model.context = {}", model.context))?;
         }

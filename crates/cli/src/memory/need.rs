@@ -46,8 +46,8 @@ impl Need {
     /// What `setup` has planned.
     pub fn new(setup: &Setup) -> Need {
         Need {
-            ranks_per_stage: setup.parallelism.dp * setup.parallelism.tp,
-            stage_bytes: (0..setup.parallelism.pp)
+            ranks_per_stage: setup.mesh.ranks_per_stage(),
+            stage_bytes: (0..setup.parallelism.degrees.pp)
                 .map(|stage| largest_plan(setup, stage).arena_bytes() as u64)
                 .collect(),
         }
@@ -154,14 +154,14 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
         // Written down for so many and no fewer.
         ScheduleSpec::Given(_) => all,
         ScheduleSpec::Generated(kind) => {
-            let repeating = 2 * kind.held_passes(parallelism.pp, all) + 2;
+            let repeating = 2 * kind.held_passes(parallelism.degrees.pp, all) + 2;
             let waiting = TiedSum::max_waiting_microbatches(&model, &parallelism, &train);
-            all.min(repeating.max(waiting + 1).next_multiple_of(kind.microbatch_group(parallelism.pp)))
+            all.min(repeating.max(waiting + 1).next_multiple_of(kind.microbatch_group(parallelism.degrees.pp)))
         }
     };
     // Smaller batches need less.
     train.batch_ramp = None;
-    train.global_batch = num_microbatches * parallelism.dp * parallelism.microbatch_size;
+    train.global_batch = num_microbatches * parallelism.degrees.dp * parallelism.microbatch_size;
     verdict::plan(model, parallelism, train).ok()
 }
 
@@ -240,20 +240,19 @@ fn changes(config: &RunConfig, budget: MemoryBudget) -> Vec<Change> {
     let mut offer = |key: &'static str, value: String, change: &dyn Fn(&mut RunConfig)| {
         let mut config = config.clone();
         change(&mut config);
-        let parallelism = &config.parallelism;
-        config.run.ranks = parallelism.dp.saturating_mul(parallelism.tp).saturating_mul(parallelism.pp);
+        config.run.ranks = config.parallelism.world_size();
         if config::check(&config).is_ok() {
             changes.push(Change { key, value, config });
         }
     };
     let parallelism = &config.parallelism;
-    if parallelism.dp > 1 {
+    if parallelism.degrees.dp > 1 {
         for (value, zero) in more_sharding(parallelism.zero) {
             offer("parallelism.zero", value, &|config| config.parallelism.zero = zero);
         }
     }
     let plain = ScheduleSpec::from(ScheduleKind::OneForwardOneBackward);
-    if parallelism.schedule != plain && parallelism.pp > 1 {
+    if parallelism.schedule != plain && parallelism.degrees.pp > 1 {
         offer("parallelism.schedule", "\"1f1b\"".into(), &|config| config.parallelism.schedule = plain.clone());
     }
     if !matches!(parallelism.recompute, Recompute::Full(_)) {
@@ -273,16 +272,16 @@ fn changes(config: &RunConfig, budget: MemoryBudget) -> Vec<Change> {
     match budget {
         // More ranks bring more memory.
         MemoryBudget::PerRank(_) => {
-            let (tp, pp) = (2 * parallelism.tp, 2 * parallelism.pp);
-            offer("parallelism.tp", tp.to_string(), &|config| config.parallelism.tp = tp);
+            let (tp, pp) = (2 * parallelism.degrees.tp, 2 * parallelism.degrees.pp);
+            offer("parallelism.tp", tp.to_string(), &|config| config.parallelism.degrees.tp = tp);
             offer("parallelism.pp", pp.to_string(), &|config| {
-                config.parallelism.pp = pp;
+                config.parallelism.degrees.pp = pp;
                 config.parallelism.stage_layers = None;
             });
         }
         // Fewer replicas hold fewer copies of the model.
-        MemoryBudget::Together(_) | MemoryBudget::Unknown if parallelism.dp > 1 => {
-            offer("parallelism.dp", "1".into(), &|config| config.parallelism.dp = 1);
+        MemoryBudget::Together(_) | MemoryBudget::Unknown if parallelism.degrees.dp > 1 => {
+            offer("parallelism.dp", "1".into(), &|config| config.parallelism.degrees.dp = 1);
         }
         MemoryBudget::Together(_) | MemoryBudget::Unknown => {}
     }

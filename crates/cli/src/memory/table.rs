@@ -1,6 +1,6 @@
 //! The planned memory as a table: one row per stage, one column per category.
 
-use config::Unit;
+use config::{Overlap, Unit};
 use program::Category;
 use train::Setup;
 
@@ -31,7 +31,7 @@ fn ranges(layers: &[u32]) -> String {
 /// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has.
 pub fn memory_table(setup: &Setup) -> String {
     let stages: Vec<Vec<(Category, usize)>> =
-        (0..setup.parallelism.pp).map(|stage| largest_plan(setup, stage).categories()).collect();
+        (0..setup.parallelism.degrees.pp).map(|stage| largest_plan(setup, stage).categories()).collect();
     let mut categories: Vec<Category> =
         stages.iter().flatten().filter(|(_, bytes)| *bytes > 0).map(|(category, _)| *category).collect();
     categories.sort_unstable();
@@ -40,7 +40,7 @@ pub fn memory_table(setup: &Setup) -> String {
     let mut header: Vec<String> = ["stage", "layers", "ranks"].map(str::to_string).to_vec();
     header.extend(categories.iter().map(Category::to_string));
     header.push("all".into());
-    let ranks = setup.parallelism.dp * setup.parallelism.tp;
+    let ranks = setup.mesh.ranks_per_stage();
     let rows = stages.iter().enumerate().map(|(stage, sizes)| {
         let mut row = vec![stage.to_string(), ranges(&layers(setup, stage)), ranks.to_string()];
         let size_of = |category| sizes.iter().find(|(own, _)| *own == category).map_or(0, |(_, bytes)| *bytes);
@@ -49,12 +49,23 @@ pub fn memory_table(setup: &Setup) -> String {
         row
     });
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-    format!("bytes of one rank\n{}{}", aligned(&rows), beyond_training(setup))
+    format!("bytes of one rank\n{}{}{}", aligned(&rows), of_overlap(setup), beyond_training(setup))
+}
+
+/// The bytes that overlap adds; nothing where the run has none.
+fn of_overlap(setup: &Setup) -> String {
+    match setup.verified().overlap() {
+        Overlap::Off => String::new(),
+        Overlap::On => {
+            let most = setup.verified().overlap_bytes().iter().copied().max().unwrap_or(0);
+            format!("\nparallelism.overlap = true adds {} to the arena of a rank at most.\n", bytes(most as u64))
+        }
+    }
 }
 
 /// What training alone would take, where the first rank that takes most does so for something else; nothing where it does not.
 fn beyond_training(setup: &Setup) -> String {
-    let stages = 0..setup.parallelism.pp;
+    let stages = 0..setup.parallelism.degrees.pp;
     let Some(stage) = stages.rev().max_by_key(|stage| largest_plan(setup, *stage).arena_bytes()) else {
         return String::new();
     };
@@ -113,7 +124,7 @@ mod tests {
             let setup = verdict::plan(model, parallelism, train).expect("planned");
             let predicted: Vec<usize> = step.memory().iter().map(sim::RankMemory::occupied_bytes).collect();
             let planned: Vec<usize> =
-                (0..setup.parallelism.pp).map(|stage| setup.plan(stage).largest_live_bytes()).collect();
+                (0..setup.parallelism.degrees.pp).map(|stage| setup.plan(stage).largest_live_bytes()).collect();
             assert_eq!(predicted, planned, "{name}");
             assert_eq!(memory_table(&setup).contains("Measuring the loss"), is_told, "{name}");
         }

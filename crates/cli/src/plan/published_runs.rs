@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use cluster::{Cluster, Software};
-use config::RunConfig;
+use config::{Degrees, RunConfig};
 use plan::PreparedStep;
 use plan::search::candidates::keys;
 use plan::search::{Answer, Found, Question, search};
@@ -27,7 +27,7 @@ pleach presets --compare > docs/six-models.md
 
 The run files are [presets](../crates/cli/presets); each names the sources of its numbers. Both layouts are predicted
 for the trainer of the run (`--software`), so the layout alone makes the gain; that trainer may lack the schedule.
-[Predictions are off](accuracy.md) by some per cent; a smaller gain is none. The seconds of a step were published for
+[Predictions are off](accuracy.md) by some per cent; a gain smaller than that shows nothing. The seconds of a step were published for
 some runs. Those of the others are derived from another published number; [derived seconds](#derived-seconds) names it.
 ";
 
@@ -127,8 +127,9 @@ fn derived_seconds(runs: &[Compared]) -> String {
 }
 
 fn section(Compared { preset, published, laid_out, answer }: &Compared) -> String {
-    let columns =
-        ["dp", "tp", "pp", "zero", "schedule", "stages_per_rank", "microbatch_size", "recompute", "sequence_parallel"];
+    let others = ["zero", "schedule", "stages_per_rank", "microbatch_size", "recompute", "sequence_parallel"];
+    let degrees = Degrees::ONE.named().into_iter().map(|(key, _)| key);
+    let columns: Vec<&str> = degrees.chain(others).collect();
     let row = |name: &str, found: &Found| {
         let keys = keys(&found.parallelism);
         let cells: Vec<&str> = columns.iter().map(|key| keys.get(*key).map_or("", String::as_str)).collect();

@@ -80,14 +80,7 @@ fn rules(refusals: &Refusals) -> String {
 fn layout(parallelism: &Parallelism) -> String {
     let keys = keys(parallelism);
     let of = |key: &str| keys.get(key).map_or("", String::as_str).to_string();
-    let mut text = format!(
-        "dp {} x tp {} x pp {}, zero {}, {}",
-        of("dp"),
-        of("tp"),
-        of("pp"),
-        zero(parallelism, &of("zero")),
-        of("schedule")
-    );
+    let mut text = format!("{}, zero {}, {}", parallelism.degrees, zero(parallelism, &of("zero")), of("schedule"));
     if of("stages_per_rank") != "1" {
         text += &format!(" with {} stages per rank", of("stages_per_rank"));
     }

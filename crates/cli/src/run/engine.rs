@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use comm::Timeouts;
 use config::RunConfig;
-use train::{Setup, ThreadEngine};
+use train::{Engine, EngineOptions, Setup, open_engine};
 
 /// Fresh ranks for `setup`, with the threads and the deadlines that `config` gives them.
-pub fn engine(config: &RunConfig, setup: &Setup) -> ThreadEngine {
+pub fn engine(config: &RunConfig, setup: &Setup) -> Box<dyn Engine> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    ThreadEngine::new(setup.mesh, timeouts_on(config, cores)).with_threads_per_rank(config.run.threads_per_rank)
+    let overlap = setup.parallelism.overlap_on_cpus();
+    let options =
+        EngineOptions { timeouts: timeouts_on(config, cores), overlap, threads_per_rank: config.run.threads_per_rank };
+    open_engine(setup.mesh, options)
 }
 
 /// Threads that compute, of all ranks.

@@ -1,29 +1,27 @@
 //! When every rank ran every instruction of a step, for `pleach train --trace`.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
+use device::DeviceError;
 use sim::Trace;
 use sim::trace::RankTimes;
-use train::Setup;
-use train::setup::WorkloadIndex;
-use train::worker::Worker;
+use sync::{into_inner, lock};
+use train::{Setup, Worker, WorkloadIndex};
 
 use crate::failure::Failure;
 use crate::screen::output_file::OutputFile;
 use crate::simulate::rank_times::rank_times;
 
-/// Ends of instructions of the last step that every rank has ended, as the ranks report them.
+/// Times of instructions of the last step that every rank has ended.
 pub struct Recorder {
     began: Instant,
-    ranks: Vec<Mutex<RankRecord>>,
+    /// By rank.
+    ranks: Vec<Mutex<Option<Step>>>,
 }
 
-#[derive(Default)]
-struct RankRecord {
-    running: Vec<u64>,
-    done: Option<(WorkloadIndex, Vec<u64>)>,
-}
+/// The program that ran, and start and end of its instructions in nanoseconds.
+type Step = (WorkloadIndex, Vec<(u64, u64)>);
 
 impl Recorder {
     /// For a run of so many ranks.
@@ -31,44 +29,41 @@ impl Recorder {
         Recorder { began: Instant::now(), ranks: (0..ranks).map(|_| Mutex::default()).collect() }
     }
 
-    /// Notes that `rank` has ended its instruction.
-    pub fn ended(&self, worker: &Worker<'_>) {
-        let now_ns = self.began.elapsed().as_nanos() as u64;
-        let Some(record) = self.ranks.get(worker.communicators.world.position()) else { return };
-        // A rank that panics ends the run; what others have noted is still true.
-        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-        if worker.at == 0 {
-            record.running.clear();
+    /// Notes that `rank` has issued its instruction; after the last one of a step it waits for all of them.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn ended(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if worker.at + 1 < worker.program.instrs.len() {
+            return Ok(());
         }
-        record.running.push(now_ns);
-        if worker.at + 1 == worker.program.instrs.len() {
-            record.done = Some((worker.workload, std::mem::take(&mut record.running)));
+        let Some(record) = self.ranks.get(worker.communicators.world().position()) else { return Ok(()) };
+        let ns = |at: Instant| at.saturating_duration_since(self.began).as_nanos() as u64;
+        let spans: Option<Vec<(u64, u64)>> =
+            worker.spans()?.into_iter().map(|span| span.map(|(start, end)| (ns(start), ns(end)))).collect();
+        if let Some(spans) = spans {
+            *lock(record) = Some((worker.workload, spans));
         }
+        Ok(())
     }
 
-    /// Writes the last step that was done as a Chrome trace, which begins where the first instruction of a rank ends.
+    /// Writes the last step that was done as a Chrome trace, which begins with the first instruction of a rank, and returns it.
     ///
     /// # Errors
     /// A file that cannot be written, or a run that did not end a step.
-    pub fn write(self, setup: &Setup, file: &OutputFile) -> Result<(), Failure> {
-        let records =
-            self.ranks.into_iter().map(|record| record.into_inner().unwrap_or_else(PoisonError::into_inner).done);
-        let done: Option<Vec<(WorkloadIndex, Vec<u64>)>> = records.collect();
+    pub fn write(self, setup: &Setup, file: &OutputFile) -> Result<Trace, Failure> {
+        let done: Option<Vec<Step>> = self.ranks.into_iter().map(into_inner).collect();
         let Some(done) = done.filter(|done| !done.is_empty()) else {
             return Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())));
         };
-        let first_ns = done.iter().filter_map(|(_, ends)| ends.first()).min().copied().unwrap_or(0);
+        let first_ns = done.iter().flat_map(|(_, spans)| spans).map(|(start, _)| *start).min().unwrap_or(0);
         let graph = setup.graph_of(done[0].0);
-        let ranks = done.iter().enumerate();
-        let ranks: Vec<RankTimes> =
-            ranks.map(|(number, (_, ends))| rank_times(&setup.mesh, number, times(ends, first_ns))).collect();
-        file.write(sim::ChromeTrace(&Trace::new(graph, &ranks)))
+        let ranks = done.iter().enumerate().map(|(number, (_, spans))| {
+            let spans = spans.iter().map(|(start, end)| (start - first_ns, end - first_ns)).collect();
+            rank_times(&setup.mesh, number, spans)
+        });
+        let trace = Trace::new(graph, &ranks.collect::<Vec<RankTimes>>());
+        file.write(sim::ChromeTrace(&trace))?;
+        Ok(trace)
     }
-}
-
-/// Instructions are issued one after the other, so each starts when the one before it has ended.
-fn times(ends: &[u64], first_ns: u64) -> Vec<(u64, u64)> {
-    let ends = ends.iter().map(|end| end - first_ns);
-    let starts = ends.clone().take(1).chain(ends.clone());
-    starts.zip(ends).collect()
 }

@@ -4,6 +4,8 @@ pub mod engine;
 pub mod grace;
 pub mod interrupt;
 pub mod measured_trace;
+pub mod once_per_run;
+pub mod process_ranks;
 pub mod resume;
 pub mod run_folder;
 pub mod train;

@@ -71,14 +71,14 @@ impl RunFolder {
     /// A run whose newest checkpoint is not after its last step.
     pub fn check_done(&self) -> Result<(), Failure> {
         let sound = |found: &Found| Checkpoint::open(&found.path).ok();
-        let newest = committed(self.store.folder()).map_err(|error| self.failure(error))?.iter().find_map(sound);
+        let newest = committed(self.store.folder().path()).map_err(|error| self.failure(error))?.iter().find_map(sound);
         let Some(newest) = newest else { return Ok(()) };
         let (steps, all) = (newest.state().steps, steps_of(&newest.state().run));
         if all == Some(steps) {
             return Ok(());
         }
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
-        let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().display(), self.way_out);
+        let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().path().display(), self.way_out);
         Err(Failure::Input(format!(
             "{path} holds a run that is not done, after step {steps}{of}; `pleach train --resume {path}` resumes it, \
              without {checkpoints} it is given up, {way_out}"

@@ -2,15 +2,15 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use checkpoint::{Committed, Finished};
 use device::DeviceError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use train::worker::Worker;
-use train::{EvaluationReport, LossScalingReport, Observer, SaveReport, StepFate, StepReport, Wish};
+use sync::{into_inner, lock};
+use train::{EvaluationReport, LossScalingReport, Observer, SaveReport, StepFate, StepReport, Wish, Worker};
 
 use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
@@ -145,7 +145,7 @@ impl Progress {
     /// # Errors
     /// What could not be written, of metrics or on the standard output.
     pub fn finish(self) -> Result<Told, Failure> {
-        let mut outputs = self.outputs.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut outputs = into_inner(self.outputs);
         if let Screen::Live(bar) = &outputs.screen {
             // The last line stays.
             bar.abandon();
@@ -192,14 +192,14 @@ impl Outputs {
 impl Observer for Progress {
     fn step(&self, report: &StepReport) -> Wish {
         // Rank 0 alone reports; if it panicked while it did, the run is over and what it wrote is still true.
-        self.outputs.lock().unwrap_or_else(PoisonError::into_inner).step(report, self.steps)
+        lock(&self.outputs).step(report, self.steps)
     }
 
     fn wish(&self) -> Wish {
         if !self.interrupt.is_pressed() {
             return Wish::Continue;
         }
-        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outputs = lock(&self.outputs);
         if !outputs.is_interrupt_told {
             outputs.is_interrupt_told = true;
             outputs.screen.note("stopping after this step; Ctrl-C again ends at once and writes nothing");
@@ -208,14 +208,11 @@ impl Observer for Progress {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if let Some(recorder) = &self.recorder {
-            recorder.ended(worker);
-        }
-        Ok(())
+        self.recorder.as_ref().map_or(Ok(()), |recorder| recorder.ended(worker))
     }
 
     fn saved(&self, report: SaveReport) {
-        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outputs = lock(&self.outputs);
         let SaveReport { steps, finished: Finished { outcome, not_retired }, wall } = report;
         match &outcome {
             // The end of a run is told at the end.
@@ -234,7 +231,7 @@ impl Observer for Progress {
     }
 
     fn evaluation(&self, report: &EvaluationReport) {
-        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outputs = lock(&self.outputs);
         outputs.evaluation = Some(*report);
         let written = evaluation_record(report).and_then(|record| outputs.write_metrics(&record).map(|()| record));
         match written {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use config::{RunConfig, flops_per_token};
-use train::StepReport;
+use train::{StepReport, processor};
 
 use crate::screen::cpu_time::cpu_time;
 
@@ -20,7 +20,7 @@ impl Capacity {
     /// Measures for some milliseconds.
     pub fn measure(threads: usize) -> Capacity {
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(threads);
-        Capacity { cores, peak_flops: cpu::peak::flops_per_second(cores) }
+        Capacity { cores, peak_flops: processor::flops_per_second(cores) }
     }
 }
 

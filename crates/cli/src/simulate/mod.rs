@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 use cluster::Cluster;
 use config::{Parallelism, RunConfig};
-use mesh::{AxisSizes, Mesh};
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
+use sim::trace::RankTrace;
 use sim::{Loss, MemoryPart, RankMemory, Trace, lines};
 
 use crate::arguments::Format;
@@ -85,8 +85,7 @@ fn write_trace(
     step: &PreparedStep,
     prediction: &Prediction,
 ) -> Result<(), Failure> {
-    let Parallelism { dp, tp, pp, .. } = *parallelism;
-    let mesh = Mesh::new(AxisSizes::dp_tp_pp(dp, tp, pp)).map_err(|error| Failure::Work(error.to_string()))?;
+    let mesh = parallelism.mesh().map_err(|error| Failure::Work(error.to_string()))?;
     let usual = TracedRanks::usual(&mesh);
     let traced = rank_times::simulated(&mesh, ranks.unwrap_or(&usual), &prediction.times)?;
     if traced.len() < mesh.world_size() && ranks.is_none() {
@@ -102,8 +101,21 @@ fn write_trace(
 
 /// `dp 8 x tp 4 x pp 12`.
 fn layout(config: &RunConfig) -> String {
-    let parallelism = &config.parallelism;
-    format!("dp {} x tp {} x pp {}", parallelism.dp, parallelism.tp, parallelism.pp)
+    config.parallelism.degrees.to_string()
+}
+
+/// The rank of a trace whose communication is exposed longest; nothing where none communicates on a stream of its own.
+pub fn communication(trace: &Trace) -> String {
+    let ranks = trace.ranks.iter().map(RankTrace::communication);
+    match ranks.filter(|own| own.all_ns > 0).max_by_key(|own| own.exposed_ns) {
+        None => String::new(),
+        Some(own) => format!(
+            "comms   {} of gathers, reductions and sends on a rank, {} exposed: {:.1} %\n",
+            seconds(own.all_ns),
+            seconds(own.exposed_ns),
+            100.0 * own.exposed_share()
+        ),
+    }
 }
 
 struct Told<'a> {
@@ -153,7 +165,8 @@ impl Told<'_> {
              step    {}, {} tokens a second\n\
              {}\
              mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
-             bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\n",
+             bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\
+             {}\n",
             describe(config),
             cluster.about,
             grouped(config.run.ranks as u64),
@@ -166,6 +179,7 @@ impl Told<'_> {
             three_digits(step.peak_flops_per_ns(cluster) * 1e-3),
             100.0 * bubble.rate(),
             100.0 * bubble.rate_with_norm(),
+            communication(trace),
         );
         text += &self.time_table();
         text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));

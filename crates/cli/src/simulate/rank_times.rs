@@ -18,7 +18,7 @@ pub fn rank_times(mesh: &Mesh, number: usize, times: Vec<(u64, u64)>) -> RankTim
     let coord = mesh.coord(Rank(number));
     let (dp, tp, pp) = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp));
     let name = format!("rank {number}: dp {dp}, tp {tp}, pp {pp}");
-    RankTimes { number, name, pp, pipeline: dp * mesh.size(Axis::Tp) + tp, times }
+    RankTimes { number, name, pp, pipeline: coord.position(AxisSet::of(Axis::Pp).complement()), times }
 }
 
 /// Which ranks of a simulated step are traced. Those of one stage do the same.

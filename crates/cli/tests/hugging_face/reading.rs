@@ -8,12 +8,13 @@ use std::thread::ThreadId;
 
 use checkpoint::{TensorEntry, TensorReader, TensorWriter};
 use config::{
-    ModelSpec, NormKind, Pairing, Parallelism, ParamSpec, Position, RotaryScaling, RunConfig, TrainSpec, Unit,
+    Degrees, ModelSpec, NormKind, Pairing, Parallelism, ParamSpec, Position, RotaryScaling, RunConfig, TrainSpec, Unit,
     UnitLayout, params,
 };
 use interchange::{HuggingFaceFolder, InterchangeError, export};
 use mesh::Region;
-use prove::{ProofText, thread_engine};
+use testkit::layout::engine;
+use testkit::text::ProofText;
 use train::{LogitsSink, Setup, SourceError, TensorSource, run_forward};
 
 use crate::{Folder, all_values};
@@ -29,6 +30,7 @@ pub fn model() -> ModelSpec {
         num_kv_heads: 8,
         head_dim: 264,
         ffn_hidden: 2112,
+        ffn_hidden_of_layers: None,
         vocabulary: 64,
         context: 8,
         norm: config::Norm { kind: NormKind::Rms, epsilon: 1e-6 },
@@ -117,18 +119,20 @@ fn a_rank_reads_its_own_bytes_and_headers() {
     for (path, (tp, pp)) in [(&one, (2, 2)), (&three, (2, 2)), (&three, (1, 3))] {
         let source = HuggingFaceFolder::open(path).expect("a folder");
         let headers = source.read_bytes();
-        let parallelism = Parallelism { dp: 1, tp, pp, microbatch_size: 1, ..parallelism.clone() };
+        let parallelism = Parallelism { degrees: Degrees { dp: 1, tp, pp }, microbatch_size: 1, ..parallelism.clone() };
         let setup = Setup::forward(source.model.clone(), parallelism, train.clone()).expect("a legal run");
         let counted = Counted { folder: &source, elements: Mutex::default() };
-        let tokens = ProofText { vocabulary: 61, seed: 1, labels: prove::Labels::Every };
-        run_forward(&setup, &thread_engine(&setup), &tokens, Some(&counted), &Nowhere).expect("it runs");
+        let tokens = ProofText { vocabulary: 61, seed: 1, labels: testkit::text::Labels::Every };
+        run_forward(&setup, &*engine(&setup, 1), &tokens, Some(&counted), &Nowhere).expect("it runs");
 
         let mut expected: Vec<usize> = vec![];
         for stage in 0..pp {
             let embedding = setup.program(stage).view.computing_units().any(|unit| unit == Unit::Embedding);
             let table = embedding.then_some(Unit::Table);
             let units = setup.program(stage).view.computing_units().chain(table);
-            let len: usize = units.map(|unit| UnitLayout::new(params(&source.model, unit), tp, 1).len).sum();
+            let len: usize = units
+                .map(|unit| UnitLayout::new(params(&source.model, unit), setup.parallelism.axis_sizes(), 1).len)
+                .sum();
             expected.extend(vec![len; tp]);
         }
         expected.sort_unstable();

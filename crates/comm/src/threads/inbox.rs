@@ -6,8 +6,10 @@ use crate::tag::Tag;
 use crate::transport::Loan;
 use mesh::Rank;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use sync::{lock, wait, wait_timeout};
 
 /// How often a rank that waits hands its core to another runnable thread before it parks.
 ///
@@ -113,7 +115,7 @@ impl Inbox {
 
     /// A panic while the lock is held leaves the state whole: nothing foreign runs under it.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Puts a message in, or gives it back when the owner has left.
@@ -203,7 +205,7 @@ impl Inbox {
         let mut state = self.lock();
         while !ticket.is_closed() {
             state.waiting = Waiting::Completion;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.changed, state);
         }
         state.waiting = Waiting::Nothing;
     }
@@ -237,7 +239,7 @@ impl Inbox {
                 state = self.lock();
                 continue;
             }
-            (state, _) = self.changed.wait_timeout(state, wait - waited).unwrap_or_else(PoisonError::into_inner);
+            state = wait_timeout(&self.changed, state, wait - waited);
         };
         state.waiting = Waiting::Nothing;
         ended.map(|()| state)

@@ -4,7 +4,5 @@ mod inbox;
 mod pool;
 mod shared_memory;
 mod transport;
-mod world;
 
 pub use transport::ThreadTransport;
-pub use world::{RankPanic, run_world};

@@ -1,7 +1,9 @@
 //! Buffers for copied messages, used again and again.
 
 use crate::collectives::COPY_LIMIT_BYTES;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use sync::lock;
 
 /// The copies that one rank has sent. A buffer is free again when the last receiver drops it.
 #[derive(Default)]
@@ -17,7 +19,7 @@ impl Pool {
     pub(super) fn copy(&self, bytes: &[u8]) -> Arc<Vec<u8>> {
         let (shelf, capacity) =
             if bytes.len() <= COPY_LIMIT_BYTES { (&self.short, COPY_LIMIT_BYTES) } else { (&self.long, bytes.len()) };
-        let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = lock(shelf);
         for buffer in shelf.iter_mut() {
             if let Some(free) = Arc::get_mut(buffer) {
                 free.clear();

@@ -10,31 +10,60 @@ use crate::transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
 use mesh::Rank;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
-/// What all ranks of a world share.
-struct World {
+use sync::lock;
+
+/// A lane of all ranks: messages of different lanes never meet.
+struct Lane {
     inboxes: Vec<Arc<Inbox>>,
     left: Vec<AtomicBool>,
+}
+
+impl Lane {
+    fn new(world_size: usize) -> Lane {
+        Lane {
+            inboxes: (0..world_size).map(|_| Arc::new(Inbox::new(world_size))).collect(),
+            left: (0..world_size).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+}
+
+/// The state that all ends of a world share.
+struct World {
+    lanes: Vec<Lane>,
     failure: OnceLock<AbortCause>,
     timeouts: Timeouts,
 }
 
 impl World {
     fn wake_all(&self) {
-        for inbox in &self.inboxes {
+        for inbox in self.lanes.iter().flat_map(|lane| &lane.inboxes) {
             inbox.wake();
         }
     }
 }
 
-impl Liveness for World {
+/// A lane of a world.
+#[derive(Clone)]
+struct Place {
+    world: Arc<World>,
+    lane: usize,
+}
+
+impl Place {
+    fn lane(&self) -> &Lane {
+        &self.world.lanes[self.lane]
+    }
+}
+
+impl Liveness for Place {
     fn has_failed(&self) -> bool {
-        self.failure.get().is_some()
+        self.world.failure.get().is_some()
     }
 
     fn has_left(&self, rank: Rank) -> bool {
-        self.left[rank.0].load(Ordering::Acquire)
+        self.lane().left[rank.0].load(Ordering::Acquire)
     }
 }
 
@@ -44,7 +73,7 @@ impl Liveness for World {
 /// it while the thread panics aborts the world.
 pub struct ThreadTransport {
     rank: Rank,
-    world: Arc<World>,
+    place: Place,
     inbox: Arc<Inbox>,
     pool: Pool,
     own: Mutex<Own>,
@@ -72,28 +101,30 @@ struct OpenSend {
 impl ThreadTransport {
     /// The ends of a new world, by rank.
     pub fn world(world_size: usize, timeouts: Timeouts) -> Vec<ThreadTransport> {
-        let world = Arc::new(World {
-            inboxes: (0..world_size).map(|_| Arc::new(Inbox::new(world_size))).collect(),
-            left: (0..world_size).map(|_| AtomicBool::new(false)).collect(),
-            failure: OnceLock::new(),
-            timeouts,
-        });
-        let end = |rank: usize| ThreadTransport {
+        ThreadTransport::lanes(world_size, 1, timeouts).into_iter().flatten().collect()
+    }
+
+    /// The ends of a new world with `num_lanes` lanes, by lane, then by rank. Each thread of a rank that communicates has a lane of its own; the
+    /// failure of one is the failure of all.
+    pub fn lanes(world_size: usize, num_lanes: usize, timeouts: Timeouts) -> Vec<Vec<ThreadTransport>> {
+        let lanes = (0..num_lanes).map(|_| Lane::new(world_size)).collect();
+        let world = Arc::new(World { lanes, failure: OnceLock::new(), timeouts });
+        let end = |lane: usize, rank: usize| ThreadTransport {
             rank: Rank(rank),
-            inbox: Arc::clone(&world.inboxes[rank]),
-            world: Arc::clone(&world),
+            inbox: Arc::clone(&world.lanes[lane].inboxes[rank]),
+            place: Place { world: Arc::clone(&world), lane },
             pool: Pool::default(),
             own: Mutex::default(),
         };
-        (0..world_size).map(end).collect()
+        (0..num_lanes).map(|lane| (0..world_size).map(|rank| end(lane, rank)).collect()).collect()
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 
     fn check_failure(&self) -> Result<(), CommError> {
-        match self.world.failure.get() {
+        match self.place.world.failure.get() {
             None => Ok(()),
             Some(cause) => Err(CommError::Aborted { rank: self.rank, by: cause.rank, why: cause.description.clone() }),
         }
@@ -102,7 +133,7 @@ impl ThreadTransport {
     fn deliver(&self, to: Rank, tag: Tag, operation: Operation, payload: Payload) -> Result<(), CommError> {
         assert_ne!(to, self.rank, "a rank sends to others only");
         let envelope = Envelope { tag, operation, payload };
-        self.world.inboxes[to.0].deliver(self.rank, envelope).map_err(|_| self.peer_left(to, tag, operation))
+        self.place.lane().inboxes[to.0].deliver(self.rank, envelope).map_err(|_| self.peer_left(to, tag, operation))
     }
 
     fn peer_left(&self, peer: Rank, tag: Tag, operation: Operation) -> CommError {
@@ -127,7 +158,7 @@ impl ThreadTransport {
     /// Waits for a ticket and, when that fails, takes the unread messages back. `receiver` is one of
     /// those that are to read, named when nothing better is known.
     fn complete(&self, ticket: &Arc<Ticket>, receiver: Rank, tag: Tag, operation: Operation) -> Result<(), CommError> {
-        let result = self.inbox.complete(ticket, self.world.timeouts.wait, &*self.world);
+        let result = self.inbox.complete(ticket, self.place.world.timeouts.wait, &self.place);
         let Err(interrupted) = result else {
             if ticket.take_lost() {
                 let gone = self.one_that_left(receiver);
@@ -143,13 +174,13 @@ impl ThreadTransport {
     /// `likely` if it has left, otherwise the first other rank that has.
     fn one_that_left(&self, likely: Rank) -> Rank {
         let others = (0..self.world_size()).map(Rank).filter(|&rank| rank != self.rank);
-        std::iter::once(likely).chain(others).find(|&rank| self.world.has_left(rank)).unwrap_or(likely)
+        std::iter::once(likely).chain(others).find(|&rank| self.place.has_left(rank)).unwrap_or(likely)
     }
 
     /// Takes the unread messages of `ticket` back; returns the first rank that had not read.
     fn take_back(&self, ticket: &Arc<Ticket>) -> Option<Rank> {
         let mut late = None;
-        for (rank, inbox) in self.world.inboxes.iter().enumerate() {
+        for (rank, inbox) in self.place.lane().inboxes.iter().enumerate() {
             if inbox.take_back(ticket) && late.is_none() {
                 late = Some(Rank(rank));
             }
@@ -201,7 +232,7 @@ impl Transport for ThreadTransport {
     }
 
     fn world_size(&self) -> usize {
-        self.world.inboxes.len()
+        self.place.lane().inboxes.len()
     }
 
     fn post_copy(&self, message: Message<'_>) -> Result<(), CommError> {
@@ -289,7 +320,7 @@ impl Transport for ThreadTransport {
         let mut taken = std::mem::take(&mut self.own().taken);
         let result = self
             .inbox
-            .take(from, tag, self.world.timeouts.wait, &*self.world, &mut taken)
+            .take(from, tag, self.place.world.timeouts.wait, &self.place, &mut taken)
             .map_err(|interrupted| self.interrupted(interrupted, first, tag, operation))
             .and_then(|()| self.fold_taken(&taken, from, tag, operation, len_bytes, fold));
         taken.clear();
@@ -298,17 +329,13 @@ impl Transport for ThreadTransport {
     }
 
     fn abort(&self, cause: AbortCause) {
-        if self.world.failure.set(cause).is_ok() {
-            self.world.wake_all();
+        if self.place.world.failure.set(cause).is_ok() {
+            self.place.world.wake_all();
         }
     }
 
     fn failure(&self) -> Option<AbortCause> {
-        self.world.failure.get().cloned()
-    }
-
-    fn is_alive(&self, rank: Rank) -> bool {
-        !self.world.has_left(rank)
+        self.place.world.failure.get().cloned()
     }
 }
 
@@ -317,8 +344,8 @@ impl Drop for ThreadTransport {
         if std::thread::panicking() {
             self.abort(AbortCause { rank: self.rank, description: "its thread panicked".to_owned() });
         }
-        self.world.left[self.rank.0].store(true, Ordering::Release);
+        self.place.lane().left[self.rank.0].store(true, Ordering::Release);
         self.inbox.close();
-        self.world.wake_all();
+        self.place.world.wake_all();
     }
 }

@@ -105,8 +105,4 @@ impl Transport for Counting {
     fn failure(&self) -> Option<AbortCause> {
         self.inner.failure()
     }
-
-    fn is_alive(&self, rank: Rank) -> bool {
-        self.inner.is_alive(rank)
-    }
 }

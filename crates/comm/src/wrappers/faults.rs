@@ -185,8 +185,4 @@ impl Transport for Faulty {
     fn failure(&self) -> Option<AbortCause> {
         self.inner.failure()
     }
-
-    fn is_alive(&self, rank: Rank) -> bool {
-        self.inner.is_alive(rank)
-    }
 }

@@ -1,4 +1,5 @@
-//! Transports around a transport: counting and faults.
+//! Transports around a transport: counting, faults, and links of a fixed rate.
 
 pub mod counting;
 pub mod faults;
+pub mod paced;

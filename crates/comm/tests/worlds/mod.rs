@@ -2,10 +2,14 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
-use comm::{ChannelId, GroupCommunicator, Timeouts, Transport, run_world};
+mod world;
+
+use comm::{ChannelId, GroupCommunicator, Timeouts, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Group, Mesh};
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use world::run_world;
 
 /// A deadline that no healthy test meets, however busy the machine.
 pub fn patient() -> Timeouts {

@@ -27,7 +27,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
 /// The batch grows to the full one, by sizes that replicas and their microbatches share out.
 fn leads_there(config: &RunConfig, BatchRamp { start, increment, grows, .. }: BatchRamp) -> Result<(), Refusal> {
     let (full, parallelism) = (config.train.global_batch, &config.parallelism);
-    let grain = parallelism.dp.saturating_mul(parallelism.microbatch_size);
+    let grain = parallelism.degrees.dp.saturating_mul(parallelism.microbatch_size);
     if start == 0 || increment == 0 {
         return Err(("must start with a batch and grow".into(), "use at least 1 for start and increment".into()));
     }
@@ -39,11 +39,14 @@ fn leads_there(config: &RunConfig, BatchRamp { start, increment, grows, .. }: Ba
             // As many microbatches as in a full batch, of any size.
             BatchGrowth::MicrobatchSize => {
                 let number = full / grain;
-                (parallelism.dp.saturating_mul(number), format!("{number} microbatches of a full batch"))
+                (parallelism.degrees.dp.saturating_mul(number), format!("{number} microbatches of a full batch"))
             }
         };
         if !are_multiples(grain, [start, increment]) {
-            let rule = format!("has batches that are not multiples of parallelism.dp = {} x {made_of}", parallelism.dp);
+            let rule = format!(
+                "has batches that are not multiples of parallelism.dp = {} x {made_of}",
+                parallelism.degrees.dp
+            );
             return Err((rule, format!("use multiples of {grain} for start and increment")));
         }
     }
@@ -74,13 +77,15 @@ fn more_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: Bat
         )),
         ScheduleSpec::Given(_) => Ok(()),
         ScheduleSpec::Generated(kind) => {
-            let grain = parallelism.dp.saturating_mul(parallelism.microbatch_size);
-            let group = grain.saturating_mul(kind.microbatch_group(parallelism.pp));
+            let grain = parallelism.degrees.dp.saturating_mul(parallelism.microbatch_size);
+            let group = grain.saturating_mul(kind.microbatch_group(parallelism.degrees.pp));
             if group == 0 || !full.is_multiple_of(group) || are_multiples(group, [start, increment]) {
                 return Ok(());
             }
-            let rule =
-                format!("has batches that are not whole groups of parallelism.pp = {} microbatches", parallelism.pp);
+            let rule = format!(
+                "has batches that are not whole groups of parallelism.pp = {} microbatches",
+                parallelism.degrees.pp
+            );
             Err((rule, format!("use multiples of {group} for start and increment")))
         }
     }
@@ -94,23 +99,24 @@ fn larger_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: B
         (SequenceParallel::Off, Recompute::Full(FullRecompute { inputs, .. })) => inputs == SavedInputs::Sharded,
         (SequenceParallel::Off, Recompute::None | Recompute::Selective) => false,
     };
-    let grain = parallelism.dp.saturating_mul(parallelism.microbatch_size);
+    let grain = parallelism.degrees.dp.saturating_mul(parallelism.microbatch_size);
     // Legal batches are whole microbatches; where this one is not, its own rule says so.
     if !shares_tokens || grain == 0 || train.global_batch < grain || train.sequence_length == 0 {
         return Ok(());
     }
-    let sequences_each = parallelism.dp * (train.global_batch / grain);
+    let sequences_each = parallelism.degrees.dp * (train.global_batch / grain);
     let tokens = |batch: usize| (batch / sequences_each).saturating_mul(train.sequence_length);
-    if parallelism.tp == 0 || are_multiples(parallelism.tp, [tokens(start), tokens(increment)]) {
+    if parallelism.degrees.tp == 0 || are_multiples(parallelism.degrees.tp, [tokens(start), tokens(increment)]) {
         return Ok(());
     }
     let rule = format!(
         "has microbatches of {} tokens and more, whose sizes parallelism.tp = {} does not always divide; its ranks shard tokens",
         tokens(start),
-        parallelism.tp
+        parallelism.degrees.tp
     );
-    let multiple = (1..=parallelism.tp).find(|size| are_multiples(parallelism.tp, [tokens(size * sequences_each)]));
-    let multiple = multiple.unwrap_or(parallelism.tp) * sequences_each;
+    let multiple = (1..=parallelism.degrees.tp)
+        .find(|size| are_multiples(parallelism.degrees.tp, [tokens(size * sequences_each)]));
+    let multiple = multiple.unwrap_or(parallelism.degrees.tp) * sequences_each;
     Err((rule, format!("use multiples of {multiple} for start and increment")))
 }
 

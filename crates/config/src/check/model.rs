@@ -18,6 +18,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         ("model.vocabulary", model.vocabulary),
         ("model.context", model.context),
     ]);
+    feed_forward_widths(model, rules);
     if positive {
         key_value_heads(model, rules);
         vocabulary(config, rules);
@@ -30,6 +31,25 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     position_offset(model, rules);
     numbers(model, rules);
     paths(config, rules);
+}
+
+/// One width for each layer.
+fn feed_forward_widths(model: &ModelSpec, rules: &mut Rules) {
+    const KEY: &str = "model.ffn_hidden_of_layers";
+    let Some(widths) = &model.ffn_hidden_of_layers else { return };
+    let mut refuse = |rule: String, remedy: String| {
+        rules.report(Problem::of_value(KEY, format!("{widths:?}"), rule, remedy));
+    };
+    if widths.len() != model.num_layers {
+        let rule = format!("must have a width for each of model.num_layers = {} layers", model.num_layers);
+        refuse(format!("{rule}; got {}", widths.len()), "leave it out for layers of equal width".into());
+    }
+    if widths.contains(&0) {
+        refuse("must be positive".into(), "use at least 1 for each layer".into());
+    }
+    if widths.iter().any(|width| *width > MAX_WIDTH) {
+        refuse(format!("must be at most {MAX_WIDTH}"), "use smaller widths".into());
+    }
 }
 
 fn key_value_heads(model: &ModelSpec, rules: &mut Rules) {

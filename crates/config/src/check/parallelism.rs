@@ -1,6 +1,8 @@
 //! Rules of `[parallelism]`: what each degree must divide.
 
 use super::{Rules, multiples_around, nearest_of};
+use crate::degrees::Degrees;
+use crate::model::ModelSpec;
 use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, schedule_name};
@@ -11,10 +13,11 @@ const MAX_RANKS: usize = 1 << 20;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let parallelism = &config.parallelism;
+    let Degrees { dp, tp, pp } = parallelism.degrees;
     let positive = rules.all_positive(&[
-        ("parallelism.dp", parallelism.dp),
-        ("parallelism.tp", parallelism.tp),
-        ("parallelism.pp", parallelism.pp),
+        ("parallelism.dp", dp),
+        ("parallelism.tp", tp),
+        ("parallelism.pp", pp),
         ("parallelism.microbatch_size", parallelism.microbatch_size),
     ]);
     if !positive {
@@ -31,7 +34,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
 
 /// Sharding groups are of one size.
 fn shard_group(config: &RunConfig, rules: &mut Rules) {
-    let Parallelism { dp, shard_group: Some(ranks), .. } = config.parallelism else { return };
+    let Parallelism { degrees: Degrees { dp, .. }, shard_group: Some(ranks), .. } = config.parallelism else { return };
     if rules.all_positive(&[("parallelism.shard_group", ranks)]) && !dp.is_multiple_of(ranks) {
         let choice = nearest_of(&mesh::divisors(dp), ranks, 8);
         let rule = format!("must divide parallelism.dp = {dp}");
@@ -40,8 +43,8 @@ fn shard_group(config: &RunConfig, rules: &mut Rules) {
 }
 
 fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
-    let (model, tp) = (&config.model, config.parallelism.tp);
-    let split = [model.num_heads, model.num_kv_heads, model.ffn_hidden];
+    let (model, tp) = (&config.model, config.parallelism.degrees.tp);
+    let split = split_counts(model);
     if split.contains(&0) {
         return;
     }
@@ -57,11 +60,17 @@ fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
     } else if !model.num_kv_heads.is_multiple_of(tp) && model.num_kv_heads < model.num_heads {
         refuse(format!("must divide model.num_kv_heads = {}", model.num_kv_heads), format!("use {choice}"));
     }
-    for (key, count) in [("model.num_heads", model.num_heads), ("model.ffn_hidden", model.ffn_hidden)] {
+    for (key, count) in std::iter::once(("model.num_heads", model.num_heads)).chain(model.ffn_widths()) {
         if !count.is_multiple_of(tp) {
             refuse(format!("must divide {key} = {count}"), format!("use {choice}"));
         }
     }
+}
+
+/// Heads and columns that tensor-parallel ranks share.
+fn split_counts(model: &ModelSpec) -> Vec<usize> {
+    let widths = model.ffn_widths().into_iter().map(|(_, width)| width);
+    [model.num_heads, model.num_kv_heads].into_iter().chain(widths).collect()
 }
 
 /// Equal runs of a microbatch's tokens for the ranks of a tensor-parallel group, where something shares them out.
@@ -73,14 +82,15 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
         }
         (SequenceParallel::Off, Recompute::None | Recompute::Selective | Recompute::Full(_)) => return,
     };
-    let (Parallelism { dp, tp, microbatch_size, .. }, train) = (&config.parallelism, &config.train);
+    let (Parallelism { degrees, microbatch_size, .. }, train) = (&config.parallelism, &config.train);
+    let Degrees { dp, tp, .. } = degrees;
     let tokens = microbatch_size.saturating_mul(train.sequence_length);
     if tokens == 0 || tokens.is_multiple_of(*tp) {
         return;
     }
     let model = &config.model;
-    let split = [model.num_heads, model.num_kv_heads, model.ffn_hidden, tokens];
-    let degrees = mesh::divisors(split.into_iter().fold(0, mesh::greatest_common_divisor));
+    let split = split_counts(model).into_iter().chain([tokens]);
+    let degrees = mesh::divisors(split.fold(0, mesh::greatest_common_divisor));
     let mut remedy = format!("use {}", nearest_of(&degrees, *tp, 4));
     // Microbatches that have a multiple of tp tokens and still make the batch.
     let grain = tp / mesh::greatest_common_divisor(*tp, train.sequence_length);
@@ -117,7 +127,7 @@ fn recomputation(config: &RunConfig, rules: &mut Rules) {
 fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
     let parallelism = &config.parallelism;
     schedule(parallelism, rules);
-    let (layers, pp) = (config.model.num_layers, parallelism.pp);
+    let (layers, pp) = (config.model.num_layers, parallelism.degrees.pp);
     // How many stages a given schedule has, only its text tells.
     let stages_per_rank = parallelism.schedule.stages_per_rank();
     if layers == 0 || stages_per_rank == Some(0) {
@@ -147,9 +157,9 @@ fn schedule(parallelism: &Parallelism, rules: &mut Rules) {
             rules.all_positive(&[("parallelism.stages_per_rank", stages_per_rank)]);
         }
         ScheduleSpec::Generated(ScheduleKind::ZeroBubbleAuto { memory_percent }) => {
-            let least = 100usize.div_ceil(parallelism.pp);
+            let least = 100usize.div_ceil(parallelism.degrees.pp);
             if memory_percent < least {
-                let rule = format!("of parallelism.pp = {} microbatches is less than one", parallelism.pp);
+                let rule = format!("of parallelism.pp = {} microbatches is less than one", parallelism.degrees.pp);
                 let remedy = format!("use at least {least}");
                 rules.report(Problem::of_value("parallelism.schedule_memory_percent", memory_percent, rule, remedy));
             }
@@ -201,8 +211,8 @@ fn plural(count: usize) -> &'static str {
 }
 
 fn world_size(config: &RunConfig, rules: &mut Rules) {
-    let Parallelism { dp, tp, pp, .. } = config.parallelism;
-    let product = dp.saturating_mul(tp).saturating_mul(pp);
+    let Degrees { dp, tp, pp } = config.parallelism.degrees;
+    let product = config.parallelism.world_size();
     if product > MAX_RANKS {
         let rule = format!("x parallelism.tp = {tp} x parallelism.pp = {pp} must be at most {MAX_RANKS} ranks");
         rules.report(Problem::of_value("parallelism.dp", dp, rule, "use smaller degrees"));
@@ -219,7 +229,7 @@ fn world_size(config: &RunConfig, rules: &mut Rules) {
 }
 
 fn global_batch(config: &RunConfig, rules: &mut Rules) {
-    let Parallelism { dp, microbatch_size, .. } = config.parallelism;
+    let Parallelism { degrees: Degrees { dp, .. }, microbatch_size, .. } = config.parallelism;
     let batch = config.train.global_batch;
     let grain = dp.saturating_mul(microbatch_size);
     if batch == 0 {
@@ -241,7 +251,7 @@ fn global_batch(config: &RunConfig, rules: &mut Rules) {
 fn microbatch_groups(config: &RunConfig, rules: &mut Rules) {
     let (parallelism, batch) = (&config.parallelism, config.train.global_batch);
     let ScheduleSpec::Generated(kind) = parallelism.schedule else { return };
-    let Parallelism { dp, pp, microbatch_size, .. } = *parallelism;
+    let Parallelism { degrees: Degrees { dp, pp, .. }, microbatch_size, .. } = *parallelism;
     let num_microbatches = parallelism.num_microbatches(batch);
     let group = kind.microbatch_group(pp);
     if num_microbatches.is_multiple_of(group) {

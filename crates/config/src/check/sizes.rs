@@ -6,6 +6,7 @@ use crate::problem::Problem;
 use crate::run_file::{RunConfig, schedule_name};
 use crate::schedule::ScheduleSpec;
 use crate::unit::Unit;
+use crate::unit_class::PerClass;
 
 /// Parameters of the largest model that is planned: some ten times the largest that anyone has trained.
 const MAX_PARAMETERS: u128 = 1 << 44;
@@ -33,7 +34,11 @@ fn parameters(config: &RunConfig, rules: &mut Rules) {
         let elements = |shape: &[usize]| shape.iter().map(|size| *size as u128).product::<u128>();
         params(model, unit).iter().map(|param| elements(&param.shape)).sum()
     };
-    let layers = of_unit(Unit::Layer(0)) * model.num_layers as u128;
+    let of_class = PerClass::new(&model.classes(), |class| of_unit(model.classes().first(class)));
+    let layers = match of_class.of_layers() {
+        [equal] => equal * model.num_layers as u128,
+        _ => (0..model.num_layers as u32).map(|layer| of_class.of(Unit::Layer(layer))).sum(),
+    };
     let parameters = of_unit(Unit::Table) + of_unit(Unit::Embedding) + layers + of_unit(Unit::Head);
     if parameters > MAX_PARAMETERS {
         let rule = format!("has {parameters} parameters, more than {MAX_PARAMETERS}");
@@ -53,7 +58,7 @@ fn microbatch(config: &RunConfig, rules: &mut Rules) {
 fn passes(config: &RunConfig, rules: &mut Rules) {
     let (train, parallelism) = (&config.train, &config.parallelism);
     let microbatches = parallelism.num_microbatches(train.global_batch);
-    let stops = config.model.num_layers + parallelism.pp * parallelism.schedule.stages_per_rank().unwrap_or(1);
+    let stops = config.model.num_layers + parallelism.degrees.pp * parallelism.schedule.stages_per_rank().unwrap_or(1);
     if microbatches as u128 * stops as u128 <= MAX_PASSES {
         return;
     }
@@ -62,7 +67,7 @@ fn passes(config: &RunConfig, rules: &mut Rules) {
          passes, too long a program",
         parallelism.microbatch_size
     );
-    let per_replica = train.global_batch / parallelism.dp;
+    let per_replica = train.global_batch / parallelism.degrees.dp;
     let fits = |size: &usize| (per_replica / size) as u128 * stops as u128 <= MAX_PASSES;
     let sizes: Vec<usize> = mesh::divisors(per_replica).into_iter().filter(fits).collect();
     let remedy = match sizes.is_empty() {
@@ -78,13 +83,13 @@ fn held(config: &RunConfig, rules: &mut Rules) {
     let parallelism = &config.parallelism;
     let microbatches = parallelism.num_microbatches(config.train.global_batch);
     let stages_per_rank = parallelism.schedule.stages_per_rank().unwrap_or(1);
-    let layers = config.model.num_layers.div_ceil(parallelism.pp * stages_per_rank);
+    let layers = config.model.num_layers.div_ceil(parallelism.degrees.pp * stages_per_rank);
     let (name, held) = match &parallelism.schedule {
-        ScheduleSpec::Generated(kind) => (schedule_name(*kind), kind.held_passes(parallelism.pp, microbatches)),
+        ScheduleSpec::Generated(kind) => (schedule_name(*kind), kind.held_passes(parallelism.degrees.pp, microbatches)),
         // Whatever stands in it, it does not hold more.
         ScheduleSpec::Given(_) => ("", microbatches),
     };
-    let least = microbatches.min(parallelism.pp) * stages_per_rank;
+    let least = microbatches.min(parallelism.degrees.pp) * stages_per_rank;
     let is_beyond = |passes: usize| passes as u128 * layers as u128 > MAX_HELD;
     if is_beyond(least) {
         let rule = format!(
@@ -104,9 +109,10 @@ fn held(config: &RunConfig, rules: &mut Rules) {
 
 fn activations(config: &RunConfig, rules: &mut Rules) {
     let (model, train) = (&config.model, &config.train);
-    let sequences = train.global_batch / config.parallelism.dp;
+    let sequences = train.global_batch / config.parallelism.degrees.dp;
     let tokens = sequences as u128 * train.sequence_length as u128;
-    let width = model.hidden.max(model.ffn_hidden).max(model.query_width()) as u128;
+    let ffn_width = model.ffn_widths().into_iter().map(|(_, width)| width).max().unwrap_or(0);
+    let width = model.hidden.max(ffn_width).max(model.query_width()) as u128;
     let elements = tokens * width * model.num_layers as u128;
     if elements > MAX_ACTIVATIONS {
         let rule = format!(

@@ -24,6 +24,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("recompute_num_layers", "parallelism.recompute_every", "every so many layers"),
     ("distribute_saved_activations", "parallelism.recompute_inputs", "write \"sharded\""),
     ("pipeline_model_parallel_layout", "parallelism.stage_layers", "a list of layer counts"),
+    ("overlap_grad_reduce", "parallelism.overlap", "it covers gathers and transfers as well"),
     ("decoder_first_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
     ("decoder_last_pipeline_num_layers", "parallelism.stage_layers", "a list of layer counts"),
     ("hidden_size", "model.hidden", ""),
@@ -83,14 +84,27 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];
 
+/// Axes of other trainers along which no run divides work: `(name, axis)`.
+const OTHER_AXES: &[(&str, &str)] = &[
+    ("cp", "context parallelism"),
+    ("context_parallel_size", "context parallelism"),
+    ("ep", "expert parallelism"),
+    ("expert_model_parallel_size", "expert parallelism"),
+    ("expert_tensor_parallel_size", "expert parallelism"),
+];
+
 /// The key here for an option name of Megatron-LM, written with underscores.
 pub fn key(name: &str) -> Option<&'static str> {
     ALIASES.iter().find(|(alias, _, _)| *alias == name).map(|(_, key, _)| *key)
 }
 
-/// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name.
+/// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name;
+/// a refusal for the name of an axis that runs do not have.
 pub fn meaning(name: &str) -> Option<String> {
     let name = name.trim_start_matches("--").replace('-', "_");
+    if let Some((_, axis)) = OTHER_AXES.iter().find(|(other, _)| *other == name) {
+        return Some(format!("is {axis}, an axis along which no run divides work; use dp, tp and pp"));
+    }
     let (_, key, note) = ALIASES.iter().find(|(alias, _, _)| *alias == name)?;
     Some(if note.is_empty() { format!("is `{key}` here") } else { format!("is `{key}` here ({note})") })
 }

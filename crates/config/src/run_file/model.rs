@@ -74,6 +74,7 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         num_kv_heads: reader.count("model.num_kv_heads", num_heads),
         head_dim,
         ffn_hidden: reader.count("model.ffn_hidden", 4 * hidden),
+        ffn_hidden_of_layers: reader.optional_counts("model.ffn_hidden_of_layers"),
         vocabulary: reader.count("model.vocabulary", tokens),
         context: reader.count("model.context", 128),
         norm,
@@ -219,6 +220,9 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     writer.count("num_kv_heads", model.num_kv_heads);
     writer.count("head_dim", model.head_dim);
     writer.count("ffn_hidden", model.ffn_hidden);
+    if let Some(widths) = &model.ffn_hidden_of_layers {
+        writer.bare("ffn_hidden_of_layers", &format!("{widths:?}"));
+    }
     writer.count("vocabulary", model.vocabulary);
     writer.count("context", model.context);
     writer.text("norm", name_of(NORMS, model.norm.kind));

@@ -3,7 +3,8 @@
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
 use super::{Files, schedule, zero};
-use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
+use crate::degrees::Degrees;
+use crate::parallelism::{FullRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
 
 const RECOMPUTES: &Choices<RecomputeKind> =
@@ -23,15 +24,13 @@ enum RecomputeKind {
 
 /// Reads the section. `ranks` is the number of ranks, if the run names it.
 pub fn read(reader: &mut Reader, ranks: Option<usize>, files: &dyn Files) -> Parallelism {
-    let [dp, tp, pp] = degrees(reader, ranks);
+    let degrees = degrees(reader, ranks);
     let sequence_parallel = match reader.yes_no("parallelism.sequence_parallel", false) {
         true => SequenceParallel::On,
         false => SequenceParallel::Off,
     };
     Parallelism {
-        dp,
-        tp,
-        pp,
+        degrees,
         sequence_parallel,
         zero: zero::read(reader),
         shard_group: zero::read_shard_group(reader),
@@ -39,7 +38,16 @@ pub fn read(reader: &mut Reader, ranks: Option<usize>, files: &dyn Files) -> Par
         microbatch_size: reader.count("parallelism.microbatch_size", 2),
         recompute: recompute(reader, sequence_parallel),
         stage_layers: reader.optional_counts("parallelism.stage_layers"),
+        overlap: overlap(reader),
     }
+}
+
+fn overlap(reader: &mut Reader) -> Option<Overlap> {
+    // Without the key it is as the device likes it.
+    let key = "parallelism.overlap";
+    let given = reader.is_set(key);
+    let overlap = if reader.yes_no(key, false) { Overlap::On } else { Overlap::Off };
+    given.then_some(overlap)
 }
 
 /// With sequence parallelism, inputs are sharded by default, for they are so already.
@@ -68,15 +76,16 @@ fn recompute(reader: &mut Reader, sequence_parallel: SequenceParallel) -> Recomp
 
 /// Without `run.ranks` a degree that is left out is 2. With it, the degree that is left out is what the others leave;
 /// where several are left out, data parallelism takes what is left and the others are 1.
-fn degrees(reader: &mut Reader, ranks: Option<usize>) -> [usize; 3] {
+fn degrees(reader: &mut Reader, ranks: Option<usize>) -> Degrees {
     let keys = ["parallelism.dp", "parallelism.tp", "parallelism.pp"];
+    let of = |[dp, tp, pp]: [usize; 3]| Degrees { dp, tp, pp };
     let given = keys.map(|key| reader.optional_count(key));
     let missing: Vec<usize> = (0..keys.len()).filter(|axis| !reader.is_set(keys[*axis])).collect();
     let (Some(ranks), Some(inferred)) = (ranks, missing.first()) else {
-        return given.map(|degree| degree.unwrap_or(DEFAULT_DEGREE));
+        return of(given.map(|degree| degree.unwrap_or(DEFAULT_DEGREE)));
     };
     let mut degrees = given.map(|degree| degree.unwrap_or(1));
-    let others: usize = degrees.iter().fold(1, |product, degree| product.saturating_mul(*degree));
+    let others = of(degrees).world_size();
     if others == 0 || !ranks.is_multiple_of(others) {
         let named: Vec<String> =
             keys.iter().zip(given).filter_map(|(key, degree)| Some(format!("{key} = {}", degree?))).collect();
@@ -87,7 +96,7 @@ fn degrees(reader: &mut Reader, ranks: Option<usize>) -> [usize; 3] {
         reader.unusable.insert("run.ranks".into());
     }
     degrees[*inferred] = ranks.checked_div(others).unwrap_or(1).max(1);
-    degrees
+    of(degrees)
 }
 
 fn nearest_multiples(number: usize, factor: usize) -> String {
@@ -99,9 +108,9 @@ fn nearest_multiples(number: usize, factor: usize) -> String {
 /// Writes the section.
 pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     writer.section("parallelism");
-    writer.count("dp", parallelism.dp);
-    writer.count("tp", parallelism.tp);
-    writer.count("pp", parallelism.pp);
+    for (key, degree) in parallelism.degrees.named() {
+        writer.count(key, degree);
+    }
     writer.yes_no("sequence_parallel", parallelism.sequence_parallel == SequenceParallel::On);
     zero::write(parallelism, writer);
     schedule::write(&parallelism.schedule, writer);
@@ -114,6 +123,9 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
             writer.count("recompute_every", every);
             writer.text("recompute_inputs", name_of(SAVED_INPUTS, inputs));
         }
+    }
+    if let Some(overlap) = parallelism.overlap {
+        writer.yes_no("overlap", overlap == Overlap::On);
     }
     if let Some(layers) = &parallelism.stage_layers {
         let layers: Vec<String> = layers.iter().map(usize::to_string).collect();

@@ -37,6 +37,29 @@ fn tensor_parallelism_divides_heads_and_columns() {
             &["parallelism.tp=4", "model.ffn_hidden=510"],
             "parallelism.tp = 4 must divide model.ffn_hidden = 510; use 1 or 2",
         ),
+        (
+            &["parallelism.tp=4", "model.ffn_hidden_of_layers=[512, 510, 256, 256, 512, 510]"],
+            "parallelism.tp = 4 must divide model.ffn_hidden_of_layers = 510; use 1 or 2",
+        ),
+    ]);
+}
+
+#[test]
+fn widths_of_layers_are_one_for_each_layer() {
+    expect(&[
+        (
+            &["model.ffn_hidden_of_layers=[512, 256]"],
+            "model.ffn_hidden_of_layers = [512, 256] must have a width for each of model.num_layers = 6 layers; got 2; \
+             leave it out for layers of equal width",
+        ),
+        (
+            &["model.num_layers=2", "model.ffn_hidden_of_layers=[512, 0]"],
+            "model.ffn_hidden_of_layers = [512, 0] must be positive; use at least 1 for each layer",
+        ),
+        (
+            &["model.num_layers=2", "model.ffn_hidden_of_layers=[512, 16777218]"],
+            "model.ffn_hidden_of_layers = [512, 16777218] must be at most 16777216; use smaller widths",
+        ),
     ]);
 }
 
@@ -453,11 +476,11 @@ fn one_rank_and_sixteen_are_legal() {
 fn degrees_are_legal(config: &RunConfig) -> bool {
     let (model, parallelism) = (&config.model, &config.parallelism);
     let divides = |part: usize, whole: usize| (0..=whole).any(|times| times * part == whole);
-    divides(parallelism.tp, model.num_heads)
-        && divides(parallelism.tp, model.num_kv_heads)
-        && divides(parallelism.tp, model.ffn_hidden)
-        && parallelism.pp <= model.num_layers + 2
-        && divides(parallelism.dp * parallelism.microbatch_size, config.train.global_batch)
+    divides(parallelism.degrees.tp, model.num_heads)
+        && divides(parallelism.degrees.tp, model.num_kv_heads)
+        && divides(parallelism.degrees.tp, model.ffn_hidden)
+        && parallelism.degrees.pp <= model.num_layers + 2
+        && divides(parallelism.degrees.dp * parallelism.microbatch_size, config.train.global_batch)
 }
 
 #[test]
@@ -472,7 +495,8 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
         config.model.num_layers = 3;
         config.train.global_batch = 48;
         let (parallelism, ranks) = (config.parallelism.clone(), dp * tp * pp);
-        config.parallelism = config::Parallelism { dp, tp, pp, microbatch_size, ..parallelism };
+        config.parallelism =
+            config::Parallelism { degrees: config::Degrees { dp, tp, pp }, microbatch_size, ..parallelism };
         config.run.ranks = ranks;
         assert_eq!(check(&config).is_ok(), degrees_are_legal(&config), "{:?}", config.parallelism);
         legal += usize::from(check(&config).is_ok());

@@ -61,19 +61,18 @@ pub use forward::{Forward, attention_forward};
 pub use pairs::{attention_backward_pairs, attention_forward_pairs};
 pub use widened::Operand;
 
+use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
 use device::{AttentionOperands, Element};
-
-use config::model::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
+use dropout::HeadDropout;
 
 use crate::view::MatRef;
-use dropout::HeadDropout;
 
 /// Queries per block: two blocks of lanes. Part of the numerics.
 pub const QUERIES: usize = 32;
 /// Keys per tile. Part of the numerics.
 pub const KEYS: usize = 64;
 /// The widest head for which there are buffers: the widest that a run may have.
-pub const MAX_HEAD_DIM: usize = config::model::MAX_HEAD_DIM;
+pub const MAX_HEAD_DIM: usize = config::MAX_HEAD_DIM;
 
 /// What both passes of an attention need to know beside their tensors.
 #[derive(Clone, Copy, Debug)]

@@ -84,21 +84,6 @@ pub struct Product<'a> {
 }
 
 impl<'a> Product<'a> {
-    /// `a[M,K] b[N,K]^T`.
-    pub fn nt(a: impl Into<Operand<'a>>, b: impl Into<Operand<'a>>) -> Self {
-        Self { orientation: Orientation::Nt, a: a.into(), b: b.into() }
-    }
-
-    /// `a[M,K] b[K,N]`.
-    pub fn nn(a: impl Into<Operand<'a>>, b: impl Into<Operand<'a>>) -> Self {
-        Self { orientation: Orientation::Nn, a: a.into(), b: b.into() }
-    }
-
-    /// `a[K,M]^T b[K,N]`.
-    pub fn tn(a: impl Into<Operand<'a>>, b: impl Into<Operand<'a>>) -> Self {
-        Self { orientation: Orientation::Tn, a: a.into(), b: b.into() }
-    }
-
     /// (M, N, K). Panics if the operands' K differ.
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
         sizes(self.orientation, [self.a, self.b].map(|operand| (operand.rows(), operand.cols())))

@@ -1,8 +1,8 @@
+use config::IGNORED_LABEL;
 use cpu::cross_entropy::{CrossEntropy, RowMax, SumExp};
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::run;
 use cpu::view::{MatMut, MatRef};
-use device::IGNORED_LABEL;
 
 use crate::support::*;
 

@@ -1,5 +1,6 @@
 use std::fmt::Debug;
 
+use config::IGNORED_LABEL;
 use cpu::column_sum::ColumnSum;
 use cpu::fixed_point::to_f64;
 use cpu::instruction_set::InstructionSet;
@@ -8,7 +9,7 @@ use cpu::loss_sum::loss_sum;
 use cpu::rounded_sum::{AddRounded, RoundedToSingle};
 use cpu::squared_sum::SquaredSum;
 use cpu::view::MatRef;
-use device::{COUNT_WORD, IGNORED_LABEL, NOT_FINITE_WORD, Rounding, SUM_WORDS, Write};
+use device::{COUNT_WORD, NOT_FINITE_WORD, Rounding, SUM_WORDS, Write};
 
 use crate::support::*;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cpu::CpuDevice;
 use cpu::instruction_set::InstructionSet;
-use device::{Arena, Bf16, Device, Dtype, Element, F16, Frame, Op, Stream, Tensor, element};
+use device::{Arena, Bf16, Device, Dtype, Element, F16, Frame, Op, Stream, Tensor};
 
 /// `value` rounded to `dtype`.
 pub fn rounded(value: f32, dtype: Dtype) -> f32 {
@@ -57,7 +57,7 @@ impl Machine {
     /// A tensor with these values.
     pub fn put(&self, rows: usize, cols: usize, dtype: Dtype, values: &[f32]) -> Tensor {
         let tensor = self.frame.tensor(rows, cols, dtype);
-        element::write(&self.device, tensor, values).expect("in the arena");
+        device::write_floats(&self.device, tensor, values).expect("in the arena");
         tensor
     }
 
@@ -84,7 +84,8 @@ pub fn assert_rounded_once(what: &str, run: impl Fn(&mut Machine) -> Vec<Tensor>
         let results = |set, stored| -> Vec<(Dtype, Vec<f32>)> {
             let mut machine = Machine::new(set, narrow, stored);
             let tensors = run(&mut machine);
-            let read = |tensor: Tensor| (tensor.dtype, element::read(&machine.device, tensor).expect("in the arena"));
+            let read =
+                |tensor: Tensor| (tensor.dtype, device::read_floats(&machine.device, tensor).expect("in the arena"));
             tensors.into_iter().map(read).collect()
         };
         let single = results(InstructionSet::Scalar, Dtype::F32);

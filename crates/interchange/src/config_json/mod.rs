@@ -116,6 +116,7 @@ fn model(
         num_kv_heads: num_heads,
         head_dim: hidden / num_heads.max(1),
         ffn_hidden,
+        ffn_hidden_of_layers: None,
         vocabulary,
         context,
         norm,

@@ -1,20 +1,19 @@
 //! Every declared parameter is bound exactly once, and binding says what is wrong when one is not.
 
+use mesh::{Axis, AxisSizes};
 use std::collections::BTreeMap;
 
-use config::unit::Tied;
-use config::{ModelSpec, ParamSpec, Unit, UnitLayout};
+use config::{ModelSpec, ParamSpec, Tied, Unit, UnitLayout};
 use device::{Dtype, Tensor};
-use model::binding::QkNormParams;
-use model::linear::{ColumnParallel, RowParallel};
-use model::norm::NormParams;
-use model::projection::{Projection, TopQueryProjection};
-use model::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use model::{
+    BindError, ColumnParallel, EmbeddingParams, HeadParams, LayerParams, NormParams, Projection, QkNormParams,
+    RowParallel, TopQueryProjection,
+};
 
 use crate::cases;
 
 fn layout(model: &ModelSpec, unit: Unit, tp: usize) -> (UnitLayout, Tensor) {
-    let layout = UnitLayout::new(config::params(model, unit), tp, 1);
+    let layout = UnitLayout::new(config::params(model, unit), AxisSizes::only(Axis::Tp, tp), 1);
     let flat = Tensor::new(64, 1, layout.padded_len(), Dtype::F32);
     (layout, flat)
 }
@@ -115,7 +114,7 @@ fn bind_mutated(model: &ModelSpec, mutate: impl FnOnce(&mut Vec<ParamSpec>)) -> 
     let mut params = config::params(model, Unit::Layer(0));
     mutate(&mut params);
     params.sort_by_key(|param| !param.decay);
-    let layout = UnitLayout::new(params, 1, 1);
+    let layout = UnitLayout::new(params, AxisSizes::ONE, 1);
     LayerParams::bind(0, &layout, Tensor::new(0, 1, layout.padded_len(), Dtype::F32)).unwrap_err()
 }
 

@@ -16,6 +16,7 @@ pub fn gpt2() -> ModelSpec {
         num_kv_heads: 4,
         head_dim: 4,
         ffn_hidden: 20,
+        ffn_hidden_of_layers: None,
         vocabulary: 13,
         context: 8,
         norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
@@ -123,6 +124,11 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ),
         ("biases of attention", ModelSpec { biases: Biases::Attention, ..llama() }),
         ("biases of the feed-forward block, scaled rotation", ModelSpec { biases: Biases::FeedForward, ..scaled() }),
+        ("layers of different widths", ModelSpec { ffn_hidden_of_layers: Some(vec![8, 20]), ..gpt2() }),
+        (
+            "gated layers of different widths, a top query",
+            dropped(ModelSpec { ffn_hidden_of_layers: Some(vec![24, 4]), top_query: TopQuery::On, ..llama() }),
+        ),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
     ]
 }

@@ -1,11 +1,13 @@
 //! Footprints and records against sums made by hand and formulas from the literature.
 
 use comm::Operation;
-use config::unit::UnitKind;
-use config::{Activation, Blocks, GradientSums, LayerRecompute, ModelSpec, SavedInputs, SequenceParallel};
+use config::{
+    Activation, Blocks, GradientSums, LayerRecompute, ModelSpec, SavedInputs, SequenceParallel, Unit, UnitClass,
+};
 use device::{Dtype, Write};
-use model::{MicrobatchShape, Phase, RecordCase, TensorParallel, UnitRecord, footprints, record_unit};
-use program::{Footprint, Purpose};
+use model::{MicrobatchShape, TensorParallel};
+use program::{Footprint, PassKind, Purpose};
+use record::{RecordCase, UnitRecord, footprints, record_unit};
 
 use crate::cases;
 
@@ -20,6 +22,7 @@ fn wide() -> ModelSpec {
         num_kv_heads: 12,
         head_dim: 16,
         ffn_hidden: 768,
+        ffn_hidden_of_layers: None,
         vocabulary: 1000,
         context: 256,
         dropout: 0.1,
@@ -42,13 +45,13 @@ fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
     }
 }
 
-fn record(model: &ModelSpec, size: usize, kind: UnitKind, phase: Phase) -> UnitRecord {
+fn record(model: &ModelSpec, size: usize, unit: Unit, phase: PassKind) -> UnitRecord {
     let tp = TensorParallel { size, position: 0 };
-    record_unit(&case(model, tp), kind, phase).unwrap()
+    record_unit(&case(model, tp), unit, phase).unwrap()
 }
 
-fn multiply_adds(model: &ModelSpec, size: usize, kind: UnitKind, phase: Phase) -> u64 {
-    record(model, size, kind, phase).record.total().multiply_adds
+fn multiply_adds(model: &ModelSpec, size: usize, unit: Unit, phase: PassKind) -> u64 {
+    record(model, size, unit, phase).record.total().multiply_adds
 }
 
 /// Bytes of tensors of these many floats, each on cache lines of its own.
@@ -77,7 +80,7 @@ fn footprints_are_the_sums_of_the_tensors() {
         pending_bytes: bytes(&[residual]),
         ..Footprint::default()
     };
-    assert_eq!(actual.embedding, embedding);
+    assert_eq!(actual.units[UnitClass::Embedding], embedding);
     let layer = Footprint {
         output_bytes: bytes(&[residual]),
         // Normed queries and keys, log sums, input of the activation.
@@ -100,13 +103,13 @@ fn footprints_are_the_sums_of_the_tensors() {
             .max(bytes(&[tokens * heads * head_dim, 2 * tokens * kv_heads * head_dim])),
         ..Footprint::default()
     };
-    assert_eq!(actual.layer, layer);
+    assert_eq!(actual.units[UnitClass::Layer(0)], layer);
     let head = Footprint {
         // Norm and statistics, losses, gradient of the norm; logits, maxima and sums of a chunk, here of all tokens.
         scratch_bytes: bytes(&[residual, stats, tokens, residual, tokens * rows, tokens, 2 * tokens]),
         ..Footprint::default()
     };
-    assert_eq!(actual.head, head);
+    assert_eq!(actual.units[UnitClass::Head], head);
 }
 
 /// What a rank keeps of a layer between its passes: the literature's number of 32-bit elements, and ours.
@@ -135,7 +138,7 @@ fn kept(size: usize) -> Vec<Kept> {
     let residual = tokens * model.hidden;
     let of = |sequence_parallel, recompute| {
         let tp = TensorParallel { size, position: 0 };
-        footprints(&RecordCase { sequence_parallel, recompute, ..case(&model, tp) }).unwrap().layer
+        footprints(&RecordCase { sequence_parallel, recompute, ..case(&model, tp) }).unwrap().units[UnitClass::Layer(0)]
     };
     // The input of the layer is the output of the unit before.
     let between =
@@ -209,7 +212,7 @@ fn the_attention_core_is_a_part_of_what_is_saved() {
     for model in [wide(), ModelSpec { qk_norm: true, ..wide() }] {
         let of = |recompute| {
             let tp = TensorParallel { size: 2, position: 0 };
-            footprints(&RecordCase { recompute, ..case(&model, tp) }).unwrap().layer
+            footprints(&RecordCase { recompute, ..case(&model, tp) }).unwrap().units[UnitClass::Layer(0)]
         };
         let (kept, core) = (of(LayerRecompute::Nothing), of(LayerRecompute::Core));
         assert!(core.core_until_input_bytes > 0 && core.core_until_weight_bytes > 0, "{core:?}");
@@ -229,21 +232,21 @@ fn multiply_adds_are_those_of_the_literature() {
     for size in [1, 2, 4] {
         let ranks = size as u64;
         let matrices = 12 * tokens * hidden * hidden / ranks;
-        let layer = |phase| multiply_adds(&model, size, UnitKind::Layer, phase);
-        assert_eq!(layer(Phase::Forward), matrices + 2 * product / ranks);
-        assert_eq!(layer(Phase::BackwardInput), matrices + 5 * product / ranks);
-        assert_eq!(layer(Phase::BackwardWeight), matrices);
+        let layer = |phase| multiply_adds(&model, size, Unit::Layer(0), phase);
+        assert_eq!(layer(PassKind::Forward), matrices + 2 * product / ranks);
+        assert_eq!(layer(PassKind::BackwardInput), matrices + 5 * product / ranks);
+        assert_eq!(layer(PassKind::BackwardWeight), matrices);
         // All but the down projection.
-        assert_eq!(layer(Phase::Recompute), matrices * 2 / 3 + 2 * product / ranks);
+        assert_eq!(layer(PassKind::Recompute), matrices * 2 / 3 + 2 * product / ranks);
         let rows = model.padded_vocabulary(size) as u64 / ranks;
-        assert_eq!(multiply_adds(&model, size, UnitKind::Head, Phase::Forward), 3 * tokens * hidden * rows);
+        assert_eq!(multiply_adds(&model, size, Unit::Head, PassKind::Forward), 3 * tokens * hidden * rows);
     }
     assert_eq!(
         multiply_adds(
             &ModelSpec { activation: Activation::SwiGlu, ..wide() },
             1,
-            UnitKind::Layer,
-            Phase::BackwardWeight
+            Unit::Layer(0),
+            PassKind::BackwardWeight
         ),
         16 * tokens * hidden * hidden
     );
@@ -258,19 +261,19 @@ fn tensor_parallel_bytes_are_those_of_the_literature() {
     let floats = |size: usize, floats: usize| (2 * (size - 1) * floats * 4 / size) as u64;
     let residual = SHAPE.tokens() * model.hidden;
     for size in [2, 4] {
-        let sent = |kind, phase| {
-            let sent = record(&model, size, kind, phase).sent;
-            assert!(sent.keys().all(|operation| *operation == Operation::AllReduce), "{kind:?}: {sent:?}");
+        let sent = |unit, phase| {
+            let sent = record(&model, size, unit, phase).sent;
+            assert!(sent.keys().all(|operation| *operation == Operation::AllReduce), "{unit:?}: {sent:?}");
             sent.values().map(|traffic| traffic.bytes).sum::<u64>()
         };
-        assert_eq!(sent(UnitKind::Embedding, Phase::Forward), floats(size, residual));
-        assert_eq!(sent(UnitKind::Layer, Phase::Forward), floats(size, 2 * residual));
-        assert_eq!(sent(UnitKind::Layer, Phase::Recompute), floats(size, residual));
-        assert_eq!(sent(UnitKind::Layer, Phase::BackwardInput), floats(size, 2 * residual));
+        assert_eq!(sent(Unit::Embedding, PassKind::Forward), floats(size, residual));
+        assert_eq!(sent(Unit::Layer(0), PassKind::Forward), floats(size, 2 * residual));
+        assert_eq!(sent(Unit::Layer(0), PassKind::Recompute), floats(size, residual));
+        assert_eq!(sent(Unit::Layer(0), PassKind::BackwardInput), floats(size, 2 * residual));
         let small = ((size - 1) * 3 * SHAPE.tokens() * 4) as u64;
-        assert_eq!(sent(UnitKind::Head, Phase::Forward), small + floats(size, residual));
-        for kind in [UnitKind::Embedding, UnitKind::Layer, UnitKind::Head] {
-            assert_eq!(sent(kind, Phase::BackwardWeight), 0, "{kind:?}");
+        assert_eq!(sent(Unit::Head, PassKind::Forward), small + floats(size, residual));
+        for unit in [Unit::Embedding, Unit::Layer(0), Unit::Head] {
+            assert_eq!(sent(unit, PassKind::BackwardWeight), 0, "{unit:?}");
         }
     }
 }
@@ -285,28 +288,28 @@ fn sequence_parallel_bytes_are_those_of_the_literature() {
     let residual = SHAPE.tokens() * model.hidden;
     for size in [2, 4] {
         let slices = |count: usize| (count * (size - 1) * residual * 4 / size) as u64;
-        let sent = |kind, phase, operation| {
+        let sent = |unit, phase, operation| {
             let tp = TensorParallel { size, position: 0 };
             let case = RecordCase { sequence_parallel: SequenceParallel::On, ..case(&model, tp) };
-            let sent = record_unit(&case, kind, phase).unwrap().sent;
+            let sent = record_unit(&case, unit, phase).unwrap().sent;
             sent.get(&operation).map_or(0, |traffic| traffic.bytes)
         };
-        let (layer, embedding, head) = (UnitKind::Layer, UnitKind::Embedding, UnitKind::Head);
+        let (layer, embedding, head) = (Unit::Layer(0), Unit::Embedding, Unit::Head);
         let (gathered, scattered) = (Operation::AllGather, Operation::ReduceScatter);
-        for (kind, phase, gathers, scatters) in [
-            (embedding, Phase::Forward, 0, 1),
-            (embedding, Phase::BackwardInput, 0, 0),
-            (embedding, Phase::BackwardWeight, 1, 0),
-            (layer, Phase::Forward, 2, 2),
-            (layer, Phase::Recompute, 2, 1),
-            (layer, Phase::BackwardInput, 2, 2),
-            (layer, Phase::BackwardWeight, 4, 0),
-            (head, Phase::Forward, 1, 1),
+        for (unit, phase, gathers, scatters) in [
+            (embedding, PassKind::Forward, 0, 1),
+            (embedding, PassKind::BackwardInput, 0, 0),
+            (embedding, PassKind::BackwardWeight, 1, 0),
+            (layer, PassKind::Forward, 2, 2),
+            (layer, PassKind::Recompute, 2, 1),
+            (layer, PassKind::BackwardInput, 2, 2),
+            (layer, PassKind::BackwardWeight, 4, 0),
+            (head, PassKind::Forward, 1, 1),
         ] {
-            assert_eq!(sent(kind, phase, gathered), slices(gathers), "{kind:?} {phase:?} gathers");
-            assert_eq!(sent(kind, phase, scattered), slices(scatters), "{kind:?} {phase:?} scatters");
-            if kind != head {
-                assert_eq!(sent(kind, phase, Operation::AllReduce), 0, "{kind:?} {phase:?}");
+            assert_eq!(sent(unit, phase, gathered), slices(gathers), "{unit:?} {phase:?} gathers");
+            assert_eq!(sent(unit, phase, scattered), slices(scatters), "{unit:?} {phase:?} scatters");
+            if unit != head {
+                assert_eq!(sent(unit, phase, Operation::AllReduce), 0, "{unit:?} {phase:?}");
             }
         }
     }
@@ -319,19 +322,19 @@ fn parallel_blocks_are_summed_once() {
         let model = ModelSpec { dropout, blocks: Blocks::Parallel, ..wide() };
         let sent = |sequence_parallel, phase, operation| {
             let case = RecordCase { sequence_parallel, ..case(&model, TensorParallel { size: 2, position: 0 }) };
-            let sent = record_unit(&case, UnitKind::Layer, phase).unwrap().sent;
+            let sent = record_unit(&case, Unit::Layer(0), phase).unwrap().sent;
             // Of two ranks, each sends half of the stream to gather or scatter it, and both halves to sum it.
             let residual_bytes = (SHAPE.tokens() * model.hidden * 4) as u64;
             let once = if operation == Operation::AllReduce { residual_bytes } else { residual_bytes / 2 };
             sent.get(&operation).map_or(0, |traffic| traffic.bytes) / once
         };
         let (plain, sequence) = (SequenceParallel::Off, SequenceParallel::On);
-        assert_eq!(sent(plain, Phase::Forward, Operation::AllReduce), sums, "dropout {dropout}");
-        assert_eq!(sent(plain, Phase::Recompute, Operation::AllReduce), 0, "dropout {dropout}");
+        assert_eq!(sent(plain, PassKind::Forward, Operation::AllReduce), sums, "dropout {dropout}");
+        assert_eq!(sent(plain, PassKind::Recompute, Operation::AllReduce), 0, "dropout {dropout}");
         // Their norms are two, and each passes its own gradient on.
-        assert_eq!(sent(plain, Phase::BackwardInput, Operation::AllReduce), 2, "dropout {dropout}");
-        assert_eq!(sent(sequence, Phase::Forward, Operation::ReduceScatter), sums, "dropout {dropout}");
-        assert_eq!(sent(sequence, Phase::Forward, Operation::AllGather), 2, "dropout {dropout}");
+        assert_eq!(sent(plain, PassKind::BackwardInput, Operation::AllReduce), 2, "dropout {dropout}");
+        assert_eq!(sent(sequence, PassKind::Forward, Operation::ReduceScatter), sums, "dropout {dropout}");
+        assert_eq!(sent(sequence, PassKind::Forward, Operation::AllGather), 2, "dropout {dropout}");
     }
 }
 
@@ -340,10 +343,10 @@ fn evaluation_and_generation_need_no_more_than_training() {
     let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
     let of = |purpose| footprints(&RecordCase { purpose, ..case(&model, tp) }).unwrap();
     let (train, evaluate, generate) = (of(Purpose::Train), of(Purpose::Evaluate), of(Purpose::Generate));
-    assert!(evaluate.head.scratch_bytes < train.head.scratch_bytes);
-    assert_eq!(evaluate.layer.pending_bytes, 0);
-    assert_eq!(evaluate.layer.scratch_bytes, train.layer.scratch_bytes);
-    assert_eq!(generate.head.output_bytes, bytes(&[2 * SHAPE.tokens() * 500]));
+    assert!(evaluate.units[UnitClass::Head].scratch_bytes < train.units[UnitClass::Head].scratch_bytes);
+    assert_eq!(evaluate.units[UnitClass::Layer(0)].pending_bytes, 0);
+    assert_eq!(evaluate.units[UnitClass::Layer(0)].scratch_bytes, train.units[UnitClass::Layer(0)].scratch_bytes);
+    assert_eq!(generate.units[UnitClass::Head].output_bytes, bytes(&[2 * SHAPE.tokens() * 500]));
 }
 
 /// A term of an exact sum is whole in single precision before it is rounded: the largest matrix of a unit, besides what a rank gathers or
@@ -354,16 +357,19 @@ fn exact_sums_round_each_sequence_once() {
     let of = |sums| footprints(&RecordCase { sums, ..case(&model, tp) }).unwrap();
     let (single, exact) = (of(GradientSums::Single), of(GradientSums::Exact));
     let table = bytes(&[500 * model.hidden]);
-    assert_eq!(exact.embedding.scratch_bytes, table);
-    assert_eq!(exact.head.scratch_bytes, single.head.scratch_bytes + table);
-    assert_eq!(Footprint { scratch_bytes: 0, ..single.layer }, Footprint { scratch_bytes: 0, ..exact.layer });
-    let rounded = |kind, phase| {
+    assert_eq!(exact.units[UnitClass::Embedding].scratch_bytes, table);
+    assert_eq!(exact.units[UnitClass::Head].scratch_bytes, single.units[UnitClass::Head].scratch_bytes + table);
+    assert_eq!(
+        Footprint { scratch_bytes: 0, ..single.units[UnitClass::Layer(0)] },
+        Footprint { scratch_bytes: 0, ..exact.units[UnitClass::Layer(0)] }
+    );
+    let rounded = |unit, phase| {
         let case = RecordCase { sums: GradientSums::Exact, ..case(&model, tp) };
-        record_unit(&case, kind, phase).unwrap().record.operations["add_rounded"].0
+        record_unit(&case, unit, phase).unwrap().record.operations["add_rounded"].0
     };
-    assert_eq!(rounded(UnitKind::Layer, Phase::BackwardWeight), 12 * SHAPE.sequences as u64);
-    assert_eq!(rounded(UnitKind::Embedding, Phase::BackwardWeight), 2 * SHAPE.sequences as u64);
-    assert_eq!(rounded(UnitKind::Head, Phase::Forward), 3 * SHAPE.sequences as u64);
+    assert_eq!(rounded(Unit::Layer(0), PassKind::BackwardWeight), 12 * SHAPE.sequences as u64);
+    assert_eq!(rounded(Unit::Embedding, PassKind::BackwardWeight), 2 * SHAPE.sequences as u64);
+    assert_eq!(rounded(Unit::Head, PassKind::Forward), 3 * SHAPE.sequences as u64);
 }
 
 /// What is narrow takes half the bytes. Statistics of norms (4 numbers a token) and log-sum-exps (one a head) stay single: for wide
@@ -371,7 +377,7 @@ fn exact_sums_round_each_sequence_once() {
 #[test]
 fn narrow_activations_take_half_the_bytes() {
     let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
-    let layer = |stored| footprints(&RecordCase { stored, ..case(&model, tp) }).unwrap().layer;
+    let layer = |stored| footprints(&RecordCase { stored, ..case(&model, tp) }).unwrap().units[UnitClass::Layer(0)];
     let kept = |layer: &Footprint| layer.output_bytes + layer.saved_until_input_bytes + layer.saved_until_weight_bytes;
     let single = layer(Dtype::F32);
     let statistics = SHAPE.tokens() * (2 * 2 + model.num_heads / 2) * 4;
@@ -384,8 +390,9 @@ fn narrow_activations_take_half_the_bytes() {
         assert_eq!(2 * narrow.pending_bytes, single.pending_bytes);
         assert_eq!(2 * (kept(&narrow) - statistics), kept(&single) - statistics);
         let sent = |stored| {
-            let sent =
-                record_unit(&RecordCase { stored, ..case(&model, tp) }, UnitKind::Layer, Phase::Forward).unwrap().sent;
+            let sent = record_unit(&RecordCase { stored, ..case(&model, tp) }, Unit::Layer(0), PassKind::Forward)
+                .unwrap()
+                .sent;
             sent.values().map(|traffic| traffic.bytes).sum::<u64>()
         };
         assert_eq!(2 * sent(stored), sent(Dtype::F32));

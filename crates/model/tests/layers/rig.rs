@@ -1,17 +1,21 @@
 //! A whole model on one tensor-parallel rank: every section has exactly the size that `footprints` names.
 
+use mesh::{Axis, AxisSizes, Coord, Mesh};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use config::unit::Tied;
-use config::{GradientSums, LayerRecompute, ModelSpec, ParamSpec, SavedInputs, SequenceParallel, Unit, UnitLayout};
-use device::{Communicator, Device, Dtype, Frame, IGNORED_LABEL, Op, Stream, Tensor, Write};
+use config::{
+    GradientSums, IGNORED_LABEL, LayerRecompute, ModelSpec, ParamSpec, SavedInputs, SequenceParallel, Tied, Unit,
+    UnitClass, UnitLayout,
+};
+use device::{Communicator, Device, Dtype, Frame, Op, Stream, Tensor, Write};
 use model::{
     Accumulation, Batch, Constants, Context, DropoutRun, Embedding, EmbeddingGradients, EmbeddingParams, Head,
-    HeadGradients, HeadParams, Layer, LayerParams, MicrobatchShape, RecordCase, Residual, SavedFrames, TensorParallel,
-    footprints, initialize, saved_input,
+    HeadGradients, HeadParams, Layer, LayerParams, MicrobatchShape, Residual, SavedFrames, TensorParallel, initialize,
+    saved_input,
 };
 use program::{Footprints, Purpose};
+use record::{RecordCase, footprints};
 
 use crate::reference::{ReferenceCommunicator, ReferenceDevice, uniform};
 use crate::tracer::{Sections, Tracer};
@@ -96,7 +100,7 @@ impl Rank {
             start..start + bytes
         };
         let units: Vec<Unit> = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers)).collect();
-        let layout = |unit| UnitLayout::new(config::params(model, unit), tp.size, 1);
+        let layout = |unit| UnitLayout::new(config::params(model, unit), AxisSizes::only(Axis::Tp, tp.size), 1);
         let layouts: BTreeMap<Unit, UnitLayout> = units.iter().map(|unit| (*unit, layout(*unit))).collect();
         let mut flat = |name: String, unit| {
             let layout = &layouts[&unit];
@@ -111,10 +115,10 @@ impl Rank {
         let constants = section("constants".into(), footprints.constant_bytes);
         let sums = section("sums".into(), footprints.loss_sums_bytes);
         let batch = section("batch".into(), footprints.batch_bytes);
-        let activation_bytes = footprints.layer.output_bytes;
+        let activation_bytes = footprints.units[UnitClass::Embedding].output_bytes;
         let (mut activations, mut activation_gradients, mut saved, mut pending) = (vec![], vec![], vec![], vec![]);
-        for (index, unit) in units[1..units.len() - 1].iter().enumerate() {
-            let footprint = if index == 0 { footprints.embedding } else { footprints.layer };
+        for unit in &units[1..units.len() - 1] {
+            let footprint = footprints.units.of(*unit);
             let activation =
                 |start| Tensor::new(start, shape.tokens() / sequence_parallel.runs(tp.size), model.hidden, Dtype::F32);
             activations.push(activation(section(format!("output of {unit}"), activation_bytes).start));
@@ -134,8 +138,7 @@ impl Rank {
             pending.push(section("pending".into(), footprint.pending_bytes));
         }
         // Evaluation needs no more scratch than training.
-        let Footprints { embedding, layer, head, .. } = footprints;
-        let scratch_bytes = embedding.scratch_bytes.max(layer.scratch_bytes).max(head.scratch_bytes);
+        let scratch_bytes = footprints.units.iter().map(|(_, unit)| unit.scratch_bytes).max().unwrap();
         let scratch = section("scratch".into(), scratch_bytes);
         let (rows, cols) = Head::logits_shape(model, tp.size, shape);
         let logits = Tensor::new(section("logits".into(), rows * cols * 4).start, rows, cols, Dtype::F32);
@@ -167,7 +170,7 @@ impl Rank {
             draw(device, layout, self.params[unit], self.tp);
             for segment in layout.segments.iter().filter(|segment| !segment.param.decay) {
                 let tensor = self.params[unit].elements(segment.range());
-                let (_, first) = segment.param.local_start(self.tp.size, self.tp.position);
+                let (_, first) = segment.param.local_start(&coord(self.tp));
                 let noise = |index: usize| uniform(&[segment.param.id(), (first + index) as u64]) - 0.5;
                 let values: Vec<f64> =
                     device.values(tensor).iter().enumerate().map(|(index, value)| value + noise(index)).collect();
@@ -518,10 +521,16 @@ enum Forward {
 }
 
 /// Initial values of a whole flat buffer, padding included, as ranks draw them piece by piece.
+/// The place of a rank of a mesh with no other axis.
+pub fn coord(tp: TensorParallel) -> Coord {
+    let mesh = Mesh::new(AxisSizes::only(Axis::Tp, tp.size)).unwrap();
+    mesh.coord(mesh::Rank(tp.position))
+}
+
 pub fn draw(device: &ReferenceDevice, layout: &UnitLayout, flat: Tensor, tp: TensorParallel) {
     device.submit(Stream::Compute, &Op::Fill { out: flat, value: 0.0 }).unwrap();
     for segment in &layout.segments {
-        let (first_row, first_col) = segment.param.local_start(tp.size, tp.position);
+        let (first_row, first_col) = segment.param.local_start(&coord(tp));
         let (global_rows, _) = segment.param.matrix_shape();
         let valid_rows = global_rows.saturating_sub(first_row).min(segment.rows);
         let out = flat.elements(segment.range()).reshaped(segment.rows, segment.cols).rows_of(0..valid_rows);

@@ -1,11 +1,12 @@
 //! Two and four ranks against one: the same loss, and of every gradient its part.
 
 use config::{AppliedTo, LayerRecompute, ModelSpec, ParamSpec, SavedInputs, SequenceParallel, Sharding};
+use mesh::{Axis, AxisSizes};
 use model::TensorParallel;
 
 use crate::cases;
 use crate::reference::{Exchange, ReferenceDevice};
-use crate::rig::{Manner, Rank, Running, draw};
+use crate::rig::{Manner, Rank, Running, coord, draw};
 
 /// Rounding in double precision, over sums of some hundred terms of order 1.
 const TOLERANCE: f64 = 1e-12;
@@ -40,8 +41,8 @@ fn group(model: &ModelSpec, size: usize, manner: Manner) -> Vec<Step> {
 /// Element `index` of the local part on `position` of `size`: its value in the whole gradient, or 0 in padding.
 fn whole_value(param: &ParamSpec, whole: &[f64], size: usize, position: usize, index: usize) -> f64 {
     let (global_rows, global_cols) = param.matrix_shape();
-    let (_, cols) = param.local_shape(size);
-    let (first_row, first_col) = param.local_start(size, position);
+    let (_, cols) = param.local_shape(AxisSizes::only(Axis::Tp, size));
+    let (first_row, first_col) = param.local_start(&coord(TensorParallel { size, position }));
     let (row, col) = (first_row + index / cols, first_col + index % cols);
     if row < global_rows { whole[row * global_cols + col] } else { 0.0 }
 }

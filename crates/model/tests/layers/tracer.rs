@@ -65,6 +65,10 @@ impl Device for Tracer<'_> {
         self.device.submit(stream, op)
     }
 
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.device.upload(stream, to, from)
+    }
+
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.device.write(to, from)
     }
@@ -72,6 +76,8 @@ impl Device for Tracer<'_> {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.device.read(from, to)
     }
+
+    device::forward_order!(device);
 }
 
 impl Communicator for Tracer<'_> {

@@ -74,7 +74,7 @@ impl Bench {
         let together = self.frame.scoped(|| self.frame.floats(1, 1));
         let mut times = vec![];
         for _ in 0..RUNS {
-            self.engine.communicators.world.all_reduce(Stream::Compute, together, Reduction::Max)?;
+            self.engine.communicators.world().all_reduce(Stream::Compute, together, Reduction::Max)?;
             let started = Instant::now();
             body()?;
             times.push(started.elapsed().as_nanos() as f64);
@@ -147,6 +147,6 @@ impl Bench {
 
     fn all_reduce(&self, elements: usize) -> Result<f64, DeviceError> {
         let x = self.frame.scoped(|| self.frame.floats(1, elements));
-        self.median(|| self.engine.communicators.world.all_reduce(Stream::Compute, x, Reduction::Sum))
+        self.median(|| self.engine.communicators.world().all_reduce(Stream::Compute, x, Reduction::Sum))
     }
 }

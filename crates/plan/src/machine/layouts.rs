@@ -1,16 +1,18 @@
 //! Twelve layouts of a small model on this machine: predicted, and run.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cluster::Cluster;
 use comm::Timeouts;
-use config::RunConfig;
+use config::{Overlap, RunConfig};
 use cpu::gemm::PackingBuffers;
 use mesh::{Axis, Rank};
 use program::{Extent, RankPlan, plan_memory};
+use sync::lock;
 use train::{
-    Observer, Ports, SequenceBuffers, Setup, SetupError, StepReport, ThreadEngine, TokenSource, TrainError, Wish, run,
+    Engine, EngineOptions, Observer, Ports, SequenceBuffers, Setup, SetupError, StepReport, TokenSource, TrainError,
+    Wish, open_engine, run,
 };
 
 use crate::machine::resident::{peak_bytes, resident_bytes, restart_peak};
@@ -152,7 +154,7 @@ pub fn predict(cluster: &Cluster, layout: Layout) -> Result<Predicted, RunError>
     let parallelism = config(layout)?.parallelism;
     let step = prepared(layout)?;
     let mesh = parallelism.mesh().map_err(SetupError::from)?;
-    let plan = plan_memory(&step.graph, &step.sizes);
+    let plan = plan_memory(&step.graph, &step.sizes, Overlap::Off);
     let stage = |rank| mesh.coord(Rank(rank)).along(Axis::Pp);
     let arenas = (0..mesh.world_size()).map(|rank| PlannedArena::of(&plan.ranks[stage(rank)])).collect();
     Ok(Predicted { step_s: step.on(cluster)?.step_ns() as f64 * 1e-9, arenas })
@@ -169,18 +171,19 @@ pub fn run_layout(layout: Layout) -> Result<Measured, RunError> {
     let walls = Walls::default();
     restart_peak();
     let before_bytes = resident_bytes();
-    run(&setup, &threads(&setup), Ports::new(&tokens, &walls))?;
+    run(&setup, &*engine(&setup), Ports::new(&tokens, &walls))?;
     let peak_bytes = peak_bytes();
-    let stained = StainedEngine::new(threads(&setup), setup.mesh.world_size());
+    let stained = StainedEngine::new(engine(&setup), setup.mesh.world_size());
     run(&setup, &stained, Ports::new(&tokens, &Walls::default()))?;
     let written_bytes = stained.written_bytes();
     Ok(Measured { step_s: walls.median_s().unwrap_or_default(), written_bytes, before_bytes, peak_bytes })
 }
 
-fn threads(setup: &Setup) -> ThreadEngine {
+fn engine(setup: &Setup) -> Box<dyn Engine> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let wait = Timeouts { wait: Duration::from_secs(60) }.scaled(setup.mesh.world_size(), cores);
-    ThreadEngine::new(setup.mesh, wait)
+    let timeouts = Timeouts { wait: Duration::from_secs(60) }.scaled(setup.mesh.world_size(), cores);
+    let overlap = setup.parallelism.overlap_on_cpus();
+    open_engine(setup.mesh, EngineOptions { timeouts, overlap, threads_per_rank: 1 })
 }
 
 /// Wall times of steps.
@@ -189,7 +192,7 @@ struct Walls(Mutex<Vec<Duration>>);
 
 impl Walls {
     fn median_s(&self) -> Option<f64> {
-        let mut walls = self.0.lock().unwrap_or_else(PoisonError::into_inner).split_off(WARM_UP);
+        let mut walls = lock(&self.0).split_off(WARM_UP);
         walls.sort_unstable();
         walls.get(walls.len() / 2).map(Duration::as_secs_f64)
     }
@@ -197,7 +200,7 @@ impl Walls {
 
 impl Observer for Walls {
     fn step(&self, report: &StepReport) -> Wish {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(report.wall);
+        lock(&self.0).push(report.wall);
         Wish::Continue
     }
 }

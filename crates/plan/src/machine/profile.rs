@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use cluster::{Accelerator, Cluster, Compute, Link, Node, StreamQueue};
 use comm::Timeouts;
-use config::Products;
+use config::Overlap;
 use cpu::peak;
-use device::DeviceError;
-use mesh::{AxisSizes, Mesh, MeshError, Rank};
-use train::{Engine, ThreadEngine};
+use device::{DeviceError, Numerics};
+use mesh::{Axis, AxisSizes, Mesh, MeshError, Rank};
+use train::{EngineOptions, open_engine};
 
 use crate::machine::bench::{PRODUCT, REDUCED, Times, UNALIGNED_COLS};
 
@@ -37,12 +37,13 @@ const ARENA_BYTES: usize = 64 << 20;
 pub fn measure() -> Result<Cluster, MeasureError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = cores.max(2);
-    let mesh = Mesh::new(AxisSizes::dp_tp_pp(ranks, 1, 1))?;
-    let engine = ThreadEngine::new(mesh, Timeouts { wait: Duration::from_secs(60) }.scaled(ranks, cores));
+    let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, ranks))?;
+    let timeouts = Timeouts { wait: Duration::from_secs(60) }.scaled(ranks, cores);
+    let engine = open_engine(mesh, EngineOptions { timeouts, overlap: Overlap::Off, threads_per_rank: 1 });
     let times = std::thread::scope(|scope| {
-        let engine = &engine;
+        let engine = &*engine;
         let threads: Vec<_> = (0..ranks)
-            .map(|rank| scope.spawn(move || Times::of(engine.open(Rank(rank), ARENA_BYTES, Products::Chained)?)))
+            .map(|rank| scope.spawn(move || Times::of(engine.open(Rank(rank), ARENA_BYTES, Numerics::SINGLE)?)))
             .collect();
         let all: Vec<_> = threads.into_iter().map(|thread| thread.join().map_err(|_| MeasureError::Rank)).collect();
         all.into_iter().next().unwrap_or(Err(MeasureError::Rank))

@@ -1,11 +1,11 @@
 //! Arenas that are stained before the first operation: after a run, what lost its stain was written.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use config::Products;
-use device::{Device, DeviceError, Dtype, Op, Stream, Tensor};
+use device::{Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
 use mesh::Rank;
-use train::{Engine, RankEngine, ThreadEngine};
+use sync::lock;
+use train::{Engine, EngineDescription, RankEngine};
 
 /// A quiet not-a-number that no operation makes: a result that happens to be it would count as unwritten.
 const STAIN: u32 = 0x7fff_5eed;
@@ -16,34 +16,38 @@ const BEYOND_BYTES: usize = 8 << 20;
 /// Stained and read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Threads whose arenas are stained, with space past their ends.
+/// Ranks whose arenas are stained, with space past their ends.
 pub struct StainedEngine {
-    inner: ThreadEngine,
+    inner: Box<dyn Engine>,
     written: Vec<Arc<Mutex<usize>>>,
 }
 
 impl StainedEngine {
     /// The ranks of `inner`, of which there are `ranks`.
-    pub fn new(inner: ThreadEngine, ranks: usize) -> StainedEngine {
+    pub fn new(inner: Box<dyn Engine>, ranks: usize) -> StainedEngine {
         StainedEngine { inner, written: (0..ranks).map(|_| Arc::default()).collect() }
     }
 
     /// After a run: bytes that were written of each rank's arena and of the space past its end, in whole lines.
     pub fn written_bytes(&self) -> Vec<usize> {
-        self.written.iter().map(|bytes| *bytes.lock().unwrap_or_else(PoisonError::into_inner)).collect()
+        self.written.iter().map(|bytes| *lock(bytes)).collect()
     }
 }
 
 impl Engine for StainedEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let size_bytes = arena_bytes.next_multiple_of(LINE_BYTES) + BEYOND_BYTES;
-        let opened = self.inner.open(rank, size_bytes, products)?;
+        let opened = self.inner.open(rank, size_bytes, numerics)?;
         let stain: Vec<u8> = STAIN.to_le_bytes().repeat(PIECE_BYTES / 4);
         for piece in pieces(size_bytes) {
             opened.device.write(piece, &stain[..piece.size_bytes()])?;
         }
         let written = Arc::clone(&self.written[rank.0]);
         Ok(RankEngine { device: Box::new(StainedDevice { inner: opened.device, size_bytes, written }), ..opened })
+    }
+
+    fn describe(&self) -> EngineDescription {
+        self.inner.describe()
     }
 
     fn abort(&self, rank: Rank, description: &str) {
@@ -86,13 +90,17 @@ impl Drop for StainedDevice {
     fn drop(&mut self) {
         // Where it cannot be read, nothing counts as written, and the comparison with the plan shows it.
         let counted = self.count().unwrap_or_default();
-        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        *lock(&self.written) = counted;
     }
 }
 
 impl Device for StainedDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         self.inner.submit(stream, op)
+    }
+
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner.upload(stream, to, from)
     }
 
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
@@ -102,4 +110,6 @@ impl Device for StainedDevice {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.inner.read(from, to)
     }
+
+    device::forward_order!(inner);
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use config::run_file::schedule_name;
 use config::{
-    FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig, SavedInputs,
-    ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
+    Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
+    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check, schedule_name,
 };
 
 /// Stages per rank of interleaved schedules that are tried.
@@ -64,10 +63,8 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
         GradientReduction::Microbatch => "microbatch",
     };
     let sequence_parallel = parallelism.sequence_parallel == SequenceParallel::On;
+    let degrees = parallelism.degrees.named().map(|(key, degree)| (key, degree.to_string()));
     let entries = [
-        ("dp", parallelism.dp.to_string()),
-        ("tp", parallelism.tp.to_string()),
-        ("pp", parallelism.pp.to_string()),
         ("zero", zero.to_string()),
         ("reduce", reduce.to_string()),
         ("schedule", schedule),
@@ -76,7 +73,7 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
         ("recompute", recompute.to_string()),
         ("sequence_parallel", sequence_parallel.to_string()),
     ];
-    entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
+    degrees.into_iter().chain(entries).map(|(key, value)| (key.to_string(), value)).collect()
 }
 
 impl Candidates {
@@ -85,7 +82,7 @@ impl Candidates {
         let mut candidates = Candidates::default();
         for tp in mesh::divisors(accelerators) {
             for pp in mesh::divisors(accelerators / tp) {
-                let degrees = Degrees { dp: accelerators / tp / pp, tp, pp };
+                let degrees = Shape(Degrees { dp: accelerators / tp / pp, tp, pp });
                 let refused = degrees.refused(config);
                 for schedule in schedules(pp) {
                     for sequence_parallel in sequence_parallel(tp) {
@@ -117,21 +114,15 @@ impl Candidates {
     }
 }
 
+/// A layout's degrees before the rest of it is chosen.
 #[derive(Clone, Copy)]
-struct Degrees {
-    dp: usize,
-    tp: usize,
-    pp: usize,
-}
+struct Shape(Degrees);
 
-impl Degrees {
+impl Shape {
     /// Without ZeRO and recomputation.
     fn plain(self, schedule: ScheduleKind, sequence_parallel: SequenceParallel, microbatch_size: usize) -> Parallelism {
-        let Degrees { dp, tp, pp } = self;
         Parallelism {
-            dp,
-            tp,
-            pp,
+            degrees: self.0,
             sequence_parallel,
             zero: ZeroStage::Off,
             shard_group: None,
@@ -139,12 +130,13 @@ impl Degrees {
             microbatch_size,
             recompute: Recompute::None,
             stage_layers: None,
+            overlap: None,
         }
     }
 
     /// Those that divide a replica's share of the batch, ascending.
     fn microbatch_sizes(self, config: &RunConfig) -> Vec<usize> {
-        let per_replica = config.train.global_batch / self.dp;
+        let per_replica = config.train.global_batch / self.0.dp;
         mesh::divisors(per_replica.max(1)).into_iter().filter(|size| *size <= LARGEST_MICROBATCH).collect()
     }
 
@@ -202,7 +194,7 @@ fn sequence_parallel(tp: usize) -> Vec<SequenceParallel> {
 fn variants(one: &Parallelism) -> impl Iterator<Item = Parallelism> + '_ {
     let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
     let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
-    let zeros = match one.dp {
+    let zeros = match one.degrees.dp {
         1 => vec![ZeroStage::Off],
         _ => vec![
             ZeroStage::Off,

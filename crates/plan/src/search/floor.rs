@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use cluster::Software;
 use config::{
-    Kept, LayerRecompute, Masters, Parallelism, Precision, RunConfig, ScheduleKind, ScheduleSpec, StateKind, Unit,
-    UnitLayout, params, unique_parameters,
+    Degrees, Kept, LayerRecompute, Masters, Parallelism, PerClass, Precision, RunConfig, ScheduleKind, ScheduleSpec,
+    Stage, StateKind, Unit, UnitLayout, params, unique_parameters,
 };
-use program::{Cell, CellCosts, CellKind, Schedule, StageSplit, UnitWork, split_stages};
+use program::{Cell, CellCosts, CellKind, Schedule, StageSplit, split_stages};
 
 use super::recordings::{Key, Recording, Recordings};
 
@@ -18,8 +18,8 @@ pub struct Floors<'a> {
     splits: BTreeMap<(Key, usize), Option<StageSplit>>,
     /// By schedule, ranks and microbatches: passes that each rank holds at once.
     held: BTreeMap<(ScheduleKind, usize, usize), Vec<usize>>,
-    /// By tp: elements of table, embedding, one layer and head on one rank.
-    elements: BTreeMap<usize, [f64; 4]>,
+    /// By tp: elements of each unit on one rank.
+    elements: BTreeMap<usize, PerClass<usize>>,
 }
 
 /// What a layout takes at least.
@@ -54,19 +54,20 @@ impl<'a> Floors<'a> {
         let passes = self.recordings.of(parallelism);
         let config = self.recordings.config();
         let stages_per_rank = parallelism.schedule.stages_per_rank().unwrap_or(1);
-        let num_stages = parallelism.pp * stages_per_rank;
+        let num_stages = parallelism.degrees.pp * stages_per_rank;
         let split = self.splits.entry((Key::of(parallelism), num_stages)).or_insert_with(|| {
-            let sum = |unit: usize| passes.ns[unit].iter().sum();
-            let work = UnitWork { embedding: sum(0), layer: sum(1), head: sum(2) };
-            split_stages(config.model.num_layers, num_stages, work).ok()
+            let work = passes.ns.map(|_, ns| ns.iter().sum());
+            split_stages(config.model.num_layers, num_stages, &work).ok()
         });
         let split = split.clone()?;
-        let elements = *self.elements.entry(parallelism.tp).or_insert_with(|| {
-            let units = [Unit::Table, Unit::Embedding, Unit::Layer(0), Unit::Head];
-            units.map(|unit| UnitLayout::new(params(&config.model, unit), parallelism.tp, 1).len as f64)
+        // Neither replicas nor stages change a rank's elements of a unit.
+        let Degrees { dp: _, tp, pp } = parallelism.degrees;
+        let elements = self.elements.entry(tp).or_insert_with(|| {
+            let (model, classes) = (&config.model, config.model.classes());
+            let len = |unit| UnitLayout::new(params(model, unit), parallelism.axis_sizes(), 1).len;
+            PerClass::new(&classes, |class| len(classes.first(class)))
         });
         let kind = kind(parallelism);
-        let pp = parallelism.pp;
         // What a rank holds at most, it holds long before so many microbatches have passed.
         let few = parallelism.num_microbatches(config.train.global_batch).min(FEW_PER_RANK * pp);
         let held = self.held.entry((kind, pp, few)).or_insert_with(|| passes_held(kind, pp, few));
@@ -145,15 +146,20 @@ impl Shape<'_> {
 
     /// Nanoseconds of one pass of a microbatch through a stage.
     fn stage_ns(&self, stage: usize, pass: usize) -> u64 {
-        let layers = self.split.layers_per_stage()[stage] as u64;
-        let first = if stage == 0 { self.passes.ns[0][pass] } else { 0 };
-        let last = if stage + 1 == self.split.num_stages() { self.passes.ns[2][pass] } else { 0 };
-        first + layers * self.passes.ns[1][pass] + last
+        self.units(stage).map(|unit| self.passes.ns.of(unit)[pass]).sum()
+    }
+
+    fn units(&self, stage: usize) -> impl DoubleEndedIterator<Item = Unit> + use<> {
+        self.split.units(Stage(stage as u32))
+    }
+
+    fn layers(&self, stage: usize) -> impl DoubleEndedIterator<Item = Unit> + use<> {
+        self.split.layers(Stage(stage as u32)).map(Unit::Layer)
     }
 
     /// The stages of a pipeline rank, ascending.
     fn stages_of(&self, rank: usize) -> Vec<usize> {
-        let pp = self.parallelism.pp;
+        let pp = self.parallelism.degrees.pp;
         match kind(self.parallelism) {
             ScheduleKind::ZeroBubbleV => vec![rank, 2 * pp - 1 - rank],
             ScheduleKind::GPipe
@@ -172,7 +178,7 @@ impl Shape<'_> {
     /// The longest of: what comes to a rank before it can begin, what it computes, and what others compute after it.
     fn least_ns(&self) -> u64 {
         let (mut before, mut after, mut least) = (0, 0, 0);
-        for rank in 0..self.parallelism.pp {
+        for rank in 0..self.parallelism.degrees.pp {
             let stages = self.stages_of(rank);
             let sum = |pass: usize| stages.iter().map(|stage| self.stage_ns(*stage, pass)).sum::<u64>();
             let of_inputs = sum(FORWARD) + sum(RECOMPUTE) + sum(BACKWARD_INPUT);
@@ -186,39 +192,41 @@ impl Shape<'_> {
             after += self.stage_ns(rank, BACKWARD_INPUT);
             if self.backward() == Backward::Full {
                 // What the stage computes again first, it may compute before the gradient comes.
-                let again = self.stage_ns(rank, RECOMPUTE);
-                after += self.stage_ns(rank, BACKWARD_WEIGHT) + again.saturating_sub(self.passes.ns[1][RECOMPUTE]);
+                let first = self.layers(rank).next_back().map_or(0, |layer| self.passes.ns.of(layer)[RECOMPUTE]);
+                after += self.stage_ns(rank, BACKWARD_WEIGHT) + self.stage_ns(rank, RECOMPUTE) - first;
             }
         }
         least
     }
 
     /// The hungriest rank; its state, and what the passes keep that it holds at once.
-    fn memory_bytes(&self, [table, embedding, layer, head]: [f64; 4]) -> (usize, f64) {
-        let footprint = &self.passes.footprints.layer;
-        let saved = footprint.saved_until_input_bytes + footprint.saved_until_weight_bytes;
-        let kept_bytes = match self.parallelism.recompute_to_do().of_layer(0) {
-            // Its input is kept as well, as the output of the layer before.
-            LayerRecompute::Nothing | LayerRecompute::Core => saved + footprint.output_bytes,
-            LayerRecompute::Everything(_) if footprint.saved_input_bytes > 0 => footprint.saved_input_bytes,
-            LayerRecompute::Everything(_) => footprint.output_bytes,
-        } as f64;
+    fn memory_bytes(&self, elements: &PerClass<usize>) -> (usize, f64) {
+        let recompute = self.parallelism.recompute_to_do().of_layer(0);
+        let kept_bytes = |layer: Unit| {
+            let footprint = self.passes.footprints.units.of(layer);
+            let saved = footprint.saved_until_input_bytes + footprint.saved_until_weight_bytes;
+            match recompute {
+                // Its input is kept as well, as the output of the layer before.
+                LayerRecompute::Nothing | LayerRecompute::Core => saved + footprint.output_bytes,
+                LayerRecompute::Everything(_) if footprint.saved_input_bytes > 0 => footprint.saved_input_bytes,
+                LayerRecompute::Everything(_) => footprint.output_bytes,
+            }
+        };
         let last_stage = self.split.num_stages() - 1;
         let of_rank = |rank: usize| {
             let stages = self.stages_of(rank);
-            let layers: usize = stages.iter().map(|stage| self.split.layers_per_stage()[*stage]).sum();
-            let least = stages.iter().map(|stage| self.split.layers_per_stage()[*stage]).min().unwrap_or(0);
-            let first = if stages.contains(&0) { table + embedding } else { 0.0 };
-            let is_last = stages.contains(&last_stage);
-            let tied = if is_last && self.config.model.tied_embeddings && !stages.contains(&0) { table } else { 0.0 };
-            let last = if is_last { head + tied } else { 0.0 };
-            let elements = layers as f64 * layer + first + last;
-            let activations = (self.held[rank] * least) as f64 * kept_bytes;
+            let stage_kept_bytes = |stage: &usize| self.layers(*stage).map(kept_bytes).sum::<usize>();
+            let least_kept_bytes = stages.iter().map(stage_kept_bytes).min().unwrap_or(0);
+            let tied = stages.contains(&last_stage) && self.config.model.tied_embeddings;
+            let table = (stages.contains(&0) || tied).then_some(Unit::Table);
+            let units = stages.iter().flat_map(|stage| self.units(*stage)).chain(table);
+            let elements = units.map(|unit| *elements.of(unit)).sum::<usize>() as f64;
+            let activations = self.held[rank] as f64 * least_kept_bytes as f64;
             // A shard of the gradients lives from the first reduction on, when activations may be gone.
             let reduced = elements * self.reduced_bytes();
             elements * self.state_bytes() + activations.max(reduced)
         };
-        let all = (0..self.parallelism.pp).map(|rank| (rank, of_rank(rank)));
+        let all = (0..self.parallelism.degrees.pp).map(|rank| (rank, of_rank(rank)));
         all.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 0.0))
     }
 

@@ -2,21 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use config::unit::UnitKind;
 use config::{Gathering, Parallelism, Reshard, Stage, Unit, ZeroStage};
 use program::CellKind;
 use train::StepOrder;
 
-use super::parameters::ParameterKinds;
+use super::parameters::ParameterUnits;
 
-/// How often a pipeline rank gathers the parameters of units of each kind in a step, at least: as the compiler's pass does, which joins the
+/// How often a pipeline rank gathers the parameters of each unit in a step, at least: as the compiler's pass does, which joins the
 /// spans of uses that meet or follow each other. Where parameters stay until the backward pass, each is gathered once.
 pub(super) fn gathers(
     order: &StepOrder,
-    parameters: &ParameterKinds,
+    parameters: &ParameterUnits,
     parallelism: &Parallelism,
     rank: usize,
-) -> BTreeMap<UnitKind, usize> {
+) -> BTreeMap<Unit, usize> {
     let ZeroStage::Three { gathering: Gathering { prefetch, reshard }, .. } = parallelism.zero else {
         return BTreeMap::new();
     };
@@ -26,13 +25,13 @@ pub(super) fn gathers(
         Reshard::AfterBackward => usize::MAX,
     };
     let mut spans = Spans::default();
-    let mut take = |by: Unit| spans.take(by, parameters.read_by(by).map(|kind| kind.of(by)), reach);
+    let mut take = |by: Unit| spans.take(by, parameters.read_by(by), reach);
     for cell in &order.schedule.ranks[rank] {
         let units = order.stages.units(Stage(cell.stage.0));
         match cell.kind {
             CellKind::F => units.for_each(&mut take),
             // Backward passes of embedding and head read no parameters.
-            CellKind::B | CellKind::I => units.rev().filter(|unit| unit.kind() == UnitKind::Layer).for_each(&mut take),
+            CellKind::B | CellKind::I => units.rev().filter(|unit| matches!(unit, Unit::Layer(_))).for_each(&mut take),
             CellKind::W => {}
         }
     }
@@ -46,7 +45,7 @@ struct Spans {
     last: Option<Unit>,
     /// The last use of each unit's parameters.
     of_unit: BTreeMap<Unit, usize>,
-    gathers: BTreeMap<UnitKind, usize>,
+    gathers: BTreeMap<Unit, usize>,
 }
 
 impl Spans {
@@ -58,7 +57,7 @@ impl Spans {
         for unit in units {
             let before = self.of_unit.insert(unit, self.uses);
             if before.is_none_or(|before| self.uses - before > reach) {
-                *self.gathers.entry(unit.kind()).or_default() += 1;
+                *self.gathers.entry(unit).or_default() += 1;
             }
         }
     }

@@ -1,25 +1,24 @@
 //! Which units of a model have parameters.
 
-use config::unit::{Tied, UnitKind};
-use config::{ModelSpec, Unit, params};
+use config::{ModelSpec, PerClass, Tied, Unit, params};
 
-/// The kinds of parameters of a model.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ParameterKinds {
+/// The units that have parameters, and those that each unit reads.
+#[derive(Clone, Debug)]
+pub(super) struct ParameterUnits {
     tied: Tied,
-    /// By unit kind: whether the model has any.
-    has: [bool; 4],
+    /// Whether a unit has any.
+    has: PerClass<bool>,
 }
 
-impl ParameterKinds {
-    pub(super) fn new(model: &ModelSpec) -> ParameterKinds {
-        let units = [Unit::Table, Unit::Embedding, Unit::Layer(0), Unit::Head];
-        ParameterKinds { tied: model.tied(), has: units.map(|unit| !params(model, unit).is_empty()) }
+impl ParameterUnits {
+    pub(super) fn new(model: &ModelSpec) -> ParameterUnits {
+        let classes = model.classes();
+        let has = PerClass::new(&classes, |class| !params(model, classes.first(class)).is_empty());
+        ParameterUnits { tied: model.tied(), has }
     }
 
-    /// The kinds of parameters that a unit reads.
-    pub(super) fn read_by(self, unit: Unit) -> impl Iterator<Item = UnitKind> {
-        let kinds = unit.reads_parameters_of(self.tied).iter().copied();
-        kinds.filter(move |kind| self.has[*kind as usize])
+    /// The units whose parameters a unit reads, as far as they have any.
+    pub(super) fn read_by(&self, unit: Unit) -> impl Iterator<Item = Unit> {
+        unit.reads_parameters_of(self.tied).filter(|unit| *self.has.of(*unit))
     }
 }

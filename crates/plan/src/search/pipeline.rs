@@ -1,13 +1,12 @@
 //! The second bound on time: a layout's schedule, cell by cell, on the cluster. `docs/planner.md` proves that no step is shorter.
 
-use config::unit::{Tied, UnitKind};
-use config::{GradientReduction, Parallelism, Stage, TiedSum, Unit, ZeroStage};
-use program::{Cell, CellKind, Durations, PassKind, Queue, Queues};
+use config::{GradientReduction, Parallelism, Stage, Tied, TiedSum, Unit, ZeroStage};
+use program::{Cell, CellKind, Durations, PassKind, Queue, Queues, run_in_turns};
 use sim::StepCosts;
 use train::StepOrder;
 
 use super::gathers::gathers;
-use super::parameters::ParameterKinds;
+use super::parameters::ParameterUnits;
 
 /// What has not happened yet.
 const NEVER: u64 = u64::MAX;
@@ -53,7 +52,7 @@ struct Line {
 /// A layout in time.
 pub(super) struct Pipeline<'a> {
     order: &'a StepOrder<'a>,
-    parameters: ParameterKinds,
+    parameters: ParameterUnits,
     parallelism: &'a Parallelism,
     costs: &'a StepCosts,
     queues: Queues,
@@ -77,7 +76,7 @@ impl<'a> Pipeline<'a> {
         let not_yet = vec![NEVER; num_stages * num_microbatches];
         let mut pipeline = Pipeline {
             order,
-            parameters: ParameterKinds::new(order.model()),
+            parameters: ParameterUnits::new(order.model()),
             parallelism,
             costs,
             queues: costs.queues(),
@@ -94,14 +93,7 @@ impl<'a> Pipeline<'a> {
     /// Nanoseconds that no step is shorter than: those of its cells, transfers, reductions, norm and update, where nothing slows what
     /// is computed beside it.
     pub(super) fn least_ns(mut self) -> u64 {
-        let mut advanced = true;
-        while std::mem::take(&mut advanced) {
-            for rank in 0..self.lines.len() {
-                while self.step(rank) {
-                    advanced = true;
-                }
-            }
-        }
+        run_in_turns(self.lines.len(), |rank| self.step(rank));
         let norm_start_ns = self.norm_start_ns();
         (0..self.lines.len()).map(|rank| self.update_end_ns(rank, norm_start_ns)).max().unwrap_or(0)
     }
@@ -111,7 +103,7 @@ impl<'a> Pipeline<'a> {
     }
 
     fn cells(&self, stage: usize) -> StageCells {
-        let ns = |unit: Unit, pass| self.costs.pass(unit.kind(), pass).whole_ns;
+        let ns = |unit: Unit, pass| self.costs.pass(unit, pass).whole_ns;
         let by_weights = |unit: Unit| UnitBackward {
             again: ns(unit, PassKind::Recompute),
             input: ns(unit, PassKind::BackwardInput),
@@ -147,7 +139,7 @@ impl<'a> Pipeline<'a> {
 
     /// Reducing all gradients that a unit makes once.
     fn reduce_ns(&self, by: Unit) -> u64 {
-        self.parameters.read_by(by).map(|kind| self.costs.state(kind).reduce_ns).sum()
+        self.parameters.read_by(by).map(|unit| self.costs.state(unit).reduce_ns).sum()
     }
 
     /// Runs the next cell of a rank; `false` where there is none, or where it waits for one that has not been run.
@@ -265,7 +257,7 @@ impl<'a> Pipeline<'a> {
             }
             let Line { compute, reduce, busy, reduced, .. } = line;
             let gathers = gathers(self.order, &self.parameters, self.parallelism, rank).into_iter();
-            let gathers_ns: u64 = gathers.map(|(kind, number)| number as u64 * self.costs.state(kind).gather_ns).sum();
+            let gathers_ns: u64 = gathers.map(|(unit, number)| number as u64 * self.costs.state(unit).gather_ns).sum();
             match self.reductions() {
                 Queue::Own => compute.max(reduce).max(gathers_ns + reduced),
                 Queue::Compute => compute.max(busy + reduced + gathers_ns),
@@ -289,8 +281,8 @@ impl<'a> Pipeline<'a> {
         let held = self.held(rank);
         let norm_end_ns = norm_start_ns + self.costs.norm_ns(held.iter().copied());
         let (mut compute, mut gathered) = (norm_end_ns, norm_end_ns);
-        for kind in held {
-            let state = self.costs.state(kind);
+        for unit in held {
+            let state = self.costs.state(unit);
             compute += state.update_ns;
             match (self.parallelism.zero, self.queues.reduce) {
                 (ZeroStage::Off | ZeroStage::Three { .. }, _) => {}
@@ -304,12 +296,12 @@ impl<'a> Pipeline<'a> {
     }
 
     /// The units whose parameters a rank has, the table first.
-    fn held(&self, rank: usize) -> Vec<UnitKind> {
+    fn held(&self, rank: usize) -> Vec<Unit> {
         let stages = (0..self.order.stages.num_stages()).filter(|stage| self.order.schedule.stage_map[*stage] == rank);
-        let mut held: Vec<UnitKind> =
+        let mut held: Vec<Unit> =
             stages.flat_map(|stage| self.units(stage)).flat_map(|unit| self.parameters.read_by(unit)).collect();
         held.sort_unstable();
-        let tables = held.iter().filter(|kind| **kind == UnitKind::Table).count();
+        let tables = held.iter().filter(|unit| **unit == Unit::Table).count();
         held.split_off(tables.saturating_sub(1))
     }
 }

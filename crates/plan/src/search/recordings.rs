@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Cluster, Software};
-use config::unit::UnitKind;
-use config::{LayerRecompute, Parallelism, RunConfig, ScheduleKind, SequenceParallel, TiedSum, TrainSpec, ZeroStage};
-use model::UnitRecords;
-use program::{Footprints, PassKind};
+use config::{
+    Degrees, LayerRecompute, Parallelism, PerClass, RunConfig, ScheduleKind, SequenceParallel, TiedSum, TrainSpec,
+    UnitClass, ZeroStage,
+};
+use program::Footprints;
 use rayon::prelude::*;
+use record::UnitRecords;
 use sim::{RecordedUnits, StepCosts, StepShape, least_bytes};
 use train::{SetupError, StepOrder};
 
@@ -26,7 +28,9 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn of(parallelism: &Parallelism) -> Key {
-        let Parallelism { tp, microbatch_size, sequence_parallel, .. } = *parallelism;
+        // Passes depend neither on replicas nor on stages.
+        let Parallelism { degrees: Degrees { dp: _, tp, pp: _ }, microbatch_size, sequence_parallel, .. } =
+            *parallelism;
         Key { tp, microbatch_size, sequence_parallel, recompute: parallelism.recompute_to_do().of_layer(0) }
     }
 }
@@ -36,8 +40,8 @@ impl Key {
 pub(super) struct Recording<'a> {
     records: UnitRecords<'a>,
     units: RecordedUnits,
-    /// Nanoseconds of embedding, layer, head: forward, recompute, backward of input and of weights.
-    pub(super) ns: [[u64; 4]; 3],
+    /// Nanoseconds of each unit: forward, recompute, backward of input and of weights.
+    pub(super) ns: PerClass<[u64; 4]>,
     pub(super) footprints: Footprints,
 }
 
@@ -86,18 +90,17 @@ impl<'a> Recordings<'a> {
         let records = UnitRecords::new(StepOrder::case(&self.config.model, parallelism, &self.config.train))?;
         let (units, footprints) = (RecordedUnits::new(&records, self.software), records.footprints());
         // Passes do not depend on how the ranks beside the tensor-parallel group are used.
+        let Degrees { dp: _, tp, pp: _ } = parallelism.degrees;
         let alone = Parallelism {
-            dp: 1,
-            pp: 1,
+            degrees: Degrees { dp: 1, tp, pp: 1 },
             zero: ZeroStage::Off,
             schedule: ScheduleKind::OneForwardOneBackward.into(),
             stage_layers: None,
+            overlap: None,
             ..parallelism.clone()
         };
         let costs = self.costs_of(&alone, &units, &footprints)?;
-        let passes = [PassKind::Forward, PassKind::Recompute, PassKind::BackwardInput, PassKind::BackwardWeight];
-        let ns = [UnitKind::Embedding, UnitKind::Layer, UnitKind::Head]
-            .map(|unit| passes.map(|pass| costs.pass(unit, pass).whole_ns));
+        let ns = costs.passes().map(|_, passes| passes.map(|pass| pass.whole_ns));
         Ok(Recording { records, units, ns, footprints })
     }
 
@@ -108,7 +111,12 @@ impl<'a> Recordings<'a> {
         footprints: &Footprints,
     ) -> Result<StepCosts, SetupError> {
         let (model, precision) = (&self.config.model, self.config.train.precision);
-        let shape = StepShape { model, parallelism, precision, output_bytes: footprints.layer.output_bytes };
+        let shape = StepShape {
+            model,
+            parallelism,
+            precision,
+            output_bytes: footprints.units[UnitClass::Embedding].output_bytes,
+        };
         Ok(StepCosts::new(self.cluster, self.software, &shape, units)?)
     }
 
@@ -150,8 +158,8 @@ impl<'a> Recordings<'a> {
         let RunConfig { model, train, .. } = self.config;
         let waiting = TiedSum::max_waiting_microbatches(model, parallelism, train);
         // Some schedules pass microbatches in groups of as many as there are ranks.
-        let few = (FEW_PER_RANK * parallelism.pp).max(waiting + 1).next_multiple_of(parallelism.pp);
-        let of_few = parallelism.dp * parallelism.microbatch_size * few;
+        let few = (FEW_PER_RANK * parallelism.degrees.pp).max(waiting + 1).next_multiple_of(parallelism.degrees.pp);
+        let of_few = parallelism.degrees.dp * parallelism.microbatch_size * few;
         TrainSpec { global_batch: train.global_batch.min(of_few), ..train.clone() }
     }
 

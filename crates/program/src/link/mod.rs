@@ -4,7 +4,9 @@ mod collectives;
 mod order;
 mod pairs;
 
-use crate::{Instr, Program, Violation, rules};
+use crate::{Instr, Program, Violation, Waits, rules};
+
+pub(crate) use order::StreamOrder;
 
 /// An instruction of a program in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,6 +93,11 @@ impl StepGraph {
     /// Whether `first` has ended before `second` starts, on any engine that issues in program order.
     pub fn happens_before(&self, first: Event, second: Event) -> bool {
         self.clocks.happens_before(first, second)
+    }
+
+    /// The order of events on an engine with a queue for each stream, where each rank waits as `waits` has it for its index.
+    pub(crate) fn stream_order(&self, waits: &[Waits]) -> StreamOrder {
+        order::run_streams(&self.programs, &self.transfers, &self.collectives, waits)
     }
 
     /// The first event of `rank` before which `event` has happened: only from there on may `rank` reuse what `event` read.

@@ -7,10 +7,12 @@
 //! One rank per pipeline index stands for all of its data- and tensor-parallel peers: they run the same program, so
 //! each waits in a collective among them only until the others have come as far, which by induction they do.
 
+use device::Stream;
+
 use super::Event;
 use super::collectives::Collectives;
 use super::pairs::Transfers;
-use crate::{Program, Rule, Violation};
+use crate::{Program, Rule, Violation, Waits, run_in_turns};
 
 /// A vector clock per event: how many events of each rank have ended when it ends, itself included.
 #[derive(Clone, Debug)]
@@ -43,12 +45,44 @@ impl Clocks {
     }
 }
 
+/// The events of its own rank that an event comes after.
+#[derive(Clone, Copy)]
+enum Before<'a> {
+    /// The whole program up to it: the engine has one queue.
+    Program,
+    /// Its stream up to it, and what it waits for: the engine has a queue for each stream.
+    Stream(&'a [Waits]),
+}
+
+/// The order of events on an engine with a queue for each stream.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamOrder {
+    /// Only transfers count.
+    clocks: Clocks,
+    /// Per rank and stream: indices of its instructions.
+    indices: Vec<[Vec<u32>; Stream::COUNT]>,
+}
+
+impl StreamOrder {
+    /// The first event of `rank` before which the transfer has happened: whoever reuses what it read waits for that event.
+    pub(crate) fn first_after(&self, transfer: Event, rank: usize) -> Option<usize> {
+        let of_stream = |indices: &Vec<u32>| {
+            let is_before = |index: &u32| !self.clocks.happens_before(transfer, Event { rank, index: *index as usize });
+            indices.get(indices.partition_point(is_before)).map(|index| *index as usize)
+        };
+        self.indices[rank].iter().filter_map(of_stream).min()
+    }
+}
+
 /// How far each rank is.
 struct Run<'a> {
     programs: &'a [Program],
     transfers: &'a Transfers,
     collectives: &'a Collectives,
+    before: Before<'a>,
     next: Vec<usize>,
+    /// Per rank and stream: the last instruction.
+    last: Vec<[Option<usize>; Stream::COUNT]>,
     clocks: Clocks,
     /// Of the event that is executed.
     clock: Vec<u32>,
@@ -63,20 +97,47 @@ pub(super) fn run(
     transfers: &Transfers,
     collectives: &Collectives,
 ) -> Result<Clocks, Vec<Violation>> {
+    ordered(programs, transfers, collectives, Before::Program)
+}
+
+/// The order of programs that [`run`] runs to their ends, on an engine with a queue for each stream. It does more at once, so it ends, too.
+pub(super) fn run_streams(
+    programs: &[Program],
+    transfers: &Transfers,
+    collectives: &Collectives,
+    waits: &[Waits],
+) -> StreamOrder {
+    let no_clocks = |_| Clocks { of_rank: vec![vec![]; programs.len()] };
+    let clocks = ordered(programs, transfers, collectives, Before::Stream(waits)).unwrap_or_else(no_clocks);
+    let indices = programs.iter().map(|program| {
+        let mut indices: [Vec<u32>; Stream::COUNT] = Default::default();
+        for (index, instr) in program.instrs.iter().enumerate() {
+            indices[instr.stream().index()].push(index as u32);
+        }
+        indices
+    });
+    StreamOrder { clocks, indices: indices.collect() }
+}
+
+fn ordered(
+    programs: &[Program],
+    transfers: &Transfers,
+    collectives: &Collectives,
+    before: Before<'_>,
+) -> Result<Clocks, Vec<Violation>> {
     let num_ranks = programs.len();
     let of_rank = programs.iter().map(|program| Vec::with_capacity(program.instrs.len() * num_ranks)).collect();
     let clocks = Clocks { of_rank };
     let (next, clock) = (vec![0; num_ranks], vec![0; num_ranks]);
-    let mut run = Run { programs, transfers, collectives, next, clocks, clock };
-    let mut advanced = true;
-    while std::mem::take(&mut advanced) {
-        for rank in 0..num_ranks {
-            while !run.ended(rank) && run.blocked_by(rank).is_none() {
-                run.execute(Event { rank, index: run.next[rank] });
-                advanced = true;
-            }
+    let last = vec![[None; Stream::COUNT]; num_ranks];
+    let mut run = Run { programs, transfers, collectives, before, next, last, clocks, clock };
+    run_in_turns(num_ranks, |rank| {
+        let may_run = !run.ended(rank) && run.blocked_by(rank).is_none();
+        if may_run {
+            run.execute(Event { rank, index: run.next[rank] });
         }
-    }
+        may_run
+    });
     match (0..num_ranks).find(|rank| !run.ended(*rank)) {
         None => Ok(run.clocks),
         Some(stuck) => Err(vec![Violation::new(Rule::Progress, run.cycle(stuck))]),
@@ -101,22 +162,64 @@ impl Run<'_> {
     fn execute(&mut self, event: Event) {
         let own = [event];
         let members = self.collectives.members(event).unwrap_or(&own);
-        let sources = members.iter().map(|member| (member.rank, member.index.checked_sub(1)));
-        let sources = sources.chain(self.transfers.send_of(event).map(|send| (send.rank, Some(send.index))));
-        let num_ranks = self.programs.len();
         self.clock.fill(0);
-        for (rank, index) in sources.filter_map(|(rank, index)| Some((rank, index?))) {
-            let source = &self.clocks.of_rank[rank][index * num_ranks..(index + 1) * num_ranks];
-            for (own, other) in self.clock.iter_mut().zip(source) {
-                *own = (*own).max(*other);
-            }
+        for member in members {
+            self.join_before(*member);
+        }
+        if let Some(send) = self.transfers.send_of(event) {
+            self.join(send);
         }
         for member in members {
-            self.clock[member.rank] = member.index as u32 + 1;
+            self.count(*member);
         }
         for member in members {
             self.clocks.of_rank[member.rank].extend_from_slice(&self.clock);
+            let stream = self.stream(*member).index();
+            self.last[member.rank][stream] = Some(member.index);
             self.next[member.rank] += 1;
+        }
+    }
+
+    fn stream(&self, event: Event) -> Stream {
+        self.programs[event.rank].instrs[event.index].stream()
+    }
+
+    /// Adds the clock of an event that has been executed.
+    fn join(&mut self, source: Event) {
+        let num_ranks = self.programs.len();
+        let source = &self.clocks.of_rank[source.rank][source.index * num_ranks..(source.index + 1) * num_ranks];
+        for (own, other) in self.clock.iter_mut().zip(source) {
+            *own = (*own).max(*other);
+        }
+    }
+
+    /// Adds what has happened before `event` on its rank.
+    fn join_before(&mut self, event: Event) {
+        let Event { rank, index } = event;
+        match self.before {
+            Before::Program => {
+                if let Some(index) = index.checked_sub(1) {
+                    self.join(Event { rank, index });
+                }
+            }
+            Before::Stream(waits) => {
+                let on_stream = self.last[rank][self.stream(event).index()];
+                for index in waits[rank].of(index).chain(on_stream) {
+                    self.join(Event { rank, index });
+                }
+            }
+        }
+    }
+
+    /// Counts `event` on its rank's clock.
+    fn count(&mut self, event: Event) {
+        let counts = match self.before {
+            Before::Program => true,
+            // Other streams do not keep in step with transfers, so one number could not say how far both are.
+            Before::Stream(_) => self.stream(event) == Stream::Transfer,
+        };
+        if counts {
+            self.clock[event.rank] = event.index as u32 + 1;
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use config::{GradientSums, Masters, ModelSpec, Parallelism, Recompute, TiedSum};
 
 pub use save::{save_instrs, saved_units};
-use summed::Summed;
+use summed::summed;
 
 use crate::{Declared, Program, Purpose, RankView, Schedule, StageSplit};
 
@@ -140,7 +140,7 @@ fn program(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> Program
     let instrs = gathers::insert(instrs, &view);
     let instrs = transfers::insert(instrs, &view, cells, input.stages);
     let instrs = loads::insert(instrs, &view);
-    let instrs = tail::append(instrs, &view, &Summed::new(input));
+    let instrs = tail::append(instrs, &view, &summed(input));
     Program { view, instrs }
 }
 
@@ -149,7 +149,7 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
     let owners = units.map(|unit| input.schedule.stage_map[input.stages.stage_of(unit).0 as usize]).collect();
     RankView {
         pp,
-        pipeline_size: input.parallelism.pp,
+        pipeline_size: input.parallelism.degrees.pp,
         owners,
         tied: input.model.tied(),
         top_query: input.model.top_query,
@@ -159,6 +159,8 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
             Purpose::Evaluate | Purpose::Generate => Recompute::None,
         },
         zero: input.parallelism.zero,
+        data_axes: input.parallelism.data_axes(),
+        shard_axes: input.parallelism.shard_axes(),
         masters: input.masters,
         sums: input.sums,
         tied_sum: input.tied_sum,
@@ -169,7 +171,7 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
 
 fn check(input: &CompileInput) -> Result<(), CompileError> {
     let CompileInput { model, parallelism, stages, schedule, num_microbatches, .. } = *input;
-    let pp = parallelism.pp;
+    let pp = parallelism.degrees.pp;
     if num_microbatches == 0 {
         return Err(CompileError::NoMicrobatches);
     }

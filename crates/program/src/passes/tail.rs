@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use config::{GradientReduction, Unit, ZeroStage};
+use config::{GradientReduction, PerClass, Unit, ZeroStage};
 
-use super::Summed;
-use crate::{Instr, Purpose, RankView, Value};
+use crate::{GradientAxes, Instr, Purpose, RankView, Value};
 
 /// Reduces each unit's gradients right after the last backward pass of the unit that makes them, while others still
 /// compute, or after each contribution; then sums those of a tied table, takes the norm, updates, and gathers parameters that were updated in shards.
-pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &Summed) -> Vec<Instr> {
+pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<GradientAxes>) -> Vec<Instr> {
     match view.purpose {
         Purpose::Generate => instrs,
         Purpose::Evaluate => instrs.into_iter().chain([Instr::GradNorm]).collect(),
@@ -35,7 +34,7 @@ pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &Summed) -> Ve
     }
 }
 
-fn reduced_once(instrs: Vec<Instr>, view: &RankView, summed: &Summed) -> Vec<Instr> {
+fn reduced_once(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<GradientAxes>) -> Vec<Instr> {
     let mut last: HashMap<Unit, usize> = HashMap::new();
     for (index, instr) in instrs.iter().enumerate() {
         if let Instr::BackwardWeight { unit, .. } = *instr {
@@ -48,20 +47,20 @@ fn reduced_once(instrs: Vec<Instr>, view: &RankView, summed: &Summed) -> Vec<Ins
         if let Instr::BackwardWeight { unit: by, .. } = instr
             && last.get(&by) == Some(&index)
         {
-            let reduced = |unit| Instr::ReduceGrads { unit, by, axes: summed.of(unit) };
+            let reduced = |unit| Instr::ReduceGrads { unit, by, axes: *summed.of(unit) };
             out.extend(view.reads_parameters_of(by).map(reduced));
         }
     }
     out
 }
 
-fn reduced_each_time(instrs: Vec<Instr>, view: &RankView, summed: &Summed) -> Vec<Instr> {
+fn reduced_each_time(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<GradientAxes>) -> Vec<Instr> {
     let mut out = Vec::with_capacity(2 * instrs.len());
     for instr in instrs {
         out.push(instr);
         for value in instr.effects(view).accumulates.iter() {
             if let Value::Unreduced { unit, by } = value {
-                out.push(Instr::ReduceGrads { unit, by, axes: summed.of(unit) });
+                out.push(Instr::ReduceGrads { unit, by, axes: *summed.of(unit) });
             }
         }
     }

@@ -133,7 +133,7 @@ impl Check<'_> {
     /// Each parameter's gradient must be summed over exactly the axes that follow from the parameter's declaration.
     fn axes(&mut self, (index, name): (usize, &str), unit: Unit, axes: &GradientAxes) {
         let declared = &self.program.view.declared;
-        let (parameters, got) = (declared.of(unit.kind()), axes.as_slice());
+        let (parameters, got) = (declared.of(unit), axes.as_slice());
         let at = format!("`{name}` (instruction {index})");
         if parameters.len() != got.len() {
             let (needed, got) = (parameters.len(), got.len());

@@ -89,12 +89,12 @@ mod tests {
     use config::Microbatch;
 
     use super::*;
-    use crate::Value;
+    use crate::{Reached, Value};
 
     fn life(microbatch: u32, start: usize, end: usize, offset_bytes: usize, len_bytes: usize) -> PlannedLife {
         let value = Value::Batch(Microbatch(microbatch));
         let extent = Extent { offset_bytes, len_bytes };
-        PlannedLife { value, start, end, extent, category: Category::Batches }
+        PlannedLife { value, start, end, extent, category: Category::Batches, released: Reached::NOTHING }
     }
 
     #[test]

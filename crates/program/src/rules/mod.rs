@@ -5,6 +5,7 @@ mod layers;
 mod memory;
 mod order;
 mod provenance;
+mod waits;
 mod work;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use config::{Microbatch, Unit};
 
 pub(crate) use memory::memory;
 pub(crate) use order::order;
+pub use waits::waits;
 
 use crate::lives::lives;
 use crate::{Program, Rule, Value, Violation};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Cell, CellCosts, CellKind, Schedule};
+use crate::run_in_turns;
 
 /// A rank that would wait for at least so many quarters of a backward of the weights runs one instead. Where the wait is shorter than
 /// the whole, the rest delays what comes next. Each is tried.
@@ -67,18 +68,14 @@ impl<'a> Filling<'a> {
     }
 
     fn run(mut self) -> Filled {
-        let mut advanced = true;
-        while std::mem::take(&mut advanced) {
-            for rank in 0..self.rows.len() {
-                while let Some(&cell) = self.order.ranks[rank].get(self.rows[rank].placed) {
-                    let Some(arrival) = self.arrival(cell) else { break };
-                    self.make_room(rank, cell.kind, arrival);
-                    self.place(rank, cell, arrival);
-                    self.rows[rank].placed += 1;
-                    advanced = true;
-                }
-            }
-        }
+        run_in_turns(self.rows.len(), |rank| {
+            let Some(&cell) = self.order.ranks[rank].get(self.rows[rank].placed) else { return false };
+            let Some(arrival) = self.arrival(cell) else { return false };
+            self.make_room(rank, cell.kind, arrival);
+            self.place(rank, cell, arrival);
+            self.rows[rank].placed += 1;
+            true
+        });
         for rank in 0..self.rows.len() {
             while self.weights(rank) {}
         }

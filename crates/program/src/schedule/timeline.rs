@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::{Cell, CellKind, Schedule};
+use crate::run_in_turns;
 
 /// Length of each kind of cell, in columns where it is drawn; a full backward takes `backward_input + backward_weight`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,28 +51,25 @@ impl Timeline {
         let last_stage = schedule.num_stages().saturating_sub(1) as u32;
         let mut ends: HashMap<(Done, u32, u32), usize> = HashMap::new();
         let mut ranks: Vec<Vec<(Cell, usize, usize)>> = vec![vec![]; schedule.ranks.len()];
-        let mut advanced = true;
-        while std::mem::take(&mut advanced) {
-            for (placed, cells) in ranks.iter_mut().zip(&schedule.ranks) {
-                while let Some(&cell) = cells.get(placed.len()) {
-                    let rank_of = |stage: u32| schedule.stage_map[stage as usize];
-                    let arrival = |input: (Done, u32, u32)| {
-                        Some(ends.get(&input)? + times.between(rank_of(input.1), rank_of(cell.stage.0)))
-                    };
-                    let inputs = inputs(cell, last_stage).into_iter().flatten();
-                    let Some(ready) = inputs.map(arrival).try_fold(0, |ready, end| Some(ready.max(end?))) else {
-                        break;
-                    };
-                    let start = ready.max(placed.last().map_or(0, |(_, _, end)| *end));
-                    let end = start + times.of(cell.kind);
-                    for done in done(cell.kind) {
-                        ends.insert((*done, cell.stage.0, cell.microbatch.0), end);
-                    }
-                    placed.push((cell, start, end));
-                    advanced = true;
-                }
+        run_in_turns(schedule.ranks.len(), |rank| {
+            let placed = &mut ranks[rank];
+            let Some(&cell) = schedule.ranks[rank].get(placed.len()) else { return false };
+            let rank_of = |stage: u32| schedule.stage_map[stage as usize];
+            let arrival = |input: (Done, u32, u32)| {
+                Some(ends.get(&input)? + times.between(rank_of(input.1), rank_of(cell.stage.0)))
+            };
+            let inputs = inputs(cell, last_stage).into_iter().flatten();
+            let Some(ready) = inputs.map(arrival).try_fold(0, |ready, end| Some(ready.max(end?))) else {
+                return false;
+            };
+            let start = ready.max(placed.last().map_or(0, |(_, _, end)| *end));
+            let end = start + times.of(cell.kind);
+            for done in done(cell.kind) {
+                ends.insert((*done, cell.stage.0, cell.microbatch.0), end);
             }
-        }
+            placed.push((cell, start, end));
+            true
+        });
         Timeline { ranks }
     }
 

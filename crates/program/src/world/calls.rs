@@ -1,7 +1,9 @@
 //! The sends, receives and collectives of a program, in the order in which the executor calls them.
 
+use std::collections::BTreeSet;
+
 use config::Unit;
-use mesh::Axis;
+use mesh::AxisSet;
 
 use crate::peers::PeerGroup;
 use crate::{GradientAxes, Instr, Partner, Program, RankView, Value};
@@ -48,10 +50,12 @@ impl Calls {
                 Instr::SendGrad { unit, microbatch } | Instr::RecvGrad { unit, microbatch } => {
                     way(*instr, view).into_iter().for_each(|what| call(what, Value::OutputGrad { unit, microbatch }));
                 }
-                Instr::GatherParams { unit } => call(What::Join(PeerGroup::Data), view.parameters(unit)),
+                Instr::GatherParams { unit } => {
+                    call(What::Join(PeerGroup::Along(view.shard_axes)), view.parameters(unit))
+                }
                 Instr::ReduceGrads { unit, by, axes } => {
                     let value = view.contribution(unit, by);
-                    reduced(axes).for_each(|group| call(What::Join(group), value));
+                    reduced(&axes, view).into_iter().for_each(|axes| call(What::Join(PeerGroup::Along(axes)), value));
                 }
                 Instr::SumTied if instr.partner(view) != Partner::Nobody => {
                     call(What::Join(PeerGroup::Ends), view.gradient(Unit::Table));
@@ -81,9 +85,12 @@ fn way(instr: Instr, view: &RankView) -> Option<What> {
     }
 }
 
-/// The groups over which a reduction goes, one after the other.
-fn reduced(axes: GradientAxes) -> impl Iterator<Item = PeerGroup> {
-    let groups =
-        [(Axis::Tp, PeerGroup::Tensor), (Axis::DpInner, PeerGroup::Data), (Axis::DpOuter, PeerGroup::Replicas)];
-    groups.into_iter().filter(move |(axis, _)| axes.union().contains(*axis)).map(|(_, group)| group)
+/// The axes of the groups over which a reduction goes, one after the other: of parameters by themselves, then of the whole
+/// buffer.
+fn reduced(axes: &GradientAxes, view: &RankView) -> Vec<AxisSet> {
+    let RankView { data_axes, shard_axes, .. } = *view;
+    let of_parameters: BTreeSet<AxisSet> = axes.beyond(data_axes).collect();
+    let of_buffer = [shard_axes, data_axes.difference(shard_axes)];
+    let of_buffer = of_buffer.into_iter().filter(|group| !axes.union().intersection(*group).is_empty());
+    of_parameters.into_iter().filter(|axes| !axes.is_empty()).chain(of_buffer).collect()
 }

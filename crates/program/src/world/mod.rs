@@ -76,7 +76,7 @@ impl World {
     /// Adds the next rank.
     pub fn add(&mut self, rank: WorldRank) {
         let WorldRank { program, sizes, peers } = rank;
-        let groups = PeerGroup::ALL.map(|which| (self.group_id(which, &peers), peers.group(which).position()));
+        let groups = self.groups_of(&peers);
         let program = self.known(program);
         self.ranks.push(Member { program, sizes, groups });
     }
@@ -91,14 +91,26 @@ impl World {
         })
     }
 
-    fn group_id(&mut self, which: PeerGroup, peers: &Peers) -> usize {
-        let members = peers.group(which).members();
+    fn groups_of(&mut self, peers: &Peers) -> [(usize, usize); PeerGroup::ALL.len()] {
+        let mut groups = [(0, 0); PeerGroup::ALL.len()];
+        for (own, (which, group)) in groups.iter_mut().zip(peers.each()) {
+            *own = (self.group_id(which, group.members()), group.position());
+        }
+        groups
+    }
+
+    fn group_id(&mut self, which: PeerGroup, members: &[Rank]) -> usize {
         let next = self.groups.len();
         let id = *self.group_ids.entry((which, members.to_vec())).or_insert(next);
         if id == next {
             self.groups.push(members.to_vec());
         }
         id
+    }
+
+    /// Index of one of the groups of `rank`, and the position there; `None` for a group that ranks do not have.
+    fn membership(&self, rank: usize, which: PeerGroup) -> Option<(usize, usize)> {
+        self.ranks[rank].groups.get(which.index()?).copied()
     }
 
     /// Checks that groups agree, checks the rules of every rank's program, and runs the step.
@@ -123,20 +135,20 @@ impl World {
         self.ranks.is_empty()
     }
 
-    /// Position of `rank` in one of its groups.
+    /// Position of `rank` in one of its groups; 0 in a group that ranks do not have.
     ///
     /// # Panics
     /// A rank that was not added.
     pub fn position(&self, rank: usize, which: PeerGroup) -> usize {
-        self.ranks[rank].groups[which as usize].1
+        self.membership(rank, which).map_or(0, |(_, position)| position)
     }
 
-    /// Members of one of the groups of `rank`.
+    /// Members of one of the groups of `rank`; none of a group that ranks do not have.
     ///
     /// # Panics
     /// A rank that was not added.
     pub fn members(&self, rank: usize, which: PeerGroup) -> &[Rank] {
-        &self.groups[self.ranks[rank].groups[which as usize].0]
+        self.membership(rank, which).map_or(&[], |(group, _)| &self.groups[group])
     }
 
     fn program(&self, rank: usize) -> &Known {
@@ -148,25 +160,25 @@ impl World {
         let mut violations = vec![];
         let mut found = |message| violations.push(Violation::new(Rule::Collectives, message));
         for (rank, member) in self.ranks.iter().enumerate() {
-            for which in PeerGroup::ALL {
-                let (own, (group, position)) = (Rank(rank), member.groups[which as usize]);
-                let (members, name) = (self.members(rank, which), which.name());
+            for (index, which) in PeerGroup::ALL.into_iter().enumerate() {
+                let (own, (group, position)) = (Rank(rank), member.groups[index]);
+                let members = self.members(rank, which);
                 if members.get(position) != Some(&own) {
-                    found(format!("{own} must be at position {position} of its {name}; got {}", listed(members)));
+                    found(format!("{own} must be at position {position} of its {which}; got {}", listed(members)));
                 }
                 let other = members
                     .iter()
-                    .find(|other| self.ranks.get(other.0).is_none_or(|other| other.groups[which as usize].0 != group));
+                    .find(|other| self.ranks.get(other.0).is_none_or(|other| other.groups[index].0 != group));
                 if let Some(other) = other {
                     let theirs = match self.ranks.get(other.0) {
                         Some(_) => listed(self.members(other.0, which)),
                         None => "no rank of this world".into(),
                     };
                     let own_members = listed(members);
-                    found(format!("the {name} of {own} is {own_members}; that of {other}, a member, is {theirs}"));
+                    found(format!("the {which} of {own} is {own_members}; that of {other}, a member, is {theirs}"));
                 }
             }
-            let (view, (_, position)) = (&self.program(rank).program.view, member.groups[PeerGroup::Pipeline as usize]);
+            let (view, position) = (&self.program(rank).program.view, self.position(rank, PeerGroup::PIPELINE));
             if view.pp != position {
                 found(format!(
                     "rank {rank} is at position {position} of its pipeline and must run the program of pipeline rank \
@@ -181,9 +193,9 @@ impl World {
     /// Of each pipeline; pipelines of equal programs have equal violations, so that one of them is checked.
     fn rule_violations(&self) -> Vec<Violation> {
         let mut pipelines: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
-        for (rank, member) in self.ranks.iter().enumerate() {
-            if member.groups[PeerGroup::Pipeline as usize].1 == 0 {
-                let stages = self.members(rank, PeerGroup::Pipeline).iter();
+        for rank in 0..self.ranks.len() {
+            if self.position(rank, PeerGroup::PIPELINE) == 0 {
+                let stages = self.members(rank, PeerGroup::PIPELINE).iter();
                 pipelines.entry(stages.map(|stage| self.ranks[stage.0].program).collect()).or_insert(rank);
             }
         }

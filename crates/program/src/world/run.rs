@@ -112,16 +112,18 @@ impl<'a> Run<'a> {
             What::Send(to) => self.send(rank, self.along_pipeline(rank, to, call)?, call),
             What::Receive(from) => self.receive(self.along_pipeline(rank, from, call)?, rank, call),
             What::Join(group) => {
-                let (id, size) =
-                    (self.world.ranks[rank].groups[group as usize].0, self.world.members(rank, group).len());
-                self.join(Some(id), size, rank, call)
+                let Some((id, _)) = self.world.membership(rank, group) else {
+                    let message = format!("rank {rank}, `{}`: it has no {group}", self.instr(rank, call));
+                    return Err(Violation::new(Rule::Collectives, message));
+                };
+                self.join(Some(id), self.world.members(rank, group).len(), rank, call)
             }
             What::World => self.join(None, self.next.len(), rank, call),
         }
     }
 
     fn along_pipeline(&self, rank: usize, position: usize, call: Call) -> Result<usize, Violation> {
-        self.world.members(rank, PeerGroup::Pipeline).get(position).map(|other| other.0).ok_or_else(|| {
+        self.world.members(rank, PeerGroup::PIPELINE).get(position).map(|other| other.0).ok_or_else(|| {
             let instr = self.instr(rank, call);
             Violation::new(Rule::Pairs, format!("rank {rank}, `{instr}`: its pipeline has no rank {position}"))
         })

@@ -1,9 +1,8 @@
 //! Every axis of every reduction of a compiled program: none can be left out or added without a violation that names it.
 
-use config::model::{Activation, Biases, ModelSpec, Norm, NormKind, TopQuery};
 use config::{
-    Format, GradientReduction, GradientSums, Masters, Parallelism, ScheduleKind, SequenceParallel, TiedSum, Unit,
-    ZeroStage,
+    Activation, Biases, Degrees, Format, GradientReduction, GradientSums, Masters, ModelSpec, Norm, NormKind, Overlap,
+    Parallelism, ScheduleKind, SequenceParallel, TiedSum, TopQuery, Unit, ZeroStage,
 };
 use mesh::{Axis, AxisSet};
 use program::{
@@ -11,7 +10,7 @@ use program::{
     State, Violation, compile, link, split_stages, verify,
 };
 
-use crate::setup::{Setup, WORK, ZERO_3, footprints};
+use crate::setup::{Setup, ZERO_3, footprints, work};
 
 const NUM_MICROBATCHES: usize = 2;
 
@@ -51,7 +50,9 @@ fn cases() -> Vec<Case> {
         for sequence_parallel in [SequenceParallel::Off, SequenceParallel::On] {
             for (zero, shard_group) in zeros.into_iter().flat_map(|zero| [(zero, None), (zero, Some(2))]) {
                 let parallelism =
-                    Parallelism { dp: 4, sequence_parallel, zero, shard_group, ..Setup::default().parallelism() };
+                    Parallelism { sequence_parallel, zero, shard_group, ..Setup::default().parallelism() };
+                let degrees = Degrees { dp: 4, ..parallelism.degrees };
+                let parallelism = Parallelism { degrees, ..parallelism };
                 let name = format!("{style}, {sequence_parallel:?}, {zero:?}, groups of {shard_group:?}");
                 cases.push(Case { name, model: model.clone(), parallelism });
             }
@@ -66,8 +67,8 @@ impl Case {
         compile(&CompileInput {
             model: &self.model,
             parallelism: &self.parallelism,
-            stages: &split_stages(self.model.num_layers, self.parallelism.pp, WORK).unwrap(),
-            schedule: &Schedule::generate(kind, self.parallelism.pp, NUM_MICROBATCHES, &CellCosts::EVEN),
+            stages: &split_stages(self.model.num_layers, self.parallelism.degrees.pp, &work()).unwrap(),
+            schedule: &Schedule::generate(kind, self.parallelism.degrees.pp, NUM_MICROBATCHES, &CellCosts::EVEN),
             masters: Masters::Parameters,
             sums: GradientSums::Single,
             tied_sum: TiedSum::EachMicrobatch,
@@ -86,7 +87,7 @@ impl Case {
             GradientSums::Single,
             State::Training,
         );
-        let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
+        let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending, overlap: Overlap::Off };
         link(programs).and_then(|graph| verify(graph, &sizes, demands)).err().unwrap_or_default()
     }
 

@@ -4,8 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use config::{FullRecompute, Recompute, SavedInputs, ScheduleKind, TiedSum};
-use program::schedule::{CellTimes, Timeline};
-use program::{CellCosts, Purpose, Schedule};
+use program::{CellCosts, CellTimes, Purpose, Schedule, Timeline};
 
 use crate::setup::{Setup, ZERO_3};
 

@@ -18,4 +18,5 @@ mod setup;
 mod sharding;
 mod stages;
 mod sums;
+mod waits;
 mod world;

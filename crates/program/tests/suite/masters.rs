@@ -1,6 +1,6 @@
 //! Weights of their own for the optimizer, beside the parameters that layers read.
 
-use config::{Format, GradientSums, Masters, Unit, ZeroStage};
+use config::{Format, GradientSums, Masters, Overlap, Unit, ZeroStage};
 use program::{ContributionOrder, Demands, Instr, Sizes, State, Value, link, verify};
 
 use crate::setup::{Setup, footprints};
@@ -33,7 +33,7 @@ fn masters_are_state_sharded_like_moments() {
         assert_eq!(bytes(Value::Master(unit)), accumulator / shards);
         assert_eq!(bytes(Value::Master(unit)), bytes(Value::FirstMoment(unit)));
         let graph = link(programs).expect("linked");
-        let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
+        let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending, overlap: Overlap::Off };
         let verified = verify(graph, &sizes, demands).expect("verified");
         let place = verified.plan().ranks[0].extent_of_state(Value::Master(unit)).expect("masters have a place");
         assert_eq!(place.len_bytes, accumulator / shards);

@@ -1,6 +1,6 @@
 //! Plans are small, and everything has its place.
 
-use config::{Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
+use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, UnitClass, ZeroStage};
 use program::packing::{Effort, Item, largest_live_bytes, pack};
 use program::{
     Category, ContributionOrder, Demands, Footprint, Footprints, ProgramSet, Purpose, Sizes, State, Value, Verified,
@@ -45,9 +45,7 @@ fn scaled(factor: usize) -> Footprints {
         batch_bytes: one.batch_bytes * factor,
         constant_bytes: one.constant_bytes,
         loss_sums_bytes: one.loss_sums_bytes,
-        embedding: unit(one.embedding),
-        layer: unit(one.layer),
-        head: unit(one.head),
+        units: one.units.map(|_, footprint| unit(*footprint)),
     }
 }
 
@@ -80,7 +78,8 @@ fn arenas_are_little_larger_than_what_is_alive() {
                 let graph = setup.graph();
                 // Mostly state, and mostly activations.
                 for factor in [1, 16] {
-                    let plan = plan_memory(&graph, &Sizes { footprints: scaled(factor), ..setup.sizes() });
+                    let plan =
+                        plan_memory(&graph, &Sizes { footprints: scaled(factor), ..setup.sizes() }, Overlap::Off);
                     for (rank, plan) in plan.ranks.iter().enumerate() {
                         let (arena, live) = (plan.arena_bytes(), plan.largest_live_bytes());
                         if arena * 100 > live * (100 + percent) {
@@ -100,7 +99,7 @@ fn every_value_that_an_instruction_touches_has_its_place() {
     for recompute in RECOMPUTES {
         let setup = Setup { recompute, ..Setup::default() };
         let graph = setup.graph();
-        let plan = plan_memory(&graph, &setup.sizes());
+        let plan = plan_memory(&graph, &setup.sizes(), Overlap::Off);
         for (program, plan) in graph.programs().iter().zip(&plan.ranks) {
             for (index, instr) in program.instrs.iter().enumerate() {
                 let effects = instr.effects(&program.view);
@@ -121,7 +120,7 @@ fn every_value_that_an_instruction_touches_has_its_place() {
 fn a_value_that_does_not_live_has_no_place() {
     let setup = Setup::default();
     let graph = setup.graph();
-    let plan = &plan_memory(&graph, &setup.sizes()).ranks[0];
+    let plan = &plan_memory(&graph, &setup.sizes(), Overlap::Off).ranks[0];
     let first = Value::Batch(config::Microbatch(0));
     assert!(plan.extent(first, 0).is_some());
     assert_eq!(plan.extent(first, graph.programs()[0].instrs.len()), None);
@@ -133,14 +132,14 @@ fn a_value_that_does_not_live_has_no_place() {
 fn zero_shards_the_moments_and_a_tied_table_has_two_accumulators() {
     let one_rank = Setup { pp: 1, ..Setup::default() };
     let bytes = |setup: &Setup, wanted: Category| {
-        let plan = plan_memory(&setup.graph(), &setup.sizes());
+        let plan = plan_memory(&setup.graph(), &setup.sizes(), Overlap::Off);
         plan.ranks[0].categories().into_iter().find(|(category, _)| *category == wanted).unwrap().1
     };
     let off = Setup { zero: ZeroStage::Off, ..one_rank.clone() };
     assert_eq!(bytes(&off, Category::Optimizer), 2 * bytes(&off, Category::Parameters));
     assert_eq!(bytes(&one_rank, Category::Optimizer), bytes(&off, Category::Parameters), "dp is 2");
     let second = bytes(&one_rank, Category::Gradients) - bytes(&one_rank, Category::Parameters);
-    assert_eq!(second, one_rank.sizes().table.accumulator);
+    assert_eq!(second, one_rank.sizes().units[UnitClass::Table].accumulator);
 }
 
 /// The embedding's sum then lies where activations lay; at the peak, in the backward pass of the last microbatch, those of the microbatches
@@ -150,18 +149,19 @@ fn a_late_sum_costs_what_waits_for_it() {
     for num_microbatches in [1, 2] {
         let largest = |tied_sum| {
             let setup = Setup { pp: 1, zero: ZeroStage::Off, num_microbatches, tied_sum, ..Setup::default() };
-            (plan_memory(&setup.graph(), &setup.sizes()).ranks[0].largest_live_bytes(), setup.sizes())
+            (plan_memory(&setup.graph(), &setup.sizes(), Overlap::Off).ranks[0].largest_live_bytes(), setup.sizes())
         };
         let ((early, sizes), (late, _)) = (largest(TiedSum::EachMicrobatch), largest(TiedSum::EndOfStep));
-        let Footprints { batch_bytes, embedding, .. } = sizes.footprints;
+        let Footprints { batch_bytes, ref units, .. } = sizes.footprints;
+        let embedding = units[UnitClass::Embedding];
         let of_each = batch_bytes.next_multiple_of(64) + embedding.output_bytes + embedding.pending_bytes;
         let waits = (num_microbatches - 1) * of_each;
-        assert_eq!(late, early - sizes.table.accumulator + waits);
+        assert_eq!(late, early - sizes.units[UnitClass::Table].accumulator + waits);
     }
 }
 
 fn verified(setup: &Setup, sizes: &Sizes) -> Verified {
-    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
+    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending, overlap: Overlap::Off };
     verify(link(setup.programs()).unwrap(), sizes, demands).unwrap()
 }
 
@@ -220,7 +220,7 @@ proptest! {
         let setup = Setup { pp, num_layers: 2 * pp + more, num_microbatches: m, ..Setup::default() };
         let schedule = schedule(seed, pp, 2 * pp, m, MicrobatchOrder::Any);
         let graph = link(setup.compile_schedule(&schedule)).unwrap();
-        for plan in plan_memory(&graph, &small_sizes(&setup)).ranks {
+        for plan in plan_memory(&graph, &small_sizes(&setup), Overlap::Off).ranks {
             prop_assert!(plan.arena_bytes() * 4 <= plan.largest_live_bytes() * 5);
         }
     }

@@ -1,6 +1,6 @@
 //! Each rule refuses a program that breaks it, by name, and where the rules are independent, no other rule does.
 
-use config::{Microbatch, Recompute, ScheduleKind, Unit};
+use config::{Microbatch, Overlap, Recompute, ScheduleKind, Unit};
 use program::{
     ContributionOrder, Demands, Instr, Partner, Program, Purpose, Rule, Schedule, StageSplit, Violation, link, verify,
 };
@@ -11,7 +11,7 @@ const MB0: Microbatch = Microbatch(0);
 const MB1: Microbatch = Microbatch(1);
 
 fn violations(programs: Vec<Program>, setup: &Setup) -> Vec<Violation> {
-    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
+    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending, overlap: Overlap::Off };
     link(programs).and_then(|graph| verify(graph, &setup.sizes(), demands)).err().unwrap_or_default()
 }
 
@@ -241,7 +241,7 @@ fn order_is_ascending_unless_waived() {
     let (rules, message) = broken(programs.clone(), &setup);
     assert_eq!(rules, [Rule::Order]);
     assert!(message.contains("adds microbatch 0 to the gradients of"), "{message}");
-    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Any };
+    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Any, overlap: Overlap::Off };
     verify(link(programs).unwrap(), &setup.sizes(), demands).unwrap();
 }
 
@@ -249,7 +249,7 @@ fn order_is_ascending_unless_waived() {
 fn memory_fits() {
     let setup = Setup::default();
     let verified = |capacity_bytes| {
-        let demands = Demands { capacity_bytes, order: ContributionOrder::Ascending };
+        let demands = Demands { capacity_bytes, order: ContributionOrder::Ascending, overlap: Overlap::Off };
         verify(setup.graph(), &setup.sizes(), demands)
     };
     let needed = verified(None).unwrap().plan().ranks[0].arena_bytes();

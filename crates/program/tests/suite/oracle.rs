@@ -1,12 +1,12 @@
 //! A second meaning of instructions, by brute force: programs run in small arenas where the plan puts every value, ranks
-//! advance in random order, sends lend memory, and every result is a hash of all that it was made from. If the final
+//! (and, where they run side by side, their streams) advance in random order, sends lend memory, and every result is a hash of all that it was made from. If the final
 //! parameters equal those of a plain loop, no value was missing, stale, counted twice, or overwritten too early.
 
 use std::collections::BTreeSet;
 
-use config::unit::Tied;
-use config::{GradientReduction, LayerRecompute, Microbatch, SavedInputs, Unit};
-use program::{Extent, Instr, MemoryPlan, Program, Purpose, Value};
+use config::{GradientReduction, LayerRecompute, Microbatch, Overlap, SavedInputs, Tied, Unit};
+use device::Stream;
+use program::{Extent, Instr, Program, Purpose, Value, Verified, Waits};
 
 use crate::reference::{
     BATCH, CORE, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT,
@@ -17,8 +17,32 @@ use crate::reference::{
 struct Rank<'a> {
     program: &'a Program,
     plan: &'a program::RankPlan,
+    waits: &'a Waits,
     arena: Vec<u64>,
-    next: usize,
+    /// Per queue: the instructions that have not begun, the next one last.
+    queues: Vec<Vec<usize>>,
+    ended: Vec<bool>,
+    /// The instruction that runs.
+    at: usize,
+}
+
+impl Rank<'_> {
+    /// The next instruction of a queue, if it has not to wait.
+    fn ready(&self, queue: usize) -> Option<usize> {
+        let next = *self.queues[queue].last()?;
+        self.waits.of(next).all(|awaited| self.ended[awaited]).then_some(next)
+    }
+
+    /// The queue at whose head `instr` is ready.
+    fn queue_of(&self, instr: Instr) -> Option<usize> {
+        (0..self.queues.len()).find(|queue| self.ready(*queue).is_some_and(|next| self.program.instrs[next] == instr))
+    }
+
+    fn end(&mut self, queue: usize) {
+        if let Some(ended) = self.queues[queue].pop() {
+            self.ended[ended] = true;
+        }
+    }
 }
 
 /// A value could not be had: it has no place, or its place does not hold one value.
@@ -44,11 +68,11 @@ impl Rank<'_> {
     }
 
     fn get(&self, value: Value) -> Result<u64, Fault> {
-        self.get_at(value, self.next)
+        self.get_at(value, self.at)
     }
 
     fn set(&mut self, value: Value, content: u64) -> Result<(), Fault> {
-        let words = Self::words(self.extent(value, self.next)?);
+        let words = Self::words(self.extent(value, self.at)?);
         self.arena[words].fill(content);
         Ok(())
     }
@@ -83,7 +107,7 @@ impl Rank<'_> {
 
     /// A sum that is no state begins with what is first added to it.
     fn add_or_begin(&mut self, value: Value, content: u64) -> Result<(), Fault> {
-        match self.plan.lives().iter().any(|life| (life.value, life.start) == (value, self.next)) {
+        match self.plan.lives().iter().any(|life| (life.value, life.start) == (value, self.at)) {
             true => self.set(value, content),
             false => self.add(value, content),
         }
@@ -92,7 +116,7 @@ impl Rank<'_> {
     /// Fills scratch, so that whoever keeps something there loses it.
     fn use_scratch(&mut self) {
         let words = Self::words(self.plan.scratch());
-        self.arena[words].fill(hash(&[self.next as u64]));
+        self.arena[words].fill(hash(&[self.at as u64]));
     }
 
     fn forward(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), Fault> {
@@ -234,12 +258,18 @@ struct World<'a> {
     posted: Vec<(Value, usize, usize, usize)>,
 }
 
-/// Runs programs in arenas as planned; `seed` decides which rank advances next.
-pub fn run(programs: &[Program], plan: &MemoryPlan, seed: u64) -> Result<Outcome, Fault> {
+/// Runs programs in arenas as planned; `seed` decides which rank, and which of its streams, advances next.
+pub fn run(verified: &Verified, seed: u64) -> Result<Outcome, Fault> {
+    run_with(verified, verified.waits(), seed)
+}
+
+/// As [`run`], with other waits.
+pub fn run_with(verified: &Verified, waits: &[Waits], seed: u64) -> Result<Outcome, Fault> {
     let mut ranks: Vec<Rank> = vec![];
-    for (program, plan) in programs.iter().zip(&plan.ranks) {
-        let arena = vec![0xdead; plan.arena_bytes() / 64];
-        let mut rank = Rank { program, plan, arena, next: 0 };
+    for ((program, plan), waits) in verified.programs().iter().zip(&verified.plan().ranks).zip(waits) {
+        let (arena, ended) = (vec![0xdead; plan.arena_bytes() / 64], vec![false; program.instrs.len()]);
+        let queues = queues(program, verified.overlap());
+        let mut rank = Rank { program, plan, waits, arena, queues, ended, at: 0 };
         for (value, _) in plan.state() {
             match *value {
                 Value::Params(unit) => rank.set(*value, initial(unit))?,
@@ -250,13 +280,15 @@ pub fn run(programs: &[Program], plan: &MemoryPlan, seed: u64) -> Result<Outcome
     }
     let mut world = World { ranks, posted: vec![] };
     let mut random = seed;
-    while world.ranks.iter().any(|rank| rank.next < rank.program.instrs.len()) {
+    let places: Vec<(usize, usize)> = (0..world.ranks.len())
+        .flat_map(|rank| (0..world.ranks[rank].queues.len()).map(move |queue| (rank, queue)))
+        .collect();
+    while world.ranks.iter().flat_map(|rank| &rank.queues).any(|queue| !queue.is_empty()) {
         random = hash(&[random]);
-        let num_ranks = world.ranks.len();
-        let order = (0..num_ranks).map(|offset| (offset + random as usize % num_ranks) % num_ranks);
+        let start = (random >> 33) as usize % places.len();
         let mut advanced = false;
-        for rank in order {
-            if world.ranks[rank].next < world.ranks[rank].program.instrs.len() && world.step(rank)? {
+        for (rank, queue) in places[start..].iter().chain(&places[..start]) {
+            if world.step(*rank, *queue)? {
                 advanced = true;
                 break;
             }
@@ -268,11 +300,25 @@ pub fn run(programs: &[Program], plan: &MemoryPlan, seed: u64) -> Result<Outcome
     world.outcome()
 }
 
+/// The instructions of each queue, the first one last.
+fn queues(program: &Program, overlap: Overlap) -> Vec<Vec<usize>> {
+    let mut queues = vec![vec![]; Stream::COUNT];
+    for (index, instr) in program.instrs.iter().enumerate().rev() {
+        let queue = match overlap {
+            Overlap::Off => 0,
+            Overlap::On => instr.stream().index(),
+        };
+        queues[queue].push(index);
+    }
+    queues
+}
+
 impl World<'_> {
-    /// Runs the next instruction of a rank; `false` if it has to wait.
-    fn step(&mut self, at: usize) -> Result<bool, Fault> {
+    /// Runs the next instruction of a rank's queue; `false` if there is none, or if it has to wait.
+    fn step(&mut self, at: usize, queue: usize) -> Result<bool, Fault> {
+        let Some(index) = self.ranks[at].ready(queue) else { return Ok(false) };
+        self.ranks[at].at = index;
         let view = self.ranks[at].program.view.clone();
-        let index = self.ranks[at].next;
         let instr = self.ranks[at].program.instrs[index];
         let owner_after = |unit| view.next(unit).and_then(|next| view.owner(next)).unwrap();
         let rank = &mut self.ranks[at];
@@ -290,8 +336,12 @@ impl World<'_> {
             Instr::SendGrad { unit, microbatch } => {
                 self.posted.push((Value::OutputGrad { unit, microbatch }, at, index, view.owner(unit).unwrap()));
             }
-            Instr::RecvAct { unit, microbatch } => return self.receive(at, Value::Output { unit, microbatch }),
-            Instr::RecvGrad { unit, microbatch } => return self.receive(at, Value::OutputGrad { unit, microbatch }),
+            Instr::RecvAct { unit, microbatch } => {
+                return self.receive((at, queue), Value::Output { unit, microbatch });
+            }
+            Instr::RecvGrad { unit, microbatch } => {
+                return self.receive((at, queue), Value::OutputGrad { unit, microbatch });
+            }
             Instr::ReduceGrads { unit, by, .. } => {
                 let reduced = hash(&[REDUCED, rank.get(view.contribution(unit, by))?]);
                 let sum = view.sum(unit, by);
@@ -313,52 +363,53 @@ impl World<'_> {
         if matches!(instr, Instr::Forward { .. } | Instr::BackwardInput { .. } | Instr::BackwardWeight { .. }) {
             rank.use_scratch();
         }
-        rank.next += 1;
+        rank.end(queue);
         Ok(true)
     }
 
-    fn receive(&mut self, at: usize, value: Value) -> Result<bool, Fault> {
+    fn receive(&mut self, (at, queue): (usize, usize), value: Value) -> Result<bool, Fault> {
         let found = self.posted.iter().position(|(posted, _, _, to)| (*posted, *to) == (value, at));
         let Some(found) = found else { return Ok(false) };
         let (_, from, index, _) = self.posted.remove(found);
         // The memory is the sender's, and is read only now.
         let content = self.ranks[from].get_at(value, index)?;
         self.ranks[at].set(value, content)?;
-        self.ranks[at].next += 1;
+        self.ranks[at].end(queue);
         Ok(true)
     }
 
-    fn all_at(&self, members: &[usize], instr: Instr) -> bool {
-        members.iter().all(|member| {
-            let rank = &self.ranks[*member];
-            rank.program.instrs.get(rank.next) == Some(&instr)
-        })
+    /// The queue of each member at whose head the instruction is ready, if it is on all. They are at it from here on.
+    fn all_at(&mut self, members: &[usize], instr: Instr) -> Option<Vec<usize>> {
+        let queues: Vec<usize> =
+            members.iter().map(|member| self.ranks[*member].queue_of(instr)).collect::<Option<Vec<_>>>()?;
+        for (member, queue) in members.iter().zip(&queues) {
+            let rank = &mut self.ranks[*member];
+            rank.at = rank.ready(*queue)?;
+        }
+        Some(queues)
     }
 
     fn sum_tied(&mut self) -> Result<bool, Fault> {
         let owner = |unit| self.ranks[0].program.view.owner(unit).unwrap();
         let (input, output) = (owner(Unit::Embedding), owner(Unit::Head));
-        if !self.all_at(&[input, output], Instr::SumTied) {
-            return Ok(false);
-        }
+        let members: Vec<usize> = BTreeSet::from([input, output]).into_iter().collect();
+        let Some(queues) = self.all_at(&members, Instr::SumTied) else { return Ok(false) };
         let sum_of = |at: usize, by| {
             let rank = &self.ranks[at];
             rank.get(rank.program.view.sum(Unit::Table, by))
         };
         let sum = sum_of(input, Unit::Embedding)?.wrapping_add(sum_of(output, Unit::Head)?);
-        for at in BTreeSet::from([input, output]) {
+        for (at, queue) in members.into_iter().zip(queues) {
             let rank = &mut self.ranks[at];
             rank.set(rank.program.view.sum(Unit::Table, rank.finisher(Unit::Table)), sum)?;
-            rank.next += 1;
+            rank.end(queue);
         }
         Ok(true)
     }
 
     fn norm(&mut self) -> Result<bool, Fault> {
         let members: Vec<usize> = (0..self.ranks.len()).collect();
-        if !self.all_at(&members, Instr::GradNorm) {
-            return Ok(false);
-        }
+        let Some(queues) = self.all_at(&members, Instr::GradNorm) else { return Ok(false) };
         let mut sum = 0u64;
         for rank in &self.ranks {
             sum = sum.wrapping_add(rank.get(Value::LossSums)?);
@@ -374,9 +425,9 @@ impl World<'_> {
                 }
             }
         }
-        for rank in &mut self.ranks {
+        for (rank, queue) in self.ranks.iter_mut().zip(queues) {
             rank.set(Value::LossSums, hash(&[NORM, sum]))?;
-            rank.next += 1;
+            rank.end(queue);
         }
         Ok(true)
     }

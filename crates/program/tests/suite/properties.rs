@@ -4,7 +4,7 @@
 use crate::random::{MicrobatchOrder, Random, damage, schedule};
 use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
 use crate::{oracle, reference};
-use config::{TiedSum, TopQuery};
+use config::{Overlap, TiedSum, TopQuery};
 use program::{ContributionOrder, Demands, Program, Purpose, Schedule, Verified, Violation, link, verify};
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn setups() -> impl Strategy<Value = Setup> {
 }
 
 fn check(programs: Vec<Program>, setup: &Setup, order: ContributionOrder) -> Result<Verified, Vec<Violation>> {
-    let demands = Demands { capacity_bytes: None, order };
+    let demands = Demands { capacity_bytes: None, order, overlap: Overlap::Off };
     verify(link(programs)?, &small_sizes(setup), demands)
 }
 
@@ -50,7 +50,7 @@ fn check(programs: Vec<Program>, setup: &Setup, order: ContributionOrder) -> Res
 fn agrees(verified: &Verified, seed: u64) -> Result<(), TestCaseError> {
     let view = &verified.programs()[0].view;
     for seed in seed..seed + 3 {
-        let outcome = oracle::run(verified.programs(), verified.plan(), seed);
+        let outcome = oracle::run(verified, seed);
         let outcome = outcome.map_err(|fault| TestCaseError::fail(fault.0))?;
         if view.purpose != Purpose::Generate {
             prop_assert_eq!(&outcome, &reference::reference(view));

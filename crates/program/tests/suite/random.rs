@@ -2,8 +2,7 @@
 
 use config::{Microbatch, Unit};
 use mesh::{Axis, AxisSet};
-use program::schedule::{Cell, CellKind};
-use program::{GradientAxes, Instr, Program, Schedule};
+use program::{Cell, CellKind, GradientAxes, Instr, Program, Schedule};
 
 use crate::reference::hash;
 

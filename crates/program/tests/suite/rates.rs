@@ -5,14 +5,13 @@
 //! these schedules are met by 12 fitted numbers, and the 33 rows of ZB-V, ZB-1p and ZB-2p, which nothing was fitted to, are predicted.
 //! Stages have `(layers + 2) / p` units, the embedding and the head counting as a layer each.
 
-use config::{Parallelism, ScheduleKind};
-use program::schedule::CellTimes;
+use config::{Degrees, Parallelism, ScheduleKind};
 use program::{
-    CellCosts, CompileInput, PassTimes, Purpose, Schedule, StepGraph, StepTimes, UnitTimes, UnitWork, compile, link,
+    CellCosts, CellTimes, CompileInput, PassTimes, Purpose, Schedule, StepGraph, StepTimes, UnitTimes, compile, link,
     split_stages,
 };
 
-use crate::setup::Setup;
+use crate::setup::{Setup, per_class};
 
 const TABLE: &str = include_str!("../fixtures/bubble_rates.csv");
 
@@ -81,7 +80,7 @@ impl FittedModel {
             backward_input: self.backward_input,
             backward_weight: self.backward_weight,
         };
-        UnitTimes { embedding: unit, layer: unit, head: unit, transfer: self.transfer }
+        UnitTimes { units: per_class(PassTimes::default(), unit, unit, unit), transfer: self.transfer }
     }
 
     fn cell_costs(&self, units_per_stage: usize) -> CellCosts {
@@ -129,12 +128,15 @@ impl Row {
         let units_per_stage = (self.layers + 2) / num_stages;
         let costs = FittedModel::of(&self.model).cell_costs(units_per_stage);
         let setup = Setup { num_layers: self.layers, pp: self.pp, kind, ..Setup::default() };
-        let work = UnitWork { embedding: 1, layer: 1, head: 1 };
-        let stages = split_stages(self.layers, num_stages, work).unwrap();
-        assert_eq!(stages.largest_work(work), units_per_stage as u64, "stages are alike");
+        let work = per_class(0, 1, 1, 1);
+        let stages = split_stages(self.layers, num_stages, &work).unwrap();
+        assert_eq!(stages.largest_work(&work), units_per_stage as u64, "stages are alike");
         let programs = compile(&CompileInput {
             model: &setup.model(),
-            parallelism: &Parallelism { dp: 1, tp: 1, ..setup.parallelism() },
+            parallelism: &Parallelism {
+                degrees: Degrees { dp: 1, tp: 1, ..setup.parallelism().degrees },
+                ..setup.parallelism()
+            },
             stages: &stages,
             schedule: &Schedule::generate(kind, self.pp, self.num_microbatches, &costs),
             masters: config::Masters::Parameters,
@@ -178,13 +180,13 @@ fn fitted_and_predicted_bubble_rates_meet_the_printed_ones() {
 fn bubbles_of_even_stages_are_those_of_the_formulas() {
     // Two units per stage of length 1 each; no transfers.
     let even = PassTimes { forward: 1, recompute: 0, backward_input: 1, backward_weight: 1 };
-    let times = UnitTimes { embedding: even, layer: even, head: even, transfer: 0 };
+    let times = UnitTimes { units: per_class(PassTimes::default(), even, even, even), transfer: 0 };
     let (pp, num_microbatches) = (4, 12);
     let bubble = |kind: ScheduleKind| {
         let num_layers = 2 * pp * kind.stages_per_rank() - 2;
         let setup = Setup { num_layers, pp, num_microbatches, kind, ..Setup::default() };
-        let work = UnitWork { embedding: 1, layer: 1, head: 1 };
-        let stages = split_stages(num_layers, pp * kind.stages_per_rank(), work).unwrap();
+        let work = per_class(0, 1, 1, 1);
+        let stages = split_stages(num_layers, pp * kind.stages_per_rank(), &work).unwrap();
         let setup = Setup { stage_layers: Some(stages.layers_per_stage().to_vec()), ..setup };
         StepTimes::new(&setup.graph(), &times).bubble()
     };

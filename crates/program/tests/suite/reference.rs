@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use config::unit::Tied;
-use config::{GradientReduction, Kept, StateKind, Unit};
+use config::{GradientReduction, Kept, StateKind, Tied, Unit};
 use program::{Purpose, RankView};
 
 /// Mixes numbers into one.

@@ -1,13 +1,13 @@
 //! Small models and runs for tests.
 
-use config::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Position, TopQuery};
 use config::{
-    Format, FullRecompute, Gathering, GradientReduction, GradientSums, Masters, Parallelism, Recompute, Reshard,
-    SavedInputs, ScheduleKind, SequenceParallel, TiedSum, ZeroStage,
+    Activation, Biases, Blocks, Degrees, Format, FullRecompute, Gathering, GradientReduction, GradientSums, Masters,
+    ModelSpec, Norm, NormKind, Parallelism, PerClass, Position, Recompute, Reshard, SavedInputs, ScheduleKind,
+    SequenceParallel, TiedSum, TopQuery, UnitClass, UnitClasses, ZeroStage,
 };
 use program::{
     CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
-    UnitWork, compile, link, split_stages,
+    compile, link, split_stages,
 };
 
 /// Every second layer.
@@ -36,7 +36,19 @@ pub const KINDS: [ScheduleKind; 10] = [
     ScheduleKind::ZeroBubbleAuto { memory_percent: 200 },
 ];
 
-pub const WORK: UnitWork = UnitWork { embedding: 1, layer: 10, head: 8 };
+pub fn work() -> PerClass<u64> {
+    per_class(0, 1, 10, 8)
+}
+
+/// One value for each unit of a model of equal layers.
+pub fn per_class<T: Copy>(table: T, embedding: T, layer: T, head: T) -> PerClass<T> {
+    PerClass::new(&UnitClasses::default(), |class| match class {
+        UnitClass::Table => table,
+        UnitClass::Embedding => embedding,
+        UnitClass::Layer(_) => layer,
+        UnitClass::Head => head,
+    })
+}
 
 /// Parameters sharded, gathered one use ahead and given up after each use, gradients summed once a step.
 pub const ZERO_3: ZeroStage = ZeroStage::Three {
@@ -102,6 +114,7 @@ impl Setup {
             num_kv_heads: 4,
             head_dim: 16,
             ffn_hidden: 256,
+            ffn_hidden_of_layers: None,
             vocabulary: 100,
             context: 32,
             norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
@@ -110,7 +123,7 @@ impl Setup {
                 false => Position::Rotary {
                     base: 10_000.0,
                     rotary_dims: 16,
-                    pairing: config::model::Pairing::Half,
+                    pairing: config::Pairing::Half,
                     scaling: config::RotaryScaling::Off,
                 },
             },
@@ -132,9 +145,7 @@ impl Setup {
 
     pub fn parallelism(&self) -> Parallelism {
         Parallelism {
-            dp: 2,
-            tp: 2,
-            pp: self.pp,
+            degrees: Degrees { dp: 2, tp: 2, pp: self.pp },
             sequence_parallel: SequenceParallel::Off,
             zero: self.zero,
             shard_group: None,
@@ -142,6 +153,7 @@ impl Setup {
             microbatch_size: 1,
             recompute: self.recompute,
             stage_layers: self.stage_layers.clone(),
+            overlap: None,
         }
     }
 
@@ -153,7 +165,7 @@ impl Setup {
         let num_stages = schedule.num_stages();
         let stages = match &self.stage_layers {
             Some(given) => program::StageSplit::given(given, self.num_layers, num_stages).unwrap(),
-            None => split_stages(self.num_layers, num_stages, WORK).unwrap(),
+            None => split_stages(self.num_layers, num_stages, &work()).unwrap(),
         };
         compile(&CompileInput {
             model: &self.model(),
@@ -207,14 +219,9 @@ pub fn small_sizes(setup: &Setup) -> Sizes {
             batch_bytes: 70,
             constant_bytes: 64,
             loss_sums_bytes: 64,
-            embedding: unit,
-            layer: unit,
-            head: unit,
+            units: per_class(Footprint::default(), unit, unit, unit),
         },
-        table: state,
-        embedding: state,
-        layer: state,
-        head: state,
+        units: per_class(state, state, state, state),
         state: setup.sizes().state,
     }
 }
@@ -227,17 +234,20 @@ pub fn footprints() -> Footprints {
         batch_bytes: 32 * 8 + 40,
         constant_bytes: 32 * 16 * 4,
         loss_sums_bytes: 2 * 48 + 16,
-        embedding: Footprint { output_bytes: token * 64, pending_bytes: token * 64, ..Footprint::default() },
-        layer: Footprint {
-            output_bytes: token * 64,
-            saved_until_input_bytes: token * (3 * 64 + 64 + 6),
-            saved_until_weight_bytes: token * (64 + 64 + 256 + 256),
-            core_until_input_bytes: token * 8,
-            core_until_weight_bytes: token * 64,
-            saved_input_bytes: token * 32,
-            pending_bytes: token * (3 * 64 + 256 + 64),
-            scratch_bytes: token * (256 + 64),
-        },
-        head: Footprint { output_bytes: token * 100, scratch_bytes: token * (50 + 64), ..Footprint::default() },
+        units: per_class(
+            Footprint::default(),
+            Footprint { output_bytes: token * 64, pending_bytes: token * 64, ..Footprint::default() },
+            Footprint {
+                output_bytes: token * 64,
+                saved_until_input_bytes: token * (3 * 64 + 64 + 6),
+                saved_until_weight_bytes: token * (64 + 64 + 256 + 256),
+                core_until_input_bytes: token * 8,
+                core_until_weight_bytes: token * 64,
+                saved_input_bytes: token * 32,
+                pending_bytes: token * (3 * 64 + 256 + 64),
+                scratch_bytes: token * (256 + 64),
+            },
+            Footprint { output_bytes: token * 100, scratch_bytes: token * (50 + 64), ..Footprint::default() },
+        ),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use config::{Gathering, GradientReduction, Microbatch, Recompute, Reshard, ScheduleKind, Unit, ZeroStage};
+use config::{Gathering, GradientReduction, Microbatch, Overlap, Recompute, Reshard, ScheduleKind, Unit, ZeroStage};
 use program::{
     Category, ContributionOrder, Demands, Instr, PlannedLife, Program, RankPlan, Rule, Value, Violation, link,
     plan_memory, verify,
@@ -19,7 +19,7 @@ fn three(reduce: GradientReduction, prefetch: usize, reshard: Reshard) -> ZeroSt
 }
 
 fn violations(programs: Vec<Program>, setup: &Setup) -> Vec<Violation> {
-    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
+    let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending, overlap: Overlap::Off };
     link(programs).and_then(|graph| verify(graph, &setup.sizes(), demands)).err().unwrap_or_default()
 }
 
@@ -131,7 +131,7 @@ fn each_microbatch_is_reduced_before_the_next() {
 #[test]
 fn memory_names_what_is_whole_for_a_while() {
     let setup = Setup { zero: ZERO_3, ..Setup::default() };
-    let demands = Demands { capacity_bytes: Some(1000), order: ContributionOrder::Ascending };
+    let demands = Demands { capacity_bytes: Some(1000), order: ContributionOrder::Ascending, overlap: Overlap::Off };
     let violations = verify(setup.graph(), &setup.sizes(), demands).unwrap_err();
     assert!(violations.iter().all(|violation| violation.rule == Rule::Memory), "{violations:?}");
     assert!(violations[0].message.contains("gathered parameters "), "{}", violations[0]);
@@ -166,7 +166,7 @@ fn so_many_units_are_whole_at_once_as_are_prefetched_and_one() {
     for prefetch in [0, 1, 2, 4] {
         for setup in setups(three(GradientReduction::Step, prefetch, Reshard::AfterUse)) {
             let graph = setup.graph();
-            let plan = plan_memory(&graph, &setup.sizes());
+            let plan = plan_memory(&graph, &setup.sizes(), Overlap::Off);
             for (program, plan) in graph.programs().iter().zip(&plan.ranks) {
                 let mut most = 0;
                 for at in 0..program.instrs.len() {
@@ -211,7 +211,7 @@ fn arenas_of_every_form_are_full() {
     let mut worst = (1.0, String::new());
     for zero in zero_forms() {
         for setup in setups(zero) {
-            for (rank, plan) in plan_memory(&setup.graph(), &setup.sizes()).ranks.iter().enumerate() {
+            for (rank, plan) in plan_memory(&setup.graph(), &setup.sizes(), Overlap::Off).ranks.iter().enumerate() {
                 let ratio = plan.arena_bytes() as f64 / plan.largest_live_bytes() as f64;
                 if ratio > worst.0 {
                     worst = (ratio, format!("{setup:?}, rank {rank}"));
@@ -228,7 +228,7 @@ fn arenas_of_every_form_are_full() {
 fn stages_keep_what_the_table_says() {
     let bytes = |zero: ZeroStage, wanted: fn(Value) -> bool| -> usize {
         let setup = Setup { zero, pp: 1, ..Setup::default() };
-        let plan = plan_memory(&setup.graph(), &setup.sizes());
+        let plan = plan_memory(&setup.graph(), &setup.sizes(), Overlap::Off);
         let state = plan.ranks[0].state().iter().copied();
         let kept = state.chain(plan.ranks[0].lives().iter().map(|life| (life.value, life.extent)));
         kept.filter(|(value, _)| wanted(*value)).map(|(_, extent)| extent.len_bytes).sum()

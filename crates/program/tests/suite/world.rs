@@ -1,8 +1,8 @@
 //! All ranks of a mesh with programs of their own: what one rank does otherwise than its peers is found and named.
 
-use config::{GradientReduction, Microbatch, ScheduleKind, Unit, ZeroStage};
-use mesh::{Axis, Mesh, Rank};
-use program::{Instr, Peers, Program, Rule, World, WorldRank, WorldStep};
+use config::{GradientReduction, Microbatch, ScheduleKind, Unit, UnitClass, ZeroStage};
+use mesh::{Axis, AxisSet, Mesh, Rank};
+use program::{Instr, PeerGroup, Peers, Program, Rule, World, WorldRank, WorldStep};
 
 use crate::setup::{Setup, ZERO_3};
 
@@ -12,7 +12,7 @@ fn world(setup: &Setup, mesh: &Mesh, change: impl Fn(Rank, &mut WorldRank)) -> R
     let mut world = World::default();
     for rank in mesh.ranks() {
         let program = programs[mesh.coord(rank).along(Axis::Pp)].clone();
-        let mut own = WorldRank { program, sizes, peers: Peers::of(mesh, rank) };
+        let mut own = WorldRank { program, sizes: sizes.clone(), peers: Peers::of(mesh, rank) };
         change(rank, &mut own);
         world.add(own);
     }
@@ -153,18 +153,12 @@ fn ranks_that_wait_for_ever_are_found() {
 /// Rank 3 of dp 2 x tp 2 x pp 2 takes the groups of another rank, one at a time.
 #[test]
 fn a_rank_with_the_group_of_another_is_found() {
-    type Fault = fn(&mut Peers, Peers);
-    let faults: [(&str, Fault); 5] = [
-        ("tensor-parallel group", |own, other| own.tensor = other.tensor),
-        ("sharding group", |own, other| own.data = other.data),
-        ("group of replicas", |own, other| own.replicas = other.replicas),
-        ("pipeline", |own, other| own.pipeline = other.pipeline),
-        ("pair of pipeline ends", |own, other| own.ends = other.ends),
-    ];
-    for (name, fault) in faults {
+    let names = ["tensor-parallel group", "sharding group", "group of replicas", "pipeline", "pair of pipeline ends"];
+    for (name, which) in names.into_iter().zip(PeerGroup::ALL) {
         // No group of rank 4 has rank 3 as a member.
         let (rule, message) = with_changed(&Setup::default(), 3, |mesh, own| {
-            fault(&mut own.peers, Peers::of(mesh, Rank(4)));
+            let other = Peers::of(mesh, Rank(4)).group(which).unwrap().clone();
+            own.peers = own.peers.clone().with(which, other);
         })
         .unwrap_err();
         assert_eq!(rule, Rule::Collectives, "{name}: {message}");
@@ -175,8 +169,11 @@ fn a_rank_with_the_group_of_another_is_found() {
 /// Rank 1 is in the group that it names, but its peers name other members.
 #[test]
 fn a_group_that_its_members_do_not_share_is_found() {
-    let (rule, message) =
-        with_changed(&Setup::default(), 1, |_, own| own.peers.data = own.peers.tensor.clone()).unwrap_err();
+    let (rule, message) = with_changed(&Setup::default(), 1, |_, own| {
+        let tensor = own.peers.group(PeerGroup::TENSOR).unwrap().clone();
+        own.peers = own.peers.clone().with(PeerGroup::SHARDS, tensor);
+    })
+    .unwrap_err();
     assert_eq!(
         (rule, message.as_str()),
         (Rule::Collectives, "the sharding group of rank 1 is ranks 0, 1; that of rank 0, a member, is ranks 0, 2")
@@ -194,10 +191,13 @@ fn a_rank_that_runs_the_program_of_another_stage_is_found() {
 #[test]
 fn a_rank_whose_values_have_other_sizes_is_found() {
     let setup = Setup { zero: ZERO_3, ..Setup::default() };
-    let (rule, message) = with_changed(&setup, 3, |_, own| own.sizes.layer.gathered += 64).unwrap_err();
+    let (rule, message) =
+        with_changed(&setup, 3, |_, own| own.sizes.units[UnitClass::Layer(0)].gathered += 64).unwrap_err();
     assert_eq!(rule, Rule::Collectives, "{message}");
     assert!(message.contains("rank 3") && message.contains("bytes, and rank"), "{message}");
-    let (rule, message) = with_changed(&setup, 3, |_, own| own.sizes.footprints.layer.output_bytes -= 64).unwrap_err();
+    let (rule, message) =
+        with_changed(&setup, 3, |_, own| own.sizes.footprints.units[UnitClass::Layer(0)].output_bytes -= 64)
+            .unwrap_err();
     assert_eq!(rule, Rule::Pairs, "{message}");
     assert!(message.contains("bytes of the output of layer 1, microbatch 0 where rank 7 receives"), "{message}");
 }
@@ -215,4 +215,16 @@ fn a_rank_that_reduces_over_fewer_axes_is_found() {
     assert_eq!(rule, Rule::Gradients);
     let expected = "must sum the gradient of attention.query_norm.weight of layer 3 over dp_outer+dp_inner+tp; got dp_outer+dp_inner";
     assert!(message.starts_with("pipeline of rank 2, pipeline rank 1: ") && message.ends_with(expected), "{message}");
+}
+
+/// A program that shards along an axis for which engines open no group.
+#[test]
+fn a_collective_over_axes_without_a_group_is_found() {
+    let setup = Setup { zero: ZERO_3, ..Setup::default() };
+    let mesh = setup.parallelism().mesh().unwrap();
+    let shard_axes = AxisSet::of(Axis::DpInner).with(Axis::Cp);
+    let (rule, message) = world(&setup, &mesh, |_, own| own.program.view.shard_axes = shard_axes).unwrap_err();
+    assert_eq!(rule, Rule::Collectives, "{message}");
+    assert!(message.starts_with("rank 0, `gather parameters of "), "{message}");
+    assert!(message.ends_with("it has no group along dp_inner+cp"), "{message}");
 }

@@ -4,10 +4,10 @@
 use std::cell::Cell;
 
 use device::{Op, Orientation, Write};
-use prove::models::{Style, plain_layout};
-use prove::poison::PoisonFreed;
-use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Watch};
+use testkit::models::{Style, plain_layout};
+use testkit::poison::PoisonFreed;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -51,7 +51,7 @@ fn weighted_mean(parts: impl Iterator<Item = (Outcome, f64)>) -> Outcome {
 
 #[test]
 fn a_gradient_is_the_sum_over_its_microbatches() {
-    assert_holds(sum_of_parts(&untouched, &prove::watch::Nobody));
+    assert_holds(sum_of_parts(&untouched, &prove::Nobody));
     // Between microbatches everything is overwritten but the accumulators and what is still to be read.
     assert_holds(sum_of_parts(&untouched, &PoisonFreed));
 }
@@ -59,22 +59,22 @@ fn a_gradient_is_the_sum_over_its_microbatches() {
 #[test]
 fn an_accumulator_that_starts_anew_is_found() {
     let assign_always = |_, rank: RankEngine| {
-        prove::intercepted::alter_ops(rank, |op| {
+        testkit::intercepted::alter_ops(rank, |op| {
             if let Op::MatMul { orientation: Orientation::Tn, write, .. } = op {
                 *write = Write::Assign;
             }
         })
     };
-    assert_found(sum_of_parts(&assign_always, &prove::watch::Nobody), "the gradient of");
+    assert_found(sum_of_parts(&assign_always, &prove::Nobody), "the gradient of");
     let clear_again = |_, rank: RankEngine| {
-        prove::intercepted::intercept_ops(rank, |device, stream, op| {
+        testkit::intercepted::intercept_ops(rank, |device, stream, op| {
             if let Op::EmbeddingBackward { dtable, .. } = *op {
                 device.submit(stream, &Op::Fill { out: dtable, value: 0.0 })?;
             }
             device.submit(stream, op)
         })
     };
-    assert_found(sum_of_parts(&clear_again, &prove::watch::Nobody), "the gradient of embedding");
+    assert_found(sum_of_parts(&clear_again, &prove::Nobody), "the gradient of embedding");
 }
 
 /// Whether microbatches of `size` learn what microbatches of one sequence learn, on `dp` replicas.
@@ -97,7 +97,7 @@ fn the_size_of_microbatches_does_not_matter() {
 fn means_of_microbatches_are_found() {
     // Divides once more by the number of microbatches.
     let over_accumulation = |_, rank: RankEngine| {
-        prove::intercepted::alter_ops(rank, |op| {
+        testkit::intercepted::alter_ops(rank, |op| {
             if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
                 *scale /= 4.0;
             }
@@ -107,7 +107,7 @@ fn means_of_microbatches_are_found() {
     // The mean of the means of microbatches instead of the mean over tokens; a chunk of logits is one microbatch.
     let mean_of_means = |_, rank: RankEngine| {
         let chunks = Cell::new(0);
-        prove::intercepted::alter_ops(rank, move |op| {
+        testkit::intercepted::alter_ops(rank, move |op| {
             if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
                 let first = 4 * chunks.get();
                 let (own, all) = (valid_labels(&RAGGED, first..first + 4), valid_labels(&RAGGED, 0..8));

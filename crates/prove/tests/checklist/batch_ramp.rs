@@ -2,9 +2,9 @@
 
 use config::{BatchGrowth, BatchRamp, Parallelism, Recompute, SequenceParallel, TrainSpec};
 use device::Op;
-use prove::intercepted::alter_ops;
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use testkit::intercepted::alter_ops;
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;

@@ -3,10 +3,10 @@
 use config::TrainSpec;
 use device::Op;
 use mesh::Axis;
-use prove::Replicas;
-use prove::intercepted::alter_ops;
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use testkit::intercepted::alter_ops;
+use testkit::models::Style;
+use testkit::replicas::Replicas;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;

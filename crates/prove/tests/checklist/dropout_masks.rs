@@ -2,12 +2,11 @@
 //! sharded or of other sequences, the same in every layout.
 
 use config::ModelSpec;
-use device::{DropoutKey, Op};
 use mesh::Axis;
-use prove::Replicas;
-use prove::intercepted::alter_ops;
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use testkit::intercepted::{Masked, alter_ops, dropout_key};
+use testkit::models::Style;
+use testkit::replicas::Replicas;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -26,17 +25,6 @@ fn check(at: (usize, usize, usize), wrap: &WrapRank<'_>) -> (Verdict, Verdict) {
     (other.and_then(|other| within_bounds(&model, &one, &other)), replicas_agree(&replicas))
 }
 
-/// The mask of an operation, and whether it is on attention's probabilities.
-fn mask(op: &mut Op) -> Option<(&mut DropoutKey, bool)> {
-    if let Op::Attention { operands } | Op::AttentionBackward { operands, .. } = op {
-        return operands.dropout.as_mut().map(|key| (key, true));
-    }
-    if let Op::DropoutAdd { dropout: Some(key), .. } | Op::DropoutBackward { dropout: key, .. } = op {
-        return Some((key, false));
-    }
-    None
-}
-
 #[test]
 fn masks_are_the_same_in_every_layout() {
     for at in [(2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (2, 2, 2)] {
@@ -50,7 +38,7 @@ fn masks_are_the_same_in_every_layout() {
 fn masks_that_are_equal_where_they_must_differ_are_found() {
     let same_for_all_heads = |_, rank: RankEngine| {
         alter_ops(rank, |op| {
-            if let Some((key, true)) = mask(op) {
+            if let Some((key, Masked::Probabilities)) = dropout_key(op) {
                 key.first_channel = 0;
             }
         })
@@ -58,7 +46,7 @@ fn masks_that_are_equal_where_they_must_differ_are_found() {
     assert_found(check((1, 2, 1), &same_for_all_heads).0, "the gradient of");
     let same_on_all_replicas = |_, rank: RankEngine| {
         alter_ops(rank, |op| {
-            if let Some((key, _)) = mask(op) {
+            if let Some((key, _)) = dropout_key(op) {
                 key.first_token %= 4 * 8;
             }
         })
@@ -66,7 +54,7 @@ fn masks_that_are_equal_where_they_must_differ_are_found() {
     assert_found(check((2, 1, 1), &same_on_all_replicas).0, "the gradient of");
     let same_in_all_steps = |_, rank: RankEngine| {
         alter_ops(rank, |op| {
-            if let Some((key, _)) = mask(op) {
+            if let Some((key, _)) = dropout_key(op) {
                 key.step = 0;
             }
         })
@@ -79,7 +67,7 @@ fn masks_that_differ_where_they_must_be_equal_are_found() {
     let by_rank = |coord: mesh::Coord, rank: RankEngine| {
         let position = coord.along(Axis::Tp) as u64;
         alter_ops(rank, move |op| {
-            if let Some((key, false)) = mask(op) {
+            if let Some((key, Masked::Residual)) = dropout_key(op) {
                 key.seed ^= position;
             }
         })

@@ -3,10 +3,10 @@
 
 use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use device::Op;
-use prove::intercepted::{alter_ops, drop_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Tensors};
+use testkit::intercepted::{alter_ops, drop_ops};
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;

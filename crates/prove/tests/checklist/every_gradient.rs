@@ -2,9 +2,9 @@
 
 use config::{AppliedTo, Biases, Init, ModelSpec, ParamSpec, Sharding, Unit, UnitLayout};
 use device::Op;
-use prove::intercepted::drop_ops;
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use testkit::intercepted::drop_ops;
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, Setup};
 
 use crate::rig::*;
@@ -52,7 +52,7 @@ fn parameters_without_a_gradient_are_found() {
         };
         let mut params = config::params(&setup.model, Unit::Head);
         params.push(unread);
-        setup.layouts.insert(Unit::Head, UnitLayout::new(params, 2, 2));
+        setup.layouts.insert(Unit::Head, UnitLayout::new(params, setup.parallelism.axis_sizes(), 2));
     };
     assert_found(check(Style::Llama, &untouched, &declare_unread), "head.unread.weight");
 }

@@ -19,12 +19,11 @@ use config::{Activation, ModelSpec};
 use device::{COUNT_WORD, DeviceError, Direction, Op, SUM_WORDS};
 use philox::philox4x32_10;
 use program::Instr;
-use prove::intercepted::{alter_ops, drop_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Tensors, Watch};
-use train::worker::Worker;
-use train::{RankEngine, TensorMap};
+use testkit::intercepted::{alter_ops, drop_ops};
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
+use train::{RankEngine, TensorMap, Worker};
 
 use crate::rig::*;
 

@@ -3,10 +3,11 @@
 use config::{Init, ModelSpec, Parallelism, SequenceParallel, Unit, UnitLayout, ZeroStage};
 use device::{DropoutKey, Op};
 use mesh::Axis;
-use prove::difference::Holding;
-use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls, drop_ops};
-use prove::models::Style;
-use prove::{Found, ProofError, Watch, WrappedEngine, first_difference, run_first};
+use program::PeerGroup;
+use prove::{Found, Holding, ProofError, Watch, first_difference, run_first};
+use testkit::intercepted::{Call, alter_ops, drop_calls, drop_ops};
+use testkit::models::Style;
+use testkit::wrapped_engine::WrappedEngine;
 use train::{RankEngine, Setup};
 
 use crate::rig::*;
@@ -125,7 +126,7 @@ fn a_spoilt_backward_pass_is_found_at_its_unit() {
     let found = check(&case(degrees((2, 1, 1))), &case(degrees((2, 1, 2))).wrapped(&forget_masks));
     assert_found(found, "step 1: gradient of the output of embedding, backward, sequence 0");
     let without_sums = |_: mesh::Coord, rank: RankEngine| {
-        drop_calls(rank, GroupKind::Data, |call| matches!(call, Call::ReduceScatter(_)))
+        drop_calls(rank, PeerGroup::SHARDS, |call| matches!(call, Call::ReduceScatter(_)))
     };
     let found = check(&case(degrees((2, 1, 1))), &case(degrees((2, 1, 2))).wrapped(&without_sums));
     assert_found(found, "step 1: gradient of ");
@@ -152,7 +153,7 @@ fn a_spoilt_update_or_a_spoilt_declaration_is_found_at_its_weight() {
         for param in params.iter_mut().filter(|param| param.name.ends_with("ffn.down.weight")) {
             param.init = Init::Zeros;
         }
-        setup.layouts.insert(Unit::Layer(1), UnitLayout::new(params, 1, 2));
+        setup.layouts.insert(Unit::Layer(1), UnitLayout::new(params, setup.parallelism.axis_sizes(), 2));
     };
     let found = check(&case(degrees((2, 1, 1))), &case(degrees((2, 1, 2))).spoilt(&declare_zeros));
     assert_found(found, "step 1: output of layer 1, forward");

@@ -5,10 +5,10 @@ use std::cell::Cell;
 use config::{Parallelism, Sharding, Unit, ZeroStage};
 use device::Op;
 use mesh::Axis;
-use program::Value;
-use prove::intercepted::{Call, GroupKind, intercept_calls, intercept_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use program::{PeerGroup, Value};
+use testkit::intercepted::{Call, intercept_calls, intercept_ops};
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::{Engine, Observer, Ports, RankEngine, Setup, Start, StepReport, Wish};
 
 use crate::rig::*;
@@ -27,7 +27,7 @@ impl Observer for Norms {
 /// The norms of a run, without delivering its tensors: spoilt declarations would spoil the delivery as well.
 pub fn norms(case: &Case<'_>) -> Vec<f64> {
     let setup = case.setup();
-    let engine: &dyn Engine = &prove::WrappedEngine::new(&setup, case.wrap);
+    let engine: &dyn Engine = &testkit::wrapped_engine::WrappedEngine::new(&setup, case.wrap);
     let log = Norms::default();
     let ports = Ports { start: Start::with(case.initial), ..Ports::new(case.tokens, &log) };
     train::run(&setup, engine, ports).expect("a run");
@@ -82,7 +82,7 @@ fn a_replicated_parameter_that_every_rank_counts_is_found() {
     let spoil = |setup: &mut Setup| {
         let segments = setup.layouts.values_mut().flat_map(|layout| &mut layout.segments);
         for segment in segments.filter(|segment| segment.param.name.contains("norm.")) {
-            segment.param.sharding = Sharding::Split { dim: 0 };
+            segment.param.sharding = Sharding::COLUMNS;
         }
     };
     assert_found(check((1, 2, 1), ZeroStage::Off, false, Fault { spoil: &spoil, ..NONE }), "(1, 2, 1): norm");
@@ -140,7 +140,7 @@ fn a_stage_that_the_norm_leaves_out_is_found() {
     let wrap = |coord: mesh::Coord, rank: RankEngine| {
         let is_left_out = coord.along(Axis::Pp) == 1;
         let calls = Cell::new(0);
-        intercept_calls(rank, GroupKind::World, move |device, group, stream, call| {
+        intercept_calls(rank, PeerGroup::WORLD, move |device, group, stream, call| {
             // The first of a step's two sums over all ranks is the norm's.
             let is_norm = calls.replace(calls.get() + 1) % 2 == 0;
             if let (Call::AllReduce(x, _), true, true) = (call, is_norm, is_left_out) {

@@ -3,9 +3,9 @@
 use config::ModelSpec;
 use device::Op;
 use mesh::Axis;
-use prove::intercepted::alter_ops;
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use testkit::intercepted::alter_ops;
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -48,7 +48,7 @@ fn initial_weights_that_depend_on_the_rank_are_found() {
     };
     assert_found(check(Style::Llama, (1, 1, 2), &seed_by_stage), "bits differ");
     let fan_of_the_shard = |_, rank: RankEngine| {
-        let size = rank.communicators.tensor.size() as f32;
+        let size = rank.communicators.over(Axis::Tp).unwrap().size() as f32;
         alter_ops(rank, move |op| {
             if let Op::InitializeNormal { std, .. } = op {
                 *std *= size.sqrt();

@@ -5,10 +5,11 @@ use std::cell::Cell;
 use config::{LossScaling, Precision, TrainSpec};
 use device::{Device, DeviceError, Op, Tensor};
 use mesh::Axis;
-use prove::intercepted::{alter_ops, intercept_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
-use prove::{Distance, Replicas};
+use prove::Distance;
+use testkit::intercepted::{alter_ops, intercept_ops};
+use testkit::models::Style;
+use testkit::replicas::Replicas;
+use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, StepFate};
 
 use crate::rig::*;

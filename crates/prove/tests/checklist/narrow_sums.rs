@@ -1,11 +1,11 @@
 //! N30: what narrow runs must not keep narrow: sums of gradients over microbatches, and the weights that small updates add up in.
 
 use config::{LearningRateSchedule, Precision, Products, TrainSpec};
-use device::{Dtype, Op, Orientation, element};
-use prove::intercepted::intercept_ops;
-use prove::models::{Style, plain_layout};
-use prove::wrapped_engine::WrapRank;
+use device::{Dtype, Op, Orientation};
 use prove::{Outcome, Tensors};
+use testkit::intercepted::intercept_ops;
+use testkit::models::{Style, plain_layout};
+use testkit::wrapped_engine::WrapRank;
 
 use crate::rig::*;
 
@@ -28,11 +28,11 @@ fn gradients_are_summed_in_single_precision() {
         intercept_ops(rank, |device, stream, op| {
             device.submit(stream, op)?;
             let Op::MatMul { orientation: Orientation::Tn, out, .. } = op else { return Ok(()) };
-            let rounded: Vec<f32> = element::read(device, *out)?
+            let rounded: Vec<f32> = device::read_floats(device, *out)?
                 .into_iter()
                 .map(|sum| f32::from_bits(sum.to_bits() & 0xffff_0000))
                 .collect();
-            element::write(device, *out, &rounded)
+            device::write_floats(device, *out, &rounded)
         })
     };
     assert_found(sums_are_single(&narrow_sums), "the gradient of");

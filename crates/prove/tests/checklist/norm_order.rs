@@ -9,10 +9,12 @@ use std::time::Duration;
 use comm::faults::{Fault, Faulty};
 use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use device::{COUNT_WORD, Op, SUM_WORDS};
-use prove::intercepted::{Call, GroupKind, intercept_calls, intercept_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
-use prove::{Outcome, outcome_of, thread_engine};
+use program::PeerGroup;
+use prove::{Outcome, outcome_of};
+use testkit::intercepted::{Call, intercept_calls, intercept_ops};
+use testkit::layout::thread_engine;
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -50,7 +52,7 @@ fn the_norm_has_the_same_bits_whoever_comes_first() {
 fn add_in_single_precision(_: mesh::Coord, rank: RankEngine) -> RankEngine {
     let sum = Rc::new(Cell::new(0.0f32));
     let own = Rc::clone(&sum);
-    let rank = intercept_calls(rank, GroupKind::World, move |device, group, stream, call| {
+    let rank = intercept_calls(rank, PeerGroup::WORLD, move |device, group, stream, call| {
         let own = own.take();
         if let (Call::AllReduce(x, _), true) = (call, own > 0.0) {
             let mut words = [0i64; SUM_WORDS];

@@ -5,12 +5,11 @@ use std::sync::Mutex;
 use config::TrainSpec;
 use device::{DeviceError, Op};
 use program::Instr;
-use prove::intercepted::alter_ops;
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
 use prove::{Outcome, Watch};
-use train::RankEngine;
-use train::worker::Worker;
+use testkit::intercepted::alter_ops;
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
+use train::{RankEngine, Worker};
 
 use crate::rig::*;
 

@@ -2,7 +2,7 @@
 
 use config::{Sharding, unique_parameters};
 use prove::Outcome;
-use prove::models::Style;
+use testkit::models::Style;
 use train::Setup;
 
 use crate::rig::*;
@@ -33,7 +33,7 @@ fn parameters_that_two_ranks_own_or_none_are_found() {
     let owned_twice = |setup: &mut Setup| {
         let segments = setup.layouts.values_mut().flat_map(|layout| &mut layout.segments);
         for segment in segments.filter(|segment| segment.param.name == "layers.1.ffn_norm.weight") {
-            segment.param.sharding = Sharding::Split { dim: 0 };
+            segment.param.sharding = Sharding::COLUMNS;
         }
     };
     let words = "layers.1.ffn_norm.weight has 48 elements, but";

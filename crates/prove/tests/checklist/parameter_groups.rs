@@ -3,9 +3,9 @@
 use config::{LearningRateSchedule, ModelSpec, Parallelism, ParameterGroup, TrainSpec, ZeroStage};
 use device::Op;
 use mesh::Axis;
-use prove::intercepted::alter_ops;
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use testkit::intercepted::alter_ops;
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;

@@ -1,10 +1,11 @@
 //! N2: a parameter that all tensor-parallel ranks hold but apply to their own heads has its gradient summed over them.
 
 use config::ModelSpec;
-use prove::Replicas;
-use prove::intercepted::{Call, GroupKind, drop_calls};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use program::PeerGroup;
+use testkit::intercepted::{Call, drop_calls};
+use testkit::models::Style;
+use testkit::replicas::Replicas;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -35,7 +36,7 @@ fn gradients_of_norms_per_head_are_summed_over_tensor_parallelism() {
     let unsummed = |_, rank: RankEngine| {
         drop_calls(
             rank,
-            GroupKind::Tensor,
+            PeerGroup::TENSOR,
             move |call| matches!(call, Call::AllReduce(x, _) if (x.rows, x.cols) == (1, width)),
         )
     };

@@ -5,9 +5,10 @@ use std::collections::HashSet;
 
 use config::{FullRecompute, ModelSpec, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use device::{AttentionOperands, DropoutKey, Op};
-use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use program::PeerGroup;
+use testkit::intercepted::{Call, alter_ops, drop_calls};
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -75,7 +76,7 @@ fn masks_that_are_redrawn_are_found() {
 #[test]
 fn inputs_that_are_not_gathered_are_found() {
     let ungathered =
-        |_, rank: RankEngine| drop_calls(rank, GroupKind::Tensor, |call| matches!(call, Call::AllGather(_)));
+        |_, rank: RankEngine| drop_calls(rank, PeerGroup::TENSOR, |call| matches!(call, Call::AllGather(_)));
     let layout = degrees((1, 2, 1));
     assert_holds(check(Style::Llama, &layout, Recompute::FULL, &ungathered));
     assert_found(check(Style::Llama, &layout, full(1, SavedInputs::Sharded), &ungathered), "bits differ");

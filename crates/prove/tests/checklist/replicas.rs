@@ -1,10 +1,11 @@
 //! N29: after some steps all copies of each tensor are the same bits, whoever holds them.
 
 use config::{ModelSpec, Parallelism, ZeroStage};
-use prove::Replicas;
-use prove::intercepted::{Call, GroupKind, drop_calls};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use program::PeerGroup;
+use testkit::intercepted::{Call, drop_calls};
+use testkit::models::Style;
+use testkit::replicas::Replicas;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -46,16 +47,16 @@ fn copies_that_drift_apart_are_found() {
         move |_: mesh::Coord, rank: RankEngine| drop_calls(rank, kind, is_sum)
     };
     for (at, kind, words) in [
-        ((2, 1, 1), GroupKind::Data, "between dp 0, tp 0, pp 0 and dp 1, tp 0, pp 0"),
-        ((1, 2, 1), GroupKind::Tensor, "between dp 0, tp 0, pp 0 and dp 0, tp 1, pp 0"),
-        ((1, 1, 2), GroupKind::Tied, "between dp 0, tp 0, pp 0 and dp 0, tp 0, pp 1"),
+        ((2, 1, 1), PeerGroup::SHARDS, "between dp 0, tp 0, pp 0 and dp 1, tp 0, pp 0"),
+        ((1, 2, 1), PeerGroup::TENSOR, "between dp 0, tp 0, pp 0 and dp 0, tp 1, pp 0"),
+        ((1, 1, 2), PeerGroup::Ends, "between dp 0, tp 0, pp 0 and dp 0, tp 0, pp 1"),
     ] {
         assert_found(check(at, ZeroStage::Off, &without_sums(kind)), words);
     }
     let without_gathers =
-        |_, rank: RankEngine| drop_calls(rank, GroupKind::Data, |call| matches!(call, Call::AllGather(_)));
+        |_, rank: RankEngine| drop_calls(rank, PeerGroup::SHARDS, |call| matches!(call, Call::AllGather(_)));
     assert_found(check((2, 1, 1), ZeroStage::One, &without_gathers), "weights of");
     let grouped = Parallelism { zero: THREE, shard_group: Some(2), ..degrees((4, 1, 1)) };
-    let found = check_layout(grouped, &without_sums(GroupKind::Replicas));
+    let found = check_layout(grouped, &without_sums(PeerGroup::REPLICAS));
     assert_found(found, "between dp 0, tp 0, pp 0 and dp 2, tp 0, pp 0");
 }

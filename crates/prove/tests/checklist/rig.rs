@@ -1,11 +1,13 @@
 //! Small runs, clean or spoilt, and the verdicts that tests share.
 
-use config::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, TrainSpec, ZeroStage};
+use config::{Gathering, GradientReduction, ModelSpec, Overlap, Parallelism, Reshard, TrainSpec, ZeroStage};
 use program::{ContributionOrder, Demands, Program, Sizes, State, link, verify};
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use prove::watch::Nobody;
-use prove::wrapped_engine::WrapRank;
-use prove::{Distance, Labels, Layout, Outcome, ProofText, Replicas, Watch, WrappedEngine, outcome_watched};
+use prove::{Distance, Nobody, Outcome, Watch, outcome_watched};
+use testkit::layout::Layout;
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::replicas::Replicas;
+use testkit::text::{Labels, ProofText};
+use testkit::wrapped_engine::{WrapRank, WrappedEngine};
 use train::{RankEngine, Setup, TensorSource, TokenSource, WorkloadIndex};
 
 pub use crate::findings::*;
@@ -112,7 +114,7 @@ impl<'a> Case<'a> {
         let mut programs = setup.verified().programs().to_vec();
         edit(&mut programs);
         let case = setup.workload_of(WorkloadIndex::MAIN).record_case(&setup.model, &setup.parallelism, &setup.train);
-        let footprints = model::footprints(&case).expect("recorded");
+        let footprints = record::footprints(&case).expect("recorded");
         let sizes = Sizes::new(
             &setup.model,
             &setup.parallelism,
@@ -121,7 +123,7 @@ impl<'a> Case<'a> {
             setup.train.sums,
             State::Training,
         );
-        let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending };
+        let demands = Demands { capacity_bytes: None, order: ContributionOrder::Ascending, overlap: Overlap::Off };
         let violations = link(programs).and_then(|graph| verify(graph, &sizes, demands)).err().unwrap_or_default();
         verdict(violations.iter().map(ToString::to_string))
     }

@@ -4,10 +4,11 @@
 use config::{ModelSpec, Parallelism, SequenceParallel, Unit};
 use device::Op;
 use mesh::Axis;
-use prove::Replicas;
-use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use program::PeerGroup;
+use testkit::intercepted::{Call, alter_ops, drop_calls};
+use testkit::models::Style;
+use testkit::replicas::Replicas;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -45,7 +46,7 @@ fn tokens_can_be_shared_out() {
 fn gradients_of_a_part_of_the_tokens_are_found() {
     // The sums over tensor parallelism of vectors as long as the residual stream is wide, and of nothing else.
     let unsummed = |_, rank: RankEngine| {
-        drop_calls(rank, GroupKind::Tensor, |call| matches!(call, Call::AllReduce(x, _) if (x.rows, x.cols) == (1, 48)))
+        drop_calls(rank, PeerGroup::TENSOR, |call| matches!(call, Call::AllReduce(x, _) if (x.rows, x.cols) == (1, 48)))
     };
     let (near, equal) = check(Style::Llama, (1, 2, 1), &unsummed);
     assert_found(near, "norm.weight");
@@ -70,7 +71,7 @@ fn masks_that_forget_which_tokens_a_rank_holds_are_found() {
 #[test]
 fn tokens_that_stay_where_they_are_are_found() {
     let ungathered =
-        |_, rank: RankEngine| drop_calls(rank, GroupKind::Tensor, |call| matches!(call, Call::AllGather(_)));
+        |_, rank: RankEngine| drop_calls(rank, PeerGroup::TENSOR, |call| matches!(call, Call::AllGather(_)));
     assert_found(check(Style::Llama, (1, 2, 1), &ungathered).0, "a loss is");
 }
 

@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use config::{GradientReduction, Microbatch, Parallelism, Reshard, Unit, ZeroStage};
 use device::Op;
-use program::Instr;
-use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls, drop_ops, intercept_calls, intercept_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use program::{Instr, PeerGroup};
+use testkit::intercepted::{Call, alter_ops, drop_calls, drop_ops, intercept_calls, intercept_ops};
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -107,7 +107,7 @@ fn gather_before_the_update(_: mesh::Coord, rank: RankEngine) -> RankEngine {
         device.submit(stream, op)
     });
     let gathered = RefCell::new(None::<Vec<u8>>);
-    intercept_calls(rank, GroupKind::Data, move |device, group, stream, call| {
+    intercept_calls(rank, PeerGroup::SHARDS, move |device, group, stream, call| {
         call.perform(group, stream)?;
         if let (Call::AllGather(x), true) = (call, is_first.get()) {
             is_first.set(false);
@@ -147,19 +147,19 @@ fn a_gather_after_its_use_is_refused() {
     assert_found(late, "layer 1");
 }
 
-fn without_calls(kind: GroupKind, is_dropped: fn(&Call) -> bool) -> impl Fn(mesh::Coord, RankEngine) -> RankEngine {
+fn without_calls(kind: PeerGroup, is_dropped: fn(&Call) -> bool) -> impl Fn(mesh::Coord, RankEngine) -> RankEngine {
     move |_, rank| drop_calls(rank, kind, is_dropped)
 }
 
 #[test]
 fn a_forgotten_gather_or_reduction_is_found() {
-    let without_gathers = without_calls(GroupKind::Data, |call| matches!(call, Call::AllGather(_)));
-    let without_reductions = without_calls(GroupKind::Data, |call| matches!(call, Call::ReduceScatter(_)));
+    let without_gathers = without_calls(PeerGroup::SHARDS, |call| matches!(call, Call::AllGather(_)));
+    let without_reductions = without_calls(PeerGroup::SHARDS, |call| matches!(call, Call::ReduceScatter(_)));
     for zero in [ZeroStage::One, TWO, THREE] {
         assert_found(check(Style::Gpt2, true, &layout(zero, (2, 1, 1)), &without_gathers), "bits differ");
         assert_found(check(Style::Gpt2, true, &layout(zero, (2, 1, 1)), &without_reductions), "bits differ");
         let grouped = Parallelism { shard_group: Some(1), ..layout(zero, (2, 1, 1)) };
-        let without_sums = without_calls(GroupKind::Replicas, |call| matches!(call, Call::AllReduce(..)));
+        let without_sums = without_calls(PeerGroup::REPLICAS, |call| matches!(call, Call::AllReduce(..)));
         assert_found(check(Style::Gpt2, true, &grouped, &without_sums), "bits differ");
     }
     assert_found(near(&layout(TWO_EACH, (2, 1, 1)), &without_reductions), "the gradient of");

@@ -4,11 +4,11 @@
 use config::{ModelSpec, Parallelism, ScheduleKind, TrainSpec, Unit, ZeroStage};
 use device::Op;
 use mesh::Axis;
-use program::Instr;
-use prove::Replicas;
-use prove::intercepted::{GroupKind, alter_ops, drop_calls, drop_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
+use program::{Instr, PeerGroup};
+use testkit::intercepted::{alter_ops, drop_calls, drop_ops};
+use testkit::models::Style;
+use testkit::replicas::Replicas;
+use testkit::wrapped_engine::WrapRank;
 
 use crate::rig::*;
 
@@ -32,7 +32,7 @@ fn both_uses_of_a_tied_table_add_up_on_both_stages() {
         let (equal, replicas) = check(zero, &untouched);
         assert_holds(equal);
         assert_holds(replicas);
-        let (equal, replicas) = check(zero, &|_, rank| drop_calls(rank, GroupKind::Tied, |_| true));
+        let (equal, replicas) = check(zero, &|_, rank| drop_calls(rank, PeerGroup::Ends, |_| true));
         assert_found(equal, "embedding.token.weight");
         assert_found(replicas, "weights of embedding.token.weight differ");
     }

@@ -3,11 +3,14 @@
 
 use std::ops::Range;
 
-use device::{Dtype, IGNORED_LABEL, Op, Tensor};
-use prove::intercepted::{GroupKind, alter_ops, drop_calls, intercept_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
-use prove::{Labels, Outcome, ProofText};
+use config::IGNORED_LABEL;
+use device::{Dtype, Op, Tensor};
+use program::PeerGroup;
+use prove::Outcome;
+use testkit::intercepted::{alter_ops, drop_calls, intercept_ops};
+use testkit::models::Style;
+use testkit::text::{Labels, ProofText};
+use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, SequenceBuffers, TokenSource};
 
 use crate::rig::*;
@@ -84,7 +87,7 @@ fn division_by_a_replicas_own_count_is_found() {
     assert_found(check(&RAGGED, &|coord, rank| divide_by_own(&RAGGED, coord, rank)), "the gradient of");
     // With all valid tokens on one replica, every gradient is halved.
     assert_found(check(&FirstHalf, &|coord, rank| divide_by_own(&FirstHalf, coord, rank)), "5.0e-1 away");
-    let own_loss = |_, rank: RankEngine| drop_calls(rank, GroupKind::World, after_the_agreement());
+    let own_loss = |_, rank: RankEngine| drop_calls(rank, PeerGroup::WORLD, after_the_agreement());
     assert_found(check(&RAGGED, &own_loss), "a loss is");
 }
 
@@ -112,7 +115,7 @@ fn masked_tokens_that_count_are_found() {
 }
 
 /// Every call behind the two with which ranks agree, before the first step, that they run the same.
-fn after_the_agreement() -> impl Fn(&prove::intercepted::Call) -> bool {
+fn after_the_agreement() -> impl Fn(&testkit::intercepted::Call) -> bool {
     let calls = std::cell::Cell::new(0);
     move |_| {
         calls.set(calls.get() + 1);

@@ -6,11 +6,12 @@ use std::cell::Cell;
 use config::{GradientReduction, ModelSpec, Parallelism, Recompute, Reshard};
 use device::{DropoutKey, Op, Orientation, Write};
 use mesh::Axis;
-use prove::intercepted::{Call, GroupKind, intercept_ops};
-use prove::models::Style;
-use prove::poison::{PoisonFreed, poison_arena};
-use prove::watch::Nobody;
-use prove::wrapped_engine::WrapRank;
+use program::PeerGroup;
+use prove::Nobody;
+use testkit::intercepted::{Call, intercept_ops};
+use testkit::models::Style;
+use testkit::poison::{PoisonFreed, poison_arena};
+use testkit::wrapped_engine::WrapRank;
 use train::RankEngine;
 
 use crate::rig::*;
@@ -81,7 +82,7 @@ fn parameters_read_after_they_were_freed_are_found() {
     let wrap = |_, rank: RankEngine| {
         let steps = Cell::new(0);
         let rank = intercept_ops(rank, |device, stream, op| device.submit(stream, op));
-        prove::intercepted::intercept_calls(rank, GroupKind::Data, move |_, group, stream, call| {
+        testkit::intercepted::intercept_calls(rank, PeerGroup::SHARDS, move |_, group, stream, call| {
             if let Call::ReduceScatter(_) = call {
                 steps.set(1);
             }

@@ -5,12 +5,13 @@ use std::sync::Mutex;
 
 use config::{ModelSpec, Sharding};
 use device::{Communicator, Device, DeviceError, Op, Reduction, Stream};
-use prove::intercepted::{Call, GroupKind, alter_ops, drop_calls, intercept_calls, intercept_ops};
-use prove::models::Style;
-use prove::wrapped_engine::WrapRank;
-use prove::{Outcome, ProofText, Watch};
-use train::RankEngine;
-use train::worker::Worker;
+use program::PeerGroup;
+use prove::{Outcome, Watch};
+use testkit::intercepted::{Call, alter_ops, drop_calls, intercept_calls, intercept_ops};
+use testkit::models::Style;
+use testkit::text::ProofText;
+use testkit::wrapped_engine::WrapRank;
+use train::{RankEngine, Worker};
 
 use crate::rig::*;
 
@@ -26,9 +27,9 @@ impl Watch for PaddingRows {
             return Ok(());
         }
         for state in worker.units.values() {
-            let tables = state.layout.segments.iter().filter(|s| s.param.sharding == Sharding::VocabularyRows);
+            let tables = state.layout.segments.iter().filter(|s| s.param.sharding == Sharding::VOCABULARY);
             for segment in tables {
-                let (first, _) = segment.param.local_start(worker.tensor.size, worker.tensor.position);
+                let (first, _) = worker.model_coord.start(&segment.param);
                 let valid = segment.param.shape[0].saturating_sub(first).min(segment.rows);
                 let padding = segment.offset + valid * segment.cols..segment.range().end;
                 let mut values = vec![0.0f32; padding.len()];
@@ -73,7 +74,7 @@ fn a_maximum_or_a_sum_over_a_ranks_own_rows_is_found() {
     for dropped in [Reduction::Max, Reduction::Sum] {
         let wrap = move |_, rank: RankEngine| {
             let is_of_rows = |call: &Call| matches!(call, Call::AllReduce(x, _) if x.rows == 1 || x.cols == 2);
-            drop_calls(rank, GroupKind::Tensor, move |call| {
+            drop_calls(rank, PeerGroup::TENSOR, move |call| {
                 is_of_rows(call) && matches!(call, Call::AllReduce(_, reduction) if *reduction == dropped)
             })
         };
@@ -98,7 +99,7 @@ fn sum_gathered(device: &dyn Device, group: &dyn Communicator, stream: Stream, c
 #[test]
 fn gathered_logits_in_a_sharded_loss_are_found() {
     for tp in [2, 4] {
-        let wrap = |_, rank: RankEngine| intercept_calls(rank, GroupKind::Tensor, sum_gathered);
+        let wrap = |_, rank: RankEngine| intercept_calls(rank, PeerGroup::TENSOR, sum_gathered);
         assert_found(check(tp, 61, &wrap), "a loss is");
         let (one, other, _) = outcomes(tp, 61, &wrap);
         let excess = other.expect("a run").losses[0] - one.losses[0];

@@ -4,8 +4,8 @@ use config::{
     FullRecompute, Gathering, GradientReduction, GradientSums, LossScaling, ModelSpec, Parallelism, Precision,
     Products, Recompute, Reshard, SavedInputs, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use prove::{Labels, ProofText};
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::text::{Labels, ProofText};
 use train::Setup;
 
 pub const STEPS: u32 = 2;

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use comm::{Counting, Counts};
-use config::Products;
 use cpu::{ArenaReader, CpuDevice};
-use device::{Arena, Communicator, Device, DeviceError, Dtype, Op, Reduction, Stream, Tensor};
+use device::{Arena, Communicator, Device, DeviceError, Dtype, Numerics, Op, Reduction, Stream, Tensor};
 use mesh::{Axis, Rank};
-use train::worker::Worker;
-use train::{Engine, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish};
+use program::PeerGroup;
+use train::{Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish, Worker};
 
 use crate::cases::Case;
 use crate::recorded::{StepWork, Work, ends_step};
@@ -42,7 +41,7 @@ pub struct CountingEngine<'a> {
 impl<'a> CountingEngine<'a> {
     pub fn new(setup: &'a Setup, extra: Extra) -> CountingEngine<'a> {
         let sent = RefCell::new(vec![]);
-        let threads = prove::thread_engine(setup).wrapped(|transport| {
+        let threads = testkit::layout::thread_engine(setup).wrapped(|transport| {
             let (counting, counts) = Counting::new(transport);
             sent.borrow_mut().push(counts);
             Arc::new(counting)
@@ -73,20 +72,25 @@ impl<'a> CountingEngine<'a> {
 }
 
 impl Engine for CountingEngine<'_> {
-    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes + BEHIND_BYTES)?);
-        let mut communicators = self.threads.communicators(rank, &arena);
-        if self.extra == Extra::AllReduce {
-            communicators.tensor = Box::new(Twice { group: communicators.tensor, is_due: Cell::new(true) });
-        }
+        let communicators = self.threads.communicators(rank, &arena, &Arc::default())?;
+        let communicators = communicators.wrapped(|which, group| match (which, self.extra == Extra::AllReduce) {
+            (PeerGroup::TENSOR, true) => Box::new(Twice { group, is_due: Cell::new(true) }),
+            (_, _) => group,
+        });
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
-        let cpu = CpuDevice::new(arena).with_products(products);
+        let cpu = CpuDevice::new(arena).with_products(numerics.products);
         let poisoned = self.poisoned(rank);
         cpu.write(poisoned, &vec![POISON; poisoned.size_bytes()])?;
         let is_due = Cell::new(self.extra != Extra::Nothing);
         let published = Arc::clone(&self.multiply_adds[rank.0]);
         let device = Box::new(Metered { cpu, published, extra: self.extra, is_due });
         Ok(RankEngine { device, memory, communicators })
+    }
+
+    fn describe(&self) -> EngineDescription {
+        self.threads.describe()
     }
 
     fn abort(&self, rank: Rank, description: &str) {
@@ -116,6 +120,10 @@ impl Device for Metered {
         Ok(())
     }
 
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.cpu.upload(stream, to, from)
+    }
+
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.cpu.write(to, from)
     }
@@ -123,6 +131,8 @@ impl Device for Metered {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.cpu.read(from, to)
     }
+
+    device::forward_order!(cpu);
 }
 
 /// A group whose first all-reduce is done twice.
@@ -177,7 +187,7 @@ impl Observer for Counter<'_> {
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         if ends_step(worker) {
-            let number = worker.communicators.world.position();
+            let number = worker.communicators.world().position();
             let mut totals = self.totals[number].lock().unwrap();
             totals.steps.push(self.engine.so_far(number));
             totals.peak_bytes = self.last_changed(worker, Rank(number))?;

@@ -7,8 +7,7 @@ use std::sync::Mutex;
 use config::Unit;
 use device::DeviceError;
 use program::{PlannedLife, RankPlan, Value};
-use train::worker::Worker;
-use train::{MetaEngine, Observer, Ports, StepReport, Wish};
+use train::{MetaEngine, Observer, Ports, StepReport, Wish, Worker};
 
 use crate::cases::{Case, cases};
 use crate::watching::{Access, Touch, Watching};
@@ -105,7 +104,7 @@ impl Observer for Recorder<'_> {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        let number = worker.communicators.world.position();
+        let number = worker.communicators.world().position();
         let touches = self.engine.take_touches(number);
         let mut recorded = self.ranks[number].lock().unwrap();
         for touch in touches {

@@ -4,8 +4,7 @@ use std::sync::Mutex;
 
 use device::DeviceError;
 use mesh::Rank;
-use train::worker::Worker;
-use train::{MetaEngine, Observer, Ports, Setup, StepReport, Wish};
+use train::{MetaEngine, Observer, Ports, Setup, StepReport, Wish, Worker};
 
 use crate::cases::Case;
 
@@ -43,7 +42,7 @@ impl Observer for Recorder {
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         if ends_step(worker) {
-            let number = worker.communicators.world.position();
+            let number = worker.communicators.world().position();
             let record = self.engine.take_record(Rank(number));
             let mut work = self.work[number].lock().unwrap();
             work.steps.push(StepWork {

@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use config::Products;
-use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
+use device::{Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, Tensor};
 use mesh::Rank;
-use train::{Communicators, Engine, RankEngine};
+use train::{Engine, EngineDescription, RankEngine};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -39,23 +38,19 @@ impl Watching {
 }
 
 impl Engine for Watching {
-    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, memory, communicators } = self.inner.open(rank, arena_bytes, products)?;
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let RankEngine { device, memory, communicators } = self.inner.open(rank, arena_bytes, numerics)?;
         let touches = &self.touches[rank.0];
-        let watch = |group| Box::new(WatchedGroup { group, touches: Arc::clone(touches) });
-        let Communicators { tensor, data, replicas, pipeline, tied, world } = communicators;
+        let watch = |group| -> Box<dyn Communicator> { Box::new(WatchedGroup { group, touches: Arc::clone(touches) }) };
         Ok(RankEngine {
             device: Box::new(WatchedDevice { device, touches: Arc::clone(touches) }),
             memory,
-            communicators: Communicators {
-                tensor: watch(tensor),
-                data: watch(data),
-                replicas: watch(replicas),
-                pipeline: watch(pipeline),
-                tied: watch(tied),
-                world: watch(world),
-            },
+            communicators: communicators.wrapped(|_, group| watch(group)),
         })
+    }
+
+    fn describe(&self) -> EngineDescription {
+        self.inner.describe()
     }
 
     fn abort(&self, rank: Rank, description: &str) {
@@ -84,6 +79,11 @@ impl Device for WatchedDevice {
         self.device.submit(stream, op)
     }
 
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        note(&self.touches, Access::Write, std::iter::once(to));
+        self.device.upload(stream, to, from)
+    }
+
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         note(&self.touches, Access::Write, std::iter::once(to));
         self.device.write(to, from)
@@ -93,6 +93,8 @@ impl Device for WatchedDevice {
         note(&self.touches, Access::Read, std::iter::once(from));
         self.device.read(from, to)
     }
+
+    device::forward_order!(device);
 }
 
 struct WatchedGroup {

@@ -41,7 +41,7 @@ fn recorded_peak_is_the_arena() {
 fn nothing_is_read_before_it_is_written() {
     for case in cases() {
         let setup = case.setup();
-        let clean = outcome_of(&setup, &prove::thread_engine(&setup), &case.tokens()).unwrap();
+        let clean = outcome_of(&setup, &*testkit::layout::engine(&setup, 1), &case.tokens()).unwrap();
         let poisoned = outcome_of(&setup, &CountingEngine::new(&setup, Extra::Nothing), &case.tokens()).unwrap();
         assert!(clean == poisoned, "{}: {:?} against {:?}", case.name, clean.losses, poisoned.losses);
     }

@@ -1,9 +1,8 @@
 //! A rank whose arena cannot be had.
 
-use config::Products;
-use device::DeviceError;
+use device::{DeviceError, Numerics};
 use mesh::Rank;
-use train::{Engine, RankEngine, ThreadEngine};
+use train::{Engine, EngineDescription, RankEngine, ThreadEngine};
 
 use crate::rig::{NEVER, eight_ranks, failure_of, threads};
 
@@ -11,8 +10,12 @@ use crate::rig::{NEVER, eight_ranks, failure_of, threads};
 struct Greedy(ThreadEngine);
 
 impl Engine for Greedy {
-    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
-        self.0.open(rank, if rank == Rank(4) { 1 << 60 } else { arena_bytes }, products)
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        self.0.open(rank, if rank == Rank(4) { 1 << 60 } else { arena_bytes }, numerics)
+    }
+
+    fn describe(&self) -> EngineDescription {
+        self.0.describe()
     }
 
     fn abort(&self, rank: Rank, description: &str) {

@@ -3,10 +3,9 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use config::Products;
-use device::{Device, DeviceError, Op, Stream, Tensor};
+use device::{Device, DeviceError, Numerics, Op, Stream, Tensor};
 use mesh::Rank;
-use train::{Engine, RankEngine, ThreadEngine};
+use train::{Engine, EngineDescription, RankEngine, ThreadEngine};
 
 /// What happens instead of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +24,17 @@ pub struct FaultyEngine {
 }
 
 impl Engine for FaultyEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
-        let engine = self.inner.open(rank, arena_bytes, products)?;
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let engine = self.inner.open(rank, arena_bytes, numerics)?;
         if rank != self.rank {
             return Ok(engine);
         }
         let device = FaultyDevice { inner: engine.device, left: Cell::new(self.nth), fault: self.fault };
         Ok(RankEngine { device: Box::new(device), ..engine })
+    }
+
+    fn describe(&self) -> EngineDescription {
+        self.inner.describe()
     }
 
     fn abort(&self, rank: Rank, description: &str) {
@@ -65,6 +68,10 @@ impl Device for FaultyDevice {
         self.inner.submit(stream, op)
     }
 
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner.upload(stream, to, from)
+    }
+
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.inner.write(to, from)
     }
@@ -72,4 +79,6 @@ impl Device for FaultyDevice {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.inner.read(from, to)
     }
+
+    device::forward_order!(inner);
 }

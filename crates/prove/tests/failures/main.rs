@@ -8,4 +8,5 @@ mod deadline;
 mod faulty_engine;
 mod panic;
 mod process;
+mod refusal;
 mod rig;

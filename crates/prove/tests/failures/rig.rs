@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use comm::Timeouts;
 use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
-use prove::models::{Style, plain_layout, proof_model, proof_training};
-use prove::{Labels, ProofText};
+use testkit::models::{Style, plain_layout, proof_model, proof_training};
+use testkit::text::{Labels, ProofText};
 use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, ThreadEngine, TrainError, Wish};
 
 pub const TOKENS: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
@@ -40,7 +40,7 @@ pub fn two_replicas() -> Setup {
 }
 
 pub fn threads(setup: &Setup, wait: Duration) -> ThreadEngine {
-    ThreadEngine::new(setup.mesh, Timeouts { wait })
+    ThreadEngine::new(setup.mesh, Timeouts { wait }).with_overlap(setup.parallelism.overlap_on_cpus())
 }
 
 /// Runs; the rank that failed. Prints how long the run took to its end.

@@ -4,10 +4,12 @@ use std::fmt::Debug;
 use std::fs;
 use std::panic::RefUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use sync::{into_inner, lock};
 
 use crate::spoilt::Spoilt;
 
@@ -83,7 +85,7 @@ impl Target<'_> {
             fuzz(&|spoilt| self.count(spoilt, &seen));
         });
         let (inputs, accepted) = (seen.inputs.into_inner(), seen.accepted.into_inner());
-        let (longest, len) = seen.longest.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (longest, len) = into_inner(seen.longest);
         println!(
             "{}: {inputs} inputs in {:.0} s, {accepted} accepted; the longest took {longest:.1?} for {len} bytes; {} MiB",
             self.name,
@@ -101,7 +103,7 @@ impl Target<'_> {
         let took = started.elapsed();
         seen.inputs.fetch_add(1, Ordering::Relaxed);
         seen.accepted.fetch_add(u64::from(read == Read::Accepted), Ordering::Relaxed);
-        let mut longest = seen.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut longest = lock(&seen.longest);
         if took > longest.0 {
             *longest = (took, file.len());
         }

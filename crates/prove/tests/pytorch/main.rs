@@ -32,8 +32,9 @@ mod vectors;
 use config::{
     Activation, Blocks, Pairing, Parallelism, Position, Precision, Products, ScheduleKind, TrainSpec, ZeroStage,
 };
-use prove::models::plain_layout;
-use prove::{Distance, Layout, Outcome, ProofError, outcome_from, thread_engine};
+use prove::{Distance, Outcome, ProofError, outcome_from};
+use testkit::layout::{Layout, engine};
+use testkit::models::plain_layout;
 use vectors::{Vectors, all};
 
 const BOUND: f64 = 1e-5;
@@ -58,7 +59,7 @@ fn layout(vectors: &Vectors, parallelism: Parallelism, products: Products) -> La
 
 fn run(layout: &Layout, vectors: &Vectors) -> Result<Outcome, ProofError> {
     let setup = layout.setup()?;
-    outcome_from(&setup, &thread_engine(&setup), &vectors.text, Some(&vectors.initial))
+    outcome_from(&setup, &*engine(&setup, 1), &vectors.text, Some(&vectors.initial))
 }
 
 fn distance(vectors: &Vectors, layout: &Layout) -> Distance {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use checkpoint::{LossScaleState, Manifest};
 use config::{Format, LossScaling, Precision, TrainSpec, ZeroStage};
 use device::{AdamWUpdate, Op};
-use prove::intercepted::alter_ops;
+use testkit::intercepted::alter_ops;
 use train::{RankEngine, TokenSource};
 
 use crate::findings::{assert_found, assert_holds};

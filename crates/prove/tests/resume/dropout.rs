@@ -1,7 +1,7 @@
 //! N27: dropout after a resumption is that of the undisturbed run, in the same layout and in another.
 
-use device::{DropoutKey, Op};
-use prove::intercepted::alter_ops;
+use device::DropoutKey;
+use testkit::intercepted::{Masked, alter_ops, dropout_key};
 use train::RankEngine;
 
 use crate::findings::{assert_found, assert_holds};
@@ -11,22 +11,11 @@ use crate::resumption::Resumption;
 /// Steps before the resumption, of four.
 const CUT: u32 = 2;
 
-/// The mask of an operation, and whether it is on attention's probabilities.
-fn mask(op: &mut Op) -> Option<(&mut DropoutKey, bool)> {
-    if let Op::Attention { operands } | Op::AttentionBackward { operands, .. } = op {
-        return operands.dropout.as_mut().map(|key| (key, true));
-    }
-    if let Op::DropoutAdd { dropout: Some(key), .. } | Op::DropoutBackward { dropout: key, .. } = op {
-        return Some((key, false));
-    }
-    None
-}
-
 /// Each mask that is drawn after the resumption is changed.
 fn masks(alter: fn(&mut DropoutKey)) -> impl Fn(mesh::Coord, RankEngine) -> RankEngine {
     move |_, rank| {
         alter_ops(rank, move |op| {
-            if let Some((key, _)) = mask(op) {
+            if let Some((key, _)) = dropout_key(op) {
                 alter(key);
             }
         })
@@ -64,12 +53,12 @@ fn masks_of_another_step_or_seed_after_a_resumption_are_found() {
 fn masks_of_a_ranks_own_place_after_a_resumption_are_found() {
     let mut tried = [0; 2];
     for pair in &pairs() {
-        let (dp, tp) = (pair.after.parallelism.dp as u64, pair.after.parallelism.tp);
+        let (dp, tp) = (pair.after.parallelism.degrees.dp as u64, pair.after.parallelism.degrees.tp);
         let tokens = (pair.after.train.global_batch * pair.after.train.sequence_length) as u64;
         if dp > 1 {
             let of_replica = move |_, rank: RankEngine| {
                 alter_ops(rank, move |op| {
-                    if let Some((key, _)) = mask(op) {
+                    if let Some((key, _)) = dropout_key(op) {
                         key.first_token %= tokens / dp;
                     }
                 })
@@ -80,7 +69,7 @@ fn masks_of_a_ranks_own_place_after_a_resumption_are_found() {
         if tp > 1 {
             let of_first_heads = |_, rank: RankEngine| {
                 alter_ops(rank, |op| {
-                    if let Some((key, true)) = mask(op) {
+                    if let Some((key, Masked::Probabilities)) = dropout_key(op) {
                         key.first_channel = 0;
                     }
                 })

@@ -5,16 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use checkpoint::{Checkpoint, Disk, NewFile, Retention, Storage, Store, committed};
-use config::unit::Tied;
-use config::{Format, Parallelism, ZeroStage};
+use checkpoint::{Checkpoint, Committer, Disk, NewFile, Retention, Storage, Store, committed};
+use config::{Format, Parallelism, Tied, ZeroStage};
 use device::DeviceError;
 use mesh::Region;
 use program::{Instr, PassKind};
-use prove::models::{plain_layout, proof_text};
-use prove::runner::thread_engine;
-use train::worker::Worker;
-use train::{Observer, Ports, SaveReport, Saving, StepReport, Wish, run};
+use testkit::layout::engine;
+use testkit::models::{plain_layout, proof_text};
+use train::{Observer, Ports, SaveReport, Saving, StepReport, Wish, Worker, run};
 
 use crate::rig::{Folder, layout};
 
@@ -111,8 +109,9 @@ fn saved(gate: Gate, parallelism: &Parallelism) -> Vec<(u32, Vec<f32>)> {
     let store = Store::open(&folder.0, Arc::new(Waiting(Arc::clone(&gate))), retention).unwrap();
     let setup = layout(Tied::Yes, Format::Fp32, parallelism.clone()).setup().unwrap();
     let opener = Opener { gate, failures: Mutex::default() };
-    let saving = Some(Saving { store: &store, every: 1, run: "", data_xxh3: None });
-    run(&setup, &thread_engine(&setup), Ports { saving, ..Ports::new(&proof_text(), &opener) }).unwrap();
+    let committer = Committer::new(&store, 1);
+    let saving = Some(Saving { every: 1, ..Saving::with(&committer) });
+    run(&setup, &*engine(&setup, 1), Ports { saving, ..Ports::new(&proof_text(), &opener) }).unwrap();
     assert_eq!(*opener.failures.lock().unwrap(), [""; 0]);
     let tensors = |checkpoint: &Checkpoint| {
         let mut all = Vec::new();

@@ -2,11 +2,11 @@
 
 use checkpoint::manifest::MANIFEST;
 use checkpoint::{Manifest, RunState};
-use config::unit::Tied;
-use config::{BatchGrowth, BatchRamp, Format, TrainSpec};
-use prove::models::{plain_layout, proof_text};
-use prove::resumed::{Stretch, newest, outcome_of_legs};
-use prove::{Distance, Layout};
+use config::{BatchGrowth, BatchRamp, Format, Tied, TrainSpec};
+use prove::Distance;
+use testkit::layout::Layout;
+use testkit::models::{plain_layout, proof_text};
+use testkit::resumed::{Stretch, newest, outcome_of_legs};
 
 use crate::rig::{Folder, in_two, layout, plain, whole};
 

@@ -1,10 +1,9 @@
 //! A rank reads what it needs and no more.
 
-use config::unit::Tied;
-use config::{Format, Parallelism, ZeroStage};
-use prove::models::{plain_layout, proof_text};
-use prove::resumed::{Stretch, newest, outcome_of_legs, resumed_spec};
-use prove::runner::thread_engine;
+use config::{Format, Parallelism, Tied, ZeroStage};
+use testkit::layout::engine;
+use testkit::models::{plain_layout, proof_text};
+use testkit::resumed::{Stretch, newest, outcome_of_legs, resumed_spec};
 use train::{Observer, Ports, Setup, Start, StepReport, Wish, run};
 
 use crate::rig::{Folder, layout};
@@ -26,7 +25,7 @@ fn read(before: Parallelism, after: Parallelism) -> (u64, [u64; 3]) {
     let after = layout(Tied::Yes, Format::Fp32, after);
     let setup = Setup::new(after.model, after.parallelism, resumed_spec(&after.train, &checkpoint)).unwrap();
     let start = Start::Checkpoint(&checkpoint);
-    run(&setup, &thread_engine(&setup), Ports { start, ..Ports::new(&tokens, &Silent) }).unwrap();
+    run(&setup, &*engine(&setup, 1), Ports { start, ..Ports::new(&tokens, &Silent) }).unwrap();
     let manifest = checkpoint.manifest();
     let headers = manifest.files.iter().map(|file| file.header_bytes).sum::<u64>();
     let all = manifest.data_bytes() - headers;

@@ -3,11 +3,10 @@
 use checkpoint::Manifest;
 use config::{Format, GradientSums, Products, TrainSpec};
 use mesh::Coord;
-use prove::matrix::{Numbers, training};
-use prove::resumed::{Stretch, Surroundings, newest, outcome_of_leg, resumed_spec};
-use prove::verdict::is_noise;
-use prove::wrapped_engine::WrapRank;
-use prove::{Distance, Outcome, Promise};
+use prove::{Distance, Outcome, Promise, is_noise};
+use testkit::numbers::{Numbers, training};
+use testkit::resumed::{Stretch, Surroundings, newest, outcome_of_leg, resumed_spec};
+use testkit::wrapped_engine::WrapRank;
 use train::{RankEngine, TokenSource};
 
 use crate::findings::{Verdict, verdict};

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use config::unit::Tied;
-use config::{Format, GradientSums, Parallelism, Products};
-use prove::matrix::{Numbers, model, training};
-use prove::models::{plain_layout, proof_text};
-use prove::resumed::{Stretch, outcome_of_legs};
-use prove::{Layout, Outcome};
+use config::{Format, GradientSums, Parallelism, Products, Tied};
+use prove::Outcome;
+use testkit::layout::Layout;
+use testkit::models::{plain_layout, proof_text};
+use testkit::numbers::{Numbers, model, training};
+use testkit::resumed::{Stretch, outcome_of_legs};
 
 /// A folder of a test, removed with it.
 pub struct Folder(pub PathBuf);
@@ -29,7 +29,7 @@ impl Drop for Folder {
     }
 }
 
-/// The smallest model, under `parallelism`: four steps.
+/// The model of the support matrix, under `parallelism`: four steps.
 pub fn layout(tied: Tied, format: Format, parallelism: Parallelism) -> Layout {
     Layout {
         model: model(tied),

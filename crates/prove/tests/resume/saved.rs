@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use checkpoint::StatePart;
 use config::ModelSpec;
-use device::{DeviceError, Tensor, element};
+use device::{DeviceError, Tensor};
 use mesh::{CopyRun, Region, copy_runs};
 use prove::Watch;
-use train::storage::pieces::{Copies, pieces};
-use train::worker::Worker;
-use train::worker::state::UnitState;
+use sync::lock;
+use train::{Copies, UnitState, Worker, pieces};
 
 /// When ranks are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +54,7 @@ impl Snapshot {
 
     /// All that is not the same in both; nothing may be missing.
     pub fn differences(&self, later: &Snapshot, model: &ModelSpec) -> Vec<String> {
-        let [left, arrived] =
-            [self, later].map(|snapshot| snapshot.held.lock().unwrap_or_else(PoisonError::into_inner));
+        let [left, arrived] = [self, later].map(|snapshot| lock(&snapshot.held));
         let mut found = [left.conflicts.clone(), arrived.conflicts.clone()].concat();
         let parameters = config::unique_parameters(model) as usize;
         for part in StatePart::ALL {
@@ -93,11 +91,11 @@ impl Snapshot {
         (elements, tensor): (Range<usize>, Tensor),
         name: impl Fn(&str) -> String,
     ) -> Result<(), DeviceError> {
-        for piece in pieces(&state.layout, elements.clone(), worker.tensor, Copies::Every) {
+        for piece in pieces(&state.layout, elements.clone(), worker.model_coord, Copies::Every) {
             let local = piece.elements.start - elements.start..piece.elements.end - elements.start;
-            let values = element::read(&*worker.device, tensor.elements(local))?;
+            let values = device::read_floats(&*worker.device, tensor.elements(local))?;
             let (name, shape) = (name(&piece.param.name), Region::whole(&piece.param.shape));
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = lock(&self.held);
             let whole = held.tensors.entry(name.clone()).or_insert_with(|| vec![None; shape.len()]);
             let mut conflicts = 0;
             for CopyRun { source, target, len } in copy_runs(&piece.region, &shape) {
@@ -135,7 +133,7 @@ impl Watch for Snapshot {
         let next = if self.when == When::End { worker.step + 1 } else { worker.step };
         let first_sequence = worker.setup.train.batches().at(next).first_sequence;
         let (skipped, scale) = (worker.loss_scale.skipped_steps(), worker.loss_scale.state());
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         held.counters.push(format!("sequence {first_sequence}, {skipped} skipped, {scale:?}"));
         Ok(())
     }

@@ -2,24 +2,25 @@
 
 use checkpoint::manifest::PieceRecord;
 use checkpoint::{Manifest, StatePart};
-use config::{Format, Unit, ZeroStage};
+use config::{Format, Tied, Unit, ZeroStage};
 use device::Dtype;
 use mesh::{Axis, AxisSet};
 use program::Value;
-use prove::Layout;
-use prove::intercepted::{alter_saved, drop_writes};
+use testkit::intercepted::{alter_saved, drop_writes};
+use testkit::layout::Layout;
 use train::RankEngine;
 
 use crate::findings::{assert_found, assert_holds};
-use crate::pairs::{Pair, THREE, pairs, sharded, zero};
+use crate::pairs::{Pair, THREE, pairs, zero};
 use crate::resumption::Resumption;
+use crate::rig::layout;
 
 /// Steps before the resumption: both moments are of more than one gradient.
 const CUT: u32 = 2;
 
 /// The pairs of single precision, and the same bf16 run before and after.
 fn all() -> Vec<Pair> {
-    let bf16 = |parallelism| sharded(Format::Bf16, parallelism);
+    let bf16 = |parallelism| layout(Tied::Yes, Format::Bf16, parallelism);
     let narrow = Pair { before: bf16(zero(ZeroStage::One, 2, 2, 1)), after: bf16(zero(THREE, 2, 1, 2)) };
     pairs().into_iter().chain([narrow]).collect()
 }
@@ -30,7 +31,7 @@ fn weights_and_moments_arrive_to_the_last_bit() {
         assert_holds(Resumption::new(pair, CUT).arrives());
     }
     // R15 for precisions. Weights that layers read are narrower in one of the two, so they are rounded again.
-    let of = |format, zero_stage, dp, pp| sharded(format, zero(zero_stage, dp, 1, pp));
+    let of = |format, zero_stage, dp, pp| layout(Tied::Yes, format, zero(zero_stage, dp, 1, pp));
     for (before, after) in [
         (of(Format::Fp32, ZeroStage::Off, 2, 1), of(Format::Bf16, ZeroStage::Off, 1, 2)),
         (of(Format::Bf16, ZeroStage::One, 2, 2), of(Format::Fp32, ZeroStage::Off, 2, 1)),
@@ -107,7 +108,7 @@ fn shards_with_each_others_offsets_are_found() {
 #[test]
 fn a_rank_that_saves_from_one_element_too_far_is_found() {
     for pair in &all() {
-        let last = pair.before.parallelism.dp - 1;
+        let last = pair.before.parallelism.degrees.dp - 1;
         let shifted = move |coord: mesh::Coord, rank: RankEngine| {
             if coord.position(AxisSet::DATA) != last {
                 return rank;
@@ -129,7 +130,7 @@ fn extent(layout: &Layout, stage: usize, value: Value) -> std::ops::Range<usize>
 #[test]
 fn state_that_a_rank_does_not_load_is_found() {
     for pair in &all() {
-        let pp = pair.after.parallelism.pp;
+        let pp = pair.after.parallelism.degrees.pp;
         let unloaded = |value: Value, dtype: Dtype| {
             let extent = extent(&pair.after, pp - 1, value);
             let wrap = move |coord: mesh::Coord, rank: RankEngine| {

@@ -1,9 +1,10 @@
 //! Runs whose steps are timed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use config::RunConfig;
-use prove::{Labels, ProofText};
+use sync::{into_inner, lock};
+use testkit::text::{Labels, ProofText};
 use train::{Engine, Observer, Ports, Setup, StepReport, Wish};
 
 /// Where the run files are that PyTorch reads, too.
@@ -26,7 +27,7 @@ struct Stopwatch {
 
 impl Observer for Stopwatch {
     fn step(&self, report: &StepReport) -> Wish {
-        held(&self.seconds).push(report.wall.as_secs_f64());
+        lock(&self.seconds).push(report.wall.as_secs_f64());
         if report.step + 1 < self.length.warm_up + self.length.timed { Wish::Continue } else { Wish::Stop }
     }
 }
@@ -48,16 +49,11 @@ pub fn text(setup: &Setup) -> ProofText {
 pub fn seconds_of_steps(setup: &Setup, engine: &dyn Engine, length: Length) -> Vec<f64> {
     let (text, stopwatch) = (text(setup), Stopwatch { length, seconds: Mutex::default() });
     train::run(setup, engine, Ports::new(&text, &stopwatch)).expect("a run");
-    stopwatch.seconds.into_inner().unwrap_or_else(PoisonError::into_inner).split_off(length.warm_up as usize)
+    into_inner(stopwatch.seconds).split_off(length.warm_up as usize)
 }
 
 /// The value in the middle.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// What the mutex holds, also where a thread panicked with it.
-pub fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,7 @@ pub(super) fn violations(world: &World, seen: &[Seen], sequences: usize) -> Vec<
     let mut found = vec![];
     let mut slices = vec![];
     for (rank, own) in seen.iter().enumerate() {
-        for (which, name) in [(PeerGroup::Tensor, "tensor-parallel group"), (PeerGroup::Pipeline, "pipeline")] {
+        for (which, name) in [(PeerGroup::TENSOR, "tensor-parallel group"), (PeerGroup::PIPELINE, "pipeline")] {
             let first = world.members(rank, which)[0].0;
             if seen[first].sequences != own.sequences {
                 let (own, other) = (listed(&own.sequences), listed(&seen[first].sequences));
@@ -25,7 +25,7 @@ pub(super) fn violations(world: &World, seen: &[Seen], sequences: usize) -> Vec<
                 ));
             }
         }
-        if [PeerGroup::Tensor, PeerGroup::Pipeline].iter().all(|which| world.position(rank, *which) == 0) {
+        if [PeerGroup::TENSOR, PeerGroup::PIPELINE].iter().all(|which| world.position(rank, *which) == 0) {
             slices.extend(own_slices(rank, &own.sequences));
         }
     }

@@ -43,17 +43,17 @@ fn positions(setup: &Setup, world: &World, seen: &[Seen]) -> Vec<String> {
     let mut found = vec![];
     let is_sharded = setup.parallelism.zero.keeps(StateKind::Optimizer) == Kept::Shard;
     for (rank, own) in seen.iter().enumerate() {
-        let (size, position) = (world.members(rank, PeerGroup::Tensor).len(), world.position(rank, PeerGroup::Tensor));
-        let tensor = own.position.tensor;
-        if (tensor.size, tensor.position) != (size, position) {
+        let (size, position) = (world.members(rank, PeerGroup::TENSOR).len(), world.position(rank, PeerGroup::TENSOR));
+        let (own_size, own_position) = own.position.model.share(setup.parallelism.tensor_axes());
+        if (own_size, own_position) != (size, position) {
             found.push(format!(
                 "rank {rank} must hold shard {position} of {size} of split parameters, as its tensor-parallel group; got \
                  shard {} of {}",
-                tensor.position, tensor.size
+                own_position, own_size
             ));
         }
-        let parts = world.members(rank, PeerGroup::Data).len();
-        let handed = world.position(rank, PeerGroup::Data);
+        let parts = world.members(rank, PeerGroup::Along(setup.parallelism.shard_axes())).len();
+        let handed = world.position(rank, PeerGroup::Along(setup.parallelism.shard_axes()));
         let wrong = own.held.iter().find(|unit| {
             let layout = &setup.layouts[unit];
             is_sharded
@@ -126,7 +126,7 @@ impl Check<'_> {
         let mut boxes = Boxes::new(layout);
         for rank in ranks {
             let position = &self.seen[*rank].position;
-            boxes.add(*rank, pieces(layout, position.shards.owned(layout), position.tensor, Copies::First));
+            boxes.add(*rank, pieces(layout, position.shards.owned(layout), position.model, Copies::First));
         }
         boxes.faults("stored", |_| true)
     }
@@ -136,22 +136,23 @@ impl Check<'_> {
     fn filled(&self, layout: &UnitLayout, ranks: &[usize]) -> Vec<String> {
         let is_sharded = self.setup.parallelism.zero.keeps(StateKind::Parameters) == Kept::Shard;
         let is_first = |rank: &&usize| {
-            self.world.position(**rank, PeerGroup::Tensor) == 0
-                && !(is_sharded && self.world.position(**rank, PeerGroup::Data) != 0)
+            self.world.position(**rank, PeerGroup::TENSOR) == 0
+                && !(is_sharded
+                    && self.world.position(**rank, PeerGroup::Along(self.setup.parallelism.shard_axes())) != 0)
         };
         let mut found = vec![];
         for first in ranks.iter().filter(is_first) {
             let mut split = Boxes::new(layout);
-            for tensor in self.world.members(*first, PeerGroup::Tensor) {
+            for tensor in self.world.members(*first, PeerGroup::TENSOR) {
                 let mut own = Boxes::new(layout);
                 let members = match is_sharded {
-                    true => self.world.members(tensor.0, PeerGroup::Data),
+                    true => self.world.members(tensor.0, PeerGroup::Along(self.setup.parallelism.shard_axes())),
                     false => std::slice::from_ref(tensor),
                 };
                 for rank in members {
                     let position = &self.seen[rank.0].position;
                     let kept = position.shards.kept(layout, StateKind::Parameters);
-                    own.add(rank.0, pieces(layout, kept, position.tensor, Copies::Every));
+                    own.add(rank.0, pieces(layout, kept, position.model, Copies::Every));
                 }
                 found.extend(own.faults("filled", |sharding| sharding == Sharding::Replicated));
                 for (all, own) in split.of_parameters.iter_mut().zip(own.of_parameters) {

@@ -5,53 +5,33 @@
 //! ([`crate::run_ranks`]): one per pipeline coordinate stands for its data- and tensor-parallel peers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use comm::collectives::Traffic;
 use comm::{MetaCommunicator, Operation};
 use config::Products;
-use device::{DeviceError, MetaDevice, Record};
-use mesh::{AxisSet, Group, Mesh, Rank};
-use program::Peers;
+use device::{DeviceError, DeviceKind, MetaDevice, Numerics, Record};
+use mesh::{Axis, AxisSet, Mesh, Rank};
+use program::PeerGroup;
 
-use crate::engine::{Communicators, Engine, RankEngine};
+use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
 
 /// Opens ranks on [`MetaDevice`]s and [`MetaCommunicator`]s.
 pub struct MetaEngine {
+    mesh: Mesh,
     ranks: Vec<MetaRank>,
 }
 
+#[derive(Default)]
 struct MetaRank {
     device: Arc<MetaDevice>,
-    communicators: MetaCommunicators,
+    /// Those that were opened.
+    communicators: Mutex<Vec<Arc<MetaCommunicator>>>,
 }
 
-/// In the order of [`Communicators`].
-struct MetaCommunicators {
-    tensor: Arc<MetaCommunicator>,
-    data: Arc<MetaCommunicator>,
-    replicas: Arc<MetaCommunicator>,
-    pipeline: Arc<MetaCommunicator>,
-    tied: Arc<MetaCommunicator>,
-    world: Arc<MetaCommunicator>,
-}
-
-impl MetaCommunicators {
-    fn of(mesh: &Mesh, rank: Rank) -> MetaCommunicators {
-        let open = |group: Group| Arc::new(MetaCommunicator::new(group.size(), group.position()));
-        let Peers { tensor, data, replicas, pipeline, ends } = Peers::of(mesh, rank);
-        MetaCommunicators {
-            tensor: open(tensor),
-            data: open(data),
-            replicas: open(replicas),
-            pipeline: open(pipeline),
-            tied: open(ends),
-            world: open(mesh.group(rank, AxisSet::ALL)),
-        }
-    }
-
-    fn each(&self) -> [&Arc<MetaCommunicator>; 6] {
-        [&self.tensor, &self.data, &self.replicas, &self.pipeline, &self.tied, &self.world]
+impl MetaRank {
+    fn communicators(&self) -> MutexGuard<'_, Vec<Arc<MetaCommunicator>>> {
+        self.communicators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,41 +54,49 @@ impl RankRecord {
 impl MetaEngine {
     /// An engine for the ranks of `mesh`.
     pub fn new(mesh: &Mesh) -> MetaEngine {
-        let rank = |rank| MetaRank { device: Arc::default(), communicators: MetaCommunicators::of(mesh, rank) };
-        MetaEngine { ranks: mesh.ranks().map(rank).collect() }
+        MetaEngine { mesh: *mesh, ranks: mesh.ranks().map(|_| MetaRank::default()).collect() }
     }
 
     /// Everything that `rank` was asked since the last call.
     pub fn take_record(&self, rank: Rank) -> RankRecord {
-        let MetaRank { device, communicators } = &self.ranks[rank.0];
+        let (device, communicators) = (&self.ranks[rank.0].device, self.ranks[rank.0].communicators());
         let mut sent: BTreeMap<Operation, Traffic> = BTreeMap::new();
-        for (operation, traffic) in communicators.each().into_iter().flat_map(|group| group.take_sent()) {
+        for (operation, traffic) in communicators.iter().flat_map(|group| group.take_sent()) {
             let sum = sent.entry(operation).or_default();
             *sum = *sum + traffic;
         }
         let mut operations = device.take_record();
-        let of_groups = communicators.each().into_iter().map(|group| group.take_peak_bytes());
+        let of_groups = communicators.iter().map(|group| group.take_peak_bytes());
         operations.peak_bytes = of_groups.fold(operations.peak_bytes, usize::max);
         RankRecord { operations, sent }
     }
 }
 
 impl Engine for MetaEngine {
-    /// There is no arena: a rank of any size fits.
-    fn open(&self, rank: Rank, _arena_bytes: usize, _products: Products) -> Result<RankEngine, DeviceError> {
-        let MetaRank { device, communicators } = &self.ranks[rank.0];
+    /// There is no arena and no arithmetic: a rank of any size and any numerics fits.
+    fn open(&self, rank: Rank, _arena_bytes: usize, _numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let MetaRank { device, .. } = &self.ranks[rank.0];
+        let mut opened = vec![];
+        let communicators = Communicators::open(&self.mesh, rank, |which, group| {
+            let communicator = Arc::new(MetaCommunicator::new(axes(which), group.size(), group.position()));
+            opened.push(Arc::clone(&communicator));
+            Box::new(communicator)
+        });
+        self.ranks[rank.0].communicators().append(&mut opened);
         Ok(RankEngine {
             device: Box::new(Arc::clone(device)),
             memory: Box::new(Arc::clone(device)),
-            communicators: Communicators {
-                tensor: Box::new(Arc::clone(&communicators.tensor)),
-                data: Box::new(Arc::clone(&communicators.data)),
-                replicas: Box::new(Arc::clone(&communicators.replicas)),
-                pipeline: Box::new(Arc::clone(&communicators.pipeline)),
-                tied: Box::new(Arc::clone(&communicators.tied)),
-                world: Box::new(Arc::clone(&communicators.world)),
-            },
+            communicators: communicators.map_err(|unsupported| DeviceError::Communication(Box::new(unsupported)))?,
         })
+    }
+
+    fn describe(&self) -> EngineDescription {
+        EngineDescription {
+            device: DeviceKind::RECORDER,
+            instruction_sets: vec![],
+            products: vec![Products::Chained, Products::Pairs],
+            threads_per_rank: 1,
+        }
     }
 
     /// Nobody waits, so nobody need be told.
@@ -116,5 +104,13 @@ impl Engine for MetaEngine {
 
     fn failure(&self) -> Option<(Rank, String)> {
         None
+    }
+}
+
+/// The axes along which the members of a group differ.
+fn axes(which: PeerGroup) -> AxisSet {
+    match which {
+        PeerGroup::Along(axes) => axes,
+        PeerGroup::Ends => Axis::Pp.into(),
     }
 }

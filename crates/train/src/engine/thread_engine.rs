@@ -2,20 +2,26 @@
 
 use std::sync::Arc;
 
-use comm::{AbortCause, ChannelId, GroupChannels, HostCommunicator, ThreadTransport, Timeouts, Transport};
-use config::Products;
+use comm::{
+    AbortCause, ChannelId, GroupChannels, HostCommunicator, StreamTransports, ThreadTransport, Timeouts, Transport,
+};
+use config::Overlap;
 use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice};
-use device::{Arena, DeviceError};
-use mesh::{Axis, AxisSet, Group, Mesh, Rank};
-use program::Peers;
+use device::{Arena, DeviceError, Numerics, OnFailure, Stream, StreamQueues};
+use mesh::{Axis, Mesh, Rank};
+use program::PeerGroup;
 
-use crate::engine::{Communicators, Engine, RankEngine};
+use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
 
 /// Opens CPU ranks that share this process's memory.
 pub struct ThreadEngine {
     mesh: Mesh,
-    ends: Vec<Arc<dyn Transport>>,
+    timeouts: Timeouts,
+    /// By rank.
+    ends: Vec<StreamTransports>,
+    /// Streams of each rank that have a thread.
+    queued: Vec<Stream>,
     threads_per_rank: usize,
     /// One for each thread of each rank, or none.
     cores: Vec<usize>,
@@ -24,9 +30,22 @@ pub struct ThreadEngine {
 impl ThreadEngine {
     /// An engine for the ranks of `mesh`, every wait with the deadline of `timeouts`.
     pub fn new(mesh: Mesh, timeouts: Timeouts) -> ThreadEngine {
-        let ends = ThreadTransport::world(mesh.world_size(), timeouts);
-        let ends = ends.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect();
-        ThreadEngine { mesh, ends, threads_per_rank: 1, cores: vec![] }
+        let ends = ends(mesh.world_size(), &[], timeouts);
+        ThreadEngine { mesh, timeouts, ends, queued: vec![], threads_per_rank: 1, cores: vec![] }
+    }
+
+    /// The same engine, whose ranks communicate while they compute where `overlap` says so. Asked before transports are wrapped.
+    pub fn with_overlap(self, overlap: Overlap) -> ThreadEngine {
+        match overlap {
+            Overlap::Off => self,
+            Overlap::On => self.with_queues(&[Stream::Reduce, Stream::Transfer]),
+        }
+    }
+
+    /// The same engine, in which each of these streams of a rank has a thread of its own. Asked before transports are wrapped.
+    pub fn with_queues(self, queued: &[Stream]) -> ThreadEngine {
+        let ends = ends(self.mesh.world_size(), queued, self.timeouts);
+        ThreadEngine { ends, queued: queued.to_vec(), ..self }
     }
 
     /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device. Where the calling
@@ -40,48 +59,92 @@ impl ThreadEngine {
 
     /// The same engine over wrapped transports: for counting and for faults in tests.
     pub fn wrapped(self, wrap: impl Fn(Arc<dyn Transport>) -> Arc<dyn Transport>) -> ThreadEngine {
-        ThreadEngine { ends: self.ends.into_iter().map(wrap).collect(), ..self }
+        let wrapped = |ends: StreamTransports| {
+            let mut known: Vec<(Arc<dyn Transport>, Arc<dyn Transport>)> = vec![];
+            ends.map(|end| {
+                let found =
+                    known.iter().find(|(inner, _)| Arc::ptr_eq(inner, &end)).map(|(_, outer)| Arc::clone(outer));
+                found.unwrap_or_else(|| {
+                    let outer = wrap(Arc::clone(&end));
+                    known.push((end, Arc::clone(&outer)));
+                    outer
+                })
+            })
+        };
+        ThreadEngine { ends: self.ends.into_iter().map(wrapped).collect(), ..self }
+    }
+
+    /// The streams of `rank`. A failure on one of their threads ends the run.
+    fn queues(&self, rank: Rank) -> Result<Arc<StreamQueues>, DeviceError> {
+        let own = Arc::clone(&self.ends[rank.0][Stream::Compute.index()]);
+        let on_failure: OnFailure = Arc::new(move |stream, error| {
+            let description = format!("{rank} failed on its {stream:?} stream: {error}");
+            own.abort(AbortCause { rank, description });
+        });
+        Ok(Arc::new(StreamQueues::start(&self.queued, &rank.to_string(), &on_failure)?))
     }
 
     /// The communicators of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have devices of their own.
-    pub fn communicators(&self, rank: Rank, arena: &Arc<Arena>) -> Communicators {
-        let open = |group: Group, axes: AxisSet, usage: u16| {
-            let channels = GroupChannels {
-                collectives: ChannelId::new(axes, 2 * usage),
-                sends: ChannelId::new(axes, 2 * usage + 1),
-            };
-            let transport = Arc::clone(&self.ends[rank.0]);
-            Box::new(HostCommunicator::new(transport, group, channels, Arc::clone(arena)))
-        };
-        let Peers { tensor, data, replicas, pipeline, ends } = Peers::of(&self.mesh, rank);
-        Communicators {
-            tensor: open(tensor, Axis::Tp.into(), 0),
-            data: open(data, Axis::DpInner.into(), 0),
-            replicas: open(replicas, Axis::DpOuter.into(), 0),
-            pipeline: open(pipeline, Axis::Pp.into(), 0),
-            // The ends of a pipeline are a group inside the pipeline's, so they need a tag space of their own.
-            tied: open(ends, Axis::Pp.into(), 1),
-            world: open(self.mesh.group(rank, AxisSet::ALL), AxisSet::ALL, 0),
-        }
+    ///
+    /// # Errors
+    /// A mesh with ranks along axes that no program divides work along.
+    pub fn communicators(
+        &self,
+        rank: Rank,
+        arena: &Arc<Arena>,
+        queues: &Arc<StreamQueues>,
+    ) -> Result<Communicators, DeviceError> {
+        let opened = Communicators::open(&self.mesh, rank, |which, group| {
+            let transports = &self.ends[rank.0];
+            Box::new(HostCommunicator::new(transports, group, channels(which), arena, Arc::clone(queues)))
+        });
+        opened.map_err(|unsupported| DeviceError::Communication(Box::new(unsupported)))
     }
 }
 
+/// The tag spaces of a group. The ends of a pipeline are a group inside the pipeline's, so they need some of their own.
+fn channels(which: PeerGroup) -> GroupChannels {
+    let (axes, usage) = match which {
+        PeerGroup::Along(axes) => (axes, 0),
+        PeerGroup::Ends => (Axis::Pp.into(), 1),
+    };
+    GroupChannels { collectives: ChannelId::new(axes, 2 * usage), sends: ChannelId::new(axes, 2 * usage + 1) }
+}
+
 impl Engine for ThreadEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, products: Products) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let arena = Arc::new(Arena::new(arena_bytes)?);
-        let communicators = self.communicators(rank, &arena);
+        let queues = self.queues(rank)?;
+        let communicators = self.communicators(rank, &arena, &queues)?;
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
         let cores = self.cores.chunks(self.threads_per_rank).nth(rank.0).unwrap_or_default();
-        let device = CpuDevice::new(arena).with_products(products).with_threads(self.threads_per_rank, cores)?;
+        let device = CpuDevice::new(arena)
+            .with_products(numerics.products)
+            .with_threads(self.threads_per_rank, cores)?
+            .with_queues(queues);
         Ok(RankEngine { device: Box::new(device), memory, communicators })
     }
 
+    fn describe(&self) -> EngineDescription {
+        EngineDescription::of_cpu_ranks(self.threads_per_rank)
+    }
+
     fn abort(&self, rank: Rank, description: &str) {
-        self.ends[rank.0].abort(AbortCause { rank, description: description.into() });
+        self.ends[rank.0][Stream::Compute.index()].abort(AbortCause { rank, description: description.into() });
     }
 
     fn failure(&self) -> Option<(Rank, String)> {
-        let cause = self.ends.first()?.failure()?;
+        let cause = self.ends.first()?[Stream::Compute.index()].failure()?;
         Some((cause.rank, cause.description))
     }
+}
+
+/// The ends of a new world, by rank: one for each stream that has a thread, and one for all others together.
+fn ends(world_size: usize, queued: &[Stream], timeouts: Timeouts) -> Vec<StreamTransports> {
+    let lanes: Vec<Vec<Arc<dyn Transport>>> = ThreadTransport::lanes(world_size, 1 + queued.len(), timeouts)
+        .into_iter()
+        .map(|lane| lane.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect())
+        .collect();
+    let lane_of = |stream: Stream| queued.iter().position(|other| *other == stream).map_or(0, |index| 1 + index);
+    (0..world_size).map(|rank| Stream::ALL.map(|stream| Arc::clone(&lanes[lane_of(stream)][rank]))).collect()
 }

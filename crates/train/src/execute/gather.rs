@@ -25,5 +25,6 @@ pub fn parameters(worker: &mut Worker, unit: Unit) -> Result<(), DeviceError> {
             whole
         }
     };
-    worker.communicators.data.all_gather(Stream::Reduce, whole)
+    let group = worker.communicators.over(worker.setup.parallelism.shard_axes())?;
+    group.all_gather(Stream::Reduce, whole)
 }

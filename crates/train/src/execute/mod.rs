@@ -1,26 +1,44 @@
 //! One instruction on one rank: the match from what a program says to what the model, the communicators and the optimizer do.
 //!
-//! Instructions are issued strictly in program order, never by readiness.
+//! Instructions are issued strictly in program order, never by readiness. Where streams have threads of their own, an instruction has been
+//! issued when it has been handed to its stream; what it waits for is in [`program::Waits`].
 
 pub(crate) mod gather;
 pub mod loss_scale;
 pub(crate) mod optimizer;
 pub mod reduce;
 
+use std::time::Instant;
+
 use config::{LayerRecompute, Microbatch, SavedInputs, Unit};
 use device::{DeviceError, Stream, Tensor, Write};
-use model::embedding::{Embedding, EmbeddingGradients};
-use model::head::{Head, HeadGradients};
-use model::layer::Layer;
-use model::placement::Residual;
-use model::{KeyValueCache, saved_input};
+use mesh::Axis;
+use model::{Embedding, EmbeddingGradients, Head, HeadGradients, KeyValueCache, Layer, Residual, saved_input};
 use program::{Instr, Purpose};
 
-use crate::worker::Worker;
 use crate::worker::bindings::Side;
 use crate::worker::memory;
+use crate::worker::{Issued, Worker};
 
 impl Worker<'_> {
+    /// Issues the instruction at [`Worker::at`], which is `instr`, on its stream, after the waits that it needs.
+    ///
+    /// # Errors
+    /// As [`Worker::execute`], and failures of what it waits for.
+    pub fn issue(&mut self, instr: Instr) -> Result<(), DeviceError> {
+        let stream = instr.stream();
+        for awaited in self.waits.of(self.at) {
+            if let Some(issued) = self.issued[awaited] {
+                self.device.wait(stream, issued.end)?;
+            }
+        }
+        let (began, start) = (Instant::now(), self.device.record(stream));
+        self.execute(instr)?;
+        let end = self.device.record(stream);
+        self.issued[self.at] = Some(Issued { start, end, began, returned: Instant::now() });
+        Ok(())
+    }
+
     /// Executes `instr`.
     ///
     /// # Errors
@@ -38,11 +56,16 @@ impl Worker<'_> {
             Instr::BackwardWeight { unit, microbatch } => self.backward_weight(unit, microbatch),
             Instr::SendAct { unit, microbatch } => {
                 let (x, to) = (self.activations().output(unit, microbatch), self.owner_of_next(unit));
-                self.communicators.pipeline.send(Stream::Transfer, to, activation_tag(unit, microbatch), x.tensor())
+                self.communicators.over(Axis::Pp)?.send(
+                    Stream::Transfer,
+                    to,
+                    activation_tag(unit, microbatch),
+                    x.tensor(),
+                )
             }
             Instr::RecvAct { unit, microbatch } => {
                 let (x, from) = (self.activations().output(unit, microbatch), self.owner(unit));
-                self.communicators.pipeline.receive(
+                self.communicators.over(Axis::Pp)?.receive(
                     Stream::Transfer,
                     from,
                     activation_tag(unit, microbatch),
@@ -51,11 +74,21 @@ impl Worker<'_> {
             }
             Instr::SendGrad { unit, microbatch } => {
                 let (x, to) = (self.activations().output_grad(unit, microbatch), self.owner(unit));
-                self.communicators.pipeline.send(Stream::Transfer, to, gradient_tag(unit, microbatch), x.tensor())
+                self.communicators.over(Axis::Pp)?.send(
+                    Stream::Transfer,
+                    to,
+                    gradient_tag(unit, microbatch),
+                    x.tensor(),
+                )
             }
             Instr::RecvGrad { unit, microbatch } => {
                 let (x, from) = (self.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
-                self.communicators.pipeline.receive(Stream::Transfer, from, gradient_tag(unit, microbatch), x.tensor())
+                self.communicators.over(Axis::Pp)?.receive(
+                    Stream::Transfer,
+                    from,
+                    gradient_tag(unit, microbatch),
+                    x.tensor(),
+                )
             }
             Instr::GatherParams { unit } => gather::parameters(self, unit),
             // From here on the plan has other values in their place.
@@ -84,7 +117,7 @@ impl Worker<'_> {
 
     fn forward(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
         let write = self.gradient_write_of_forward(unit);
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Table => Ok(()),
@@ -117,7 +150,7 @@ impl Worker<'_> {
     }
 
     fn head_forward(&self, microbatch: Microbatch, write: Write) -> Result<(), DeviceError> {
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
         let head = Head { context, batch: &activations.batch(microbatch) };
         let (params, input) = (self.head(Side::Parameters), self.input(Unit::Head, microbatch));
         match self.program.view.purpose {
@@ -158,7 +191,7 @@ impl Worker<'_> {
     }
 
     fn recompute(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Layer(number) => {
@@ -185,7 +218,7 @@ impl Worker<'_> {
         if unit == Unit::Head {
             return Ok(());
         }
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Embedding => {
@@ -216,7 +249,7 @@ impl Worker<'_> {
             return Ok(());
         }
         let write = self.gradient_write(unit);
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch)), self.activations());
+        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
         let batch = &activations.batch(microbatch);
         let output_grad = activations.output_grad(unit, microbatch);
         match unit {

@@ -1,18 +1,17 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
-use config::{Kept, Sharding, StateKind, Unit, ZeroStage};
+use config::{Kept, StateKind, Unit, ZeroStage};
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
-use mesh::Axis;
 use model::Accumulation;
-use program::{GradientAxes, Purpose};
+use program::{GradientAxes, PeerGroup, Purpose};
 
 use crate::run::observer::Wish;
 use crate::storage::deliver::answers_for;
 use crate::worker::Worker;
 use crate::worker::memory;
 
-/// Sums the gradient of `unit` that `by` accumulated over `axes`: each parameter's over tensor parallelism where its set has
-/// that axis, then the whole buffer over data parallelism, to all ranks or to this rank's shard; there within sharding groups
+/// Sums the gradient of `unit` that `by` accumulated over `axes`: each parameter's over its axes beyond data parallelism,
+/// then the whole buffer over data parallelism, to all ranks or to this rank's shard; there within sharding groups
 /// first, then over groups. Where ranks keep shards, the sum is moved or added to this rank's.
 ///
 /// # Errors
@@ -24,19 +23,16 @@ pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit, axes: &GradientAxes)
     let state = &worker.units[&unit];
     let (contribution, len) = (worker.program.view.contribution(unit, by), state.layout.padded_len());
     let made = memory::numbers_at(worker.plan, contribution, worker.at, len, worker.setup.train.sums.into());
-    if worker.tensor.size > 1 {
-        for (segment, axes) in state.layout.segments.iter().zip(axes.as_slice()) {
-            if axes.contains(Axis::Tp) {
-                let part = made.elements(segment.range());
-                worker.communicators.tensor.all_reduce(Stream::Reduce, part, Reduction::Sum)?;
+    let parallelism = &worker.setup.parallelism;
+    let (shard_axes, replica_axes, zero) = (parallelism.shard_axes(), parallelism.replica_axes(), parallelism.zero);
+    for (segment, own) in state.layout.segments.iter().zip(axes.beyond(parallelism.data_axes())) {
+        if !own.is_empty() {
+            let group = worker.communicators.over(own)?;
+            if group.size() > 1 {
+                group.all_reduce(Stream::Reduce, made.elements(segment.range()), Reduction::Sum)?;
             }
         }
     }
-    let over = |axis: Axis| {
-        assert_eq!(axes.union().contains(axis), axes.common().contains(axis), "{unit} is one buffer along {axis}");
-        axes.common().contains(axis)
-    };
-    let zero = worker.setup.parallelism.zero;
     let padding = made.elements(state.layout.len..state.layout.padded_len());
     if !contribution.is_state() && !padding.is_empty() {
         // Layers do not write there, and other values lay there before.
@@ -44,18 +40,18 @@ pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit, axes: &GradientAxes)
     }
     match zero {
         // All of dp is one group.
-        ZeroStage::Off if over(Axis::DpInner) => {
-            return worker.communicators.data.all_reduce(Stream::Reduce, made, Reduction::Sum);
+        ZeroStage::Off if axes.reduces_over(shard_axes) => {
+            return worker.communicators.over(shard_axes)?.all_reduce(Stream::Reduce, made, Reduction::Sum);
         }
         ZeroStage::Off => return Ok(()),
         ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {}
     }
     let shard = made.elements(state.updated.clone());
-    if over(Axis::DpInner) {
-        worker.communicators.data.reduce_scatter(Stream::Reduce, made)?;
+    if axes.reduces_over(shard_axes) {
+        worker.communicators.over(shard_axes)?.reduce_scatter(Stream::Reduce, made)?;
     }
-    if over(Axis::DpOuter) {
-        worker.communicators.replicas.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
+    if axes.reduces_over(replica_axes) {
+        worker.communicators.over(replica_axes)?.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
     }
     match zero.keeps(StateKind::Gradients) {
         Kept::Whole => Ok(()),
@@ -80,7 +76,7 @@ pub fn tied(worker: &mut Worker) -> Result<(), DeviceError> {
     let part = |by: Unit| worker.gradient_sum(Unit::Table, by).part(state.updated.clone());
     match state.makers.as_slice() {
         [] => Ok(()),
-        [one] => worker.communicators.tied.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
+        [one] => worker.communicators.group(PeerGroup::Ends)?.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
         [finisher, others @ ..] => {
             let mut ops = others.iter().map(|other| Op::Accumulate { x: part(*other), into: part(*finisher) });
             ops.try_for_each(|op| worker.device.submit(Stream::Reduce, &op))
@@ -90,8 +86,8 @@ pub fn tied(worker: &mut Worker) -> Result<(), DeviceError> {
 
 /// Global norm, loss and clip coefficient, the same bits on every rank.
 ///
-/// Each element of each parameter is counted once: this rank's data-parallel slice, replicated parameters on tensor-parallel position
-/// 0, a tied table where the embedding is. The loss was summed by every tensor-parallel rank of the last stage; position 0 counts.
+/// Each element of each parameter is counted once: this rank's data-parallel slice, of copies the first, a tied table where
+/// the embedding is. The loss was summed by every rank of the last stage that has the sequences; the first counts.
 ///
 /// An evaluation has no gradients of its own; those of the step before stay uncounted and untouched.
 ///
@@ -106,11 +102,11 @@ pub fn norm(worker: &mut Worker) -> Result<(), DeviceError> {
         }
         Purpose::Evaluate | Purpose::Generate => {}
     }
-    if worker.tensor.position != 0 {
+    if !worker.model_coord.is_first() {
         zero_sums(device, constants.loss_sums)?;
     }
     for sums in [constants.norm_sums, constants.loss_sums] {
-        worker.communicators.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+        worker.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
     }
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
@@ -140,7 +136,7 @@ fn sum_squares(worker: &Worker) -> Result<(), DeviceError> {
     for state in worker.units.values().filter(|state| answers_for(worker, state.unit)) {
         let Some(gradient) = worker.gradient(state.unit) else { continue };
         for segment in &state.layout.segments {
-            if segment.param.sharding == Sharding::Replicated && worker.tensor.position != 0 {
+            if !worker.model_coord.is_first_copy(&segment.param) {
                 continue;
             }
             let whole = segment.range();
@@ -229,5 +225,5 @@ pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
 /// The group's.
 pub fn wait_for_all(worker: &Worker) -> Result<(), DeviceError> {
     zero_sums(&*worker.device, worker.constants.norm_sums)?;
-    worker.communicators.world.all_reduce(Stream::Reduce, worker.constants.norm_sums, Reduction::Sum)
+    worker.communicators.world().all_reduce(Stream::Reduce, worker.constants.norm_sums, Reduction::Sum)
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use device::{DeviceError, IGNORED_LABEL, Op, SUM_WORDS, Stream};
+use config::IGNORED_LABEL;
+use device::{DeviceError, Op, SUM_WORDS, Stream};
 use program::Purpose;
 
 use crate::engine::Engine;

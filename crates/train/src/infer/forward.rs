@@ -49,7 +49,7 @@ pub fn run_forward(
 
 /// Hands over the logits of the program that has just run; of each tensor-parallel group the first rank does.
 fn deliver(worker: &Worker<'_>, first_of_pass: u64, sink: &dyn LogitsSink) -> Result<(), DeviceError> {
-    if !worker.program.view.computes(Unit::Head) || worker.tensor.position != 0 {
+    if !worker.program.view.computes(Unit::Head) || !worker.model_coord.is_first() {
         return Ok(());
     }
     let first = first_of_pass + worker.order.first_sequence(Microbatch(0));

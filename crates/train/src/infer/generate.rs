@@ -1,12 +1,13 @@
 //! Continuing a text, token by token, on all ranks of a run.
 //!
-//! Each pass computes [`ROWS`] tokens that are not in the cache yet: of a prompt as many as fit, then one each. Rows behind the
+//! Each pass computes [`GENERATION_ROWS`] tokens that are not in the cache yet: of a prompt as many as fit, then one each. Rows behind the
 //! text's end are padding that nothing reads. The rank that has the head draws the next token, and a sum over all ranks tells it to the others.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use config::Unit;
-use device::{COUNT_WORD, DeviceError, IGNORED_LABEL, Reduction, SUM_WORDS, Stream};
+use config::{IGNORED_LABEL, Unit};
+use device::{COUNT_WORD, DeviceError, Reduction, SUM_WORDS, Stream};
+use sync::lock;
 
 use crate::engine::Engine;
 use crate::execute::reduce;
@@ -22,7 +23,7 @@ use crate::worker::batch::{SequenceBuffers, TokenSource};
 
 /// Tokens that a pass computes at once. Matrices are read from memory once per pass, so a few more rows cost one token little and a
 /// prompt gains much.
-pub const ROWS: usize = 8;
+pub const GENERATION_ROWS: usize = 8;
 
 /// What is continued, and how.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,7 @@ pub trait Listener: Sync {
     fn logits(&self, _position: usize, _logits: &[f32]) {}
 }
 
-/// Continues a text with the weights of `initial` (or of the seed), for a [`Setup::generation`] of [`ROWS`].
+/// Continues a text with the weights of `initial` (or of the seed), for a [`Setup::generation`] of [`GENERATION_ROWS`].
 ///
 /// A text that outgrows the model's context goes on from its last half context, which is computed again.
 ///
@@ -108,7 +109,7 @@ fn compute(worker: &mut Worker<'_>, text: &Text, progress: &Progress) -> Result<
 
 /// Whether this rank draws tokens: of those that have the head's logits, one.
 fn draws(worker: &Worker<'_>) -> bool {
-    worker.program.view.computes(Unit::Head) && worker.tensor.position == 0 && worker.order.replica == 0
+    worker.program.view.computes(Unit::Head) && worker.model_coord.is_first() && worker.order.replica == 0
 }
 
 /// What all ranks know after a token.
@@ -127,7 +128,7 @@ fn agree(worker: &mut Worker<'_>, drawn: i64, wish: Wish) -> Result<Agreed, Devi
         Wish::Stop => 1,
     };
     worker.device.write(sums, bytemuck::cast_slice(&words))?;
-    worker.communicators.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    worker.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
     worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(Agreed { token: words[0] as i32, stop: words[COUNT_WORD] > 0 })
 }
@@ -182,7 +183,7 @@ impl Text {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // The rank's own thread alone uses it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Before the first step all ranks compare what they are about to run, so that a difference is a message and never a hang.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
+use config::Fnv1a;
 use device::{DeviceError, Reduction, SUM_WORDS, Stream};
 
 use crate::setup::Setup;
@@ -36,7 +37,7 @@ fn differing(ranks: &[usize]) -> String {
 /// # Errors
 /// See [`AgreementError`].
 pub fn agree(worker: &Worker<'_>, fingerprint: u64) -> Result<(), AgreementError> {
-    let world = &worker.communicators.world;
+    let world = worker.communicators.world();
     let (own, size) = (world.position(), world.size());
     let first = sum_over_ranks(worker, one_word(0, if own == 0 { fingerprint } else { 0 }))?[0];
     let differs = u64::from(first != fingerprint);
@@ -63,7 +64,7 @@ fn one_word(index: usize, value: u64) -> [u64; SUM_WORDS] {
 fn sum_over_ranks(worker: &Worker<'_>, mut words: [u64; SUM_WORDS]) -> Result<[u64; SUM_WORDS], DeviceError> {
     let sums = worker.constants.norm_sums;
     worker.device.write(sums, bytemuck::cast_slice(&words))?;
-    worker.communicators.world.all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    worker.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
     worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(words)
 }
@@ -71,32 +72,14 @@ fn sum_over_ranks(worker: &Worker<'_>, mut words: [u64; SUM_WORDS]) -> Result<[u
 impl Setup {
     /// A number of everything that ranks must have in common: model, layout, training, programs, version of this software.
     pub fn fingerprint(&self) -> u64 {
-        let mut hash = Fnv::default();
+        let mut hash = Fnv1a::default();
         let build = env!("CARGO_PKG_VERSION");
         let written =
             write!(hash, "{build} {:?} {:?} {:?} {:?}", self.model, self.parallelism, self.train, self.workloads);
         let programs = self.programs.programs().iter().flat_map(|workload| workload.programs());
         let written = programs.fold(written, |written, program| written.and_then(|()| write!(hash, " {program:?}")));
         assert!(written.is_ok(), "hashing does not fail");
-        hash.0
-    }
-}
-
-/// FNV-1a with 64 bits, of text.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Write for Fnv {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        Ok(())
+        hash.hash()
     }
 }
 
@@ -104,13 +87,6 @@ impl Write for Fnv {
 mod tests {
     use super::*;
     use config::{Parallelism, RunConfig, ScheduleKind, TrainSpec};
-
-    #[test]
-    fn text_has_its_published_hash() {
-        let mut hash = Fnv::default();
-        hash.write_str("foobar").expect("hashing does not fail");
-        assert_eq!(hash.0, 0x8594_4171_f739_67e8);
-    }
 
     #[test]
     fn whatever_ranks_must_share_is_in_the_fingerprint() {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, ScopedJoinHandle};
 
-use device::DeviceError;
+use device::{DeviceError, Numerics};
 use mesh::{Axis, Rank};
 use program::Instr;
 
@@ -36,17 +36,19 @@ impl Progress {
         worker: &mut Worker<'a>,
         mut watch: impl FnMut(&mut Worker<'a>, Moment, Instr) -> Result<Flow, DeviceError>,
     ) -> Result<(), DeviceError> {
+        worker.device.synchronize()?;
         for at in 0..worker.program.instrs.len() {
             let instr = worker.program.instrs[at];
             self.at.set(Some((worker.workload, at)));
             worker.at = at;
             watch(worker, Moment::Before, instr)?;
-            worker.execute(instr)?;
+            worker.issue(instr)?;
             match watch(worker, Moment::After, instr)? {
                 Flow::GoOn => {}
-                Flow::End => return Ok(()),
+                Flow::End => return worker.device.synchronize(),
             }
         }
+        worker.device.synchronize()?;
         self.at.set(None);
         Ok(())
     }
@@ -89,7 +91,8 @@ impl<'a> Seat<'a> {
     pub(crate) fn open(&self, tokens: &'a dyn TokenSource, start: Start<'_>) -> Result<Worker<'a>, Stop> {
         let coord = self.setup.mesh.coord(self.number);
         let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
-        let engine = self.engine.open(self.number, arena_bytes, self.setup.train.precision.products())?;
+        let numerics = Numerics::of(self.setup.train.precision, self.setup.train.sums);
+        let engine = self.engine.open(self.number, arena_bytes, numerics)?;
         let rank = Worker::open(self.setup, coord, tokens, start, engine)?;
         match agree(&rank, self.setup.fingerprint()) {
             Ok(()) => Ok(rank),

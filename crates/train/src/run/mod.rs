@@ -7,6 +7,7 @@ pub mod observer;
 
 use std::time::Instant;
 
+use checkpoint::ProcessWriter;
 use device::DeviceError;
 use mesh::Rank;
 use program::{Instr, Purpose};
@@ -21,7 +22,7 @@ use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
 use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
-use crate::storage::saving::{SaveStream, Saving};
+use crate::storage::saving::{SavePort, SaveStream, Saving};
 use crate::storage::sink::TensorSink;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
@@ -100,17 +101,21 @@ pub fn run_ranks(
             )));
         }
     }
-    launch(setup, engine, ranks, |seat| run_rank(seat, ports))
+    let ranks: Vec<Rank> = ranks.collect();
+    let writer = ports.saving.map(|saving| ProcessWriter::new(saving.folder, ranks.len()));
+    let save_port =
+        ports.saving.zip(writer.as_ref()).map(|(saving, writer)| SavePort { writer, collector: saving.collector });
+    launch(setup, engine, ranks.into_iter(), |seat| run_rank(seat, ports, save_port))
 }
 
-fn run_rank(seat: Seat<'_>, ports: Ports<'_>) -> Result<Ending, Stop> {
+fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_port: Option<SavePort<'_>>) -> Result<Ending, Stop> {
     let held_out = ports
         .evaluation
         .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_workload(seat.setup), evaluation)));
     std::thread::scope(|scope| {
         let mut rank = seat.open(ports.tokens, ports.start)?;
-        if let (Some(saving), Some(memory)) = (ports.saving, rank.memory.take()) {
-            let stream = SaveStream::start(scope, &rank, seat.number, memory, (saving, ports.observer));
+        if let (Some(port), Some(memory)) = (save_port, rank.memory.take()) {
+            let stream = SaveStream::start(scope, &rank, seat.number, memory, (port, ports.observer));
             rank.saving = Some(stream);
         }
         let ending = run_steps(&mut rank, seat, &ports, held_out.as_ref())?;

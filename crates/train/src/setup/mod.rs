@@ -5,15 +5,18 @@ pub mod step_order;
 
 use std::collections::BTreeMap;
 
-use config::{Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, params};
+use config::{
+    Degrees, Microbatches, ModelSpec, Parallelism, SequenceParallel, TrainSpec, Unit, UnitLayout, UnsupportedAxis,
+};
 use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
-use model::{CacheSize, KeyValueCache, MicrobatchShape, RecordCase, RecordError, TensorParallel};
+use model::{CacheSize, KeyValueCache, MicrobatchShape, TensorParallel};
 use program::{
     CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
-    StepGraph, UnitTimes, Verified, Violation,
+    StepGraph, UnitTimes, Verified, Violation, Waits,
 };
 use rayon::prelude::*;
+use record::{RecordCase, RecordError};
 use thiserror::Error;
 
 use crate::setup::step_order::StepOrder;
@@ -71,6 +74,9 @@ pub enum SetupError {
     /// The degrees do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] MeshError),
+    /// The mesh has ranks along an axis that no run divides work along.
+    #[error(transparent)]
+    Axis(#[from] UnsupportedAxis),
     /// The replicas do not make sharding groups.
     #[error("sharding groups of {shard_group} replicas do not divide dp {dp}; change one of the two")]
     ShardGroup {
@@ -196,7 +202,8 @@ impl Setup {
         cache_size: CacheSize,
         workloads: Vec<Workload>,
     ) -> Result<Setup, SetupError> {
-        let state = State::Generation { cache_bytes: KeyValueCache::size_bytes(&model, parallelism.tp, cache_size) };
+        let state =
+            State::Generation { cache_bytes: KeyValueCache::size_bytes(&model, parallelism.degrees.tp, cache_size) };
         Ok(Setup { cache_size, ..Setup::of(model, parallelism, train, state, workloads)? })
     }
 
@@ -211,7 +218,7 @@ impl Setup {
         state: State,
         workloads: Vec<Workload>,
     ) -> Result<Setup, SetupError> {
-        let (dp, shard_group) = (parallelism.dp, parallelism.shard_group());
+        let (dp, shard_group) = (parallelism.degrees.dp, parallelism.shard_group());
         if !dp.is_multiple_of(shard_group) {
             return Err(SetupError::ShardGroup { shard_group, dp });
         }
@@ -266,6 +273,16 @@ impl Setup {
         &self.programs.programs()[workload.0].plan().ranks[stage]
     }
 
+    /// The waits of a workload on pipeline rank `stage`.
+    pub fn waits_of(&self, workload: WorkloadIndex, stage: usize) -> &Waits {
+        &self.programs.programs()[workload.0].waits()[stage]
+    }
+
+    /// The waits of the run's own program on pipeline rank `stage`.
+    pub fn waits(&self, stage: usize) -> &Waits {
+        self.waits_of(WorkloadIndex::MAIN, stage)
+    }
+
     /// What a workload is.
     pub fn workload_of(&self, workload: WorkloadIndex) -> &Workload {
         &self.workloads[workload.0]
@@ -310,7 +327,7 @@ impl Workload {
         train: &TrainSpec,
         global_batch: usize,
     ) -> Result<Workload, SetupError> {
-        let Parallelism { dp, microbatch_size, .. } = *parallelism;
+        let Parallelism { degrees: Degrees { dp, .. }, microbatch_size, .. } = *parallelism;
         let refused = SetupError::Batch { global_batch, dp, microbatch_size };
         // Smaller batches may be as many microbatches as the full one.
         let Some(Microbatches { number, size }) = train.batches().microbatches(global_batch, parallelism) else {
@@ -325,7 +342,7 @@ impl Workload {
 
     /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a pipeline busy.
     fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Workload {
-        let Parallelism { dp, pp, microbatch_size, .. } = *parallelism;
+        let Parallelism { degrees: Degrees { dp, pp, .. }, microbatch_size, .. } = *parallelism;
         let shape = MicrobatchShape { sequences: microbatch_size, sequence_length: train.sequence_length };
         let all = (sequences as usize).div_ceil(dp * microbatch_size).max(1);
         Workload { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
@@ -351,7 +368,7 @@ impl Workload {
             model,
             stored: train.precision.stored().into(),
             sums: train.sums,
-            tp: TensorParallel { size: parallelism.tp, position: 0 },
+            tp: TensorParallel { size: parallelism.degrees.tp, position: 0 },
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(parallelism),
             // Of layers that differ in this, one that is computed again needs all that the others need.
@@ -363,7 +380,7 @@ impl Workload {
 
     /// Sequences of one pass, over all replicas.
     pub fn sequences(&self, parallelism: &Parallelism) -> usize {
-        parallelism.dp * self.num_microbatches * self.shape.sequences
+        parallelism.degrees.dp * self.num_microbatches * self.shape.sequences
     }
 
     /// The constant that the backward pass divides by: tokens of one pass if every label were valid. The exact number
@@ -380,6 +397,6 @@ const MICROBATCHES_PER_STAGE: usize = 8;
 pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, UnitLayout> {
     std::iter::once(Unit::Table)
         .chain(Unit::computing(model.num_layers))
-        .map(|unit| (unit, UnitLayout::new(params(model, unit), parallelism.tp, parallelism.dp)))
+        .map(|unit| (unit, UnitLayout::of(model, unit, parallelism)))
         .collect()
 }

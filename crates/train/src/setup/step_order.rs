@@ -1,13 +1,15 @@
 //! In which order a run's steps compute: stages, schedule, linked programs.
 
-use config::unit::UnitKind;
-use config::{FullRecompute, ModelSpec, Parallelism, Recompute, TiedSum, TrainSpec};
-use model::{MicrobatchShape, Phase, RecordCase, UnitRecords};
-use program::schedule::{CellTimes, forward_only};
-use program::{
-    CellCosts, CompileInput, Demands, Footprint, Footprints, PassTimes, Program, Purpose, Schedule, Sizes, StageSplit,
-    State, StepGraph, UnitTimes, UnitWork, Verified, compile, compile_rank, least_memory, link, split_stages, verify,
+use config::{
+    Degrees, FullRecompute, ModelSpec, Parallelism, PerClass, Recompute, TiedSum, TrainSpec, Unit, UnitClass,
 };
+use model::MicrobatchShape;
+use program::{
+    CellCosts, CellTimes, CompileInput, Demands, Footprint, Footprints, PassKind, PassTimes, Program, Purpose,
+    Schedule, Sizes, StageSplit, State, StepGraph, UnitTimes, Verified, compile, compile_rank, forward_only,
+    least_memory, link, split_stages, verify,
+};
+use record::{RecordCase, UnitRecords};
 
 use crate::setup::{SetupError, Workload};
 
@@ -59,15 +61,15 @@ impl<'a> StepOrder<'a> {
     ) -> Result<StepOrder<'a>, SetupError> {
         let (model, recompute) = (records.case().model, parallelism.recompute);
         let times = unit_times(records);
-        let on_average = shared_out(times, recompute);
+        let on_average = shared_out(&times, recompute);
         let footprints = records.footprints();
-        let costs = cell_costs(&footprints.layer, recompute, &on_average);
+        let costs = cell_costs(model.num_layers, &footprints, recompute, &on_average);
         let num_microbatches = parallelism.num_microbatches(train.global_batch);
-        let schedule = Schedule::new(&parallelism.schedule, parallelism.pp, num_microbatches, &costs)?;
+        let schedule = Schedule::new(&parallelism.schedule, parallelism.degrees.pp, num_microbatches, &costs)?;
         let num_stages = schedule.num_stages();
         let stages = match &parallelism.stage_layers {
             Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
-            None => split_stages(model.num_layers, num_stages, unit_work(&on_average))?,
+            None => split_stages(model.num_layers, num_stages, &on_average.map(|_, times| times.sum()))?,
         };
         let tied_sum = TiedSum::EachMicrobatch;
         let order = StepOrder { model, parallelism, train, schedule, stages, times, tied_sum, costs, footprints };
@@ -86,7 +88,7 @@ impl<'a> StepOrder<'a> {
         let least_bytes = |tied_sum| {
             let workload = training(parallelism, train, num_microbatches);
             let input = CompileInput { tied_sum, ..self.input(&workload, &self.schedule) };
-            let sizes = self.sizes(State::Training, self.footprints);
+            let sizes = self.sizes(State::Training, self.footprints.clone());
             Ok::<usize, SetupError>(least_memory(&compile_rank(&input, rank)?, &sizes))
         };
         match least_bytes(TiedSum::EndOfStep)? < least_bytes(TiedSum::EachMicrobatch)? {
@@ -114,18 +116,22 @@ impl<'a> StepOrder<'a> {
         let schedule = self.schedule_of(workload)?;
         let (graph, sizes) = self.linked(state, workload, &schedule)?;
         // A schedule that was written down may leave the order, and with it the class of runs that have the same bits.
-        let demands = Demands { capacity_bytes: None, order: schedule.contribution_order() };
+        let demands = Demands {
+            capacity_bytes: None,
+            order: schedule.contribution_order(),
+            overlap: self.parallelism.overlap_on_cpus(),
+        };
         verify(graph, &sizes, demands).map_err(SetupError::Refused)
     }
 
     fn schedule_of(&self, workload: &Workload) -> Result<Schedule, SetupError> {
         match workload.purpose {
             Purpose::Train => {
-                let Parallelism { schedule, pp, .. } = self.parallelism;
+                let Parallelism { schedule, degrees: Degrees { pp, .. }, .. } = self.parallelism;
                 Ok(Schedule::new(schedule, *pp, workload.num_microbatches, &self.costs)?)
             }
             Purpose::Evaluate | Purpose::Generate => {
-                Ok(forward_only(&self.schedule.stage_map, self.parallelism.pp, workload.num_microbatches))
+                Ok(forward_only(&self.schedule.stage_map, self.parallelism.degrees.pp, workload.num_microbatches))
             }
         }
     }
@@ -146,7 +152,7 @@ impl<'a> StepOrder<'a> {
     pub fn rank_program(&self, rank: usize) -> Result<(Program, Sizes), SetupError> {
         let workload = Workload::train(self.parallelism, self.train, self.train.global_batch)?;
         let program = compile_rank(&self.input(&workload, &self.schedule), rank)?;
-        Ok((program, self.sizes(State::Training, self.footprints)))
+        Ok((program, self.sizes(State::Training, self.footprints.clone())))
     }
 
     fn linked(&self, state: State, workload: &Workload, schedule: &Schedule) -> Result<(StepGraph, Sizes), SetupError> {
@@ -157,9 +163,9 @@ impl<'a> StepOrder<'a> {
 
     fn footprints_of(&self, workload: &Workload) -> Result<Footprints, SetupError> {
         match workload.purpose {
-            Purpose::Train => Ok(self.footprints),
+            Purpose::Train => Ok(self.footprints.clone()),
             Purpose::Evaluate | Purpose::Generate => {
-                Ok(model::footprints(&workload.record_case(self.model, self.parallelism, self.train))?)
+                Ok(record::footprints(&workload.record_case(self.model, self.parallelism, self.train))?)
             }
         }
     }
@@ -199,7 +205,7 @@ impl RankCompiler<'_, '_> {
     /// # Errors
     /// See [`SetupError`].
     pub(crate) fn compile(&self, stage: usize) -> Result<(Program, Sizes), SetupError> {
-        Ok((compile_rank(&self.order.input(&self.workload, &self.schedule), stage)?, self.sizes))
+        Ok((compile_rank(&self.order.input(&self.workload, &self.schedule), stage)?, self.sizes.clone()))
     }
 }
 
@@ -214,52 +220,60 @@ const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
 
 /// What the passes of each unit cost in a step: multiply-adds, and moved bytes as the multiply-adds that take as long.
 fn unit_times(records: &UnitRecords<'_>) -> UnitTimes {
-    let unit = |kind: UnitKind| {
-        let pass = |phase: Phase| {
-            let cost = records.of(kind, phase).map(|unit| unit.record.total()).unwrap_or_default();
+    let units = records.units().map(|_, passes| {
+        let pass = |phase: PassKind| {
+            let cost = passes[phase as usize].record.total();
             cost.multiply_adds + MULTIPLY_ADDS_PER_BYTE * cost.moved_bytes
         };
         PassTimes {
-            forward: pass(Phase::Forward),
-            recompute: pass(Phase::Recompute),
-            backward_input: pass(Phase::BackwardInput),
-            backward_weight: pass(Phase::BackwardWeight),
+            forward: pass(PassKind::Forward),
+            recompute: pass(PassKind::Recompute),
+            backward_input: pass(PassKind::BackwardInput),
+            backward_weight: pass(PassKind::BackwardWeight),
         }
-    };
-    let [embedding, layer, head] = [UnitKind::Embedding, UnitKind::Layer, UnitKind::Head].map(unit);
-    UnitTimes { embedding, layer, head, transfer: 0 }
+    });
+    UnitTimes { units, transfer: 0 }
 }
 
-/// The same, with each layer's share of computing again where only some layers are.
-fn shared_out(times: UnitTimes, recompute: Recompute) -> UnitTimes {
+/// The same, with each layer's share of recomputing where only some layers are recomputed.
+fn shared_out(times: &UnitTimes, recompute: Recompute) -> PerClass<PassTimes> {
     let every = match recompute {
         Recompute::None | Recompute::Selective => 1,
         Recompute::Full(FullRecompute { every, .. }) => every.max(1) as u64,
     };
-    let layer = PassTimes { recompute: times.layer.recompute / every, ..times.layer };
-    UnitTimes { layer, ..times }
+    times.units.map(|class, times| match class {
+        UnitClass::Layer(_) => PassTimes { recompute: times.recompute / every, ..*times },
+        UnitClass::Table | UnitClass::Embedding | UnitClass::Head => *times,
+    })
 }
 
-/// Work of each unit in a step, for balancing stages.
-fn unit_work(times: &UnitTimes) -> UnitWork {
-    UnitWork { embedding: times.embedding.sum(), layer: times.layer.sum(), head: times.head.sum() }
-}
-
-/// What a schedule may know: time and memory of a layer's passes, for stages are mostly layers.
-fn cell_costs(layer: &Footprint, recompute: Recompute, times: &UnitTimes) -> CellCosts {
-    let saved = match recompute {
+/// Time and memory of the passes of a layer, on average over all layers: stages are mostly layers.
+fn cell_costs(
+    num_layers: usize,
+    footprints: &Footprints,
+    recompute: Recompute,
+    times: &PerClass<PassTimes>,
+) -> CellCosts {
+    let layers = || (0..num_layers.max(1) as u32).map(Unit::Layer);
+    let mean = |sum: u128| (sum / num_layers.max(1) as u128) as usize;
+    let time = |of: &dyn Fn(&PassTimes) -> u64| mean(layers().map(|layer| u128::from(of(times.of(layer)))).sum());
+    let bytes =
+        |of: &dyn Fn(&Footprint) -> usize| mean(layers().map(|layer| of(footprints.units.of(layer)) as u128).sum());
+    let saved = |layer: &Footprint| match recompute {
         Recompute::None | Recompute::Selective => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
         Recompute::Full(_) => 0,
     };
     CellCosts {
         times: CellTimes {
-            forward: times.layer.forward as usize,
-            backward_input: (times.layer.recompute + times.layer.backward_input) as usize,
-            backward_weight: times.layer.backward_weight as usize,
-            transfer: times.transfer as usize,
+            forward: time(&|layer| layer.forward),
+            backward_input: time(&|layer| layer.recompute + layer.backward_input),
+            backward_weight: time(&|layer| layer.backward_weight),
+            transfer: 0,
         },
-        held_until_input: layer.output_bytes + saved,
+        held_until_input: bytes(&|layer| layer.output_bytes + saved(layer)),
         // The gradient of the output is as large as the output.
-        held_until_weight: 2 * layer.output_bytes + layer.saved_until_weight_bytes + layer.pending_bytes,
+        held_until_weight: bytes(&|layer| {
+            2 * layer.output_bytes + layer.saved_until_weight_bytes + layer.pending_bytes
+        }),
     }
 }

@@ -1,8 +1,7 @@
 //! Hands a rank's pieces of global tensors to a sink. Over all ranks every element comes once.
 
-use config::Unit;
-use config::unit::Tied;
-use device::{DeviceError, element};
+use config::{Tied, Unit};
+use device::DeviceError;
 
 use crate::execute::reduce::StepOutcome;
 use crate::storage::pieces::{Copies, pieces};
@@ -42,8 +41,8 @@ fn deliver(
     if !answers_for(worker, state.unit) {
         return Ok(());
     }
-    for piece in pieces(&state.layout, state.owned.clone(), worker.tensor, Copies::First) {
-        let mut values = element::read(&*worker.device, held.part(piece.elements))?;
+    for piece in pieces(&state.layout, state.owned.clone(), worker.model_coord, Copies::First) {
+        let mut values = device::read_floats(&*worker.device, held.part(piece.elements))?;
         values.iter_mut().for_each(|value| *value *= factor);
         sink.put(piece.param, &piece.region, &values);
     }

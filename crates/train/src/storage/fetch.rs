@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use device::{DeviceError, Op, Stream, element};
+use device::{DeviceError, Op, Stream};
 use thiserror::Error;
 
 use crate::storage::pieces::{Copies, pieces};
@@ -43,7 +43,7 @@ pub fn drawn_weights(worker: &Worker<'_>) -> Result<(), DeviceError> {
     let (device, seed) = (&*worker.device, worker.setup.train.seed);
     for (state, held) in weight_buffers(worker) {
         device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
-        for piece in pieces(&state.layout, held.elements.clone(), worker.tensor, Copies::Every) {
+        for piece in pieces(&state.layout, held.elements.clone(), worker.model_coord, Copies::Every) {
             let (start, rows, cols) = piece.matrix();
             let out = held.part(piece.elements.clone()).reshaped(rows, cols);
             model::initialize(device, Stream::Compute, piece.param, start, out, seed)?;
@@ -78,14 +78,14 @@ fn fill(worker: &Worker<'_>, source: &dyn TensorSource, state: &UnitState, held:
     };
     let mut values = Vec::new();
     let mut filled = held.elements.start;
-    for piece in pieces(&state.layout, held.elements.clone(), worker.tensor, Copies::Every) {
+    for piece in pieces(&state.layout, held.elements.clone(), worker.model_coord, Copies::Every) {
         clear(filled..piece.elements.start)?;
         filled = piece.elements.end;
         let mut start = piece.elements.start;
         for slab in piece.region.slabs(CHUNK_LEN) {
             values.resize(slab.len(), 0.0f32);
             source.get(piece.param, &slab, &mut values)?;
-            element::write(&*worker.device, held.part(start..start + slab.len()), &values)?;
+            device::write_floats(&*worker.device, held.part(start..start + slab.len()), &values)?;
             start += slab.len();
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod deliver;
 pub mod fetch;
+pub mod gathered;
 pub mod pieces;
 pub mod saving;
 pub mod sink;

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use config::{ParamSpec, Segment, Sharding, UnitLayout};
+use config::{ModelCoord, ParamSpec, Segment, UnitLayout};
 use mesh::{Region, boxes};
-use model::initialize::TensorParallel;
 
 /// A box of a global parameter and where its values lie in the local flat buffer, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,25 +27,25 @@ impl Piece<'_> {
     }
 }
 
-/// Which copies of a parameter that all tensor-parallel ranks hold are listed.
+/// Which copies of a parameter that several ranks of a stage and a replica hold are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// That of position 0, so that over the group each element of each parameter is listed once: for storing.
+    /// That of the first of these ranks, so that over all of them each element of each parameter is listed once: for storing.
     First,
     /// All, so that every element of the buffer is listed: for filling.
     Every,
 }
 
 /// The pieces that cover `range` of the flat buffer of `layout`, without padding.
-pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: TensorParallel, copies: Copies) -> Vec<Piece<'_>> {
-    let is_listed = |segment: &&Segment| match (segment.param.sharding, copies) {
-        (Sharding::Replicated, Copies::First) => place.position == 0,
-        (Sharding::Replicated, Copies::Every) | (Sharding::Split { .. } | Sharding::VocabularyRows, _) => true,
+pub fn pieces(layout: &UnitLayout, range: Range<usize>, place: ModelCoord, copies: Copies) -> Vec<Piece<'_>> {
+    let is_listed = |segment: &&Segment| match copies {
+        Copies::First => place.is_first_copy(&segment.param),
+        Copies::Every => true,
     };
     layout.segments.iter().filter(is_listed).flat_map(|segment| segment_pieces(segment, &range, place)).collect()
 }
 
-fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: TensorParallel) -> Vec<Piece<'a>> {
+fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: ModelCoord) -> Vec<Piece<'a>> {
     let whole = segment.range();
     let first = range.start.max(whole.start);
     let last = range.end.min(whole.end);
@@ -54,7 +53,7 @@ fn segment_pieces<'a>(segment: &'a Segment, range: &Range<usize>, place: TensorP
         return vec![];
     }
     let param = &segment.param;
-    let start = param.local_start(place.size, place.position);
+    let start = place.start(param);
     let local = boxes(first - whole.start..last - whole.start, &[segment.rows, segment.cols]);
     let mut elements_start = first;
     let mut list = Vec::with_capacity(local.len());
@@ -90,7 +89,8 @@ fn global_piece<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{AppliedTo, Init, Unit};
+    use config::{AppliedTo, Degrees, Init, Parallelism, RunConfig, Sharding, Unit};
+    use mesh::{Axis, AxisSizes, Rank};
 
     fn param(name: &str, shape: &[usize], sharding: Sharding) -> ParamSpec {
         ParamSpec {
@@ -104,22 +104,28 @@ mod tests {
         }
     }
 
+    fn place(tp: usize, position: usize) -> ModelCoord {
+        let degrees = Degrees { tp, ..Degrees::ONE };
+        let parallelism = Parallelism { degrees, ..RunConfig::quick_start().parallelism };
+        ModelCoord::new(&parallelism, parallelism.mesh().expect("a mesh").coord(Rank(position)))
+    }
+
     #[test]
     fn every_element_is_listed_once_over_tensor_and_data_ranks() {
         let params = vec![
-            param("column", &[6, 4], Sharding::Split { dim: 0 }),
-            param("row", &[4, 6], Sharding::Split { dim: 1 }),
-            param("vocabulary", &[7, 3], Sharding::VocabularyRows),
-            param("bias", &[6], Sharding::Split { dim: 0 }),
+            param("column", &[6, 4], Sharding::COLUMNS),
+            param("row", &[4, 6], Sharding::ROWS),
+            param("vocabulary", &[7, 3], Sharding::VOCABULARY),
+            param("bias", &[6], Sharding::COLUMNS),
             param("norm", &[5], Sharding::Replicated),
         ];
         let whole = std::iter::once(0..100).collect();
         for (tp, ranges) in [(1, whole), (2, vec![0..13, 13..14, 14..100]), (3, vec![0..9, 9..100])] {
-            let layout = UnitLayout::new(params.clone(), tp, 1);
+            let layout = UnitLayout::new(params.clone(), AxisSizes::only(Axis::Tp, tp), 1);
             let mut seen: Vec<Vec<u32>> = params.iter().map(|p| vec![0; p.len()]).collect();
             for position in 0..tp {
                 for range in &ranges {
-                    for piece in pieces(&layout, range.clone(), TensorParallel { size: tp, position }, Copies::First) {
+                    for piece in pieces(&layout, range.clone(), place(tp, position), Copies::First) {
                         let index = params.iter().position(|p| p.name == piece.param.name).expect("known");
                         assert_eq!(piece.elements.len(), piece.region.len());
                         let whole = Region::whole(&piece.param.shape);
@@ -136,10 +142,10 @@ mod tests {
     #[test]
     fn every_copy_covers_the_buffer_but_for_padding() {
         let params =
-            vec![param("vocabulary", &[7, 3], Sharding::VocabularyRows), param("norm", &[5], Sharding::Replicated)];
-        let layout = UnitLayout::new(params, 2, 1);
+            vec![param("vocabulary", &[7, 3], Sharding::VOCABULARY), param("norm", &[5], Sharding::Replicated)];
+        let layout = UnitLayout::new(params, AxisSizes::only(Axis::Tp, 2), 1);
         let elements = |position| -> Vec<Range<usize>> {
-            let list = pieces(&layout, 0..layout.len, TensorParallel { size: 2, position }, Copies::Every);
+            let list = pieces(&layout, 0..layout.len, place(2, position), Copies::Every);
             list.into_iter().map(|piece| piece.elements).collect()
         };
         // Position 1 holds three rows of the vocabulary and one that only pads it.

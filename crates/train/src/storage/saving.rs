@@ -6,7 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use checkpoint::{BLOCK_BYTES, CheckpointError, Finished, Hash, PieceEntry, PieceFile, RunState, StatePart, Store};
+use checkpoint::{
+    BLOCK_BYTES, CheckpointError, CheckpointFolder, Committer, Finished, Hash, PieceCollector, PieceEntry, PieceFile,
+    ProcessWriter, RunState, StatePart,
+};
 use config::{ParamSpec, Unit};
 use device::{DeviceError, MemoryReader, Tensor};
 use mesh::Rank;
@@ -20,8 +23,10 @@ use crate::worker::state::UnitState;
 /// When the state of a run is saved, and where.
 #[derive(Clone, Copy)]
 pub struct Saving<'a> {
-    /// Takes checkpoints.
-    pub store: &'a Store,
+    /// Where the ranks of this process write their pieces.
+    pub folder: &'a CheckpointFolder,
+    /// Brings the records of these pieces to the process that commits.
+    pub collector: &'a dyn PieceCollector,
     /// Steps from one to the next; with 0 there is one at the end, which there is always.
     pub every: u32,
     /// The resolved run file, which goes with each.
@@ -30,7 +35,12 @@ pub struct Saving<'a> {
     pub data_xxh3: Option<Hash>,
 }
 
-impl Saving<'_> {
+impl<'a> Saving<'a> {
+    /// Saves with `committer`, from a process that commits; only after the last step, without a run file.
+    pub fn with(committer: &'a Committer<'a>) -> Saving<'a> {
+        Saving { folder: committer.folder(), collector: committer, every: 0, run: "", data_xxh3: None }
+    }
+
     /// Whether it is time after so many steps. After the last step it always is, also where a run was stopped.
     pub fn is_due_after(&self, steps: u32) -> bool {
         self.every > 0 && steps.is_multiple_of(self.every)
@@ -64,6 +74,15 @@ pub struct SaveReport {
 /// A thread that gets stuck longer than this ends the run.
 const DEADLINE: Duration = Duration::from_secs(600);
 
+/// The two ends of saving that all ranks of a process share.
+#[derive(Clone, Copy)]
+pub(crate) struct SavePort<'a> {
+    /// Takes the ranks' pieces.
+    pub(crate) writer: &'a ProcessWriter,
+    /// Takes the records of all of them.
+    pub(crate) collector: &'a dyn PieceCollector,
+}
+
 /// A rank's end of the thread that saves its state.
 pub struct SaveStream {
     tasks: Sender<SaveTask>,
@@ -86,11 +105,10 @@ impl SaveStream {
         worker: &Worker<'_>,
         number: Rank,
         memory: Box<dyn MemoryReader>,
-        (saving, observer): (Saving<'env>, &'env dyn Observer),
+        (port, observer): (SavePort<'env>, &'env dyn Observer),
     ) -> SaveStream {
         let (entries, places) = save_list(worker);
-        let num_ranks = worker.setup.mesh.world_size();
-        let saver = Saver { number, num_ranks, store: saving.store, observer, memory, entries, places };
+        let saver = Saver { number, port, observer, memory, entries, places };
         let ((tasks, taken), (tell, done)) = (channel(), channel());
         scope.spawn(move || saver.work(&taken, &tell));
         SaveStream { tasks, done, pending: vec![], waited: Duration::ZERO }
@@ -179,9 +197,9 @@ fn unit_parts<'a>(
 ) -> impl Iterator<Item = (&'a ParamSpec, Tensor, mesh::Region, StatePart)> {
     let moments = state.held_moments().into_iter().flatten();
     let held = std::iter::once(state.weights().clone()).chain(moments).zip(StatePart::ALL);
-    let (owned, tensor) = (state.owned.clone(), worker.tensor);
+    let (owned, model_coord) = (state.owned.clone(), worker.model_coord);
     held.flat_map(move |(held, part)| {
-        let pieces = pieces(&state.layout, owned.clone(), tensor, Copies::First);
+        let pieces = pieces(&state.layout, owned.clone(), model_coord, Copies::First);
         pieces.into_iter().map(move |piece| (piece.param, held.part(piece.elements), piece.region, part))
     })
 }
@@ -189,8 +207,7 @@ fn unit_parts<'a>(
 /// What the thread works with.
 struct Saver<'a> {
     number: Rank,
-    num_ranks: usize,
-    store: &'a Store,
+    port: SavePort<'a>,
     observer: &'a dyn Observer,
     memory: Box<dyn MemoryReader>,
     entries: Vec<PieceEntry>,
@@ -199,15 +216,15 @@ struct Saver<'a> {
 
 impl Saver<'_> {
     fn work(self, tasks: &Receiver<SaveTask>, done: &Sender<Unit>) {
+        let SavePort { writer, collector } = self.port;
         let mut current = None;
         let mut started = Instant::now();
         for task in tasks {
             match task {
                 SaveTask::Begin(state) => {
                     started = Instant::now();
-                    let writer = self.store.writer(&state, self.num_ranks);
-                    let file = writer.file(self.number.0, &self.entries);
-                    current = Some((writer, file));
+                    let file = writer.begin(&state, self.number.0, &self.entries);
+                    current = Some((state.steps, file));
                 }
                 SaveTask::Save(unit) => {
                     if let Some((_, file)) = &mut current
@@ -220,9 +237,10 @@ impl Saver<'_> {
                     let _ = done.send(unit);
                 }
                 SaveTask::Finish => {
-                    let Some((writer, file)) = current.take() else { continue };
-                    let Some(finished) = self.store.finish(&writer, file, &self.entries) else { continue };
-                    self.observer.saved(SaveReport { steps: writer.steps(), finished, wall: started.elapsed() });
+                    let Some((steps, file)) = current.take() else { continue };
+                    let Some(pieces) = writer.finish(steps, file, &self.entries) else { continue };
+                    let Some(finished) = collector.deliver(pieces) else { continue };
+                    self.observer.saved(SaveReport { steps, finished, wall: started.elapsed() });
                 }
             }
         }

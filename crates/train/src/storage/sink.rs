@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use config::ParamSpec;
 use mesh::{Region, copy_runs};
+use sync::{into_inner, lock};
 
 /// Receives boxes of global tensors from all ranks. Over a whole delivery every element of every tensor comes once.
 pub trait TensorSink: Sync {
@@ -37,24 +38,24 @@ impl TensorMap {
     pub fn insert(&mut self, name: &str, shape: &[usize], values: Vec<f32>) {
         assert_eq!(values.len(), shape.iter().product::<usize>(), "elements of {name} {shape:?}");
         let assembly = Assembly { shape: shape.to_vec(), received: values.len(), values };
-        self.tensors.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.into(), assembly);
+        lock(&self.tensors).insert(name.into(), assembly);
     }
 
     /// What `reader` makes of the tensor `name`, which may be there in part or not at all.
     pub fn read<R>(&self, name: &str, reader: impl FnOnce(Option<&Assembly>) -> R) -> R {
-        reader(self.tensors.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(name))
+        reader(lock(&self.tensors).get(name))
     }
 
     /// The tensors by name.
     pub fn into_tensors(self) -> BTreeMap<String, Assembly> {
-        self.tensors.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+        into_inner(self.tensors)
     }
 }
 
 impl TensorSink for TensorMap {
     fn put(&self, param: &ParamSpec, region: &Region, values: &[f32]) {
         // A rank that panicked while it held the lock has already ended the run; its partial map is never read as whole.
-        let mut tensors = self.tensors.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tensors = lock(&self.tensors);
         let assembly = tensors.entry(param.name.clone()).or_insert_with(|| Assembly {
             shape: param.shape.clone(),
             values: vec![f32::NAN; param.len()],

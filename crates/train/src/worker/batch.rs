@@ -1,12 +1,12 @@
 //! A microbatch's tokens: from the data index to the arena.
 
 use config::Microbatch;
-use device::{Device, DeviceError, Tensor};
+use device::{Device, DeviceError, Stream, Tensor};
 use model::MicrobatchShape;
 
 /// Where tokens come from. A pure function of (step, sequence): it does not know ranks.
 pub trait TokenSource: Sync {
-    /// Fills one sequence: `tokens[S]`, `labels[S]` (the target at each place, or [`device::IGNORED_LABEL`]), `positions[S]`
+    /// Fills one sequence: `tokens[S]`, `labels[S]` (the target at each place, or [`config::IGNORED_LABEL`]), `positions[S]`
     /// and `visible[2 S]` (first and behind-last key that each token sees).
     fn fill(&self, step: u32, sequence: u64, buffers: SequenceBuffers<'_>);
 }
@@ -74,9 +74,10 @@ impl HostBatch {
         }
     }
 
-    /// Copies the microbatch to its places: `tokens, labels, positions [1, T]`, `visible [T, 2]`.
+    /// Copies the microbatch, on the stream that computes, to its places: `tokens, labels, positions [1, T]`, `visible [T, 2]`.
     pub fn write(&self, device: &dyn Device, batch: &model::Batch) -> Result<(), DeviceError> {
-        let write = |to: Tensor, from: &[i32]| device.write(to, bytemuck::cast_slice(&from[..to.len()]));
+        let write =
+            |to: Tensor, from: &[i32]| device.upload(Stream::Compute, to, bytemuck::cast_slice(&from[..to.len()]));
         write(batch.tokens, &self.tokens)?;
         write(batch.labels, &self.labels)?;
         write(batch.positions, &self.positions)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use config::Unit;
 use device::Tensor;
-use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use model::{BindError, EmbeddingParams, HeadParams, LayerParams};
 use program::{Pass, Program, RankPlan};
 
 use crate::setup::Setup;
@@ -27,8 +27,7 @@ pub type Offsets = [Option<usize>; 2];
 pub fn offsets(program: &Program, plan: &RankPlan, by: Unit, side: Side, at: usize) -> Option<Offsets> {
     let view = &program.view;
     let mut offsets = [None; 2];
-    for (offset, kind) in offsets.iter_mut().zip(by.reads_parameters_of(view.tied)) {
-        let unit = kind.of(by);
+    for (offset, unit) in offsets.iter_mut().zip(by.reads_parameters_of(view.tied)) {
         if view.has_parameters(unit) {
             let value = match side {
                 Side::Parameters => view.parameters(unit),
@@ -79,10 +78,10 @@ impl Bindings {
             Side::Parameters => setup.stored(),
             Side::Gradients => setup.train.sums.into(),
         };
-        let kinds = by.reads_parameters_of(setup.model.tied());
+        let tied = setup.model.tied();
         let flat = |unit: Unit| {
             let layout = &setup.layouts[&unit];
-            let index = kinds.iter().position(|kind| kind.of(by) == unit);
+            let index = by.reads_parameters_of(tied).position(|read| read == unit);
             let len = layout.padded_len();
             match index.and_then(|index| offsets[index]) {
                 Some(offset) => (layout, Tensor::new(offset, 1, len, dtype)),

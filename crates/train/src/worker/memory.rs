@@ -2,9 +2,7 @@
 
 use config::{LayerRecompute, Microbatch, ModelSpec, Unit};
 use device::{Dtype, Frame, Tensor};
-use model::placement::Residual;
-use model::saved::SavedFrames;
-use model::{Batch, Constants, MicrobatchShape};
+use model::{Batch, Constants, MicrobatchShape, Residual, SavedFrames};
 use program::{Extent, RankPlan, Value};
 
 /// The first `len` numbers of a piece of state.
@@ -39,7 +37,7 @@ pub fn cache(plan: &RankPlan, unit: Unit) -> Frame {
 
 fn frame_of(value: Value, extent: Option<Extent>) -> Frame {
     match extent {
-        Some(extent) => Frame::new(extent.offset_bytes, extent.len_bytes.next_multiple_of(device::frame::ALIGN_BYTES)),
+        Some(extent) => Frame::new(extent.offset_bytes, extent.len_bytes.next_multiple_of(device::ALIGN_BYTES)),
         None => panic!("the memory plan has no place for the {value} here"),
     }
 }

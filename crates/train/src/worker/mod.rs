@@ -7,15 +7,17 @@ pub mod position;
 pub mod state;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use checkpoint::{RunState, StatePart};
-use config::{SequenceParallel, StateKind, Unit};
-use device::{Device, DeviceError, Dtype, Frame, MemoryReader, Op, Stream, Write};
+use config::{ModelCoord, SequenceParallel, StateKind, Unit, UnsupportedAxis};
+use device::{Device, DeviceError, Dtype, Frame, MemoryReader, Op, Stream, StreamEvent, Write};
 use mesh::Coord;
-use model::binding::{BindError, EmbeddingParams, HeadParams, LayerParams};
-use model::initialize::TensorParallel;
-use model::{Accumulation, Constants, Context, DropoutRun, MicrobatchShape};
-use program::{Program, Purpose, RankPlan, State, Value, save_instrs};
+use model::{
+    Accumulation, BindError, Constants, Context, DropoutRun, EmbeddingParams, HeadParams, LayerParams, MicrobatchShape,
+    TensorParallel,
+};
+use program::{Program, Purpose, RankPlan, State, Value, Waits, save_instrs};
 
 use crate::engine::{Communicators, RankEngine};
 use crate::execute::loss_scale::LossScale;
@@ -38,6 +40,10 @@ pub struct Worker<'a> {
     pub workload: WorkloadIndex,
     /// What this rank does in a step of it.
     pub program: &'a Program,
+    /// The waits of its instructions on other streams.
+    pub waits: &'a Waits,
+    /// The instructions of the program that were issued last, by their indices.
+    pub issued: Vec<Option<Issued>>,
     /// Where its values lie.
     pub plan: &'a RankPlan,
     /// Where tokens come from.
@@ -60,6 +66,8 @@ pub struct Worker<'a> {
     pub order: SequenceOrder,
     /// Host copy of a microbatch.
     pub host_batch: HostBatch,
+    /// Which parts and copies of the parameters of its stage this rank holds.
+    pub model_coord: ModelCoord,
     /// Position in tensor parallelism.
     pub tensor: TensorParallel,
     /// Place in each sequence of the microbatch's first token, where earlier ones are in the cache.
@@ -80,7 +88,33 @@ pub struct Worker<'a> {
     pub reduced: Vec<(Unit, Unit)>,
 }
 
+/// An instruction that was handed to its stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Issued {
+    /// The stream has ended what comes before.
+    pub start: StreamEvent,
+    /// The stream has ended the instruction.
+    pub end: StreamEvent,
+    /// The rank's own thread began to issue it.
+    pub began: Instant,
+    /// The call returned.
+    pub returned: Instant,
+}
+
 impl<'a> Worker<'a> {
+    /// When each instruction of the program ran, on the rank's own thread or on a stream's. Those that were not issued have no time.
+    ///
+    /// # Errors
+    /// Failures of streams, which have ended everything when this returns.
+    pub fn spans(&self) -> Result<Vec<Option<(Instant, Instant)>>, DeviceError> {
+        self.device.synchronize()?;
+        let span = |issued: Issued| {
+            let start = self.device.reached(issued.start).map_or(issued.began, |before| before.max(issued.began));
+            (start, self.device.reached(issued.end).map_or(issued.returned, |end| end.max(start)))
+        };
+        Ok(self.issued.iter().map(|issued| issued.map(span)).collect())
+    }
+
     /// Binds the tensors of the rank at `coord`, fills tables, and fills parameters and optimizer state as `start` says.
     ///
     /// # Errors
@@ -92,7 +126,8 @@ impl<'a> Worker<'a> {
         start: Start<'_>,
         engine: RankEngine,
     ) -> Result<Worker<'a>, OpenError> {
-        let RankPosition { stage, tensor, replica, shards } = RankPosition::new(&setup.parallelism, &setup.mesh, coord);
+        let position = RankPosition::new(&setup.parallelism, &setup.mesh, coord)?;
+        let RankPosition { stage, model: model_coord, tensor, replica, shards } = position;
         let (program, plan) = (setup.program(stage), setup.plan(stage));
         let units = unit_states(setup, program, plan, shards);
         let largest = setup.workloads.iter().map(|workload| workload.shape.tokens()).max().unwrap_or(0);
@@ -100,6 +135,8 @@ impl<'a> Worker<'a> {
             setup,
             workload: WorkloadIndex::MAIN,
             program,
+            waits: setup.waits(stage),
+            issued: vec![],
             plan,
             source,
             device: engine.device,
@@ -110,6 +147,7 @@ impl<'a> Worker<'a> {
             shape: MicrobatchShape { sequences: 0, sequence_length: 0 },
             order: SequenceOrder { replica, num_microbatches: 0, microbatch_size: 0 },
             host_batch: HostBatch::new(largest),
+            model_coord,
             tensor,
             first_cached: 0,
             memory: Some(engine.memory),
@@ -146,6 +184,9 @@ impl<'a> Worker<'a> {
     pub fn take_up(&mut self, workload: WorkloadIndex, source: &'a dyn TokenSource) {
         let (setup, stage) = (self.setup, self.program.view.pp);
         (self.program, self.plan) = (setup.program_of(workload, stage), setup.plan_of(workload, stage));
+        self.waits = setup.waits_of(workload, stage);
+        self.issued.clear();
+        self.issued.resize(self.program.instrs.len(), None);
         let (section, Workload { num_microbatches, shape, .. }) = (self.plan.scratch(), *setup.workload_of(workload));
         self.scratch = Frame::new(section.offset_bytes, section.len_bytes);
         self.order = SequenceOrder { num_microbatches, microbatch_size: shape.sequences, ..self.order };
@@ -198,12 +239,15 @@ impl<'a> Worker<'a> {
     }
 
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
-    pub fn context(&self, first_sequence: u64) -> Context<'_> {
+    ///
+    /// # Errors
+    /// An engine without a tensor-parallel group.
+    pub fn context(&self, first_sequence: u64) -> Result<Context<'_>, DeviceError> {
         let first_token = first_sequence * self.shape.sequence_length as u64;
-        Context {
+        Ok(Context {
             device: &*self.device,
             stream: Stream::Compute,
-            tp: &*self.communicators.tensor,
+            tp: self.communicators.over(self.setup.parallelism.tensor_axes())?,
             model: &self.setup.model,
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(),
@@ -215,7 +259,7 @@ impl<'a> Worker<'a> {
             accumulation: self.accumulation(),
             constants: self.constants,
             scratch: &self.scratch,
-        }
+        })
     }
 
     /// What accumulators of gradients hold in this step.
@@ -286,6 +330,9 @@ impl<'a> Worker<'a> {
 /// Why a rank could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// The mesh has ranks along an axis that no run divides work along.
+    #[error(transparent)]
+    Axis(#[from] UnsupportedAxis),
     /// Declared and read parameters differ.
     #[error(transparent)]
     Bind(#[from] BindError),

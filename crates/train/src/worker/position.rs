@@ -1,8 +1,8 @@
 //! The positions that a rank derives from its coordinate before it reads or computes anything.
 
-use config::Parallelism;
-use mesh::{Axis, AxisSet, Coord, Mesh};
-use model::initialize::TensorParallel;
+use config::{Degrees, ModelCoord, Parallelism, UnsupportedAxis};
+use mesh::{Axis, Coord, Mesh};
+use model::TensorParallel;
 
 use super::state::ShardPlace;
 
@@ -11,7 +11,9 @@ use super::state::ShardPlace;
 pub struct RankPosition {
     /// Pipeline index.
     pub stage: usize,
-    /// Which shard of every split parameter it holds.
+    /// Which parts and copies of the parameters of its stage it holds.
+    pub model: ModelCoord,
+    /// Its place in tensor parallelism.
     pub tensor: TensorParallel,
     /// Data-parallel position: which sequences it reads.
     pub replica: usize,
@@ -21,12 +23,19 @@ pub struct RankPosition {
 
 impl RankPosition {
     /// Of the rank at `coord` of the mesh of `parallelism`.
-    pub fn new(parallelism: &Parallelism, mesh: &Mesh, coord: Coord) -> RankPosition {
-        RankPosition {
+    ///
+    /// # Errors
+    /// A mesh with ranks along another axis: they would read the same sequences and own the same shards.
+    pub fn new(parallelism: &Parallelism, mesh: &Mesh, coord: Coord) -> Result<RankPosition, UnsupportedAxis> {
+        Degrees::of(mesh, "the mesh of a run")?;
+        let model = ModelCoord::new(parallelism, coord);
+        let (size, position) = model.share(parallelism.tensor_axes());
+        Ok(RankPosition {
             stage: coord.along(Axis::Pp),
-            tensor: TensorParallel { size: parallelism.tp, position: coord.along(Axis::Tp) },
-            replica: coord.position(AxisSet::DATA),
-            shards: ShardPlace::new(parallelism.zero, mesh, coord),
-        }
+            model,
+            tensor: TensorParallel { size, position },
+            replica: coord.position(parallelism.data_axes()),
+            shards: ShardPlace::new(parallelism, mesh, coord),
+        })
     }
 }

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use config::{Kept, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
+use config::{Kept, Parallelism, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
 use device::Tensor;
-use mesh::{Axis, Coord, Mesh};
+use mesh::{Coord, Mesh};
 
 /// Elements of a unit's flat buffer, and where they lie.
 #[derive(Clone, Debug)]
@@ -93,13 +93,14 @@ pub struct ShardPlace {
 
 impl ShardPlace {
     /// Of the rank at `coord` of `mesh`.
-    pub fn new(zero: ZeroStage, mesh: &Mesh, coord: Coord) -> ShardPlace {
+    pub fn new(parallelism: &Parallelism, mesh: &Mesh, coord: Coord) -> ShardPlace {
+        let (shards, replicas) = (parallelism.shard_axes(), parallelism.replica_axes());
         ShardPlace {
-            zero,
-            group_size: mesh.size(Axis::DpInner),
-            num_groups: mesh.size(Axis::DpOuter),
-            position: coord.along(Axis::DpInner),
-            group: coord.along(Axis::DpOuter),
+            zero: parallelism.zero,
+            group_size: mesh.size(shards),
+            num_groups: mesh.size(replicas),
+            position: coord.position(shards),
+            group: coord.position(replicas),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Cross-entropy over columns of the vocabulary.
 
-use device::{IGNORED_LABEL, Op, Tensor};
+use config::IGNORED_LABEL;
+use device::{Op, Tensor};
 
 use super::Memory;
 

@@ -15,7 +15,7 @@ mod random;
 
 use std::cell::RefCell;
 
-use device::{Device, DeviceError, Dtype, Op, Stream, Tensor};
+use device::{Device, DeviceError, Dtype, Op, Stream, StreamEvent, StreamQueues, Tensor};
 
 pub use communicator::{Exchange, ReferenceCommunicator};
 pub use random::uniform;
@@ -137,5 +137,26 @@ impl Device for ReferenceDevice {
 
     fn read(&self, _from: Tensor, _to: &mut [u8]) -> Result<(), DeviceError> {
         Err(DeviceError::Shape { op: "read", what: "use `values`".into() })
+    }
+
+    fn upload(&self, _stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.write(to, from)
+    }
+
+    /// Everything has ended when it is submitted.
+    fn record(&self, stream: Stream) -> StreamEvent {
+        StreamQueues::default().record(stream)
+    }
+
+    fn reached(&self, _event: StreamEvent) -> Option<std::time::Instant> {
+        None
+    }
+
+    fn wait(&self, _stream: Stream, _event: StreamEvent) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        Ok(())
     }
 }

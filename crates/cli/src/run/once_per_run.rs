@@ -1,0 +1,173 @@
+//! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals, and the last words.
+
+use checkpoint::TensorWriter;
+use config::unique_parameters;
+use serde_json::json;
+use train::{Ending, EvaluationReport, Start, describe_engine};
+
+use crate::arguments::TrainArguments;
+use crate::check::products;
+use crate::check::verdict::Verdict;
+use crate::check::{describe, memory_line};
+use crate::failure::Failure;
+use crate::infer::generate;
+use crate::input::text::Text;
+use crate::memory::taken;
+use crate::run::engine::threads;
+use crate::run::grace::Grace;
+use crate::run::interrupt::Interrupt;
+use crate::run::measured_trace::Recorder;
+use crate::run::run_folder::RunFolder;
+use crate::run::train::Session;
+use crate::screen::output::tell;
+use crate::screen::output_file::OutputFile;
+use crate::screen::progress::{Progress, Screen, Told};
+use crate::screen::rates::{Capacity, Meter};
+use crate::simulate::communication;
+
+/// Open ends of a run: all that it will write has its place before the first step.
+pub struct OncePerRun<'a> {
+    session: &'a Session,
+    trace: Option<OutputFile>,
+    interrupt: Interrupt,
+    _grace: Grace,
+    tells_more: bool,
+    /// Takes the weights.
+    pub weights: TensorWriter,
+    /// Hears of every step.
+    pub progress: Progress,
+}
+
+impl<'a> OncePerRun<'a> {
+    /// Opens the files, listens to signals and describes the run.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn prepare(
+        session: &'a Session,
+        arguments: &TrainArguments,
+        start: Start<'_>,
+    ) -> Result<OncePerRun<'a>, Failure> {
+        let Session { verdict, text, folder } = session;
+        let config = &verdict.config;
+        let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
+        let weights = folder.weights(&config.model)?;
+        text.save_tokenizer(folder.path())?;
+        let metrics = folder.metrics(start.steps())?;
+        folder.write_run_file(config)?;
+        if start.checkpoint().is_none() {
+            folder.forget_resumes()?;
+            folder.store.clear()?;
+        }
+        if let Some(from) = &arguments.from {
+            folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
+        }
+        let interrupt = Interrupt::listen()?;
+        let grace = Grace::begin(config.run.grace_seconds, &interrupt);
+        let steps = config.train.steps;
+        let screen = screen(arguments, start.steps(), steps);
+        let tells_more = screen.tells_more();
+        if tells_more {
+            let products = products::line(config.train.precision, &describe_engine(config.run.threads_per_rank));
+            tell(&format!("{}{products}{}{}\n", describe(config), memory_line(verdict), text.description()));
+        }
+        let meter = Meter::start(config, Capacity::measure(threads(config)));
+        let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));
+        let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics).with_recorder(recorder);
+        Ok(OncePerRun { session, trace, interrupt, _grace: grace, tells_more, weights, progress })
+    }
+
+    /// Finishes the files, and reports what became of the ranks.
+    ///
+    /// # Errors
+    /// The failure of a rank, a file that cannot be finished, or a signal.
+    pub fn conclude(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
+        let OncePerRun { session, trace, interrupt, _grace, tells_more, weights, progress } = self;
+        let Session { verdict, text, folder } = session;
+        let steps = verdict.config.train.steps;
+        // Both files are finished, also where one of them fails.
+        let (finished, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
+        let ending = ending?;
+        kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
+        let Told { evaluation, not_saved, recorder } =
+            finished.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
+        if let (Some(recorder), Some(file)) = (recorder, &trace) {
+            let written = recorder.write(&verdict.setup, file);
+            let trace = written.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
+            if tells_more {
+                tell(&communication(&trace));
+            }
+        }
+        if let Some(reason) = not_saved {
+            return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
+        }
+        if tells_more {
+            tell_end(verdict, text, evaluation.as_ref(), folder)?;
+        }
+        match (ending, interrupt.signal()) {
+            (Ending::Stopped { steps: done }, Some(signal)) => Err(Failure::Interrupted {
+                signal,
+                told: format!(
+                    "ended by {signal} after step {done} of {steps}; `pleach train --resume {}` resumes from there",
+                    folder.path().display()
+                ),
+            }),
+            (Ending::Stopped { steps: done }, None) => {
+                tell(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
+                Ok(())
+            }
+            (Ending::Finished, _) => {
+                if tells_more {
+                    tell_sample(verdict, text, &interrupt);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// `failure` of what a run tells, with what became of the run.
+fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failure {
+    let done = match ending {
+        Ending::Stopped { steps: done } => format!("the run was stopped after step {done} of {steps}"),
+        Ending::Finished => format!("the run did all of its {steps} steps"),
+    };
+    Failure::Work(format!("{failure}; {done}, and its weights are in {}", folder.path().display()))
+}
+
+/// The results of the run.
+fn tell_end(
+    verdict: &Verdict,
+    text: &Text,
+    measured: Option<&EvaluationReport>,
+    folder: &RunFolder,
+) -> Result<(), Failure> {
+    let memory = taken::describe(taken::arenas_bytes(&verdict.setup), taken::resident_peak_bytes());
+    tell(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
+    Ok(())
+}
+
+/// Parameters of a model that writes a sample in a moment, on one core.
+const SAMPLED_PARAMETERS: u64 = 50_000_000;
+
+/// Shows what the model writes. The run is done; if this fails, nothing is lost.
+fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt) {
+    let config = &verdict.config;
+    // A run that fills blanks does not continue texts.
+    if unique_parameters(&config.model) > SAMPLED_PARAMETERS || config.data.blanks.is_some() {
+        return;
+    }
+    let folder = &config.run.folder;
+    tell("\nsample  what the model makes of the beginning of a held-out line:\n\n");
+    if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning, interrupt)) {
+        tell(&format!("no sample: {failure}\n"));
+    }
+}
+
+fn screen(arguments: &TrainArguments, done: u32, steps: u32) -> Screen {
+    match (arguments.quiet, arguments.json) {
+        (true, _) => Screen::Quiet,
+        (false, true) => Screen::Json(Box::new(std::io::stdout())),
+        (false, false) => Screen::of_standard_output(done, steps),
+    }
+}

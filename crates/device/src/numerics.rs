@@ -1,0 +1,168 @@
+//! Numbers of a run, as a device must know them before it executes the first operation.
+
+use std::fmt;
+
+use config::{Format, GradientSums, Precision, Products};
+
+use crate::DeviceError;
+
+/// The kind of a device by name. Devices of one kind compute the same bits, whatever their instruction sets and threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceKind(pub &'static str);
+
+impl DeviceKind {
+    /// Kernels of crate `cpu`.
+    pub const CPU: DeviceKind = DeviceKind("the CPU");
+    /// [`MetaDevice`](crate::MetaDevice), which computes nothing.
+    pub const RECORDER: DeviceKind = DeviceKind("the recorder");
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// Everything in [`config::Precision`] and `train.sums` that changes how a device computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Numerics {
+    /// The order in which products add their terms.
+    pub products: Products,
+    /// The format of parameters and activations.
+    pub stored: Format,
+    /// The numbers in which gradients are summed.
+    pub gradient_sums: GradientSums,
+}
+
+/// One choice in [`Numerics`], which a device accepts or refuses. Printed as the key of the run file with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NumericsChoice {
+    /// The order of products.
+    Products(Products),
+    /// The stored format.
+    Stored(Format),
+    /// The sums of gradients.
+    GradientSums(GradientSums),
+}
+
+impl Numerics {
+    /// Single precision throughout, products in chains: the defaults of a run file.
+    pub const SINGLE: Numerics =
+        Numerics { products: Products::Chained, stored: Format::Fp32, gradient_sums: GradientSums::Single };
+
+    /// Numerics of a run with this precision and these sums of gradients.
+    pub fn of(precision: Precision, gradient_sums: GradientSums) -> Numerics {
+        Numerics { products: precision.products(), stored: precision.stored(), gradient_sums }
+    }
+
+    /// All choices.
+    pub fn choices(self) -> [NumericsChoice; 3] {
+        let Numerics { products, stored, gradient_sums } = self;
+        [
+            NumericsChoice::Products(products),
+            NumericsChoice::Stored(stored),
+            NumericsChoice::GradientSums(gradient_sums),
+        ]
+    }
+
+    /// Compares every choice with those that `device` accepts.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refused`] with the first choice that is not accepted, and the choice that `accepts` takes instead.
+    pub fn accepted_by(self, device: DeviceKind, accepts: impl Fn(NumericsChoice) -> bool) -> Result<(), DeviceError> {
+        let Some(refused) = self.choices().into_iter().find(|choice| !accepts(*choice)) else { return Ok(()) };
+        let others: Vec<String> = refused
+            .alternatives()
+            .into_iter()
+            .filter(|other| accepts(*other))
+            .map(NumericsChoice::value)
+            .map(|value| format!("\"{value}\""))
+            .collect();
+        let remedy =
+            if others.is_empty() { "use another device".into() } else { format!("use {}", others.join(" or ")) };
+        Err(DeviceError::Refused { choice: refused.to_string(), device, remedy })
+    }
+}
+
+impl NumericsChoice {
+    /// All values of the same key.
+    fn alternatives(self) -> Vec<NumericsChoice> {
+        match self {
+            NumericsChoice::Products(_) => {
+                [Products::Chained, Products::Pairs].into_iter().map(NumericsChoice::Products).collect()
+            }
+            NumericsChoice::Stored(_) => {
+                [Format::Fp32, Format::Bf16, Format::Fp16].into_iter().map(NumericsChoice::Stored).collect()
+            }
+            NumericsChoice::GradientSums(_) => {
+                [GradientSums::Single, GradientSums::Exact].into_iter().map(NumericsChoice::GradientSums).collect()
+            }
+        }
+    }
+
+    fn key(self) -> &'static str {
+        match self {
+            NumericsChoice::Products(_) => "train.products",
+            NumericsChoice::Stored(_) => "train.precision",
+            NumericsChoice::GradientSums(_) => "train.sums",
+        }
+    }
+
+    fn value(self) -> &'static str {
+        match self {
+            NumericsChoice::Products(Products::Chained) => "chained",
+            NumericsChoice::Products(Products::Pairs) => "pairs",
+            NumericsChoice::Stored(Format::Fp32) => "fp32",
+            NumericsChoice::Stored(Format::Bf16) => "bf16",
+            NumericsChoice::Stored(Format::Fp16) => "fp16",
+            NumericsChoice::GradientSums(GradientSums::Single) => "single",
+            NumericsChoice::GradientSums(GradientSums::Exact) => "exact",
+        }
+    }
+}
+
+impl fmt::Display for NumericsChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = \"{}\"", self.key(), self.value())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device with one way to compute.
+    const TOY: DeviceKind = DeviceKind("the toy device");
+
+    fn refusal(numerics: Numerics) -> String {
+        let single = |choice: NumericsChoice| Numerics::SINGLE.choices().contains(&choice);
+        match numerics.accepted_by(TOY, single) {
+            Ok(()) => "accepted".into(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn every_choice_is_refused_by_name() {
+        assert_eq!(refusal(Numerics::SINGLE), "accepted");
+        assert_eq!(
+            refusal(Numerics { products: Products::Pairs, ..Numerics::SINGLE }),
+            "train.products = \"pairs\" must be supported by the device; the toy device refuses it; use \"chained\""
+        );
+        assert_eq!(
+            refusal(Numerics { stored: Format::Bf16, ..Numerics::SINGLE }),
+            "train.precision = \"bf16\" must be supported by the device; the toy device refuses it; use \"fp32\""
+        );
+        assert_eq!(
+            refusal(Numerics { gradient_sums: GradientSums::Exact, ..Numerics::SINGLE }),
+            "train.sums = \"exact\" must be supported by the device; the toy device refuses it; use \"single\""
+        );
+    }
+
+    #[test]
+    fn a_device_that_accepts_nothing_leaves_no_value_to_use() {
+        let error = Numerics::SINGLE.accepted_by(TOY, |_| false).expect_err("refused").to_string();
+        let expected = "train.products = \"chained\" must be supported by the device; the toy device refuses it; use another device";
+        assert_eq!(error, expected);
+    }
+}

@@ -1,0 +1,54 @@
+//! A recorded collective is priced over the axes that its recording names.
+#![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
+
+use cluster::{Cluster, named};
+use config::{Degrees, GradientSums, LayerRecompute, Parallelism, RunConfig, SequenceParallel, UnitClass};
+use device::{Dtype, Write};
+use mesh::{Axis, AxisSet};
+use model::{MicrobatchShape, TensorParallel};
+use program::{PassKind, Purpose};
+use record::{RecordCase, UnitRecords};
+use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
+
+/// Two tensor-parallel ranks in a node, eight replicas over several.
+const DEGREES: Degrees = Degrees { dp: 8, tp: 2, pp: 1 };
+
+#[test]
+fn collectives_of_a_layer_cost_what_their_axes_do() {
+    let RunConfig { model, parallelism, train, .. } = RunConfig::quick_start();
+    let parallelism = Parallelism { degrees: DEGREES, ..parallelism };
+    let records = UnitRecords::new(RecordCase {
+        model: &model,
+        tp: TensorParallel { size: DEGREES.tp, position: 0 },
+        shape: MicrobatchShape { sequences: 2, sequence_length: 64 },
+        stored: Dtype::Bf16,
+        sums: GradientSums::Single,
+        sequence_parallel: SequenceParallel::Off,
+        recompute: LayerRecompute::Nothing,
+        purpose: Purpose::Train,
+        write: Write::Assign,
+    });
+    let recorded = RecordedUnits::new(&records.unwrap(), None);
+    let calls = recorded.units[UnitClass::Layer(0)].forward.collectives.clone();
+    assert!(!calls.is_empty());
+    assert!(calls.iter().all(|call| call.axes == parallelism.tensor_axes()), "{calls:?}");
+
+    let (cluster, mesh) = (Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap(), parallelism.mesh().unwrap());
+    let shape =
+        StepShape { model: &model, parallelism: &parallelism, precision: train.precision, output_bytes: 1 << 20 };
+    let priced = |axes: AxisSet| {
+        let mut units = recorded.clone();
+        units.units[UnitClass::Layer(0)].forward.collectives.iter_mut().for_each(|call| call.axes = axes);
+        let costs = StepCosts::new(&cluster, None, &shape, &units).unwrap();
+        costs.pass(config::Unit::Layer(0), PassKind::Forward).collectives_ns
+    };
+    let expected = |axes: AxisSet| -> u64 {
+        let group = GroupShape::new(&mesh, axes, cluster.node.accelerators);
+        calls.iter().map(|call| collective_ns(&cluster, group, call.operation, call.bytes as f64).round() as u64).sum()
+    };
+    for axes in [parallelism.tensor_axes(), parallelism.data_axes()] {
+        assert_eq!(priced(axes), expected(axes), "{axes}");
+    }
+    assert!(priced(parallelism.data_axes()) > 2 * priced(parallelism.tensor_axes()), "between nodes");
+    assert_eq!(priced(AxisSet::of(Axis::Cp)), 0, "a group of one");
+}

@@ -1,0 +1,114 @@
+//! How many cases have each value of each factor, so that a reader sees that each occurs.
+
+use std::fmt::Write as _;
+
+use config::{GradientSums, Products, SequenceParallel, Tied};
+use surveys::cases::{Case, ShardGroups, recompute_name, schedule_name};
+use testkit::models::Style;
+
+/// A value of a factor in one case.
+struct Value {
+    factor: &'static str,
+    name: String,
+    /// Whether the ranks of the case do something else than without it.
+    acts: bool,
+}
+
+/// A value and its counts.
+struct Counts {
+    value: Value,
+    cases: usize,
+    acting: usize,
+    in_pairs: usize,
+    exact: usize,
+}
+
+/// The table of all values that `cases` have.
+pub fn by_value(cases: &[&Case]) -> String {
+    let mut counted: Vec<Counts> = Vec::new();
+    for case in cases {
+        for value in values(case) {
+            let is_same = |known: &Counts| (known.value.factor, &known.value.name) == (value.factor, &value.name);
+            let place = counted.iter().position(is_same).unwrap_or_else(|| {
+                counted.push(Counts {
+                    value: Value { name: value.name.clone(), ..value },
+                    cases: 0,
+                    acting: 0,
+                    in_pairs: 0,
+                    exact: 0,
+                });
+                counted.len() - 1
+            });
+            let counts = &mut counted[place];
+            counts.cases += 1;
+            counts.acting += usize::from(value.acts);
+            counts.in_pairs += usize::from(case.products == Products::Pairs);
+            counts.exact += usize::from(case.sums == GradientSums::Exact);
+        }
+    }
+    counted.sort_by_key(|counts| counts.value.factor);
+    let mut text = "## By value\n\n\
+                    The cases of all tables that have a value of a factor. *Acting*: with dp > 1 for ZeRO, with several groups of several replicas for groups, with\n\
+                    pp > 1 for a schedule.\n\n\
+                    | factor | value | cases | acting | products in pairs | exact sums |\n|---|---|---|---|---|---|\n"
+        .to_string();
+    for Counts { value: Value { factor, name, .. }, cases, acting, in_pairs, exact } in counted {
+        let _ = writeln!(text, "| {factor} | {name} | {cases} | {acting} | {in_pairs} | {exact} |");
+    }
+    text
+}
+
+fn values(case: &Case) -> Vec<Value> {
+    let parallelism = case.parallelism();
+    let (dp, pp, group) = (parallelism.degrees.dp, parallelism.degrees.pp, parallelism.shard_group());
+    let shards = match case.manner.form.shard_groups {
+        ShardGroups::One => dp > 1,
+        ShardGroups::Several => 1 < group && group < dp,
+    };
+    let value = |factor, name: &str, acts| Value { factor, name: name.to_string(), acts };
+    vec![
+        value("ZeRO form", &case.manner.form.to_string(), shards),
+        value("schedule", &schedule_name(case.manner.schedule), pp > 1),
+        value("recomputation", &recompute_name(parallelism.recompute), true),
+        value("products", products_name(case.products), true),
+        value("sums", sums_name(case.sums), true),
+        value("sequence parallelism", sequence_parallel_name(case.sequence_parallel), true),
+        value("style", style_name(case.family.style), true),
+        value("token table", tied_name(case.family.tied), true),
+    ]
+}
+
+fn products_name(products: Products) -> &'static str {
+    match products {
+        Products::Chained => "chained",
+        Products::Pairs => "in pairs",
+    }
+}
+
+fn sums_name(sums: GradientSums) -> &'static str {
+    match sums {
+        GradientSums::Single => "single precision",
+        GradientSums::Exact => "exact",
+    }
+}
+
+fn sequence_parallel_name(sequence_parallel: SequenceParallel) -> &'static str {
+    match sequence_parallel {
+        SequenceParallel::Off => "off",
+        SequenceParallel::On => "on",
+    }
+}
+
+fn style_name(style: Style) -> &'static str {
+    match style {
+        Style::Gpt2 => "GPT-2",
+        Style::Llama => "Llama",
+    }
+}
+
+fn tied_name(tied: Tied) -> &'static str {
+    match tied {
+        Tied::Yes => "tied",
+        Tied::No => "untied",
+    }
+}

@@ -1,0 +1,245 @@
+//! The support matrix in Markdown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use config::Products;
+use prove::{Bounds, EqualityClass, Promised};
+use surveys::matrix::proof::class;
+use surveys::matrix::{Cell, Order, Sharing, forms};
+use surveys::results::Row;
+use testkit::numbers::Numbers;
+
+/// The page, and every cell that is refused no reason for, has no result, or breaks the promise.
+pub fn page(cells: &[Cell], rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
+    let shown: Vec<Shown> = cells.iter().map(|cell| Shown::of(cell, rows)).collect();
+    let faults: Vec<String> = shown
+        .iter()
+        .filter_map(|shown| match &shown.state {
+            State::Kept(_) | State::Refused(_) => None,
+            State::Broken(row) => Some(format!("{}: {}", shown.cell, row.faults)),
+            State::Missing => Some(format!("{}: no result", shown.cell)),
+        })
+        .collect();
+    let text = [
+        introduction(&shown),
+        matrix(&shown, Products::Chained, "The matrix, products chained"),
+        matrix(&shown, Products::Pairs, "The matrix, products in pairs"),
+        factors(),
+        by_value(&shown),
+        by_class(&shown),
+        refusals(&shown),
+    ]
+    .join("\n");
+    (text, faults)
+}
+
+/// A cell and what is known of it.
+struct Shown<'a> {
+    cell: &'a Cell,
+    state: State<'a>,
+}
+
+enum State<'a> {
+    Kept(&'a Row),
+    Broken(&'a Row),
+    Refused(String),
+    Missing,
+}
+
+impl<'a> Shown<'a> {
+    fn of(cell: &'a Cell, rows: &'a BTreeMap<String, Row>) -> Shown<'a> {
+        let state = match (cell.refusals().first(), rows.get(&cell.to_string())) {
+            (Some(problem), _) => State::Refused(format!("`{}` {}", problem.key, problem.rule)),
+            (None, Some(row)) if row.faults.is_empty() => State::Kept(row),
+            (None, Some(row)) => State::Broken(row),
+            (None, None) => State::Missing,
+        };
+        Shown { cell, state }
+    }
+
+    fn row(&self) -> Option<&'a Row> {
+        match self.state {
+            State::Kept(row) | State::Broken(row) => Some(row),
+            State::Refused(_) | State::Missing => None,
+        }
+    }
+}
+
+fn count(shown: &[Shown], is_counted: impl Fn(&Shown) -> bool) -> usize {
+    shown.iter().filter(|shown| is_counted(shown)).count()
+}
+
+fn introduction(shown: &[Shown]) -> String {
+    let kept = count(shown, |shown| matches!(shown.state, State::Kept(_)));
+    let refused = count(shown, |shown| matches!(shown.state, State::Refused(_)));
+    let tied = count(shown, |shown| shown.cell.shape.model().tied_embeddings);
+    let ranks = shown.iter().map(|shown| shown.cell.degrees.world_size());
+    let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
+    format!(
+        "# Support matrix\n\n\
+         Every ZeRO form with every schedule, every way to share matrices, every recomputation, all numbers and both orders of products (fp16 has the\n\
+         chained one only): {} cells, each a run of {least} to {most} ranks. {kept} keep their promise, {refused} are refused. Made by\n\n\
+         ```text\ncargo run --release -p surveys --bin matrix -- --write docs/support-matrix.md\n```\n\n\
+         A cell keeps its promise if\n\n\
+         - losses, norms, first gradients and last weights are the bits of its reference: the same dp, tp, sequence parallelism, precision and order of products on\n  \
+         one stage with GPipe, without recomputation and, unless gradients are summed per microbatch or in groups, without ZeRO. Where sums are exact, the \
+         reference is\n  one replica in microbatches of two sequences, whatever dp, the ZeRO form and the time of reduction are;\n\
+         - they are within the bounds that [numerics.md](numerics.md) derives for its precision of one rank's, with which every cell of a precision\n  \
+         and an order of products is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
+         - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
+         not-a-number at the start, and so is the place of each value when its life is over.\n\n\
+         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is 16 wide; a run has four\n\
+         steps of 24 sequences. [equality.md](equality.md) has larger runs of every degree.\n",
+        shown.len(),
+    )
+}
+
+/// The cells with one order of products.
+fn matrix(shown: &[Shown], products: Products, title: &str) -> String {
+    let numbers = || Numbers::ALL.into_iter().filter(|numbers| numbers.products == products);
+    let columns: Vec<(Sharing, Numbers)> =
+        Sharing::ALL.into_iter().flat_map(|sharing| numbers().map(move |numbers| (sharing, numbers))).collect();
+    let mut text = format!(
+        "## {title}\n\nEach place counts the forms of recomputation that keep the promise.\n\n\
+         | ZeRO form | schedule |"
+    );
+    for (sharing, numbers) in &columns {
+        let _ = write!(text, " {sharing}, {numbers} |");
+    }
+    let _ = write!(text, "\n|---|---|{}", "---|".repeat(columns.len()));
+    for form in forms() {
+        for order in Order::all() {
+            let _ = write!(text, "\n| {form} | {order} |");
+            for (sharing, numbers) in &columns {
+                let of = |cell: &Cell| {
+                    cell.form == form && cell.order == order && cell.sharing == *sharing && cell.numbers == *numbers
+                };
+                let here: Vec<&Shown> = shown.iter().filter(|shown| of(shown.cell)).collect();
+                let _ = write!(text, " {} |", place(&here));
+            }
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// `✓ 4`, with whatever does not keep the promise behind it.
+fn place(here: &[&Shown]) -> String {
+    let (mut kept, mut broken, mut missing, mut refused) = (0, 0, 0, Vec::new());
+    for shown in here {
+        match &shown.state {
+            State::Kept(_) => kept += 1,
+            State::Broken(_) => broken += 1,
+            State::Missing => missing += 1,
+            State::Refused(reason) => refused.push(reason.clone()),
+        }
+    }
+    let some = |count: usize, word: &str| (count > 0).then(|| format!("{word} {count}"));
+    refused.dedup();
+    [some(kept, "✓"), some(broken, "broken"), some(missing, "no result")]
+        .into_iter()
+        .flatten()
+        .chain(refused)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn factors() -> String {
+    let mut text = "## The factors\n\n\
+                    | sharing | recomputation |\n|---|---|\n"
+        .to_string();
+    for sharing in Sharing::ALL {
+        let recomputes: Vec<String> = sharing.recomputes().into_iter().map(surveys::cases::recompute_name).collect();
+        let _ = writeln!(text, "| {sharing} | {} |", recomputes.join("; "));
+    }
+    text.push_str(
+        "\nA rank that is alone has nobody to share inputs out with, and ranks that share out tokens have no whole inputs; those are no cells. *Ahead 1*: the\n\
+         gather of a unit's parameters comes one use earlier in the order of instructions; ranks have one queue, so nothing overlaps. *Kept*: gathered parameters live from the forward pass to the backward pass. *In groups*: four replicas\n\
+         are two sharding groups. *A given file*: two neighbouring stages on each rank, all forwards first, gradients of weights last.\n",
+    );
+    text
+}
+
+/// How many cells have each value of each factor, and how many of those keep the promise.
+fn by_value(shown: &[Shown]) -> String {
+    const FACTORS: [&str; 6] = ["ZeRO form", "schedule", "sharing", "recomputation", "numbers and products", "shape"];
+    let mut text = "## By value\n\n| factor | value | cells | kept |\n|---|---|---|---|\n".to_string();
+    for (factor, name) in FACTORS.into_iter().enumerate() {
+        let mut values: Vec<(String, usize, usize)> = Vec::new();
+        for shown in shown {
+            let value = shown.cell.values()[factor].clone();
+            let kept = usize::from(matches!(shown.state, State::Kept(_)));
+            match values.iter_mut().find(|(known, ..)| *known == value) {
+                Some((_, cells, all_kept)) => (*cells, *all_kept) = (*cells + 1, *all_kept + kept),
+                None => values.push((value, 1, kept)),
+            }
+        }
+        for (value, cells, kept) in values {
+            let _ = writeln!(text, "| {name} | {value} | {cells} | {kept} |");
+        }
+    }
+    text
+}
+
+fn by_class(shown: &[Shown]) -> String {
+    let mut text = "## Distances from one rank\n\n\
+                    *Same bits* counts cells with the bits of their reference. Each distance is the largest, beside its bound.\n\n\
+                    | class | precision | cells | same bits | first gradient | bound | loss | bound | last weights | bound |\n\
+                    |---|---|---|---|---|---|---|---|---|---|\n"
+        .to_string();
+    for (of, name) in [
+        (EqualityClass::AnyOrder, "any order: dp, microbatch size"),
+        (EqualityClass::OtherOrder, "other order: dp"),
+        (EqualityClass::OtherSums, "other sums: tp as well"),
+    ] {
+        for numbers in Numbers::ALL {
+            let is_of = |shown: &&Shown| class(shown.cell) == of && shown.cell.numbers == numbers;
+            let rows: Vec<&Row> = shown.iter().filter(is_of).filter_map(Shown::row).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let same_bits = rows.iter().filter(|row| row.same_bits).count();
+            let largest = |part: fn(&Row) -> f64| rows.iter().map(|row| part(row)).fold(0.0, f64::max);
+            let bounds = Bounds::of(of, numbers.format);
+            let bound = |bound: f64| match of.promises() {
+                Promised::Bits => "same bits".to_string(),
+                Promised::Bounds => format!("{bound:.1e}"),
+                Promised::Nothing => "none".to_string(),
+            };
+            let [gradient, loss, weight] = [bounds.gradient, bounds.loss, bounds.weight].map(bound);
+            let _ = writeln!(
+                text,
+                "| {name} | {} | {} | {same_bits} | {:.1e} | {gradient} | {:.1e} | {loss} | {:.1e} | {weight} |",
+                numbers,
+                rows.len(),
+                largest(|row| row.gradient),
+                largest(|row| row.loss),
+                largest(|row| row.weight),
+            );
+        }
+    }
+    text
+}
+
+fn refusals(shown: &[Shown]) -> String {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for shown in shown {
+        if let State::Refused(reason) = &shown.state {
+            *reasons.entry(reason).or_default() += 1;
+        }
+    }
+    let mut text = "## Refused\n\n".to_string();
+    if reasons.is_empty() {
+        text.push_str(
+            "No cell. Degrees are drawn from those that divide what they split; other degrees are refused before anything starts, as [equality.md](equality.md)\n\
+             lists, and so are interleaved stages whose microbatches are no multiple of pp: a group of pp microbatches passes each stage in turn.\n",
+        );
+        return text;
+    }
+    text.push_str("| rule | cells |\n|---|---|\n");
+    for (reason, count) in reasons {
+        let _ = writeln!(text, "| {reason} | {count} |");
+    }
+    text
+}

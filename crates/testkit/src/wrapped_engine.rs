@@ -1,0 +1,47 @@
+//! An engine whose ranks are wrapped: how tests inject faults below the executor, never by a switch in it.
+
+use device::{DeviceError, Numerics};
+use mesh::{Coord, Mesh, Rank};
+use train::{Engine, EngineDescription, RankEngine, Setup};
+
+use crate::layout::engine;
+
+/// Changes what a rank at a place in the mesh runs on. Called once per rank, on the rank's own thread.
+pub type WrapRank<'a> = dyn Fn(Coord, RankEngine) -> RankEngine + Sync + 'a;
+
+/// Threads of this process, each rank's device and groups wrapped.
+pub struct WrappedEngine<'a> {
+    inner: Box<dyn Engine>,
+    mesh: Mesh,
+    wrap: &'a WrapRank<'a>,
+}
+
+impl<'a> WrappedEngine<'a> {
+    /// Threads for the ranks of `setup`; `wrap` says what each of them runs on.
+    pub fn new(setup: &Setup, wrap: &'a WrapRank<'a>) -> WrappedEngine<'a> {
+        WrappedEngine::with_threads(setup, 1, wrap)
+    }
+
+    /// As [`WrappedEngine::new`], with so many threads that compute for each rank.
+    pub fn with_threads(setup: &Setup, threads_per_rank: usize, wrap: &'a WrapRank<'a>) -> WrappedEngine<'a> {
+        WrappedEngine { inner: engine(setup, threads_per_rank), mesh: setup.mesh, wrap }
+    }
+}
+
+impl Engine for WrappedEngine<'_> {
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        Ok((self.wrap)(self.mesh.coord(rank), self.inner.open(rank, arena_bytes, numerics)?))
+    }
+
+    fn describe(&self) -> EngineDescription {
+        self.inner.describe()
+    }
+
+    fn abort(&self, rank: Rank, description: &str) {
+        self.inner.abort(rank, description);
+    }
+
+    fn failure(&self) -> Option<(Rank, String)> {
+        self.inner.failure()
+    }
+}

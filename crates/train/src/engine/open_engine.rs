@@ -1,0 +1,50 @@
+//! The one place that chooses the engine of a run.
+
+use comm::Timeouts;
+use config::Overlap;
+use mesh::Mesh;
+
+use crate::engine::thread_engine::ThreadEngine;
+use crate::engine::{Engine, EngineDescription};
+
+/// Resources of the ranks of an engine, equal for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Deadlines of every wait for another rank.
+    pub timeouts: Timeouts,
+    /// Whether ranks communicate while they compute.
+    pub overlap: Overlap,
+    /// Threads that compute for a rank.
+    pub threads_per_rank: usize,
+}
+
+/// Fresh ranks of `mesh`: threads of this process that compute on its cores.
+pub fn open_engine(mesh: Mesh, options: EngineOptions) -> Box<dyn Engine> {
+    let EngineOptions { timeouts, overlap, threads_per_rank } = options;
+    let threads = ThreadEngine::new(mesh, timeouts).with_overlap(overlap);
+    Box::new(threads.with_threads_per_rank(threads_per_rank))
+}
+
+/// Facts of the engine that [`open_engine`] makes, for reports that open no rank.
+pub fn describe_engine(threads_per_rank: usize) -> EngineDescription {
+    EngineDescription::of_cpu_ranks(threads_per_rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mesh::AxisSizes;
+
+    use super::*;
+
+    #[test]
+    fn the_description_without_an_engine_is_that_of_the_engine() {
+        let timeouts = Timeouts { wait: Duration::from_secs(1) };
+        for (overlap, threads_per_rank) in [(Overlap::Off, 1), (Overlap::On, 3)] {
+            let mesh = Mesh::new(AxisSizes::ONE).expect("a mesh");
+            let engine = open_engine(mesh, EngineOptions { timeouts, overlap, threads_per_rank });
+            assert_eq!(engine.describe(), describe_engine(threads_per_rank));
+        }
+    }
+}

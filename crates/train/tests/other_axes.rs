@@ -1,0 +1,111 @@
+//! A mesh with ranks along `cp` or `ep`, which no program divides work along: whoever takes a mesh refuses it by name, or
+//! computes what is right on it.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at once")]
+
+use std::time::Duration;
+
+use comm::Timeouts;
+use config::{ModelCoord, RunConfig, Unit};
+use device::Numerics;
+use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
+use program::{GradientAxes, Instr, PeerGroup};
+use train::{
+    Assignments, Engine, MetaEngine, SequenceBuffers, Setup, Start, StepOrder, ThreadEngine, TokenSource, WorkloadIndex,
+};
+use train::{Copies, pieces};
+
+struct NoTokens;
+
+impl TokenSource for NoTokens {
+    fn fill(&self, _step: u32, _sequence: u64, _buffers: SequenceBuffers<'_>) {}
+}
+
+/// dp 1 x tp 2 x pp 1, on one rank along every other axis.
+fn setup() -> Setup {
+    let degrees = ["parallelism.dp=1", "parallelism.tp=2", "parallelism.pp=1", "train.sequence_length=16"];
+    let RunConfig { model, parallelism, train, .. } =
+        RunConfig::load("", "", &degrees.map(ToString::to_string)).unwrap();
+    Setup::new(model, parallelism, train).unwrap()
+}
+
+/// The mesh of [`setup`] with two ranks along each of `cp` and `ep`, in turn.
+fn other_meshes() -> [(Axis, Mesh); 2] {
+    let sizes = AxisSizes { tp: 2, ..AxisSizes::ONE };
+    [(Axis::Cp, AxisSizes { cp: 2, ..sizes }), (Axis::Ep, AxisSizes { ep: 2, ..sizes })]
+        .map(|(axis, sizes)| (axis, Mesh::new(sizes).unwrap()))
+}
+
+fn refusal(consumer: &str, axis: Axis) -> String {
+    format!("{consumer} must have 1 rank along {axis}; got 2; use dp, tp or pp")
+}
+
+#[test]
+fn engines_refuse_it() {
+    for (axis, mesh) in other_meshes() {
+        let engines: [Box<dyn Engine>; 2] = [
+            Box::new(MetaEngine::new(&mesh)),
+            Box::new(ThreadEngine::new(mesh, Timeouts { wait: Duration::from_secs(1) })),
+        ];
+        for engine in engines {
+            let error = engine.open(Rank(0), 4096, Numerics::SINGLE).err().map(|error| error.to_string());
+            assert_eq!(error, Some(refusal("the mesh of an engine", axis)));
+        }
+    }
+}
+
+/// Otherwise the ranks along the axis would read the same sequences and own the same shards.
+#[test]
+fn ranks_refuse_it_before_they_choose_sequences_and_shards() {
+    for (axis, mesh) in other_meshes() {
+        let setup = Setup { mesh, ..setup() };
+        let ends = MetaEngine::new(&Mesh::new(AxisSizes::only(Axis::Tp, 2)).unwrap());
+        let ends = ends.open(Rank(0), 0, Numerics::SINGLE).unwrap();
+        let opened = train::Worker::open(&setup, mesh.origin(), &NoTokens, Start::Seed, ends);
+        assert_eq!(opened.err().map(|error| error.to_string()), Some(refusal("the mesh of a run", axis)));
+        let order = StepOrder::new(&setup.model, &setup.parallelism, &setup.train).unwrap();
+        let assigned = Assignments::new(&setup, WorkloadIndex::MAIN, &order).unwrap().of(Rank(0));
+        assert_eq!(assigned.err().map(|error| error.to_string()), Some(refusal("the mesh of a run", axis)));
+    }
+}
+
+/// The verifier refuses such a reduction; an executor that gets one all the same must not leave the axis out.
+#[test]
+fn a_reduction_over_axes_without_a_group_names_them() {
+    let setup = setup();
+    let ends = MetaEngine::new(&setup.mesh).open(Rank(0), 0, Numerics::SINGLE).unwrap();
+    let mut rank = train::Worker::open(&setup, setup.mesh.origin(), &NoTokens, Start::Seed, ends).unwrap();
+    let is_of_layer = |instr: &Instr| matches!(instr, Instr::ReduceGrads { unit: Unit::Layer(0), .. });
+    rank.at = setup.program(0).instrs.iter().position(is_of_layer).unwrap();
+    let Instr::ReduceGrads { unit, by, axes } = setup.program(0).instrs[rank.at] else { panic!("no reduction") };
+    for (added, named) in [(AxisSet::of(Axis::Cp), "cp"), (AxisSet::of(Axis::Ep).with(Axis::Tp), "ep+tp")] {
+        let axes = GradientAxes::new(axes.as_slice().iter().map(|axes| axes.without(Axis::Tp).union(added)));
+        let error = rank.execute(Instr::ReduceGrads { unit, by, axes }).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("a rank has no group along {named}; its groups are along tp, dp_inner, dp_outer, pp")
+        );
+    }
+    assert!(rank.communicators.group(PeerGroup::Along(AxisSet::of(Axis::Cp))).is_err());
+}
+
+/// Ranks along the axis hold copies; each element of each parameter is stored by one of them.
+#[test]
+fn pieces_store_each_element_once_over_all_ranks() {
+    let setup = setup();
+    for (axis, mesh) in other_meshes() {
+        for layout in setup.layouts.values() {
+            let mut stored: usize = 0;
+            for rank in mesh.ranks() {
+                let place = ModelCoord::new(&setup.parallelism, mesh.coord(rank));
+                let listed = |copies| -> usize {
+                    pieces(layout, 0..layout.len, place, copies).iter().map(|piece| piece.elements.len()).sum()
+                };
+                stored += listed(Copies::First);
+                assert!(listed(Copies::Every) >= listed(Copies::First));
+            }
+            let elements: usize = layout.segments.iter().map(|segment| segment.param.len()).sum();
+            assert_eq!(stored, elements, "{axis}");
+        }
+    }
+}
