@@ -54,7 +54,7 @@ impl fmt::Display for Numbers {
         }
         match self.products {
             Products::Chained => Ok(()),
-            Products::Pairs => f.write_str(" in pairs"),
+            Products::Pairs => f.write_str(" pairs"),
         }
     }
 }

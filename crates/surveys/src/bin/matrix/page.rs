@@ -24,7 +24,7 @@ pub fn page(cells: &[Cell], rows: &BTreeMap<String, Row>) -> (String, Vec<String
     let text = [
         introduction(&shown),
         matrix(&shown, Products::Chained, "The matrix, products chained"),
-        matrix(&shown, Products::Pairs, "The matrix, products in pairs"),
+        matrix(&shown, Products::Pairs, "The matrix, products = \"pairs\""),
         factors(),
         by_value(&shown),
         by_class(&shown),
