@@ -1,7 +1,8 @@
 //! The communication that overlap hides on a slow link: `cargo bench -p plan --bench overlap`.
 //!
-//! Two replicas of the 12M model of `bench/compare`, a core each, over a link on which communication takes 0.75 of the time of computing.
-//! Each layout runs with and without `parallelism.overlap`, in turns; the step that `simulate` predicts for that link is printed as well.
+//! Two replicas of a model of 10 million parameters in 12 layers, a core each, over a link on which communication takes half the time of
+//! computing. Each layout runs with and without `parallelism.overlap`, in turns; the step that `simulate` predicts for that link is printed
+//! as well. Each replica computes one microbatch: with more of them, gradients are reduced during the last one alone.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,15 +22,16 @@ use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish, Worker, run}
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare/gpt_12m.toml");
 
-/// Layouts, with the times that each parameter is sent in a step.
-const LAYOUTS: [(&str, &[&str], f64); 3] = [
-    ("dp 2", &["parallelism.zero=0"], 1.0),
-    ("dp 2, ZeRO-2", &["parallelism.zero=2"], 1.0),
-    ("dp 2, ZeRO-3", &["parallelism.zero=3", "parallelism.prefetch=1"], 1.5),
+const MODEL: [&str; 4] = ["model.num_layers=12", "model.hidden=256", "model.num_heads=4", "model.vocabulary=1024"];
+
+const LAYOUTS: [(&str, &[&str]); 3] = [
+    ("dp 2", &["parallelism.zero=0"]),
+    ("dp 2, ZeRO-2", &["parallelism.zero=2"]),
+    ("dp 2, ZeRO-3", &["parallelism.zero=3", "parallelism.prefetch=1"]),
 ];
 
 /// Communication over computing.
-const RATIO: f64 = 0.75;
+const RATIO: f64 = 0.5;
 
 const WARM_UP: u32 = 2;
 const TIMED: u32 = 5;
@@ -38,8 +40,9 @@ const ROUNDS: usize = 3;
 fn load(keys: &[&str], overlap: Overlap) -> RunConfig {
     let toml = std::fs::read_to_string(RUN).expect("a run file");
     let overlap = format!("parallelism.overlap={}", overlap == Overlap::On);
-    let common = ["parallelism.dp=2", "parallelism.microbatch_size=1", "run.threads_per_rank=1"];
-    let overrides: Vec<String> = common.iter().chain(keys).map(|key| (*key).to_string()).chain([overlap]).collect();
+    let common = ["parallelism.dp=2", "parallelism.microbatch_size=4", "run.threads_per_rank=1"];
+    let keys = common.iter().chain(&MODEL).chain(keys);
+    let overrides: Vec<String> = keys.map(|key| (*key).to_string()).chain([overlap]).collect();
     RunConfig::load(RUN, &toml, &overrides).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
@@ -110,14 +113,14 @@ fn predicted(config: &RunConfig, machine: &Cluster, pace: Pace) -> (f64, Communi
 fn main() {
     let machine = measure().expect("a profile");
     println!("layout | overlap | step | simulate | communication | exposed | simulate");
-    for (name, keys, times_sent) in LAYOUTS {
+    for (name, keys) in LAYOUTS {
         let configs = [Overlap::Off, Overlap::On].map(|overlap| load(keys, overlap));
         let setups = [setup(&configs[0]), setup(&configs[1])];
         let computing_s = median(timed(&setups[0], None).0);
-        let parameters = config::unique_parameters(&configs[0].model) as f64;
-        // Of two ranks each sends half of what is reduced and half of what is gathered.
-        let sent_bytes = 4.0 * parameters * times_sent;
-        let pace = Pace { bytes_per_second: sent_bytes / (RATIO * computing_s), latency: Duration::from_micros(20) };
+        let at_1_gb = Pace { bytes_per_second: 1e9, latency: Duration::from_micros(20) };
+        let (_, communication) = predicted(&configs[0], &machine, at_1_gb);
+        let slower = RATIO * computing_s / (communication.all_ns as f64 * 1e-9);
+        let pace = Pace { bytes_per_second: at_1_gb.bytes_per_second / slower, ..at_1_gb };
         let mut runs: [(Vec<f64>, Communication); 2] = Default::default();
         for _ in 0..ROUNDS {
             for (run, setup) in runs.iter_mut().zip(&setups) {
