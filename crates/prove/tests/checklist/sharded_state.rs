@@ -53,7 +53,7 @@ fn every_stage_learns_the_same_bits() {
     }
 }
 
-/// A CPU rank has one queue, so gathering ahead is an order of instructions and overlaps nothing; N10 asks that it changes no bit.
+/// These ranks run without overlap, so gathering ahead is an order of instructions; N10 asks that it changes no bit.
 #[test]
 fn gathering_ahead_and_keeping_change_no_bit() {
     for (prefetch, reshard) in [(0, Reshard::AfterUse), (3, Reshard::AfterUse), (0, Reshard::AfterBackward)] {

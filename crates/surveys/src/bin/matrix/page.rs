@@ -154,9 +154,10 @@ fn factors() -> String {
         let _ = writeln!(text, "| {sharing} | {} |", recomputes.join("; "));
     }
     text.push_str(
-        "\nA rank that is alone has nobody to share inputs out with, and ranks that share out tokens have no whole inputs; those are no cells. *Ahead 1*: the\n\
-         gather of a unit's parameters comes one use earlier in the order of instructions; ranks have one queue, so nothing overlaps. *Kept*: gathered parameters live from the forward pass to the backward pass. *In groups*: four replicas\n\
-         are two sharding groups. *A given file*: two neighbouring stages on each rank, all forwards first, gradients of weights last.\n",
+        "\nA rank that is alone has no peer to shard inputs over, and ranks that shard tokens have no whole inputs; those are no cells. *Ahead 1*: the\n\
+         gather of a unit's parameters comes one use earlier in the order of instructions; these ranks run without `parallelism.overlap`. *Kept*: gathered\n\
+         parameters live from the forward pass to the backward pass. *In groups*: four replicas are two sharding groups. *A given file*: two neighbouring\n\
+         stages on each rank, all forwards first, gradients of weights last.\n",
     );
     text
 }
