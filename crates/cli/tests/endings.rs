@@ -100,7 +100,7 @@ fn weights_have_their_room_before_the_first_step() {
     assert_eq!(
         told.replace(&folder.0.display().to_string(), "FOLDER"),
         "FOLDER/weights.safetensors needs 32448 bytes, for which there is no room: File too large (os error 27); \
-         nothing under that name was changed; another folder: --set run.folder=...\n"
+         nothing under that name was changed; use another folder: --set run.folder=...\n"
     );
     assert_eq!(folder.names(), ["checkpoints", "metrics.jsonl", "run.toml", "weights.safetensors"]);
     for name in ["metrics.jsonl", "run.toml", "weights.safetensors"] {
@@ -152,7 +152,7 @@ fn a_folder_that_cannot_be_written_is_told_before_the_first_step() {
     let (code, told) = output(&mut train(Path::new("/proc/self"), &[]));
     assert_eq!(code, Some(2), "{told}");
     assert!(told.starts_with("/proc/self/checkpoints cannot be written: "), "{told}");
-    assert!(told.ends_with("; another folder: --set run.folder=...\n"), "{told}");
+    assert!(told.ends_with("; use another folder: --set run.folder=...\n"), "{told}");
 }
 
 /// Waits until the child handles the signal of Ctrl-C, which is when its work begins.

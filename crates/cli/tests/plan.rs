@@ -82,7 +82,7 @@ fn where_nothing_fits_remedies_are_named() {
 fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     assert_eq!(
         refuses(&["--gpus=4", "--fix", "tp=3"]),
-        "no layout on 4 accelerators obeys the rules of a run with --fix tp=3; use --fix tp=4\n"
+        "--fix tp = 3 must be one of the values that plan tries on 4 accelerators; use 1, 2, 4\n"
     );
     let told = refuses(&["--gpus=7"]);
     let mut lines = told.lines();

@@ -7,7 +7,7 @@ pub mod text;
 use std::collections::BTreeMap;
 
 use config::{Parallelism, RunConfig};
-use plan::search::candidates::keys;
+use plan::search::candidates::{keys, values};
 use plan::search::{Question, search};
 
 use crate::arguments::Format;
@@ -27,7 +27,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
     let memory_gb = arguments.max_memory.unwrap_or(cluster.accelerator.memory_gb);
-    let fixed = fixed(&arguments.fix, &config.parallelism)?;
+    let fixed = fixed(&arguments.fix, &config, arguments.gpus)?;
     let question = Question {
         config: &config,
         cluster: &cluster,
@@ -65,8 +65,9 @@ fn planned(config: &RunConfig, parallelism: &Parallelism) -> RunConfig {
     config
 }
 
-fn fixed(given: &[String], parallelism: &Parallelism) -> Result<BTreeMap<String, String>, Failure> {
-    let known: Vec<String> = keys(parallelism).into_keys().collect();
+/// The keys and values of `--fix`, each of which some layout on `accelerators` has.
+fn fixed(given: &[String], config: &RunConfig, accelerators: usize) -> Result<BTreeMap<String, String>, Failure> {
+    let known: Vec<String> = keys(&config.parallelism).into_keys().collect();
     let mut fixed = BTreeMap::new();
     for text in given {
         let pair = text.split_once('=').filter(|(key, _)| known.iter().any(|known| known == key));
@@ -76,6 +77,13 @@ fn fixed(given: &[String], parallelism: &Parallelism) -> Result<BTreeMap<String,
                 known.join(", ")
             )));
         };
+        let tried = values(config, accelerators, key).unwrap_or_default();
+        if !tried.iter().any(|tried| tried == value) {
+            return Err(Failure::Input(format!(
+                "--fix {key} = {value} must be one of the values that plan tries on {accelerators} accelerators; use {}",
+                tried.join(", ")
+            )));
+        }
         fixed.insert(key.to_string(), value.to_string());
     }
     Ok(fixed)

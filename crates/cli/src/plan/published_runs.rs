@@ -27,8 +27,8 @@ pleach presets --compare > docs/six-models.md
 
 The run files are [presets](../crates/cli/presets); each names the sources of its numbers. Both layouts are predicted
 for the trainer of the run (`--software`), so the layout alone makes the gain; that trainer may lack the schedule.
-[Predictions are off](accuracy.md) by some per cent; a gain smaller than that shows nothing. The seconds of a step were published for
-some runs. Those of the others are derived from another published number; [derived seconds](#derived-seconds) names it.
+Each prediction has its error: a gain smaller than that error may not be there on the cluster. [accuracy.md](accuracy.md) has the errors
+of other runs. The seconds of a step were published for some runs. Those of the others are derived from another published number; [derived seconds](#derived-seconds) names it.
 ";
 
 /// The result of one run.

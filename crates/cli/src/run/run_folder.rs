@@ -41,7 +41,7 @@ pub enum WayOut {
 impl fmt::Display for WayOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            WayOut::OtherFolder => "another folder: --set run.folder=...",
+            WayOut::OtherFolder => "use another folder: --set run.folder=...",
             WayOut::Copy => "copy the folder of the run, and resume the copy, to continue elsewhere",
         })
     }
@@ -80,8 +80,8 @@ impl RunFolder {
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
         let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().path().display(), self.way_out);
         Err(Failure::Input(format!(
-            "{path} holds a run that is not done, after step {steps}{of}; `pleach train --resume {path}` resumes it, \
-             without {checkpoints} it is given up, {way_out}"
+            "{path} holds a run that is not done, after step {steps}{of}; use `pleach train --resume {path}` to resume it, \
+             remove {checkpoints} to start over, or {way_out}"
         )))
     }
 

@@ -98,7 +98,7 @@ fn a_run_file_of_another_model_is_refused() {
     assert_eq!(
         inside,
         format!(
-            "--from {from} is in the folder of the run, which starts again; another folder: --set run.folder=...\n"
+            "--from {from} is in the folder of the run, which starts again; use another folder: --set run.folder=...\n"
         )
     );
     assert!(!Path::new(&from).join("checkpoints").exists() && !Path::new(&run).exists(), "nothing is made");

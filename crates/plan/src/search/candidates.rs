@@ -76,6 +76,35 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
     degrees.into_iter().chain(entries).map(|(key, value)| (key.to_string(), value)).collect()
 }
 
+/// The values of `key` that some layout on `accelerators` has, as run files write them; nothing for other keys than those of [`keys`].
+pub fn values(config: &RunConfig, accelerators: usize, key: &str) -> Option<Vec<String>> {
+    let numbers = |values: Vec<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>();
+    let one =
+        Shape(Degrees { dp: 2, tp: 2, pp: 2 }).plain(ScheduleKind::OneForwardOneBackward, SequenceParallel::On, 1);
+    let of_variants = || {
+        let mut values: Vec<String> = variants(&one).filter_map(|variant| keys(&variant).remove(key)).collect();
+        values.sort();
+        values.dedup();
+        values
+    };
+    match key {
+        "dp" | "tp" | "pp" => Some(numbers(mesh::divisors(accelerators))),
+        "zero" | "reduce" | "recompute" => Some(of_variants()),
+        "schedule" => {
+            let mut names: Vec<String> = schedules(2).into_iter().map(|kind| schedule_name(kind).to_string()).collect();
+            names.dedup();
+            Some(names)
+        }
+        "stages_per_rank" => Some(numbers(std::iter::once(1).chain(STAGES_PER_RANK).collect())),
+        "microbatch_size" => {
+            let divisors = mesh::divisors(config.train.global_batch.max(1));
+            Some(numbers(divisors.into_iter().filter(|size| *size <= LARGEST_MICROBATCH).collect()))
+        }
+        "sequence_parallel" => Some(vec!["false".to_string(), "true".to_string()]),
+        _ => None,
+    }
+}
+
 impl Candidates {
     /// All combinations on so many accelerators that agree with `fixed`.
     pub fn new(config: &RunConfig, accelerators: usize, fixed: &BTreeMap<String, String>) -> Candidates {
