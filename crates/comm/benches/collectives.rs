@@ -3,6 +3,8 @@
 //! Bandwidth: a 64 MiB all-reduce over two ranks beside two threads that copy 64 MiB each, which is
 //! what the memory of the machine allows. Latency: small all-reduces, where waking threads costs most.
 
+#[path = "../tests/worlds/wire.rs"]
+mod wire;
 #[path = "../tests/worlds/world.rs"]
 mod world;
 

@@ -44,6 +44,8 @@ mod error;
 mod host;
 mod meta;
 mod operation;
+#[cfg(target_os = "linux")]
+pub mod processes;
 mod tag;
 mod threads;
 mod transport;
@@ -56,7 +58,7 @@ pub use host::{GroupChannels, HostCommunicator, StreamTransports};
 pub use meta::{CollectiveCall, MetaCommunicator};
 pub use operation::Operation;
 pub use tag::{ChannelId, Tag};
-pub use threads::ThreadTransport;
+pub use threads::{ThreadTransport, WorldFailure};
 pub use transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
 pub use wrappers::counting::{Counting, Counts};
 pub use wrappers::{faults, paced};
