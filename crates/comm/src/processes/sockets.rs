@@ -189,7 +189,7 @@ impl Incoming<'_> {
                     return Err(Fault::Unexpected("the failure of a rank that is not in the world"));
                 }
                 let description = String::from_utf8_lossy(payload).into_owned();
-                self.world.fail(AbortCause { rank, description });
+                self.world.abort(AbortCause { rank, description });
                 Ok(())
             }
             Frame::Goodbye => {

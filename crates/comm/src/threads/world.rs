@@ -23,6 +23,8 @@ type Listener = Box<dyn FnOnce(&AbortCause) + Send>;
 pub(crate) struct World {
     lanes: Vec<Lane>,
     failure: OnceLock<AbortCause>,
+    /// Held while the first cause is passed on.
+    failing: Mutex<()>,
     /// Called once, when the world fails.
     listeners: Mutex<Vec<Listener>>,
     timeouts: Timeouts,
@@ -53,6 +55,7 @@ impl World {
         World {
             lanes: (0..num_lanes).map(lane).collect(),
             failure: OnceLock::new(),
+            failing: Mutex::default(),
             listeners: Mutex::default(),
             timeouts,
             remote,
@@ -106,26 +109,24 @@ impl World {
     }
 
     /// Declares the world failed, here and in all other processes. The first cause is kept.
+    ///
+    /// Other processes are told before the ranks of this one: a rank that learns of the failure leaves, and no peer may
+    /// see that first. So a process passes on a failure that it hears of, too.
     pub(crate) fn abort(&self, cause: AbortCause) {
-        if self.fail(cause)
-            && let (Some(remote), Some(cause)) = (&self.remote, self.failure.get())
-        {
-            remote.abort(cause);
+        let failing = lock(&self.failing);
+        if self.failure.get().is_some() {
+            return;
         }
-    }
-
-    /// Declares the world failed in this process; returns whether it was whole until now. The process in which the
-    /// failure began reports it to the others.
-    pub(crate) fn fail(&self, cause: AbortCause) -> bool {
-        if self.failure.set(cause).is_err() {
-            return false;
+        if let Some(remote) = &self.remote {
+            remote.abort(&cause);
         }
+        let _ = self.failure.set(cause);
+        drop(failing);
         self.wake_all();
         let listeners = std::mem::take(&mut *lock(&self.listeners));
         if let Some(cause) = self.failure.get() {
             listeners.into_iter().for_each(|listener| listener(cause));
         }
-        true
     }
 
     pub(crate) fn wake_all(&self) {
