@@ -83,10 +83,7 @@ impl Arrival {
     pub(super) fn withdraw(&self, sender: usize) -> Vec<Piece> {
         let mut senders = lock(&self.senders);
         senders[sender].is_withdrawn = true;
-        let granted = senders[sender].granted.drain(..).map(|(piece, _)| piece).collect();
-        drop(senders);
-        self.inbox.wake_from_completion();
-        granted
+        senders[sender].granted.drain(..).map(|(piece, _)| piece).collect()
     }
 
     /// Whether `sender` has pieces under way.
@@ -95,28 +92,24 @@ impl Arrival {
         if sender.granted.is_empty() && !sender.is_filling { UnderWay::None } else { UnderWay::Some }
     }
 
-    /// Whether the owner has a reason to wake: a piece of every message lies there, or one will never come.
+    /// Whether a piece of every message lies there. One that was taken back never does: its sender reports why.
     pub(super) fn is_ready(&self) -> bool {
         lock(&self.senders).iter().all(Sender::is_ready)
     }
 
     /// The first sender whose next piece has not come.
     pub(super) fn first_missing(&self) -> Option<usize> {
-        lock(&self.senders).iter().position(|sender| sender.arrived.is_empty())
+        lock(&self.senders).iter().position(|sender| !sender.is_ready())
     }
 
-    /// The next piece of each message, or the first sender that has taken its message back.
-    pub(super) fn take_row(&self) -> Result<Vec<Piece>, usize> {
-        let mut senders = lock(&self.senders);
-        if let Some(missing) = senders.iter().position(|sender| sender.arrived.is_empty()) {
-            return Err(missing);
-        }
-        Ok(senders.iter_mut().filter_map(|sender| sender.arrived.pop_front()).collect())
+    /// The next piece of each message, which have all come.
+    pub(super) fn take_row(&self) -> Vec<Piece> {
+        lock(&self.senders).iter_mut().filter_map(|sender| sender.arrived.pop_front()).collect()
     }
 }
 
 impl Sender {
     fn is_ready(&self) -> bool {
-        !self.arrived.is_empty() || self.is_withdrawn
+        !self.arrived.is_empty()
     }
 }

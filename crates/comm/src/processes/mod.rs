@@ -31,6 +31,8 @@ mod outbox;
 mod pieces;
 mod preamble;
 mod sockets;
+#[cfg(test)]
+mod violations;
 
 pub use directory::{Directory, DirectoryError, Listeners, LocalAddress, Process, Token, this_machine};
 pub use gate::Refusals;

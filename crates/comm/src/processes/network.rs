@@ -243,7 +243,7 @@ impl Remote for Network {
                 Interrupted::Deadline(..) => late(receive.arrival.first_missing().unwrap_or(0)),
                 Interrupted::Failed | Interrupted::Left(_) => interrupted,
             })?;
-            let arrived = receive.arrival.take_row().map_err(late)?;
+            let arrived = receive.arrival.take_row();
             let offset = folded * PIECE_BYTES;
             let len = PIECE_BYTES.min(pieces.len_bytes - offset);
             fold(offset, &Row { pieces, offset, len, arrived, place: &place });

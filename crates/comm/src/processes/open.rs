@@ -109,7 +109,7 @@ pub enum OpenError {
 }
 
 /// Places for pieces of process `process`.
-fn num_pieces(directory: &Directory, process: usize) -> usize {
+pub(super) fn num_pieces(directory: &Directory, process: usize) -> usize {
     let own = directory.processes().get(process).map_or(0, |process| process.ranks.len());
     // A receive from all ranks of other processes needs a piece of each at once; with two, one row is folded while the next comes.
     LEAST_PIECES.max(2 * directory.world_size().saturating_sub(own))
