@@ -19,7 +19,7 @@ use sync::lock;
 /// at their sender, like large ones.
 pub(super) const CREDIT_BYTES: usize = 128 << 10;
 /// Messages that one process may have announced to another and that no rank has read yet.
-pub(super) const ANNOUNCED_LIMIT: usize = 1 << 20;
+pub(super) const ANNOUNCED_LIMIT: usize = 1 << 16;
 
 /// Bytes of the receiver's memory that a small message counts for.
 pub(super) fn credit_of(len_bytes: usize) -> usize {
@@ -135,12 +135,14 @@ impl Connection {
         // The order of the two locks is that of `grant`.
         let mut outbox = lock(&self.outbox);
         match payload {
-            Payload::Copied(bytes)
-                if bytes.len() <= EAGER_LIMIT_BYTES && outbox.use_credit(credit_of(bytes.len())) =>
-            {
+            Payload::Copied(bytes) if bytes.len() <= EAGER_LIMIT_BYTES && outbox.use_credit(credit_of(bytes.len())) => {
                 outbox.post(Frame::Eager(address), Body::Copied(bytes));
             }
-            payload => {
+            payload @ (Payload::Copied(_)
+            | Payload::Lent(_)
+            | Payload::Loan(..)
+            | Payload::Arrived { .. }
+            | Payload::Announced(_)) => {
                 let len_bytes = payload.len_bytes() as u64;
                 let number = lock(&self.outgoing).insert(address, payload);
                 outbox.post(Frame::Announce(address, number, len_bytes), Body::Empty);
@@ -204,6 +206,10 @@ impl Connection {
                     return Err(Fault::Unexpected("a request for a place outside of its memory"));
                 }
                 outbox.post(Frame::Piece(part, Route::Shared), Body::Empty);
+                // The peer folds this piece while the next is written.
+                if outbox.flush(self.socket()).is_err() {
+                    outbox.close();
+                }
             }
             None => outbox.post_piece(Arc::clone(&message), part),
         }
@@ -379,6 +385,8 @@ impl Connection {
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         lock(&self.outbox).close();
+        // The peer learns of it now, not when the last end of this process is gone.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.lose_outgoing();
         let incoming: Vec<Incoming> = lock(&self.incoming).drain().map(|(_, entry)| entry).collect();
         incoming.iter().for_each(|entry| self.lose(&entry.arrival, entry.sender));

@@ -35,7 +35,8 @@ impl Token {
 
     /// Whether `other` is this token. The time does not depend on where they differ.
     pub(super) fn is(&self, other: &[u8; Token::BYTES]) -> bool {
-        let differences = self.0.iter().zip(other).fold(0, |all, (own, other)| std::hint::black_box(all | (own ^ other)));
+        let differences =
+            self.0.iter().zip(other).fold(0, |all, (own, other)| std::hint::black_box(all | (own ^ other)));
         differences == 0
     }
 }
@@ -80,7 +81,9 @@ pub struct Directory {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryError {
     /// A rank that no process or more than one has.
-    #[error("{rank} must be in one process of the directory; got {processes}: number the ranks of all processes from 0 on")]
+    #[error(
+        "{rank} must be in one process of the directory; got {processes}: number the ranks of all processes from 0 on"
+    )]
     Rank {
         /// The rank.
         rank: Rank,

@@ -384,8 +384,12 @@ mod tests {
     }
 
     fn part() -> impl Strategy<Value = Part> {
-        (any::<u64>(), 0u64..1 << 20, 1..=PIECE_BYTES as u32, any::<u32>())
-            .prop_map(|(message, row, len, slot)| Part { message, offset: row * PIECE_BYTES as u64, len, slot })
+        (any::<u64>(), 0u64..1 << 20, 1..=PIECE_BYTES as u32, any::<u32>()).prop_map(|(message, row, len, slot)| Part {
+            message,
+            offset: row * PIECE_BYTES as u64,
+            len,
+            slot,
+        })
     }
 
     fn frame() -> impl Strategy<Value = Frame> {
@@ -408,11 +412,8 @@ mod tests {
 
     /// A header of `frame` with a payload of a length that it may have.
     fn header(frame: Frame, sequence: u64) -> Header {
-        let payload = match frame {
-            Frame::Piece(part, Route::Inline) => vec![7; part.len as usize],
-            Frame::Eager(_) | Frame::Abort(_) => vec![7; 33],
-            _ => vec![],
-        };
+        let shape = Header::new(frame, sequence, &[]);
+        let payload = vec![7; (*shape.payload_limit().start()).max(33).min(*shape.payload_limit().end()) as usize];
         Header::new(frame, sequence, &payload)
     }
 
@@ -483,9 +484,6 @@ mod tests {
         let odd = Part { message: 0, offset: 64, len: 1, slot: 0 };
         assert_eq!(message(Frame::Grant(odd)), "a frame whose offset is 64");
         let eager = Header { payload_len: 16_385, ..Header::new(Frame::Eager(to), 0, &[]) };
-        assert_eq!(
-            Header::decode(&eager.encode()).unwrap_err().to_string(),
-            "a frame whose payload length is 16385"
-        );
+        assert_eq!(Header::decode(&eager.encode()).unwrap_err().to_string(), "a frame whose payload length is 16385");
     }
 }

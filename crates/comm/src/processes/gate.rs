@@ -26,8 +26,6 @@ const PENDING_LIMIT: usize = 128;
 const ACCEPTED_AT_ONCE: usize = 32;
 /// How long a connection may take for its preamble.
 pub(super) const PREAMBLE_DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes that the system may hold for a connection in each direction.
-const SOCKET_BUFFER_BYTES: usize = 1 << 20;
 
 /// Events of the listeners.
 pub(super) const TCP_LISTENER: u64 = 1;
@@ -172,12 +170,7 @@ impl Gate {
     }
 
     /// Begins the connection to `process` over a socket that is connected, and waits for its answer among the others.
-    pub(super) fn introduce(
-        &mut self,
-        epoll: BorrowedFd<'_>,
-        process: usize,
-        socket: OwnedFd,
-    ) -> Result<(), Errno> {
+    pub(super) fn introduce(&mut self, epoll: BorrowedFd<'_>, process: usize, socket: OwnedFd) -> Result<(), Errno> {
         self.send_preamble(&socket, process, Verdict::Welcome)?;
         self.add(epoll, socket, Origin::Us(process))
     }
@@ -331,8 +324,7 @@ impl Gate {
             (true, None) => return Err(std::io::Error::other("its preamble came without memory")),
             (false, Some(_)) => return Err(std::io::Error::other("it is on another machine by the directory")),
         };
-        let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER_BYTES);
-        let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER_BYTES);
+        // Buffers are left to the system: it fits those of TCP to the connection, and only as long as nobody sets them.
         if window.is_none() {
             let _ = sockopt::set_tcp_nodelay(&socket, true);
         }

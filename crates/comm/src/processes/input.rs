@@ -21,6 +21,9 @@ pub(super) enum Read {
     End,
 }
 
+/// Handles a frame that is no piece, with the bytes after it.
+pub(super) type OnFrame<'a> = &'a mut dyn FnMut(Frame, &[u8]) -> Result<(), Fault>;
+
 /// A reader of one connection.
 pub(super) struct Input {
     buffer: Box<[u8]>,
@@ -50,11 +53,7 @@ impl Input {
     ///
     /// # Errors
     /// Bytes that the peer may not send; the first error of `on_frame`; the socket's.
-    pub(super) fn read(
-        &mut self,
-        connection: &Connection,
-        on_frame: &mut dyn FnMut(Frame, &[u8]) -> Result<(), Fault>,
-    ) -> Result<Read, Fault> {
+    pub(super) fn read(&mut self, connection: &Connection, on_frame: OnFrame<'_>) -> Result<Read, Fault> {
         loop {
             while self.next_frame(connection, on_frame)? {}
             self.buffer.copy_within(self.start..self.end, 0);
@@ -91,11 +90,7 @@ impl Input {
     }
 
     /// Handles one frame, or the part of a piece that has come; false when more has to come first.
-    fn next_frame(
-        &mut self,
-        connection: &Connection,
-        on_frame: &mut dyn FnMut(Frame, &[u8]) -> Result<(), Fault>,
-    ) -> Result<bool, Fault> {
+    fn next_frame(&mut self, connection: &Connection, on_frame: OnFrame<'_>) -> Result<bool, Fault> {
         if let Some(filling) = self.filling.take() {
             return self.fill_from_buffer(filling, connection);
         }
@@ -118,13 +113,7 @@ impl Input {
         Ok(true)
     }
 
-    fn begin_piece(
-        &mut self,
-        header: Header,
-        part: Part,
-        route: Route,
-        connection: &Connection,
-    ) -> Result<(), Fault> {
+    fn begin_piece(&mut self, header: Header, part: Part, route: Route, connection: &Connection) -> Result<(), Fault> {
         if route != connection.route() {
             return Err(Fault::Unexpected("a piece by the other way of this connection"));
         }

@@ -71,7 +71,9 @@ pub enum OpenError {
         by: String,
     },
     /// A connection to another process failed.
-    #[error("{process} is not reached at {address}: {source}; see whether it still runs, and whether a firewall lets it")]
+    #[error(
+        "{process} is not reached at {address}: {source}; see whether it still runs, and whether a firewall lets it"
+    )]
     Connect {
         /// The process.
         process: String,
@@ -175,7 +177,8 @@ fn establish(
     wait_for_all: Duration,
 ) -> Result<Vec<Option<Arc<Connection>>>, OpenError> {
     let started = Instant::now();
-    let system = |error: rustix::io::Errno| OpenError::System { process: own, what: "its sockets", source: error.into() };
+    let system =
+        |error: rustix::io::Errno| OpenError::System { process: own, what: "its sockets", source: error.into() };
     gate.register(epoll.as_fd()).map_err(system)?;
     for process in 0..own {
         let left = wait_for_all.saturating_sub(started.elapsed()).max(Duration::from_millis(1));

@@ -31,8 +31,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    const ALL: [Verdict; 4] =
-        [Verdict::Welcome, Verdict::OtherVersion, Verdict::OtherWorld, Verdict::NotExpected];
+    const ALL: [Verdict; 4] = [Verdict::Welcome, Verdict::OtherVersion, Verdict::OtherWorld, Verdict::NotExpected];
 
     fn number(self) -> u16 {
         match self {

@@ -7,7 +7,6 @@ use super::input::{Input, Read};
 use super::network::Network;
 use crate::error::AbortCause;
 use crate::threads::inbox::{Envelope, Payload};
-use crate::threads::pool::Pool;
 use crate::threads::remote::{Address, Announced, Credit, Remote};
 use crate::threads::world::World;
 use mesh::Rank;
@@ -33,7 +32,6 @@ pub(super) struct Sockets {
     pub(super) world: Arc<World>,
     /// By process; none where there is no connection, or no more.
     inputs: Vec<Option<Input>>,
-    pool: Pool,
 }
 
 /// Waits for events, at most for `timeout`.
@@ -51,12 +49,7 @@ pub(super) fn wait(epoll: &OwnedFd, timeout: Option<Duration>) -> Result<Vec<u64
 
 impl Sockets {
     /// Watches the connections of `network` beside what `gate` watches.
-    pub(super) fn new(
-        epoll: OwnedFd,
-        gate: Gate,
-        network: Arc<Network>,
-        world: Arc<World>,
-    ) -> Result<Sockets, Errno> {
+    pub(super) fn new(epoll: OwnedFd, gate: Gate, network: Arc<Network>, world: Arc<World>) -> Result<Sockets, Errno> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let processes = network.directory().processes().len();
         let mut inputs = Vec::with_capacity(processes);
@@ -69,7 +62,7 @@ impl Sockets {
             inputs.push(connection.map(|_| Input::new()));
         }
         epoll::add(&epoll, network.wake(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
-        Ok(Sockets { epoll, gate, network, world, inputs, pool: Pool::default() })
+        Ok(Sockets { epoll, gate, network, world, inputs })
     }
 
     /// Works until the last rank of this process has left.
@@ -106,12 +99,7 @@ impl Sockets {
         let Some(connection) = self.network.connection(process).map(Arc::clone) else { return };
         let Some(input) = self.inputs.get_mut(process).and_then(Option::as_mut) else { return };
         connection.flush();
-        let incoming = Incoming {
-            connection: &connection,
-            network: &self.network,
-            world: &self.world,
-            pool: &self.pool,
-        };
+        let incoming = Incoming { connection: &connection, network: &self.network, world: &self.world };
         let read = input.read(&connection, &mut |frame, payload| incoming.take(frame, payload));
         connection.flush();
         let fault = match read {
@@ -157,7 +145,6 @@ struct Incoming<'a> {
     connection: &'a Connection,
     network: &'a Arc<Network>,
     world: &'a World,
-    pool: &'a Pool,
 }
 
 impl Incoming<'_> {
@@ -208,7 +195,9 @@ impl Incoming<'_> {
         self.connection.hold(payload.len())?;
         let remote: Arc<dyn Remote> = Arc::clone(self.network) as _;
         let credit = Credit::new(remote, self.connection.process, credit_of(payload.len()));
-        self.deliver(address, Payload::Arrived { bytes: self.pool.copy(payload), _credit: credit });
+        // As long as the message is, so that the memory of all unread ones is what was counted.
+        let bytes = Arc::new(payload.to_vec());
+        self.deliver(address, Payload::Arrived { bytes, _credit: credit });
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Ranks as threads, sharing the memory of their process.
 
 pub(crate) mod inbox;
-pub(crate) mod pool;
+mod pool;
 pub(crate) mod remote;
 mod shared_memory;
 mod transport;

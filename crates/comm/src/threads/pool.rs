@@ -7,7 +7,7 @@ use sync::lock;
 
 /// The copies that one rank has sent. A buffer is free again when the last receiver drops it.
 #[derive(Default)]
-pub(crate) struct Pool {
+pub(super) struct Pool {
     /// Short and long messages apart, so that not every buffer grows to the longest message.
     short: Mutex<Vec<Arc<Vec<u8>>>>,
     long: Mutex<Vec<Arc<Vec<u8>>>>,
@@ -16,7 +16,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// A shared copy of `bytes`. Allocates only while more messages are under way than ever before,
     /// or when a message is longer than those before.
-    pub(crate) fn copy(&self, bytes: &[u8]) -> Arc<Vec<u8>> {
+    pub(super) fn copy(&self, bytes: &[u8]) -> Arc<Vec<u8>> {
         let (shelf, capacity) =
             if bytes.len() <= COPY_LIMIT_BYTES { (&self.short, COPY_LIMIT_BYTES) } else { (&self.long, bytes.len()) };
         let mut shelf = lock(shelf);

@@ -12,6 +12,10 @@ use std::sync::{Arc, Mutex};
 
 const SMALL: [u8; 40] = [17; 40];
 const OPERATION: Operation = Operation::PointToPoint;
+/// A rank may have ended its script when the other one leaves.
+const LEAVE: u16 = 10;
+/// Goodbyes pass when all ranks have left: their loss is nobody's failure.
+const GOODBYES: [u16; 2] = [12, 13];
 
 /// What one rank does: everything that makes a frame.
 fn script(end: &ThreadTransport) -> Result<(), CommError> {
@@ -65,7 +69,8 @@ fn is_named(results: &[Result<(), CommError>; 2], case: &str) -> bool {
         match result {
             Ok(()) => {}
             Err(CommError::Aborted { why, .. }) => {
-                let is_fault = ["sent ", "closed the connection", "is not reachable"].iter().any(|what| why.contains(what));
+                let is_fault =
+                    ["sent ", "closed the connection", "is not reachable"].iter().any(|what| why.contains(what));
                 assert!(is_fault && why.starts_with("process ") && why.contains(" on host host"), "{case}: {why}");
             }
             // A peer that fails at once may be known to have left before it is known to have failed.
@@ -96,9 +101,6 @@ fn of_first(there: bool, kind: u16, fate: Fate) -> impl Fn(Way, u16, &[u8]) -> F
     }
 }
 
-/// Goodbyes pass when all ranks have left: their loss is nobody's failure.
-const GOODBYES: [u16; 2] = [12, 13];
-
 #[test]
 fn each_kind_of_frame_passes_in_the_script() {
     let kinds = kinds();
@@ -126,13 +128,11 @@ fn each_changed_byte_of_each_kind_of_frame_is_found() {
     }
 }
 
-/// A rank may have ended its script when the other one leaves.
-const LEAVE: u16 = 10;
-
 #[test]
 fn each_frame_that_is_lost_doubled_or_cut_is_found() {
     for ((there, kind), len) in kinds() {
-        let fates = [Fate::Dropped, Fate::Doubled, Fate::Cut(0), Fate::Cut(1), Fate::Cut(HEADER_BYTES - 1), Fate::Cut(len - 1)];
+        let fates =
+            [Fate::Dropped, Fate::Doubled, Fate::Cut(0), Fate::Cut(1), Fate::Cut(HEADER_BYTES - 1), Fate::Cut(len - 1)];
         for fate in fates {
             let case = format!("kind {kind}, {fate:?}");
             let is_found = is_named(&run(of_first(there, kind, fate)), &case);
@@ -153,7 +153,10 @@ fn a_failure_that_crosses_a_changing_wire_is_still_a_failure() {
         let (first, second) = (ends.next().unwrap(), ends.next().unwrap());
         second.abort(AbortCause { rank: Rank(1), description: "12345678".into() });
         let error = receive(&first, 1, 0, &[0]).unwrap_err().to_string();
-        assert!(error.starts_with("rank 0 stopped because rank 1 failed: process 1 (rank 1) on host host1 sent a "), "{error}");
+        assert!(
+            error.starts_with("rank 0 stopped because rank 1 failed: process 1 (rank 1) on host host1 sent a "),
+            "{error}"
+        );
         drop((first, second));
         relay.end();
     }

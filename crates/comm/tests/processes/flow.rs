@@ -92,6 +92,30 @@ fn all_lanes_and_ranks_of_a_process_receive_at_once() {
 }
 
 #[test]
+fn sixteen_processes_sum_in_rank_order() {
+    for wire in WIRES {
+        let ranks: Vec<Vec<usize>> = (0..16).map(|rank| vec![rank]).collect();
+        let opened = open(seats(wire, &ranks, 1, PATIENT));
+        let value = |rank: usize, at: usize| 1.0 / (1.0 + (rank * 100 + at) as f32);
+        std::thread::scope(|scope| {
+            for end in opened.into_iter().flat_map(|local| local.ends).flatten() {
+                scope.spawn(move || {
+                    let own = end.rank().0;
+                    let communicator = communicator(end, 0);
+                    for len in [7, 4_096, 70_000, 1_500_003] {
+                        let mut data: Vec<f32> = (0..len).map(|at| value(own, at)).collect();
+                        communicator.all_reduce_sum(&mut data).unwrap();
+                        let sum = |at: usize| (1..16).fold(value(0, at), |sum, rank| sum + value(rank, at));
+                        let expected = (0..len).map(sum);
+                        assert!(data.iter().map(|x| x.to_bits()).eq(expected.map(f32::to_bits)), "{len} elements");
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn a_sender_that_leaves_at_once_has_its_messages_read() {
     for wire in WIRES {
         both(two(wire), |end| {

@@ -79,7 +79,8 @@ fn take_part(kind: &str) -> LocalRanks {
         let ranks = ranks.iter().copied().map(Rank).collect();
         let host = format!("host{number}");
         let machine = comm::processes::this_machine().unwrap();
-        let bytes = |hex: &str| (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+        let bytes =
+            |hex: &str| (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
         match kind {
             "tcp" => Process { ranks, host, tcp: Some(address.parse().unwrap()), local: None },
             _ => Process { ranks, host, tcp: None, local: Some(LocalAddress { machine, name: bytes(&address) }) },
@@ -117,7 +118,8 @@ fn end_rank(end: &ThreadTransport) -> usize {
 fn all_sums(ends: Vec<ThreadTransport>, after: impl Fn() + Sync) -> Vec<(usize, Result<u64, CommError>)> {
     let after = &after;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = ends.into_iter().map(|end| (end_rank(&end), scope.spawn(move || sums(end, after)))).collect();
+        let threads: Vec<_> =
+            ends.into_iter().map(|end| (end_rank(&end), scope.spawn(move || sums(end, after)))).collect();
         threads.into_iter().map(|(rank, thread)| (rank, thread.join().unwrap())).collect()
     })
 }

@@ -51,7 +51,8 @@ impl Relay {
             let far = TcpStream::connect(target).unwrap();
             let other = (near.try_clone().unwrap(), far.try_clone().unwrap());
             let back_fate = Arc::clone(&fate);
-            let back = std::thread::spawn(move || pass(other.1, other.0, &|kind, frame| back_fate(Way::Back, kind, frame)));
+            let back =
+                std::thread::spawn(move || pass(other.1, other.0, &|kind, frame| back_fate(Way::Back, kind, frame)));
             pass(near, far, &|kind, frame| fate(Way::There, kind, frame));
             back.join().unwrap();
         });
@@ -66,6 +67,7 @@ impl Relay {
 
 /// Passes frames on until one side closes.
 fn pass(mut from: TcpStream, mut to: TcpStream, fate: &dyn Fn(u16, &[u8]) -> Fate) {
+    to.set_nodelay(true).unwrap();
     let mut preamble = [0; PREAMBLE_BYTES];
     if from.read_exact(&mut preamble).and_then(|()| to.write_all(&preamble)).is_ok() {
         while let Some(mut frame) = next_frame(&mut from) {

@@ -21,8 +21,7 @@ enum Stranger {
     Garbage,
 }
 
-const STRANGERS: [Stranger; 4] =
-    [Stranger::Nothing, Stranger::HalfAPreamble, Stranger::WrongToken, Stranger::Garbage];
+const STRANGERS: [Stranger; 4] = [Stranger::Nothing, Stranger::HalfAPreamble, Stranger::WrongToken, Stranger::Garbage];
 
 impl Stranger {
     fn bytes(self) -> Vec<u8> {
@@ -55,11 +54,7 @@ fn sum_until(end: ThreadTransport, is_over: &AtomicBool) -> u64 {
 /// Lets strangers come while a world of four ranks in two processes sums; the connections that process 0 refused.
 fn beside_strangers(wire: Wire, strangers: impl FnOnce(&Seat, &Refusals)) -> Arc<Refusals> {
     let seats = seats(wire, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
-    let listens = Seat {
-        listeners: Listeners::default(),
-        directory: seats[0].directory.clone(),
-        ..seats[0]
-    };
+    let listens = Seat { listeners: Listeners::default(), directory: seats[0].directory.clone(), ..seats[0] };
     let opened = open(seats);
     let refusals = Arc::clone(&opened[0].refusals);
     let is_over = AtomicBool::new(false);
@@ -146,7 +141,11 @@ fn a_process_that_never_comes_is_named() {
     let errors: Vec<_> = opening.into_iter().map(|thread| thread.join().unwrap().unwrap_err()).collect();
     drop(last);
     assert!(matches!(&errors[0], OpenError::Missing { .. }), "{}", errors[0]);
-    assert!(errors[0].to_string().contains("no connection with process 2 (ranks 2, 3) on host host2; see"), "{}", errors[0]);
+    assert!(
+        errors[0].to_string().contains("no connection with process 2 (ranks 2, 3) on host host2; see"),
+        "{}",
+        errors[0]
+    );
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Every collective against a serial oracle that takes sums in rank order, bit for bit.
 
+use crate::worlds::{bits, communicator, input, patient, run, serial};
 use comm::CommError;
 use device::{Bf16, Element, F16};
 use mesh::even_split;
 use proptest::prelude::*;
-use crate::worlds::{bits, communicator, input, patient, run, serial};
 
 /// Lengths around every border: none, fewer than ranks, odd, a copied message, a block, lent slices.
 const LENS: [usize; 10] = [0, 1, 3, 7, 8, 1023, 1025, 4096, 4097, 40_003];

@@ -3,13 +3,13 @@
 //! That a failure was told, rather than found at the deadline, shows in the error: the one says
 //! `Aborted`, the other `Deadline`.
 
+use crate::worlds::wire::processes;
+use crate::worlds::{bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial};
 use comm::faults::{Fault, Faulty};
 use comm::{AbortCause, Channel, ChannelId, CommError, Operation, Timeouts, Transport};
 use mesh::{AxisSet, Rank};
 use std::sync::Arc;
 use std::time::Duration;
-use crate::worlds::wire::processes;
-use crate::worlds::{bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial};
 
 fn channel(transport: &Arc<dyn Transport>) -> Channel {
     let id = ChannelId::new(AxisSet::ALL, 9);

@@ -1,5 +1,7 @@
 //! Worlds of ranks over threads, and over processes that this one stands for.
 
+#![allow(dead_code, clippy::unwrap_used)]
+
 use comm::{ThreadTransport, Timeouts};
 
 /// How the ranks of a world talk.
