@@ -39,7 +39,7 @@ impl Arrival {
         Arc::new(Arrival { inbox: Arc::clone(inbox), senders: Mutex::new(senders) })
     }
 
-    /// Notes that `sender` is being asked for a part, which is to lie in `piece`. False if it has taken its message back.
+    /// Notes that `sender` is being asked for a part, for which `piece` is the place. False if it has taken its message back.
     pub(super) fn grant(&self, sender: usize, piece: Piece, part: Part) -> bool {
         let senders = &mut lock(&self.senders);
         if senders[sender].is_withdrawn {
@@ -65,7 +65,7 @@ impl Arrival {
         }
     }
 
-    /// Notes that a part lies in its place.
+    /// Notes that a part is in its place.
     pub(super) fn complete(&self, sender: usize, piece: Piece) -> UnderWay {
         let mut senders = lock(&self.senders);
         senders[sender].arrived.push_back(piece);
@@ -92,7 +92,7 @@ impl Arrival {
         if sender.granted.is_empty() && !sender.is_filling { UnderWay::None } else { UnderWay::Some }
     }
 
-    /// Whether a piece of every message lies there. One that was taken back never does: its sender reports why.
+    /// Whether a piece of every message has come. One of a withdrawn message never comes: its sender reports the reason.
     pub(super) fn is_ready(&self) -> bool {
         lock(&self.senders).iter().all(Sender::is_ready)
     }

@@ -54,7 +54,7 @@ pub(super) struct Connection {
     incoming: Mutex<HashMap<u64, Incoming>>,
     /// Bytes of small messages of the peer that are read, and of which it does not know yet.
     unreported: AtomicUsize,
-    /// Bytes of small messages of the peer that lie here.
+    /// Bytes of small messages of the peer that this process holds.
     held: AtomicUsize,
     /// Announced messages of the peer that are not finished.
     announced: AtomicUsize,
@@ -301,7 +301,7 @@ impl Connection {
         }
     }
 
-    /// Asks for a part, which is to lie in `piece`. [`Connection::flush`] sends the question.
+    /// Asks for a part, for which `piece` is the place. [`Connection::flush`] sends the request.
     pub(super) fn ask(&self, arrival: &Arrival, sender: usize, piece: Piece, part: Part) {
         if arrival.grant(sender, piece, part) {
             lock(&self.outbox).post(Frame::Grant(part), Body::Empty);
@@ -318,7 +318,7 @@ impl Connection {
         Ok((Arc::clone(&entry.arrival), entry.sender, piece))
     }
 
-    /// Notes that a part lies in its place.
+    /// Notes that a part is in its place.
     pub(super) fn complete_piece(&self, part: Part, arrival: &Arrival, sender: usize, piece: Piece) {
         let under_way = arrival.complete(sender, piece);
         if under_way == UnderWay::None {

@@ -77,7 +77,7 @@ pub struct Directory {
     process_of: Vec<usize>,
 }
 
-/// Why processes are no directory.
+/// Why a list of processes is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryError {
     /// A rank that no process or more than one has.

@@ -72,7 +72,7 @@ pub(super) enum Frame {
     Finish(u64, Ending),
     /// The sender takes an announced message back.
     Withdraw(Address, u64),
-    /// So many bytes of the memory for small messages are free again.
+    /// This number of bytes of the memory for small messages is free again.
     Credit(u32),
     /// A rank has left a lane.
     Leave(Rank, u32),
@@ -96,7 +96,7 @@ pub(super) struct Header {
     pub(super) payload_hash: u64,
 }
 
-/// Why bytes are no frame.
+/// Why a frame is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadFrame {
     #[error("a header that begins with {0:#010x} instead of {MAGIC:#010x}")]
@@ -111,7 +111,7 @@ pub(super) enum BadFrame {
     PayloadHash { written: u64, computed: u64 },
 }
 
-/// The fields of a header, as they lie on the wire.
+/// The fields of a header, in the types of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Fields {
     kind: u16,

@@ -58,7 +58,7 @@ impl Refusals {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Connections with the right token that are none of this world.
+    /// Connections with the right token from another world, or from a process that is connected.
     pub fn not_expected(&self) -> u64 {
         self.not_expected.load(Ordering::Relaxed)
     }
@@ -102,7 +102,7 @@ struct Pending {
     since: Instant,
 }
 
-/// What came of reading a preamble.
+/// The state of a preamble after a read.
 enum Progress {
     More,
     Whole,

@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
-/// Bytes that are read at once. A short frame is read when it lies here as a whole.
+/// Bytes that are read at once. A short frame is handled when all of it is here.
 pub(super) const BUFFER_BYTES: usize = 32 << 10;
 const _: () = assert!(BUFFER_BYTES > HEADER_BYTES + EAGER_LIMIT_BYTES);
 
-/// What came of reading.
+/// The state of a connection after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// Everything that has come is read.
@@ -21,13 +21,13 @@ pub(super) enum Read {
     End,
 }
 
-/// Handles a frame that is no piece, with the bytes after it.
+/// Handles a frame, except for pieces, with the bytes after it.
 pub(super) type OnFrame<'a> = &'a mut dyn FnMut(Frame, &[u8]) -> Result<(), Fault>;
 
 /// A reader of one connection.
 pub(super) struct Input {
     buffer: Box<[u8]>,
-    /// What of the buffer is read, and what is filled.
+    /// The unread bytes of the buffer are `start..end`.
     start: usize,
     end: usize,
     filling: Option<Filling>,
@@ -49,7 +49,7 @@ impl Input {
         Input { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, filling: None, sequence: 0 }
     }
 
-    /// Reads all that has come and calls `on_frame` for each frame that is no piece, with the bytes after it.
+    /// Reads all that has come. Pieces go to their places; `on_frame` handles every other frame.
     ///
     /// # Errors
     /// Bytes that the peer may not send; the first error of `on_frame`; the socket's.
@@ -127,7 +127,7 @@ impl Input {
         Ok(())
     }
 
-    /// Moves what lies in the buffer to the piece; true when the piece is whole.
+    /// Moves bytes from the buffer to the piece; true when the piece is whole.
     fn fill_from_buffer(&mut self, mut filling: Filling, connection: &Connection) -> Result<bool, Fault> {
         let len = filling.part.len as usize;
         let rest = &mut filling.piece.bytes_mut(len)[filling.filled..];

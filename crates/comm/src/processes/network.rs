@@ -123,7 +123,7 @@ impl Network {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Asks every sender for the parts that begin at `offset`, to lie in `places`.
+    /// Asks every sender for the parts that begin at `offset`, for which `places` are the places.
     fn ask(&self, receive: &Receive<'_>, offset: usize, places: Vec<Piece>) {
         let len = receive.len_bytes.saturating_sub(offset).min(PIECE_BYTES);
         for (index, (announced, piece)) in receive.messages.iter().zip(places).enumerate() {

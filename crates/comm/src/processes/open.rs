@@ -87,7 +87,7 @@ pub enum OpenError {
     Refused {
         /// The process.
         process: String,
-        /// What it says.
+        /// Its reason, as a clause.
         reason: String,
     },
     /// Processes that did not come.
@@ -103,7 +103,7 @@ pub enum OpenError {
     System {
         /// The process.
         process: usize,
-        /// What it needs.
+        /// The resource.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -128,7 +128,7 @@ pub fn receive_memory_bytes(directory: &Directory, process: usize) -> usize {
 }
 
 /// Connects this process with all others of the world and returns the ends of its ranks. Every process of the directory
-/// has to call it; the call returns when all connections stand.
+/// has to call it; the call returns when all connections are open.
 ///
 /// Processes whose local addresses name one machine share memory; all others talk over TCP. A process connects to those
 /// of lower numbers. One thread per process moves the bytes of all connections. The last end that is dropped waits until

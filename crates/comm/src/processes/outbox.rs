@@ -64,7 +64,7 @@ impl Rest {
     }
 }
 
-/// What one connection has to write, and how much it may send without being asked.
+/// The frames of one connection, and the bytes that it may send before they are asked for.
 pub(super) struct Outbox {
     short: VecDeque<(Frame, Body)>,
     pieces: VecDeque<(Arc<Outgoing>, Part)>,
@@ -104,7 +104,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a part of `message`, which lies inside it.
+    /// Adds a part of `message`; its range must be inside the message.
     pub(super) fn post_piece(&mut self, message: Arc<Outgoing>, part: Part) {
         if self.is_open {
             self.pieces.push_back((message, part));

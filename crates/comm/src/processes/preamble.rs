@@ -17,7 +17,7 @@ pub(super) const PREAMBLE_BYTES: usize = 64;
 
 const MAGIC: [u8; 8] = *b"plchhelo";
 
-/// What a listener answers to a preamble with the right token.
+/// The answer of a listener to a preamble with the right token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The connection is part of the world.
@@ -62,7 +62,7 @@ pub(super) struct Preamble {
     pub(super) fingerprint: u64,
 }
 
-/// Why bytes are no preamble.
+/// Why a preamble is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadPreamble {
     /// Not of this world. Nothing else was looked at.

@@ -24,7 +24,7 @@ pub(super) const CONNECTION: u64 = 1 << 61;
 /// Events that are taken at once.
 const EVENTS: usize = 64;
 
-/// What the thread works on.
+/// The state of the thread.
 pub(super) struct Sockets {
     pub(super) epoll: OwnedFd,
     pub(super) gate: Gate,
@@ -48,7 +48,7 @@ pub(super) fn wait(epoll: &OwnedFd, timeout: Option<Duration>) -> Result<Vec<u64
 }
 
 impl Sockets {
-    /// Watches the connections of `network` beside what `gate` watches.
+    /// Watches the connections of `network` in addition to the sockets of `gate`.
     pub(super) fn new(epoll: OwnedFd, gate: Gate, network: Arc<Network>, world: Arc<World>) -> Result<Sockets, Errno> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let processes = network.directory().processes().len();
@@ -140,7 +140,7 @@ impl Sockets {
     }
 }
 
-/// What frames of one connection change.
+/// The state that frames of one connection change.
 struct Incoming<'a> {
     connection: &'a Connection,
     network: &'a Arc<Network>,

@@ -1,4 +1,4 @@
-//! Where the messages for one rank lie, and where that rank waits.
+//! The unread messages of one rank, and the place where that rank waits.
 
 use super::remote::{Announced, Credit};
 use super::shared_memory::{Hold, Lent, Ticket};
@@ -19,7 +19,7 @@ use sync::{lock, wait, wait_timeout};
 /// the time on 8 ranks, and less on 2. With nothing else to run the turns last a few microseconds.
 const TURNS_BEFORE_PARKING: u32 = 8;
 
-/// The bytes of a message, wherever they lie.
+/// The bytes of a message, or the name of one in another process.
 pub(crate) enum Payload {
     /// A copy that belongs to the sender's pool and goes back to it when the last reader is done.
     Copied(Arc<Vec<u8>>),
@@ -29,12 +29,12 @@ pub(crate) enum Payload {
     Loan(Loan, Hold),
     /// A small message of another process, in a buffer of this one.
     Arrived { bytes: Arc<Vec<u8>>, _credit: Credit },
-    /// A message that still lies in another process.
+    /// A message whose bytes are in another process.
     Announced(Announced),
 }
 
 impl Payload {
-    /// The content, as far as it lies in this process: an announced message has none yet.
+    /// The content, if it is in this process: an announced message has none yet.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Payload::Copied(bytes) | Payload::Arrived { bytes, .. } => bytes,
@@ -44,7 +44,7 @@ impl Payload {
         }
     }
 
-    /// The length of the message in bytes, wherever it lies.
+    /// The length of the message in bytes, also of one in another process.
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Payload::Announced(announced) => announced.len_bytes(),
@@ -299,7 +299,7 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Drops the messages of `ticket` that lie unread; returns whether there were any.
+    /// Drops the unread messages of `ticket`; returns whether there were any.
     pub(crate) fn take_back(&self, ticket: &Arc<Ticket>) -> bool {
         let mut unread = Vec::new();
         let mut state = self.lock();
@@ -322,7 +322,7 @@ impl Inbox {
         drop(withdrawn);
     }
 
-    /// Refuses messages from now on and drops those that lie unread.
+    /// Refuses messages from now on and drops the unread ones.
     pub(crate) fn close(&self) {
         let mut unread = Vec::new();
         let mut state = self.lock();

@@ -58,7 +58,7 @@ pub(crate) trait Remote: Send + Sync {
     fn close(&self, wait: Duration, has_failed: &dyn Fn() -> bool);
 }
 
-/// The messages of one receive, some of which lie in other processes.
+/// The messages of one receive, some of which are in other processes.
 pub(crate) struct PieceWise<'a> {
     /// The messages, by sender.
     pub(crate) taken: &'a [Envelope],

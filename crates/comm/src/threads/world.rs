@@ -79,7 +79,7 @@ impl World {
         self.remote.as_ref()
     }
 
-    /// Where the messages of `rank` lie, if it lives in this process.
+    /// The unread messages of `rank`, if it lives in this process.
     pub(crate) fn inbox(&self, lane: usize, rank: Rank) -> Option<&Arc<Inbox>> {
         self.lanes.get(lane)?.inboxes.get(rank.0)?.as_ref()
     }
@@ -110,8 +110,8 @@ impl World {
 
     /// Declares the world failed, here and in all other processes. The first cause is kept.
     ///
-    /// Other processes are told before the ranks of this one: a rank that learns of the failure leaves, and no peer may
-    /// see that first. So a process passes on a failure that it hears of, too.
+    /// The failure goes to other processes before the ranks of this one learn of it: they leave then, and no peer may see
+    /// that first. So a process passes on a failure that it hears of, too.
     pub(crate) fn abort(&self, cause: AbortCause) {
         let failing = lock(&self.failing);
         if self.failure.get().is_some() {
@@ -169,7 +169,7 @@ impl Liveness for Place {
     }
 }
 
-/// The failure of a world, for code that is no rank: it learns of a failure, and reports one.
+/// The failure of a world, for code outside of its ranks, which learns of a failure here and reports one.
 #[derive(Clone)]
 pub struct WorldFailure {
     world: Arc<World>,

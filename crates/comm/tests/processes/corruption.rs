@@ -17,7 +17,7 @@ const LEAVE: u16 = 10;
 /// Goodbyes pass when all ranks have left: their loss is nobody's failure.
 const GOODBYES: [u16; 2] = [12, 13];
 
-/// What one rank does: everything that makes a frame.
+/// The part of one rank: it makes every kind of frame.
 fn script(end: &ThreadTransport) -> Result<(), CommError> {
     let (own, peer) = (end.rank().0, 1 - end.rank().0);
     let to = [Rank(peer)];

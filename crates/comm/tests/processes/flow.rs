@@ -1,4 +1,4 @@
-//! Room for messages: none waits behind another one, and memory is that of the formula.
+//! Room for messages: no message blocks another one, and memory is that of the formula.
 
 use crate::wire::{Wire, open, seats};
 use crate::{PATIENT, communicator, receive, tag};

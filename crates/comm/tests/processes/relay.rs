@@ -18,7 +18,7 @@ pub enum Way {
     Back,
 }
 
-/// What becomes of a frame.
+/// What happens to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It passes.
@@ -29,7 +29,7 @@ pub enum Fate {
     Dropped,
     /// It comes twice.
     Doubled,
-    /// It ends after so many bytes, and with it the connection.
+    /// It ends after this number of bytes, and with it the connection.
     Cut(usize),
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a stranger sends before it waits or goes.
+/// The bytes that a stranger sends before it waits or goes.
 #[derive(Clone, Copy)]
 enum Stranger {
     Nothing,
@@ -52,7 +52,7 @@ fn sum_until(end: ThreadTransport, is_over: &AtomicBool) -> u64 {
 }
 
 /// Lets strangers come while a world of four ranks in two processes sums; the connections that process 0 refused.
-fn beside_strangers(wire: Wire, strangers: impl FnOnce(&Seat, &Refusals)) -> Arc<Refusals> {
+fn sums_with_strangers(wire: Wire, strangers: impl FnOnce(&Seat, &Refusals)) -> Arc<Refusals> {
     let seats = seats(wire, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
     let listens = Seat { listeners: Listeners::default(), directory: seats[0].directory.clone(), ..seats[0] };
     let opened = open(seats);
@@ -76,7 +76,7 @@ fn wait_for(refusals: &Refusals, count: u64) {
 
 #[test]
 fn a_thousand_strangers_over_tcp_do_not_disturb_a_world() {
-    let refusals = beside_strangers(Wire::Tcp, |seat, refusals| {
+    let refusals = sums_with_strangers(Wire::Tcp, |seat, refusals| {
         let address = seat.directory.processes()[0].tcp.unwrap();
         for (number, stranger) in (1..=1000).zip(STRANGERS.into_iter().cycle()) {
             let mut socket = TcpStream::connect(address).unwrap();
@@ -91,7 +91,7 @@ fn a_thousand_strangers_over_tcp_do_not_disturb_a_world() {
 
 #[test]
 fn strangers_on_the_machine_do_not_disturb_a_world_that_shares_memory() {
-    let refusals = beside_strangers(Wire::SharedMemory, |seat, refusals| {
+    let refusals = sums_with_strangers(Wire::SharedMemory, |seat, refusals| {
         let name = &seat.directory.processes()[0].local.as_ref().unwrap().name;
         for (number, stranger) in (1..=200).zip(STRANGERS.into_iter().cycle()) {
             let mut socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
@@ -104,9 +104,9 @@ fn strangers_on_the_machine_do_not_disturb_a_world_that_shares_memory() {
 }
 
 #[test]
-fn only_so_many_half_open_connections_are_kept_and_all_end() {
+fn a_fixed_number_of_half_open_connections_is_kept_and_all_end() {
     let mut held = Vec::new();
-    let refusals = beside_strangers(Wire::Tcp, |seat, refusals| {
+    let refusals = sums_with_strangers(Wire::Tcp, |seat, refusals| {
         let address = seat.directory.processes()[0].tcp.unwrap();
         for _ in 0..300 {
             held.push(TcpStream::connect(address).unwrap());
@@ -122,7 +122,7 @@ fn only_so_many_half_open_connections_are_kept_and_all_end() {
 
 #[test]
 fn a_stranger_is_not_answered() {
-    beside_strangers(Wire::Tcp, |seat, _| {
+    sums_with_strangers(Wire::Tcp, |seat, _| {
         let mut socket = TcpStream::connect(seat.directory.processes()[0].tcp.unwrap()).unwrap();
         socket.write_all(&Stranger::WrongToken.bytes()).unwrap();
         let mut answer = Vec::new();

@@ -275,7 +275,7 @@ fn narrow_sums_are_rounded_once<E: Element>() {
 }
 
 #[test]
-fn sums_of_narrow_numbers_are_taken_in_single_precision_and_rounded_once() {
+fn sums_of_bf16_and_fp16_values_are_taken_in_single_precision_and_rounded_once() {
     narrow_sums_are_rounded_once::<Bf16>();
     narrow_sums_are_rounded_once::<F16>();
 }

@@ -1,7 +1,7 @@
-//! What a rank learns when another is late, gone, failed or does something else.
+//! The errors of a rank when another is late, gone, failed or does something else.
 //!
-//! That a failure was told, rather than found at the deadline, shows in the error: the one says
-//! `Aborted`, the other `Deadline`.
+//! The error shows whether a failure was reported by the rank that failed (`Aborted`) or found at the deadline
+//! (`Deadline`).
 
 use crate::worlds::wire::processes;
 use crate::worlds::{bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial};
@@ -183,7 +183,7 @@ fn a_loan_to_a_rank_that_leaves_unread_is_an_error() {
 }
 
 #[test]
-fn different_programs_are_told_apart() {
+fn different_programs_are_distinguished() {
     let results = run(2, |transport| {
         let communicator = communicator(&transport);
         match communicator.position() {
