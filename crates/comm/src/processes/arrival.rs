@@ -54,14 +54,14 @@ impl Arrival {
     /// # Errors
     /// Another part than was asked for next.
     pub(super) fn begin(&self, sender: usize, part: Part) -> Result<Piece, Fault> {
-        let senders = &mut lock(&self.senders);
-        let sender = &mut senders[sender];
-        match sender.granted.pop_front() {
-            Some((piece, expected)) if expected == part => {
-                sender.is_filling = true;
-                Ok(piece)
-            }
-            _ => Err(Fault::Unexpected("a piece that was not asked for")),
+        let mut senders = lock(&self.senders);
+        let granted = senders[sender].granted.pop_front();
+        senders[sender].is_filling = true;
+        // A piece that is dropped wakes an inbox, whose owner may wait for this lock.
+        drop(senders);
+        match granted {
+            Some((piece, expected)) if expected == part => Ok(piece),
+            Some(_) | None => Err(Fault::Unexpected("a piece that was not asked for")),
         }
     }
 

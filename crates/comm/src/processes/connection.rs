@@ -151,6 +151,10 @@ impl Connection {
         if outbox.flush(self.socket()).is_err() {
             outbox.close();
         }
+        drop(outbox);
+        if self.has_said_goodbye() || self.is_closed.load(Ordering::Acquire) {
+            self.lose_outgoing();
+        }
     }
 
     /// Takes the messages of `ticket` back; returns the first rank that needs one still.

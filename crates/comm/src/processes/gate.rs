@@ -27,6 +27,11 @@ const ACCEPTED_AT_ONCE: usize = 32;
 /// How long a connection may take for its preamble.
 pub(super) const PREAMBLE_DEADLINE: Duration = Duration::from_secs(5);
 
+/// How long a quiet connection goes unprobed, and how long until the next probe.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Probes without an answer after which a connection is dead.
+const KEEPALIVE_TRIES: u32 = 3;
+
 /// Events of the listeners.
 pub(super) const TCP_LISTENER: u64 = 1;
 pub(super) const LOCAL_LISTENER: u64 = 2;
@@ -326,7 +331,12 @@ impl Gate {
         };
         // Buffers are left to the system: it fits those of TCP to the connection, and only as long as nobody sets them.
         if window.is_none() {
-            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            sockopt::set_tcp_nodelay(&socket, true)?;
+            // A host that is gone closes nothing.
+            sockopt::set_socket_keepalive(&socket, true)?;
+            sockopt::set_tcp_keepidle(&socket, KEEPALIVE)?;
+            sockopt::set_tcp_keepintvl(&socket, KEEPALIVE)?;
+            sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TRIES)?;
         }
         Ok(Admitted { process, socket, window })
     }

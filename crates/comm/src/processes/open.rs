@@ -18,6 +18,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
 use std::net::TcpStream;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ pub struct Seat {
     /// The secret of the world.
     pub token: Token,
     /// Lanes of each rank.
-    pub num_lanes: usize,
+    pub num_lanes: NonZeroUsize,
     /// Deadlines of the world; opening has `wait` in all.
     pub timeouts: Timeouts,
 }
@@ -138,6 +139,7 @@ pub fn receive_memory_bytes(directory: &Directory, process: usize) -> usize {
 /// See [`OpenError`]; each names the process.
 pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
     let Seat { process, directory, listeners, token, num_lanes, timeouts } = seat;
+    let num_lanes = num_lanes.get();
     let processes = directory.processes().len();
     let Some(own) = directory.processes().get(process) else {
         return Err(OpenError::NoSuchProcess { process, processes });

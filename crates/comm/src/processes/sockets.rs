@@ -67,6 +67,7 @@ impl Sockets {
 
     /// Works until the last rank of this process has left.
     pub(super) fn run(mut self) {
+        let _end = EndOfThread(Arc::clone(&self.world));
         while !self.network.is_over() {
             match wait(&self.epoll, self.gate.next_deadline()) {
                 Ok(events) => events.into_iter().for_each(|event| self.handle(event)),
@@ -125,9 +126,8 @@ impl Sockets {
 
     /// Declares the world failed because this process cannot wait for its sockets.
     fn fail_all(&mut self, error: Errno) {
-        let own = self.world.inboxes(0).next().map_or(Rank(0), |(rank, _)| rank);
         let description = format!("its process cannot wait for its connections: {error}");
-        self.world.abort(AbortCause { rank: own, description });
+        self.world.abort(AbortCause { rank: first_rank(&self.world), description });
         self.close_all();
     }
 
@@ -136,6 +136,23 @@ impl Sockets {
             if let Some(connection) = self.network.connection(process) {
                 connection.close();
             }
+        }
+    }
+}
+
+/// The first rank of this process.
+fn first_rank(world: &World) -> Rank {
+    world.inboxes(0).next().map_or(Rank(0), |(rank, _)| rank)
+}
+
+/// Declares the world failed when the thread ends by a panic: nobody would hear from other processes any more.
+struct EndOfThread(Arc<World>);
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let description = "the thread of its process's connections panicked".to_owned();
+            self.0.abort(AbortCause { rank: first_rank(&self.0), description });
         }
     }
 }

@@ -12,10 +12,12 @@ use crate::{CommError, Message};
 use mesh::Rank;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 const TOKEN: Token = Token::new([3; 32]);
+const LANES: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 const TIMEOUTS: Timeouts = Timeouts { wait: Duration::from_secs(60) };
 
 /// The seat of process 0 with ranks 0 and 1, in a world with process 1 and rank 2.
@@ -29,7 +31,7 @@ fn seat() -> Seat {
     };
     let directory = Directory::new(vec![process(&[0, 1], "near"), process(&[2], "far")]).unwrap();
     let listeners = Listeners { tcp: Some(tcp), local: None };
-    Seat { process: 0, directory, listeners, token: TOKEN, num_lanes: 2, timeouts: TIMEOUTS }
+    Seat { process: 0, directory, listeners, token: TOKEN, num_lanes: LANES, timeouts: TIMEOUTS }
 }
 
 /// Process 0, and a socket on which the test plays process 1.
@@ -201,7 +203,7 @@ fn processes_of_other_worlds_are_turned_away_by_name() {
         processes[0].tcp = listener;
         let directory = Directory::new(processes).unwrap();
         let listeners = Listeners::default();
-        let seat = Seat { process: 1, directory, listeners, token, num_lanes: 2, timeouts: TIMEOUTS };
+        let seat = Seat { process: 1, directory, listeners, token, num_lanes: LANES, timeouts: TIMEOUTS };
         let refused = open(seat).map(drop).unwrap_err();
         assert!(matches!(refused, OpenError::Refused { .. }), "{refused}");
         assert!(refused.to_string().contains(expected), "{refused}");

@@ -7,6 +7,7 @@ use comm::{CommError, ThreadTransport};
 use mesh::Rank;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Set in the processes that are started: which test, and how ranks talk.
@@ -88,7 +89,7 @@ fn take_part(kind: &str) -> LocalRanks {
     });
     let directory = Directory::new(processes.collect()).unwrap();
     let token = Token::new([0xa5; 32]);
-    open(Seat { process, directory, listeners, token, num_lanes: 1, timeouts: PATIENT }).unwrap()
+    open(Seat { process, directory, listeners, token, num_lanes: NonZeroUsize::MIN, timeouts: PATIENT }).unwrap()
 }
 
 fn input(rank: usize) -> Vec<f32> {

@@ -40,6 +40,7 @@ mod linux {
     use comm::processes::{Directory, Listeners, LocalRanks, Process, Seat, Token};
     use mesh::Rank;
     use std::net::TcpListener;
+    use std::num::NonZeroUsize;
 
     /// The ranks of up to four processes: neighbours are in different ones, as far as there are enough.
     pub fn spread(world_size: usize) -> Vec<Vec<usize>> {
@@ -79,7 +80,7 @@ mod linux {
             directory: directory.clone(),
             listeners,
             token: Token::new([0x5a; 32]),
-            num_lanes,
+            num_lanes: NonZeroUsize::new(num_lanes).unwrap(),
             timeouts,
         };
         listeners.into_iter().enumerate().map(seat).collect()
