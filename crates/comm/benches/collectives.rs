@@ -1,8 +1,12 @@
-//! The speed of collectives between threads, printed.
+//! The speed of collectives between threads, and between processes over shared memory and TCP, printed.
 //!
 //! Bandwidth: a 64 MiB all-reduce over two ranks beside two threads that copy 64 MiB each, which is
 //! what the memory of the machine allows. Latency: small all-reduces, where waking threads costs most.
+//! Each line has all wires, so that the machine is the same for all. Processes are simulated in this one: their ranks
+//! share no memory but that of the transport.
 
+#[path = "../tests/worlds/wire.rs"]
+mod wire;
 #[path = "../tests/worlds/world.rs"]
 mod world;
 
@@ -10,8 +14,11 @@ use comm::{ChannelId, GroupCommunicator, Timeouts, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
+use wire::Wire;
 use world::run_world;
 
+const WIRES: [(Wire, &str); 3] =
+    [(Wire::Threads, "threads"), (Wire::SharedMemory, "shared memory"), (Wire::Tcp, "TCP")];
 const LARGE_ELEMENTS: usize = 16 << 20;
 const TIMEOUTS: Timeouts = Timeouts { wait: Duration::from_secs(60) };
 
@@ -19,23 +26,27 @@ fn main() {
     let copy_gb_per_s = copies();
     println!("two threads copy 64 MiB each: {copy_gb_per_s:.2} GB/s per thread");
     for ranks in [2, 4] {
-        let gb_per_s = LARGE_ELEMENTS as f64 * 4.0 / per_call_ns(ranks, LARGE_ELEMENTS, 12);
-        let share = 100.0 * gb_per_s / copy_gb_per_s;
-        println!("all-reduce of 64 MiB, {ranks} ranks: {gb_per_s:.2} GB/s ({share:.0} % of a copy)");
+        for (wire, name) in WIRES {
+            let gb_per_s = LARGE_ELEMENTS as f64 * 4.0 / per_call_ns(wire, ranks, LARGE_ELEMENTS, 12);
+            let share = 100.0 * gb_per_s / copy_gb_per_s;
+            println!("all-reduce of 64 MiB, {ranks} ranks, {name}: {gb_per_s:.2} GB/s ({share:.0} % of a copy)");
+        }
     }
     for bytes in [64, 4 << 10, 16 << 10, 64 << 10, 256 << 10] {
-        let us = [2, 4, 8, 16].map(|ranks| per_call_ns(ranks, bytes / 4, 4_000) / 1e3);
-        let [two, four, eight, sixteen] = us;
-        println!(
-            "all-reduce of {bytes:>6} bytes: {two:7.1} us on 2 ranks, {four:7.1} on 4, \
-             {eight:7.1} on 8, {sixteen:7.1} on 16"
-        );
+        for (wire, name) in WIRES {
+            let us = [2, 4, 8, 16].map(|ranks| per_call_ns(wire, ranks, bytes / 4, 4_000) / 1e3);
+            let [two, four, eight, sixteen] = us;
+            println!(
+                "all-reduce of {bytes:>6} bytes, {name:>13}: {two:7.1} us on 2 ranks, {four:7.1} on 4, \
+                 {eight:7.1} on 8, {sixteen:7.1} on 16"
+            );
+        }
     }
 }
 
 /// The median time of an all-reduce, as rank 0 sees it.
-fn per_call_ns(ranks: usize, elements: usize, calls: usize) -> f64 {
-    let results = run_world(ranks, TIMEOUTS, |transport| {
+fn per_call_ns(wire: Wire, ranks: usize, elements: usize, calls: usize) -> f64 {
+    let results = run_world(wire, ranks, TIMEOUTS, |transport| {
         let communicator = communicator(transport);
         let mut data = vec![0.0f32; elements];
         let mut times = Vec::with_capacity(calls);

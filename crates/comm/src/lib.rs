@@ -3,7 +3,8 @@
 //! Three layers, each usable without the one above:
 //!
 //! - [`Transport`] moves bytes between the ranks of one world. [`ThreadTransport`] does so between
-//!   threads without copying: a sender lends its memory, a receiver reads it in place.
+//!   threads without copying: a sender lends its memory, a receiver reads it in place. The module `processes` connects
+//!   ranks of several processes.
 //! - [`collectives`] are written once over any transport. Every sum is taken in rank order,
 //!   `((x0 + x1) + x2) + ...`, so its bits depend neither on timing nor on how a buffer was cut.
 //! - [`HostCommunicator`] is what layers and the executor see: the collectives of one group over tensors in host memory
@@ -44,6 +45,8 @@ mod error;
 mod host;
 mod meta;
 mod operation;
+#[cfg(target_os = "linux")]
+pub mod processes;
 mod tag;
 mod threads;
 mod transport;
@@ -56,7 +59,7 @@ pub use host::{GroupChannels, HostCommunicator, StreamTransports};
 pub use meta::{CollectiveCall, MetaCommunicator};
 pub use operation::Operation;
 pub use tag::{ChannelId, Tag};
-pub use threads::ThreadTransport;
+pub use threads::{ThreadTransport, WorldFailure};
 pub use transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
 pub use wrappers::counting::{Counting, Counts};
 pub use wrappers::{faults, paced};

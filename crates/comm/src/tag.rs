@@ -14,6 +14,16 @@ impl ChannelId {
     pub const fn new(axes: AxisSet, usage: u16) -> ChannelId {
         ChannelId((usage as u32) << 8 | axes.number() as u32)
     }
+
+    /// The channel as a number, for a wire.
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The channel of a [`ChannelId::number`].
+    pub(crate) const fn from_number(number: u32) -> ChannelId {
+        ChannelId(number)
+    }
 }
 
 impl fmt::Display for ChannelId {

@@ -1,5 +1,6 @@
-//! Where the messages for one rank lie, and where that rank waits.
+//! The unread messages of one rank, and the place where that rank waits.
 
+use super::remote::{Announced, Credit};
 use super::shared_memory::{Hold, Lent, Ticket};
 use crate::operation::Operation;
 use crate::tag::Tag;
@@ -18,48 +19,75 @@ use sync::{lock, wait, wait_timeout};
 /// the time on 8 ranks, and less on 2. With nothing else to run the turns last a few microseconds.
 const TURNS_BEFORE_PARKING: u32 = 8;
 
-/// The bytes of a message, wherever they lie.
-pub(super) enum Payload {
+/// The bytes of a message, or the name of one in another process.
+pub(crate) enum Payload {
     /// A copy that belongs to the sender's pool and goes back to it when the last reader is done.
     Copied(Arc<Vec<u8>>),
     /// Memory of the sender, borrowed for a scope.
     Lent(Lent),
     /// Memory that the sender shares.
     Loan(Loan, Hold),
+    /// A small message of another process, in a buffer of this one.
+    Arrived { bytes: Arc<Vec<u8>>, _credit: Credit },
+    /// A message whose bytes are in another process.
+    Announced(Announced),
 }
 
 impl Payload {
-    pub(super) fn bytes(&self) -> &[u8] {
+    /// The content, if it is in this process: an announced message has none yet.
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Payload::Copied(bytes) => bytes,
+            Payload::Copied(bytes) | Payload::Arrived { bytes, .. } => bytes,
             Payload::Lent(lent) => lent.bytes(),
             Payload::Loan(loan, _) => (**loan).as_ref(),
+            Payload::Announced(_) => &[],
         }
     }
 
-    /// What tells the sender that its memory is free again; a copy needs no telling.
-    fn hold(&self) -> Option<&Hold> {
+    /// The length of the message in bytes, also of one in another process.
+    pub(crate) fn len_bytes(&self) -> usize {
         match self {
-            Payload::Copied(_) => None,
-            Payload::Lent(lent) => Some(lent.hold()),
-            Payload::Loan(_, hold) => Some(hold),
+            Payload::Announced(announced) => announced.len_bytes(),
+            Payload::Copied(_) | Payload::Arrived { .. } | Payload::Lent(_) | Payload::Loan(..) => self.bytes().len(),
         }
     }
 
-    fn is_of(&self, ticket: &Arc<Ticket>) -> bool {
-        self.hold().is_some_and(|hold| hold.is_of(ticket))
+    /// The message in another process that this one stands for.
+    pub(crate) fn announced(&self) -> Option<&Announced> {
+        match self {
+            Payload::Announced(announced) => Some(announced),
+            Payload::Copied(_) | Payload::Arrived { .. } | Payload::Lent(_) | Payload::Loan(..) => None,
+        }
+    }
+
+    /// Notes that the message is about to be dropped unread.
+    pub(crate) fn lose(&self) {
+        match self {
+            Payload::Copied(_) | Payload::Arrived { .. } => {}
+            Payload::Lent(lent) => lent.hold().lose(),
+            Payload::Loan(_, hold) => hold.lose(),
+            Payload::Announced(announced) => announced.lose(),
+        }
+    }
+
+    pub(crate) fn is_of(&self, ticket: &Arc<Ticket>) -> bool {
+        match self {
+            Payload::Copied(_) | Payload::Arrived { .. } | Payload::Announced(_) => false,
+            Payload::Lent(lent) => lent.hold().is_of(ticket),
+            Payload::Loan(_, hold) => hold.is_of(ticket),
+        }
     }
 }
 
 /// A message in an inbox.
-pub(super) struct Envelope {
-    pub(super) tag: Tag,
-    pub(super) operation: Operation,
-    pub(super) payload: Payload,
+pub(crate) struct Envelope {
+    pub(crate) tag: Tag,
+    pub(crate) operation: Operation,
+    pub(crate) payload: Payload,
 }
 
 /// Why a wait ended early.
-pub(super) enum Interrupted {
+pub(crate) enum Interrupted {
     /// The deadline passed after this long; `Rank` is the first that had not delivered.
     Deadline(Option<Rank>, Duration),
     /// The world failed.
@@ -74,7 +102,7 @@ enum Waiting {
     Nothing,
     /// A message of this tag from each rank in `State::missing`.
     Messages(Tag),
-    /// A ticket to close.
+    /// A ticket to close, or a condition of [`Inbox::wait_for`].
     Completion,
 }
 
@@ -89,19 +117,19 @@ struct State {
 }
 
 /// One rank's messages. Only that rank takes and waits; all others deliver.
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 /// What an inbox must know about the world: whether waiting still makes sense.
-pub(super) trait Liveness {
+pub(crate) trait Liveness {
     fn has_failed(&self) -> bool;
     fn has_left(&self, rank: Rank) -> bool;
 }
 
 impl Inbox {
-    pub(super) fn new(world_size: usize) -> Inbox {
+    pub(crate) fn new(world_size: usize) -> Inbox {
         Inbox {
             state: Mutex::new(State {
                 queues: (0..world_size).map(|_| VecDeque::new()).collect(),
@@ -119,7 +147,7 @@ impl Inbox {
     }
 
     /// Puts a message in, or gives it back when the owner has left.
-    pub(super) fn deliver(&self, from: Rank, envelope: Envelope) -> Result<(), Envelope> {
+    pub(crate) fn deliver(&self, from: Rank, envelope: Envelope) -> Result<(), Envelope> {
         let mut state = self.lock();
         if !state.is_open {
             return Err(envelope);
@@ -144,7 +172,7 @@ impl Inbox {
 
     /// Waits for a message of `tag` from each rank of `from` and moves them, in that order, to
     /// `taken`. On an interruption nothing is taken.
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
         from: &[Rank],
         tag: Tag,
@@ -182,14 +210,25 @@ impl Inbox {
 
     /// Waits until `ticket` is closed. The interruption names no rank: the caller finds out who has
     /// not read by taking the messages back.
-    pub(super) fn complete(&self, ticket: &Ticket, wait: Duration, world: &dyn Liveness) -> Result<(), Interrupted> {
-        if ticket.is_closed() {
+    pub(crate) fn complete(&self, ticket: &Ticket, wait: Duration, world: &dyn Liveness) -> Result<(), Interrupted> {
+        self.wait_for(wait, world, || ticket.is_closed())
+    }
+
+    /// Waits until `is_done`. Whoever may make it true calls [`Inbox::wake_from_completion`] afterwards, and holds no
+    /// lock then that `is_done` takes.
+    pub(crate) fn wait_for(
+        &self,
+        wait: Duration,
+        world: &dyn Liveness,
+        is_done: impl Fn() -> bool,
+    ) -> Result<(), Interrupted> {
+        if is_done() {
             return Ok(());
         }
         let mut state = self.lock();
         state.missing.clear();
         self.wait_while(state, Waiting::Completion, wait, |_| {
-            if ticket.is_closed() {
+            if is_done() {
                 return Ok(Progress::Done);
             }
             if world.has_failed() {
@@ -201,7 +240,7 @@ impl Inbox {
     }
 
     /// Waits, without a deadline, until the readers that are reading now have finished.
-    pub(super) fn wait_until_closed(&self, ticket: &Ticket) {
+    pub(crate) fn wait_until_closed(&self, ticket: &Ticket) {
         let mut state = self.lock();
         while !ticket.is_closed() {
             state.waiting = Waiting::Completion;
@@ -245,8 +284,8 @@ impl Inbox {
         ended.map(|()| state)
     }
 
-    /// Wakes the owner if it waits for a ticket: one of its tickets has closed.
-    pub(super) fn wake_from_completion(&self) {
+    /// Wakes the owner if it waits for a ticket or for a condition: it may hold now.
+    pub(crate) fn wake_from_completion(&self) {
         let is_waiting = matches!(self.lock().waiting, Waiting::Completion);
         if is_waiting {
             self.changed.notify_one();
@@ -255,13 +294,13 @@ impl Inbox {
 
     /// Makes the owner look at the world again. The lock makes sure that an owner that has looked
     /// before the world changed is waiting by now.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         drop(self.lock());
         self.changed.notify_all();
     }
 
-    /// Drops the messages of `ticket` that lie unread; returns whether there were any.
-    pub(super) fn take_back(&self, ticket: &Arc<Ticket>) -> bool {
+    /// Drops the unread messages of `ticket`; returns whether there were any.
+    pub(crate) fn take_back(&self, ticket: &Arc<Ticket>) -> bool {
         let mut unread = Vec::new();
         let mut state = self.lock();
         for queue in &mut state.queues {
@@ -273,8 +312,18 @@ impl Inbox {
         !unread.is_empty()
     }
 
-    /// Refuses messages from now on and drops those that lie unread.
-    pub(super) fn close(&self) {
+    /// Drops the unread message that `from` announced under `message` and has taken back.
+    pub(crate) fn withdraw(&self, from: Rank, message: u64) {
+        let mut state = self.lock();
+        let is_withdrawn = |e: &Envelope| e.payload.announced().is_some_and(|announced| announced.message() == message);
+        let queue = &mut state.queues[from.0];
+        let withdrawn = queue.iter().position(is_withdrawn).and_then(|index| queue.remove(index));
+        drop(state);
+        drop(withdrawn);
+    }
+
+    /// Refuses messages from now on and drops the unread ones.
+    pub(crate) fn close(&self) {
         let mut unread = Vec::new();
         let mut state = self.lock();
         state.is_open = false;
@@ -282,8 +331,8 @@ impl Inbox {
             unread.extend(queue.drain(..));
         }
         drop(state);
-        for hold in unread.iter().filter_map(|e| e.payload.hold()) {
-            hold.lose();
+        for envelope in &unread {
+            envelope.payload.lose();
         }
     }
 }

@@ -1,8 +1,12 @@
-//! Ranks as threads of one process, sharing memory.
+//! Ranks as threads, sharing the memory of their process.
 
-mod inbox;
+pub(crate) mod inbox;
 mod pool;
+pub(crate) mod remote;
 mod shared_memory;
 mod transport;
+pub(crate) mod world;
 
+pub(crate) use shared_memory::Ticket;
 pub use transport::ThreadTransport;
+pub use world::WorldFailure;

@@ -1,4 +1,4 @@
-//! Memory that one thread lends to others: the only unsafe code of this crate.
+//! Memory that one thread lends to others.
 //!
 //! The argument: a [`Lent`] remembers where borrowed bytes lie after the borrow itself is gone from
 //! its type. Each one holds its [`Ticket`] open from creation to drop. [`lending`] creates them only
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Counts the messages of one send that have not been read, or taken back, yet.
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     open: AtomicUsize,
     /// Whether a receiver left without reading its message.
     lost: AtomicBool,
@@ -20,37 +20,37 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    pub(super) fn new(owner: Arc<Inbox>) -> Arc<Ticket> {
+    pub(crate) fn new(owner: Arc<Inbox>) -> Arc<Ticket> {
         Arc::new(Ticket { open: AtomicUsize::new(0), lost: AtomicBool::new(false), owner })
     }
 
     /// Whether no message is left to be read. What readers did happens before a true answer.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.open.load(Ordering::Acquire) == 0
     }
 
     /// Whether a message was dropped unread since the last call, because its receiver left.
-    pub(super) fn take_lost(&self) -> bool {
+    pub(crate) fn take_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed) && self.lost.swap(false, Ordering::Relaxed)
     }
 
     /// Opens the ticket for one more message, until the result is dropped.
-    pub(super) fn hold(self: &Arc<Ticket>) -> Hold {
+    pub(crate) fn hold(self: &Arc<Ticket>) -> Hold {
         self.open.fetch_add(1, Ordering::Relaxed);
         Hold(Arc::clone(self))
     }
 }
 
 /// Keeps a ticket open. Dropping it may wake the sender: drop it outside of any inbox lock.
-pub(super) struct Hold(Arc<Ticket>);
+pub(crate) struct Hold(Arc<Ticket>);
 
 impl Hold {
-    pub(super) fn is_of(&self, ticket: &Arc<Ticket>) -> bool {
+    pub(crate) fn is_of(&self, ticket: &Arc<Ticket>) -> bool {
         Arc::ptr_eq(&self.0, ticket)
     }
 
     /// Notes that the message is about to be dropped unread. The drop publishes it.
-    pub(super) fn lose(&self) {
+    pub(crate) fn lose(&self) {
         self.0.lost.store(true, Ordering::Relaxed);
     }
 }
@@ -64,7 +64,7 @@ impl Drop for Hold {
 }
 
 /// Bytes borrowed from another thread's stack frame or buffer.
-pub(super) struct Lent {
+pub(crate) struct Lent {
     bytes: *const [u8],
     hold: Hold,
 }
@@ -75,30 +75,30 @@ unsafe impl Send for Lent {}
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `self` exists, so its ticket is open, so the scope that borrowed the bytes has
         // not ended (module comment), and the result does not outlive `self`.
         unsafe { &*self.bytes }
     }
 
-    pub(super) fn hold(&self) -> &Hold {
+    pub(crate) fn hold(&self) -> &Hold {
         &self.hold
     }
 }
 
 /// A scope in which bytes that live for `'a` can be lent.
-pub(super) struct Lending<'a> {
+pub(crate) struct Lending<'a> {
     ticket: Arc<Ticket>,
     /// Invariant in `'a`, so that no shorter borrow passes for one of `'a`.
     borrows: PhantomData<&'a mut &'a [u8]>,
 }
 
 impl<'a> Lending<'a> {
-    pub(super) fn lend(&self, bytes: &'a [u8]) -> Lent {
+    pub(crate) fn lend(&self, bytes: &'a [u8]) -> Lent {
         Lent { bytes, hold: self.ticket.hold() }
     }
 
-    pub(super) fn ticket(&self) -> &Arc<Ticket> {
+    pub(crate) fn ticket(&self) -> &Arc<Ticket> {
         &self.ticket
     }
 }
@@ -108,7 +108,7 @@ impl<'a> Lending<'a> {
 /// `take_back` is called once `scope` has ended, also by a panic; it must see to it that messages
 /// not yet taken by their receivers are dropped. What is then left is being read at this moment by
 /// receivers that do not wait for anybody, so the last wait needs no deadline.
-pub(super) fn lending<'a, R>(
+pub(crate) fn lending<'a, R>(
     ticket: Arc<Ticket>,
     take_back: impl Fn(&Arc<Ticket>),
     scope: impl FnOnce(&Lending<'a>) -> R,

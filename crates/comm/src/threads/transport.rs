@@ -1,73 +1,22 @@
-//! The transport between threads.
+//! The transport between threads, and from them to the ranks of other processes.
 
 use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
 use super::pool::Pool;
+use super::remote::{Address, PieceWise};
 use super::shared_memory::{Ticket, lending};
+use super::world::{Place, World};
 use crate::error::{AbortCause, CommError};
 use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
 use mesh::Rank;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use sync::lock;
 
-/// A lane of all ranks: messages of different lanes never meet.
-struct Lane {
-    inboxes: Vec<Arc<Inbox>>,
-    left: Vec<AtomicBool>,
-}
-
-impl Lane {
-    fn new(world_size: usize) -> Lane {
-        Lane {
-            inboxes: (0..world_size).map(|_| Arc::new(Inbox::new(world_size))).collect(),
-            left: (0..world_size).map(|_| AtomicBool::new(false)).collect(),
-        }
-    }
-}
-
-/// The state that all ends of a world share.
-struct World {
-    lanes: Vec<Lane>,
-    failure: OnceLock<AbortCause>,
-    timeouts: Timeouts,
-}
-
-impl World {
-    fn wake_all(&self) {
-        for inbox in self.lanes.iter().flat_map(|lane| &lane.inboxes) {
-            inbox.wake();
-        }
-    }
-}
-
-/// A lane of a world.
-#[derive(Clone)]
-struct Place {
-    world: Arc<World>,
-    lane: usize,
-}
-
-impl Place {
-    fn lane(&self) -> &Lane {
-        &self.world.lanes[self.lane]
-    }
-}
-
-impl Liveness for Place {
-    fn has_failed(&self) -> bool {
-        self.world.failure.get().is_some()
-    }
-
-    fn has_left(&self, rank: Rank) -> bool {
-        self.lane().left[rank.0].load(Ordering::Acquire)
-    }
-}
-
-/// One rank's end of a world of threads. Messages are read where the sender has them.
+/// The end of a rank that is a thread of this process. Messages between threads are read where the sender has them; those of
+/// other processes ([`processes::open`](crate::processes::open)) arrive in pieces.
 ///
 /// Dropping it ends this rank's part: peers that still need it get [`CommError::PeerLeft`]. Dropping
 /// it while the thread panics aborts the world.
@@ -107,16 +56,20 @@ impl ThreadTransport {
     /// The ends of a new world with `num_lanes` lanes, by lane, then by rank. Each thread of a rank that communicates has a lane of its own; the
     /// failure of one is the failure of all.
     pub fn lanes(world_size: usize, num_lanes: usize, timeouts: Timeouts) -> Vec<Vec<ThreadTransport>> {
-        let lanes = (0..num_lanes).map(|_| Lane::new(world_size)).collect();
-        let world = Arc::new(World { lanes, failure: OnceLock::new(), timeouts });
-        let end = |lane: usize, rank: usize| ThreadTransport {
-            rank: Rank(rank),
-            inbox: Arc::clone(&world.lanes[lane].inboxes[rank]),
-            place: Place { world: Arc::clone(&world), lane },
+        ThreadTransport::ends(&Arc::new(World::of_threads(world_size, num_lanes, timeouts)))
+    }
+
+    /// The ends of the ranks of this process, by lane, then in rank order.
+    pub(crate) fn ends(world: &Arc<World>) -> Vec<Vec<ThreadTransport>> {
+        let end = |lane: usize, rank: Rank, inbox: &Arc<Inbox>| ThreadTransport {
+            rank,
+            inbox: Arc::clone(inbox),
+            place: Place { world: Arc::clone(world), lane },
             pool: Pool::default(),
             own: Mutex::default(),
         };
-        (0..num_lanes).map(|lane| (0..world_size).map(|rank| end(lane, rank)).collect()).collect()
+        let lane_ends = |lane| world.inboxes(lane).map(|(rank, inbox)| end(lane, rank, inbox)).collect();
+        (0..world.num_lanes()).map(lane_ends).collect()
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Own> {
@@ -124,7 +77,7 @@ impl ThreadTransport {
     }
 
     fn check_failure(&self) -> Result<(), CommError> {
-        match self.place.world.failure.get() {
+        match self.place.world.failure() {
             None => Ok(()),
             Some(cause) => Err(CommError::Aborted { rank: self.rank, by: cause.rank, why: cause.description.clone() }),
         }
@@ -132,8 +85,16 @@ impl ThreadTransport {
 
     fn deliver(&self, to: Rank, tag: Tag, operation: Operation, payload: Payload) -> Result<(), CommError> {
         assert_ne!(to, self.rank, "a rank sends to others only");
-        let envelope = Envelope { tag, operation, payload };
-        self.place.lane().inboxes[to.0].deliver(self.rank, envelope).map_err(|_| self.peer_left(to, tag, operation))
+        let delivered = match (self.place.world.inbox(self.place.lane, to), self.place.world.remote()) {
+            (Some(inbox), _) => inbox.deliver(self.rank, Envelope { tag, operation, payload }).is_ok(),
+            (None, Some(remote)) if !self.place.has_left(to) => {
+                let (source, lane) = (self.rank, self.place.lane);
+                remote.post(Address { source, destination: to, lane, tag, operation }, payload);
+                true
+            }
+            (None, _) => false,
+        };
+        if delivered { Ok(()) } else { Err(self.peer_left(to, tag, operation)) }
     }
 
     fn peer_left(&self, peer: Rank, tag: Tag, operation: Operation) -> CommError {
@@ -158,7 +119,7 @@ impl ThreadTransport {
     /// Waits for a ticket and, when that fails, takes the unread messages back. `receiver` is one of
     /// those that are to read, named when nothing better is known.
     fn complete(&self, ticket: &Arc<Ticket>, receiver: Rank, tag: Tag, operation: Operation) -> Result<(), CommError> {
-        let result = self.inbox.complete(ticket, self.place.world.timeouts.wait, &self.place);
+        let result = self.inbox.complete(ticket, self.place.world.timeouts().wait, &self.place);
         let Err(interrupted) = result else {
             if ticket.take_lost() {
                 let gone = self.one_that_left(receiver);
@@ -180,12 +141,13 @@ impl ThreadTransport {
     /// Takes the unread messages of `ticket` back; returns the first rank that had not read.
     fn take_back(&self, ticket: &Arc<Ticket>) -> Option<Rank> {
         let mut late = None;
-        for (rank, inbox) in self.place.lane().inboxes.iter().enumerate() {
+        for (rank, inbox) in self.place.world.inboxes(self.place.lane) {
             if inbox.take_back(ticket) && late.is_none() {
-                late = Some(Rank(rank));
+                late = Some(rank);
             }
         }
-        late
+        let remote = self.place.world.remote().and_then(|remote| remote.take_back(ticket));
+        late.into_iter().chain(remote).min()
     }
 
     fn fold_taken(
@@ -198,7 +160,7 @@ impl ThreadTransport {
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError> {
         for (envelope, &peer) in taken.iter().zip(from) {
-            let peer_bytes = envelope.payload.bytes().len();
+            let peer_bytes = envelope.payload.len_bytes();
             if envelope.operation != operation || peer_bytes != len_bytes {
                 return Err(CommError::Mismatch {
                     rank: self.rank,
@@ -211,10 +173,21 @@ impl ThreadTransport {
                 });
             }
         }
-        if len_bytes > 0 {
-            fold(0, &Taken(taken));
+        if len_bytes == 0 {
+            return Ok(());
         }
-        Ok(())
+        match self.place.world.remote() {
+            Some(remote) if taken.iter().any(|envelope| envelope.payload.announced().is_some()) => {
+                let (inbox, wait) = (&self.inbox, self.place.world.timeouts().wait);
+                let pieces = PieceWise { taken, from, len_bytes, inbox, wait, world: &self.place };
+                let first = from.first().copied().unwrap_or(self.rank);
+                remote.fold_pieces(&pieces, fold).map_err(|early| self.interrupted(early, first, tag, operation))
+            }
+            Some(_) | None => {
+                fold(0, &Taken(taken));
+                Ok(())
+            }
+        }
     }
 }
 
@@ -232,7 +205,7 @@ impl Transport for ThreadTransport {
     }
 
     fn world_size(&self) -> usize {
-        self.place.lane().inboxes.len()
+        self.place.world.world_size()
     }
 
     fn post_copy(&self, message: Message<'_>) -> Result<(), CommError> {
@@ -320,7 +293,7 @@ impl Transport for ThreadTransport {
         let mut taken = std::mem::take(&mut self.own().taken);
         let result = self
             .inbox
-            .take(from, tag, self.place.world.timeouts.wait, &self.place, &mut taken)
+            .take(from, tag, self.place.world.timeouts().wait, &self.place, &mut taken)
             .map_err(|interrupted| self.interrupted(interrupted, first, tag, operation))
             .and_then(|()| self.fold_taken(&taken, from, tag, operation, len_bytes, fold));
         taken.clear();
@@ -329,13 +302,11 @@ impl Transport for ThreadTransport {
     }
 
     fn abort(&self, cause: AbortCause) {
-        if self.place.world.failure.set(cause).is_ok() {
-            self.place.world.wake_all();
-        }
+        self.place.world.abort(cause);
     }
 
     fn failure(&self) -> Option<AbortCause> {
-        self.place.world.failure.get().cloned()
+        self.place.world.failure().cloned()
     }
 }
 
@@ -344,8 +315,6 @@ impl Drop for ThreadTransport {
         if std::thread::panicking() {
             self.abort(AbortCause { rank: self.rank, description: "its thread panicked".to_owned() });
         }
-        self.place.lane().left[self.rank.0].store(true, Ordering::Release);
-        self.inbox.close();
-        self.place.world.wake_all();
+        self.place.world.leave(self.place.lane, self.rank);
     }
 }

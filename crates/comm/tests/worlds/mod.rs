@@ -1,7 +1,8 @@
-//! Worlds of threads, inputs and oracles shared by the tests of this crate.
+//! Worlds, inputs and oracles shared by the tests of this crate.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod wire;
 mod world;
 
 use comm::{ChannelId, GroupCommunicator, Timeouts, Transport};
@@ -9,7 +10,17 @@ use mesh::{Axis, AxisSet, AxisSizes, Group, Mesh};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use world::run_world;
+pub use wire::Wire;
+pub use world::RankPanic;
+
+/// Runs `body` on every rank of a world over the wire of this file of tests.
+pub fn run_world<T: Send>(
+    ranks: usize,
+    timeouts: Timeouts,
+    body: impl Fn(Arc<dyn Transport>) -> T + Sync,
+) -> Vec<Result<T, RankPanic>> {
+    world::run_world(crate::WIRE, ranks, timeouts, body)
+}
 
 /// A deadline that no healthy test meets, however busy the machine.
 pub fn patient() -> Timeouts {

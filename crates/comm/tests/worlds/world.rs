@@ -1,5 +1,6 @@
-//! Running a function on every rank of a world of threads.
+//! Running a function on every rank of a world.
 
+use super::wire::{Wire, processes};
 use comm::{AbortCause, ThreadTransport, Timeouts, Transport};
 use mesh::Rank;
 use std::any::Any;
@@ -20,6 +21,7 @@ pub struct RankPanic {
 ///
 /// A rank that panics aborts the world with the panic's message, so that no other rank waits for it.
 pub fn run_world<T: Send>(
+    wire: Wire,
     world_size: usize,
     timeouts: Timeouts,
     body: impl Fn(Arc<dyn Transport>) -> T + Sync,
@@ -38,7 +40,8 @@ pub fn run_world<T: Send>(
                 })
             })
         };
-        let ends = ThreadTransport::world(world_size, timeouts);
+        let mut ends: Vec<_> = processes(wire, world_size, timeouts).into_iter().flatten().collect();
+        ends.sort_by_key(Transport::rank);
         let threads: Vec<_> = ends.into_iter().map(spawn).collect();
         let join = |(rank, thread): (usize, std::thread::ScopedJoinHandle<'_, _>)| {
             thread.join().unwrap_or_else(|payload| {

@@ -1,14 +1,10 @@
 //! Every collective against a serial oracle that takes sums in rank order, bit for bit.
 
-#![allow(clippy::unwrap_used)]
-
-mod worlds;
-
+use crate::worlds::{bits, communicator, input, patient, run, serial};
 use comm::CommError;
 use device::{Bf16, Element, F16};
 use mesh::even_split;
 use proptest::prelude::*;
-use worlds::{bits, communicator, input, patient, run, serial};
 
 /// Lengths around every border: none, fewer than ranks, odd, a copied message, a block, lent slices.
 const LENS: [usize; 10] = [0, 1, 3, 7, 8, 1023, 1025, 4096, 4097, 40_003];
@@ -222,7 +218,7 @@ proptest! {
         ranks in 1usize..10,
         lens in proptest::collection::vec(0usize..20_000, 1..4),
     ) {
-        let results = worlds::run_within(patient(), ranks, |transport| {
+        let results = crate::worlds::run_within(patient(), ranks, |transport| {
             let communicator = communicator(&transport);
             let mut reduce = |&len: &usize| {
                 let mut data = input(communicator.position(), len);
@@ -279,7 +275,7 @@ fn narrow_sums_are_rounded_once<E: Element>() {
 }
 
 #[test]
-fn sums_of_narrow_numbers_are_taken_in_single_precision_and_rounded_once() {
+fn sums_of_bf16_and_fp16_values_are_taken_in_single_precision_and_rounded_once() {
     narrow_sums_are_rounded_once::<Bf16>();
     narrow_sums_are_rounded_once::<F16>();
 }

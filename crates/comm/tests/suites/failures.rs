@@ -1,18 +1,15 @@
-//! What a rank learns when another is late, gone, failed or does something else.
+//! The errors of a rank when another is late, gone, failed or does something else.
 //!
-//! That a failure was told, rather than found at the deadline, shows in the error: the one says
-//! `Aborted`, the other `Deadline`.
+//! The error shows whether a failure was reported by the rank that failed (`Aborted`) or found at the deadline
+//! (`Deadline`).
 
-#![allow(clippy::unwrap_used)]
-
-mod worlds;
-
+use crate::worlds::wire::processes;
+use crate::worlds::{bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial};
 use comm::faults::{Fault, Faulty};
 use comm::{AbortCause, Channel, ChannelId, CommError, Operation, Timeouts, Transport};
 use mesh::{AxisSet, Rank};
 use std::sync::Arc;
 use std::time::Duration;
-use worlds::{bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial};
 
 fn channel(transport: &Arc<dyn Transport>) -> Channel {
     let id = ChannelId::new(AxisSet::ALL, 9);
@@ -139,7 +136,7 @@ fn a_panic_of_one_rank_ends_the_waits_of_all_others() {
 
 #[test]
 fn a_transport_dropped_by_a_panic_aborts_without_help() {
-    let mut ends = comm::ThreadTransport::world(2, patient());
+    let mut ends: Vec<_> = processes(crate::WIRE, 2, patient()).into_iter().flatten().collect();
     let second = ends.pop().unwrap();
     let thread = std::thread::spawn(move || {
         let _held = second;
@@ -186,7 +183,7 @@ fn a_loan_to_a_rank_that_leaves_unread_is_an_error() {
 }
 
 #[test]
-fn different_programs_are_told_apart() {
+fn different_programs_are_distinguished() {
     let results = run(2, |transport| {
         let communicator = communicator(&transport);
         match communicator.position() {

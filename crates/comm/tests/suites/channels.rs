@@ -1,14 +1,10 @@
 //! Point-to-point messages, tag spaces, and the count of what is sent.
 
-#![allow(clippy::unwrap_used)]
-
-mod worlds;
-
+use crate::worlds::{communicator, everybody, input, run};
 use comm::collectives::{Traffic, traffic};
 use comm::{Channel, ChannelId, Counting, GroupCommunicator, Operation, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
 use std::sync::Arc;
-use worlds::{communicator, everybody, input, run};
 
 fn channel(transport: &Arc<dyn Transport>) -> Channel {
     let id = ChannelId::new(AxisSet::of(Axis::Pp), 0);

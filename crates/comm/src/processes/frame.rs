@@ -1,0 +1,489 @@
+//! The frames on a connection between two processes: a header of fixed size, and bytes after some of them.
+//!
+//! All numbers are little-endian. A kind of frame uses some fields and has zero in the others; a header with another
+//! value there is refused, so each frame has exactly one form in bytes.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..4, 4..6, 6..8 | magic, version, kind |
+//! | 8..16 | number of the frame on its connection, from 0 |
+//! | 16..20, 20..24, 24..28 | source rank, destination rank, lane |
+//! | 28..32, 32..36, 40..48 | operation; channel and number of the tag |
+//! | 36..40 | bytes that follow the header |
+//! | 48..56, 56..64 | number of the message, length of the message |
+//! | 64..72, 72..76, 76..80 | offset and place of a piece, length of a piece |
+//! | 80..88, 88..96 | xxh3-64 of the bytes that follow, of the header up to here |
+
+use crate::operation::Operation;
+use crate::tag::{ChannelId, Tag};
+use crate::threads::remote::{Address, Ending};
+use mesh::Rank;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes of a header.
+pub(super) const HEADER_BYTES: usize = 96;
+/// Bytes of the largest piece of a message.
+pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of the longest message that is sent without being asked for.
+pub(super) const EAGER_LIMIT_BYTES: usize = crate::collectives::COPY_LIMIT_BYTES;
+/// Bytes of the longest description of a failure.
+pub(super) const TEXT_LIMIT_BYTES: usize = 4 << 10;
+/// Bytes of the longest message. No memory is allocated by a length from a frame.
+pub(super) const MESSAGE_LIMIT_BYTES: u64 = 1 << 40;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"plch");
+/// The version of frames and preambles.
+pub(super) const VERSION: u16 = 1;
+
+/// How the bytes of a piece travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// After the header.
+    Inline,
+    /// In memory that both processes have mapped.
+    Shared,
+}
+
+/// A part of a message: which, and where the receiver wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// The number of the message.
+    pub(super) message: u64,
+    /// Where the part begins in the message, in bytes.
+    pub(super) offset: u64,
+    /// Its length in bytes.
+    pub(super) len: u32,
+    /// The place in the receiver's memory for pieces.
+    pub(super) slot: u32,
+}
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// A small message; its bytes follow.
+    Eager(Address),
+    /// The name of a message that the sender keeps until it is asked for.
+    Announce(Address, u64, u64),
+    /// The receiver asks for a part of an announced message.
+    Grant(Part),
+    /// A part that was asked for.
+    Piece(Part, Route),
+    /// The receiver needs the message no more.
+    Finish(u64, Ending),
+    /// The sender takes an announced message back.
+    Withdraw(Address, u64),
+    /// This number of bytes of the memory for small messages is free again.
+    Credit(u32),
+    /// A rank has left a lane.
+    Leave(Rank, u32),
+    /// The world has failed because of a rank; the description follows.
+    Abort(Rank),
+    /// All ranks of the process have left; it needs nothing more.
+    Goodbye,
+    /// The answer to it, after which nothing follows.
+    GoodbyeSeen,
+}
+
+/// A header: a frame, and what is known of the bytes that follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) frame: Frame,
+    /// How many frames came before on the connection.
+    pub(super) sequence: u64,
+    /// Bytes that follow.
+    pub(super) payload_len: u32,
+    /// Their xxh3-64.
+    pub(super) payload_hash: u64,
+}
+
+/// Why a frame is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BadFrame {
+    #[error("a header that begins with {0:#010x} instead of {MAGIC:#010x}")]
+    Magic(u32),
+    #[error("a header with checksum {written:#018x}, whose bytes have {computed:#018x}")]
+    HeaderHash { written: u64, computed: u64 },
+    #[error("a frame of version {0}; this process has version {VERSION}")]
+    Version(u16),
+    #[error("a frame whose {field} is {value}")]
+    Field { field: &'static str, value: u64 },
+    #[error("a payload with checksum {written:#018x}, whose bytes have {computed:#018x}")]
+    PayloadHash { written: u64, computed: u64 },
+}
+
+/// The fields of a header, in the types of the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Fields {
+    kind: u16,
+    sequence: u64,
+    source: u32,
+    destination: u32,
+    lane: u32,
+    operation: u32,
+    channel: u32,
+    payload_len: u32,
+    number: u64,
+    message: u64,
+    message_len: u64,
+    offset: u64,
+    slot: u32,
+    piece_len: u32,
+    payload_hash: u64,
+}
+
+impl Header {
+    /// The header of a frame with `payload` after it, as number `sequence` of its connection.
+    pub(super) fn new(frame: Frame, sequence: u64, payload: &[u8]) -> Header {
+        let payload_len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        Header { frame, sequence, payload_len, payload_hash: xxh3_64(payload) }
+    }
+
+    /// The bytes of the header.
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        self.fields().encode()
+    }
+
+    /// Reads a header; checks everything that needs no knowledge of the world.
+    ///
+    /// # Errors
+    /// Bytes that [`Header::encode`] does not write.
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, BadFrame> {
+        let fields = Fields::decode(bytes)?;
+        let frame = fields.frame()?;
+        let Fields { sequence, payload_len, payload_hash, .. } = fields;
+        let header = Header { frame, sequence, payload_len, payload_hash };
+        let limit = header.payload_limit();
+        if !limit.contains(&payload_len) {
+            return Err(BadFrame::Field { field: "payload length", value: payload_len.into() });
+        }
+        if header.fields() != fields {
+            return Err(BadFrame::Field { field: "unused field, which must be 0", value: fields.kind.into() });
+        }
+        Ok(header)
+    }
+
+    /// Compares the bytes that followed with the header.
+    ///
+    /// # Errors
+    /// Other bytes than were sent.
+    pub(super) fn check_payload(&self, payload: &[u8]) -> Result<(), BadFrame> {
+        let (written, computed) = (self.payload_hash, xxh3_64(payload));
+        if written == computed { Ok(()) } else { Err(BadFrame::PayloadHash { written, computed }) }
+    }
+
+    fn payload_limit(&self) -> std::ops::RangeInclusive<u32> {
+        match self.frame {
+            Frame::Eager(_) => 0..=EAGER_LIMIT_BYTES as u32,
+            Frame::Piece(part, Route::Inline) => part.len..=part.len,
+            Frame::Abort(_) => 0..=TEXT_LIMIT_BYTES as u32,
+            Frame::Announce(..)
+            | Frame::Grant(_)
+            | Frame::Piece(_, Route::Shared)
+            | Frame::Finish(..)
+            | Frame::Withdraw(..)
+            | Frame::Credit(_)
+            | Frame::Leave(..)
+            | Frame::Goodbye
+            | Frame::GoodbyeSeen => 0..=0,
+        }
+    }
+
+    fn fields(&self) -> Fields {
+        let Header { frame, sequence, payload_len, payload_hash } = *self;
+        let base = Fields { sequence, payload_len, payload_hash, ..Fields::default() };
+        match frame {
+            Frame::Eager(address) => base.with_address(1, address),
+            Frame::Announce(address, message, message_len) => {
+                Fields { message, message_len, ..base.with_address(2, address) }
+            }
+            Frame::Grant(part) => base.with_part(3, part),
+            Frame::Piece(part, Route::Inline) => base.with_part(4, part),
+            Frame::Piece(part, Route::Shared) => base.with_part(5, part),
+            Frame::Finish(message, Ending::Read) => Fields { kind: 6, message, ..base },
+            Frame::Finish(message, Ending::Lost) => Fields { kind: 7, message, ..base },
+            Frame::Withdraw(address, message) => Fields { message, ..base.with_address(8, address) },
+            Frame::Credit(bytes) => Fields { kind: 9, message_len: bytes.into(), ..base },
+            Frame::Leave(rank, lane) => Fields { kind: 10, source: rank_number(rank), lane, ..base },
+            Frame::Abort(rank) => Fields { kind: 11, source: rank_number(rank), ..base },
+            Frame::Goodbye => Fields { kind: 12, ..base },
+            Frame::GoodbyeSeen => Fields { kind: 13, ..base },
+        }
+    }
+}
+
+impl Fields {
+    fn with_address(self, kind: u16, address: Address) -> Fields {
+        let Address { source, destination, lane, tag, operation } = address;
+        Fields {
+            kind,
+            source: rank_number(source),
+            destination: rank_number(destination),
+            lane: u32::try_from(lane).unwrap_or(u32::MAX),
+            operation: operation_number(operation),
+            channel: tag.channel.number(),
+            number: tag.number,
+            ..self
+        }
+    }
+
+    fn with_part(self, kind: u16, part: Part) -> Fields {
+        let Part { message, offset, len, slot } = part;
+        Fields { kind, message, offset, piece_len: len, slot, ..self }
+    }
+
+    fn frame(&self) -> Result<Frame, BadFrame> {
+        let frame = match self.kind {
+            1 => Frame::Eager(self.address()?),
+            2 if self.message_len > MESSAGE_LIMIT_BYTES => {
+                return Err(BadFrame::Field { field: "message length", value: self.message_len });
+            }
+            2 => Frame::Announce(self.address()?, self.message, self.message_len),
+            3 => Frame::Grant(self.part()?),
+            4 => Frame::Piece(self.part()?, Route::Inline),
+            5 => Frame::Piece(self.part()?, Route::Shared),
+            6 => Frame::Finish(self.message, Ending::Read),
+            7 => Frame::Finish(self.message, Ending::Lost),
+            8 => Frame::Withdraw(self.address()?, self.message),
+            9 => Frame::Credit(u32::try_from(self.message_len).unwrap_or(u32::MAX)),
+            10 => Frame::Leave(Rank(self.source as usize), self.lane),
+            11 => Frame::Abort(Rank(self.source as usize)),
+            12 => Frame::Goodbye,
+            13 => Frame::GoodbyeSeen,
+            kind => return Err(BadFrame::Field { field: "kind", value: kind.into() }),
+        };
+        Ok(frame)
+    }
+
+    fn address(&self) -> Result<Address, BadFrame> {
+        let operation = OPERATIONS.get(self.operation as usize);
+        Ok(Address {
+            source: Rank(self.source as usize),
+            destination: Rank(self.destination as usize),
+            lane: self.lane as usize,
+            tag: Tag { channel: ChannelId::from_number(self.channel), number: self.number },
+            operation: *operation.ok_or(BadFrame::Field { field: "operation", value: self.operation.into() })?,
+        })
+    }
+
+    fn part(&self) -> Result<Part, BadFrame> {
+        if self.piece_len == 0 || self.piece_len as usize > PIECE_BYTES {
+            return Err(BadFrame::Field { field: "piece length", value: self.piece_len.into() });
+        }
+        if !self.offset.is_multiple_of(PIECE_BYTES as u64) || self.offset > MESSAGE_LIMIT_BYTES {
+            return Err(BadFrame::Field { field: "offset", value: self.offset });
+        }
+        Ok(Part { message: self.message, offset: self.offset, len: self.piece_len, slot: self.slot })
+    }
+
+    fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &MAGIC.to_le_bytes());
+        put(4, &VERSION.to_le_bytes());
+        put(6, &self.kind.to_le_bytes());
+        put(8, &self.sequence.to_le_bytes());
+        put(16, &self.source.to_le_bytes());
+        put(20, &self.destination.to_le_bytes());
+        put(24, &self.lane.to_le_bytes());
+        put(28, &self.operation.to_le_bytes());
+        put(32, &self.channel.to_le_bytes());
+        put(36, &self.payload_len.to_le_bytes());
+        put(40, &self.number.to_le_bytes());
+        put(48, &self.message.to_le_bytes());
+        put(56, &self.message_len.to_le_bytes());
+        put(64, &self.offset.to_le_bytes());
+        put(72, &self.slot.to_le_bytes());
+        put(76, &self.piece_len.to_le_bytes());
+        put(80, &self.payload_hash.to_le_bytes());
+        let hash = xxh3_64(&bytes[..HEADER_BYTES - 8]);
+        bytes[HEADER_BYTES - 8..].copy_from_slice(&hash.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Fields, BadFrame> {
+        let magic = u32_at(bytes, 0);
+        if magic != MAGIC {
+            return Err(BadFrame::Magic(magic));
+        }
+        let (written, computed) = (u64_at(bytes, HEADER_BYTES - 8), xxh3_64(&bytes[..HEADER_BYTES - 8]));
+        if written != computed {
+            return Err(BadFrame::HeaderHash { written, computed });
+        }
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if version != VERSION {
+            return Err(BadFrame::Version(version));
+        }
+        Ok(Fields {
+            kind: u16::from_le_bytes([bytes[6], bytes[7]]),
+            sequence: u64_at(bytes, 8),
+            source: u32_at(bytes, 16),
+            destination: u32_at(bytes, 20),
+            lane: u32_at(bytes, 24),
+            operation: u32_at(bytes, 28),
+            channel: u32_at(bytes, 32),
+            payload_len: u32_at(bytes, 36),
+            number: u64_at(bytes, 40),
+            message: u64_at(bytes, 48),
+            message_len: u64_at(bytes, 56),
+            offset: u64_at(bytes, 64),
+            slot: u32_at(bytes, 72),
+            piece_len: u32_at(bytes, 76),
+            payload_hash: u64_at(bytes, 80),
+        })
+    }
+}
+
+/// The operations by their number on the wire.
+const OPERATIONS: [Operation; 6] = [
+    Operation::AllReduce,
+    Operation::ReduceScatter,
+    Operation::AllGather,
+    Operation::Broadcast,
+    Operation::Barrier,
+    Operation::PointToPoint,
+];
+
+fn operation_number(operation: Operation) -> u32 {
+    match operation {
+        Operation::AllReduce => 0,
+        Operation::ReduceScatter => 1,
+        Operation::AllGather => 2,
+        Operation::Broadcast => 3,
+        Operation::Barrier => 4,
+        Operation::PointToPoint => 5,
+    }
+}
+
+/// Worlds with more ranks than fit are refused by the directory.
+fn rank_number(rank: Rank) -> u32 {
+    u32::try_from(rank.0).unwrap_or(u32::MAX)
+}
+
+fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le(bytemuck::pod_read_unaligned(&bytes[at..at + 4]))
+}
+
+fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    u64::from_le(bytemuck::pod_read_unaligned(&bytes[at..at + 8]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn address() -> impl Strategy<Value = Address> {
+        let ranks = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>(), 0usize..OPERATIONS.len());
+        ranks.prop_map(|(source, destination, lane, channel, number, operation)| Address {
+            source: Rank(source as usize),
+            destination: Rank(destination as usize),
+            lane: lane as usize,
+            tag: Tag { channel: ChannelId::from_number(channel), number },
+            operation: OPERATIONS[operation],
+        })
+    }
+
+    fn part() -> impl Strategy<Value = Part> {
+        (any::<u64>(), 0u64..1 << 20, 1..=PIECE_BYTES as u32, any::<u32>()).prop_map(|(message, row, len, slot)| Part {
+            message,
+            offset: row * PIECE_BYTES as u64,
+            len,
+            slot,
+        })
+    }
+
+    fn frame() -> impl Strategy<Value = Frame> {
+        prop_oneof![
+            address().prop_map(Frame::Eager),
+            (address(), any::<u64>(), 0..=MESSAGE_LIMIT_BYTES).prop_map(|(to, m, len)| Frame::Announce(to, m, len)),
+            part().prop_map(Frame::Grant),
+            part().prop_map(|part| Frame::Piece(part, Route::Inline)),
+            part().prop_map(|part| Frame::Piece(part, Route::Shared)),
+            any::<u64>().prop_map(|message| Frame::Finish(message, Ending::Read)),
+            any::<u64>().prop_map(|message| Frame::Finish(message, Ending::Lost)),
+            (address(), any::<u64>()).prop_map(|(to, message)| Frame::Withdraw(to, message)),
+            any::<u32>().prop_map(Frame::Credit),
+            (any::<u32>(), any::<u32>()).prop_map(|(rank, lane)| Frame::Leave(Rank(rank as usize), lane)),
+            any::<u32>().prop_map(|rank| Frame::Abort(Rank(rank as usize))),
+            Just(Frame::Goodbye),
+            Just(Frame::GoodbyeSeen),
+        ]
+    }
+
+    /// A header of `frame` with a payload of a length that it may have.
+    fn header(frame: Frame, sequence: u64) -> Header {
+        let shape = Header::new(frame, sequence, &[]);
+        let payload = vec![7; (*shape.payload_limit().start()).max(33).min(*shape.payload_limit().end()) as usize];
+        Header::new(frame, sequence, &payload)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_header_comes_back(frame in frame(), sequence in any::<u64>()) {
+            let header = header(frame, sequence);
+            prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_no_header(bytes in proptest::collection::vec(any::<u8>(), HEADER_BYTES)) {
+            let bytes: [u8; HEADER_BYTES] = bytes.try_into().unwrap();
+            prop_assert!(Header::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn fields_at_random_with_sound_checksums_are_read_as_written_or_refused(
+            mut bytes in proptest::collection::vec(any::<u8>(), HEADER_BYTES),
+            kind in 0u8..16,
+            zeroed in proptest::collection::vec(any::<bool>(), 10),
+        ) {
+            for (field, zero) in [16..20, 20..24, 24..28, 28..32, 32..40, 40..48, 48..56, 56..64, 64..72, 72..80].into_iter().zip(zeroed) {
+                if zero {
+                    bytes[field].fill(0);
+                }
+            }
+            bytes[..8].copy_from_slice(&[b'p', b'l', b'c', b'h', VERSION as u8, 0, kind, 0]);
+            let hash = xxh3_64(&bytes[..HEADER_BYTES - 8]);
+            bytes[HEADER_BYTES - 8..].copy_from_slice(&hash.to_le_bytes());
+            let bytes: [u8; HEADER_BYTES] = bytes.try_into().unwrap();
+            if let Ok(header) = Header::decode(&bytes) {
+                prop_assert_eq!(header.encode(), bytes);
+            }
+        }
+
+        #[test]
+        fn a_changed_byte_is_found(frame in frame(), at in 0..HEADER_BYTES, by in 1u8..=255) {
+            let mut bytes = header(frame, 3).encode();
+            bytes[at] ^= by;
+            prop_assert!(Header::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_changed_payload_is_found(mut payload in proptest::collection::vec(any::<u8>(), 1..200), by in 1u8..=255) {
+            let header = Header::new(Frame::Abort(Rank(1)), 0, &payload);
+            prop_assert_eq!(header.check_payload(&payload), Ok(()));
+            let middle = payload.len() / 2;
+            payload[middle] ^= by;
+            prop_assert!(header.check_payload(&payload).is_err());
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_is_named() {
+        let tag = Tag { channel: ChannelId::from_number(0), number: 0 };
+        let operation = Operation::Barrier;
+        let to = Address { source: Rank(0), destination: Rank(1), lane: 0, tag, operation };
+        let message = |frame| Header::decode(&Header::new(frame, 0, &[]).encode()).unwrap_err().to_string();
+        assert_eq!(
+            message(Frame::Announce(to, 0, MESSAGE_LIMIT_BYTES + 1)),
+            "a frame whose message length is 1099511627777"
+        );
+        let long = Part { message: 0, offset: 0, len: PIECE_BYTES as u32 + 1, slot: 0 };
+        assert_eq!(message(Frame::Grant(long)), "a frame whose piece length is 65537");
+        let odd = Part { message: 0, offset: 64, len: 1, slot: 0 };
+        assert_eq!(message(Frame::Grant(odd)), "a frame whose offset is 64");
+        let eager = Header { payload_len: 16_385, ..Header::new(Frame::Eager(to), 0, &[]) };
+        assert_eq!(Header::decode(&eager.encode()).unwrap_err().to_string(), "a frame whose payload length is 16385");
+    }
+}

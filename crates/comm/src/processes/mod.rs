@@ -1,0 +1,39 @@
+//! Ranks in several processes, on one machine or on many.
+//!
+//! Each process has some ranks, which are threads of it and read each other's memory in place. [`open`] connects the
+//! processes of a [`Directory`] and returns the ends of the ranks of one of them. There is one connection between two
+//! processes and one thread per process that waits for all of them; ranks write to sockets themselves.
+//!
+//! - **Messages** of at most 16 KiB that are copied go at once, as long as the receiver has room for them. Of all others
+//!   only the name goes: the receiver asks for pieces when it wants that message, and the sender sends them from the memory
+//!   of the message. So no message blocks another, and a process receives into memory of fixed size
+//!   ([`receive_memory_bytes`]).
+//! - **Processes of one machine** map each other's memory for pieces. A sender copies a piece there, and a frame without
+//!   payload says that it is written. That is one copy more than between threads. A fold of the peer's arena in place
+//!   would save it, but then every buffer of a collective must be in a shared mapping, and a sender that takes a message
+//!   back must wait for a process that may have stopped. The memory and the sockets have no names in the file system:
+//!   a crash leaves no file.
+//! - **Every frame** has checksums of its header and of its payload, and a number. A frame that cannot be right, and a
+//!   connection that closes without a goodbye, is the failure of the world, with the process, its ranks and its host.
+//!   Pieces in shared memory have no checksum, like memory between threads.
+//! - **A connection begins** with a preamble of fixed size. Nothing in it is looked at before its token is right; wrong and
+//!   late connections are dropped and counted ([`Refusals`]), and no more than a fixed number of them waits.
+
+mod arrival;
+mod connection;
+mod directory;
+mod frame;
+mod gate;
+mod input;
+mod network;
+mod open;
+mod outbox;
+mod pieces;
+mod preamble;
+mod sockets;
+#[cfg(test)]
+mod violations;
+
+pub use directory::{Directory, DirectoryError, Listeners, LocalAddress, Process, Token, this_machine};
+pub use gate::Refusals;
+pub use open::{LocalRanks, OpenError, Seat, open, receive_memory_bytes};

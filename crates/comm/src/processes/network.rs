@@ -1,0 +1,315 @@
+//! The other processes of a world, as the ranks of this one reach them.
+
+use super::arrival::Arrival;
+use super::connection::Connection;
+use super::directory::Directory;
+use super::frame::{Frame, PIECE_BYTES, Part, TEXT_LIMIT_BYTES};
+use super::outbox::Body;
+use super::pieces::{Piece, Pieces};
+use crate::error::AbortCause;
+use crate::threads::Ticket;
+use crate::threads::inbox::{Interrupted, Payload};
+use crate::threads::remote::{Address, Announced, Ending, PieceWise, Remote};
+use crate::transport::Chunks;
+use mesh::Rank;
+use rustix::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sync::{lock, wait_timeout};
+
+/// Pieces of one message that are under way at the same time.
+const ROWS_AHEAD: usize = 16;
+/// How long a process that ends waits for others to notice.
+const GOODBYE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How often a process that ends looks whether the world has failed meanwhile.
+const LEAVING_POLL: Duration = Duration::from_millis(50);
+
+/// The connections of one process.
+pub(super) struct Network {
+    directory: Directory,
+    /// By process; none for this one.
+    connections: Vec<Option<Arc<Connection>>>,
+    pieces: Arc<Pieces>,
+    /// Wakes the thread of the sockets.
+    wake: OwnedFd,
+    is_leaving: AtomicBool,
+    is_over: AtomicBool,
+    /// Signalled by the thread of the sockets while this process leaves.
+    progress: Mutex<u64>,
+    progressed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Network {
+    pub(super) fn new(
+        directory: Directory,
+        connections: Vec<Option<Arc<Connection>>>,
+        pieces: Arc<Pieces>,
+        wake: OwnedFd,
+    ) -> Arc<Network> {
+        Arc::new(Network {
+            directory,
+            connections,
+            pieces,
+            wake,
+            is_leaving: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            progress: Mutex::default(),
+            progressed: Condvar::new(),
+            thread: Mutex::default(),
+        })
+    }
+
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    pub(super) fn wake(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    /// The connection to `process`, if there is one.
+    pub(super) fn connection(&self, process: usize) -> Option<&Arc<Connection>> {
+        self.connections.get(process)?.as_ref()
+    }
+
+    fn connections(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.connections.iter().flatten()
+    }
+
+    /// The connection to the process of `rank`.
+    fn connection_of(&self, rank: Rank) -> Option<&Arc<Connection>> {
+        self.connection(self.directory.process_of(rank)?)
+    }
+
+    /// Keeps the thread of the sockets, so that the last end can wait for it.
+    pub(super) fn keep_thread(&self, thread: JoinHandle<()>) {
+        *lock(&self.thread) = Some(thread);
+    }
+
+    /// Whether all ranks of this process have left.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire)
+    }
+
+    /// Whether the thread of the sockets is to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Notes that something has come, for the end that leaves last.
+    pub(super) fn note_progress(&self) {
+        *lock(&self.progress) += 1;
+        self.progressed.notify_all();
+    }
+
+    /// Waits until `is_done`, at most until `deadline`.
+    fn wait_until(&self, deadline: Instant, is_done: &dyn Fn() -> bool) {
+        let mut progress = lock(&self.progress);
+        while !is_done() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            progress = wait_timeout(&self.progressed, progress, left.min(LEAVING_POLL));
+        }
+    }
+
+    fn wake_thread(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Asks every sender for the parts that begin at `offset`, for which `places` are the places.
+    fn ask(&self, receive: &Receive<'_>, offset: usize, places: Vec<Piece>) {
+        let len = receive.len_bytes.saturating_sub(offset).min(PIECE_BYTES);
+        for (index, (announced, piece)) in receive.messages.iter().zip(places).enumerate() {
+            let Some(connection) = self.connection(announced.process()) else { continue };
+            let part = Part {
+                message: announced.message(),
+                offset: offset as u64,
+                len: u32::try_from(len).unwrap_or(u32::MAX),
+                slot: piece.slot(),
+            };
+            connection.ask(&receive.arrival, index, piece, part);
+        }
+    }
+
+    fn flush(&self, receive: &Receive<'_>) {
+        for announced in &receive.messages {
+            if let Some(connection) = self.connection(announced.process()) {
+                connection.flush();
+            }
+        }
+    }
+
+    /// Asks for as many rows as there is room for; at least one if none is under way.
+    fn ask_ahead(
+        &self,
+        receive: &Receive<'_>,
+        asked: &mut usize,
+        folded: usize,
+        wait: Duration,
+    ) -> Result<(), Interrupted> {
+        let (rows, count) = (receive.len_bytes.div_ceil(PIECE_BYTES), receive.messages.len());
+        if *asked - folded > ROWS_AHEAD / 2 {
+            return Ok(());
+        }
+        let before = *asked;
+        while *asked < rows && *asked - folded < ROWS_AHEAD {
+            let places = if *asked == folded {
+                self.pieces.take(count, receive.pieces.inbox, wait, receive.pieces.world)?
+            } else {
+                match self.pieces.try_take(count) {
+                    Some(places) => places,
+                    None => break,
+                }
+            };
+            self.ask(receive, *asked * PIECE_BYTES, places);
+            *asked += 1;
+        }
+        if *asked > before {
+            self.flush(receive);
+        }
+        Ok(())
+    }
+}
+
+/// A receive of which some messages come in pieces.
+struct Receive<'a> {
+    pieces: &'a PieceWise<'a>,
+    len_bytes: usize,
+    /// The messages that come in pieces.
+    messages: Vec<&'a Announced>,
+    arrival: Arc<Arrival>,
+}
+
+/// One row: a piece of each message that comes in pieces, and the same range of the others.
+struct Row<'a> {
+    pieces: &'a PieceWise<'a>,
+    offset: usize,
+    len: usize,
+    arrived: Vec<Piece>,
+    /// For each sender the index in `arrived`, if its message comes in pieces.
+    place: &'a [Option<usize>],
+}
+
+impl Chunks for Row<'_> {
+    fn chunk(&self, index: usize) -> &[u8] {
+        match self.place[index] {
+            Some(place) => self.arrived[place].bytes(self.len),
+            None => &self.pieces.taken[index].payload.bytes()[self.offset..self.offset + self.len],
+        }
+    }
+}
+
+impl Remote for Network {
+    fn post(&self, address: Address, payload: Payload) {
+        if let Some(connection) = self.connection_of(address.destination) {
+            connection.post(address, payload);
+        }
+    }
+
+    fn take_back(&self, ticket: &Arc<Ticket>) -> Option<Rank> {
+        self.connections().filter_map(|connection| connection.take_back(ticket)).min()
+    }
+
+    fn fold_pieces(&self, pieces: &PieceWise<'_>, fold: &mut dyn FnMut(usize, &dyn Chunks)) -> Result<(), Interrupted> {
+        let messages: Vec<&Announced> = pieces.taken.iter().filter_map(|e| e.payload.announced()).collect();
+        let mut next = 0..messages.len();
+        let place: Vec<Option<usize>> =
+            pieces.taken.iter().map(|e| e.payload.announced().and_then(|_| next.next())).collect();
+        let arrival = Arrival::new(pieces.inbox, messages.len());
+        let receive = Receive { pieces, len_bytes: pieces.len_bytes, messages, arrival };
+        for (index, announced) in receive.messages.iter().enumerate() {
+            if let Some(connection) = self.connection(announced.process()) {
+                connection.expect(announced.message(), &receive.arrival, index);
+            }
+        }
+        let started = Instant::now();
+        let late = |index: usize| {
+            let sender = place.iter().position(|place| *place == Some(index)).and_then(|at| pieces.from.get(at));
+            Interrupted::Deadline(sender.copied(), started.elapsed())
+        };
+        let mut asked = 0;
+        for folded in 0..pieces.len_bytes.div_ceil(PIECE_BYTES) {
+            let left = pieces.wait.saturating_sub(started.elapsed());
+            self.ask_ahead(&receive, &mut asked, folded, left)?;
+            let waited = pieces.inbox.wait_for(left, pieces.world, || receive.arrival.is_ready());
+            waited.map_err(|interrupted| match interrupted {
+                Interrupted::Deadline(..) => late(receive.arrival.first_missing().unwrap_or(0)),
+                Interrupted::Failed | Interrupted::Left(_) => interrupted,
+            })?;
+            let arrived = receive.arrival.take_row();
+            let offset = folded * PIECE_BYTES;
+            let len = PIECE_BYTES.min(pieces.len_bytes - offset);
+            fold(offset, &Row { pieces, offset, len, arrived, place: &place });
+        }
+        Ok(())
+    }
+
+    fn finish(&self, process: usize, message: u64, ending: Ending) {
+        if let Some(connection) = self.connection(process) {
+            connection.finish(message, ending);
+        }
+    }
+
+    fn give_credit(&self, process: usize, bytes: usize) {
+        if let Some(connection) = self.connection(process) {
+            connection.give_credit(bytes);
+        }
+    }
+
+    fn leave(&self, lane: usize, rank: Rank) {
+        let lane = u32::try_from(lane).unwrap_or(u32::MAX);
+        self.connections().for_each(|connection| connection.send(Frame::Leave(rank, lane), Body::Empty));
+    }
+
+    fn abort(&self, cause: &AbortCause) {
+        let description = shortened(&cause.description);
+        for connection in self.connections() {
+            connection.send(Frame::Abort(cause.rank), Body::Text(description.to_owned()));
+        }
+    }
+
+    fn close(&self, wait: Duration, has_failed: &dyn Fn() -> bool) {
+        let started = Instant::now();
+        // The order matters: progress is noted only from now on.
+        self.is_leaving.store(true, Ordering::Release);
+        let is_read = || self.connections().all(|connection| connection.is_idle());
+        self.wait_until(started + wait, &|| has_failed() || is_read());
+        self.connections().for_each(|connection| connection.say_goodbye());
+        let is_over = || self.connections().all(|connection| connection.is_over());
+        self.wait_until(Instant::now() + wait.min(GOODBYE_DEADLINE), &is_over);
+        self.is_over.store(true, Ordering::Release);
+        self.wake_thread();
+        let thread = lock(&self.thread).take();
+        // The thread ends by itself where it is the one that drops the last end.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// As much of a description as a frame takes.
+fn shortened(description: &str) -> &str {
+    let end = (0..=TEXT_LIMIT_BYTES.min(description.len())).rev().find(|&end| description.is_char_boundary(end));
+    &description[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let long = "é".repeat(TEXT_LIMIT_BYTES);
+        assert_eq!(shortened(&long).len(), TEXT_LIMIT_BYTES);
+        let odd = format!("a{long}");
+        assert_eq!(shortened(&odd).len(), TEXT_LIMIT_BYTES - 1);
+    }
+}

@@ -1,0 +1,249 @@
+//! Opening the part of a world that lives in one process.
+
+use super::connection::{CREDIT_BYTES, Connection};
+use super::directory::{Directory, Listeners, Process, Token};
+use super::frame::PIECE_BYTES;
+use super::gate::{Admitted, Gate, LOCAL_LISTENER, PENDING, Refusals, TCP_LISTENER};
+use super::input::BUFFER_BYTES;
+use super::network::Network;
+use super::pieces::Pieces;
+use super::sockets::{Sockets, wait};
+use crate::threads::remote::Remote;
+use crate::threads::world::World;
+use crate::threads::{ThreadTransport, WorldFailure};
+use crate::transport::Timeouts;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::io;
+use std::net::TcpStream;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Places for pieces in a process, at least.
+const LEAST_PIECES: usize = 64;
+
+/// Who a process is in a world of several.
+#[derive(Debug)]
+pub struct Seat {
+    /// Its number in the directory.
+    pub process: usize,
+    /// All processes.
+    pub directory: Directory,
+    /// Its listeners; those that the directory names.
+    pub listeners: Listeners,
+    /// The secret of the world.
+    pub token: Token,
+    /// Lanes of each rank.
+    pub num_lanes: NonZeroUsize,
+    /// Deadlines of the world; opening has `wait` in all.
+    pub timeouts: Timeouts,
+}
+
+/// The part of a world that lives in this process.
+pub struct LocalRanks {
+    /// The ends of its ranks, by lane, then in rank order.
+    pub ends: Vec<Vec<ThreadTransport>>,
+    /// The failure of the world.
+    pub failure: WorldFailure,
+    /// Connections that were refused.
+    pub refusals: Arc<Refusals>,
+}
+
+/// Why a world does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The number of the process.
+    #[error("process {process} must be one of the {processes} of the directory")]
+    NoSuchProcess {
+        /// The number.
+        process: usize,
+        /// How many there are.
+        processes: usize,
+    },
+    /// A process that another one has to reach listens nowhere that both can reach.
+    #[error("{process} must listen where {by} reaches it; give it a TCP address, or a local one on the same machine")]
+    NoAddress {
+        /// The process that is to be reached.
+        process: String,
+        /// The process that needs it.
+        by: String,
+    },
+    /// A connection to another process failed.
+    #[error(
+        "{process} is not reached at {address}: {source}; see whether it still runs, and whether a firewall lets it"
+    )]
+    Connect {
+        /// The process.
+        process: String,
+        /// Its address.
+        address: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another process refused the connection.
+    #[error("{process} {reason}")]
+    Refused {
+        /// The process.
+        process: String,
+        /// Its reason, as a clause.
+        reason: String,
+    },
+    /// Processes that did not come.
+    #[error("after {waited_ms} ms there is no connection with {}; see what they do, or raise the deadline", missing.join("; "))]
+    Missing {
+        /// The processes.
+        missing: Vec<String>,
+        /// How long this process waited.
+        waited_ms: u64,
+    },
+    /// The system refuses memory, a descriptor or a thread.
+    #[error("the connections of process {process} need {what}: {source}")]
+    System {
+        /// The process.
+        process: usize,
+        /// The resource.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// Places for pieces of process `process`.
+pub(super) fn num_pieces(directory: &Directory, process: usize) -> usize {
+    let own = directory.processes().get(process).map_or(0, |process| process.ranks.len());
+    // A receive from all ranks of other processes needs a piece of each at once; with two, one row is folded while the next comes.
+    LEAST_PIECES.max(2 * directory.world_size().saturating_sub(own))
+}
+
+/// Bytes that process `process` of a directory allocates for what comes from other processes: places for pieces, and for
+/// each connection a buffer and small messages that are not read yet. It is all of it, however much is sent.
+pub fn receive_memory_bytes(directory: &Directory, process: usize) -> usize {
+    let peers = directory.processes().len().saturating_sub(1);
+    if peers == 0 {
+        return 0;
+    }
+    num_pieces(directory, process) * PIECE_BYTES + peers * (BUFFER_BYTES + CREDIT_BYTES)
+}
+
+/// Connects this process with all others of the world and returns the ends of its ranks. Every process of the directory
+/// has to call it; the call returns when all connections are open.
+///
+/// Processes whose local addresses name one machine share memory; all others talk over TCP. A process connects to those
+/// of lower numbers. One thread per process moves the bytes of all connections. The last end that is dropped waits until
+/// other processes have read its messages, at most for the deadline.
+///
+/// # Errors
+/// See [`OpenError`]; each names the process.
+pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
+    let Seat { process, directory, listeners, token, num_lanes, timeouts } = seat;
+    let num_lanes = num_lanes.get();
+    let processes = directory.processes().len();
+    let Some(own) = directory.processes().get(process) else {
+        return Err(OpenError::NoSuchProcess { process, processes });
+    };
+    let mut is_local = vec![false; directory.world_size()];
+    own.ranks.iter().for_each(|rank| is_local[rank.0] = true);
+    if processes == 1 {
+        let world = Arc::new(World::new(&is_local, num_lanes, timeouts, None));
+        let (ends, failure) = (ThreadTransport::ends(&world), WorldFailure::new(world));
+        return Ok(LocalRanks { ends, failure, refusals: Arc::default() });
+    }
+    let system = |what| move |source: io::Error| OpenError::System { process, what, source };
+    let count = u32::try_from(num_pieces(&directory, process)).unwrap_or(u32::MAX);
+    let pieces = Pieces::new(count).map_err(system("memory for pieces"))?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| system("a descriptor")(error.into()))?;
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let wake = eventfd(0, flags).map_err(|error| system("a descriptor")(error.into()))?;
+    let mut gate = Gate::new(process, directory.clone(), token, num_lanes, listeners, Arc::clone(&pieces));
+    let refusals = gate.refusals();
+    let connections = establish(process, &directory, &mut gate, &epoll, timeouts.wait)?;
+    let network = Network::new(directory, connections, pieces, wake);
+    let remote: Arc<dyn Remote> = Arc::clone(&network) as _;
+    let world = Arc::new(World::new(&is_local, num_lanes, timeouts, Some(remote)));
+    let sockets = Sockets::new(epoll, gate, Arc::clone(&network), Arc::clone(&world));
+    let sockets = sockets.map_err(|error| system("to watch its sockets")(error.into()))?;
+    let thread = std::thread::Builder::new().name("sockets".into()).spawn(move || sockets.run());
+    network.keep_thread(thread.map_err(system("a thread"))?);
+    Ok(LocalRanks { ends: ThreadTransport::ends(&world), failure: WorldFailure::new(world), refusals })
+}
+
+/// Connects to the processes of lower numbers and waits for the others.
+fn establish(
+    own: usize,
+    directory: &Directory,
+    gate: &mut Gate,
+    epoll: &OwnedFd,
+    wait_for_all: Duration,
+) -> Result<Vec<Option<Arc<Connection>>>, OpenError> {
+    let started = Instant::now();
+    let system =
+        |error: rustix::io::Errno| OpenError::System { process: own, what: "its sockets", source: error.into() };
+    gate.register(epoll.as_fd()).map_err(system)?;
+    for process in 0..own {
+        let left = wait_for_all.saturating_sub(started.elapsed()).max(Duration::from_millis(1));
+        let socket = connect_to(own, process, directory, left)?;
+        gate.introduce(epoll.as_fd(), process, socket).map_err(system)?;
+    }
+    let mut connections: Vec<Option<Arc<Connection>>> = vec![None; directory.processes().len()];
+    while gate.missing().next().is_some() {
+        let left = wait_for_all.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            let missing = gate.missing().map(|process| directory.name(process)).collect();
+            let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            return Err(OpenError::Missing { missing, waited_ms });
+        }
+        let timeout = gate.next_deadline().map_or(left, |deadline| deadline.min(left));
+        for event in wait(epoll, Some(timeout)).map_err(system)? {
+            match event {
+                TCP_LISTENER | LOCAL_LISTENER => gate.accept(epoll.as_fd(), event),
+                event if event & PENDING != 0 => {
+                    let admitted = gate.read(epoll.as_fd(), event).map_err(|refused| OpenError::Refused {
+                        process: directory.name(refused.process),
+                        reason: refused.reason,
+                    })?;
+                    if let Some(Admitted { process, socket, window }) = admitted {
+                        connections[process] = Some(Arc::new(Connection::new(process, socket, window)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        gate.expire();
+    }
+    Ok(connections)
+}
+
+/// A connected socket to `process`, which does not block.
+fn connect_to(own: usize, process: usize, directory: &Directory, wait: Duration) -> Result<OwnedFd, OpenError> {
+    let failed = |address: String| {
+        let process = directory.name(process);
+        move |source: io::Error| OpenError::Connect { process, address, source }
+    };
+    let Process { tcp, local, .. } = &directory.processes()[process];
+    match (local, tcp) {
+        (Some(local), _) if directory.share_memory(own, process) => {
+            let address = format!("the local socket {}", String::from_utf8_lossy(&local.name));
+            connect_local(&local.name, wait).map_err(failed(address))
+        }
+        (_, Some(tcp)) => {
+            let connected = TcpStream::connect_timeout(tcp, wait).and_then(|stream| {
+                stream.set_nonblocking(true)?;
+                Ok(OwnedFd::from(stream))
+            });
+            connected.map_err(failed(tcp.to_string()))
+        }
+        (_, None) => Err(OpenError::NoAddress { process: directory.name(process), by: directory.name(own) }),
+    }
+}
+
+fn connect_local(name: &[u8], wait: Duration) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // The deadline of a connection to a listener whose queue is full.
+    set_socket_timeout(&socket, Timeout::Send, Some(wait))?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
+}

@@ -1,0 +1,222 @@
+//! The frames that wait for room in a socket.
+//!
+//! Any thread may post a frame: it writes as much as the socket takes and returns. The thread that waits for sockets
+//! writes the rest. Short frames go before pieces, so that a grant or a small message never waits for a large one.
+
+use super::frame::{Frame, Header, Part, Route};
+use crate::threads::inbox::Payload;
+use mesh::Rank;
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+/// Bytes of short frames that are put together before a write.
+const STAGED_BYTES: usize = 32 << 10;
+
+/// A message that its sender keeps until the receiver needs it no more.
+pub(super) struct Outgoing {
+    pub(super) number: u64,
+    pub(super) address: crate::threads::remote::Address,
+    pub(super) payload: Payload,
+}
+
+/// The bytes after a short frame.
+pub(super) enum Body {
+    Empty,
+    Copied(Arc<Vec<u8>>),
+    Text(String),
+}
+
+impl Body {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Body::Empty => &[],
+            Body::Copied(bytes) => bytes,
+            Body::Text(text) => text.as_bytes(),
+        }
+    }
+}
+
+/// The rest of a piece whose header is under way.
+enum Rest {
+    /// In the sender's memory.
+    Lent(Arc<Outgoing>, std::ops::Range<usize>),
+    /// In a copy: the sender has its memory back.
+    Copied(Vec<u8>, usize),
+}
+
+impl Rest {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Rest::Lent(message, range) => message.payload.bytes().get(range.clone()).unwrap_or_default(),
+            Rest::Copied(bytes, written) => bytes.get(*written..).unwrap_or_default(),
+        }
+    }
+
+    fn advance(&mut self, written: usize) {
+        match self {
+            Rest::Lent(_, range) => range.start += written,
+            Rest::Copied(_, before) => *before += written,
+        }
+    }
+}
+
+/// The frames of one connection, and the bytes that it may send before they are asked for.
+pub(super) struct Outbox {
+    short: VecDeque<(Frame, Body)>,
+    pieces: VecDeque<(Arc<Outgoing>, Part)>,
+    /// Encoded frames, of which `written` bytes are out.
+    staged: Vec<u8>,
+    written: usize,
+    rest: Option<Rest>,
+    sequence: u64,
+    /// Bytes of the peer's memory for small messages that are free.
+    credit: usize,
+    is_open: bool,
+}
+
+impl Outbox {
+    pub(super) fn new(credit: usize) -> Outbox {
+        Outbox {
+            short: VecDeque::new(),
+            pieces: VecDeque::new(),
+            staged: Vec::with_capacity(STAGED_BYTES),
+            written: 0,
+            rest: None,
+            sequence: 0,
+            credit,
+            is_open: true,
+        }
+    }
+
+    /// Whether everything is written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.short.is_empty() && self.pieces.is_empty() && self.rest.is_none() && self.written == self.staged.len()
+    }
+
+    /// Adds a short frame. After [`Outbox::close`] it is dropped.
+    pub(super) fn post(&mut self, frame: Frame, body: Body) {
+        if self.is_open {
+            self.short.push_back((frame, body));
+        }
+    }
+
+    /// Adds a part of `message`; its range must be inside the message.
+    pub(super) fn post_piece(&mut self, message: Arc<Outgoing>, part: Part) {
+        if self.is_open {
+            self.pieces.push_back((message, part));
+        }
+    }
+
+    /// Uses `bytes` of the peer's memory for small messages; false if it has not that much left.
+    pub(super) fn use_credit(&mut self, bytes: usize) -> bool {
+        let left = self.credit.checked_sub(bytes);
+        self.credit = left.unwrap_or(self.credit);
+        left.is_some()
+    }
+
+    /// Notes that the peer has `bytes` free again; returns how much it has.
+    pub(super) fn add_credit(&mut self, bytes: usize) -> usize {
+        self.credit = self.credit.saturating_add(bytes);
+        self.credit
+    }
+
+    /// Lets go of the memory of message `number`: what is under way is finished from a copy.
+    pub(super) fn release(&mut self, number: u64) {
+        self.pieces.retain(|(message, _)| message.number != number);
+        let copy = match &self.rest {
+            Some(rest @ Rest::Lent(message, _)) if message.number == number => Some(rest.bytes().to_vec()),
+            Some(Rest::Lent(..) | Rest::Copied(..)) | None => None,
+        };
+        if let Some(copy) = copy {
+            self.rest = Some(Rest::Copied(copy, 0));
+        }
+    }
+
+    /// Drops what is not written, and everything that is posted from now on.
+    pub(super) fn close(&mut self) {
+        self.is_open = false;
+        self.short.clear();
+        self.pieces.clear();
+        self.staged.clear();
+        self.written = 0;
+        self.rest = None;
+    }
+
+    /// Takes no more frames but writes those that are there.
+    pub(super) fn end(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Writes until the socket takes no more.
+    ///
+    /// # Errors
+    /// The socket's; nothing can be written any more.
+    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        loop {
+            if self.written == self.staged.len() && self.rest.is_none() {
+                self.stage();
+                if self.staged.is_empty() {
+                    return Ok(());
+                }
+            }
+            let staged = &self.staged[self.written..];
+            let rest = self.rest.as_ref().map_or(&[][..], Rest::bytes);
+            let buffers = [IoSlice::new(staged), IoSlice::new(rest)];
+            match sendmsg(socket, &buffers, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+                Ok(sent) => self.advance(sent),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn advance(&mut self, sent: usize) {
+        let of_staged = sent.min(self.staged.len() - self.written);
+        self.written += of_staged;
+        if let Some(rest) = &mut self.rest {
+            rest.advance(sent - of_staged);
+            if rest.bytes().is_empty() {
+                self.rest = None;
+            }
+        }
+    }
+
+    /// Encodes the next frames: short ones while they fit, then at most one piece.
+    fn stage(&mut self) {
+        self.staged.clear();
+        self.written = 0;
+        while self.staged.len() < STAGED_BYTES / 2 {
+            let Some((frame, body)) = self.short.pop_front() else { break };
+            self.stage_header(frame, body.bytes());
+            self.staged.extend_from_slice(body.bytes());
+        }
+        if !self.short.is_empty() {
+            return;
+        }
+        if let Some((message, part)) = self.pieces.pop_front() {
+            let start = usize::try_from(part.offset).unwrap_or(usize::MAX);
+            let range = start..start.saturating_add(part.len as usize);
+            let rest = Rest::Lent(message, range);
+            self.stage_header(Frame::Piece(part, Route::Inline), rest.bytes());
+            self.rest = Some(rest);
+        }
+    }
+
+    fn stage_header(&mut self, frame: Frame, payload: &[u8]) {
+        let header = Header::new(frame, self.sequence, payload);
+        self.sequence += 1;
+        self.staged.extend_from_slice(&header.encode());
+    }
+}
+
+impl Outgoing {
+    /// The receiver.
+    pub(super) fn destination(&self) -> Rank {
+        self.address.destination
+    }
+}

@@ -1,0 +1,253 @@
+//! Memory in which pieces of messages of other processes arrive: a fixed number of places of one size.
+//!
+//! The memory is an anonymous file that other processes of the machine map, too. Each place belongs to at most one
+//! [`Piece`]. A peer writes a place only between the grant that names it and the frame that says it is written; the
+//! receiver makes a slice of it only after that frame. Peers have the token of the world, so they are trusted as
+//! threads are: the token keeps others out, and a seal keeps the file from shrinking under a reader.
+
+use super::frame::PIECE_BYTES;
+use crate::threads::inbox::{Inbox, Interrupted, Liveness};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sync::lock;
+
+/// All places of one process.
+pub(super) struct Pieces {
+    file: OwnedFd,
+    memory: MmapRaw,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: Vec<u32>,
+    /// Who waits for how many places, first come, first served: a receive over many senders must not starve.
+    waiting: VecDeque<Waiter>,
+    next_waiter: u64,
+}
+
+struct Waiter {
+    id: u64,
+    count: usize,
+    inbox: Arc<Inbox>,
+}
+
+/// One place. Dropping it frees it.
+pub(super) struct Piece {
+    pieces: Arc<Pieces>,
+    slot: u32,
+}
+
+impl Pieces {
+    /// Maps `count` places.
+    ///
+    /// # Errors
+    /// The system's, where it has no such memory left.
+    pub(super) fn new(count: u32) -> io::Result<Arc<Pieces>> {
+        let file = memfd_create("pleach-pieces", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let len = count as usize * PIECE_BYTES;
+        ftruncate(&file, len as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let memory = MmapOptions::new().len(len).map_raw(&file)?;
+        let state = State { free: (0..count).rev().collect(), ..State::default() };
+        Ok(Arc::new(Pieces { file, memory, state: Mutex::new(state) }))
+    }
+
+    /// The file of the places, for a process of this machine.
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// `count` places, if they are free and nobody waits for some.
+    pub(super) fn try_take(self: &Arc<Pieces>, count: usize) -> Option<Vec<Piece>> {
+        let mut state = lock(&self.state);
+        if !state.waiting.is_empty() {
+            return None;
+        }
+        self.take_from(&mut state, count)
+    }
+
+    fn take_from(self: &Arc<Pieces>, state: &mut State, count: usize) -> Option<Vec<Piece>> {
+        let first = state.free.len().checked_sub(count)?;
+        let taken = state.free.drain(first..);
+        Some(taken.map(|slot| Piece { pieces: Arc::clone(self), slot }).collect())
+    }
+
+    /// `count` places at once, as soon as that many are free. Whoever has places gives them back without waiting for
+    /// other ranks of this process, so no two receives wait for each other.
+    pub(super) fn take(
+        self: &Arc<Pieces>,
+        count: usize,
+        inbox: &Arc<Inbox>,
+        wait: Duration,
+        world: &dyn Liveness,
+    ) -> Result<Vec<Piece>, Interrupted> {
+        if let Some(taken) = self.try_take(count) {
+            return Ok(taken);
+        }
+        let mut state = lock(&self.state);
+        let id = state.next_waiter;
+        state.next_waiter += 1;
+        state.waiting.push_back(Waiter { id, count, inbox: Arc::clone(inbox) });
+        drop(state);
+        let taken = Mutex::new(None);
+        let waited = inbox.wait_for(wait, world, || {
+            let mut state = lock(&self.state);
+            if state.waiting.front().is_some_and(|first| first.id == id) {
+                *lock(&taken) = self.take_from(&mut state, count);
+            }
+            lock(&taken).is_some()
+        });
+        lock(&self.state).waiting.retain(|waiter| waiter.id != id);
+        self.wake_first();
+        waited?;
+        Ok(sync::into_inner(taken).unwrap_or_default())
+    }
+
+    /// Wakes the first waiter, if there are places enough for it.
+    fn wake_first(&self) {
+        let state = lock(&self.state);
+        let free = state.free.len();
+        let first = state.waiting.front().filter(|first| first.count <= free).map(|first| Arc::clone(&first.inbox));
+        drop(state);
+        if let Some(inbox) = first {
+            inbox.wake_from_completion();
+        }
+    }
+}
+
+impl Piece {
+    /// The number of the place.
+    pub(super) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn start(&self) -> *mut u8 {
+        // SAFETY: slots are below the number of places, so the result is inside the mapping.
+        unsafe { self.pieces.memory.as_mut_ptr().add(self.slot as usize * PIECE_BYTES) }
+    }
+
+    /// The first `len` bytes of the place.
+    pub(super) fn bytes(&self, len: usize) -> &[u8] {
+        // SAFETY: the place is inside the mapping and initialised (files begin as zeros); it belongs to this value, which
+        // is borrowed, and the peer that had it granted has reported that it is written (top of this file).
+        unsafe { std::slice::from_raw_parts(self.start(), len.min(PIECE_BYTES)) }
+    }
+
+    /// The first `len` bytes of the place, to write.
+    pub(super) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
+        // SAFETY: as in `bytes`; the value is borrowed mutably, and its place was granted to a peer that writes to a
+        // socket, not here.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), len.min(PIECE_BYTES)) }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        lock(&self.pieces.state).free.push(self.slot);
+        self.pieces.wake_first();
+    }
+}
+
+/// The places of another process of this machine.
+pub(super) struct Window {
+    memory: MmapRaw,
+    count: u32,
+}
+
+impl Window {
+    /// Maps the places of a peer.
+    ///
+    /// # Errors
+    /// A file that could shrink, or that has no whole place; the system's errors.
+    pub(super) fn map(file: &OwnedFd) -> io::Result<Window> {
+        let seals = fcntl_get_seals(file)?;
+        let len = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
+        let count = u32::try_from(len / PIECE_BYTES as u64).unwrap_or(0);
+        if !seals.contains(SealFlags::SHRINK) || count == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file of its pieces is not sealed or empty"));
+        }
+        let memory = MmapOptions::new().len(count as usize * PIECE_BYTES).map_raw(file)?;
+        Ok(Window { memory, count })
+    }
+
+    /// Writes `bytes` to the start of a place that the peer has granted; false if it has no such place.
+    pub(super) fn write(&self, slot: u32, bytes: &[u8]) -> bool {
+        if slot >= self.count || bytes.len() > PIECE_BYTES {
+            return false;
+        }
+        // SAFETY: the place is inside the mapping, as just checked; the peer has granted it and does not read it before
+        // the frame that is sent after this. Source and target are different mappings.
+        unsafe {
+            let place = self.memory.as_mut_ptr().add(slot as usize * PIECE_BYTES);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Alive;
+
+    impl Liveness for Alive {
+        fn has_failed(&self) -> bool {
+            false
+        }
+
+        fn has_left(&self, _: mesh::Rank) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_window_writes_where_a_piece_reads() {
+        let pieces = Pieces::new(4).unwrap();
+        let window = Window::map(&pieces.file().try_clone_to_owned().unwrap()).unwrap();
+        let taken = pieces.try_take(2).unwrap();
+        assert!(window.write(taken[1].slot(), &[5; 100]));
+        assert_eq!(taken[1].bytes(101), [&[5; 100][..], &[0]].concat());
+        assert!(!window.write(4, &[1]));
+        assert!(pieces.try_take(3).is_none());
+        drop(taken);
+        assert_eq!(pieces.try_take(4).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn who_waits_first_is_served_first() {
+        let pieces = Pieces::new(4).unwrap();
+        let inbox = Arc::new(Inbox::new(1));
+        let held = pieces.try_take(4).unwrap();
+        let wait = Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| pieces.take(4, &inbox, wait, &Alive).map(|taken| taken.len()));
+            while lock(&pieces.state).waiting.is_empty() {
+                std::thread::yield_now();
+            }
+            let mut held = held;
+            held.truncate(1);
+            assert!(pieces.try_take(1).is_none(), "three are free, and promised");
+            drop(held);
+            assert!(matches!(taker.join().unwrap(), Ok(4)));
+        });
+        let held = pieces.try_take(1).unwrap();
+        assert!(matches!(pieces.take(4, &inbox, Duration::ZERO, &Alive), Err(Interrupted::Deadline(..))));
+        assert_eq!(pieces.try_take(3).unwrap().len(), 3, "who waits no more is forgotten");
+        drop(held);
+    }
+
+    #[test]
+    fn a_file_that_may_shrink_is_refused() {
+        let file = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, PIECE_BYTES as u64).unwrap();
+        assert!(Window::map(&file).is_err());
+    }
+}

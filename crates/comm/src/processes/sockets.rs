@@ -1,0 +1,256 @@
+//! The thread that waits for the sockets of one process: whatever comes from other processes comes through here.
+
+use super::connection::{Connection, Fault, credit_of};
+use super::frame::Frame;
+use super::gate::{Gate, LOCAL_LISTENER, PENDING, TCP_LISTENER};
+use super::input::{Input, Read};
+use super::network::Network;
+use crate::error::AbortCause;
+use crate::threads::inbox::{Envelope, Payload};
+use crate::threads::remote::{Address, Announced, Credit, Remote};
+use crate::threads::world::World;
+use mesh::Rank;
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::Timespec;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The event of the descriptor that wakes the thread.
+pub(super) const WAKE: u64 = 0;
+/// Events of connections: this, and the number of the process.
+pub(super) const CONNECTION: u64 = 1 << 61;
+/// Events that are taken at once.
+const EVENTS: usize = 64;
+
+/// The state of the thread.
+pub(super) struct Sockets {
+    pub(super) epoll: OwnedFd,
+    pub(super) gate: Gate,
+    pub(super) network: Arc<Network>,
+    pub(super) world: Arc<World>,
+    /// By process; none where there is no connection, or no more.
+    inputs: Vec<Option<Input>>,
+}
+
+/// Waits for events, at most for `timeout`.
+pub(super) fn wait(epoll: &OwnedFd, timeout: Option<Duration>) -> Result<Vec<u64>, Errno> {
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let mut events = Vec::with_capacity(EVENTS);
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(events.iter().map(|event: &epoll::Event| event.data.u64()).collect()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Sockets {
+    /// Watches the connections of `network` in addition to the sockets of `gate`.
+    pub(super) fn new(epoll: OwnedFd, gate: Gate, network: Arc<Network>, world: Arc<World>) -> Result<Sockets, Errno> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let processes = network.directory().processes().len();
+        let mut inputs = Vec::with_capacity(processes);
+        for process in 0..processes {
+            let connection = network.connection(process);
+            if let Some(connection) = connection {
+                let data = epoll::EventData::new_u64(CONNECTION | process as u64);
+                epoll::add(&epoll, connection.socket(), data, flags)?;
+            }
+            inputs.push(connection.map(|_| Input::new()));
+        }
+        epoll::add(&epoll, network.wake(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        Ok(Sockets { epoll, gate, network, world, inputs })
+    }
+
+    /// Works until the last rank of this process has left.
+    pub(super) fn run(mut self) {
+        let _end = EndOfThread(Arc::clone(&self.world));
+        while !self.network.is_over() {
+            match wait(&self.epoll, self.gate.next_deadline()) {
+                Ok(events) => events.into_iter().for_each(|event| self.handle(event)),
+                Err(error) => return self.fail_all(error),
+            }
+            self.gate.expire();
+            if self.network.is_leaving() {
+                self.network.note_progress();
+            }
+        }
+        self.close_all();
+    }
+
+    fn handle(&mut self, event: u64) {
+        match event {
+            WAKE => {
+                let _ = rustix::io::read(self.network.wake(), &mut [0; 8]);
+            }
+            TCP_LISTENER | LOCAL_LISTENER => self.gate.accept(self.epoll.as_fd(), event),
+            event if event & PENDING != 0 => {
+                // All processes are connected, so nothing that comes now is part of the world.
+                let _ = self.gate.read(self.epoll.as_fd(), event);
+            }
+            event => self.work(usize::try_from(event & !CONNECTION).unwrap_or(usize::MAX)),
+        }
+    }
+
+    /// Reads and writes what a connection has and takes.
+    fn work(&mut self, process: usize) {
+        let Some(connection) = self.network.connection(process).map(Arc::clone) else { return };
+        let Some(input) = self.inputs.get_mut(process).and_then(Option::as_mut) else { return };
+        connection.flush();
+        let incoming = Incoming { connection: &connection, network: &self.network, world: &self.world };
+        let read = input.read(&connection, &mut |frame, payload| incoming.take(frame, payload));
+        connection.flush();
+        let fault = match read {
+            Ok(Read::All) => return,
+            Ok(Read::End) => Fault::Closed,
+            Err(fault) => fault,
+        };
+        self.inputs[process] = None;
+        let _ = epoll::delete(&self.epoll, connection.socket());
+        if !connection.has_said_goodbye() && !self.network.is_leaving() {
+            self.fail(process, &fault);
+        }
+        connection.close();
+    }
+
+    /// Declares the world failed because of `process`.
+    fn fail(&self, process: usize, fault: &Fault) {
+        let directory = self.network.directory();
+        let first = directory.processes().get(process).and_then(|process| process.ranks.first());
+        let description = format!("{} {fault}", directory.name(process));
+        self.world.abort(AbortCause { rank: first.copied().unwrap_or(Rank(0)), description });
+    }
+
+    /// Declares the world failed because this process cannot wait for its sockets.
+    fn fail_all(&mut self, error: Errno) {
+        let description = format!("its process cannot wait for its connections: {error}");
+        self.world.abort(AbortCause { rank: first_rank(&self.world), description });
+        self.close_all();
+    }
+
+    fn close_all(&self) {
+        for process in 0..self.inputs.len() {
+            if let Some(connection) = self.network.connection(process) {
+                connection.close();
+            }
+        }
+    }
+}
+
+/// The first rank of this process.
+fn first_rank(world: &World) -> Rank {
+    world.inboxes(0).next().map_or(Rank(0), |(rank, _)| rank)
+}
+
+/// Declares the world failed when the thread ends by a panic: nobody would hear from other processes any more.
+struct EndOfThread(Arc<World>);
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let description = "the thread of its process's connections panicked".to_owned();
+            self.0.abort(AbortCause { rank: first_rank(&self.0), description });
+        }
+    }
+}
+
+/// The state that frames of one connection change.
+struct Incoming<'a> {
+    connection: &'a Connection,
+    network: &'a Arc<Network>,
+    world: &'a World,
+}
+
+impl Incoming<'_> {
+    fn take(&self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
+        let connection = self.connection;
+        match frame {
+            Frame::Eager(address) => self.eager(address, payload),
+            Frame::Announce(address, message, len) => self.announce(address, message, len),
+            Frame::Grant(part) => connection.grant(part),
+            Frame::Piece(..) => Err(Fault::Unexpected("a piece outside of a message")),
+            Frame::Finish(message, ending) => connection.finished(message, ending),
+            Frame::Withdraw(address, message) => {
+                self.check(address)?;
+                connection.withdraw(message);
+                if let Some(inbox) = self.world.inbox(address.lane, address.destination) {
+                    inbox.withdraw(address.source, message);
+                }
+                Ok(())
+            }
+            Frame::Credit(bytes) => connection.add_credit(bytes),
+            Frame::Leave(rank, lane) => {
+                let lane = lane as usize;
+                self.check_source(rank, lane)?;
+                self.world.set_left(lane, rank);
+                Ok(())
+            }
+            Frame::Abort(rank) => {
+                if rank.0 >= self.world.world_size() {
+                    return Err(Fault::Unexpected("the failure of a rank that is not in the world"));
+                }
+                let description = String::from_utf8_lossy(payload).into_owned();
+                self.world.abort(AbortCause { rank, description });
+                Ok(())
+            }
+            Frame::Goodbye => {
+                connection.heard_goodbye();
+                Ok(())
+            }
+            Frame::GoodbyeSeen => {
+                connection.goodbye_was_seen();
+                Ok(())
+            }
+        }
+    }
+
+    fn eager(&self, address: Address, payload: &[u8]) -> Result<(), Fault> {
+        self.check(address)?;
+        self.connection.hold(payload.len())?;
+        let remote: Arc<dyn Remote> = Arc::clone(self.network) as _;
+        let credit = Credit::new(remote, self.connection.process, credit_of(payload.len()));
+        // As long as the message is, so that the memory of all unread ones is what was counted.
+        let bytes = Arc::new(payload.to_vec());
+        self.deliver(address, Payload::Arrived { bytes, _credit: credit });
+        Ok(())
+    }
+
+    fn announce(&self, address: Address, message: u64, len: u64) -> Result<(), Fault> {
+        self.check(address)?;
+        self.connection.count_announced()?;
+        let len = usize::try_from(len).map_err(|_| Fault::Unexpected("a message longer than memory"))?;
+        let remote: Arc<dyn Remote> = Arc::clone(self.network) as _;
+        self.deliver(address, Payload::Announced(Announced::new(remote, self.connection.process, message, len)));
+        Ok(())
+    }
+
+    fn deliver(&self, address: Address, payload: Payload) {
+        let Address { source, destination, lane, tag, operation } = address;
+        let envelope = Envelope { tag, operation, payload };
+        if let Err(unread) = self.world.deliver(lane, source, destination, envelope) {
+            unread.payload.lose();
+        }
+    }
+
+    /// Whether a message may go this way.
+    fn check(&self, address: Address) -> Result<(), Fault> {
+        self.check_source(address.source, address.lane)?;
+        if self.world.inbox(address.lane, address.destination).is_none() {
+            return Err(Fault::Unexpected("a message for a rank that is not in this process"));
+        }
+        Ok(())
+    }
+
+    fn check_source(&self, rank: Rank, lane: usize) -> Result<(), Fault> {
+        if self.network.directory().process_of(rank) != Some(self.connection.process) {
+            return Err(Fault::Unexpected("a message in the name of a rank of another process"));
+        }
+        if lane >= self.world.num_lanes() {
+            return Err(Fault::Unexpected("a message on a lane that this world does not have"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! The ranks of a world that live in other processes, as the threads of this one see them.
+
+use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
+use super::shared_memory::Ticket;
+use crate::error::AbortCause;
+use crate::operation::Operation;
+use crate::tag::Tag;
+use crate::transport::Chunks;
+use mesh::Rank;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How a message ended at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The receiver has taken it.
+    Read,
+    /// The receiver left without reading it.
+    Lost,
+}
+
+/// Where a message goes, and its name there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) source: Rank,
+    pub(crate) destination: Rank,
+    pub(crate) lane: usize,
+    pub(crate) tag: Tag,
+    pub(crate) operation: Operation,
+}
+
+/// The ranks of other processes.
+pub(crate) trait Remote: Send + Sync {
+    /// Sends a message and returns at once. A copied payload goes with its announcement where it is small.
+    fn post(&self, address: Address, payload: Payload);
+
+    /// Takes back what the receivers of `ticket` have not asked for; returns the first rank that had not read all.
+    /// Nobody begins to read it after this.
+    fn take_back(&self, ticket: &Arc<Ticket>) -> Option<Rank>;
+
+    /// Folds messages of which at least one is announced, piece by piece.
+    fn fold_pieces(&self, pieces: &PieceWise<'_>, fold: &mut dyn FnMut(usize, &dyn Chunks)) -> Result<(), Interrupted>;
+
+    /// Tells process `process` that its message number `message` is not needed any more.
+    fn finish(&self, process: usize, message: u64, ending: Ending);
+
+    /// Tells process `process` that `bytes` of the memory for its small messages are free again.
+    fn give_credit(&self, process: usize, bytes: usize);
+
+    /// Tells all processes that `rank` has left `lane`.
+    fn leave(&self, lane: usize, rank: Rank);
+
+    /// Tells all processes that the world has failed.
+    fn abort(&self, cause: &AbortCause);
+
+    /// Ends the part of this process: waits until its messages are read, or the deadline passes, or `has_failed`.
+    fn close(&self, wait: Duration, has_failed: &dyn Fn() -> bool);
+}
+
+/// The messages of one receive, some of which are in other processes.
+pub(crate) struct PieceWise<'a> {
+    /// The messages, by sender.
+    pub(crate) taken: &'a [Envelope],
+    /// The senders.
+    pub(crate) from: &'a [Rank],
+    /// The length of each.
+    pub(crate) len_bytes: usize,
+    /// Where the receiver waits.
+    pub(crate) inbox: &'a Arc<Inbox>,
+    /// How long it waits for all pieces together.
+    pub(crate) wait: Duration,
+    /// Whether waiting still makes sense.
+    pub(crate) world: &'a dyn Liveness,
+}
+
+/// A message of another process, of which only the name has come. Dropping it ends the message.
+pub(crate) struct Announced {
+    remote: Arc<dyn Remote>,
+    process: usize,
+    message: u64,
+    len_bytes: usize,
+    is_lost: AtomicBool,
+}
+
+impl Announced {
+    /// Message number `message` of process `process`.
+    pub(crate) fn new(remote: Arc<dyn Remote>, process: usize, message: u64, len_bytes: usize) -> Announced {
+        Announced { remote, process, message, len_bytes, is_lost: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn process(&self) -> usize {
+        self.process
+    }
+
+    pub(crate) fn message(&self) -> u64 {
+        self.message
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Notes that the message is about to be dropped unread.
+    pub(crate) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        let ending = if self.is_lost.load(Ordering::Relaxed) { Ending::Lost } else { Ending::Read };
+        self.remote.finish(self.process, self.message, ending);
+    }
+}
+
+/// Memory of this process that a small message of another one occupies, until it is dropped.
+pub(crate) struct Credit {
+    remote: Arc<dyn Remote>,
+    process: usize,
+    bytes: usize,
+}
+
+impl Credit {
+    /// `bytes` that process `process` has used.
+    pub(crate) fn new(remote: Arc<dyn Remote>, process: usize, bytes: usize) -> Credit {
+        Credit { remote, process, bytes }
+    }
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        self.remote.give_credit(self.process, self.bytes);
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests that hold over every transport.
+
+mod channels;
+mod collectives;
+mod failures;

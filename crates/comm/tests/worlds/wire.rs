@@ -1,0 +1,95 @@
+//! Worlds of ranks over threads, and over processes that this one stands for.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use comm::{ThreadTransport, Timeouts};
+
+/// How the ranks of a world talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// As threads of one process.
+    Threads,
+    /// As processes over TCP.
+    Tcp,
+    /// As processes of one machine.
+    SharedMemory,
+}
+
+/// The ends of the ranks of each process, one lane each.
+pub fn processes(wire: Wire, world_size: usize, timeouts: Timeouts) -> Vec<Vec<ThreadTransport>> {
+    match wire {
+        Wire::Threads => vec![ThreadTransport::world(world_size, timeouts)],
+        #[cfg(target_os = "linux")]
+        Wire::Tcp | Wire::SharedMemory => {
+            let opened = linux::open(linux::seats(wire, &linux::spread(world_size), 1, timeouts));
+            opened.into_iter().map(|local| local.ends.into_iter().flatten().collect()).collect()
+        }
+        #[cfg(not(target_os = "linux"))]
+        Wire::Tcp | Wire::SharedMemory => panic!("worlds of several processes need Linux"),
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[allow(unused_imports)]
+pub use linux::{open, seats, spread};
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::Wire;
+    use comm::Timeouts;
+    use comm::processes::{Directory, Listeners, LocalRanks, Process, Seat, Token};
+    use mesh::Rank;
+    use std::net::TcpListener;
+    use std::num::NonZeroUsize;
+
+    /// The ranks of up to four processes: neighbours are in different ones, as far as there are enough.
+    pub fn spread(world_size: usize) -> Vec<Vec<usize>> {
+        let processes = match world_size {
+            0..4 => world_size,
+            _ => 2 + world_size % 3,
+        };
+        (0..processes).map(|process| (process..world_size).step_by(processes).collect()).collect()
+    }
+
+    /// The seats of processes with these ranks.
+    pub fn seats(wire: Wire, ranks: &[Vec<usize>], num_lanes: usize, timeouts: Timeouts) -> Vec<Seat> {
+        let mut listeners = Vec::new();
+        let mut processes = Vec::new();
+        for (number, ranks) in ranks.iter().enumerate() {
+            let mut process = Process {
+                ranks: ranks.iter().copied().map(Rank).collect(),
+                host: format!("host{number}"),
+                tcp: None,
+                local: None,
+            };
+            let mut listener = Listeners::default();
+            if wire == Wire::SharedMemory {
+                let (local, address) = Listeners::open_local().unwrap();
+                (listener.local, process.local) = (Some(local), Some(address));
+            } else {
+                let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+                process.tcp = Some(tcp.local_addr().unwrap());
+                listener.tcp = Some(tcp);
+            }
+            listeners.push(listener);
+            processes.push(process);
+        }
+        let directory = Directory::new(processes).unwrap();
+        let seat = |(process, listeners)| Seat {
+            process,
+            directory: directory.clone(),
+            listeners,
+            token: Token::new([0x5a; 32]),
+            num_lanes: NonZeroUsize::new(num_lanes).unwrap(),
+            timeouts,
+        };
+        listeners.into_iter().enumerate().map(seat).collect()
+    }
+
+    /// Opens all processes of a world.
+    pub fn open(seats: Vec<Seat>) -> Vec<LocalRanks> {
+        let open = |seat: Seat| std::thread::spawn(|| comm::processes::open(seat));
+        let threads: Vec<_> = seats.into_iter().map(open).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap().unwrap_or_else(|error| panic!("{error}"))).collect()
+    }
+}
