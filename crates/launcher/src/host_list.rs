@@ -54,8 +54,8 @@ pub fn parse_host_list(text: &str, default_processes: usize) -> Result<Vec<Host>
         if content.is_empty() {
             continue;
         }
-        let host = host(content, default_processes)
-            .ok_or_else(|| HostListError::Line { line, text: content.into() })?;
+        let host =
+            host(content, default_processes).ok_or_else(|| HostListError::Line { line, text: content.into() })?;
         if hosts.iter().any(|known| known.name == host.name) {
             return Err(HostListError::Twice { line, host: host.name });
         }

@@ -68,14 +68,9 @@ const fn names(launcher: Launcher) -> Names {
         Launcher::Slurm => {
             ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURMD_NODENAME", None, START_WHOLE)
         }
-        Launcher::Kubernetes => (
-            "JOB_COMPLETION_INDEX",
-            variable::PROCESSES,
-            variable::LOCAL_PROCESS,
-            variable::HOST,
-            None,
-            SET_COUNT,
-        ),
+        Launcher::Kubernetes => {
+            ("JOB_COMPLETION_INDEX", variable::PROCESSES, variable::LOCAL_PROCESS, variable::HOST, None, SET_COUNT)
+        }
     };
     Names { number, count, local, host, agents, remedy }
 }
@@ -194,8 +189,8 @@ fn master(environment: Environment<'_>, launcher: Launcher, host: String) -> Res
 /// The first host of the step, where Slurm puts its task 0, and a port that follows from job and step.
 fn slurm(environment: Environment<'_>) -> Result<Option<Address>, LaunchError> {
     let Some(nodes) = environment("SLURM_STEP_NODELIST") else { return Ok(None) };
-    let names = expand_node_list(&nodes)
-        .map_err(|error| LaunchError::NodeList { variable: "SLURM_STEP_NODELIST", error })?;
+    let names =
+        expand_node_list(&nodes).map_err(|error| LaunchError::NodeList { variable: "SLURM_STEP_NODELIST", error })?;
     let number = |name| environment(name).and_then(|text: String| text.trim().parse::<u64>().ok()).unwrap_or(0);
     // Steps of one job may run at the same time.
     let mixed = number("SLURM_JOB_ID").wrapping_add(number("SLURM_STEP_ID").wrapping_mul(7919));

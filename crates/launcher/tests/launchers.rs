@@ -36,7 +36,8 @@ const SBATCH: &str = "SLURM_JOB_ID=1234 SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_PROC
     SLURM_JOB_NODELIST=n[1-2] SLURM_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=2(x2) SLURMD_NODENAME=n1";
 const OPEN_MPI: &str = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
     OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1 PMIX_RANK=1 PMIX_NAMESPACE=prterun-vm-30660@1 PMIX_HOSTNAME=vm";
-const MPICH: &str = "HYDI_CONTROL_FD=7 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 PMI_FD=11 PMI_HOSTNAME=vm PMI_RANK=1 PMI_SIZE=2";
+const MPICH: &str =
+    "HYDI_CONTROL_FD=7 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 PMI_FD=11 PMI_HOSTNAME=vm PMI_RANK=1 PMI_SIZE=2";
 
 #[test]
 fn each_launcher_is_known_by_its_variables() {
@@ -191,7 +192,8 @@ fn missing_and_malformed_variables_are_named_with_the_remedy() {
 #[test]
 fn all_processes_of_a_step_meet_at_one_address_and_steps_at_different_ones() {
     let address = |variables: &str| of(variables).expect("legal").expect("a launch").rendezvous.expect("an address");
-    let other_process = SRUN.replace("SLURM_PROCID=3", "SLURM_PROCID=0").replace("SLURMD_NODENAME=n2", "SLURMD_NODENAME=n1");
+    let other_process =
+        SRUN.replace("SLURM_PROCID=3", "SLURM_PROCID=0").replace("SLURMD_NODENAME=n2", "SLURMD_NODENAME=n1");
     assert_eq!(address(SRUN), address(&other_process));
     let other_step = SRUN.replace("SLURM_STEP_ID=0", "SLURM_STEP_ID=1");
     assert_ne!(address(SRUN), address(&other_step));
