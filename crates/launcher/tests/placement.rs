@@ -56,7 +56,7 @@ proptest! {
     #[test]
     fn every_rank_is_in_one_process(dp in 1usize..5, tp in 1usize..5, pp in 1usize..5, split in 1usize..5) {
         let mesh = mesh(dp, tp, pp);
-        let processes = (1..=mesh.world_size()).rev().find(|count| mesh.world_size() % count == 0 && *count <= 4 * split);
+        let processes = (1..=mesh.world_size()).rev().find(|count| mesh.world_size().is_multiple_of(*count) && *count <= 4 * split);
         let processes = processes.unwrap_or(1);
         let placement = Placement::new(&mesh, &hosts(&[processes])).expect("placed");
         let mut all: Vec<usize> = shown(&placement).concat();
