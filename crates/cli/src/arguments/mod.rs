@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod completions;
 pub mod hugging_face;
 pub mod inference;
+pub mod launch;
 pub mod unknown_option;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
 use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
 use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
+use crate::arguments::launch::{LAUNCH_HELP, LaunchArguments};
 use crate::check::verdict::Planned;
 
 /// What the command's exit says.
@@ -49,6 +51,12 @@ pub enum Command {
     /// Train a model; without a run file, a small GPT on eight ranks
     #[command(after_help = EXIT_CODES)]
     Train(TrainArguments),
+    /// Start a command as several processes, on this machine or on several by ssh, and end them together
+    #[command(after_help = format!("{LAUNCH_HELP}\n\n{EXIT_CODES}"))]
+    Launch(LaunchArguments),
+    /// Start and supervise the processes of one host, as its standard input says
+    #[command(hide = true)]
+    LaunchAgent,
     /// Check a run without starting it: report every error, or its size, ranks and memory
     #[command(after_help = EXIT_CODES)]
     Check(CheckArguments),

@@ -374,6 +374,7 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("run.threads_per_rank", "0")],
     &[("run.threads_per_rank", "2000")],
     &[("run.grace_seconds", "0")],
+    &[("run.engine", "\"threads\""), ("run.transport", "\"tcp\"")],
     &[("run.keep_newest", "0")],
     &[("run.save_every", "-1")],
     &[("run.rank_memory_bytes", "5000000")],
