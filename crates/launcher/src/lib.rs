@@ -9,7 +9,7 @@ mod error;
 mod host_list;
 mod launch;
 mod node_list;
-mod placement;
+mod rank_placement;
 mod sources;
 
 pub use address::{Address, AddressError};
@@ -17,7 +17,7 @@ pub use error::LaunchError;
 pub use host_list::{Host, HostListError, parse_host_list};
 pub use launch::{Launch, Launcher, launch};
 pub use node_list::{NodeListError, expand_node_list, expand_tasks_per_node};
-pub use placement::{CrossingGroup, Placement, PlacementError};
+pub use rank_placement::{CrossingGroup, RankPlacement, RankPlacementError};
 
 /// Environment variables by name.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

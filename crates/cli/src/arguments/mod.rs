@@ -164,6 +164,12 @@ pub struct CheckArguments {
     /// by default one rank of each stage represents its peers
     #[arg(long, conflicts_with = "other")]
     pub all_ranks: bool,
+    /// Judge the run for the accelerators of this cluster, one for each rank, instead of this machine: a built-in profile, or a file
+    #[arg(long, value_name = "NAME|FILE.toml", conflicts_with = "other")]
+    pub cluster: Option<String>,
+    /// Draw the ranks on the hosts of this file; by default on those of the launcher, if it names them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["other", "cluster"])]
+    pub hosts: Option<PathBuf>,
     /// A second run file: report the equality class of the two layouts
     #[arg(value_name = "OTHER.toml")]
     pub other: Option<PathBuf>,
@@ -246,6 +252,9 @@ pub struct ExplainArguments {
     /// Show the coordinates and the program of this rank
     #[arg(long, value_name = "RANK")]
     pub rank: Option<usize>,
+    /// Draw the ranks on the hosts of this file; by default on those of the launcher, if it names them
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
     /// Print every instruction of the rank's step, with what it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,

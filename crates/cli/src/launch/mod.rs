@@ -9,7 +9,7 @@ mod signals;
 mod supervisor;
 
 use clap::Parser;
-use launcher::{Host, Placement, launch as launch_of, parse_host_list, variable};
+use launcher::{Host, RankPlacement, launch as launch_of, variable};
 use mesh::Mesh;
 
 use crate::arguments::launch::LaunchArguments;
@@ -20,6 +20,7 @@ use crate::launch::job::Job;
 use crate::launch::restart::Restart;
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{Outcome, supervise};
+use crate::rank_hosts::read_hosts;
 use crate::screen::output::{print, tell};
 
 /// Starts the processes and supervises them to their end.
@@ -69,11 +70,10 @@ fn refuse_other_launchers() -> Result<(), Failure> {
 
 fn hosts(arguments: &LaunchArguments) -> Result<Vec<Host>, Failure> {
     let processes = arguments.nproc as usize;
-    let Some(path) = &arguments.hosts else { return Ok(vec![Host { name: "localhost".into(), processes }]) };
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("--hosts {shown} cannot be read: {error}")))?;
-    parse_host_list(&text, processes).map_err(|error| Failure::Input(format!("--hosts {shown}: {error}")))
+    match &arguments.hosts {
+        Some(path) => read_hosts(path, processes),
+        None => Ok(vec![Host { name: "localhost".into(), processes }]),
+    }
 }
 
 /// Refuses a command that cannot run before it is started many times.
@@ -90,8 +90,8 @@ fn checked(arguments: &LaunchArguments, hosts: &[Host]) -> Result<Restart, Failu
     Ok(Restart::Training { folder: config.run.folder, train })
 }
 
-fn place(mesh: &Mesh, hosts: &[Host]) -> Result<Placement, Failure> {
-    Placement::new(mesh, hosts).map_err(|error| Failure::Input(format!("--nproc or --hosts: {error}")))
+fn place(mesh: &Mesh, hosts: &[Host]) -> Result<RankPlacement, Failure> {
+    RankPlacement::new(mesh, hosts).map_err(|error| Failure::Input(format!("--nproc or --hosts: {error}")))
 }
 
 /// Variables that a process of a launch must not have from elsewhere.

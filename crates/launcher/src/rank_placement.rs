@@ -10,7 +10,7 @@ const ORDER: [Axis; 6] = [Axis::DpOuter, Axis::DpInner, Axis::Pp, Axis::Ep, Axis
 
 /// Ranks in processes on hosts. Each process has equally many ranks; processes are numbered host by host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
+pub struct RankPlacement {
     hosts: Vec<Host>,
     ranks_per_process: usize,
     /// Ranks in the order of processes.
@@ -25,7 +25,7 @@ pub struct Placement {
     "{ranks} ranks must be divided equally among processes; got {processes}; start {} processes, or change the degrees of \
      [parallelism]", alternatives(*ranks)
 )]
-pub struct PlacementError {
+pub struct RankPlacementError {
     /// Ranks of the run.
     pub ranks: usize,
     /// Processes of all hosts.
@@ -51,16 +51,16 @@ pub struct CrossingGroup {
     pub hosts: Vec<usize>,
 }
 
-impl Placement {
+impl RankPlacement {
     /// The ranks of `mesh` on the processes of `hosts`.
     ///
     /// # Errors
-    /// See [`PlacementError`].
-    pub fn new(mesh: &Mesh, hosts: &[Host]) -> Result<Placement, PlacementError> {
+    /// See [`RankPlacementError`].
+    pub fn new(mesh: &Mesh, hosts: &[Host]) -> Result<RankPlacement, RankPlacementError> {
         let processes: usize = hosts.iter().map(|host| host.processes).sum();
         let world = mesh.world_size();
         if processes == 0 || !world.is_multiple_of(processes) {
-            return Err(PlacementError { ranks: world, processes });
+            return Err(RankPlacementError { ranks: world, processes });
         }
         let mut ranks: Vec<Rank> = mesh.ranks().collect();
         ranks.sort_by_key(|rank| {
@@ -71,7 +71,7 @@ impl Placement {
         for (slot, rank) in ranks.iter().enumerate() {
             slots[rank.0] = slot;
         }
-        Ok(Placement { hosts: hosts.to_vec(), ranks_per_process: world / processes, ranks, slots })
+        Ok(RankPlacement { hosts: hosts.to_vec(), ranks_per_process: world / processes, ranks, slots })
     }
 
     /// The hosts, in the order of their processes.
