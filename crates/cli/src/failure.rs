@@ -19,12 +19,12 @@ pub enum Failure {
     #[error("{0}")]
     Work(String),
     /// A process that this one started has failed or was stopped.
-    #[error("{told}")]
+    #[error("{message}")]
     Process {
         /// Its exit code; 128 and the number of the signal that ended it.
         code: u8,
-        /// What became known of it.
-        told: String,
+        /// Its name and its end, for the user.
+        message: String,
     },
     /// A signal; everything was written.
     #[error("{told}")]

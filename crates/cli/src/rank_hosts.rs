@@ -19,14 +19,14 @@ const DRAWN_PROCESSES: usize = 16;
 pub struct RankHosts {
     mesh: Mesh,
     placement: RankPlacement,
-    /// What the hosts are, in a line.
+    /// Numbers of ranks, processes and hosts, in a line.
     title: String,
 }
 
 /// The hosts of a file. A host without a number has `default_processes`.
 ///
 /// # Errors
-/// A file that cannot be read or is no list of hosts.
+/// A file that cannot be read or does not list hosts.
 pub fn read_hosts(path: &Path, default_processes: usize) -> Result<Vec<Host>, Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
@@ -38,7 +38,7 @@ impl RankHosts {
     /// The hosts of `file`, or of the launcher; `None` where neither names any.
     ///
     /// # Errors
-    /// A file that is no list of hosts; processes that do not divide the ranks.
+    /// A file that does not list hosts; processes that do not divide the ranks.
     pub fn known(mesh: &Mesh, file: Option<&Path>) -> Result<Option<RankHosts>, Failure> {
         let (hosts, source) = match file {
             Some(path) => (read_hosts(path, 1)?, "--hosts"),

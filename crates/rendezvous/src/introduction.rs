@@ -1,4 +1,4 @@
-//! What a process says of itself, and the directory of all processes.
+//! Introductions of processes, and the directory of all.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -41,7 +41,7 @@ pub struct Introduction {
     pub entry: ProcessEntry,
     /// Number of processes that it expects.
     pub processes: usize,
-    /// What it runs.
+    /// Hashes of its binary, run file, program and text.
     pub identity: Identity,
 }
 

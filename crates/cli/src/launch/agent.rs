@@ -106,7 +106,9 @@ pub fn serve() -> Result<(), Failure> {
     let signals = Signals::listen()?;
     match supervise(plan.members(&program), || orders.try_recv().ok().or_else(|| signals.next()))? {
         Outcome::Done => Ok(()),
-        Outcome::Stopped { code, told } | Outcome::Failed { code, told } => Err(Failure::Process { code, told }),
+        Outcome::Stopped { code, message } | Outcome::Failed { code, message } => {
+            Err(Failure::Process { code, message })
+        }
     }
 }
 

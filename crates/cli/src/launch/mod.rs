@@ -42,14 +42,14 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         let outcome = supervise(job.members()?, || signals.next())?;
         match outcome {
             Outcome::Done => return Ok(()),
-            Outcome::Stopped { code, told } => return Err(Failure::Process { code, told }),
-            Outcome::Failed { code, told } if left == 0 || !Restart::helps(code) => {
-                return Err(Failure::Process { code, told });
+            Outcome::Stopped { code, message } => return Err(Failure::Process { code, message }),
+            Outcome::Failed { code, message } if left == 0 || !Restart::helps(code) => {
+                return Err(Failure::Process { code, message });
             }
-            Outcome::Failed { told, .. } => {
+            Outcome::Failed { message, .. } => {
                 left -= 1;
                 command = restart.command(&arguments.command);
-                tell(&format!("{told}; starting again: pleach {}; {left} restarts left\n", command.join(" ")));
+                tell(&format!("{message}; starting again: pleach {}; {left} restarts left\n", command.join(" ")));
             }
         }
     }

@@ -47,14 +47,14 @@ pub enum Outcome {
         /// 128 and the number of the signal.
         code: u8,
         /// For the user.
-        told: String,
+        message: String,
     },
     /// A process failed.
     Failed {
         /// Its exit code; 128 and the number of the signal that ended it.
         code: u8,
         /// For the user.
-        told: String,
+        message: String,
     },
 }
 
@@ -143,14 +143,14 @@ fn outcome(first: Option<(String, Fate)>) -> Outcome {
     match first {
         None | Some((_, Fate::Done)) => Outcome::Done,
         Some((name, Fate::Stopped(code))) => {
-            Outcome::Stopped { code, told: format!("{name} was stopped by signal {}", code - 128) }
+            Outcome::Stopped { code, message: format!("{name} was stopped by signal {}", code - 128) }
         }
         Some((name, Fate::Failed(code))) => {
-            Outcome::Failed { code, told: format!("{name} failed with exit code {code}, and all others were ended") }
+            Outcome::Failed { code, message: format!("{name} failed with exit code {code}, and all others were ended") }
         }
         Some((name, Fate::Killed(signal))) => Outcome::Failed {
             code: u8::try_from(128 + signal).unwrap_or(1),
-            told: format!("{name} was ended by signal {signal}, and all others were ended"),
+            message: format!("{name} was ended by signal {signal}, and all others were ended"),
         },
     }
 }
@@ -262,8 +262,8 @@ mod tests {
         supervise(members, || orders.next()).expect("all start")
     }
 
-    fn failed(code: u8, told: &str) -> Outcome {
-        Outcome::Failed { code, told: told.into() }
+    fn failed(code: u8, message: &str) -> Outcome {
+        Outcome::Failed { code, message: message.into() }
     }
 
     #[test]
@@ -305,7 +305,9 @@ mod tests {
             (asked % 200 == 0).then_some(Order::Signal(Signal::TERM.as_raw()))
         });
         match outcome.expect("all start") {
-            Outcome::Stopped { code: 143, told } => assert!(told.ends_with("was stopped by signal 15"), "{told}"),
+            Outcome::Stopped { code: 143, message } => {
+                assert!(message.ends_with("was stopped by signal 15"), "{message}")
+            }
             other @ (Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. }) => panic!("{other:?}"),
         }
     }

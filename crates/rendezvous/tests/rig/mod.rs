@@ -82,7 +82,7 @@ impl Meeting {
         })
     }
 
-    /// The control channels of all processes, which agree. Time is no matter.
+    /// The control channels of all processes, which agree, however long they take.
     pub fn met(mut self) -> Vec<Control> {
         self.times.rendezvous = LONG;
         self.run().into_iter().map(|met| met.expect("met")).collect()
