@@ -18,6 +18,14 @@ pub enum Failure {
     /// The work itself failed.
     #[error("{0}")]
     Work(String),
+    /// A process that this one started has failed or was stopped.
+    #[error("{message}")]
+    Process {
+        /// Its exit code; 128 and the number of the signal that ended it.
+        code: u8,
+        /// Its name and its end, for the user.
+        message: String,
+    },
     /// A signal; everything was written.
     #[error("{told}")]
     Interrupted {
@@ -41,6 +49,7 @@ impl Failure {
         match self {
             Failure::Input(_) | Failure::Run(_) => ExitCode::from(2),
             Failure::Work(_) => ExitCode::from(Failure::WORK),
+            Failure::Process { code, .. } => ExitCode::from(*code),
             Failure::Interrupted { signal, .. } => ExitCode::from(signal.exit_code()),
         }
     }

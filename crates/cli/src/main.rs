@@ -13,8 +13,11 @@ mod failure;
 mod infer;
 mod input;
 mod inspect;
+#[cfg(unix)]
+mod launch;
 mod memory;
 mod plan;
+mod rank_hosts;
 mod run;
 mod screen;
 mod simulate;
@@ -26,6 +29,8 @@ use clap::Parser;
 use failure::Failure;
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    launch::parent::end_with_launcher();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -47,6 +52,14 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Train(arguments) => run::train::train(arguments),
+        #[cfg(unix)]
+        Command::Launch(arguments) => launch::launch(arguments),
+        #[cfg(unix)]
+        Command::LaunchAgent => launch::agent::serve(),
+        #[cfg(not(unix))]
+        Command::Launch(_) | Command::LaunchAgent => Err(Failure::Input(
+            "pleach launch needs a Unix system; start each process with PLEACH_PROCESS and PLEACH_PROCESSES".into(),
+        )),
         Command::Check(arguments) => check::check(arguments),
         Command::Prove(arguments) => compare::prove::prove(arguments),
         Command::Diff(arguments) => compare::diff::diff(arguments),

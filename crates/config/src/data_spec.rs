@@ -152,6 +152,30 @@ pub struct DataSpec {
     pub held_out: f32,
 }
 
+/// Where the ranks of a run are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// In the processes that a launcher started, or in one process where none did.
+    #[default]
+    Auto,
+    /// In one process, whoever started it.
+    Threads,
+    /// In the processes that a launcher started; without one the run is refused.
+    Processes,
+}
+
+/// The way between ranks of different processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// Shared memory within a host, TCP between hosts.
+    #[default]
+    Auto,
+    /// Shared memory; all processes must be on one host.
+    SharedMemory,
+    /// TCP, also within a host.
+    Tcp,
+}
+
 /// Where a run writes, and on how many ranks it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
@@ -171,6 +195,14 @@ pub struct RunSpec {
     pub keep_every: u32,
     /// and so many of those with the least held-out loss.
     pub keep_best: usize,
+    /// Whether ranks are threads of one process or belong to several.
+    pub engine: EngineChoice,
+    /// How bytes move between ranks of different processes.
+    pub transport: TransportChoice,
+    /// Time after which a silent process counts as failed.
+    pub heartbeat_seconds: f32,
+    /// Time in which all processes of a run must arrive.
+    pub rendezvous_seconds: f32,
     /// How long a run may take from a signal that stops it to its end.
     pub grace_seconds: f32,
     /// How long a rank waits for another before it gives up.

@@ -100,6 +100,10 @@ save_every = 0
 keep_newest = 2
 keep_every = 0
 keep_best = 1
+engine = "auto"
+transport = "auto"
+heartbeat_seconds = 5.0
+rendezvous_seconds = 10.0
 grace_seconds = 30.0
 timeout_seconds = 60.0
 "#;

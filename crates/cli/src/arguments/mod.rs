@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod completions;
 pub mod hugging_face;
 pub mod inference;
+pub mod launch;
 pub mod unknown_option;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
 use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
 use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
+use crate::arguments::launch::{LAUNCH_HELP, LaunchArguments};
 use crate::check::verdict::Planned;
 
 /// What the command's exit says.
@@ -49,6 +51,12 @@ pub enum Command {
     /// Train a model; without a run file, a small GPT on eight ranks
     #[command(after_help = EXIT_CODES)]
     Train(TrainArguments),
+    /// Start a command as several processes, on this machine or on several by ssh, and end them together
+    #[command(after_help = format!("{LAUNCH_HELP}\n\n{EXIT_CODES}"))]
+    Launch(LaunchArguments),
+    /// Start and supervise the processes of one host, as its standard input says
+    #[command(hide = true)]
+    LaunchAgent,
     /// Check a run without starting it: report every error, or its size, ranks and memory
     #[command(after_help = EXIT_CODES)]
     Check(CheckArguments),
@@ -156,6 +164,12 @@ pub struct CheckArguments {
     /// by default one rank of each stage represents its peers
     #[arg(long, conflicts_with = "other")]
     pub all_ranks: bool,
+    /// Judge the run for the accelerators of this cluster, one for each rank, instead of this machine: a built-in profile, or a file
+    #[arg(long, value_name = "NAME|FILE.toml", conflicts_with = "other")]
+    pub cluster: Option<String>,
+    /// Draw the ranks on the hosts of this file; by default on those of the launcher, if it names them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["other", "cluster"])]
+    pub hosts: Option<PathBuf>,
     /// A second run file: report the equality class of the two layouts
     #[arg(value_name = "OTHER.toml")]
     pub other: Option<PathBuf>,
@@ -238,6 +252,9 @@ pub struct ExplainArguments {
     /// Show the coordinates and the program of this rank
     #[arg(long, value_name = "RANK")]
     pub rank: Option<usize>,
+    /// Draw the ranks on the hosts of this file; by default on those of the launcher, if it names them
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
     /// Print every instruction of the rank's step, with what it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::memory::machine::LimitSource;
 use crate::memory::need::{MemoryBudget, Need, largest_plan};
 use crate::memory::table::layers;
+use crate::rank_hosts::RankHosts;
 
 #[derive(Serialize)]
 struct Run {
@@ -27,6 +28,14 @@ struct Run {
     stages: Vec<StageOfRun>,
     #[serde(skip_serializing_if = "Option::is_none")]
     all_ranks: Option<AllRanks>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<HostOfRun>,
+}
+
+#[derive(Serialize)]
+struct HostOfRun {
+    name: String,
+    processes: Vec<Vec<usize>>,
 }
 
 #[derive(Serialize)]
@@ -49,13 +58,19 @@ struct StageOfRun {
 ///
 /// # Errors
 /// Numbers that JSON does not have.
-pub fn of_verdict(verdict: &Verdict, all_ranks: Option<AllRanks>) -> Result<String, Failure> {
+pub fn of_verdict(
+    verdict: &Verdict,
+    all_ranks: Option<AllRanks>,
+    hosts: Option<&RankHosts>,
+) -> Result<String, Failure> {
     let Verdict { config, setup, budget } = verdict;
     let (parallelism, train) = (&config.parallelism, &config.train);
     let need = Need::new(setup);
     let (limit_bytes, limit_of) = match budget {
         MemoryBudget::PerRank(bytes) => (Some(*bytes), "rank"),
+        MemoryBudget::PerAccelerator(bytes) => (Some(*bytes), "accelerator"),
         MemoryBudget::Together(limit) => match limit.source {
+            LimitSource::Accelerator => (Some(limit.bytes), "accelerator"),
             LimitSource::Machine => (Some(limit.bytes), "machine"),
             LimitSource::ControlGroup => (Some(limit.bytes), "control_group"),
         },
@@ -84,6 +99,9 @@ pub fn of_verdict(verdict: &Verdict, all_ranks: Option<AllRanks>) -> Result<Stri
         memory: Memory { together_bytes: need.together_bytes(), limit_bytes, limit_of },
         stages: stages.collect(),
         all_ranks,
+        hosts: hosts.map_or(vec![], |hosts| {
+            hosts.processes().into_iter().map(|(name, processes)| HostOfRun { name, processes }).collect()
+        }),
     })
 }
 

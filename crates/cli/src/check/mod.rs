@@ -11,11 +11,14 @@ use train::describe_engine;
 use crate::arguments::{CheckArguments, Format};
 use crate::check::all_ranks::AllRanks;
 use crate::check::verdict::Verdict;
+use crate::cluster::profile::profile;
 use crate::compare::comparison;
 use crate::failure::Failure;
 use crate::input;
+use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::memory::need::{MemoryBudget, Need};
 use crate::memory::table::memory_table;
+use crate::rank_hosts::RankHosts;
 use crate::screen::figures::{bytes, counted};
 use crate::screen::output::print;
 
@@ -25,7 +28,7 @@ use crate::screen::output::print;
 /// All that is wrong with a run; as JSON it is printed as well.
 pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     let outcome = match &arguments.other {
-        None => input::judged(&arguments.run, arguments.planned()).and_then(|verdict| one(&verdict, arguments)),
+        None => judged(arguments).and_then(|verdict| one(&verdict, arguments)),
         Some(other) => comparison::comparison(&arguments.run, other).and_then(|comparison| match arguments.format() {
             Format::Text => Ok(comparison.to_string()),
             Format::Json => json::of_comparison(&comparison),
@@ -43,7 +46,19 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
+/// The verdict for this machine, or for the accelerators of the cluster that was asked for.
+fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
+    let Some(name) = &arguments.cluster else { return input::judged(&arguments.run, arguments.planned()) };
+    let memory_gb = profile(name)?.accelerator.memory_gb;
+    let limit = MemoryLimit { bytes: (memory_gb * 1e9) as u64, source: LimitSource::Accelerator };
+    input::judged_within(&arguments.run, Some(limit), arguments.planned())
+}
+
 fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure> {
+    let hosts = match &arguments.cluster {
+        Some(name) => Some(RankHosts::on_cluster(&verdict.setup.mesh, name, &profile(name)?)?),
+        None => RankHosts::known(&verdict.setup.mesh, arguments.hosts.as_deref())?,
+    };
     let setup = &verdict.setup;
     let all_ranks = arguments.all_ranks.then(|| AllRanks::verify(setup)).transpose()?;
     match arguments.format() {
@@ -52,9 +67,10 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
             let engine = describe_engine(verdict.config.run.threads_per_rank);
             let products = products::line(verdict.config.train.precision, &engine);
             let run = format!("{}{products}{}", describe(&verdict.config), memory_line(verdict));
-            Ok(format!("{run}\n{}{all_ranks}", memory_table(setup)))
+            let hosts = hosts.map_or(String::new(), |hosts| format!("\n{}", hosts.drawn()));
+            Ok(format!("{run}\n{}{all_ranks}{hosts}", memory_table(setup)))
         }
-        Format::Json => json::of_verdict(verdict, all_ranks),
+        Format::Json => json::of_verdict(verdict, all_ranks, hosts.as_ref()),
     }
 }
 
@@ -103,7 +119,7 @@ pub fn memory_line(verdict: &Verdict) -> String {
         counted(verdict.config.run.ranks as u64, "rank")
     );
     let line = match verdict.budget {
-        MemoryBudget::PerRank(there) => {
+        MemoryBudget::PerRank(there) | MemoryBudget::PerAccelerator(there) => {
             let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);
             format!("{} of arena in a rank at most, {} are there; {together}", bytes(largest), bytes(there))
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::libraries::{library, loader_folders, names_in, program};
-use super::machine::Environment;
+use launcher::Environment;
 
 /// NVIDIA's accelerators as the driver shows them.
 #[derive(Clone, Debug, Default, Serialize)]

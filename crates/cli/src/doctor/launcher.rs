@@ -1,45 +1,68 @@
-//! Who started this process as one of several: the variables that launchers set.
+//! Who started this process, for the report.
 
 use std::fmt;
 
-use serde::Serialize;
+use launcher::{Environment, Launch, LaunchError, launch};
+use serde::{Serialize, Serializer};
 
-use super::machine::Environment;
-
-/// A launcher with the place that it gave this process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Launcher {
-    /// What it is called.
-    pub name: &'static str,
-    /// Number of this process, if it was given one.
-    pub process: Option<usize>,
-    /// How many processes there are.
-    pub processes: Option<usize>,
+/// The launcher of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// None.
+    Alone,
+    /// One of several processes, or of one.
+    By(Launch),
+    /// Variables that cannot be used.
+    Unclear(LaunchError),
 }
 
-/// `(name, variable that shows it, number of the process, number of processes)`.
-const VARIABLES: &[(&str, &str, &str, &str)] = &[
-    ("torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
-    ("Slurm", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_NTASKS"),
-    ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MPICH", "PMI_SIZE", "PMI_RANK", "PMI_SIZE"),
-];
-
-/// The launchers that `environment` shows.
-pub fn launchers(environment: Environment<'_>) -> Vec<Launcher> {
-    let number = |name: &str| environment(name)?.parse().ok();
-    let shown = VARIABLES.iter().filter(|(_, variable, _, _)| environment(variable).is_some());
-    shown
-        .map(|(name, _, process, processes)| Launcher { name, process: number(process), processes: number(processes) })
-        .collect()
+impl Started {
+    /// As the variables say.
+    pub fn of(environment: Environment<'_>) -> Started {
+        match launch(environment) {
+            Ok(None) => Started::Alone,
+            Ok(Some(launch)) => Started::By(launch),
+            Err(error) => Started::Unclear(error),
+        }
+    }
 }
 
-impl fmt::Display for Launcher {
+impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.process, self.processes) {
-            (Some(process), Some(processes)) => write!(f, "{}: process {process} of {processes}", self.name),
-            (None, Some(processes)) => write!(f, "{}: {processes} processes", self.name),
-            (_, None) => f.write_str(self.name),
+        match self {
+            Started::Alone => f.write_str("none"),
+            Started::By(launch) => match &launch.rendezvous {
+                None => write!(f, "{launch}"),
+                Some(address) => write!(f, "{launch}; process 0 listens at {address}"),
+            },
+            Started::Unclear(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Record {
+    name: &'static str,
+    process: usize,
+    processes: usize,
+    rendezvous: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Problem {
+    problem: String,
+}
+
+impl Serialize for Started {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Started::Alone => serializer.serialize_none(),
+            Started::By(Launch { launcher, process, processes, rendezvous, .. }) => {
+                let rendezvous = rendezvous.as_ref().map(ToString::to_string);
+                Record { name: launcher.name(), process: *process, processes: *processes, rendezvous }
+                    .serialize(serializer)
+            }
+            Started::Unclear(error) => Problem { problem: error.to_string() }.serialize(serializer),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::machine::Environment;
+use launcher::Environment;
 
 /// Folders that a loader knows without being told, of the systems that are usual.
 const STANDARD_FOLDERS: &[&str] = &[

@@ -2,17 +2,15 @@
 
 use std::path::Path;
 
+use launcher::Environment;
 use serde::Serialize;
 use train::describe_engine;
 use train::processor::{self, InstructionSet};
 
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
-use super::launcher::{Launcher, launchers};
+use super::launcher::Started;
 use crate::memory::machine::{LimitSource, machine_bytes_below, memory_limit_below};
-
-/// The environment variables of the process, by name.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// What a process on this machine may use.
 #[derive(Clone, Debug, Serialize)]
@@ -33,7 +31,7 @@ pub struct Machine {
     /// Libraries and programs that connect ranks elsewhere.
     pub libraries: Libraries,
     /// Who started this process as one of several.
-    pub launchers: Vec<Launcher>,
+    pub launcher: Started,
 }
 
 /// Memory, as far as the system tells.
@@ -56,7 +54,7 @@ impl Machine {
             memory: Memory::below(root),
             gpus: Gpus::below(root, environment),
             libraries: Libraries::below(root, environment),
-            launchers: launchers(environment),
+            launcher: Started::of(environment),
         }
     }
 }

@@ -7,6 +7,7 @@ use train::processor::InstructionSet;
 
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
+use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory, name};
 use crate::screen::figures::{bytes, counted};
 
@@ -37,7 +38,6 @@ fn here(machine: &Machine, measured: &Measured) -> Vec<Row> {
         copy_bytes_per_second / 1e9,
         counted(machine.cores.usable as u64, "core")
     );
-    let launchers: Vec<String> = machine.launchers.iter().map(ToString::to_string).collect();
     vec![
         ("cores", cores(&machine.cores)),
         ("speed", speed),
@@ -46,7 +46,7 @@ fn here(machine: &Machine, measured: &Measured) -> Vec<Row> {
         ("GPUs", gpus(&machine.gpus)),
         ("NCCL", place("libnccl", machine.libraries.nccl.as_ref())),
         ("MPI", mpi(&machine.libraries)),
-        ("launcher", if launchers.is_empty() { "none".into() } else { launchers.join("; ") }),
+        ("launcher", machine.launcher.to_string()),
     ]
 }
 
@@ -134,13 +134,14 @@ fn missing(machine: &Machine) -> Vec<Row> {
         Some(InstructionSet::Avx2) => Some("AVX-512, whose kernels are twice as wide"),
         Some(InstructionSet::Scalar) | None => Some("AVX2 or AVX-512, whose kernels are several times faster"),
     };
-    let several = machine.launchers.iter().find(|launcher| launcher.processes.is_some_and(|processes| processes > 1));
-    let machines = match several {
-        Some(launcher) => format!(
+    let machines = match &machine.launcher {
+        Started::By(launch) if launch.processes > 1 => format!(
             "not supported yet: each process that {} starts would train the whole run by itself; start one",
-            launcher.name
+            launch.launcher
         ),
-        None => "not supported yet: a run is one process, which needs neither NCCL nor MPI nor a launcher".into(),
+        Started::By(_) | Started::Alone | Started::Unclear(_) => {
+            "not supported yet: a run is one process, which needs neither NCCL nor MPI nor a launcher".into()
+        }
     };
     let gpus = match machine.gpus.devices.is_empty() {
         true => "not supported yet".into(),

@@ -4,7 +4,7 @@ use train::processor::InstructionSet;
 
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
-use super::launcher::{Launcher, launchers};
+use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory};
 use super::report;
 
@@ -46,9 +46,18 @@ fn laptop() -> Machine {
         memory: Memory { machine_bytes: Some(16_000_000_000), control_group_bytes: None },
         gpus: Gpus::default(),
         libraries: Libraries::default(),
-        launchers: vec![],
+        launcher: Started::Alone,
     }
 }
+
+/// Variables of a step of Slurm.
+const STEP: [(&str, &str); 5] = [
+    ("SLURM_JOB_ID", "12"),
+    ("SLURM_STEP_ID", "0"),
+    ("SLURM_PROCID", "3"),
+    ("SLURM_STEP_NUM_TASKS", "8"),
+    ("SLURM_STEP_NODELIST", "n[1-2]"),
+];
 
 /// A machine of a cluster, within a job.
 fn node() -> Machine {
@@ -64,7 +73,7 @@ fn node() -> Machine {
             libcuda: path("/usr/lib64/libcuda.so"),
         },
         libraries: Libraries { nccl: path("/opt/nccl/libnccl.so.2"), libmpi: None, mpirun: path("/usr/bin/mpirun") },
-        launchers: vec![Launcher { name: "Slurm", process: Some(3), processes: Some(8) }],
+        launcher: Started::of(&environment(&STEP)),
         ..laptop()
     }
 }
@@ -109,7 +118,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                GPUs       2 (NVIDIA H200), driver 550.54.15; libcuda at /usr/lib64/libcuda.so\n  \
                NCCL       /opt/nccl/libnccl.so.2\n  \
                MPI        /usr/bin/mpirun; no libmpi on the loader's path\n  \
-               launcher   Slurm: process 3 of 8\n\
+               launcher   Slurm: process 3 of 8; process 0 listens at n1:20012\n\
                \n\
                what pleach uses of it\n  \
                cores      2; every rank is a thread of one process, and more than 2 take turns\n  \
@@ -164,7 +173,8 @@ fn programs_read_the_same() {
     assert_eq!(json["memory"]["control_group_bytes"], 8_000_000_000u64);
     assert_eq!(json["gpus"]["devices"][1], "/dev/nvidia1");
     assert_eq!(json["libraries"]["mpirun"], "/usr/bin/mpirun");
-    assert_eq!(json["launchers"][0]["process"], 3);
+    assert_eq!(json["launcher"]["process"], 3);
+    assert_eq!(json["launcher"]["rendezvous"], "n1:20012");
     assert_eq!(json["uses"]["kernels"], "AVX-512");
     assert_eq!(json["uses"]["memory_bytes"], 8_000_000_000u64);
     assert_eq!(json["not_supported"], serde_json::json!(["GPUs", "several processes"]));
@@ -218,15 +228,13 @@ fn an_empty_root_has_nothing() {
 }
 
 #[test]
-fn launchers_are_known_by_their_variables() {
-    let told = |variables: &[(&str, &str)]| -> Vec<String> {
-        launchers(&environment(variables)).iter().map(ToString::to_string).collect()
-    };
-    assert_eq!(told(&[("RANK", "1"), ("WORLD_SIZE", "2")]), Vec::<String>::new());
-    let torchrun = [("TORCHELASTIC_RUN_ID", "none"), ("RANK", "1"), ("WORLD_SIZE", "4")];
-    assert_eq!(told(&torchrun), ["torchrun: process 1 of 4"]);
-    assert_eq!(told(&[("SLURM_JOB_ID", "12"), ("SLURM_NTASKS", "8")]), ["Slurm: 8 processes"]);
-    assert_eq!(told(&[("SLURM_JOB_ID", "12")]), ["Slurm"]);
-    let both = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")];
-    assert_eq!(told(&both), ["Open MPI: process 0 of 2", "MPICH: process 0 of 2"]);
+fn variables_that_cannot_be_used_are_reported() {
+    let machine = Machine { launcher: Started::of(&environment(&[("PLEACH_PROCESS", "0")])), ..laptop() };
+    let expected = "pleach launch started this process, but PLEACH_PROCESSES is missing; set PLEACH_PROCESS and \
+                    PLEACH_PROCESSES, or neither";
+    let text = report::text(&machine, &MEASURED);
+    assert!(text.contains(&format!("  launcher   {expected}\n")), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&report::json(&machine, &MEASURED).expect("JSON")).expect("an object");
+    assert_eq!(json["launcher"]["problem"], expected);
 }

@@ -11,6 +11,7 @@ use crate::arguments::ExplainArguments;
 use crate::check::describe;
 use crate::failure::Failure;
 use crate::input;
+use crate::rank_hosts::RankHosts;
 use crate::screen::figures::{counted, grouped};
 use crate::screen::output::print;
 
@@ -28,12 +29,18 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
     let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;
+    let hosts = RankHosts::known(&setup.mesh, arguments.hosts.as_deref())?;
     print(&match rank {
         None => {
-            format!("{}\n{}\n{}\n{}", describe(&config), mesh_text::mesh(&setup), stages(&setup), pipeline(&setup))
+            let hosts = hosts.map_or(String::new(), |hosts| format!("{}\n", hosts.drawn()));
+            let mesh = mesh_text::mesh(&setup);
+            format!("{}\n{mesh}\n{hosts}{}\n{}", describe(&config), stages(&setup), pipeline(&setup))
         }
         Some(rank) if arguments.step => program_text::every_instruction(&setup, rank),
-        Some(rank) => format!("{}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank)),
+        Some(rank) => {
+            let host = hosts.map_or(String::new(), |hosts| hosts.place(rank));
+            format!("{}{host}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank))
+        }
     })
 }
 

@@ -13,15 +13,27 @@ use config::{DataSpec, Files, GivenWeights, Location, RunConfig};
 use crate::arguments::RunArguments;
 use crate::check::verdict::{self, Planned, Verdict};
 use crate::failure::Failure;
-use crate::memory::machine::memory_limit;
+use crate::memory::machine::{MemoryLimit, memory_limit};
 
 /// The run that the arguments mean, planned and found to fit.
 ///
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run.
 pub fn judged(arguments: &RunArguments, planned: Planned) -> Result<Verdict, Failure> {
+    judged_within(arguments, memory_limit(), planned)
+}
+
+/// As [`judged`], within a memory `limit` that need not be that of this machine.
+///
+/// # Errors
+/// As [`judged`].
+pub fn judged_within(
+    arguments: &RunArguments,
+    limit: Option<MemoryLimit>,
+    planned: Planned,
+) -> Result<Verdict, Failure> {
     let (config, locations) = located(arguments.file.as_deref(), arguments)?;
-    verdict::judge(config, &locations, memory_limit(), planned).map_err(Failure::Run)
+    verdict::judge(config, &locations, limit, planned).map_err(Failure::Run)
 }
 
 /// As [`judged`], for a run that begins with given weights.

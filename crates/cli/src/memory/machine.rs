@@ -19,6 +19,8 @@ pub enum LimitSource {
     Machine,
     /// A control group: a container or a job of a scheduler.
     ControlGroup,
+    /// An accelerator of the cluster that the run is judged for; each rank has one.
+    Accelerator,
 }
 
 impl fmt::Display for LimitSource {
@@ -26,6 +28,7 @@ impl fmt::Display for LimitSource {
         f.write_str(match self {
             LimitSource::Machine => "this machine",
             LimitSource::ControlGroup => "this process's control group",
+            LimitSource::Accelerator => "an accelerator of the cluster",
         })
     }
 }

@@ -8,7 +8,7 @@ use program::RankPlan;
 use train::Setup;
 
 use crate::check::verdict;
-use crate::memory::machine::MemoryLimit;
+use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::screen::figures::{bytes, grouped};
 
 /// What the arenas have to fit into.
@@ -16,6 +16,8 @@ use crate::screen::figures::{bytes, grouped};
 pub enum MemoryBudget {
     /// Each rank has this many bytes: `run.rank_memory_bytes`.
     PerRank(u64),
+    /// Each rank has an accelerator with this many bytes.
+    PerAccelerator(u64),
     /// All ranks share this.
     Together(MemoryLimit),
     /// Nobody says.
@@ -25,7 +27,10 @@ pub enum MemoryBudget {
 impl MemoryBudget {
     /// What the run says, or else the machine.
     pub fn new(config: &RunConfig, limit: Option<MemoryLimit>) -> MemoryBudget {
+        let accelerator_bytes = limit.filter(|limit| limit.source == LimitSource::Accelerator).map(|limit| limit.bytes);
         match (config.run.rank_memory_bytes, limit) {
+            (Some(bytes), _) if accelerator_bytes.is_none_or(|there| bytes <= there) => MemoryBudget::PerRank(bytes),
+            (_, Some(MemoryLimit { bytes, source: LimitSource::Accelerator })) => MemoryBudget::PerAccelerator(bytes),
             (Some(bytes), _) => MemoryBudget::PerRank(bytes),
             (None, Some(limit)) => MemoryBudget::Together(limit),
             (None, None) => MemoryBudget::Unknown,
@@ -68,7 +73,7 @@ impl Need {
     /// What is compared with `budget`, and how much there is; `None` where nobody says.
     fn against(&self, budget: MemoryBudget) -> Option<(u64, u64)> {
         match budget {
-            MemoryBudget::PerRank(there) => Some((self.largest().1, there)),
+            MemoryBudget::PerRank(there) | MemoryBudget::PerAccelerator(there) => Some((self.largest().1, there)),
             MemoryBudget::Together(limit) => Some((self.together_bytes(), limit.bytes)),
             MemoryBudget::Unknown => None,
         }
@@ -101,6 +106,17 @@ pub fn problem(config: &RunConfig, setup: &Setup, budget: MemoryBudget) -> Optio
                 parts(setup, stage)
             );
             Some(Problem::of_value("run.rank_memory_bytes", there, rule, remedy))
+        }
+        MemoryBudget::PerAccelerator(there) => {
+            let (stage, largest) = need.largest();
+            let rule = format!(
+                "does not fit: a rank of stage {stage} needs {} ({}), {} has {}",
+                bytes(largest),
+                parts(setup, stage),
+                LimitSource::Accelerator,
+                bytes(there)
+            );
+            Some(Problem::of_key("memory", rule, remedy))
         }
         MemoryBudget::Together(limit) => {
             let (stage, _) = need.largest();
@@ -271,7 +287,7 @@ fn changes(config: &RunConfig, budget: MemoryBudget) -> Vec<Change> {
     }
     match budget {
         // More ranks bring more memory.
-        MemoryBudget::PerRank(_) => {
+        MemoryBudget::PerRank(_) | MemoryBudget::PerAccelerator(_) => {
             let (tp, pp) = (2 * parallelism.degrees.tp, 2 * parallelism.degrees.pp);
             offer("parallelism.tp", tp.to_string(), &|config| config.parallelism.degrees.tp = tp);
             offer("parallelism.pp", pp.to_string(), &|config| {

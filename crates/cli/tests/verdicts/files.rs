@@ -151,6 +151,10 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("run.keep_every", &["0", "100", "0.5"]),
     ("run.keep_best", &["0", "3", "-2"]),
     ("run.grace_seconds", &["0.5", "30", "0", "90000"]),
+    ("run.engine", &["\"auto\"", "\"threads\"", "\"processes\"", "\"mpi\""]),
+    ("run.transport", &["\"auto\"", "\"shared-memory\"", "\"tcp\"", "\"infiniband\""]),
+    ("run.heartbeat_seconds", &["5", "0.5", "0", "90000"]),
+    ("run.rendezvous_seconds", &["10", "600", "-1", "90000"]),
     ("run.rank_memory_bytes", &["1000", "1000000000000000", "-5", "\"80 GB\""]),
     // What is no key.
     ("model.hiden", &["64"]),
@@ -370,6 +374,7 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("run.threads_per_rank", "0")],
     &[("run.threads_per_rank", "2000")],
     &[("run.grace_seconds", "0")],
+    &[("run.engine", "\"threads\""), ("run.transport", "\"tcp\"")],
     &[("run.keep_newest", "0")],
     &[("run.save_every", "-1")],
     &[("run.rank_memory_bytes", "5000000")],

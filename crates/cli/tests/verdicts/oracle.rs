@@ -71,6 +71,8 @@ const NUMBERS: &[&str] = &[
     "data.held_out",
     "run.timeout_seconds",
     "run.grace_seconds",
+    "run.heartbeat_seconds",
+    "run.rendezvous_seconds",
 ];
 const TRUTHS: &[&str] = &[
     "model.embedding_norm",
@@ -97,6 +99,8 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
     ("data.positions", &["sequence", "document"]),
+    ("run.engine", &["auto", "threads", "processes"]),
+    ("run.transport", &["auto", "shared-memory", "tcp"]),
 ];
 
 /// Whether `file` describes a run.
@@ -477,6 +481,9 @@ fn data_and_run(values: &Values) -> bool {
         && !text(values, "run.folder", "out").is_empty()
         && is_time(num(values, "run.timeout_seconds", 60.0))
         && is_time(num(values, "run.grace_seconds", 30.0))
+        && is_time(num(values, "run.heartbeat_seconds", 5.0))
+        && is_time(num(values, "run.rendezvous_seconds", 10.0))
+        && (text(values, "run.engine", "auto") != "threads" || text(values, "run.transport", "auto") == "auto")
         && int(values, "run.keep_newest", 2) > 0
         && (1..=1024).contains(&int(values, "run.threads_per_rank", 1))
         // Files have much or nearly nothing: less than the parameters of one rank.

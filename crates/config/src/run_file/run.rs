@@ -1,9 +1,14 @@
 //! The section `[run]`.
 
-use super::reader::Reader;
+use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
-use crate::data_spec::RunSpec;
+use crate::data_spec::{EngineChoice, RunSpec, TransportChoice};
+
+const ENGINES: &Choices<EngineChoice> =
+    &[("auto", EngineChoice::Auto), ("threads", EngineChoice::Threads), ("processes", EngineChoice::Processes)];
+const TRANSPORTS: &Choices<TransportChoice> =
+    &[("auto", TransportChoice::Auto), ("shared-memory", TransportChoice::SharedMemory), ("tcp", TransportChoice::Tcp)];
 
 /// Reads the section. `ranks` is 0 where the run does not name it; it is set once the degrees are known.
 pub fn read(reader: &mut Reader) -> RunSpec {
@@ -16,6 +21,10 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         keep_newest: reader.count("run.keep_newest", 2),
         keep_every: short_count(reader, "run.keep_every", 0),
         keep_best: reader.count("run.keep_best", 1),
+        engine: reader.choice("run.engine", ENGINES, EngineChoice::Auto),
+        transport: reader.choice("run.transport", TRANSPORTS, TransportChoice::Auto),
+        heartbeat_seconds: reader.number("run.heartbeat_seconds", 5.0),
+        rendezvous_seconds: reader.number("run.rendezvous_seconds", 10.0),
         grace_seconds: reader.number("run.grace_seconds", 30.0),
         timeout_seconds: reader.number("run.timeout_seconds", 60.0),
         rank_memory_bytes: reader.optional_long_count("run.rank_memory_bytes"),
@@ -33,9 +42,18 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.count("keep_newest", run.keep_newest);
     writer.count("keep_every", run.keep_every);
     writer.count("keep_best", run.keep_best);
+    writer.text("engine", name_of(ENGINES, run.engine));
+    writer.text("transport", name_of(TRANSPORTS, run.transport));
+    writer.number("heartbeat_seconds", run.heartbeat_seconds);
+    writer.number("rendezvous_seconds", run.rendezvous_seconds);
     writer.number("grace_seconds", run.grace_seconds);
     writer.number("timeout_seconds", run.timeout_seconds);
     if let Some(bytes) = run.rank_memory_bytes {
         writer.count("rank_memory_bytes", bytes);
     }
+}
+
+/// The name of a transport, for messages.
+pub fn transport_name(transport: TransportChoice) -> &'static str {
+    name_of(TRANSPORTS, transport)
 }

@@ -426,6 +426,20 @@ fn training_numbers_are_sane() {
             &["run.threads_per_rank=1025"],
             "run.threads_per_rank = 1025 is more than any machine has cores; use at most 1024",
         ),
+        (&["run.engine=mpi"], "run.engine = \"mpi\" is not one of \"auto\", \"threads\" and \"processes\""),
+        (&["run.transport=ib"], "run.transport = \"ib\" is not one of \"auto\", \"shared-memory\" and \"tcp\""),
+        (
+            &["run.engine=threads", "run.transport=tcp"],
+            "run.transport = \"tcp\" has no effect where run.engine = \"threads\"; write run.engine = \"processes\", or leave it out",
+        ),
+        (
+            &["run.heartbeat_seconds=0"],
+            "run.heartbeat_seconds = 0.0 must be a time in seconds; use more than 0 and at most 86400",
+        ),
+        (
+            &["run.rendezvous_seconds=90000"],
+            "run.rendezvous_seconds = 90000.0 must be a time in seconds; use more than 0 and at most 86400",
+        ),
         (
             &["run.timeout_seconds=0"],
             "run.timeout_seconds = 0.0 must be a time in seconds; use more than 0 and at most 86400",

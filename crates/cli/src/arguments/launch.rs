@@ -1,0 +1,46 @@
+//! Arguments of `launch`. The comments here are the help page.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use launcher::Address;
+
+/// Examples and the form of a host file.
+pub const LAUNCH_HELP: &str = "Examples:
+  pleach launch --nproc 4 -- train RUN.toml
+  pleach launch --nproc 2 --hosts hosts.txt --restarts 3 -- train RUN.toml
+
+A host file has a line for each host: HOST, HOST slots=N or HOST:N; # begins a
+comment. pleach, the run file and the data must have the same paths on all hosts.
+Process 0 prints as usual; lines of other processes go to the standard error with
+the number of their process. A signal goes to all processes. When one fails, the
+others end within two seconds, and the exit code is that of the first failure.";
+
+/// Arguments of `launch`.
+#[derive(Debug, Args)]
+pub struct LaunchArguments {
+    /// Number of processes; with --hosts, on each host whose line has no number
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub nproc: u32,
+    /// Start the processes on the hosts of this file; process 0 is on the first
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
+    /// Start all processes again after a failure, at most this many times; training resumes from its newest checkpoint
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub restarts: u32,
+    /// Address at which process 0 listens; by default a free port of this machine, or a random one of the first host
+    #[arg(long, value_name = "HOST:PORT")]
+    pub rendezvous: Option<Address>,
+    /// Program that starts a command on another host, with its options
+    #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes")]
+    pub ssh: String,
+    /// Path of pleach on the other hosts; by default that of this one
+    #[arg(long, value_name = "PATH")]
+    pub program: Option<PathBuf>,
+    /// Print the commands and variables of all processes, and start none
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Command of pleach with its arguments, e.g. train RUN.toml
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    pub command: Vec<String>,
+}

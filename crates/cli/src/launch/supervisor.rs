@@ -1,0 +1,329 @@
+//! Processes that end together: signals go to all, and the failure of one ends the others.
+
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::failure::Failure;
+use crate::launch::lines;
+
+/// Longest time until the end of a process is noticed.
+const GLANCE: Duration = Duration::from_millis(5);
+/// Time from SIGTERM to SIGKILL for the other processes of a failed run. They hear of the failure themselves, too.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// One process that is to be supervised.
+pub struct Member {
+    /// Its name in messages: `process 3 (host b)`.
+    pub name: String,
+    /// The start of each of its lines; its output is that of this process where there is none.
+    pub label: Option<String>,
+    /// How it is started.
+    pub command: Command,
+    /// First line of its input, for an agent on another host, which takes orders by further lines and ends with its input.
+    pub plan: Option<String>,
+}
+
+/// A wish of those who started this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// All processes receive this signal.
+    Signal(i32),
+    /// All processes end at once.
+    End,
+}
+
+/// The end of all processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All succeeded.
+    Done,
+    /// A signal stopped the run, and all was written.
+    Stopped {
+        /// 128 and the number of the signal.
+        code: u8,
+        /// For the user.
+        message: String,
+    },
+    /// A process failed.
+    Failed {
+        /// Its exit code; 128 and the number of the signal that ended it.
+        code: u8,
+        /// For the user.
+        message: String,
+    },
+}
+
+/// How one process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    /// By a signal that nobody handled: the likeliest cause of all others, so it is first.
+    Killed(i32),
+    Failed(u8),
+    Stopped(u8),
+    Done,
+}
+
+impl Fate {
+    fn of(status: ExitStatus) -> Fate {
+        match (status.code(), status.signal()) {
+            (Some(0), _) => Fate::Done,
+            // Ctrl-C, SIGTERM and SIGUSR1 end a command with these codes once everything is written.
+            (Some(code @ (130 | 143 | 138)), _) => Fate::Stopped(code as u8),
+            (Some(code), _) => Fate::Failed(u8::try_from(code).unwrap_or(1)),
+            (None, signal) => Fate::Killed(signal.unwrap_or(0)),
+        }
+    }
+}
+
+struct Running {
+    name: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    is_agent: bool,
+    copies: Vec<JoinHandle<()>>,
+    fate: Option<Fate>,
+}
+
+/// Starts all members and waits for the end of all. `orders` is asked again and again.
+///
+/// # Errors
+/// A program that cannot be started; those that were started before are ended.
+pub fn supervise(members: Vec<Member>, mut orders: impl FnMut() -> Option<Order>) -> Result<Outcome, Failure> {
+    let mut all = start(members)?;
+    let mut first: Option<(String, Fate)> = None;
+    let mut ending: Option<Instant> = None;
+    let mut is_killed = false;
+    loop {
+        while let Some(order) = orders() {
+            match order {
+                Order::Signal(signal) => all.iter_mut().for_each(|running| running.signal(signal)),
+                Order::End => {
+                    ending.get_or_insert_with(|| end(&mut all));
+                }
+            }
+        }
+        let mut ended: Vec<(String, Fate)> = all.iter_mut().filter_map(Running::look).collect();
+        ended.sort_by_key(|(_, fate)| *fate);
+        let is_by_itself = ending.is_none();
+        for (name, fate) in ended {
+            let is_failure = matches!(fate, Fate::Killed(_) | Fate::Failed(_));
+            if is_failure && ending.is_none() {
+                ending = Some(end(&mut all));
+            }
+            let is_first = match &first {
+                None => fate != Fate::Done,
+                Some((_, Fate::Stopped(_))) => is_failure && is_by_itself,
+                Some((_, Fate::Killed(_) | Fate::Failed(_) | Fate::Done)) => false,
+            };
+            if is_first {
+                first = Some((name, fate));
+            }
+        }
+        if all.iter().all(|running| running.fate.is_some()) {
+            break;
+        }
+        if ending.is_some_and(|since| since.elapsed() > PATIENCE) && !is_killed {
+            is_killed = true;
+            all.iter_mut().for_each(Running::kill);
+        }
+        std::thread::sleep(GLANCE);
+    }
+    for running in &mut all {
+        running.copies.drain(..).for_each(|copy| drop(copy.join()));
+    }
+    Ok(outcome(first))
+}
+
+fn outcome(first: Option<(String, Fate)>) -> Outcome {
+    match first {
+        None | Some((_, Fate::Done)) => Outcome::Done,
+        Some((name, Fate::Stopped(code))) => {
+            Outcome::Stopped { code, message: format!("{name} was stopped by signal {}", code - 128) }
+        }
+        Some((name, Fate::Failed(code))) => {
+            Outcome::Failed { code, message: format!("{name} failed with exit code {code}, and all others were ended") }
+        }
+        Some((name, Fate::Killed(signal))) => Outcome::Failed {
+            code: u8::try_from(128 + signal).unwrap_or(1),
+            message: format!("{name} was ended by signal {signal}, and all others were ended"),
+        },
+    }
+}
+
+fn start(members: Vec<Member>) -> Result<Vec<Running>, Failure> {
+    let mut all: Vec<Running> = vec![];
+    for member in members {
+        let name = member.name.clone();
+        match spawn(member) {
+            Ok(running) => all.push(running),
+            Err(error) => {
+                all.iter_mut().for_each(Running::kill);
+                return Err(Failure::Work(format!("{name} cannot be started: {error}")));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn spawn(member: Member) -> std::io::Result<Running> {
+    let Member { name, label, mut command, plan } = member;
+    let is_agent = plan.is_some();
+    command.stdin(if is_agent { Stdio::piped() } else { Stdio::null() });
+    if label.is_some() {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+    // Ctrl-C of a terminal reaches the launcher alone, which passes it on once.
+    command.process_group(0);
+    let mut child = command.spawn()?;
+    let mut copies = vec![];
+    if let Some(label) = label {
+        copies.extend(child.stdout.take().map(|output| lines::copy(output, label.clone())));
+        copies.extend(child.stderr.take().map(|output| lines::copy(output, label)));
+    }
+    let mut input = child.stdin.take();
+    if let (Some(input), Some(plan)) = (&mut input, plan) {
+        // Where the program ended at once, its exit code says more than this.
+        let _ = writeln!(input, "{plan}").and_then(|()| input.flush());
+    }
+    Ok(Running { name, child, input, is_agent, copies, fate: None })
+}
+
+/// Asks all to end, and returns the time of it.
+fn end(all: &mut [Running]) -> Instant {
+    for running in all {
+        match running.is_agent {
+            // The end of its input is the end of an agent.
+            true => drop(running.input.take()),
+            false => running.signal(Signal::TERM.as_raw()),
+        }
+    }
+    Instant::now()
+}
+
+impl Running {
+    /// The fate, where it is news.
+    fn look(&mut self) -> Option<(String, Fate)> {
+        if self.fate.is_some() {
+            return None;
+        }
+        let fate = match self.child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => Fate::of(status),
+            Err(_) => Fate::Failed(Failure::WORK),
+        };
+        self.fate = Some(fate);
+        Some((self.name.clone(), fate))
+    }
+
+    fn signal(&mut self, signal: i32) {
+        if self.fate.is_some() {
+            return;
+        }
+        match (&mut self.input, self.is_agent) {
+            (Some(input), _) => drop(writeln!(input, "signal {signal}").and_then(|()| input.flush())),
+            (None, true) => {}
+            (None, false) => self.signal_group(Signal::from_named_raw(signal)),
+        }
+    }
+
+    fn kill(&mut self) {
+        if self.fate.is_none() {
+            self.signal_group(Some(Signal::KILL));
+        }
+    }
+
+    fn signal_group(&self, signal: Option<Signal>) {
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let (Some(group), Some(signal)) = (group, signal) {
+            // A process that has just ended needs no signal.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(number: usize, script: &str) -> Member {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Member { name: format!("process {number}"), label: Some(format!("[{number}] ")), command, plan: None }
+    }
+
+    fn of(scripts: &[&str], orders: &[Order]) -> Outcome {
+        let members = scripts.iter().enumerate().map(|(number, script)| shell(number, script)).collect();
+        let mut orders = orders.iter().copied();
+        supervise(members, || orders.next()).expect("all start")
+    }
+
+    fn failed(code: u8, message: &str) -> Outcome {
+        Outcome::Failed { code, message: message.into() }
+    }
+
+    #[test]
+    fn success_needs_all_of_them() {
+        assert_eq!(of(&["exit 0", "exit 0"], &[]), Outcome::Done);
+        let expected = failed(3, "process 1 failed with exit code 3, and all others were ended");
+        assert_eq!(of(&["exit 0", "exit 3"], &[]), expected);
+    }
+
+    #[test]
+    fn a_failure_ends_the_others() {
+        let began = Instant::now();
+        let expected = failed(3, "process 1 failed with exit code 3, and all others were ended");
+        assert_eq!(of(&["sleep 600", "exit 3", "sleep 600"], &[]), expected);
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_process_that_ignores_sigterm_is_killed_with_its_children() {
+        let began = Instant::now();
+        let expected = failed(137, "process 1 was ended by signal 9, and all others were ended");
+        let trapped = std::env::temp_dir().join(format!("pleach-supervisor-{}", std::process::id()));
+        let file = trapped.display();
+        let ignoring = format!("trap '' TERM; touch {file}; sleep 600 & wait; sleep 600");
+        let killed = format!("until [ -e {file} ]; do sleep 0.01; done; kill -9 $$");
+        assert_eq!(of(&[&ignoring, &killed], &[]), expected);
+        std::fs::remove_file(&trapped).expect("removed");
+        assert!(began.elapsed() >= PATIENCE && began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn signals_reach_all_and_are_not_failures() {
+        let stopped = "trap 'exit 143' TERM; echo ready; while :; do sleep 0.05; done";
+        // The signal comes once all have set their traps: the order is given again until they end.
+        let mut asked = 0;
+        let members = (0..3).map(|number| shell(number, stopped)).collect();
+        let outcome = supervise(members, || {
+            asked += 1;
+            (asked % 200 == 0).then_some(Order::Signal(Signal::TERM.as_raw()))
+        });
+        match outcome.expect("all start") {
+            Outcome::Stopped { code: 143, message } => {
+                assert!(message.ends_with("was stopped by signal 15"), "{message}")
+            }
+            other @ (Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. }) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_order_to_end_ends_all() {
+        let outcome = of(&["sleep 600", "sleep 600"], &[Order::End]);
+        let expected = failed(143, "process 0 was ended by signal 15, and all others were ended");
+        assert_eq!(outcome, expected);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let mut missing = shell(1, "");
+        missing.command = Command::new("/no/such/program");
+        let failure = supervise(vec![shell(0, "sleep 600"), missing], || None).expect_err("refused").to_string();
+        assert!(failure.starts_with("process 1 cannot be started: "), "{failure}");
+    }
+}

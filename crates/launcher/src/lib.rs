@@ -1,0 +1,45 @@
+//! Who started this process, as which of several, and on which hosts the ranks of a run are.
+//!
+//! Launchers say so in environment variables. This crate reads them through a function of the caller, and does no I/O.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod error;
+mod host_list;
+mod launch;
+mod node_list;
+mod rank_placement;
+mod sources;
+
+pub use address::{Address, AddressError};
+pub use error::LaunchError;
+pub use host_list::{Host, HostListError, parse_host_list};
+pub use launch::{Launch, Launcher, launch};
+pub use node_list::{NodeListError, expand_node_list, expand_tasks_per_node};
+pub use rank_placement::{CrossingGroup, RankPlacement, RankPlacementError};
+
+/// Environment variables by name.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Names of the variables that pleach defines. Documented in `docs/clusters.md`.
+pub mod variable {
+    /// Number of this process, from 0.
+    pub const PROCESS: &str = "PLEACH_PROCESS";
+    /// Number of processes.
+    pub const PROCESSES: &str = "PLEACH_PROCESSES";
+    /// Number of this process among those of its host, from 0.
+    pub const LOCAL_PROCESS: &str = "PLEACH_LOCAL_PROCESS";
+    /// Name of this host.
+    pub const HOST: &str = "PLEACH_HOST";
+    /// `HOST:PORT` where process 0 listens and all others connect.
+    pub const RENDEZVOUS: &str = "PLEACH_RENDEZVOUS";
+    /// Secret of the run: 64 hexadecimal digits.
+    pub const TOKEN: &str = "PLEACH_TOKEN";
+    /// File that holds the secret.
+    pub const TOKEN_FILE: &str = "PLEACH_TOKEN_FILE";
+    /// Hosts of the run in the form of a host file, entries separated by commas.
+    pub const HOSTS: &str = "PLEACH_HOSTS";
+    /// Process id of the `pleach launch` that started this process.
+    pub const PARENT: &str = "PLEACH_PARENT";
+}

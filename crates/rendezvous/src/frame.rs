@@ -1,0 +1,111 @@
+//! Bytes of one message on a connection: a header of 20 bytes, then the payload.
+//!
+//! | bytes | content, little endian |
+//! |---|---|
+//! | 0 to 3 | `plch` |
+//! | 4, 5 | version |
+//! | 6, 7 | kind |
+//! | 8 to 11 | length of the payload |
+//! | 12 to 19 | XXH3 of the first twelve bytes and the payload |
+
+use xxhash_rust::xxh3::Xxh3;
+
+/// Version of the messages. Processes of different versions refuse each other.
+pub(crate) const VERSION: u16 = 1;
+/// Largest message after the rendezvous, in bytes.
+pub const MAX_BYTES: usize = 64 << 20;
+/// Largest message of the rendezvous, in bytes.
+pub(crate) const MAX_INTRODUCTION_BYTES: usize = 1 << 20;
+/// Bytes of a header.
+pub(crate) const HEADER: usize = 20;
+const MAGIC: [u8; 4] = *b"plch";
+
+/// Bytes that are not a message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The first bytes are not those of a message.
+    #[error("the bytes are not those of a pleach process")]
+    Magic,
+    /// Another version.
+    #[error(
+        "it has version {0} of the messages, and this process version {VERSION}; start all processes with the same binary"
+    )]
+    Version(u16),
+    /// An unknown kind.
+    #[error("it sent a message of the unknown kind {0}")]
+    Kind(u16),
+    /// A message that is too long here.
+    #[error("it announced a message of {bytes} bytes; at most {limit} are accepted")]
+    TooLong {
+        /// The announced length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Bytes that changed on their way.
+    #[error("the checksum of a message is not that of its bytes")]
+    Checksum,
+    /// A payload that does not have the form of its kind.
+    #[error("a message of kind {kind} is malformed: {reason}")]
+    Payload {
+        /// The kind.
+        kind: u16,
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// A message as bytes of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub(crate) kind: u16,
+    pub(crate) payload: &'a [u8],
+}
+
+impl Frame<'_> {
+    /// The bytes of the frame.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + self.payload.len());
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(self.kind.to_le_bytes());
+        // Senders check the size first; a longer payload has a wrong checksum and is refused.
+        bytes.extend(u32::try_from(self.payload.len()).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.extend(checksum(&bytes, self.payload).to_le_bytes());
+        bytes.extend(self.payload);
+        bytes
+    }
+}
+
+/// The frame at the start of `bytes` and its length; `None` where more bytes are needed.
+///
+/// # Errors
+/// See [`FrameError`].
+pub(crate) fn first(bytes: &[u8], limit: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    let known = bytes.len().min(MAGIC.len());
+    if bytes[..known] != MAGIC[..known] {
+        return Err(FrameError::Magic);
+    }
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
+    let [_, _, _, _, version_low, version_high, kind_low, kind_high, length @ .., _, _, _, _, _, _, _, _] = *header;
+    let version = u16::from_le_bytes([version_low, version_high]);
+    if version != VERSION {
+        return Err(FrameError::Version(version));
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    if length > limit {
+        return Err(FrameError::TooLong { bytes: length, limit });
+    }
+    let Some(payload) = rest.get(..length) else { return Ok(None) };
+    if checksum(&header[..12], payload).to_le_bytes() != header[12..] {
+        return Err(FrameError::Checksum);
+    }
+    Ok(Some((Frame { kind: u16::from_le_bytes([kind_low, kind_high]), payload }, HEADER + length)))
+}
+
+fn checksum(header: &[u8], payload: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(header);
+    hash.update(payload);
+    hash.digest()
+}

@@ -1,0 +1,150 @@
+//! The other processes before the run: they connect to process 0, introduce themselves and wait for its answer.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use launcher::Address;
+use mio::Poll;
+
+use crate::Times;
+use crate::control::Control;
+use crate::error::RendezvousError;
+use crate::frame::MAX_INTRODUCTION_BYTES;
+use crate::introduction::Introduction;
+use crate::link::Link;
+use crate::listening::Listening;
+use crate::message::{Message, decode, encode};
+use crate::service::Peer;
+use crate::token::Token;
+
+/// Longest time between two attempts to reach process 0.
+const RETRY: Duration = Duration::from_millis(100);
+/// Longest time of one attempt.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// Time that process 0 may take for its answer after its deadline.
+const ANSWER: Duration = Duration::from_secs(2);
+/// A directory has an entry for each process.
+const MAX_DIRECTORY_BYTES: usize = 64 * MAX_INTRODUCTION_BYTES;
+/// Number of the connection among the sources of events.
+const TO_FIRST: usize = 2;
+
+/// Meets the other processes at `address`: process 0 listens there, all others connect. A run of one process meets nobody.
+///
+/// # Errors
+/// See [`RendezvousError`].
+pub fn meet(
+    address: Option<&Address>,
+    token: &Token,
+    own: Introduction,
+    times: Times,
+) -> Result<Control, RendezvousError> {
+    match (address, own.processes, own.entry.process) {
+        (None, _, _) | (Some(_), 0 | 1, _) => Ok(Control::alone(own.entry)),
+        (Some(address), _, 0) => Listening::bind(address)?.meet(token, own, times),
+        (Some(address), _, _) => join(address, token, &own, times),
+    }
+}
+
+/// Joins the run whose process 0 listens at `address`.
+fn join(address: &Address, token: &Token, own: &Introduction, times: Times) -> Result<Control, RendezvousError> {
+    let process = own.entry.process;
+    let mut stream = connect(address, process, times.rendezvous)?;
+    let no_answer =
+        |error: io::Error| RendezvousError::NoAnswer { process, address: address.clone(), reason: reason(&error) };
+    let mut first = token.bytes().to_vec();
+    first.extend(encode(&Message::Introduction(own.clone())));
+    stream.write_all(&first).map_err(no_answer)?;
+    let until = Instant::now() + times.rendezvous + ANSWER;
+    let malformed = |error| RendezvousError::Malformed { process, address: address.clone(), error };
+    let mut incoming = vec![];
+    loop {
+        if let Some((message, length)) = decode(&incoming, MAX_DIRECTORY_BYTES).map_err(malformed)? {
+            incoming.drain(..length);
+            match message {
+                Message::Refusal(reasons) => return Err(RendezvousError::Refused(reasons)),
+                Message::Directory(directory) => {
+                    stream.set_read_timeout(None)?;
+                    stream.set_nonblocking(true)?;
+                    let poll = Poll::new()?;
+                    let mut link = Link::new(mio::net::TcpStream::from_std(stream), incoming);
+                    link.register(poll.registry(), TO_FIRST)?;
+                    let peers = BTreeMap::from([(TO_FIRST, Peer::new(0, link))]);
+                    return Ok(Control::serve(directory, process, peers, None, poll, times)?);
+                }
+                Message::Introduction(_)
+                | Message::Heartbeat
+                | Message::Failure(_)
+                | Message::Stop(_)
+                | Message::Goodbye
+                | Message::Parcel { .. } => {}
+            }
+        }
+        read_some(&mut stream, &mut incoming, until).map_err(no_answer)?;
+    }
+}
+
+/// Reads at least one byte before `until`.
+fn read_some(stream: &mut TcpStream, incoming: &mut Vec<u8>, until: Instant) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    stream.set_read_timeout(Some(left))?;
+    let mut block = vec![0; 64 << 10];
+    match stream.read(&mut block) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(read) => {
+            incoming.extend(&block[..read]);
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn reason(error: &io::Error) -> String {
+    let is = |kinds: &[ErrorKind]| kinds.contains(&error.kind());
+    if is(&[ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe]) {
+        return "it closed the connection".into();
+    }
+    if is(&[ErrorKind::WouldBlock, ErrorKind::TimedOut]) { "it is silent".into() } else { error.to_string() }
+}
+
+/// A connection to process 0, which may start later and whose name may become known later.
+fn connect(address: &Address, process: usize, deadline: Duration) -> Result<TcpStream, RendezvousError> {
+    let until = Instant::now() + deadline;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let reason = match attempt(address, left.min(ATTEMPT)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() + pause >= until {
+            return Err(RendezvousError::NotListening { process, address: address.clone(), waited: deadline, reason });
+        }
+        sleep(pause);
+        pause = (pause * 2).min(RETRY);
+    }
+}
+
+fn attempt(address: &Address, limit: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the host has no address");
+    for candidate in (address.host.as_str(), address.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&candidate, limit.max(Duration::from_millis(1))) {
+            // A connection to a free port of this host can meet itself.
+            Ok(stream) if stream.local_addr()? == stream.peer_addr()? => {
+                last = io::Error::new(ErrorKind::ConnectionRefused, "nothing listens there");
+            }
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

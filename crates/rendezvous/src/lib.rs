@@ -1,0 +1,44 @@
+//! Processes of a run find each other, prove that they run the same, and stay in touch.
+//!
+//! Process 0 listens at one address; all others connect ([`meet`]). Before a process is heard it shows the token of the run
+//! ([`Token`]). Each introduces itself ([`Introduction`]) with hashes of its binary, run file, program and text. Where they agree, all
+//! receive the [`Directory`]; where they do not, all receive the same list of reasons. The connections stay open as the control
+//! channel ([`Control`]): heartbeats, failures, signals, and small messages.
+
+#![forbid(unsafe_code)]
+
+mod control;
+mod error;
+mod failure;
+mod frame;
+mod guest;
+mod introduction;
+mod link;
+mod listening;
+mod message;
+mod reception;
+mod roll_call;
+mod service;
+mod shared;
+mod token;
+
+pub use control::Control;
+pub use error::{ControlError, RendezvousError, TokenError};
+pub use failure::{FailureReport, ProcessFailure, StopWish};
+pub use frame::{FrameError, MAX_BYTES};
+pub use guest::meet;
+pub use introduction::{Directory, Identity, Introduction, ProcessEntry, TextHash, hash_bytes, hash_file};
+pub use listening::Listening;
+pub use message::{Message, decode, encode};
+pub use token::Token;
+
+use std::time::Duration;
+
+/// Times of a rendezvous and of its control channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Time in which all processes must arrive: `run.rendezvous_seconds`.
+    pub rendezvous: Duration,
+    /// Time after which a silent process counts as failed: `run.heartbeat_seconds`.
+    pub heartbeat: Duration,
+}

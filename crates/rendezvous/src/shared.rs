@@ -1,0 +1,82 @@
+//! Everything that the thread of the control channel and the threads of the run both see.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Condvar, Mutex};
+
+use sync::lock;
+
+use crate::failure::{ProcessFailure, StopWish};
+use crate::message::Message;
+
+/// Called once, with the failure that ended the run.
+pub(crate) type Callback = Box<dyn FnOnce(&ProcessFailure) + Send>;
+
+/// The shared state, and its changes.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
+    pub(crate) changed: Condvar,
+}
+
+/// See [`Shared`].
+#[derive(Default)]
+pub(crate) struct State {
+    /// The first failure that this process heard of.
+    pub(crate) failure: Option<ProcessFailure>,
+    /// The first wish to stop.
+    pub(crate) stop: Option<StopWish>,
+    pub(crate) callbacks: Vec<Callback>,
+    /// Messages that the thread has not taken yet: of process 0 to all others, of others to process 0.
+    pub(crate) outbox: Vec<Message>,
+    /// Parcels by topic and sender, in the order in which they were sent.
+    pub(crate) inbox: BTreeMap<(String, usize), VecDeque<Vec<u8>>>,
+    /// Processes that said goodbye.
+    pub(crate) left: BTreeSet<usize>,
+    /// Whether everything is with the system.
+    pub(crate) is_flushed: bool,
+    /// How far this process wants to be done.
+    pub(crate) ending: Ending,
+    /// Whether the thread has ended.
+    pub(crate) is_over: bool,
+}
+
+/// See [`State::ending`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The run continues.
+    #[default]
+    Not,
+    /// Goodbye, then the end once all that need this process are done.
+    Goodbye,
+    /// The end at once; queued messages are sent first.
+    AtOnce,
+}
+
+impl Shared {
+    /// Notes a failure; the first one counts. Returns whether it is the first.
+    pub(crate) fn note_failure(&self, failure: &ProcessFailure) -> bool {
+        let callbacks = {
+            let mut state = lock(&self.state);
+            if state.failure.is_some() {
+                return false;
+            }
+            state.failure = Some(failure.clone());
+            std::mem::take(&mut state.callbacks)
+        };
+        self.changed.notify_all();
+        for callback in callbacks {
+            callback(failure);
+        }
+        true
+    }
+
+    /// Notes a wish to stop; the first one counts. Returns whether it is the first.
+    pub(crate) fn note_stop(&self, wish: &StopWish) -> bool {
+        let mut state = lock(&self.state);
+        let is_first = state.stop.is_none();
+        state.stop.get_or_insert_with(|| wish.clone());
+        drop(state);
+        self.changed.notify_all();
+        is_first
+    }
+}
