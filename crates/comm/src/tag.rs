@@ -16,11 +16,13 @@ impl ChannelId {
     }
 
     /// The channel as a number, for a wire.
+    #[cfg(target_os = "linux")]
     pub(crate) const fn number(self) -> u32 {
         self.0
     }
 
     /// The channel of a [`ChannelId::number`].
+    #[cfg(target_os = "linux")]
     pub(crate) const fn from_number(number: u32) -> ChannelId {
         ChannelId(number)
     }
