@@ -59,6 +59,10 @@ impl Engine for MeasuringEngine {
         Ok(measuring(rank, measured))
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.inner.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         self.inner.describe()
     }

@@ -137,6 +137,10 @@ impl Engine for ShufflingEngine {
         Ok(RankEngine { device: Box::new(ShufflingDevice { inner, delays }), memory, communicators })
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.threads.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         self.threads.describe()
     }

@@ -33,6 +33,10 @@ impl Engine for WrappedEngine<'_> {
         Ok((self.wrap)(self.mesh.coord(rank), self.inner.open(rank, arena_bytes, numerics)?))
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.inner.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         self.inner.describe()
     }

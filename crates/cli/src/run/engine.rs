@@ -1,4 +1,4 @@
-//! The ranks of a run: threads of this process.
+//! The ranks of a run as threads of this process.
 
 use std::time::Duration;
 
@@ -6,13 +6,16 @@ use comm::Timeouts;
 use config::RunConfig;
 use train::{Engine, EngineOptions, Setup, open_engine};
 
-/// Fresh ranks for `setup`, with the threads and the deadlines that `config` gives them.
+/// Fresh ranks for `setup`, all in this process, with the threads and the deadlines that `config` gives them.
 pub fn engine(config: &RunConfig, setup: &Setup) -> Box<dyn Engine> {
+    open_engine(setup.mesh, options(config, setup))
+}
+
+/// Resources of the ranks of a run, wherever they are.
+pub fn options(config: &RunConfig, setup: &Setup) -> EngineOptions {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let overlap = setup.parallelism.overlap_on_cpus();
-    let options =
-        EngineOptions { timeouts: timeouts_on(config, cores), overlap, threads_per_rank: config.run.threads_per_rank };
-    open_engine(setup.mesh, options)
+    EngineOptions { timeouts: timeouts_on(config, cores), overlap, threads_per_rank: config.run.threads_per_rank }
 }
 
 /// Threads that compute, of all ranks.

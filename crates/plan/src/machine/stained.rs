@@ -46,6 +46,10 @@ impl Engine for StainedEngine {
         Ok(RankEngine { device: Box::new(StainedDevice { inner: opened.device, size_bytes, written }), ..opened })
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.inner.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         self.inner.describe()
     }

@@ -89,6 +89,10 @@ impl Engine for CountingEngine<'_> {
         Ok(RankEngine { device, memory, communicators })
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.threads.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         self.threads.describe()
     }

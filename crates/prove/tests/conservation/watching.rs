@@ -49,6 +49,10 @@ impl Engine for Watching {
         })
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.inner.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         self.inner.describe()
     }

@@ -14,6 +14,10 @@ impl Engine for Greedy {
         self.0.open(rank, if rank == Rank(4) { 1 << 60 } else { arena_bytes }, numerics)
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.0.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         self.0.describe()
     }

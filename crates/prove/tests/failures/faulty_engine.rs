@@ -33,6 +33,10 @@ impl Engine for FaultyEngine {
         Ok(RankEngine { device: Box::new(device), ..engine })
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.inner.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         self.inner.describe()
     }

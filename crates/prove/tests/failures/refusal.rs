@@ -20,6 +20,10 @@ impl<E: Engine> Engine for ChainsOnly<E> {
         self.0.open(rank, arena_bytes, numerics)
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.0.ranks()
+    }
+
     fn describe(&self) -> EngineDescription {
         EngineDescription { products: vec![Products::Chained], ..self.0.describe() }
     }

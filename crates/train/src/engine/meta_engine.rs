@@ -90,6 +90,10 @@ impl Engine for MetaEngine {
         })
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.mesh.ranks().collect()
+    }
+
     fn describe(&self) -> EngineDescription {
         EngineDescription {
             device: DeviceKind::RECORDER,

@@ -31,6 +31,9 @@ pub trait Engine: Sync {
     /// [`DeviceError::Refused`] for a choice in `numerics` that the device does not have; an arena or threads that the system does not give.
     fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError>;
 
+    /// The ranks of this process, ascending.
+    fn ranks(&self) -> Vec<Rank>;
+
     /// Facts of the devices, known before a rank is opened.
     fn describe(&self) -> EngineDescription;
 

@@ -1,10 +1,11 @@
 //! The one place that chooses the engine of a run.
 
-use comm::Timeouts;
+use comm::processes::OpenError;
+use comm::{Timeouts, WorldFailure};
 use config::Overlap;
 use mesh::Mesh;
 
-use crate::engine::thread_engine::ThreadEngine;
+use crate::engine::thread_engine::{ProcessSeat, ThreadEngine};
 use crate::engine::{Engine, EngineDescription};
 
 /// Resources of the ranks of an engine, equal for all of them.
@@ -23,6 +24,21 @@ pub fn open_engine(mesh: Mesh, options: EngineOptions) -> Box<dyn Engine> {
     let EngineOptions { timeouts, overlap, threads_per_rank } = options;
     let threads = ThreadEngine::new(mesh, timeouts).with_overlap(overlap);
     Box::new(threads.with_threads_per_rank(threads_per_rank))
+}
+
+/// The ranks of one process of several: threads that compute on its cores. Returns once all processes are connected. The second value learns of
+/// failures of the world and reports them.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open_process_engine(
+    mesh: Mesh,
+    options: EngineOptions,
+    seat: ProcessSeat,
+) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
+    let EngineOptions { timeouts, overlap, threads_per_rank } = options;
+    let (threads, failure) = ThreadEngine::of_process(mesh, timeouts, overlap, seat)?;
+    Ok((Box::new(threads.with_threads_per_rank(threads_per_rank)), failure))
 }
 
 /// Facts of the engine that [`open_engine`] makes, for reports that open no rank.

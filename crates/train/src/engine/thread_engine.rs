@@ -1,9 +1,13 @@
-//! Ranks as threads of one process, computing on the CPU.
+//! Ranks as threads of this process, computing on the CPU. Other processes may have other ranks of the mesh.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use comm::processes::{LocalRanks, OpenError, Seat};
 use comm::{
     AbortCause, ChannelId, GroupChannels, HostCommunicator, StreamTransports, ThreadTransport, Timeouts, Transport,
+    WorldFailure, processes,
 };
 use config::Overlap;
 use cpu::affinity::allowed_cores;
@@ -14,12 +18,24 @@ use program::PeerGroup;
 
 use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
 
+/// The place of a process among those of a run.
+pub struct ProcessSeat {
+    /// Its number in the directory.
+    pub process: usize,
+    /// All processes.
+    pub directory: processes::Directory,
+    /// Its listeners; those that the directory names.
+    pub listeners: processes::Listeners,
+    /// The secret of the run.
+    pub token: processes::Token,
+}
+
 /// Opens CPU ranks that share this process's memory.
 pub struct ThreadEngine {
     mesh: Mesh,
     timeouts: Timeouts,
-    /// By rank.
-    ends: Vec<StreamTransports>,
+    /// Of the ranks of this process.
+    ends: BTreeMap<usize, StreamTransports>,
     /// Streams of each rank that have a thread.
     queued: Vec<Stream>,
     threads_per_rank: usize,
@@ -34,11 +50,32 @@ impl ThreadEngine {
         ThreadEngine { mesh, timeouts, ends, queued: vec![], threads_per_rank: 1, cores: vec![] }
     }
 
+    /// An engine for the ranks of one process of several: returns once all processes are connected. The second value learns of failures of
+    /// the world and reports them.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn of_process(
+        mesh: Mesh,
+        timeouts: Timeouts,
+        overlap: Overlap,
+        seat: ProcessSeat,
+    ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
+        let ProcessSeat { process, directory, listeners, token } = seat;
+        let queued = queued(overlap).to_vec();
+        let ranks = directory.processes().get(process).map_or(vec![], |own| own.ranks.clone());
+        let num_lanes = NonZeroUsize::MIN.saturating_add(queued.len());
+        let seat = Seat { process, directory, listeners, token, num_lanes, timeouts };
+        let LocalRanks { ends: lanes, failure, .. } = processes::open(seat)?;
+        let ends = by_stream(ranks.iter().map(|rank| rank.0).collect(), lanes, &queued);
+        Ok((ThreadEngine { mesh, timeouts, ends, queued, threads_per_rank: 1, cores: vec![] }, failure))
+    }
+
     /// The same engine, whose ranks communicate while they compute where `overlap` says so. Asked before transports are wrapped.
     pub fn with_overlap(self, overlap: Overlap) -> ThreadEngine {
-        match overlap {
-            Overlap::Off => self,
-            Overlap::On => self.with_queues(&[Stream::Reduce, Stream::Transfer]),
+        match queued(overlap) {
+            [] => self,
+            queued => self.with_queues(queued),
         }
     }
 
@@ -53,7 +90,7 @@ impl ThreadEngine {
     /// have the others, and where there are fewer, threads take turns.
     pub fn with_threads_per_rank(self, threads_per_rank: usize) -> ThreadEngine {
         let allowed = allowed_cores();
-        let is_one_each = threads_per_rank > 1 && allowed.len() == threads_per_rank * self.mesh.world_size();
+        let is_one_each = threads_per_rank > 1 && allowed.len() == threads_per_rank * self.ends.len();
         ThreadEngine { threads_per_rank, cores: if is_one_each { allowed } else { vec![] }, ..self }
     }
 
@@ -71,12 +108,17 @@ impl ThreadEngine {
                 })
             })
         };
-        ThreadEngine { ends: self.ends.into_iter().map(wrapped).collect(), ..self }
+        let ends = self.ends.into_iter().map(|(rank, ends)| (rank, wrapped(ends))).collect();
+        ThreadEngine { ends, ..self }
+    }
+
+    fn ends_of(&self, rank: Rank) -> Result<&StreamTransports, DeviceError> {
+        self.ends.get(&rank.0).ok_or_else(|| DeviceError::Communication(Box::new(RankElsewhere(rank))))
     }
 
     /// The streams of `rank`. A failure on one of their threads ends the run.
     fn queues(&self, rank: Rank) -> Result<Arc<StreamQueues>, DeviceError> {
-        let own = Arc::clone(&self.ends[rank.0][Stream::Compute.index()]);
+        let own = Arc::clone(&self.ends_of(rank)?[Stream::Compute.index()]);
         let on_failure: OnFailure = Arc::new(move |stream, error| {
             let description = format!("{rank} failed on its {stream:?} stream: {error}");
             own.abort(AbortCause { rank, description });
@@ -94,8 +136,8 @@ impl ThreadEngine {
         arena: &Arc<Arena>,
         queues: &Arc<StreamQueues>,
     ) -> Result<Communicators, DeviceError> {
+        let transports = self.ends_of(rank)?;
         let opened = Communicators::open(&self.mesh, rank, |which, group| {
-            let transports = &self.ends[rank.0];
             Box::new(HostCommunicator::new(transports, group, channels(which), arena, Arc::clone(queues)))
         });
         opened.map_err(|unsupported| DeviceError::Communication(Box::new(unsupported)))
@@ -117,7 +159,8 @@ impl Engine for ThreadEngine {
         let queues = self.queues(rank)?;
         let communicators = self.communicators(rank, &arena, &queues)?;
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
-        let cores = self.cores.chunks(self.threads_per_rank).nth(rank.0).unwrap_or_default();
+        let number = self.ends.keys().position(|own| *own == rank.0);
+        let cores = number.and_then(|number| self.cores.chunks(self.threads_per_rank).nth(number)).unwrap_or_default();
         let device = CpuDevice::new(arena)
             .with_products(numerics.products)
             .with_threads(self.threads_per_rank, cores)?
@@ -125,26 +168,56 @@ impl Engine for ThreadEngine {
         Ok(RankEngine { device: Box::new(device), memory, communicators })
     }
 
+    fn ranks(&self) -> Vec<Rank> {
+        self.ends.keys().map(|rank| Rank(*rank)).collect()
+    }
+
     fn describe(&self) -> EngineDescription {
         EngineDescription::of_cpu_ranks(self.threads_per_rank)
     }
 
     fn abort(&self, rank: Rank, description: &str) {
-        self.ends[rank.0][Stream::Compute.index()].abort(AbortCause { rank, description: description.into() });
+        // All ends of a world have the same failure.
+        if let Some(ends) = self.ends.get(&rank.0).or_else(|| self.ends.values().next()) {
+            ends[Stream::Compute.index()].abort(AbortCause { rank, description: description.into() });
+        }
     }
 
     fn failure(&self) -> Option<(Rank, String)> {
-        let cause = self.ends.first()?[Stream::Compute.index()].failure()?;
+        let cause = self.ends.values().next()?[Stream::Compute.index()].failure()?;
         Some((cause.rank, cause.description))
     }
 }
 
-/// The ends of a new world, by rank: one for each stream that has a thread, and one for all others together.
-fn ends(world_size: usize, queued: &[Stream], timeouts: Timeouts) -> Vec<StreamTransports> {
-    let lanes: Vec<Vec<Arc<dyn Transport>>> = ThreadTransport::lanes(world_size, 1 + queued.len(), timeouts)
+/// The ends of a new world, by rank.
+fn ends(world_size: usize, queued: &[Stream], timeouts: Timeouts) -> BTreeMap<usize, StreamTransports> {
+    by_stream((0..world_size).collect(), ThreadTransport::lanes(world_size, 1 + queued.len(), timeouts), queued)
+}
+
+/// The ends of `ranks` in `lanes`: each stream that has a thread has a lane, and all others share one.
+fn by_stream(
+    ranks: Vec<usize>,
+    lanes: Vec<Vec<ThreadTransport>>,
+    queued: &[Stream],
+) -> BTreeMap<usize, StreamTransports> {
+    let lanes: Vec<Vec<Arc<dyn Transport>>> = lanes
         .into_iter()
         .map(|lane| lane.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect())
         .collect();
     let lane_of = |stream: Stream| queued.iter().position(|other| *other == stream).map_or(0, |index| 1 + index);
-    (0..world_size).map(|rank| Stream::ALL.map(|stream| Arc::clone(&lanes[lane_of(stream)][rank]))).collect()
+    let of_rank = |(index, rank)| (rank, Stream::ALL.map(|stream| Arc::clone(&lanes[lane_of(stream)][index])));
+    ranks.into_iter().enumerate().map(of_rank).collect()
 }
+
+/// The streams of a rank that have a thread of their own.
+fn queued(overlap: Overlap) -> &'static [Stream] {
+    match overlap {
+        Overlap::Off => &[],
+        Overlap::On => &[Stream::Reduce, Stream::Transfer],
+    }
+}
+
+/// A rank that another process has.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} must be a rank of this process")]
+struct RankElsewhere(Rank);

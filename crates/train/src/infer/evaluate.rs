@@ -57,7 +57,7 @@ pub fn run_evaluation(
     evaluation: Evaluation<'_>,
     initial: Option<&dyn TensorSource>,
 ) -> Result<EvaluationReport, TrainError> {
-    launch(setup, engine, setup.mesh.ranks(), |seat| {
+    launch(setup, engine, engine.ranks().into_iter(), |seat| {
         let tokens = HeldOut::new(setup, evaluating_workload(setup), evaluation);
         let mut rank = seat.open(&tokens, Start::with(initial))?;
         Ok(evaluate(&mut rank, &tokens, 0, seat.progress)?)

@@ -32,7 +32,7 @@ pub fn run_forward(
     sink: &dyn LogitsSink,
 ) -> Result<EvaluationReport, TrainError> {
     let evaluation = Evaluation { tokens, sequences: setup.train.global_batch as u64, every: 0 };
-    launch(setup, engine, setup.mesh.ranks(), |seat| -> Result<_, Stop> {
+    launch(setup, engine, engine.ranks().into_iter(), |seat| -> Result<_, Stop> {
         let per_pass = HeldOut::new(setup, WorkloadIndex::MAIN, evaluation);
         let measured = HeldOut::new(setup, evaluating_workload(setup), evaluation);
         let mut rank = seat.open(&per_pass, Start::with(initial))?;

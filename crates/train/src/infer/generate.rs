@@ -58,7 +58,7 @@ pub fn run_generation(
     initial: Option<&dyn TensorSource>,
     listener: &dyn Listener,
 ) -> Result<(), TrainError> {
-    launch(setup, engine, setup.mesh.ranks(), |seat| generate(seat, generation, initial, listener))
+    launch(setup, engine, engine.ranks().into_iter(), |seat| generate(seat, generation, initial, listener))
 }
 
 fn generate(

@@ -66,15 +66,15 @@ pub enum Ending {
     },
 }
 
-/// Runs `setup` on `engine`: one thread per rank, until the last step or the observer's wish.
+/// Runs `setup` on `engine`: one thread per rank of this process, until the last step or the observer's wish.
 ///
 /// # Errors
 /// The first rank's failure, with its step and instruction; every other rank stops because of it.
 pub fn run(setup: &Setup, engine: &dyn Engine, ports: Ports<'_>) -> Result<Ending, TrainError> {
-    run_ranks(setup, engine, ports, setup.mesh.ranks())
+    run_ranks(setup, engine, ports, engine.ranks().into_iter())
 }
 
-/// As [`run`], for some of the ranks: all that are in this process, or a few on an engine on which none waits for another.
+/// As [`run`], for some of the ranks of the engine, on one on which none waits for another.
 ///
 /// # Errors
 /// As [`run`].
