@@ -11,6 +11,7 @@
 mod chrome;
 mod collective;
 mod costs;
+mod group_calls;
 mod kernel;
 pub mod lines;
 mod memory;

@@ -1,7 +1,7 @@
 //! The second bound on time: a layout's schedule, cell by cell, on the cluster. `docs/planner.md` proves that no step is shorter.
 
 use config::{GradientReduction, Parallelism, Stage, Tied, TiedSum, Unit, ZeroStage};
-use program::{Cell, CellKind, Durations, PassKind, Queue, Queues, run_in_turns};
+use program::{Cell, CellKind, Durations, Partner, PassKind, Queue, Queues, run_in_turns};
 use sim::StepCosts;
 use train::StepOrder;
 
@@ -269,11 +269,19 @@ impl<'a> Pipeline<'a> {
             Tied::Yes => {
                 let stage_map = &self.order.schedule.stage_map;
                 let ends = [stage_map.first(), stage_map.last()].into_iter().flatten().map(|rank| all[*rank]);
-                ends.max().unwrap_or(0) + self.costs.tied_ns()
+                ends.max().unwrap_or(0) + self.costs.tied_ns(self.tied_partner())
             }
             Tied::No => 0,
         };
         all.into_iter().max().unwrap_or(0).max(tied_ns)
+    }
+
+    /// With whom the rank of the embedding sums the gradients of a tied table.
+    fn tied_partner(&self) -> Partner {
+        match self.order.schedule.stage_map.as_slice() {
+            [embedding, .., head] if embedding != head => Partner::Ends { embedding: *embedding, head: *head },
+            _ => Partner::Nobody,
+        }
     }
 
     /// When a rank has updated what it holds, and gathered it where it was updated in shards.

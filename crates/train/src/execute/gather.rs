@@ -5,6 +5,7 @@ use config::{Kept, StateKind, Unit};
 use device::{DeviceError, Op, Stream};
 use program::Value;
 
+use crate::execute::group_call::issue;
 use crate::worker::Worker;
 use crate::worker::memory;
 
@@ -25,6 +26,5 @@ pub fn parameters(worker: &mut Worker, unit: Unit) -> Result<(), DeviceError> {
             whole
         }
     };
-    let group = worker.communicators.over(worker.setup.parallelism.shard_axes())?;
-    group.all_gather(Stream::Reduce, whole)
+    issue(&worker.communicators, &worker.calls(state).gather(), whole)
 }

@@ -4,6 +4,7 @@
 //! issued when it has been handed to its stream; what it waits for is in [`program::Waits`].
 
 pub(crate) mod gather;
+pub(crate) mod group_call;
 pub mod loss_scale;
 pub(crate) mod optimizer;
 pub mod reduce;

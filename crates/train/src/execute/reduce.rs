@@ -1,18 +1,18 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
-use config::{Kept, StateKind, Unit, ZeroStage};
+use config::{Kept, StateKind, Unit};
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
 use model::Accumulation;
-use program::{GradientAxes, PeerGroup, Purpose};
+use program::{GradientAxes, GroupCall, Purpose};
 
+use crate::execute::group_call::issue;
 use crate::run::observer::Wish;
 use crate::storage::deliver::answers_for;
 use crate::worker::Worker;
 use crate::worker::memory;
 
-/// Sums the gradient of `unit` that `by` accumulated over `axes`: each parameter's over its axes beyond data parallelism,
-/// then the whole buffer over data parallelism, to all ranks or to this rank's shard; there within sharding groups
-/// first, then over groups. Where ranks keep shards, the sum is moved or added to this rank's.
+/// Sums the gradient of `unit` that `by` accumulated over `axes`, by [`program::UnitCalls::reduction`]. Where ranks keep
+/// shards, the sum is moved or added to this rank's.
 ///
 /// # Errors
 /// The communicators'.
@@ -23,39 +23,18 @@ pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit, axes: &GradientAxes)
     let state = &worker.units[&unit];
     let (contribution, len) = (worker.program.view.contribution(unit, by), state.layout.padded_len());
     let made = memory::numbers_at(worker.plan, contribution, worker.at, len, worker.setup.train.sums.into());
-    let parallelism = &worker.setup.parallelism;
-    let (shard_axes, replica_axes, zero) = (parallelism.shard_axes(), parallelism.replica_axes(), parallelism.zero);
-    for (segment, own) in state.layout.segments.iter().zip(axes.beyond(parallelism.data_axes())) {
-        if !own.is_empty() {
-            let group = worker.communicators.over(own)?;
-            if group.size() > 1 {
-                group.all_reduce(Stream::Reduce, made.elements(segment.range()), Reduction::Sum)?;
-            }
-        }
-    }
     let padding = made.elements(state.layout.len..state.layout.padded_len());
     if !contribution.is_state() && !padding.is_empty() {
         // Layers do not write there, and other values lay there before.
         worker.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
     }
-    match zero {
-        // All of dp is one group.
-        ZeroStage::Off if axes.reduces_over(shard_axes) => {
-            return worker.communicators.over(shard_axes)?.all_reduce(Stream::Reduce, made, Reduction::Sum);
-        }
-        ZeroStage::Off => return Ok(()),
-        ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {}
+    for call in worker.calls(state).reduction(axes) {
+        issue(&worker.communicators, &call, made)?;
     }
-    let shard = made.elements(state.updated.clone());
-    if axes.reduces_over(shard_axes) {
-        worker.communicators.over(shard_axes)?.reduce_scatter(Stream::Reduce, made)?;
-    }
-    if axes.reduces_over(replica_axes) {
-        worker.communicators.over(replica_axes)?.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
-    }
-    match zero.keeps(StateKind::Gradients) {
+    match worker.setup.parallelism.zero.keeps(StateKind::Gradients) {
         Kept::Whole => Ok(()),
         Kept::Shard => {
+            let shard = made.elements(state.updated.clone());
             let sum = worker.gradient_sum(unit, by).tensor;
             let op = match worker.reduction_write(unit, by) {
                 Write::Assign => Op::Copy { from: shard, to: sum },
@@ -76,7 +55,10 @@ pub fn tied(worker: &mut Worker) -> Result<(), DeviceError> {
     let part = |by: Unit| worker.gradient_sum(Unit::Table, by).part(state.updated.clone());
     match state.makers.as_slice() {
         [] => Ok(()),
-        [one] => worker.communicators.group(PeerGroup::Ends)?.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
+        [one] => {
+            let (call, sum) = (worker.calls(state).tied(), worker.gradient_sum(Unit::Table, *one));
+            issue(&worker.communicators, &GroupCall { elements: sum.places(call.elements), ..call }, sum.tensor)
+        }
         [finisher, others @ ..] => {
             let mut ops = others.iter().map(|other| Op::Accumulate { x: part(*other), into: part(*finisher) });
             ops.try_for_each(|op| worker.device.submit(Stream::Reduce, &op))
@@ -105,9 +87,9 @@ pub fn norm(worker: &mut Worker) -> Result<(), DeviceError> {
     if !worker.model_coord.is_first() {
         zero_sums(device, constants.loss_sums)?;
     }
-    for sums in [constants.norm_sums, constants.loss_sums] {
-        worker.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
-    }
+    let [of_norm, of_loss] = GroupCall::NORM;
+    issue(&worker.communicators, &of_norm, constants.norm_sums)?;
+    issue(&worker.communicators, &of_loss, constants.loss_sums)?;
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,

@@ -17,7 +17,7 @@ use model::{
     Accumulation, BindError, Constants, Context, DropoutRun, EmbeddingParams, HeadParams, LayerParams, MicrobatchShape,
     TensorParallel,
 };
-use program::{Program, Purpose, RankPlan, State, Value, Waits, save_instrs};
+use program::{Program, Purpose, RankPlan, State, UnitCalls, Value, Waits, save_instrs};
 
 use crate::engine::{Communicators, RankEngine};
 use crate::execute::loss_scale::LossScale;
@@ -236,6 +236,12 @@ impl<'a> Worker<'a> {
     /// Whether the tokens of the program that runs are shared out over tensor parallelism.
     fn sequence_parallel(&self) -> SequenceParallel {
         self.setup.workload_of(self.workload).sequence_parallel(&self.setup.parallelism)
+    }
+
+    /// The collectives over the parameters or gradients of a unit of this rank.
+    pub fn calls<'b>(&'b self, state: &'b UnitState) -> UnitCalls<'b> {
+        let Setup { parallelism, mesh, .. } = self.setup;
+        UnitCalls { parallelism, mesh, layout: &state.layout, updated: state.updated.clone() }
     }
 
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.

@@ -21,9 +21,17 @@ impl Held {
     /// # Panics
     /// When they are not held here.
     pub fn part(&self, elements: Range<usize>) -> Tensor {
+        self.tensor.elements(self.places(elements))
+    }
+
+    /// Positions in the tensor of `elements` of the flat buffer.
+    ///
+    /// # Panics
+    /// When they are not held here.
+    pub fn places(&self, elements: Range<usize>) -> Range<usize> {
         let Range { start, end } = self.elements;
         assert!(start <= elements.start && elements.end <= end, "{elements:?} of {:?}", self.elements);
-        self.tensor.elements(elements.start - start..elements.end - start)
+        elements.start - start..elements.end - start
     }
 }
 
