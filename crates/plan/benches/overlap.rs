@@ -61,7 +61,9 @@ impl Observer for Stopwatch {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if worker.at + 1 == worker.program.instrs.len() && worker.communicators.world().position() == 0 {
+        if worker.position.at + 1 == worker.position.program.instrs.len()
+            && worker.ports.communicators.world().position() == 0
+        {
             *lock(&self.spans) = worker.spans()?.into_iter().flatten().collect();
         }
         Ok(())

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use config::{Parallelism, UnitLayout, ZeroStage};
 use device::SUM_WORDS;
-use mesh::Mesh;
 
 use crate::{GradientAxes, PeerGroup};
 
@@ -41,13 +40,11 @@ impl GroupCall {
     }
 }
 
-/// What one rank's collectives over the flat buffer of a unit depend on.
+/// The collectives of one rank over the flat buffer of a unit.
 #[derive(Clone, Debug)]
 pub struct UnitCalls<'a> {
     /// The layout of the run.
     pub parallelism: &'a Parallelism,
-    /// Its mesh.
-    pub mesh: &'a Mesh,
     /// The flat buffer.
     pub layout: &'a UnitLayout,
     /// Elements of the buffer that the rank updates: its shard under ZeRO, all otherwise.

@@ -27,7 +27,7 @@ impl Collectives<'_> {
             Kept::Whole => 0..layout.padded_len(),
             Kept::Shard => layout.part(self.mesh.size(parallelism.shard_axes()), 0),
         };
-        UnitCalls { parallelism, mesh: &self.mesh, layout, updated }
+        UnitCalls { parallelism, layout, updated }
     }
 
     /// Nanoseconds of one collective over `bytes` of the ranks that differ along `axes`.
@@ -55,7 +55,7 @@ impl Collectives<'_> {
         self.software.map_or_else(own, |software| software.gradient_bytes)
     }
 
-    /// One reduction of the gradient of a unit. Those that are put off to the end of the step are taken together, so that a
+    /// One reduction of the gradient of a unit. Those that are deferred to the end of the step are taken together, so that a
     /// unit pays for its bytes alone.
     pub fn reduction_ns(&self, calls: &UnitCalls) -> u64 {
         let axes =
@@ -67,8 +67,8 @@ impl Collectives<'_> {
         };
         let (of_data, of_parameters): (Vec<_>, Vec<_>) = calls.reduction(&axes).into_iter().partition(is_of_data);
         let of_data = if self.reduces_shards_whole() { vec![whole(calls)] } else { of_data };
-        let put_off = self.software.is_some_and(|software| software.reductions == StreamQueue::Last);
-        let units_together = if put_off { (self.shape.model.num_layers + 2) as f64 } else { 1.0 };
+        let deferred = self.software.is_some_and(|software| software.reductions == StreamQueue::Last);
+        let units_together = if deferred { (self.shape.model.num_layers + 2) as f64 } else { 1.0 };
         let sum_ns = |calls: &[GroupCall], bytes: f64| calls.iter().map(|call| self.call_ns(call, bytes)).sum::<u64>();
         let of_data_ns = sum_ns(&of_data, self.gradient_bytes() * units_together) as f64 / units_together;
         sum_ns(&of_parameters, self.gradient_bytes()) + of_data_ns.round() as u64
@@ -87,9 +87,9 @@ impl Collectives<'_> {
             Some(Gathers::PerTensor) => calls.layout.segments.len().max(1),
         };
         let one = self.call_ns(&calls.gather(), stored_bytes / tensors as f64);
-        let is_computed_again = matches!(self.shape.parallelism.recompute, Recompute::Full(_));
+        let recomputes_layers = matches!(self.shape.parallelism.recompute, Recompute::Full(_));
         let again = match (self.software, self.shape.parallelism.zero) {
-            (Some(software), ZeroStage::Three { .. }) if is_computed_again => {
+            (Some(software), ZeroStage::Three { .. }) if recomputes_layers => {
                 software.gathers_of_recomputed_layers / 2.0
             }
             (Some(_) | None, _) => 1.0,
@@ -97,7 +97,7 @@ impl Collectives<'_> {
         (tensors as f64 * one as f64 * again).round() as u64
     }
 
-    /// The collectives of the norm. Another trainer sums its squares alone: its loss is no part of the step.
+    /// The collectives of the norm. Another trainer sums its squares alone: its loss does not belong to the step.
     pub fn norm_ns(&self) -> u64 {
         let [of_norm, of_loss] = &GroupCall::NORM;
         let word_bytes = Dtype::I64.size_bytes() as f64;

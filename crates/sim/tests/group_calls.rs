@@ -50,7 +50,7 @@ fn each_call_of_the_list_is_priced() {
         for unit in [Unit::Table, Unit::Layer(0), Unit::Head] {
             let layout = config::UnitLayout::of(&model, unit, &parallelism);
             let updated = if zero == ZeroStage::Off { 0..layout.padded_len() } else { layout.part(4, 0) };
-            let calls = UnitCalls { parallelism: &parallelism, mesh: &mesh, layout: &layout, updated };
+            let calls = UnitCalls { parallelism: &parallelism, layout: &layout, updated };
             let axes = GradientAxes::declared(layout.segments.iter().map(|segment| &segment.param), &parallelism);
             let list = calls.reduction(&axes);
             let reduced: u64 = list.iter().map(|call| price(&cluster, &mesh, call, bytes)).sum();

@@ -33,11 +33,12 @@ impl Observer for Comparer {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        let (instr, number) = (worker.program.instrs[worker.at], worker.communicators.world().position());
+        let (instr, number) =
+            (worker.position.program.instrs[worker.position.at], worker.ports.communicators.world().position());
         let issued = std::mem::take(&mut *self.logs[number].lock().unwrap());
         let expected = listed(worker, instr);
         // Before the first instruction of a run, ranks compare their programs.
-        if issued != expected && (worker.step, worker.at) != (0, 0) {
+        if issued != expected && (worker.position.step, worker.position.at) != (0, 0) {
             self.differences.lock().unwrap().push(format!("rank {number}, {instr}: {issued:?} for {expected:?}"));
         }
         Ok(())
@@ -47,19 +48,34 @@ impl Observer for Comparer {
 fn listed(worker: &Worker<'_>, instr: Instr) -> Vec<Seen> {
     let seen =
         |call: GroupCall, dtype: Dtype| (call.group, Some(call.collective), call.elements.len() * dtype.size_bytes());
-    let sums = Dtype::from(worker.setup.train.sums);
+    let sums = Dtype::from(worker.position.setup.train.sums);
     match instr {
-        Instr::GatherParams { unit } => vec![seen(worker.calls(&worker.units[&unit]).gather(), worker.setup.stored())],
+        Instr::GatherParams { unit } => {
+            vec![seen(worker.position.calls(&worker.state.units[&unit]).gather(), worker.position.setup.stored())]
+        }
         Instr::ReduceGrads { unit, axes, .. } => {
-            let calls = worker.calls(&worker.units[&unit]).reduction(&axes);
+            let calls = worker.position.calls(&worker.state.units[&unit]).reduction(&axes);
             calls.into_iter().map(|call| seen(call, sums)).collect()
         }
-        Instr::SumTied => match instr.partner(&worker.program.view) {
-            Partner::Ends { .. } => vec![seen(worker.calls(&worker.units[&config::Unit::Table]).tied(), sums)],
-            _ => vec![],
+        Instr::SumTied => match instr.partner(&worker.position.program.view) {
+            Partner::Ends { .. } => {
+                vec![seen(worker.position.calls(&worker.state.units[&config::Unit::Table]).tied(), sums)]
+            }
+            Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
         },
         Instr::GradNorm => GroupCall::NORM.into_iter().map(|call| seen(call, Dtype::I64)).collect(),
-        _ => vec![],
+        Instr::Load { .. }
+        | Instr::Forward { .. }
+        | Instr::Recompute { .. }
+        | Instr::BackwardInput { .. }
+        | Instr::BackwardWeight { .. }
+        | Instr::SendAct { .. }
+        | Instr::RecvAct { .. }
+        | Instr::SendGrad { .. }
+        | Instr::RecvGrad { .. }
+        | Instr::FreeParams { .. }
+        | Instr::OptimizerStep { .. }
+        | Instr::Save { .. } => vec![],
     }
 }
 
