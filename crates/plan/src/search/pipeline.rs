@@ -1,4 +1,12 @@
 //! The second bound on time: a layout's schedule, cell by cell, on the cluster. `docs/planner.md` proves that no step is shorter.
+//!
+//! The bound has cells of its own because the clock of `program` ([`program::StepTimes`]) times instructions, which exist only
+//! after a step was compiled and linked. For bloom-176b with tp 8, pp 12 and 1F1B on 384 A100, 54 layouts took 2.3 ms each
+//! here, and 124.5 ms by the clock, of which compiling and linking took 83.9 ms: 54 times as long for bounds that are
+//! 96 % of the step's time on average, and 75 % at least. A layout is simulated only where its bound does not decide.
+//!
+//! The two share [`run_in_turns`], queues and prices. `tests/search.rs` holds them together over random clusters: no bound is
+//! longer than the clock's time, and both are equal where a stage has one rank, so that nothing is reduced.
 
 use config::{GradientReduction, Parallelism, Stage, Tied, TiedSum, Unit, ZeroStage};
 use program::{Cell, CellKind, Durations, Partner, PassKind, Queue, Queues, run_in_turns};
