@@ -4,8 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use device::DeviceError;
-use sim::Trace;
-use sim::trace::RankTimes;
+use sim::{RankTimes, Trace};
 use sync::{into_inner, lock};
 use train::{Setup, Worker, WorkloadIndex};
 
