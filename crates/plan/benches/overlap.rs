@@ -14,8 +14,7 @@ use config::{Overlap, RunConfig};
 use device::DeviceError;
 use plan::PreparedStep;
 use plan::machine::measure;
-use sim::trace::RankTimes;
-use sim::{Communication, Trace};
+use sim::{Communication, RankTimes, Trace};
 use sync::lock;
 use testkit::text::{Labels, ProofText};
 use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish, Worker, run};
@@ -64,7 +63,9 @@ impl Observer for Stopwatch {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if worker.at + 1 == worker.program.instrs.len() && worker.communicators.world().position() == 0 {
+        if worker.position.at + 1 == worker.position.program.instrs.len()
+            && worker.ports.communicators.world().position() == 0
+        {
             *lock(&self.spans) = worker.spans()?.into_iter().flatten().collect();
         }
         Ok(())

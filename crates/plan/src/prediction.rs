@@ -95,6 +95,7 @@ impl PreparedStep {
             model: &self.model,
             parallelism: &self.parallelism,
             precision: self.train.precision,
+            sums: self.train.sums,
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
         };
         Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)

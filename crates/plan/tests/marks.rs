@@ -5,8 +5,7 @@ use std::path::Path;
 
 use cluster::{Cluster, Constant, RangeEnd, named, names};
 use plan::accuracy::{CHECKS, Check, Runs};
-use plan::basis::Basis;
-use plan::operations::OPERATIONS;
+use plan::{Basis, OPERATIONS};
 
 /// `file: marks`, each mark once.
 fn marks(check: &Check, runs: &Runs) -> String {

@@ -4,8 +4,7 @@
 use cluster::{Cluster, Constant, Software, WeightGradients, named};
 use config::RunConfig;
 use plan::accuracy::{LayerTime, MEMORY, layer_times, memory_of};
-use plan::operations::OPERATIONS;
-use plan::{Fitted, MeasuredRun, Open, PreparedRun, PreparedStep, Table, fit};
+use plan::{Fitted, MeasuredRun, OPERATIONS, Open, PreparedRun, PreparedStep, Table, fit};
 use sim::{ChromeTrace, Loss, MemoryPart, Trace, svg};
 
 fn cluster() -> Cluster {

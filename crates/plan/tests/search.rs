@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 
 use cluster::{Cluster, Software, StreamQueue, named};
 use config::{Parallelism, RunConfig};
-use plan::search::candidates::{Candidates, keys};
-use plan::search::floor::Floors;
-use plan::search::recordings::Recordings;
-use plan::search::{Question, search};
+use plan::search::{Candidates, Floors, Question, Recordings, keys, search};
 
 /// Numbers below `limit`, one after the other, the same in every run.
 struct Numbers(u64);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use config::{Parallelism, ParamSpec};
 use mesh::AxisSet;
 
 /// A set of axes per parameter of one unit, in the order of the unit's flat buffer.
@@ -27,6 +28,14 @@ impl GradientAxes {
             list.len += 1;
         }
         list
+    }
+
+    /// The axes that follow from the declarations of a unit's parameters.
+    ///
+    /// # Panics
+    /// As [`GradientAxes::new`].
+    pub fn declared<'a>(params: impl IntoIterator<Item = &'a ParamSpec>, parallelism: &Parallelism) -> GradientAxes {
+        GradientAxes::new(params.into_iter().map(|param| config::gradient_axes(param, parallelism)))
     }
 
     /// The sets, one per parameter.

@@ -137,21 +137,21 @@ struct CopiesOf<'a> {
 
 impl Watch for CopiesOf<'_> {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if worker.step + 1 != self.value.step {
+        if worker.position.step + 1 != self.value.step {
             return Ok(());
         }
         let boxes = finished(worker).into_iter().filter(|value_box| value_box.what == self.value.what);
         for ValueBox { shape, region, tensor, microbatch, .. } in boxes {
-            let number = worker.communicators.world().position();
+            let number = worker.ports.communicators.world().position();
             let copy = Copy {
                 rank: number,
-                place: worker.setup.mesh.coord(Rank(number)).to_string(),
+                place: worker.position.setup.mesh.coord(Rank(number)).to_string(),
                 microbatch,
                 shape,
-                sequence_length: worker.shape.sequence_length,
+                sequence_length: worker.position.shape.sequence_length,
                 region,
                 dtype: tensor.dtype,
-                values: device::read_floats(&*worker.device, tensor)?,
+                values: device::read_floats(&*worker.ports.device, tensor)?,
             };
             lock(&self.copies).push(copy);
         }

@@ -67,9 +67,9 @@ impl Fingerprints {
 impl Watch for Fingerprints {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         for ValueBox { what, shape, region, tensor, .. } in finished(worker) {
-            let values = device::read_floats(&*worker.device, tensor)?;
+            let values = device::read_floats(&*worker.ports.device, tensor)?;
             let fingerprint = fingerprint(&shape, &region, &values);
-            self.add(ValueName { step: worker.step + 1, what }, region, fingerprint);
+            self.add(ValueName { step: worker.position.step + 1, what }, region, fingerprint);
         }
         Ok(())
     }

@@ -64,19 +64,19 @@ pub struct ValueBox {
     pub microbatch: Option<Microbatch>,
 }
 
-/// What this rank holds of the values that instruction `rank.at` of a training step has finished. Within a run, the boxes of a value are
+/// What this rank holds of the values that instruction `rank.position.at` of a training step has finished. Within a run, the boxes of a value are
 /// equal or have nothing in common.
 pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
-    let instrs = &worker.program.instrs;
-    let mut boxes = match instrs[worker.at] {
+    let instrs = &worker.position.program.instrs;
+    let mut boxes = match instrs[worker.position.at] {
         Instr::Forward { unit: unit @ (Unit::Embedding | Unit::Layer(_)), microbatch } => {
-            let output = worker.activations().output(unit, microbatch);
+            let output = worker.position.activations().output(unit, microbatch);
             vec![of_tokens(worker, What::Output(unit), output.tensor(), microbatch)]
         }
         Instr::BackwardInput { unit, microbatch } => {
-            let previous = unit.previous(worker.setup.model.num_layers);
+            let previous = unit.previous(worker.position.setup.model.num_layers);
             let value_box = |previous| {
-                let gradient = worker.activations().output_grad(previous, microbatch);
+                let gradient = worker.position.activations().output_grad(previous, microbatch);
                 of_tokens(worker, What::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
             };
             previous.into_iter().map(value_box).collect()
@@ -97,23 +97,24 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
         | Instr::OptimizerStep { .. }
         | Instr::Save { .. } => vec![],
     };
-    if worker.at + 1 == instrs.len() {
-        boxes.extend(worker.units.values().flat_map(|state| weights(worker, state)));
+    if worker.position.at + 1 == instrs.len() {
+        boxes.extend(worker.state.units.values().flat_map(|state| weights(worker, state)));
     }
     boxes
 }
 
 /// The rows of a microbatch that this rank holds, at their place among those of all replicas.
 fn of_tokens(worker: &Worker<'_>, what: What, tensor: Tensor, microbatch: Microbatch) -> ValueBox {
-    let first_of_microbatch = worker.order.first_sequence(microbatch) as usize * worker.shape.sequence_length;
-    let first = match worker.setup.parallelism.sequence_parallel {
+    let first_of_microbatch =
+        worker.position.order.first_sequence(microbatch) as usize * worker.position.shape.sequence_length;
+    let first = match worker.position.setup.parallelism.sequence_parallel {
         SequenceParallel::Off => first_of_microbatch,
-        SequenceParallel::On => first_of_microbatch + worker.tensor.position * tensor.rows,
+        SequenceParallel::On => first_of_microbatch + worker.position.rank.tensor.position * tensor.rows,
     };
-    let sequences = worker.setup.train.batches().at(worker.step).sequences;
+    let sequences = worker.position.setup.train.batches().at(worker.position.step).sequences;
     ValueBox {
         what,
-        shape: vec![sequences * worker.shape.sequence_length, tensor.cols],
+        shape: vec![sequences * worker.position.shape.sequence_length, tensor.cols],
         region: Region { start: vec![first, 0], extent: vec![tensor.rows, tensor.cols] },
         tensor,
         microbatch: Some(microbatch),
@@ -122,7 +123,7 @@ fn of_tokens(worker: &Worker<'_>, what: What, tensor: Tensor, microbatch: Microb
 
 /// Loss, norm, and the gradients of which this rank has the sum over all ranks.
 fn of_reduction(worker: &Worker<'_>) -> Vec<ValueBox> {
-    let coefficient = worker.constants.coefficient;
+    let coefficient = worker.state.constants.coefficient;
     let number = |what, index: usize| ValueBox {
         what,
         shape: vec![1],
@@ -131,8 +132,8 @@ fn of_reduction(worker: &Worker<'_>) -> Vec<ValueBox> {
         microbatch: None,
     };
     let mut boxes = vec![number(What::Norm, 1), number(What::Loss, 2)];
-    for state in worker.units.values() {
-        let Some(gradient) = worker.gradient(state.unit) else { continue };
+    for state in worker.state.units.values() {
+        let Some(gradient) = worker.position.gradient(state) else { continue };
         let tensor = gradient.part(state.updated.clone());
         boxes.extend(of_parameters(worker, state, state.updated.start, tensor, |name| {
             What::Gradient(Reverse(state.unit), name)
@@ -154,7 +155,8 @@ fn of_parameters(
     tensor: Tensor,
     what: impl Fn(String) -> What,
 ) -> Vec<ValueBox> {
-    let listed = pieces(&state.layout, first..first + tensor.len(), worker.model_coord, Copies::Every).into_iter();
+    let listed =
+        pieces(&state.layout, first..first + tensor.len(), worker.position.rank.model, Copies::Every).into_iter();
     let boxes = listed.map(|piece| ValueBox {
         what: what(piece.param.name.clone()),
         shape: piece.param.shape.clone(),

@@ -5,7 +5,7 @@ use train::Worker;
 
 /// Sees every rank after each of its instructions, on the rank's own thread.
 pub trait Watch: Sync {
-    /// Called after instruction `rank.at` of step `rank.step`.
+    /// Called after instruction `rank.position.at` of step `rank.position.step`.
     ///
     /// # Errors
     /// The device's; they end the run.

@@ -90,13 +90,13 @@ impl Observer for Watch {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if let (Habit::Allocates(bytes), 1, 0) = (self.habit, worker.step, worker.at) {
+        if let (Habit::Allocates(bytes), 1, 0) = (self.habit, worker.position.step, worker.position.at) {
             drop(vec![1u8; std::hint::black_box(bytes)]);
         }
-        if worker.at + 1 == worker.program.instrs.len() {
+        if worker.position.at + 1 == worker.position.program.instrs.len() {
             if let Some(counted) = COUNTED.take() {
                 let mut steps = self.steps.lock().unwrap();
-                steps.push((worker.communicators.world().position(), worker.step, counted));
+                steps.push((worker.ports.communicators.world().position(), worker.position.step, counted));
             }
             COUNTED.set(Some(Counted::default()));
         }

@@ -1,16 +1,16 @@
 //! What every instruction of a step takes on a cluster.
 
-use cluster::{Cluster, Gathers, PipelineTensors, ShardedReductions, Software, StreamQueue, TensorCollectives};
+use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives};
 use comm::{CollectiveCall, Operation};
 use config::{
-    Degrees, Kept, ModelSpec, Overlap, Parallelism, PerClass, Precision, Recompute, SequenceParallel, StateKind, Unit,
-    UnitLayout, ZeroStage, gradient_axes,
+    Degrees, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, SequenceParallel, Unit, UnitLayout,
 };
-use device::{Frame, Op};
-use mesh::{AxisSet, Mesh, MeshError};
-use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView};
+use device::{Dtype, Frame, Op};
+use mesh::MeshError;
+use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls};
 
 use crate::collective::{GroupShape, collective_ns};
+use crate::group_calls::Collectives;
 use crate::kernel::ProductFormat;
 use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
 use crate::recorded::{PassWork, RecordedUnits, UnitWork};
@@ -24,6 +24,8 @@ pub struct StepShape<'a> {
     pub parallelism: &'a Parallelism,
     /// The numbers.
     pub precision: Precision,
+    /// The numbers in which gradients are summed.
+    pub sums: GradientSums,
     /// Bytes of the residual stream between two units, of one microbatch on one rank.
     pub output_bytes: usize,
 }
@@ -60,7 +62,8 @@ pub struct StepCosts {
     state: PerClass<StateCost>,
     /// From pipeline rank to pipeline rank.
     transfers: Vec<Vec<u64>>,
-    tied_ns: u64,
+    tied_between_ranks_ns: u64,
+    tied_on_one_rank_ns: u64,
     world_ns: u64,
     queues: Queues,
 }
@@ -76,16 +79,20 @@ impl StepCosts {
         shape: &StepShape,
         units: &RecordedUnits,
     ) -> Result<StepCosts, MeshError> {
-        let pricing = Pricing { cluster, software, shape, mesh: shape.parallelism.mesh()? };
+        let collectives = Collectives { cluster, software, shape, mesh: shape.parallelism.mesh()? };
+        let pricing = Pricing { cluster, software, shape, collectives };
         let classes = units.units.classes();
         let passes = units.units.map(|_, unit| pricing.passes(unit));
         let state = PerClass::new(classes, |class| pricing.state(classes.first(class)));
+        let table = UnitLayout::of(shape.model, Unit::Table, shape.parallelism);
+        let calls = pricing.collectives.of_unit(&table);
         Ok(StepCosts {
             passes,
             state,
             transfers: pricing.transfers(),
-            tied_ns: pricing.tied_ns(),
-            world_ns: pricing.collective(AxisSet::ALL, Operation::AllReduce, 64.0),
+            tied_between_ranks_ns: pricing.collectives.call_ns(&calls.tied(), pricing.collectives.gradient_bytes()),
+            tied_on_one_rank_ns: pricing.tied_on_one_rank_ns(&calls),
+            world_ns: pricing.collectives.norm_ns(),
             queues: pricing.queues(),
         })
     }
@@ -110,9 +117,14 @@ impl StepCosts {
         self.transfers[from][to]
     }
 
-    /// Summing the two gradients of a tied table.
-    pub fn tied_ns(&self) -> u64 {
-        self.tied_ns
+    /// Summing the two gradients of a tied table, with the other end of the pipeline or on the rank that has both.
+    pub fn tied_ns(&self, partner: Partner) -> u64 {
+        match partner {
+            Partner::Ends { .. } => self.tied_between_ranks_ns,
+            Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => {
+                self.tied_on_one_rank_ns
+            }
+        }
     }
 
     /// The norm on a rank that holds the parameters of these units.
@@ -138,7 +150,7 @@ impl Durations for StepCosts {
             },
             Instr::GatherParams { unit } => self.state(unit).gather_ns,
             Instr::ReduceGrads { unit, .. } => self.state(unit).reduce_ns,
-            Instr::SumTied => self.tied_ns,
+            Instr::SumTied => self.tied_ns(instr.partner(view)),
             Instr::GradNorm => self.norm_ns(view.parameter_units()),
             Instr::OptimizerStep { unit } => self.state(unit).update_ns,
             // Tokens come from the host while others are computed on.
@@ -163,15 +175,10 @@ struct Pricing<'a> {
     cluster: &'a Cluster,
     software: Option<&'a Software>,
     shape: &'a StepShape<'a>,
-    mesh: Mesh,
+    collectives: Collectives<'a>,
 }
 
 impl Pricing<'_> {
-    fn collective(&self, axes: AxisSet, operation: Operation, bytes: f64) -> u64 {
-        let group = GroupShape::new(&self.mesh, axes, self.cluster.node.accelerators);
-        collective_ns(self.cluster, group, operation, bytes).round() as u64
-    }
-
     fn passes(&self, unit: &UnitWork) -> [PassCost; 4] {
         let [forward, recompute, of_inputs, of_weights] = PassKind::ALL.map(|pass| self.pass(unit.of(pass)));
         match self.software.map(|software| software.tensor_collectives) {
@@ -197,7 +204,7 @@ impl Pricing<'_> {
     }
 
     fn tensor_ns<'b>(&self, calls: impl Iterator<Item = &'b CollectiveCall>) -> u64 {
-        calls.map(|call| self.collective(call.axes, call.operation, call.bytes as f64)).sum()
+        calls.map(|call| self.collectives.along(call.axes, call.operation, call.bytes as f64)).sum()
     }
 
     fn pass(&self, work: &PassWork) -> PassCost {
@@ -213,76 +220,22 @@ impl Pricing<'_> {
         PassCost { whole_ns, collectives_ns, at_peak_ns: (work.flops / peak).round() as u64 }
     }
 
-    fn gradient_bytes(&self) -> f64 {
-        self.software.map_or(4.0, |software| software.gradient_bytes)
-    }
-
     fn state(&self, unit: Unit) -> StateCost {
         let StepShape { model, parallelism, precision, .. } = *self.shape;
         let layout = UnitLayout::of(model, unit, parallelism);
-        let elements = layout.padded_len() as f64;
-        let share = |state| match parallelism.zero.keeps(state) {
-            Kept::Whole => 1.0,
-            Kept::Shard => 1.0 / self.mesh.size(parallelism.shard_axes()) as f64,
-        };
-        // A parameter with copies beyond data parallelism is summed by itself.
-        let of_parameters = layout.segments.iter().map(|segment| {
-            let axes = gradient_axes(&segment.param, parallelism).difference(parallelism.data_axes());
-            let bytes = (segment.rows * segment.cols) as f64 * self.gradient_bytes();
-            if self.mesh.size(axes) > 1 { self.collective(axes, Operation::AllReduce, bytes) } else { 0 }
-        });
-        let of_parameters: u64 = of_parameters.sum();
+        let calls = self.collectives.of_unit(&layout);
         let stored = precision.stored().size_bytes() as f64;
-        let updated = elements * share(StateKind::Optimizer);
+        let updated = calls.updated.len() as f64;
         StateCost {
-            reduce_ns: of_parameters + self.reduction_ns(elements * self.gradient_bytes()),
-            gather_ns: self.gather_ns(&layout, elements * stored),
+            reduce_ns: self.collectives.reduction_ns(&calls),
+            gather_ns: self.collectives.gather_ns(&calls, stored),
             update_ns: self.memory_ns(updated * self.update_bytes()),
-            norm_ns: self.memory_ns(updated * self.gradient_bytes()),
+            norm_ns: self.memory_ns(self.norm_bytes(&calls)),
         }
-    }
-
-    /// In one piece, or tensor by tensor.
-    fn gather_ns(&self, layout: &UnitLayout, bytes: f64) -> u64 {
-        let tensors = match self.software.map(|software| software.gathers) {
-            None | Some(Gathers::PerUnit) => 1,
-            Some(Gathers::PerTensor) => layout.segments.len().max(1),
-        };
-        let one = self.collective(self.shape.parallelism.shard_axes(), Operation::AllGather, bytes / tensors as f64);
-        let is_computed_again = matches!(self.shape.parallelism.recompute, Recompute::Full(_));
-        let again = match (self.software, self.shape.parallelism.zero) {
-            (Some(software), ZeroStage::Three { .. }) if is_computed_again => {
-                software.gathers_of_recomputed_layers / 2.0
-            }
-            (Some(_) | None, _) => 1.0,
-        };
-        (tensors as f64 * one as f64 * again).round() as u64
     }
 
     fn memory_ns(&self, bytes: f64) -> u64 {
         memory_ns(self.cluster, bytes).round() as u64
-    }
-
-    /// Over data parallelism: whole, or within sharding groups and then over groups. What is put off to the end of the step is reduced together,
-    /// so that a unit pays for its bytes alone.
-    fn reduction_ns(&self, bytes: f64) -> u64 {
-        let put_off = self.software.is_some_and(|software| software.reductions == StreamQueue::Last);
-        let units_together = if put_off { (self.shape.model.num_layers + 2) as f64 } else { 1.0 };
-        (self.reduction_of_ns(bytes * units_together) as f64 / units_together).round() as u64
-    }
-
-    fn reduction_of_ns(&self, bytes: f64) -> u64 {
-        let whole = self.software.is_some_and(|software| software.sharded_reductions == ShardedReductions::Whole);
-        let parallelism = self.shape.parallelism;
-        match parallelism.zero {
-            ZeroStage::Off => self.collective(parallelism.data_axes(), Operation::AllReduce, bytes),
-            ZeroStage::One if whole => self.collective(parallelism.data_axes(), Operation::AllReduce, bytes),
-            ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {
-                let shard = bytes / self.mesh.size(parallelism.shard_axes()) as f64;
-                self.collective(parallelism.shard_axes(), Operation::ReduceScatter, bytes)
-                    + self.collective(parallelism.replica_axes(), Operation::AllReduce, shard)
-            }
-        }
     }
 
     /// Bytes that the update of one parameter moves.
@@ -315,41 +268,43 @@ impl Pricing<'_> {
     fn transfers(&self) -> Vec<Vec<u64>> {
         let Degrees { pp, .. } = self.shape.parallelism.degrees;
         let tensor_axes = self.shape.parallelism.tensor_axes();
-        let block = self.mesh.ranks_per_stage();
+        let mesh = &self.collectives.mesh;
+        let block = mesh.ranks_per_stage();
         let node = self.cluster.node.accelerators;
         let scattered = self.software.is_some_and(|software| software.pipeline_tensors == PipelineTensors::Scattered)
             && self.shape.parallelism.sequence_parallel == SequenceParallel::Off;
         let bytes = self.shape.output_bytes as f64;
         let ns = |from: usize, to: usize| {
-            let pair = GroupShape::pair(&self.mesh, from * block, to * block, node);
+            let pair = GroupShape::pair(mesh, from * block, to * block, node);
             let send = |bytes| collective_ns(self.cluster, pair, Operation::PointToPoint, bytes).round() as u64;
             match scattered && pair.nodes > 1 {
                 false => send(bytes),
                 true => {
-                    let share = bytes / self.mesh.size(tensor_axes) as f64;
-                    send(share) + self.collective(tensor_axes, Operation::AllGather, bytes)
+                    let share = bytes / mesh.size(tensor_axes) as f64;
+                    send(share) + self.collectives.along(tensor_axes, Operation::AllGather, bytes)
                 }
             }
         };
         (0..pp).map(|from| (0..pp).map(|to| ns(from, to)).collect()).collect()
     }
 
-    /// The tied table's gradient between the ends of the pipeline.
-    fn tied_ns(&self) -> u64 {
-        let StepShape { model, parallelism, .. } = *self.shape;
-        let block = self.mesh.ranks_per_stage();
-        let layout = UnitLayout::of(model, Unit::Table, parallelism);
-        let share = match parallelism.zero.keeps(StateKind::Optimizer) {
-            Kept::Whole => 1.0,
-            Kept::Shard => 1.0 / self.mesh.size(parallelism.shard_axes()) as f64,
-        };
-        let bytes = layout.padded_len() as f64 * share * self.gradient_bytes();
-        if parallelism.degrees.pp == 1 {
-            return self.memory_ns(3.0 * bytes);
+    /// Bytes that the norm reads and writes: each replica squares its slice, whatever it holds, and exact sums are rounded first.
+    fn norm_bytes(&self, calls: &UnitCalls) -> f64 {
+        let updated = calls.updated.len() as f64;
+        if let Some(software) = self.software {
+            return updated * software.gradient_bytes;
         }
-        let last = (parallelism.degrees.pp - 1) * block;
-        let ends = GroupShape::pair(&self.mesh, 0, last, self.cluster.node.accelerators);
-        collective_ns(self.cluster, ends, Operation::AllReduce, bytes).round() as u64
+        let single = Dtype::F32.size_bytes() as f64;
+        let rounded = match self.shape.sums {
+            GradientSums::Single => 0.0,
+            GradientSums::Exact => updated * (self.collectives.gradient_bytes() + single),
+        };
+        rounded + calls.layout.shard(0).len() as f64 * single
+    }
+
+    /// The sum of a tied table's gradients where one rank makes both: two are read, one is written.
+    fn tied_on_one_rank_ns(&self, calls: &UnitCalls) -> u64 {
+        self.memory_ns(3.0 * calls.updated.len() as f64 * self.collectives.gradient_bytes())
     }
 
     fn queues(&self) -> Queues {

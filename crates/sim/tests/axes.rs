@@ -34,8 +34,13 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
     assert!(calls.iter().all(|call| call.axes == parallelism.tensor_axes()), "{calls:?}");
 
     let (cluster, mesh) = (Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap(), parallelism.mesh().unwrap());
-    let shape =
-        StepShape { model: &model, parallelism: &parallelism, precision: train.precision, output_bytes: 1 << 20 };
+    let shape = StepShape {
+        model: &model,
+        parallelism: &parallelism,
+        precision: train.precision,
+        sums: train.sums,
+        output_bytes: 1 << 20,
+    };
     let priced = |axes: AxisSet| {
         let mut units = recorded.clone();
         units.units[UnitClass::Layer(0)].forward.collectives.iter_mut().for_each(|call| call.axes = axes);

@@ -49,7 +49,8 @@ fn layers(model: &ModelSpec) -> Vec<OfLayer> {
     let units = RecordedUnits::new(&records, None);
     let cluster = Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap();
     let precision = config.train.precision;
-    let shape = StepShape { model, parallelism: &parallelism, precision, output_bytes: 1 << 20 };
+    let shape =
+        StepShape { model, parallelism: &parallelism, precision, sums: GradientSums::Single, output_bytes: 1 << 20 };
     let costs = StepCosts::new(&cluster, None, &shape, &units).unwrap();
     let of = |layer| OfLayer {
         footprint: *footprints.units.of(layer),

@@ -27,9 +27,9 @@ pub struct PoisonFreed;
 
 impl Watch for PoisonFreed {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        let (device, at) = (&*worker.device, worker.at);
-        fill(device, worker.plan.scratch())?;
-        let lives = worker.plan.lives();
+        let (device, at) = (&*worker.ports.device, worker.position.at);
+        fill(device, worker.position.plan.scratch())?;
+        let lives = worker.position.plan.lives();
         let in_use = |extent: Extent| {
             lives.iter().any(|life| life.start <= at && at < last(life) && overlap(life.extent, extent))
         };

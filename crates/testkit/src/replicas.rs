@@ -97,12 +97,14 @@ impl Replicas {
     }
 
     fn keep(&self, worker: &Worker<'_>, state: &UnitState, held_tensor: HeldTensor) -> Result<(), DeviceError> {
-        let holder =
-            format!("dp {}, tp {}, pp {}", worker.order.replica, worker.tensor.position, worker.program.view.pp);
-        for piece in pieces(&state.layout, held_tensor.elements.clone(), worker.model_coord, Copies::Every) {
+        let holder = format!(
+            "dp {}, tp {}, pp {}",
+            worker.position.order.replica, worker.position.rank.tensor.position, worker.position.program.view.pp
+        );
+        for piece in pieces(&state.layout, held_tensor.elements.clone(), worker.position.rank.model, Copies::Every) {
             let place =
                 piece.elements.start - held_tensor.elements.start..piece.elements.end - held_tensor.elements.start;
-            let values = device::read_floats(&*worker.device, held_tensor.tensor.elements(place))?;
+            let values = device::read_floats(&*worker.ports.device, held_tensor.tensor.elements(place))?;
             let copy = Copy { holder: holder.clone(), region: piece.region, values };
             let mut holdings = lock(&self.holdings);
             let copies = holdings.entry((piece.param.name.clone(), held_tensor.kind)).or_default();
@@ -124,11 +126,11 @@ struct HeldTensor {
 
 impl Watch for Replicas {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        let is_last = worker.at + 1 == worker.program.instrs.len();
-        if !is_last || !(worker.step + 1).is_multiple_of(self.every) {
+        let is_last = worker.position.at + 1 == worker.position.program.instrs.len();
+        if !is_last || !(worker.position.step + 1).is_multiple_of(self.every) {
             return Ok(());
         }
-        for state in worker.units.values() {
+        for state in worker.state.units.values() {
             let Held { elements, tensor } = state.params.clone();
             let weights = HeldTensor { kind: Kind::Weights, tensor, elements };
             self.keep(worker, state, weights)?;

@@ -49,8 +49,8 @@ impl Observer for Stopwatch {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        let waited = worker.saving.as_ref().map_or(Duration::ZERO, SaveStream::waited);
-        lock(&self.waited).insert(worker.step, waited.as_secs_f64());
+        let waited = worker.ports.saving.as_ref().map_or(Duration::ZERO, SaveStream::waited);
+        lock(&self.waited).insert(worker.position.step, waited.as_secs_f64());
         Ok(())
     }
 }

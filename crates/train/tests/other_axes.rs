@@ -76,8 +76,10 @@ fn a_reduction_over_axes_without_a_group_names_them() {
     let ends = MetaEngine::new(&setup.mesh).open(Rank(0), 0, Numerics::SINGLE).unwrap();
     let mut rank = train::Worker::open(&setup, setup.mesh.origin(), &NoTokens, Start::Seed, ends).unwrap();
     let is_of_layer = |instr: &Instr| matches!(instr, Instr::ReduceGrads { unit: Unit::Layer(0), .. });
-    rank.at = setup.program(0).instrs.iter().position(is_of_layer).unwrap();
-    let Instr::ReduceGrads { unit, by, axes } = setup.program(0).instrs[rank.at] else { panic!("no reduction") };
+    rank.position.at = setup.program(0).instrs.iter().position(is_of_layer).unwrap();
+    let Instr::ReduceGrads { unit, by, axes } = setup.program(0).instrs[rank.position.at] else {
+        panic!("no reduction")
+    };
     for (added, named) in [(AxisSet::of(Axis::Cp), "cp"), (AxisSet::of(Axis::Ep).with(Axis::Tp), "ep+tp")] {
         let axes = GradientAxes::new(axes.as_slice().iter().map(|axes| axes.without(Axis::Tp).union(added)));
         let error = rank.execute(Instr::ReduceGrads { unit, by, axes }).unwrap_err().to_string();
@@ -86,7 +88,7 @@ fn a_reduction_over_axes_without_a_group_names_them() {
             format!("a rank has no group along {named}; its groups are along tp, dp_inner, dp_outer, pp")
         );
     }
-    assert!(rank.communicators.group(PeerGroup::Along(AxisSet::of(Axis::Cp))).is_err());
+    assert!(rank.ports.communicators.group(PeerGroup::Along(AxisSet::of(Axis::Cp))).is_err());
 }
 
 /// Ranks along the axis hold copies; each element of each parameter is stored by one of them.

@@ -48,7 +48,7 @@ fn sent(setup: &Setup, kept: AxisSet) -> BTreeMap<Operation, u64> {
     let at = setup.program(0).instrs.iter().position(is_of_layer).unwrap();
     let Instr::ReduceGrads { unit, by, axes } = setup.program(0).instrs[at] else { panic!("no reduction") };
     let axes = GradientAxes::new(axes.as_slice().iter().map(|axes| axes.intersection(kept)));
-    rank.at = at;
+    rank.position.at = at;
     engine.take_record(Rank(0));
     rank.execute(Instr::ReduceGrads { unit, by, axes }).unwrap();
     let record = engine.take_record(Rank(0));

@@ -42,3 +42,35 @@ fn the_form_that_needs_less_is_taken() {
     }
     assert!((4..36).contains(&late), "{late} of 40 at the end");
 }
+
+/// The figures in the documentation of [`TiedSum`].
+#[test]
+fn a_late_sum_saves_what_its_documentation_says() {
+    let gpt2 = ["model.num_layers=12", "model.hidden=768", "model.num_heads=12", "model.vocabulary=50257"];
+    let wide = ["model.num_layers=24", "model.hidden=2048", "model.num_heads=16", "model.vocabulary=250880"];
+    for (model, tokens, microbatch_size, expected_megabytes) in
+        [(gpt2, 1024, 4, [3330, 3195]), (wide, 2048, 1, [35_577, 33_547])]
+    {
+        let mut overrides: Vec<String> = model.iter().map(ToString::to_string).collect();
+        overrides.extend([
+            format!("model.context={tokens}"),
+            format!("train.sequence_length={tokens}"),
+            format!("train.global_batch={}", 4 * microbatch_size),
+            format!("parallelism.microbatch_size={microbatch_size}"),
+            "train.precision=\"bf16\"".into(),
+            "parallelism.dp=1".into(),
+            "parallelism.tp=1".into(),
+            "parallelism.pp=1".into(),
+        ]);
+        let RunConfig { model, parallelism, train, .. } = RunConfig::load("", "", &overrides).unwrap();
+        let order = StepOrder::new(&model, &parallelism, &train).unwrap();
+        assert_eq!(order.tied_sum, TiedSum::EndOfStep);
+        let megabytes = [TiedSum::EachMicrobatch, TiedSum::EndOfStep].map(|tied_sum| {
+            let mut order = order.clone();
+            order.tied_sum = tied_sum;
+            let (program, sizes) = order.rank_program(0).unwrap();
+            (least_memory(&program, &sizes) as f64 / 1e6).round() as u64
+        });
+        assert_eq!(megabytes, expected_megabytes);
+    }
+}

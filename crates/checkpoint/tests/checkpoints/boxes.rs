@@ -1,7 +1,6 @@
 //! Boxes of one layout out of boxes of another, and no more bytes than they touch.
 
-use checkpoint::cover::{Uncovered, cover};
-use checkpoint::{BLOCK_BYTES, Checkpoint};
+use checkpoint::{BLOCK_BYTES, Checkpoint, Uncovered, cover};
 use mesh::{Region, boxes, copy_runs};
 use proptest::prelude::*;
 

@@ -1,7 +1,6 @@
 //! Manifests: what is written is read, and what does not fit is refused.
 
-use checkpoint::manifest::{FORMAT, LossScaleState, ManifestError, RunState};
-use checkpoint::{Hash, Manifest};
+use checkpoint::{FORMAT, Hash, LossScaleState, Manifest, ManifestError, RunState};
 
 use crate::rig::{Folder, save, store};
 
@@ -56,7 +55,7 @@ fn a_later_format_is_told_apart_from_damage() {
 /// A hash can be right and the rest wrong, if another program wrote it.
 #[test]
 fn parts_that_do_not_fit_are_refused() {
-    let piece = |manifest: &mut Manifest, change: fn(&mut checkpoint::manifest::PieceRecord)| {
+    let piece = |manifest: &mut Manifest, change: fn(&mut checkpoint::PieceRecord)| {
         change(&mut manifest.tensors.get_mut("bias").expect("a tensor").pieces[0]);
     };
     let cases: [(String, &str); 10] = [

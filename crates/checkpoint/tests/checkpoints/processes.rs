@@ -3,9 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
-use checkpoint::manifest::MANIFEST;
 use checkpoint::{
-    Checkpoint, CheckpointError, CheckpointFolder, Committer, Disk, PieceCollector, ProcessPieces, ProcessWriter, Store,
+    Checkpoint, CheckpointError, CheckpointFolder, Committer, Disk, MANIFEST, PieceCollector, ProcessPieces,
+    ProcessWriter, Store,
 };
 
 use crate::rig::{Folder, check, pieces, put, save, state, store};

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use checkpoint::manifest::MANIFEST;
-use checkpoint::{Checkpoint, StatePart, TensorReader};
+use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader};
 use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use interchange::HuggingFaceFolder;

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use checkpoint::manifest::MANIFEST;
-use checkpoint::{CheckpointError, committed};
+use checkpoint::{CheckpointError, MANIFEST, committed};
 
 use crate::failure::Failure;
 use crate::run::run_folder::CHECKPOINTS;

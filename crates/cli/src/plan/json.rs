@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::Parallelism;
-use plan::search::candidates::keys;
-use plan::search::{Answer, Found, Question, Remedies, Smallest};
+use plan::search::{Answer, Found, Question, Remedies, Smallest, keys};
 use serde::Serialize;
 use serde_json::Value;
 use sim::Loss;

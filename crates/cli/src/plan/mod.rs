@@ -7,8 +7,7 @@ pub mod text;
 use std::collections::BTreeMap;
 
 use config::{Parallelism, RunConfig};
-use plan::search::candidates::{keys, values};
-use plan::search::{Question, search};
+use plan::search::{Question, keys, search, values};
 
 use crate::arguments::Format;
 use crate::arguments::cluster::PlanArguments;

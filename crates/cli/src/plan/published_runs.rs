@@ -6,8 +6,7 @@ use std::fmt::Write as _;
 use cluster::{Cluster, Software};
 use config::{Degrees, RunConfig};
 use plan::PreparedStep;
-use plan::search::candidates::keys;
-use plan::search::{Answer, Found, Question, search};
+use plan::search::{Answer, Found, Question, keys, search};
 use sim::Loss;
 
 use crate::cluster::profile::{profile, software};

@@ -1,8 +1,7 @@
 //! What `pleach plan` tells people.
 
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
-use plan::search::candidates::{Refusals, keys};
-use plan::search::{Answer, Counts, Found, Question, Remedies, Smallest};
+use plan::search::{Answer, Counts, Found, Question, Refusals, Remedies, Smallest, keys};
 use sim::Loss;
 
 use crate::memory::table::aligned;

@@ -4,8 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use device::DeviceError;
-use sim::Trace;
-use sim::trace::RankTimes;
+use sim::{RankTimes, Trace};
 use sync::{into_inner, lock};
 use train::{Setup, Worker, WorkloadIndex};
 
@@ -34,15 +33,15 @@ impl Recorder {
     /// # Errors
     /// The device's.
     pub fn ended(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if worker.at + 1 < worker.program.instrs.len() {
+        if worker.position.at + 1 < worker.position.program.instrs.len() {
             return Ok(());
         }
-        let Some(record) = self.ranks.get(worker.communicators.world().position()) else { return Ok(()) };
+        let Some(record) = self.ranks.get(worker.ports.communicators.world().position()) else { return Ok(()) };
         let ns = |at: Instant| at.saturating_duration_since(self.began).as_nanos() as u64;
         let spans: Option<Vec<(u64, u64)>> =
             worker.spans()?.into_iter().map(|span| span.map(|(start, end)| (ns(start), ns(end)))).collect();
         if let Some(spans) = spans {
-            *lock(record) = Some((worker.workload, spans));
+            *lock(record) = Some((worker.position.workload, spans));
         }
         Ok(())
     }

@@ -10,8 +10,7 @@ use cluster::Cluster;
 use config::{Parallelism, RunConfig};
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
-use sim::trace::RankTrace;
-use sim::{Loss, MemoryPart, RankMemory, Trace, lines};
+use sim::{Loss, MemoryPart, RankMemory, RankTrace, Trace, legend, lines};
 
 use crate::arguments::Format;
 use crate::arguments::cluster::SimulateArguments;
@@ -185,8 +184,8 @@ impl Told<'_> {
         text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));
         text += &self.memory_table();
         let columns = terminal::columns().map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1));
-        let drawing = lines::lines(trace, columns, ROWS);
-        text + &format!("\none step; {}\n{drawing}", lines::legend(&drawing))
+        let drawing = lines(trace, columns, ROWS);
+        text + &format!("\none step; {}\n{drawing}", legend(&drawing))
     }
 
     fn time_table(&self) -> String {

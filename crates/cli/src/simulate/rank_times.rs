@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use mesh::{Axis, AxisSet, Mesh, Rank};
 use program::StepTimes;
-use sim::trace::RankTimes;
+use sim::RankTimes;
 
 use crate::failure::Failure;
 

@@ -53,6 +53,11 @@ fn widths_of_layers_are_one_for_each_layer() {
              leave it out for layers of equal width",
         ),
         (
+            &["model.num_layers=1", "model.ffn_hidden_of_layers=[512, 256]"],
+            "model.ffn_hidden_of_layers = [512, 256] must have a width for each of model.num_layers = 1 layers; got 2; \
+             leave it out for layers of equal width",
+        ),
+        (
             &["model.num_layers=2", "model.ffn_hidden_of_layers=[512, 0]"],
             "model.ffn_hidden_of_layers = [512, 0] must be positive; use at least 1 for each layer",
         ),
@@ -61,6 +66,14 @@ fn widths_of_layers_are_one_for_each_layer() {
             "model.ffn_hidden_of_layers = [512, 16777218] must be at most 16777216; use smaller widths",
         ),
     ]);
+}
+
+#[test]
+fn the_largest_width_of_a_layer_is_legal() {
+    let overrides = ["model.num_layers=2", "model.ffn_hidden_of_layers=[1, 16777216]", "parallelism.tp=1"];
+    let problems = RunConfig::load("", "", &overrides.map(String::from)).err().unwrap_or_default();
+    let of_widths: Vec<String> = problems.iter().map(ToString::to_string).filter(|text| text.contains("ffn")).collect();
+    assert_eq!(of_widths, [""; 0]);
 }
 
 #[test]

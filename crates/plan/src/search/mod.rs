@@ -1,16 +1,16 @@
 //! The best layouts of a run on a cluster: everything is decided, and only what two bounds leave over is simulated.
 //!
 //! Layouts that a rule of `config::check` refuses are counted and left out. A layout whose memory floor does not fit cannot fit; a layout whose least
-//! time is not below the time of the K-th best cannot be among the K best. Both bounds come in two rungs, a cheap one ([`floor`]) and a
-//! close one ([`recordings`]). Always the layout of the least bound is taken: its bound is made closer, or it is simulated event by event, until the
+//! time is not below the time of the K-th best cannot be among the K best. Both bounds come in two rungs, a cheap one ([`Floors`]) and a
+//! close one ([`Recordings`]). Always the layout of the least bound is taken: its bound is made closer, or it is simulated event by event, until the
 //! least bound that is left is not below the K-th best time. So the answer is that of simulating everything.
 
-pub mod candidates;
-pub mod floor;
+mod candidates;
+mod floor;
 mod gathers;
 mod parameters;
 mod pipeline;
-pub mod recordings;
+mod recordings;
 mod remedies;
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use rayon::prelude::*;
 use sim::Spent;
 use train::SetupError;
 
-use candidates::{Candidates, Refusals};
-use floor::{Floor, Floors};
-use recordings::Recordings;
+pub use candidates::{Candidates, Refusals, keys, values};
+pub use floor::{Floor, Floors};
+pub use recordings::Recordings;
 pub use remedies::{Remedies, Smallest};
 
 /// What is asked.
@@ -37,7 +37,7 @@ pub struct Question<'a> {
     pub software: Option<&'a Software>,
     /// Accelerators.
     pub accelerators: usize,
-    /// Keys of `[parallelism]` that are given, with their values as [`candidates::keys`] writes them.
+    /// Keys of `[parallelism]` that are given, with their values as [`keys`] writes them.
     pub fixed: &'a BTreeMap<String, String>,
     /// Bytes that a rank may use.
     pub memory_bytes: f64,

@@ -110,11 +110,12 @@ impl<'a> Recordings<'a> {
         units: &RecordedUnits,
         footprints: &Footprints,
     ) -> Result<StepCosts, SetupError> {
-        let (model, precision) = (&self.config.model, self.config.train.precision);
+        let (model, train) = (&self.config.model, &self.config.train);
         let shape = StepShape {
             model,
             parallelism,
-            precision,
+            precision: train.precision,
+            sums: train.sums,
             output_bytes: footprints.units[UnitClass::Embedding].output_bytes,
         };
         Ok(StepCosts::new(self.cluster, self.software, &shape, units)?)

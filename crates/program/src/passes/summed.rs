@@ -10,6 +10,6 @@ pub(super) fn summed(input: &CompileInput) -> PerClass<GradientAxes> {
     let classes = input.model.classes();
     PerClass::new(&classes, |class| {
         let params = config::params(input.model, classes.first(class));
-        GradientAxes::new(params.iter().map(|param| config::gradient_axes(param, input.parallelism)))
+        GradientAxes::declared(&params, input.parallelism)
     })
 }

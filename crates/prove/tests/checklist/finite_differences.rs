@@ -40,11 +40,11 @@ struct ExactLoss(Mutex<f64>);
 
 impl Watch for ExactLoss {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if worker.program.instrs[worker.at] != Instr::GradNorm {
+        if worker.position.program.instrs[worker.position.at] != Instr::GradNorm {
             return Ok(());
         }
         let mut words = [0i64; SUM_WORDS];
-        worker.device.read(worker.constants.loss_sums, bytemuck::cast_slice_mut(&mut words))?;
+        worker.ports.device.read(worker.state.constants.loss_sums, bytemuck::cast_slice_mut(&mut words))?;
         // Four limbs of 32 bits in units of 2^-80, then a count of what is not finite, then the valid tokens.
         let sum: f64 = (0..4).map(|limb| words[limb] as f64 * 2f64.powi(32 * limb as i32 - 80)).sum();
         *self.0.lock().expect("nobody panics with it") = sum / words[COUNT_WORD] as f64;

@@ -22,12 +22,12 @@ struct Coefficients(Mutex<Vec<(usize, f32)>>);
 
 impl Watch for Coefficients {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if worker.program.instrs[worker.at] != Instr::GradNorm {
+        if worker.position.program.instrs[worker.position.at] != Instr::GradNorm {
             return Ok(());
         }
         let mut values = [0f32; 4];
-        worker.device.read(worker.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
-        self.0.lock().expect("nobody panics with it").push((worker.step as usize, values[0]));
+        worker.ports.device.read(worker.state.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
+        self.0.lock().expect("nobody panics with it").push((worker.position.step as usize, values[0]));
         Ok(())
     }
 }

@@ -23,17 +23,17 @@ struct PaddingRows {
 
 impl Watch for PaddingRows {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if worker.at + 1 != worker.program.instrs.len() {
+        if worker.position.at + 1 != worker.position.program.instrs.len() {
             return Ok(());
         }
-        for state in worker.units.values() {
+        for state in worker.state.units.values() {
             let tables = state.layout.segments.iter().filter(|s| s.param.sharding == Sharding::VOCABULARY);
             for segment in tables {
-                let (first, _) = worker.model_coord.start(&segment.param);
+                let (first, _) = worker.position.rank.model.start(&segment.param);
                 let valid = segment.param.shape[0].saturating_sub(first).min(segment.rows);
                 let padding = segment.offset + valid * segment.cols..segment.range().end;
                 let mut values = vec![0.0f32; padding.len()];
-                worker.device.read(state.params.part(padding), bytemuck::cast_slice_mut(&mut values))?;
+                worker.ports.device.read(state.params.part(padding), bytemuck::cast_slice_mut(&mut values))?;
                 let mut seen = self.seen.lock().expect("nobody panics with it");
                 seen.0 += values.len();
                 seen.1 += values.iter().filter(|value| **value != 0.0).count();

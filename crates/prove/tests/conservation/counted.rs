@@ -191,7 +191,7 @@ impl Observer for Counter<'_> {
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         if ends_step(worker) {
-            let number = worker.communicators.world().position();
+            let number = worker.ports.communicators.world().position();
             let mut totals = self.totals[number].lock().unwrap();
             totals.steps.push(self.engine.so_far(number));
             totals.peak_bytes = self.last_changed(worker, Rank(number))?;
@@ -205,7 +205,7 @@ impl Counter<'_> {
     fn last_changed(&self, worker: &Worker<'_>, number: Rank) -> Result<usize, DeviceError> {
         let poisoned = self.engine.poisoned(number);
         let mut bytes = vec![0; poisoned.size_bytes()];
-        worker.device.read(poisoned, &mut bytes)?;
+        worker.ports.device.read(poisoned, &mut bytes)?;
         let last = bytes.chunks_exact(4).rposition(|float| float != [POISON; 4]);
         Ok(poisoned.offset_bytes + last.map_or(0, |last| 4 * (last + 1)))
     }

@@ -104,11 +104,11 @@ impl Observer for Recorder<'_> {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        let number = worker.communicators.world().position();
+        let number = worker.ports.communicators.world().position();
         let touches = self.engine.take_touches(number);
         let mut recorded = self.ranks[number].lock().unwrap();
         for touch in touches {
-            recorded.see(worker.plan, worker.at, &touch);
+            recorded.see(worker.position.plan, worker.position.at, &touch);
         }
         Ok(())
     }

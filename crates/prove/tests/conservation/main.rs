@@ -5,6 +5,7 @@
 
 mod cases;
 mod counted;
+mod group_calls;
 mod lives;
 mod recorded;
 mod watching;

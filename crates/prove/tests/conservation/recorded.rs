@@ -27,7 +27,7 @@ pub struct StepWork {
 
 /// Whether `rank` has just executed the last instruction of a step.
 pub fn ends_step(worker: &Worker<'_>) -> bool {
-    worker.at + 1 == worker.program.instrs.len()
+    worker.position.at + 1 == worker.position.program.instrs.len()
 }
 
 struct Recorder {
@@ -42,7 +42,7 @@ impl Observer for Recorder {
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         if ends_step(worker) {
-            let number = worker.communicators.world().position();
+            let number = worker.ports.communicators.world().position();
             let record = self.engine.take_record(Rank(number));
             let mut work = self.work[number].lock().unwrap();
             work.steps.push(StepWork {

@@ -93,8 +93,8 @@ impl Observer for Opener {
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        let instr: Instr = worker.program.instrs[worker.at];
-        if worker.step == 1 && instr.pass().is_some_and(|pass| pass.kind == PassKind::BackwardWeight) {
+        let instr: Instr = worker.position.program.instrs[worker.position.at];
+        if worker.position.step == 1 && instr.pass().is_some_and(|pass| pass.kind == PassKind::BackwardWeight) {
             self.gate.open();
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! A run whose batch grows, and which skips steps in fp16, may be cut after any step, or after every one.
 
-use checkpoint::manifest::MANIFEST;
-use checkpoint::{Manifest, RunState};
+use checkpoint::{MANIFEST, Manifest, RunState};
 use config::{BatchGrowth, BatchRamp, Format, Tied, TrainSpec};
 use prove::Distance;
 use testkit::layout::Layout;

@@ -103,7 +103,7 @@ fn rewrite(folder: &Folder, inject: &dyn Fn(&mut Manifest)) {
     let checkpoint = newest(&folder.0).expect("a checkpoint");
     let mut manifest = checkpoint.manifest().clone();
     inject(&mut manifest);
-    let file = checkpoint.path().join(checkpoint::manifest::MANIFEST);
+    let file = checkpoint.path().join(checkpoint::MANIFEST);
     std::fs::write(file, manifest.to_bytes().expect("JSON")).expect("written");
 }
 

@@ -91,9 +91,9 @@ impl Snapshot {
         (elements, tensor): (Range<usize>, Tensor),
         name: impl Fn(&str) -> String,
     ) -> Result<(), DeviceError> {
-        for piece in pieces(&state.layout, elements.clone(), worker.model_coord, Copies::Every) {
+        for piece in pieces(&state.layout, elements.clone(), worker.position.rank.model, Copies::Every) {
             let local = piece.elements.start - elements.start..piece.elements.end - elements.start;
-            let values = device::read_floats(&*worker.device, tensor.elements(local))?;
+            let values = device::read_floats(&*worker.ports.device, tensor.elements(local))?;
             let (name, shape) = (name(&piece.param.name), Region::whole(&piece.param.shape));
             let mut held = lock(&self.held);
             let whole = held.tensors.entry(name.clone()).or_insert_with(|| vec![None; shape.len()]);
@@ -115,13 +115,13 @@ impl Snapshot {
 impl Watch for Snapshot {
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
         let at = match self.when {
-            When::End => worker.program.instrs.len() - 1,
+            When::End => worker.position.program.instrs.len() - 1,
             When::Beginning => 0,
         };
-        if worker.step + 1 != self.step || worker.at != at {
+        if worker.position.step + 1 != self.step || worker.position.at != at {
             return Ok(());
         }
-        for state in worker.units.values() {
+        for state in worker.state.units.values() {
             let moments = state.held_moments().expect("a run that trains");
             for (held, part) in [state.weights().clone()].into_iter().chain(moments).zip(StatePart::ALL) {
                 self.keep(worker, state, (held.elements, held.tensor), |param| part.tensor(param))?;
@@ -130,9 +130,9 @@ impl Watch for Snapshot {
             self.keep(worker, state, (read.elements, read.tensor), |param| format!("{READ}{param}"))?;
         }
         // Of the end, the next step's.
-        let next = if self.when == When::End { worker.step + 1 } else { worker.step };
-        let first_sequence = worker.setup.train.batches().at(next).first_sequence;
-        let (skipped, scale) = (worker.loss_scale.skipped_steps(), worker.loss_scale.state());
+        let next = if self.when == When::End { worker.position.step + 1 } else { worker.position.step };
+        let first_sequence = worker.position.setup.train.batches().at(next).first_sequence;
+        let (skipped, scale) = (worker.state.loss_scale.skipped_steps(), worker.state.loss_scale.state());
         let mut held = lock(&self.held);
         held.counters.push(format!("sequence {first_sequence}, {skipped} skipped, {scale:?}"));
         Ok(())

@@ -1,7 +1,6 @@
 //! N32: the state that one layout saves arrives in another to the last bit, whatever the precision.
 
-use checkpoint::manifest::PieceRecord;
-use checkpoint::{Manifest, StatePart};
+use checkpoint::{Manifest, PieceRecord, StatePart};
 use config::{Format, Tied, Unit, ZeroStage};
 use device::Dtype;
 use mesh::{Axis, AxisSet};

@@ -4,6 +4,7 @@
 //! issued when it has been handed to its stream; what it waits for is in [`program::Waits`].
 
 pub(crate) mod gather;
+pub(crate) mod group_call;
 pub mod loss_scale;
 pub(crate) mod optimizer;
 pub mod reduce;
@@ -13,29 +14,29 @@ use std::time::Instant;
 use config::{LayerRecompute, Microbatch, SavedInputs, Unit};
 use device::{DeviceError, Stream, Tensor, Write};
 use mesh::Axis;
-use model::{Embedding, EmbeddingGradients, Head, HeadGradients, KeyValueCache, Layer, Residual, saved_input};
+use model::{Embedding, EmbeddingGradients, Head, HeadGradients, Layer, Residual, saved_input};
 use program::{Instr, Purpose};
 
+use crate::worker::Worker;
 use crate::worker::bindings::Side;
-use crate::worker::memory;
-use crate::worker::{Issued, Worker};
+use crate::worker::rank_state::Issued;
 
 impl Worker<'_> {
-    /// Issues the instruction at [`Worker::at`], which is `instr`, on its stream, after the waits that it needs.
+    /// Issues the instruction at [`RunPosition::at`](crate::RunPosition::at), which is `instr`, on its stream, after the waits that it needs.
     ///
     /// # Errors
     /// As [`Worker::execute`], and failures of what it waits for.
     pub fn issue(&mut self, instr: Instr) -> Result<(), DeviceError> {
         let stream = instr.stream();
-        for awaited in self.waits.of(self.at) {
-            if let Some(issued) = self.issued[awaited] {
-                self.device.wait(stream, issued.end)?;
+        for awaited in self.position.waits.of(self.position.at) {
+            if let Some(issued) = self.state.issued[awaited] {
+                self.ports.device.wait(stream, issued.end)?;
             }
         }
-        let (began, start) = (Instant::now(), self.device.record(stream));
+        let (began, start) = (Instant::now(), self.ports.device.record(stream));
         self.execute(instr)?;
-        let end = self.device.record(stream);
-        self.issued[self.at] = Some(Issued { start, end, began, returned: Instant::now() });
+        let end = self.ports.device.record(stream);
+        self.state.issued[self.position.at] = Some(Issued { start, end, began, returned: Instant::now() });
         Ok(())
     }
 
@@ -44,8 +45,8 @@ impl Worker<'_> {
     /// # Errors
     /// The device's and the communicators'.
     pub fn execute(&mut self, instr: Instr) -> Result<(), DeviceError> {
-        let effects = instr.effects(&self.program.view);
-        if let Some(saving) = &mut self.saving {
+        let effects = instr.effects(&self.position.program.view);
+        if let Some(saving) = &mut self.ports.saving {
             saving.wait_for_readers(&effects.assigns)?;
         }
         match instr {
@@ -55,8 +56,8 @@ impl Worker<'_> {
             Instr::BackwardInput { unit, microbatch } => self.backward_input(unit, microbatch),
             Instr::BackwardWeight { unit, microbatch } => self.backward_weight(unit, microbatch),
             Instr::SendAct { unit, microbatch } => {
-                let (x, to) = (self.activations().output(unit, microbatch), self.owner_of_next(unit));
-                self.communicators.over(Axis::Pp)?.send(
+                let (x, to) = (self.position.activations().output(unit, microbatch), self.owner_of_next(unit));
+                self.ports.communicators.over(Axis::Pp)?.send(
                     Stream::Transfer,
                     to,
                     activation_tag(unit, microbatch),
@@ -64,8 +65,8 @@ impl Worker<'_> {
                 )
             }
             Instr::RecvAct { unit, microbatch } => {
-                let (x, from) = (self.activations().output(unit, microbatch), self.owner(unit));
-                self.communicators.over(Axis::Pp)?.receive(
+                let (x, from) = (self.position.activations().output(unit, microbatch), self.owner(unit));
+                self.ports.communicators.over(Axis::Pp)?.receive(
                     Stream::Transfer,
                     from,
                     activation_tag(unit, microbatch),
@@ -73,8 +74,8 @@ impl Worker<'_> {
                 )
             }
             Instr::SendGrad { unit, microbatch } => {
-                let (x, to) = (self.activations().output_grad(unit, microbatch), self.owner(unit));
-                self.communicators.over(Axis::Pp)?.send(
+                let (x, to) = (self.position.activations().output_grad(unit, microbatch), self.owner(unit));
+                self.ports.communicators.over(Axis::Pp)?.send(
                     Stream::Transfer,
                     to,
                     gradient_tag(unit, microbatch),
@@ -82,42 +83,50 @@ impl Worker<'_> {
                 )
             }
             Instr::RecvGrad { unit, microbatch } => {
-                let (x, from) = (self.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
-                self.communicators.over(Axis::Pp)?.receive(
+                let (x, from) = (self.position.activations().output_grad(unit, microbatch), self.owner_of_next(unit));
+                self.ports.communicators.over(Axis::Pp)?.receive(
                     Stream::Transfer,
                     from,
                     gradient_tag(unit, microbatch),
                     x.tensor(),
                 )
             }
-            Instr::GatherParams { unit } => gather::parameters(self, unit),
+            Instr::GatherParams { unit } => gather::parameters(&self.ports, &self.position, &self.state.units[&unit]),
             // From here on the plan has other values in their place.
             Instr::FreeParams { .. } => Ok(()),
             Instr::ReduceGrads { unit, by, axes } => reduce::gradients(self, unit, by, &axes),
-            Instr::SumTied => reduce::tied(self),
+            Instr::SumTied => reduce::tied(&self.ports, &self.position, &self.state.units[&Unit::Table]),
             Instr::GradNorm => reduce::norm(self),
-            Instr::OptimizerStep { unit } => optimizer::step(self, unit),
-            Instr::Save { unit } => self.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads)),
+            Instr::OptimizerStep { unit } => optimizer::step(&*self.ports.device, &self.position, &self.state, unit),
+            Instr::Save { unit } => {
+                self.ports.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads))
+            }
         }
     }
 
     fn owner(&self, unit: Unit) -> usize {
-        self.program.view.owner(unit).unwrap_or_default()
+        self.position.program.view.owner(unit).unwrap_or_default()
     }
 
     fn owner_of_next(&self, unit: Unit) -> usize {
-        self.program.view.next(unit).map_or(0, |next| self.owner(next))
+        self.position.program.view.next(unit).map_or(0, |next| self.owner(next))
     }
 
     fn load(&mut self, microbatch: Microbatch) -> Result<(), DeviceError> {
-        let batch = self.activations().batch(microbatch);
-        self.host_batch.fetch(self.source, self.step, self.order.first_sequence(microbatch), self.shape);
-        self.host_batch.write(&*self.device, &batch)
+        let batch = self.position.activations().batch(microbatch);
+        self.state.host_batch.fetch(
+            self.ports.source,
+            self.position.step,
+            self.position.order.first_sequence(microbatch),
+            self.position.shape,
+        );
+        self.state.host_batch.write(&*self.ports.device, &batch)
     }
 
     fn forward(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
         let write = self.gradient_write_of_forward(unit);
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
+        let (context, activations) =
+            (&self.context(self.position.order.first_sequence(microbatch))?, self.position.activations());
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Table => Ok(()),
@@ -127,11 +136,12 @@ impl Worker<'_> {
                 Embedding { context, batch }.forward(params, activations.output(unit, microbatch), saved.frames())
             }
             Unit::Layer(number) => {
-                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.view.recomputes(unit));
+                let (params, recompute) =
+                    (self.layer(number, Side::Parameters), self.position.program.view.recomputes(unit));
                 let saved = activations.saved(unit, microbatch, recompute);
                 let (input, output) = (self.input(unit, microbatch), activations.output(unit, microbatch));
                 let layer = Layer { context, batch, number };
-                match self.cache(unit) {
+                match self.position.cache(unit) {
                     None => layer.forward(params, input, output, saved.frames())?,
                     Some(cache) => layer.forward_cached(params, input, output, saved.frames(), &cache)?,
                 }
@@ -150,52 +160,50 @@ impl Worker<'_> {
     }
 
     fn head_forward(&self, microbatch: Microbatch, write: Write) -> Result<(), DeviceError> {
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
+        let (context, activations) =
+            (&self.context(self.position.order.first_sequence(microbatch))?, self.position.activations());
         let head = Head { context, batch: &activations.batch(microbatch) };
         let (params, input) = (self.head(Side::Parameters), self.input(Unit::Head, microbatch));
-        match self.program.view.purpose {
+        match self.position.program.view.purpose {
             Purpose::Train => {
                 let gradients = HeadGradients {
                     params: self.head(Side::Gradients),
                     write,
                     input: self.input_grad(Unit::Head, microbatch),
-                    scale: (f64::from(self.loss_scale.factor()) / self.nominal_tokens()) as f32,
+                    scale: (f64::from(self.state.loss_scale.factor()) / self.position.nominal_tokens()) as f32,
                 };
                 head.train(params, input, &gradients)
             }
             Purpose::Evaluate => head.evaluate(params, input),
-            Purpose::Generate => head.logits(params, input, self.cache(Unit::Head).as_ref(), self.logits(microbatch)),
+            Purpose::Generate => {
+                head.logits(params, input, self.position.cache(Unit::Head).as_ref(), self.logits(microbatch))
+            }
         }
-    }
-
-    /// What a unit of a generating program adds to.
-    fn cache(&self, unit: Unit) -> Option<KeyValueCache> {
-        self.program.view.caches(unit).then(|| {
-            let (model, tp, cache_size) = (&self.setup.model, self.tensor.size, self.setup.cache_size);
-            KeyValueCache::lay_out(&memory::cache(self.plan, unit), model, tp, cache_size, self.first_cached)
-        })
     }
 
     /// Logits `[tp T, V/tp]` of a generating program's microbatch.
     pub fn logits(&self, microbatch: Microbatch) -> Tensor {
-        let (rows, cols) = Head::logits_shape(&self.setup.model, self.tensor.size, self.shape);
-        self.activations().logits(microbatch, rows, cols)
+        let (rows, cols) =
+            Head::logits_shape(&self.position.setup.model, self.position.rank.tensor.size, self.position.shape);
+        self.position.activations().logits(microbatch, rows, cols)
     }
 
     /// The head accumulates gradients in its forward pass; other units' forward passes write none.
     fn gradient_write_of_forward(&mut self, unit: Unit) -> Write {
         match unit {
-            Unit::Head => self.gradient_write(unit),
+            Unit::Head => self.state.gradient_write(unit),
             Unit::Table | Unit::Embedding | Unit::Layer(_) => Write::Accumulate,
         }
     }
 
     fn recompute(&mut self, unit: Unit, microbatch: Microbatch) -> Result<(), DeviceError> {
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
+        let (context, activations) =
+            (&self.context(self.position.order.first_sequence(microbatch))?, self.position.activations());
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Layer(number) => {
-                let (params, recompute) = (self.layer(number, Side::Parameters), self.program.view.recomputes(unit));
+                let (params, recompute) =
+                    (self.layer(number, Side::Parameters), self.position.program.view.recomputes(unit));
                 let (layer, input) = (Layer { context, batch, number }, self.input(unit, microbatch));
                 let saved = activations.saved(unit, microbatch, recompute);
                 match recompute {
@@ -218,7 +226,8 @@ impl Worker<'_> {
         if unit == Unit::Head {
             return Ok(());
         }
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
+        let (context, activations) =
+            (&self.context(self.position.order.first_sequence(microbatch))?, self.position.activations());
         let batch = &activations.batch(microbatch);
         match unit {
             Unit::Embedding => {
@@ -227,7 +236,7 @@ impl Worker<'_> {
                 Embedding { context, batch }.backward_input(dy, saved.frames(), &pending)
             }
             Unit::Layer(number) => {
-                let recompute = self.program.view.recomputes(unit);
+                let recompute = self.position.program.view.recomputes(unit);
                 let saved = activations.saved(unit, microbatch, recompute);
                 let pending = activations.pending(unit, microbatch);
                 let layer = Layer { context, batch, number };
@@ -248,8 +257,9 @@ impl Worker<'_> {
         if unit == Unit::Head {
             return Ok(());
         }
-        let write = self.gradient_write(unit);
-        let (context, activations) = (&self.context(self.order.first_sequence(microbatch))?, self.activations());
+        let write = self.state.gradient_write(unit);
+        let (context, activations) =
+            (&self.context(self.position.order.first_sequence(microbatch))?, self.position.activations());
         let batch = &activations.batch(microbatch);
         let output_grad = activations.output_grad(unit, microbatch);
         match unit {
@@ -257,14 +267,14 @@ impl Worker<'_> {
                 let gradients = EmbeddingGradients {
                     params: self.embedding(Side::Gradients),
                     write,
-                    table_scale: self.setup.train.embedding_gradient_scale,
+                    table_scale: self.position.setup.train.embedding_gradient_scale,
                 };
                 let pending = activations.pending(unit, microbatch);
                 let saved = activations.saved_until_weight(unit, microbatch, LayerRecompute::Nothing);
                 Embedding { context, batch }.backward_weight(&gradients, output_grad, saved.frames(), &pending)
             }
             Unit::Layer(number) => {
-                let recompute = self.program.view.recomputes(unit);
+                let recompute = self.position.program.view.recomputes(unit);
                 let saved = activations.saved_until_weight(unit, microbatch, recompute);
                 let pending = activations.pending(unit, microbatch);
                 let (gradients, input) = (self.layer(number, Side::Gradients), self.input(unit, microbatch));
@@ -276,16 +286,16 @@ impl Worker<'_> {
     }
 
     fn input(&self, unit: Unit, microbatch: Microbatch) -> Residual {
-        self.activations().output(self.previous(unit), microbatch)
+        self.position.activations().output(self.previous(unit), microbatch)
     }
 
     fn input_grad(&self, unit: Unit, microbatch: Microbatch) -> Residual {
-        self.activations().output_grad(self.previous(unit), microbatch)
+        self.position.activations().output_grad(self.previous(unit), microbatch)
     }
 
     /// The unit whose output `unit` reads. Only layers and the head are asked.
     fn previous(&self, unit: Unit) -> Unit {
-        unit.previous(self.setup.model.num_layers).unwrap_or(Unit::Embedding)
+        unit.previous(self.position.setup.model.num_layers).unwrap_or(Unit::Embedding)
     }
 }
 

@@ -1,18 +1,19 @@
 //! The update of a unit's parameters: one AdamW pass over each run of elements with one rule.
 
 use config::{Unit, UpdateRule};
-use device::{AdamWUpdate, DeviceError, Op, Stream};
+use device::{AdamWUpdate, Device, DeviceError, Op, Stream};
 
-use crate::worker::Worker;
+use crate::worker::rank_state::RankState;
+use crate::worker::run_position::RunPosition;
 
 /// Updates the elements of `unit` that this rank holds moments for.
 ///
 /// # Errors
 /// The device's.
-pub fn step(worker: &mut Worker, unit: Unit) -> Result<(), DeviceError> {
-    let state = &worker.units[&unit];
-    let (Some(gradient), Some((first, second))) = (worker.gradient(unit), state.moments) else { return Ok(()) };
-    let train = &worker.setup.train;
+pub fn step(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState, unit: Unit) -> Result<(), DeviceError> {
+    let state = &rank.units[&unit];
+    let (Some(gradient), Some((first, second))) = (position.gradient(state), state.moments) else { return Ok(()) };
+    let train = &position.setup.train;
     for (run, UpdateRule { learning_rate_scale, weight_decay }) in &state.update_runs {
         let elements = run.start.max(state.updated.start)..run.end.min(state.updated.end);
         if elements.is_empty() {
@@ -26,17 +27,17 @@ pub fn step(worker: &mut Worker, unit: Unit) -> Result<(), DeviceError> {
             grad: gradient.part(elements),
             first_moment: first.elements(stored.clone()),
             second_moment: second.elements(stored),
-            coefficient: worker.constants.coefficient,
+            coefficient: rank.constants.coefficient,
             update: AdamWUpdate {
-                learning_rate: learning_rate_scale * train.learning_rate_at(worker.step),
+                learning_rate: learning_rate_scale * train.learning_rate_at(position.step),
                 weight_decay: *weight_decay,
                 beta1: train.beta1,
                 beta2: train.beta2,
                 epsilon: train.epsilon,
-                update: worker.step + 1 - worker.loss_scale.skipped_steps(),
+                update: position.step + 1 - rank.loss_scale.skipped_steps(),
             },
         };
-        worker.device.submit(Stream::Compute, &op)?;
+        device.submit(Stream::Compute, &op)?;
     }
     Ok(())
 }

@@ -1,18 +1,21 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
-use config::{Kept, StateKind, Unit, ZeroStage};
+use config::{Kept, StateKind, Unit};
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
-use model::Accumulation;
-use program::{GradientAxes, PeerGroup, Purpose};
+use model::{Accumulation, Constants};
+use program::{GradientAxes, GroupCall, Purpose};
 
+use crate::execute::group_call::issue;
 use crate::run::observer::Wish;
 use crate::storage::deliver::answers_for;
 use crate::worker::Worker;
-use crate::worker::memory;
+use crate::worker::ports::RankPorts;
+use crate::worker::rank_state::RankState;
+use crate::worker::run_position::RunPosition;
+use crate::worker::unit_state::UnitState;
 
-/// Sums the gradient of `unit` that `by` accumulated over `axes`: each parameter's over its axes beyond data parallelism,
-/// then the whole buffer over data parallelism, to all ranks or to this rank's shard; there within sharding groups
-/// first, then over groups. Where ranks keep shards, the sum is moved or added to this rank's.
+/// Sums the gradient of `unit` that `by` accumulated over `axes`, by [`program::UnitCalls::reduction`]. Where ranks keep
+/// shards, the sum is moved or added to this rank's.
 ///
 /// # Errors
 /// The communicators'.
@@ -20,48 +23,28 @@ use crate::worker::memory;
 /// # Panics
 /// The parameters of the unit have different data axes: a fault of the program, which the verifier excludes.
 pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit, axes: &GradientAxes) -> Result<(), DeviceError> {
-    let state = &worker.units[&unit];
-    let (contribution, len) = (worker.program.view.contribution(unit, by), state.layout.padded_len());
-    let made = memory::numbers_at(worker.plan, contribution, worker.at, len, worker.setup.train.sums.into());
-    let parallelism = &worker.setup.parallelism;
-    let (shard_axes, replica_axes, zero) = (parallelism.shard_axes(), parallelism.replica_axes(), parallelism.zero);
-    for (segment, own) in state.layout.segments.iter().zip(axes.beyond(parallelism.data_axes())) {
-        if !own.is_empty() {
-            let group = worker.communicators.over(own)?;
-            if group.size() > 1 {
-                group.all_reduce(Stream::Reduce, made.elements(segment.range()), Reduction::Sum)?;
-            }
-        }
-    }
+    let Worker { position, state: rank, ports } = worker;
+    let state = &rank.units[&unit];
+    let contribution = position.program.view.contribution(unit, by);
+    let made = position.whole(state, contribution, position.setup.train.sums.into());
     let padding = made.elements(state.layout.len..state.layout.padded_len());
     if !contribution.is_state() && !padding.is_empty() {
         // Layers do not write there, and other values lay there before.
-        worker.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
+        ports.device.submit(Stream::Reduce, &Op::Fill { out: padding, value: 0.0 })?;
     }
-    match zero {
-        // All of dp is one group.
-        ZeroStage::Off if axes.reduces_over(shard_axes) => {
-            return worker.communicators.over(shard_axes)?.all_reduce(Stream::Reduce, made, Reduction::Sum);
-        }
-        ZeroStage::Off => return Ok(()),
-        ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {}
+    for call in position.calls(state).reduction(axes) {
+        issue(&ports.communicators, &call, made)?;
     }
-    let shard = made.elements(state.updated.clone());
-    if axes.reduces_over(shard_axes) {
-        worker.communicators.over(shard_axes)?.reduce_scatter(Stream::Reduce, made)?;
-    }
-    if axes.reduces_over(replica_axes) {
-        worker.communicators.over(replica_axes)?.all_reduce(Stream::Reduce, shard, Reduction::Sum)?;
-    }
-    match zero.keeps(StateKind::Gradients) {
+    match position.setup.parallelism.zero.keeps(StateKind::Gradients) {
         Kept::Whole => Ok(()),
         Kept::Shard => {
-            let sum = worker.gradient_sum(unit, by).tensor;
-            let op = match worker.reduction_write(unit, by) {
+            let shard = made.elements(state.updated.clone());
+            let sum = position.gradient_sum(state, by).tensor;
+            let op = match rank.reduction_write(unit, by) {
                 Write::Assign => Op::Copy { from: shard, to: sum },
                 Write::Accumulate => Op::Accumulate { x: shard, into: sum },
             };
-            worker.device.submit(Stream::Reduce, &op)
+            ports.device.submit(Stream::Reduce, &op)
         }
     }
 }
@@ -71,15 +54,17 @@ pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit, axes: &GradientAxes)
 ///
 /// # Errors
 /// The device's and the group's.
-pub fn tied(worker: &mut Worker) -> Result<(), DeviceError> {
-    let state = &worker.units[&Unit::Table];
-    let part = |by: Unit| worker.gradient_sum(Unit::Table, by).part(state.updated.clone());
+pub fn tied(ports: &RankPorts<'_>, position: &RunPosition<'_>, state: &UnitState) -> Result<(), DeviceError> {
+    let part = |by: Unit| position.gradient_sum(state, by).part(state.updated.clone());
     match state.makers.as_slice() {
         [] => Ok(()),
-        [one] => worker.communicators.group(PeerGroup::Ends)?.all_reduce(Stream::Reduce, part(*one), Reduction::Sum),
+        [one] => {
+            let (call, sum) = (position.calls(state).tied(), position.gradient_sum(state, *one));
+            issue(&ports.communicators, &GroupCall { elements: sum.places(call.elements), ..call }, sum.tensor)
+        }
         [finisher, others @ ..] => {
             let mut ops = others.iter().map(|other| Op::Accumulate { x: part(*other), into: part(*finisher) });
-            ops.try_for_each(|op| worker.device.submit(Stream::Reduce, &op))
+            ops.try_for_each(|op| ports.device.submit(Stream::Reduce, &op))
         }
     }
 }
@@ -93,50 +78,49 @@ pub fn tied(worker: &mut Worker) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// The device's and the group's.
-pub fn norm(worker: &mut Worker) -> Result<(), DeviceError> {
-    let (device, constants) = (&*worker.device, worker.constants);
-    match worker.program.view.purpose {
+pub fn norm(worker: &Worker) -> Result<(), DeviceError> {
+    let Worker { position, state, ports } = worker;
+    let (device, constants) = (&*ports.device, state.constants);
+    match position.program.view.purpose {
         Purpose::Train => {
-            sums_to_single(worker)?;
-            sum_squares(worker)?;
+            sums_to_single(device, position, state)?;
+            sum_squares(device, position, state)?;
         }
         Purpose::Evaluate | Purpose::Generate => {}
     }
-    if !worker.model_coord.is_first() {
+    if !position.rank.model.is_first() {
         zero_sums(device, constants.loss_sums)?;
     }
-    for sums in [constants.norm_sums, constants.loss_sums] {
-        worker.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
-    }
+    let [of_norm, of_loss] = GroupCall::NORM;
+    issue(&ports.communicators, &of_norm, constants.norm_sums)?;
+    issue(&ports.communicators, &of_loss, constants.loss_sums)?;
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
-        nominal_tokens: worker.nominal_tokens(),
-        loss_scale: worker.loss_scale.factor(),
-        clip_norm: worker.setup.train.clip_norm,
+        nominal_tokens: position.nominal_tokens(),
+        loss_scale: state.loss_scale.factor(),
+        clip_norm: position.setup.train.clip_norm,
         out: constants.coefficient,
     };
     device.submit(Stream::Reduce, &op)
 }
 
 /// What the norm and the optimizer read: exact sums are final now, and each is rounded once.
-fn sums_to_single(worker: &Worker) -> Result<(), DeviceError> {
-    let unit = match worker.accumulation() {
+fn sums_to_single(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState) -> Result<(), DeviceError> {
+    let unit = match position.accumulation(rank.loss_scale.factor()) {
         Accumulation::Single => return Ok(()),
         Accumulation::Exact { unit, .. } => unit,
     };
-    let mut sums =
-        worker.units.values().filter_map(|state| Some(worker.gradient_sum(state.unit, *state.makers.first()?)));
-    sums.try_for_each(|sums| worker.device.submit(Stream::Reduce, &Op::RoundedToSingle { sums: sums.tensor, unit }))
+    let mut sums = rank.units.values().filter_map(|state| Some(position.gradient_sum(state, *state.makers.first()?)));
+    sums.try_for_each(|sums| device.submit(Stream::Reduce, &Op::RoundedToSingle { sums: sums.tensor, unit }))
 }
 
 /// Adds the squares of this rank's gradients to its sums.
-fn sum_squares(worker: &Worker) -> Result<(), DeviceError> {
-    let (device, constants) = (&*worker.device, worker.constants);
-    for state in worker.units.values().filter(|state| answers_for(worker, state.unit)) {
-        let Some(gradient) = worker.gradient(state.unit) else { continue };
+fn sum_squares(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState) -> Result<(), DeviceError> {
+    for state in rank.units.values().filter(|state| answers_for(position, state.unit)) {
+        let Some(gradient) = position.gradient(state) else { continue };
         for segment in &state.layout.segments {
-            if !worker.model_coord.is_first_copy(&segment.param) {
+            if !position.rank.model.is_first_copy(&segment.param) {
                 continue;
             }
             let whole = segment.range();
@@ -145,8 +129,8 @@ fn sum_squares(worker: &Worker) -> Result<(), DeviceError> {
                 let op = Op::SquaredSum {
                     x: gradient.part(first..last),
                     first_element: first,
-                    loss_scale: worker.loss_scale.factor(),
-                    sums: constants.norm_sums,
+                    loss_scale: rank.loss_scale.factor(),
+                    sums: rank.constants.norm_sums,
                 };
                 device.submit(Stream::Reduce, &op)?;
             }
@@ -174,13 +158,13 @@ pub struct StepOutcome {
 ///
 /// # Errors
 /// The device's.
-pub fn vote(worker: &Worker, wish: Wish) -> Result<(), DeviceError> {
+pub fn vote(device: &dyn Device, constants: &Constants, wish: Wish) -> Result<(), DeviceError> {
     let vote = match wish {
         Wish::Continue => 0i64,
         Wish::Stop => 1,
     };
-    let votes = worker.constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
-    worker.device.write(votes, bytemuck::bytes_of(&vote))
+    let votes = constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
+    device.write(votes, bytemuck::bytes_of(&vote))
 }
 
 /// Reads what [`norm`] computed.
@@ -188,25 +172,27 @@ pub fn vote(worker: &Worker, wish: Wish) -> Result<(), DeviceError> {
 /// # Errors
 /// The device's.
 pub fn read_outcome(worker: &Worker) -> Result<StepOutcome, DeviceError> {
+    let Worker { position, state, ports } = worker;
+    let (device, constants) = (&*ports.device, &state.constants);
     let mut values = [0f32; 4];
-    worker.device.read(worker.constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
+    device.read(constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
     let count = |sums: Tensor| -> Result<i64, DeviceError> {
         let mut words = [0i64; SUM_WORDS];
-        worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+        device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
         Ok(words[COUNT_WORD])
     };
-    let valid = count(worker.constants.loss_sums)?;
+    let valid = count(constants.loss_sums)?;
     let [_, norm, loss, not_finite] = values;
     Ok(StepOutcome {
         loss: f64::from(loss),
         norm: f64::from(norm),
         gradient_factor: if valid > 0 {
-            worker.nominal_tokens() / valid as f64 / f64::from(worker.loss_scale.factor())
+            position.nominal_tokens() / valid as f64 / f64::from(state.loss_scale.factor())
         } else {
             0.0
         },
         not_finite: not_finite != 0.0,
-        stop: count(worker.constants.norm_sums)? > 0,
+        stop: count(constants.norm_sums)? > 0,
     })
 }
 
@@ -223,7 +209,7 @@ pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// The group's.
-pub fn wait_for_all(worker: &Worker) -> Result<(), DeviceError> {
-    zero_sums(&*worker.device, worker.constants.norm_sums)?;
-    worker.communicators.world().all_reduce(Stream::Reduce, worker.constants.norm_sums, Reduction::Sum)
+pub fn wait_for_all(ports: &RankPorts<'_>, constants: &Constants) -> Result<(), DeviceError> {
+    zero_sums(&*ports.device, constants.norm_sums)?;
+    ports.communicators.world().all_reduce(Stream::Reduce, constants.norm_sums, Reduction::Sum)
 }

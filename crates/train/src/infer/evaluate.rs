@@ -117,14 +117,14 @@ pub(crate) fn evaluate<'a>(
     progress: &Progress,
 ) -> Result<EvaluationReport, DeviceError> {
     let started = Instant::now();
-    let interrupted = (worker.workload, worker.source);
-    worker.take_up(evaluating_workload(worker.setup), tokens);
+    let interrupted = (worker.position.workload, worker.ports.source);
+    worker.take_up(evaluating_workload(worker.position.setup), tokens);
     let mut total = [0i64; SUM_WORDS];
     for pass in 0..tokens.passes() {
         worker.begin_step(pass)?;
         progress.run_program(worker, |_, _, _| Ok(Flow::GoOn))?;
         let mut sums = [0i64; SUM_WORDS];
-        worker.device.read(worker.constants.loss_sums, bytemuck::cast_slice_mut(&mut sums))?;
+        worker.ports.device.read(worker.state.constants.loss_sums, bytemuck::cast_slice_mut(&mut sums))?;
         total.iter_mut().zip(sums).for_each(|(total, word)| *total = total.wrapping_add(word));
     }
     let loss = mean_loss(worker, &total)?;
@@ -134,9 +134,9 @@ pub(crate) fn evaluate<'a>(
 
 /// The device reads the sums as it reads those of a step.
 fn mean_loss(worker: &Worker<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, DeviceError> {
-    let constants = &worker.constants;
-    worker.device.write(constants.loss_sums, bytemuck::cast_slice(total))?;
-    reduce::zero_sums(&*worker.device, constants.norm_sums)?;
+    let constants = &worker.state.constants;
+    worker.ports.device.write(constants.loss_sums, bytemuck::cast_slice(total))?;
+    reduce::zero_sums(&*worker.ports.device, constants.norm_sums)?;
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
@@ -145,6 +145,6 @@ fn mean_loss(worker: &Worker<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, Devic
         clip_norm: None,
         out: constants.coefficient,
     };
-    worker.device.submit(Stream::Reduce, &op)?;
+    worker.ports.device.submit(Stream::Reduce, &op)?;
     Ok(reduce::read_outcome(worker)?.loss)
 }

@@ -40,7 +40,7 @@ pub fn run_forward(
             seat.progress.begin_step(pass + 1);
             rank.begin_step(pass)?;
             seat.progress.run_program(&mut rank, |_, _, _| Ok(Flow::GoOn))?;
-            reduce::wait_for_all(&rank)?;
+            reduce::wait_for_all(&rank.ports, &rank.state.constants)?;
             deliver(&rank, per_pass.first_sequence(pass), sink)?;
         }
         Ok(evaluate(&mut rank, &measured, 0, seat.progress)?)
@@ -49,12 +49,12 @@ pub fn run_forward(
 
 /// Hands over the logits of the program that has just run; of each tensor-parallel group the first rank does.
 fn deliver(worker: &Worker<'_>, first_of_pass: u64, sink: &dyn LogitsSink) -> Result<(), DeviceError> {
-    if !worker.program.view.computes(Unit::Head) || !worker.model_coord.is_first() {
+    if !worker.position.program.view.computes(Unit::Head) || !worker.position.rank.model.is_first() {
         return Ok(());
     }
-    let first = first_of_pass + worker.order.first_sequence(Microbatch(0));
-    let length = worker.shape.sequence_length;
-    for sequence in 0..worker.shape.sequences {
+    let first = first_of_pass + worker.position.order.first_sequence(Microbatch(0));
+    let length = worker.position.shape.sequence_length;
+    for sequence in 0..worker.position.shape.sequences {
         let rows = sequence * length..(sequence + 1) * length;
         sink.put(first + sequence as u64, &worker.read_logits(rows)?);
     }

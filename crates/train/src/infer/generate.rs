@@ -96,20 +96,22 @@ fn generate(
 /// Brings the cache up to the text's end; returns the row of the last pass that holds the last token.
 fn compute(worker: &mut Worker<'_>, text: &Text, progress: &Progress) -> Result<usize, DeviceError> {
     loop {
-        let Pass { first, rows, is_last } = text.next_pass(worker.shape.tokens());
-        worker.first_cached = first;
+        let Pass { first, rows, is_last } = text.next_pass(worker.position.shape.tokens());
+        worker.position.first_cached = first;
         worker.begin_step(0)?;
         progress.run_program(worker, |_, _, _| Ok(Flow::GoOn))?;
         if is_last {
             return Ok(rows - 1);
         }
-        reduce::wait_for_all(worker)?;
+        reduce::wait_for_all(&worker.ports, &worker.state.constants)?;
     }
 }
 
 /// Whether this rank draws tokens: of those that have the head's logits, one.
 fn draws(worker: &Worker<'_>) -> bool {
-    worker.program.view.computes(Unit::Head) && worker.model_coord.is_first() && worker.order.replica == 0
+    worker.position.program.view.computes(Unit::Head)
+        && worker.position.rank.model.is_first()
+        && worker.position.order.replica == 0
 }
 
 /// What all ranks know after a token.
@@ -120,16 +122,16 @@ struct Agreed {
 
 /// One rank has drawn, one may wish to stop; the sums tell all.
 fn agree(worker: &mut Worker<'_>, drawn: i64, wish: Wish) -> Result<Agreed, DeviceError> {
-    let sums = worker.constants.norm_sums;
+    let sums = worker.state.constants.norm_sums;
     let mut words = [0i64; SUM_WORDS];
     words[0] = drawn;
     words[COUNT_WORD] = match wish {
         Wish::Continue => 0,
         Wish::Stop => 1,
     };
-    worker.device.write(sums, bytemuck::cast_slice(&words))?;
-    worker.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
-    worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+    worker.ports.device.write(sums, bytemuck::cast_slice(&words))?;
+    worker.ports.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    worker.ports.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(Agreed { token: words[0] as i32, stop: words[COUNT_WORD] > 0 })
 }
 

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use config::Fnv1a;
-use device::{DeviceError, Reduction, SUM_WORDS, Stream};
+use device::{DeviceError, Reduction, SUM_WORDS, Stream, Tensor};
+use model::Constants;
 
 use crate::setup::Setup;
-use crate::worker::Worker;
+use crate::worker::ports::RankPorts;
 
 /// Why ranks do not begin.
 #[derive(Debug, thiserror::Error)]
@@ -36,19 +37,19 @@ fn differing(ranks: &[usize]) -> String {
 ///
 /// # Errors
 /// See [`AgreementError`].
-pub fn agree(worker: &Worker<'_>, fingerprint: u64) -> Result<(), AgreementError> {
-    let world = worker.communicators.world();
+pub fn agree(ports: &RankPorts<'_>, constants: &Constants, fingerprint: u64) -> Result<(), AgreementError> {
+    let (world, sums) = (ports.communicators.world(), constants.norm_sums);
     let (own, size) = (world.position(), world.size());
-    let first = sum_over_ranks(worker, one_word(0, if own == 0 { fingerprint } else { 0 }))?[0];
+    let first = sum_over_ranks(ports, sums, one_word(0, if own == 0 { fingerprint } else { 0 }))?[0];
     let differs = u64::from(first != fingerprint);
-    if sum_over_ranks(worker, one_word(0, differs))?[0] == 0 {
+    if sum_over_ranks(ports, sums, one_word(0, differs))?[0] == 0 {
         return Ok(());
     }
     let mut ranks = vec![];
     for start in (0..size).step_by(SUM_WORDS) {
         let is_asked = (start..start + SUM_WORDS).contains(&own);
         let words = if is_asked { one_word(own - start, differs) } else { [0; SUM_WORDS] };
-        let answers = sum_over_ranks(worker, words)?;
+        let answers = sum_over_ranks(ports, sums, words)?;
         ranks.extend((start..size).zip(answers).filter(|(_, differs)| *differs != 0).map(|(number, _)| number));
     }
     Err(AgreementError::Differ(ranks))
@@ -61,11 +62,14 @@ fn one_word(index: usize, value: u64) -> [u64; SUM_WORDS] {
 }
 
 /// The sum of every rank's `words`, modulo 2^64, by way of the sums that each step sets anew.
-fn sum_over_ranks(worker: &Worker<'_>, mut words: [u64; SUM_WORDS]) -> Result<[u64; SUM_WORDS], DeviceError> {
-    let sums = worker.constants.norm_sums;
-    worker.device.write(sums, bytemuck::cast_slice(&words))?;
-    worker.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
-    worker.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+fn sum_over_ranks(
+    ports: &RankPorts<'_>,
+    sums: Tensor,
+    mut words: [u64; SUM_WORDS],
+) -> Result<[u64; SUM_WORDS], DeviceError> {
+    ports.device.write(sums, bytemuck::cast_slice(&words))?;
+    ports.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    ports.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(words)
 }
 

@@ -36,19 +36,19 @@ impl Progress {
         worker: &mut Worker<'a>,
         mut watch: impl FnMut(&mut Worker<'a>, Moment, Instr) -> Result<Flow, DeviceError>,
     ) -> Result<(), DeviceError> {
-        worker.device.synchronize()?;
-        for at in 0..worker.program.instrs.len() {
-            let instr = worker.program.instrs[at];
-            self.at.set(Some((worker.workload, at)));
-            worker.at = at;
+        worker.ports.device.synchronize()?;
+        for at in 0..worker.position.program.instrs.len() {
+            let instr = worker.position.program.instrs[at];
+            self.at.set(Some((worker.position.workload, at)));
+            worker.position.at = at;
             watch(worker, Moment::Before, instr)?;
             worker.issue(instr)?;
             match watch(worker, Moment::After, instr)? {
                 Flow::GoOn => {}
-                Flow::End => return worker.device.synchronize(),
+                Flow::End => return worker.ports.device.synchronize(),
             }
         }
-        worker.device.synchronize()?;
+        worker.ports.device.synchronize()?;
         self.at.set(None);
         Ok(())
     }
@@ -94,7 +94,7 @@ impl<'a> Seat<'a> {
         let numerics = Numerics::of(self.setup.train.precision, self.setup.train.sums);
         let engine = self.engine.open(self.number, arena_bytes, numerics)?;
         let rank = Worker::open(self.setup, coord, tokens, start, engine)?;
-        match agree(&rank, self.setup.fingerprint()) {
+        match agree(&rank.ports, &rank.state.constants, self.setup.fingerprint()) {
             Ok(()) => Ok(rank),
             Err(AgreementError::Device(error)) => Err(error.into()),
             Err(differ @ AgreementError::Differ(_)) => Err(Stop::Together(TrainError::Prepare(differ.to_string()))),

@@ -114,9 +114,9 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_port: Option<SavePort<'_>>) -
         .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_workload(seat.setup), evaluation)));
     std::thread::scope(|scope| {
         let mut rank = seat.open(ports.tokens, ports.start)?;
-        if let (Some(port), Some(memory)) = (save_port, rank.memory.take()) {
+        if let (Some(port), Some(memory)) = (save_port, rank.ports.memory.take()) {
             let stream = SaveStream::start(scope, &rank, seat.number, memory, (port, ports.observer));
-            rank.saving = Some(stream);
+            rank.ports.saving = Some(stream);
         }
         let ending = run_steps(&mut rank, seat, &ports, held_out.as_ref())?;
         if let Some(sink) = ports.weights {
@@ -141,7 +141,7 @@ fn run_steps<'a>(
         worker.take_up(setup.training_workload(step), ports.tokens);
         let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
         let outcome = run_step(worker, step, asked, progress)?;
-        let scaled_by = worker.loss_scale;
+        let scaled_by = worker.state.loss_scale;
         let fate = fate(worker, &outcome)?;
         if let (true, Some(sink)) = (is_first_update(worker, fate), ports.first_gradients) {
             deliver::gradients(worker, sink, &outcome)?;
@@ -150,7 +150,7 @@ fn run_steps<'a>(
             let loss_scaling = scaled_by.is_dynamic().then(|| LossScalingReport {
                 factor: scaled_by.factor(),
                 fate,
-                skipped_steps: worker.loss_scale.skipped_steps(),
+                skipped_steps: worker.state.loss_scale.skipped_steps(),
             });
             wish = ports.observer.step(&StepReport { loss_scaling, ..report(setup, step, &outcome, started) });
         }
@@ -177,28 +177,32 @@ fn run_steps<'a>(
 
 /// Whether the step's sums let it update weights; the same answer on every rank, for the same sums.
 fn fate(worker: &mut Worker<'_>, outcome: &reduce::StepOutcome) -> Result<StepFate, Stop> {
-    let fate = if outcome.not_finite { worker.loss_scale.after_overflow() } else { worker.loss_scale.after_finite() };
-    let (step, loss) = (worker.step + 1, outcome.loss);
-    match (fate, worker.loss_scale.is_dynamic()) {
+    let fate = if outcome.not_finite {
+        worker.state.loss_scale.after_overflow()
+    } else {
+        worker.state.loss_scale.after_finite()
+    };
+    let (step, loss) = (worker.position.step + 1, outcome.loss);
+    match (fate, worker.state.loss_scale.is_dynamic()) {
         (StepFate::Updated | StepFate::Skipped, _) => Ok(fate),
         (StepFate::Hopeless, true) => Err(Stop::Together(TrainError::Overflow {
             step,
-            loss_scale: worker.loss_scale.factor(),
-            skipped_steps: worker.loss_scale.skipped_steps(),
+            loss_scale: worker.state.loss_scale.factor(),
+            skipped_steps: worker.state.loss_scale.skipped_steps(),
             loss,
         })),
         (StepFate::Hopeless, false) => Err(Stop::Together(TrainError::NotFinite {
             step,
             loss,
             gradient_norm: outcome.norm,
-            sums: worker.setup.train.sums,
+            sums: worker.position.setup.train.sums,
         })),
     }
 }
 
 /// Whether the step that has just been done was the first to update weights.
 fn is_first_update(worker: &Worker<'_>, fate: StepFate) -> bool {
-    fate == StepFate::Updated && worker.step == worker.loss_scale.skipped_steps()
+    fate == StepFate::Updated && worker.position.step == worker.state.loss_scale.skipped_steps()
 }
 
 fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Instant) -> StepReport {
@@ -240,7 +244,9 @@ fn run_step(
     let mut outcome = reduce::StepOutcome::default();
     progress.run_program(worker, |worker, moment, instr| {
         match (moment, instr) {
-            (Moment::Before, Instr::GradNorm) => reduce::vote(worker, asked.wish())?,
+            (Moment::Before, Instr::GradNorm) => {
+                reduce::vote(&*worker.ports.device, &worker.state.constants, asked.wish())?
+            }
             (Moment::After, Instr::GradNorm) => outcome = reduce::read_outcome(worker)?,
             (Moment::Before | Moment::After, _) => {}
         }

@@ -7,14 +7,15 @@ use crate::execute::reduce::StepOutcome;
 use crate::storage::pieces::{Copies, pieces};
 use crate::storage::sink::TensorSink;
 use crate::worker::Worker;
-use crate::worker::state::{Held, UnitState};
+use crate::worker::run_position::RunPosition;
+use crate::worker::unit_state::{Held, UnitState};
 
 /// The weights, as far as this rank answers for them.
 ///
 /// # Errors
 /// The device's.
 pub fn weights(worker: &Worker<'_>, sink: &dyn TensorSink) -> Result<(), DeviceError> {
-    worker.units.values().try_for_each(|state| deliver(worker, state, state.weights(), 1.0, sink))
+    worker.state.units.values().try_for_each(|state| deliver(worker, state, state.weights(), 1.0, sink))
 }
 
 /// The reduced gradients of the step that has just been done, of the mean loss over valid tokens, before clipping.
@@ -22,8 +23,8 @@ pub fn weights(worker: &Worker<'_>, sink: &dyn TensorSink) -> Result<(), DeviceE
 /// # Errors
 /// The device's.
 pub fn gradients(worker: &Worker<'_>, sink: &dyn TensorSink, outcome: &StepOutcome) -> Result<(), DeviceError> {
-    for state in worker.units.values() {
-        if let Some(gradient) = worker.gradient(state.unit) {
+    for state in worker.state.units.values() {
+        if let Some(gradient) = worker.position.gradient(state) {
             deliver(worker, state, &gradient, outcome.gradient_factor as f32, sink)?;
         }
     }
@@ -38,11 +39,11 @@ fn deliver(
     factor: f32,
     sink: &dyn TensorSink,
 ) -> Result<(), DeviceError> {
-    if !answers_for(worker, state.unit) {
+    if !answers_for(&worker.position, state.unit) {
         return Ok(());
     }
-    for piece in pieces(&state.layout, state.owned.clone(), worker.model_coord, Copies::First) {
-        let mut values = device::read_floats(&*worker.device, held.part(piece.elements))?;
+    for piece in pieces(&state.layout, state.owned.clone(), worker.position.rank.model, Copies::First) {
+        let mut values = device::read_floats(&*worker.ports.device, held.part(piece.elements))?;
         values.iter_mut().for_each(|value| *value *= factor);
         sink.put(piece.param, &piece.region, &values);
     }
@@ -50,9 +51,9 @@ fn deliver(
 }
 
 /// A tied table that two ranks hold is delivered by the embedding's.
-pub fn answers_for(worker: &Worker<'_>, unit: Unit) -> bool {
-    match (unit, worker.setup.model.tied()) {
-        (Unit::Table, Tied::Yes) => worker.program.view.computes(Unit::Embedding),
+pub fn answers_for(position: &RunPosition<'_>, unit: Unit) -> bool {
+    match (unit, position.setup.model.tied()) {
+        (Unit::Table, Tied::Yes) => position.program.view.computes(Unit::Embedding),
         (Unit::Table, Tied::No) | (Unit::Embedding | Unit::Layer(_) | Unit::Head, _) => true,
     }
 }

@@ -1,14 +1,15 @@
 //! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::storage::deliver`] and [`crate::storage::saving`].
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use device::{DeviceError, Op, Stream};
+use config::{ModelCoord, Unit};
+use device::{Device, DeviceError, Op, Stream};
 use thiserror::Error;
 
 use crate::storage::pieces::{Copies, pieces};
 use crate::storage::source::{SourceError, TensorSource};
-use crate::worker::Worker;
-use crate::worker::state::{Held, UnitState};
+use crate::worker::unit_state::{Held, UnitState};
 
 /// Elements that are read at once: sixteen MiB on the host, however large a unit is. Storage that is read in blocks of one MiB reads few of them twice.
 const CHUNK_LEN: usize = 4 << 20;
@@ -24,13 +25,18 @@ pub enum FetchError {
     Device(#[from] DeviceError),
 }
 
-/// The weights: every element of every parameter buffer of the rank and of its master weights, zeros where it is padding.
+/// The weights: every element of every parameter buffer of the rank at `coord` and of its master weights, zeros where it is padding.
 ///
 /// # Errors
 /// See [`FetchError`].
-pub fn weights(worker: &Worker<'_>, source: &dyn TensorSource) -> Result<(), FetchError> {
-    for (state, held) in weight_buffers(worker) {
-        fill(worker, source, state, held)?;
+pub fn weights(
+    device: &dyn Device,
+    coord: ModelCoord,
+    units: &BTreeMap<Unit, UnitState>,
+    source: &dyn TensorSource,
+) -> Result<(), FetchError> {
+    for (state, held) in weight_buffers(units) {
+        fill(device, coord, source, (state, held))?;
     }
     Ok(())
 }
@@ -39,11 +45,15 @@ pub fn weights(worker: &Worker<'_>, source: &dyn TensorSource) -> Result<(), Fet
 ///
 /// # Errors
 /// The device's.
-pub fn drawn_weights(worker: &Worker<'_>) -> Result<(), DeviceError> {
-    let (device, seed) = (&*worker.device, worker.setup.train.seed);
-    for (state, held) in weight_buffers(worker) {
+pub fn drawn_weights(
+    device: &dyn Device,
+    coord: ModelCoord,
+    units: &BTreeMap<Unit, UnitState>,
+    seed: u64,
+) -> Result<(), DeviceError> {
+    for (state, held) in weight_buffers(units) {
         device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
-        for piece in pieces(&state.layout, held.elements.clone(), worker.model_coord, Copies::Every) {
+        for piece in pieces(&state.layout, held.elements.clone(), coord, Copies::Every) {
             let (start, rows, cols) = piece.matrix();
             let out = held.part(piece.elements.clone()).reshaped(rows, cols);
             model::initialize(device, Stream::Compute, piece.param, start, out, seed)?;
@@ -56,36 +66,46 @@ pub fn drawn_weights(worker: &Worker<'_>) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// See [`FetchError`].
-pub fn moments(worker: &Worker<'_>, first: &dyn TensorSource, second: &dyn TensorSource) -> Result<(), FetchError> {
-    for state in worker.units.values().filter(|state| !state.layout.is_empty()) {
+pub fn moments(
+    device: &dyn Device,
+    coord: ModelCoord,
+    units: &BTreeMap<Unit, UnitState>,
+    [first, second]: [&dyn TensorSource; 2],
+) -> Result<(), FetchError> {
+    for state in units.values().filter(|state| !state.layout.is_empty()) {
         for (source, held) in [first, second].into_iter().zip(state.held_moments().into_iter().flatten()) {
-            fill(worker, source, state, &held)?;
+            fill(device, coord, source, (state, &held))?;
         }
     }
     Ok(())
 }
 
 /// Everything that holds weights. What is narrow is rounded from the same values as master weights are filled with.
-fn weight_buffers<'a>(worker: &'a Worker<'_>) -> impl Iterator<Item = (&'a UnitState, &'a Held)> {
-    let states = worker.units.values().filter(|state| !state.layout.is_empty());
+fn weight_buffers(units: &BTreeMap<Unit, UnitState>) -> impl Iterator<Item = (&UnitState, &Held)> {
+    let states = units.values().filter(|state| !state.layout.is_empty());
     states.flat_map(|state| std::iter::once(&state.params).chain(&state.masters).map(move |held| (state, held)))
 }
 
-fn fill(worker: &Worker<'_>, source: &dyn TensorSource, state: &UnitState, held: &Held) -> Result<(), FetchError> {
+fn fill(
+    device: &dyn Device,
+    coord: ModelCoord,
+    source: &dyn TensorSource,
+    (state, held): (&UnitState, &Held),
+) -> Result<(), FetchError> {
     let clear = |padding: Range<usize>| match padding.is_empty() {
         true => Ok(()),
-        false => worker.device.submit(Stream::Compute, &Op::Fill { out: held.part(padding), value: 0.0 }),
+        false => device.submit(Stream::Compute, &Op::Fill { out: held.part(padding), value: 0.0 }),
     };
     let mut values = Vec::new();
     let mut filled = held.elements.start;
-    for piece in pieces(&state.layout, held.elements.clone(), worker.model_coord, Copies::Every) {
+    for piece in pieces(&state.layout, held.elements.clone(), coord, Copies::Every) {
         clear(filled..piece.elements.start)?;
         filled = piece.elements.end;
         let mut start = piece.elements.start;
         for slab in piece.region.slabs(CHUNK_LEN) {
             values.resize(slab.len(), 0.0f32);
             source.get(piece.param, &slab, &mut values)?;
-            device::write_floats(&*worker.device, held.part(start..start + slab.len()), &values)?;
+            device::write_floats(device, held.part(start..start + slab.len()), &values)?;
             start += slab.len();
         }
     }

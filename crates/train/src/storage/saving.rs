@@ -10,7 +10,7 @@ use checkpoint::{
     BLOCK_BYTES, CheckpointError, CheckpointFolder, Committer, Finished, Hash, PieceCollector, PieceEntry, PieceFile,
     ProcessWriter, RunState, StatePart,
 };
-use config::{ParamSpec, Unit};
+use config::{ModelCoord, ParamSpec, Unit};
 use device::{DeviceError, MemoryReader, Tensor};
 use mesh::Rank;
 use program::{Value, Values, saved_units};
@@ -18,7 +18,7 @@ use program::{Value, Values, saved_units};
 use crate::run::observer::Observer;
 use crate::storage::pieces::{Copies, pieces};
 use crate::worker::Worker;
-use crate::worker::state::UnitState;
+use crate::worker::unit_state::UnitState;
 
 /// When the state of a run is saved, and where.
 #[derive(Clone, Copy)]
@@ -50,9 +50,9 @@ impl<'a> Saving<'a> {
     pub(crate) fn state(&self, worker: &Worker<'_>, steps: u32, held_out_loss: Option<f64>) -> RunState {
         RunState {
             steps,
-            sequences: worker.setup.train.batches().at(steps).first_sequence,
-            skipped_steps: worker.loss_scale.skipped_steps(),
-            loss_scale: worker.loss_scale.state(),
+            sequences: worker.position.setup.train.batches().at(steps).first_sequence,
+            skipped_steps: worker.state.loss_scale.skipped_steps(),
+            loss_scale: worker.state.loss_scale.state(),
             held_out_loss,
             data_xxh3: self.data_xxh3,
             run: self.run.into(),
@@ -180,9 +180,9 @@ type SaveList = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 /// Everything that `rank` answers for: over all ranks each element of each tensor once.
 fn save_list(worker: &Worker<'_>) -> SaveList {
     let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
-    for unit in saved_units(&worker.program.view) {
+    for unit in saved_units(&worker.position.program.view) {
         let mut of_unit = Vec::new();
-        for (param, tensor, region, part) in unit_parts(&worker.units[&unit], worker) {
+        for (param, tensor, region, part) in unit_parts(&worker.state.units[&unit], worker.position.rank.model) {
             of_unit.push(tensor);
             entries.push(PieceEntry { tensor: part.tensor(&param.name), shape: param.shape.clone(), region });
         }
@@ -191,15 +191,15 @@ fn save_list(worker: &Worker<'_>) -> SaveList {
     (entries, places)
 }
 
-fn unit_parts<'a>(
-    state: &'a UnitState,
-    worker: &Worker<'_>,
-) -> impl Iterator<Item = (&'a ParamSpec, Tensor, mesh::Region, StatePart)> {
+fn unit_parts(
+    state: &UnitState,
+    coord: ModelCoord,
+) -> impl Iterator<Item = (&ParamSpec, Tensor, mesh::Region, StatePart)> {
     let moments = state.held_moments().into_iter().flatten();
     let held = std::iter::once(state.weights().clone()).chain(moments).zip(StatePart::ALL);
-    let (owned, model_coord) = (state.owned.clone(), worker.model_coord);
+    let owned = state.owned.clone();
     held.flat_map(move |(held, part)| {
-        let pieces = pieces(&state.layout, owned.clone(), model_coord, Copies::First);
+        let pieces = pieces(&state.layout, owned.clone(), coord, Copies::First);
         pieces.into_iter().map(move |piece| (piece.param, held.part(piece.elements), piece.region, part))
     })
 }

@@ -4,7 +4,7 @@ use config::{Degrees, ModelCoord, Parallelism, UnsupportedAxis};
 use mesh::{Axis, Coord, Mesh};
 use model::TensorParallel;
 
-use super::state::ShardPlace;
+use super::unit_state::ShardPlace;
 
 /// A rank's positions along the axes.
 #[derive(Clone, Copy, Debug)]

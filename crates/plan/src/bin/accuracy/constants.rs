@@ -3,9 +3,8 @@
 use std::error::Error;
 
 use cluster::Constant;
-use plan::Errors;
 use plan::accuracy::{LEFT_OUT, NOT_TUNED_ON};
-use plan::operations::OPERATIONS;
+use plan::{Errors, OPERATIONS};
 
 use crate::paragraph::paragraph;
 

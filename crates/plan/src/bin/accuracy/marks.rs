@@ -1,8 +1,7 @@
 //! How much of each scored row its prediction has seen, and the errors of each class apart.
 
-use plan::Errors;
 use plan::accuracy::Outcome;
-use plan::basis::Basis;
+use plan::{Basis, Errors};
 
 use crate::paragraph::paragraph;
 

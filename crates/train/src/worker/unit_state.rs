@@ -1,12 +1,18 @@
 //! A unit's persistent tensors on one rank.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use config::{Kept, Parallelism, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
-use device::Tensor;
+use device::{Dtype, Tensor};
 use mesh::{Coord, Mesh};
+use program::{State, Value};
 
-/// Elements of a unit's flat buffer, and where they lie.
+use crate::setup::Setup;
+use crate::worker::memory;
+use crate::worker::run_position::RunPosition;
+
+/// Elements of a unit's flat buffer, and their place.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// Which ones: all, or a shard.
@@ -21,9 +27,17 @@ impl Held {
     /// # Panics
     /// When they are not held here.
     pub fn part(&self, elements: Range<usize>) -> Tensor {
+        self.tensor.elements(self.places(elements))
+    }
+
+    /// Positions in the tensor of `elements` of the flat buffer.
+    ///
+    /// # Panics
+    /// When they are not held here.
+    pub fn places(&self, elements: Range<usize>) -> Range<usize> {
         let Range { start, end } = self.elements;
         assert!(start <= elements.start && elements.end <= end, "{elements:?} of {:?}", self.elements);
-        self.tensor.elements(elements.start - start..elements.end - start)
+        elements.start - start..elements.end - start
     }
 }
 
@@ -39,7 +53,7 @@ pub struct UnitState {
     /// The weights that are updated, of the elements [`UnitState::updated`], where they are not the parameters themselves.
     pub masters: Option<Held>,
     /// The computing units of this rank that contribute gradients, each to a sum of its own: two for a tied table whose uses
-    /// share a rank, and the one first in whose sum the finished gradient lies. None when nothing is trained.
+    /// share a rank, and the one first whose sum becomes the finished gradient. None when nothing is trained.
     pub makers: Vec<Unit>,
     /// Elements of the sums of gradients: all, or this rank's shard.
     pub summed: Range<usize>,
@@ -54,7 +68,7 @@ pub struct UnitState {
 }
 
 impl UnitState {
-    /// What holds the weights that the optimizer updates and a run ends with.
+    /// The buffer of the weights that the optimizer updates and a run ends with.
     pub fn weights(&self) -> &Held {
         self.masters.as_ref().unwrap_or(&self.params)
     }
@@ -120,5 +134,44 @@ impl ShardPlace {
     /// The slice of its shard for which this rank answers: groups hold the same shards, so each answers for a part of them.
     pub fn owned(&self, layout: &UnitLayout) -> Range<usize> {
         layout.shard(self.position * self.num_groups + self.group)
+    }
+}
+
+/// The state of all units with parameters on the rank at `position`.
+pub fn unit_states(position: &RunPosition<'_>) -> BTreeMap<Unit, UnitState> {
+    let RunPosition { setup, plan, rank, .. } = *position;
+    let (place, shards) = (&position.program.view, rank.shards);
+    let states = place.parameter_units().map(|unit| {
+        let layout = setup.layouts[&unit].clone();
+        let held = |value: Value, state: StateKind, dtype: Dtype| {
+            let elements = shards.kept(&layout, state);
+            Held { tensor: memory::state_numbers(plan, value, elements.len(), dtype), elements }
+        };
+        let single = |value| held(value, StateKind::Optimizer, Dtype::F32);
+        let makers = place.accumulators().filter(|&(of, _)| of == unit && is_trained(setup)).map(|(_, by)| by);
+        let mut makers: Vec<Unit> = makers.collect();
+        makers.sort_by_key(|by| *by != place.finisher(unit));
+        let state = UnitState {
+            unit,
+            params: held(Value::Params(unit), StateKind::Parameters, setup.stored()),
+            masters: place.master(unit).filter(|_| is_trained(setup)).map(single),
+            makers,
+            summed: shards.kept(&layout, StateKind::Gradients),
+            moments: is_trained(setup)
+                .then(|| (single(Value::FirstMoment(unit)).tensor, single(Value::SecondMoment(unit)).tensor)),
+            owned: shards.owned(&layout),
+            updated: shards.kept(&layout, StateKind::Optimizer),
+            update_runs: update_runs(&layout, &setup.train),
+            layout: layout.clone(),
+        };
+        (unit, state)
+    });
+    states.collect()
+}
+
+fn is_trained(setup: &Setup) -> bool {
+    match setup.state {
+        State::Training => true,
+        State::Inference | State::Generation { .. } => false,
     }
 }

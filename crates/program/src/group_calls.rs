@@ -1,0 +1,104 @@
+//! The collectives that gathers, reductions, the tied sum and the norm consist of: the one description of them. The
+//! executor walks the list, and the simulator prices the same list.
+
+use std::ops::Range;
+
+use config::{Parallelism, UnitLayout, ZeroStage};
+use device::SUM_WORDS;
+
+use crate::{GradientAxes, PeerGroup};
+
+/// A collective on the reduction stream; reductions are sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collective {
+    /// The sum of all members' elements, on every member.
+    AllReduce,
+    /// The sum of all members' elements, each member keeping one slice.
+    ReduceScatter,
+    /// Every member's slice, on every member.
+    AllGather,
+}
+
+/// One call of a collective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupCall {
+    /// The ranks that call it.
+    pub group: PeerGroup,
+    /// The collective.
+    pub collective: Collective,
+    /// Elements of the buffer that the instruction is about, all members' slices together.
+    pub elements: Range<usize>,
+}
+
+impl GroupCall {
+    /// The calls of the norm, in order: the sums of the squares of the gradients, then those of the loss. Each is over a buffer
+    /// of its own.
+    pub const NORM: [GroupCall; 2] = [GroupCall::of_world(), GroupCall::of_world()];
+
+    const fn of_world() -> GroupCall {
+        GroupCall { group: PeerGroup::WORLD, collective: Collective::AllReduce, elements: 0..SUM_WORDS }
+    }
+}
+
+/// The collectives of one rank over the flat buffer of a unit.
+#[derive(Clone, Debug)]
+pub struct UnitCalls<'a> {
+    /// The layout of the run.
+    pub parallelism: &'a Parallelism,
+    /// The flat buffer.
+    pub layout: &'a UnitLayout,
+    /// Elements of the buffer that the rank updates: its shard under ZeRO, all otherwise.
+    pub updated: Range<usize>,
+}
+
+impl UnitCalls<'_> {
+    /// A reduction of gradients over `axes`: each parameter over its axes beyond data parallelism by itself, then the whole
+    /// buffer over data parallelism, to all ranks or to shards; there within sharding groups first, then over groups.
+    ///
+    /// # Panics
+    /// The parameters of the unit have different data axes: a fault of the program, which the verifier excludes.
+    pub fn reduction(&self, axes: &GradientAxes) -> Vec<GroupCall> {
+        let beyond = self.layout.segments.iter().zip(axes.beyond(self.parallelism.data_axes()));
+        let alone = beyond.filter(|(_, own)| !own.is_empty()).map(|(segment, own)| GroupCall {
+            group: PeerGroup::Along(own),
+            collective: Collective::AllReduce,
+            elements: segment.range(),
+        });
+        let mut calls: Vec<GroupCall> = alone.collect();
+        let (shard_axes, replica_axes) = (self.parallelism.shard_axes(), self.parallelism.replica_axes());
+        let whole = match self.parallelism.zero {
+            // All of dp is one group.
+            ZeroStage::Off => Collective::AllReduce,
+            ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => Collective::ReduceScatter,
+        };
+        if axes.reduces_over(shard_axes) {
+            calls.push(GroupCall { group: PeerGroup::Along(shard_axes), collective: whole, elements: self.all() });
+        }
+        if whole == Collective::ReduceScatter && axes.reduces_over(replica_axes) {
+            calls.push(GroupCall {
+                group: PeerGroup::Along(replica_axes),
+                collective: Collective::AllReduce,
+                elements: self.updated.clone(),
+            });
+        }
+        calls
+    }
+
+    /// A gather of parameters from the shards of a sharding group.
+    pub fn gather(&self) -> GroupCall {
+        GroupCall {
+            group: PeerGroup::Along(self.parallelism.shard_axes()),
+            collective: Collective::AllGather,
+            elements: self.all(),
+        }
+    }
+
+    /// The sum of the two gradients of a tied table, where its uses are on two ranks.
+    pub fn tied(&self) -> GroupCall {
+        GroupCall { group: PeerGroup::Ends, collective: Collective::AllReduce, elements: self.updated.clone() }
+    }
+
+    fn all(&self) -> Range<usize> {
+        0..self.layout.padded_len()
+    }
+}

@@ -1,0 +1,126 @@
+//! The price of the collectives that gathers, reductions, the tied sum and the norm consist of, which are those that the
+//! executor issues ([`UnitCalls`], [`GroupCall::NORM`]). A `[software]` section replaces some by those of its trainer.
+
+use cluster::{Cluster, Gathers, ShardedReductions, Software, StreamQueue};
+use comm::Operation;
+use config::{Kept, Recompute, StateKind, UnitLayout, ZeroStage};
+use device::Dtype;
+use mesh::{AxisSet, Mesh};
+use program::{Collective, GradientAxes, GroupCall, PeerGroup, UnitCalls};
+
+use crate::collective::{GroupShape, collective_ns};
+use crate::costs::StepShape;
+
+/// The groups of a layout on a cluster.
+pub struct Collectives<'a> {
+    pub cluster: &'a Cluster,
+    pub software: Option<&'a Software>,
+    pub shape: &'a StepShape<'a>,
+    pub mesh: Mesh,
+}
+
+impl Collectives<'_> {
+    /// The calls over the flat buffer of a unit on the first rank.
+    pub fn of_unit<'b>(&'b self, layout: &'b UnitLayout) -> UnitCalls<'b> {
+        let parallelism = self.shape.parallelism;
+        let updated = match parallelism.zero.keeps(StateKind::Optimizer) {
+            Kept::Whole => 0..layout.padded_len(),
+            Kept::Shard => layout.part(self.mesh.size(parallelism.shard_axes()), 0),
+        };
+        UnitCalls { parallelism, layout, updated }
+    }
+
+    /// Nanoseconds of one collective over `bytes` of the ranks that differ along `axes`.
+    pub fn along(&self, axes: AxisSet, operation: Operation, bytes: f64) -> u64 {
+        let group = GroupShape::new(&self.mesh, axes, self.cluster.node.accelerators);
+        collective_ns(self.cluster, group, operation, bytes).round() as u64
+    }
+
+    /// Nanoseconds of one call over elements of `bytes_per_element`.
+    pub fn call_ns(&self, call: &GroupCall, bytes_per_element: f64) -> u64 {
+        let (operation, bytes) = (operation(call.collective), call.elements.len() as f64 * bytes_per_element);
+        match call.group {
+            PeerGroup::Along(axes) => self.along(axes, operation, bytes),
+            PeerGroup::Ends => {
+                let last = self.mesh.world_size() - self.mesh.ranks_per_stage();
+                let ends = GroupShape::pair(&self.mesh, 0, last, self.cluster.node.accelerators);
+                collective_ns(self.cluster, ends, operation, bytes).round() as u64
+            }
+        }
+    }
+
+    /// Bytes of an element of a gradient while it is summed over ranks.
+    pub fn gradient_bytes(&self) -> f64 {
+        let own = || Dtype::from(self.shape.sums).size_bytes() as f64;
+        self.software.map_or_else(own, |software| software.gradient_bytes)
+    }
+
+    /// One reduction of the gradient of a unit. Those that are deferred to the end of the step are taken together, so that a
+    /// unit pays for its bytes alone.
+    pub fn reduction_ns(&self, calls: &UnitCalls) -> u64 {
+        let axes =
+            GradientAxes::declared(calls.layout.segments.iter().map(|segment| &segment.param), calls.parallelism);
+        let data_axes = calls.parallelism.data_axes();
+        let is_of_data = |call: &GroupCall| match call.group {
+            PeerGroup::Along(axes) => !axes.intersection(data_axes).is_empty(),
+            PeerGroup::Ends => false,
+        };
+        let (of_data, of_parameters): (Vec<_>, Vec<_>) = calls.reduction(&axes).into_iter().partition(is_of_data);
+        let of_data = if self.reduces_shards_whole() { vec![whole(calls)] } else { of_data };
+        let deferred = self.software.is_some_and(|software| software.reductions == StreamQueue::Last);
+        let units_together = if deferred { (self.shape.model.num_layers + 2) as f64 } else { 1.0 };
+        let sum_ns = |calls: &[GroupCall], bytes: f64| calls.iter().map(|call| self.call_ns(call, bytes)).sum::<u64>();
+        let of_data_ns = sum_ns(&of_data, self.gradient_bytes() * units_together) as f64 / units_together;
+        sum_ns(&of_parameters, self.gradient_bytes()) + of_data_ns.round() as u64
+    }
+
+    /// Whether the trainer sums whole gradients where pleach sums them to shards.
+    fn reduces_shards_whole(&self) -> bool {
+        let whole = self.software.is_some_and(|software| software.sharded_reductions == ShardedReductions::Whole);
+        whole && self.shape.parallelism.zero == ZeroStage::One
+    }
+
+    /// One gather of the parameters of a unit, of which an element is stored in `stored_bytes`: in one piece, or tensor by tensor.
+    pub fn gather_ns(&self, calls: &UnitCalls, stored_bytes: f64) -> u64 {
+        let tensors = match self.software.map(|software| software.gathers) {
+            None | Some(Gathers::PerUnit) => 1,
+            Some(Gathers::PerTensor) => calls.layout.segments.len().max(1),
+        };
+        let one = self.call_ns(&calls.gather(), stored_bytes / tensors as f64);
+        let recomputes_layers = matches!(self.shape.parallelism.recompute, Recompute::Full(_));
+        let again = match (self.software, self.shape.parallelism.zero) {
+            (Some(software), ZeroStage::Three { .. }) if recomputes_layers => {
+                software.gathers_of_recomputed_layers / 2.0
+            }
+            (Some(_) | None, _) => 1.0,
+        };
+        (tensors as f64 * one as f64 * again).round() as u64
+    }
+
+    /// The collectives of the norm. Another trainer sums its squares alone: its loss does not belong to the step.
+    pub fn norm_ns(&self) -> u64 {
+        let [of_norm, of_loss] = &GroupCall::NORM;
+        let word_bytes = Dtype::I64.size_bytes() as f64;
+        match self.software {
+            None => self.call_ns(of_norm, word_bytes) + self.call_ns(of_loss, word_bytes),
+            Some(_) => self.call_ns(of_norm, word_bytes),
+        }
+    }
+}
+
+/// The sum of a whole gradient over all of data parallelism.
+fn whole(calls: &UnitCalls) -> GroupCall {
+    GroupCall {
+        group: PeerGroup::Along(calls.parallelism.data_axes()),
+        collective: Collective::AllReduce,
+        elements: 0..calls.layout.padded_len(),
+    }
+}
+
+fn operation(collective: Collective) -> Operation {
+    match collective {
+        Collective::AllReduce => Operation::AllReduce,
+        Collective::ReduceScatter => Operation::ReduceScatter,
+        Collective::AllGather => Operation::AllGather,
+    }
+}

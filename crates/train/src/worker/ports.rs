@@ -1,0 +1,21 @@
+//! The ends of a worker outside of its tensors: device, groups, tokens and storage.
+
+use device::{Device, MemoryReader};
+
+use crate::engine::Communicators;
+use crate::storage::saving::SaveStream;
+use crate::worker::batch::TokenSource;
+
+/// The device of a rank, its groups, and where tokens come from and state goes.
+pub struct RankPorts<'a> {
+    /// Executes operations.
+    pub device: Box<dyn Device>,
+    /// Joins tensors.
+    pub communicators: Communicators,
+    /// Where tokens come from.
+    pub source: &'a dyn TokenSource,
+    /// Reads this rank's memory for storage; `None` once the thread that reads has it.
+    pub memory: Option<Box<dyn MemoryReader>>,
+    /// Takes the state that `Save` instructions name.
+    pub saving: Option<SaveStream>,
+}

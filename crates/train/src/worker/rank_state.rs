@@ -1,0 +1,114 @@
+//! The state of a worker between instructions: its tensors, and how far a step has filled them.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use config::Unit;
+use device::{Device, DeviceError, Frame, Op, Stream, StreamEvent, Write};
+use model::{BindError, Constants};
+
+use crate::execute::loss_scale::LossScale;
+use crate::execute::reduce;
+use crate::worker::batch::HostBatch;
+use crate::worker::bindings::Bindings;
+use crate::worker::memory;
+use crate::worker::run_position::RunPosition;
+use crate::worker::unit_state::{UnitState, unit_states};
+
+/// Tensors in the arena, and what of them has been computed.
+pub struct RankState {
+    /// Units with parameters on this rank.
+    pub units: BTreeMap<Unit, UnitState>,
+    /// Tensors of the computing units of this rank.
+    pub bindings: Bindings,
+    /// Tables and sums.
+    pub constants: Constants,
+    /// Temporary memory of the compute stream.
+    pub scratch: Frame,
+    /// Host copy of a microbatch.
+    pub host_batch: HostBatch,
+    /// The factor of the loss, and the steps that it has cost.
+    pub loss_scale: LossScale,
+    /// The instructions of the program that were issued last, by their indices.
+    pub issued: Vec<Option<Issued>>,
+    /// Computing units that have contributed gradients in this step.
+    pub contributed: Vec<Unit>,
+    /// Gradients (of a unit's parameters, made by a computing unit) that were reduced to this rank's shard in this step.
+    pub reduced: Vec<(Unit, Unit)>,
+}
+
+/// An instruction that was handed to its stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Issued {
+    /// The stream has ended what comes before.
+    pub start: StreamEvent,
+    /// The stream has ended the instruction.
+    pub end: StreamEvent,
+    /// The rank's own thread began to issue it.
+    pub began: Instant,
+    /// The call returned.
+    pub returned: Instant,
+}
+
+impl RankState {
+    /// Places of everything that the rank at `position` keeps; nothing is filled.
+    ///
+    /// # Errors
+    /// Parameters that no layer reads.
+    pub fn new(position: &RunPosition<'_>) -> Result<RankState, BindError> {
+        let RunPosition { setup, plan, rank, .. } = *position;
+        let largest = setup.workloads.iter().map(|workload| workload.shape.tokens()).max().unwrap_or(0);
+        Ok(RankState {
+            units: unit_states(position),
+            bindings: Bindings::new(setup, rank.stage)?,
+            constants: memory::constants(plan, &setup.model),
+            scratch: Frame::nowhere(),
+            host_batch: HostBatch::new(largest),
+            loss_scale: LossScale::new(setup.train.precision),
+            issued: vec![],
+            contributed: Vec::with_capacity(setup.model.num_layers + 2),
+            reduced: Vec::with_capacity(setup.model.num_layers + 4),
+        })
+    }
+
+    /// Sets the step's sums to zero; every accumulator's first contribution will be assigned.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn begin_step(&mut self, device: &dyn Device) -> Result<(), DeviceError> {
+        self.contributed.clear();
+        self.reduced.clear();
+        let sums = [self.constants.loss_sums, self.constants.norm_sums];
+        sums.into_iter().try_for_each(|sums| reduce::zero_sums(device, sums))
+    }
+
+    /// Sets the moments of the optimizer to zero, whatever memory holds.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn clear_moments(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        let moments = self.units.values().filter_map(|state| state.moments);
+        let mut filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
+        filled.try_for_each(|out| device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 }))
+    }
+
+    /// Assign for the first contribution of `unit` in a step, accumulate afterwards.
+    pub fn gradient_write(&mut self, unit: Unit) -> Write {
+        if self.contributed.contains(&unit) {
+            return Write::Accumulate;
+        }
+        self.contributed.push(unit);
+        Write::Assign
+    }
+
+    /// Assign for the first reduction of a gradient to this rank's shard in a step, accumulate afterwards. The next
+    /// contribution of `by` is assigned again.
+    pub fn reduction_write(&mut self, unit: Unit, by: Unit) -> Write {
+        self.contributed.retain(|contributed| *contributed != by);
+        if self.reduced.contains(&(unit, by)) {
+            return Write::Accumulate;
+        }
+        self.reduced.push((unit, by));
+        Write::Assign
+    }
+}
