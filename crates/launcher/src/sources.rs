@@ -45,6 +45,7 @@ struct Names {
 
 const SET_BOTH: &str = "set PLEACH_PROCESS and PLEACH_PROCESSES, or neither";
 const START_WHOLE: &str = "start all processes with the launcher itself, and do not unset its variables";
+const SET_NUMBER: &str = "set it to the number of processes, for all of them";
 const SET_COUNT: &str = "set it to spec.completions of the Job";
 
 const fn names(launcher: Launcher) -> Names {
@@ -64,7 +65,9 @@ const fn names(launcher: Launcher) -> Names {
             START_WHOLE,
         ),
         Launcher::Mpich => ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_HOSTNAME", None, START_WHOLE),
-        Launcher::Pmix => ("PMIX_RANK", variable::PROCESSES, variable::LOCAL_PROCESS, "PMIX_HOSTNAME", None, SET_BOTH),
+        Launcher::Pmix => {
+            ("PMIX_RANK", variable::PROCESSES, variable::LOCAL_PROCESS, "PMIX_HOSTNAME", None, SET_NUMBER)
+        }
         Launcher::Slurm => {
             ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURMD_NODENAME", None, START_WHOLE)
         }

@@ -140,7 +140,11 @@ fn contradictions_are_refused_by_name() {
 
 #[test]
 fn missing_and_malformed_variables_are_named_with_the_remedy() {
-    let cases: [(&str, &str); 9] = [
+    let cases: [(&str, &str); 10] = [
+        (
+            "PMIX_RANK=1 PMIX_NAMESPACE=prterun-vm-1@1",
+            "PMIx started this process, but PLEACH_PROCESSES is missing; set it to the number of processes, for all of them",
+        ),
         (
             "PLEACH_PROCESS=0",
             "pleach launch started this process, but PLEACH_PROCESSES is missing; set PLEACH_PROCESS and PLEACH_PROCESSES, or \

@@ -132,8 +132,10 @@ fn arrived(arrival: Arrival, roll_call: &mut RollCall) -> Waiting {
 
 /// A process that waits sends nothing; an end of its connection is its own end.
 fn note_end(waiting: &mut Waiting, roll_call: &mut RollCall, own: &Introduction) {
-    let is_open = matches!(waiting.link.read(1), Ok(Flow::Open));
-    if let (false, Some(process)) = (is_open, waiting.process.take()) {
+    if matches!(waiting.link.read(1), Ok(Flow::Open)) {
+        return;
+    }
+    if let Some(process) = waiting.process.take() {
         roll_call.problem(format!(
             "process {process} ended before all {} processes were there; see its messages",
             own.processes

@@ -255,8 +255,12 @@ impl Service {
 
     /// Whether the thread may end. `until` is the time by which it does so, once the process ends at once.
     fn is_done(&mut self, until: &mut Option<Instant>) -> bool {
-        let ending = lock(&self.shared.state).ending;
-        let is_flushed = self.peers.values().all(|peer| peer.link.is_flushed());
+        let (ending, is_taken) = {
+            let state = lock(&self.shared.state);
+            (state.ending, state.outbox.is_empty())
+        };
+        // A goodbye that came after the last look at the outbox is not with any peer yet.
+        let is_flushed = is_taken && self.peers.values().all(|peer| peer.link.is_flushed());
         match ending {
             Ending::Not => false,
             // Process 0 waits for all others, which wait for its end of the connection.

@@ -10,11 +10,12 @@ pub const LAUNCH_HELP: &str = "Examples:
   pleach launch --nproc 4 -- train RUN.toml
   pleach launch --nproc 2 --hosts hosts.txt --restarts 3 -- train RUN.toml
 
-A host file has a line for each host: HOST, HOST slots=N or HOST:N; # begins a
-comment. pleach, the run file and the data must have the same paths on all hosts.
-Process 0 prints as usual; lines of other processes go to the standard error with
-the number of their process. A signal goes to all processes. When one fails, the
-others end within two seconds, and the exit code is that of the first failure.";
+A host file has a line for each host: HOST, HOST slots=N or HOST:N;
+# begins a comment. pleach, the run file and the data must have the same
+paths on all hosts. Process 0 prints as usual; lines of other processes go
+to the standard error with the number of their process. A signal goes to
+all processes. When one fails, the others end within two seconds, and the
+exit code is that of the first failure.";
 
 /// Arguments of `launch`.
 #[derive(Debug, Args)]
