@@ -17,6 +17,7 @@ mod inspect;
 mod launch;
 mod memory;
 mod plan;
+mod processes;
 mod rank_hosts;
 mod run;
 mod screen;

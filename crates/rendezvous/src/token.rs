@@ -81,7 +81,8 @@ impl Token {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    pub(crate) fn bytes(&self) -> &[u8; Token::BYTES] {
+    /// The secret itself, for another channel of the same run.
+    pub fn bytes(&self) -> &[u8; Token::BYTES] {
         &self.0
     }
 

@@ -11,6 +11,7 @@ use crate::input;
 use crate::input::text::Text;
 use crate::memory::machine::memory_limit;
 use crate::run::engine;
+use crate::run::process_ranks::check_alone;
 
 /// Two layouts and what both learn from.
 pub struct Pair {
@@ -42,6 +43,7 @@ impl Pair {
         };
         let text = Text::read(&first)?;
         let steps = arguments.steps.min(first.train.steps);
+        check_alone(&first)?;
         let limit = memory_limit();
         let first = verdict::judge(first, &first_locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         let second = verdict::judge(second, &second_locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;

@@ -42,7 +42,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let setup = Setup::evaluation(config.model.clone(), config.parallelism.clone(), config.train.clone(), sequences)
         .map_err(|error| Failure::Work(error.to_string()))?;
     let evaluation = Evaluation { tokens: &batches, sequences, every: 0 };
-    let report = source.ranks(&setup).evaluate(evaluation, &source.weights)?;
+    let report = source.ranks(&setup)?.evaluate(evaluation, &source.weights)?;
     let told = if arguments.json { record(&report, bytes_per_token) } else { line(&report, bytes_per_token) };
     print(&format!("{told}\n"))
 }

@@ -75,7 +75,7 @@ fn logits(source: &RunSource, sequences: &Sequences, results: &Results) -> Resul
     let config = &source.config;
     let setup = Setup::forward(config.model.clone(), config.parallelism.clone(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
-    Ok(source.ranks(&setup).forward(sequences, &source.weights, results)?.loss)
+    Ok(source.ranks(&setup)?.forward(sequences, &source.weights, results)?.loss)
 }
 
 /// One training step, of which only the gradients are kept.
@@ -88,7 +88,7 @@ fn gradients(source: &RunSource, sequences: &Sequences, results: &Results) -> Re
         first_gradients: Some(results),
         ..Ports::new(sequences, &Silent)
     };
-    source.ranks(&setup).train(ports)?;
+    source.ranks(&setup)?.train(ports)?;
     Ok(())
 }
 

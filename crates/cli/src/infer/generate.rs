@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
 
+use config::EngineChoice;
 use data::Tokenizer;
 use sync::{into_inner, lock};
 use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
@@ -39,7 +40,9 @@ const SAMPLE_TOKENS: usize = 160;
 /// # Errors
 /// As [`generate`].
 pub fn sample(folder: &Path, prompt: &str, interrupt: &Interrupt) -> Result<(), Failure> {
-    let source = RunSource::open(folder, &[], &[])?;
+    let mut source = RunSource::open(folder, &[], &[])?;
+    // The sample is of one rank, in whichever process writes it.
+    source.config.run.engine = EngineChoice::Threads;
     let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 1.0, seed: 0 };
     let request = Request { prompt, max_tokens: SAMPLE_TOKENS, sampling };
     continue_text(&source, request, interrupt, Box::new(std::io::stderr()))
@@ -78,7 +81,7 @@ fn continue_text(
             .map_err(|error| Failure::Work(error.to_string()))?;
     let printer = Printer::new(&tokenizer, request.prompt, interrupt, output);
     let generation = Generation { prompt: &tokens, max_tokens: request.max_tokens, sampling: request.sampling };
-    source.ranks(&setup).generate(generation, &source.weights, &printer)?;
+    source.ranks(&setup)?.generate(generation, &source.weights, &printer)?;
     printer.finish()
 }
 

@@ -155,7 +155,10 @@ impl RunSource {
     }
 
     /// Fresh ranks for `setup`: the part that each process does.
-    pub fn ranks<'a>(&self, setup: &'a Setup) -> ProcessRanks<'a> {
+    ///
+    /// # Errors
+    /// See [`ProcessRanks::open`].
+    pub fn ranks<'a>(&self, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
         ProcessRanks::open(&self.config, setup)
     }
 }

@@ -15,7 +15,7 @@ use train::{Engine, Setup};
 use crate::failure::Failure;
 use crate::processes::engine_connection;
 use crate::processes::listening_addresses::ListeningAddresses;
-use crate::processes::place::Place;
+use crate::processes::place::{Place, launch_of_several};
 use crate::run::engine::engine;
 
 /// The processes that run together.
@@ -43,7 +43,8 @@ impl Company {
     /// # Errors
     /// Variables of launchers that cannot be used, processes that do not arrive, and processes that differ.
     pub fn meet(config: &RunConfig, setup: &Setup, text: Hash, start: &str) -> Result<Company, Failure> {
-        let Some(place) = Place::of_process(config, &setup.mesh)? else { return Ok(Company::Alone) };
+        let Some(launch) = launch_of_several(config)? else { return Ok(Company::Alone) };
+        let place = Place::of_launch(launch, &setup.mesh)?;
         let token = Token::of_process(&|name: &str| std::env::var(name).ok());
         let token = token.map_err(|error| Failure::Input(error.to_string()))?;
         let (listeners, addresses) =
@@ -64,14 +65,6 @@ impl Company {
         let control = Arc::new(control.map_err(|error| Failure::Work(error.to_string()))?);
         let deadline = Duration::from_secs_f32(config.run.timeout_seconds);
         Ok(Company::Several(Several { control, place, token, listeners: Mutex::new(Some(listeners)), deadline }))
-    }
-
-    /// Whether this process writes files and reports for the run.
-    pub fn is_first(&self) -> bool {
-        match self {
-            Company::Alone => true,
-            Company::Several(several) => several.place.process == 0,
-        }
     }
 
     /// Does `work` where this process is the first; the others wait until it is done, and have nothing.

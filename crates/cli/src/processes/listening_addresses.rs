@@ -30,7 +30,8 @@ impl ListeningAddresses {
         rendezvous: Option<&Address>,
         process: usize,
     ) -> Result<(Listeners, ListeningAddresses), Failure> {
-        let failed = |error: std::io::Error| Failure::Work(format!("run.transport: this process cannot listen: {error}"));
+        let failed =
+            |error: std::io::Error| Failure::Work(format!("run.transport: this process cannot listen: {error}"));
         let (mut listeners, mut addresses) = (Listeners::default(), ListeningAddresses::default());
         let (is_local, is_tcp) = match transport {
             TransportChoice::Auto => (true, true),
@@ -78,7 +79,9 @@ impl ListeningAddresses {
 
 fn bytes(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok()).collect()
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok())
+        .collect()
 }
 
 /// The address of this host in the network in which process 0 listens.

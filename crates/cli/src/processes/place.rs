@@ -22,29 +22,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of this process in a run on `mesh`; `None` where it has all ranks.
+    /// The place in a run on `mesh` that `launch` gives this process.
     ///
     /// # Errors
-    /// Variables of a launcher that contradict each other, a number of processes that does not divide the ranks, and
-    /// `run.engine = "processes"` without a launcher.
-    pub fn of_process(config: &RunConfig, mesh: &Mesh) -> Result<Option<Place>, Failure> {
-        if config.run.engine == EngineChoice::Threads {
-            return Ok(None);
-        }
-        let found = launch(&|name: &str| std::env::var(name).ok());
-        let found = found.map_err(|error| Failure::Input(error.to_string()))?;
-        match (found, config.run.engine) {
-            (Some(launch), _) if launch.processes > 1 => Place::of_launch(launch, mesh).map(Some),
-            (Some(_), _) | (None, EngineChoice::Auto | EngineChoice::Threads) => Ok(None),
-            (None, EngineChoice::Processes) => Err(Failure::Input(format!(
-                "run.engine = \"processes\" needs a launcher, and none started this process; use `pleach launch --nproc {} -- train ...`, \
-                 or run.engine = \"auto\"",
-                mesh.world_size()
-            ))),
-        }
-    }
-
-    fn of_launch(launch: Launch, mesh: &Mesh) -> Result<Place, Failure> {
+    /// A number of processes that does not divide the ranks.
+    pub fn of_launch(launch: Launch, mesh: &Mesh) -> Result<Place, Failure> {
         let Launch { launcher, process, processes, host, rendezvous, hosts, .. } = launch;
         let host = host.unwrap_or_else(own_host);
         // Ranks follow from the numbers of processes alone, so one host stands for all where the launcher names none.
@@ -54,6 +36,27 @@ impl Place {
         let mut ranks = placement.ranks_of(process).to_vec();
         ranks.sort_unstable();
         Ok(Place { process, processes, host, ranks, rendezvous })
+    }
+}
+
+/// The launch of this process, if it is one of several and `config` does not keep all ranks in one process.
+///
+/// # Errors
+/// Variables of a launcher that contradict each other, and `run.engine = "processes"` without a launcher.
+pub fn launch_of_several(config: &RunConfig) -> Result<Option<Launch>, Failure> {
+    if config.run.engine == EngineChoice::Threads {
+        return Ok(None);
+    }
+    let found = launch(&|name: &str| std::env::var(name).ok());
+    let found = found.map_err(|error| Failure::Input(error.to_string()))?;
+    match (found, config.run.engine) {
+        (Some(launch), _) => Ok(Some(launch).filter(|launch| launch.processes > 1)),
+        (None, EngineChoice::Auto | EngineChoice::Threads) => Ok(None),
+        (None, EngineChoice::Processes) => Err(Failure::Input(format!(
+            "run.engine = \"processes\" needs a launcher, and none started this process; use `pleach launch --nproc {} -- train ...`, or \
+             run.engine = \"auto\"",
+            config.parallelism.world_size()
+        ))),
     }
 }
 

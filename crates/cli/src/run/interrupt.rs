@@ -23,7 +23,7 @@ impl Signal {
     const ALL: [Signal; 3] = [Signal::Interrupt, Signal::Terminate, Signal::User1];
 
     /// Its number, on every system that has it.
-    fn number(self) -> i32 {
+    pub fn number(self) -> i32 {
         #[cfg(unix)]
         return match self {
             Signal::Interrupt => signal_hook::consts::SIGINT,
@@ -78,6 +78,12 @@ impl Interrupt {
     pub fn signal(&self) -> Option<Signal> {
         let latest = self.latest.load(Ordering::Relaxed);
         Signal::ALL.into_iter().find(|signal| signal.number() as usize == latest)
+    }
+
+    /// Takes the signal of this number, which another process received; others count as Ctrl-C.
+    pub fn note(&self, number: i32) {
+        let signal = Signal::ALL.into_iter().find(|signal| signal.number() == number).unwrap_or(Signal::Interrupt);
+        self.latest.store(signal.number() as usize, Ordering::Relaxed);
     }
 
     /// Whether one came.

@@ -1,10 +1,12 @@
 //! `pleach train`: a run from its first step or its newest checkpoint, its folder, and its end.
 
 pub mod engine;
+pub mod first_process;
 pub mod grace;
 pub mod interrupt;
 pub mod measured_trace;
 pub mod once_per_run;
+pub mod other_process;
 pub mod process_ranks;
 pub mod resume;
 pub mod run_folder;

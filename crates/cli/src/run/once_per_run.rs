@@ -28,8 +28,10 @@ use crate::simulate::communication;
 /// Open ends of a run: all that it will write has its place before the first step.
 pub struct OncePerRun<'a> {
     session: &'a Session,
+    folder: &'a RunFolder,
     trace: Option<OutputFile>,
-    interrupt: Interrupt,
+    /// Hears signals.
+    pub interrupt: Interrupt,
     _grace: Grace,
     tells_more: bool,
     /// Takes the weights.
@@ -45,10 +47,11 @@ impl<'a> OncePerRun<'a> {
     /// A file that cannot be written.
     pub fn prepare(
         session: &'a Session,
+        folder: &'a RunFolder,
         arguments: &TrainArguments,
         start: Start<'_>,
     ) -> Result<OncePerRun<'a>, Failure> {
-        let Session { verdict, text, folder } = session;
+        let Session { verdict, text, .. } = session;
         let config = &verdict.config;
         let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
         let weights = folder.weights(&config.model)?;
@@ -74,7 +77,7 @@ impl<'a> OncePerRun<'a> {
         let meter = Meter::start(config, Capacity::measure(threads(config)));
         let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));
         let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics).with_recorder(recorder);
-        Ok(OncePerRun { session, trace, interrupt, _grace: grace, tells_more, weights, progress })
+        Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, tells_more, weights, progress })
     }
 
     /// Finishes the files, and reports what became of the ranks.
@@ -82,8 +85,8 @@ impl<'a> OncePerRun<'a> {
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
-        let OncePerRun { session, trace, interrupt, _grace, tells_more, weights, progress } = self;
-        let Session { verdict, text, folder } = session;
+        let OncePerRun { session, folder, trace, interrupt, _grace, tells_more, weights, progress } = self;
+        let Session { verdict, text, .. } = session;
         let steps = verdict.config.train.steps;
         // Both files are finished, also where one of them fails.
         let (finished, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));

@@ -3,26 +3,55 @@
 use std::sync::mpsc::channel;
 
 use config::RunConfig;
+use launcher::Launch;
 use train::{
     Ending, Engine, Evaluation, EvaluationReport, Generation, Listener, LogitsSink, Ports, Setup, TensorSource,
     TokenSource, TrainError, run_evaluation, run_forward, run_generation,
 };
 
 use crate::failure::Failure;
+use crate::processes::company::Company;
+use crate::processes::place::launch_of_several;
 use crate::run::engine::engine;
 use crate::run::watchdog::{GRACE, watch};
 use crate::screen::output::tell;
 
-/// The ranks of a run that are in this process: today all of them.
+/// Whether all ranks are in this process, as commands other than `train` need them.
+///
+/// # Errors
+/// A process that a launcher started as one of several.
+pub fn check_alone(config: &RunConfig) -> Result<(), Failure> {
+    match launch_of_several(config)? {
+        None => Ok(()),
+        Some(Launch { launcher, processes, .. }) => Err(Failure::Input(format!(
+            "{launcher} started {processes} processes, and of the commands with ranks only `train` runs in several; start this one without a \
+             launcher, or add --set run.engine=threads"
+        ))),
+    }
+}
+
+/// The ranks of a run that are in this process.
 pub struct ProcessRanks<'a> {
     setup: &'a Setup,
     engine: Box<dyn Engine>,
 }
 
 impl<'a> ProcessRanks<'a> {
-    /// Fresh ranks for `setup`, with the resources that `config` gives them.
-    pub fn open(config: &RunConfig, setup: &'a Setup) -> ProcessRanks<'a> {
-        ProcessRanks { setup, engine: engine(config, setup) }
+    /// All ranks of `setup`, fresh, with the resources that `config` gives them.
+    ///
+    /// # Errors
+    /// A process that a launcher started as one of several.
+    pub fn open(config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
+        check_alone(config)?;
+        Ok(ProcessRanks { setup, engine: engine(config, setup) })
+    }
+
+    /// The ranks of `setup` that this process has in `company`.
+    ///
+    /// # Errors
+    /// Processes that cannot be connected.
+    pub fn of_run(company: &Company, config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
+        Ok(ProcessRanks { setup, engine: company.engine(config, setup)? })
     }
 
     /// Trains.

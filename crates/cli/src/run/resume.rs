@@ -44,17 +44,9 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
             }
             Err(error) => return Err(error.into()),
         };
-        let session = session(arguments, folder, &checkpoint)?;
-        for found in damaged.drain(..) {
-            let aside = session.folder.store.set_aside(&found)?;
-            tell(&format!("{} is damaged and now called {}\n", found.path.display(), aside.display()));
-        }
-        let (steps, path) = (found.steps, found.path.display());
-        tell(&match session.verdict.config.train.steps == steps {
-            true => format!("all {steps} steps are done in {path}; --set train.steps=... with more of them resumes\n"),
-            false => format!("resuming after step {steps} from {path}\n"),
-        });
-        match (session.run(arguments, Start::Checkpoint(&checkpoint)), checkpoint.damage()) {
+        let (session, changed) = session(arguments, folder, &checkpoint)?;
+        let open = |verdict: &Verdict| reopened(verdict, &checkpoint, &changed, std::mem::take(&mut damaged));
+        match (session.run(arguments, Start::Checkpoint(&checkpoint), open), checkpoint.damage()) {
             (Err(_), Some(damage)) => {
                 tell(&format!("{damage}\n"));
                 damaged.push(found);
@@ -68,8 +60,38 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
     }
 }
 
-/// The run as it goes on from `checkpoint`: its own run file with what the command line changes, which is recorded.
-fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -> Result<Session, Failure> {
+/// Changed keys of a run file, each with its values before and after.
+type Changed = BTreeMap<String, [serde_json::Value; 2]>;
+
+/// The folder of a run that resumes from `checkpoint`; newer checkpoints that are `damaged` are set aside.
+fn reopened(
+    verdict: &Verdict,
+    checkpoint: &Checkpoint,
+    changed: &Changed,
+    damaged: Vec<Found>,
+) -> Result<RunFolder, Failure> {
+    let folder = RunFolder::open(&verdict.config.run, WayOut::Copy)?;
+    let state = checkpoint.state();
+    folder.record_start(&json!({
+        "after_step": state.steps,
+        "checkpoint": checkpoint.path().file_name().map(|name| name.to_string_lossy()),
+        "build": env!("CARGO_PKG_VERSION"),
+        "changed": changed,
+    }))?;
+    for found in damaged {
+        let aside = folder.store.set_aside(&found)?;
+        tell(&format!("{} is damaged and now called {}\n", found.path.display(), aside.display()));
+    }
+    let (steps, path) = (state.steps, checkpoint.path().display());
+    tell(&match verdict.config.train.steps == steps {
+        true => format!("all {steps} steps are done in {path}; --set train.steps=... with more of them resumes\n"),
+        false => format!("resuming after step {steps} from {path}\n"),
+    });
+    Ok(folder)
+}
+
+/// The run as it resumes from `checkpoint`: its own run file with the changes of the command line, which it returns as well.
+fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -> Result<(Session, Changed), Failure> {
     let state = checkpoint.state();
     let name = format!("the run file of {}", checkpoint.path().display());
     let mut overrides = input::overrides(&arguments.run);
@@ -116,14 +138,8 @@ fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -
         }
         changed.insert(DATA_HASH.into(), [before, text.hash()].map(|hash| hash.to_string().into()));
     }
-    let folder = RunFolder::open(&verdict.config.run, WayOut::Copy)?;
-    folder.record_start(&json!({
-        "after_step": state.steps,
-        "checkpoint": checkpoint.path().file_name().map(|name| name.to_string_lossy()),
-        "build": env!("CARGO_PKG_VERSION"),
-        "changed": changed,
-    }))?;
-    Ok(Session { verdict, text, folder })
+    let start = format!("from {} after step {}", checkpoint.path().display(), state.steps);
+    Ok((Session::with_text(verdict, text, &start)?, changed))
 }
 
 /// Beside the keys of run files, what is recorded of text that is no longer the same.
@@ -193,7 +209,7 @@ fn base(run: &str, overrides: &[String]) -> Result<String, String> {
 }
 
 /// Keys whose values differ, each with both. The folder is where it is.
-fn changes(before: &str, after: &str) -> BTreeMap<String, [serde_json::Value; 2]> {
+fn changes(before: &str, after: &str) -> Changed {
     let [before, after] = [before, after].map(values);
     let keys = before.keys().chain(after.keys()).filter(|key| *key != "run.folder");
     let both = |key: &String| [&before, &after].map(|values| values.get(key).cloned().unwrap_or_default());

@@ -1,7 +1,10 @@
 //! `pleach train`: from arguments to a finished run.
 
-use checkpoint::Committer;
-use train::{Ending, Observer, Ports, Saving, Start, TensorSink};
+use std::path::Path;
+use std::sync::Arc;
+
+use checkpoint::{CheckpointFolder, Disk};
+use train::Start;
 
 use crate::arguments::TrainArguments;
 use crate::check::verdict::{Planned, Verdict};
@@ -9,10 +12,11 @@ use crate::failure::Failure;
 use crate::input;
 use crate::input::run_source::RunSource;
 use crate::input::text::Text;
-use crate::run::once_per_run::OncePerRun;
-use crate::run::process_ranks::ProcessRanks;
+use crate::processes::company::Company;
+use crate::run::first_process;
+use crate::run::other_process;
 use crate::run::resume::resume;
-use crate::run::run_folder::{RunFolder, WayOut, check_apart};
+use crate::run::run_folder::{CHECKPOINTS, RunFolder, WayOut, check_apart};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
@@ -23,14 +27,25 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         return resume(arguments, folder);
     }
     let Some(from) = &arguments.from else {
-        return Session::new(input::judged(&arguments.run, Planned::EveryBatch)?)?.run(arguments, Start::Seed);
+        let verdict = input::judged(&arguments.run, Planned::EveryBatch)?;
+        return Session::meet(verdict, "from the seed")?.run(arguments, Start::Seed, new_folder);
     };
     let source = RunSource::open(from, &[], &[])?;
     let verdict = source.judged(&arguments.run)?;
     check_apart(&verdict.config.run, from)?;
-    let session = Session::new(verdict)?;
-    source.copy_tokenizer(&session.verdict.config.data.tokenizer, session.folder.path())?;
-    session.run(arguments, Start::Weights(&source.weights))
+    let session = Session::meet(verdict, &format!("from the weights in {}", from.display()))?;
+    session.run(arguments, Start::Weights(&source.weights), |verdict| {
+        let folder = new_folder(verdict)?;
+        source.copy_tokenizer(&verdict.config.data.tokenizer, folder.path())?;
+        Ok(folder)
+    })
+}
+
+/// The folder of a run that begins, if it may have it.
+fn new_folder(verdict: &Verdict) -> Result<RunFolder, Failure> {
+    let folder = RunFolder::open(&verdict.config.run, WayOut::OtherFolder)?;
+    folder.check_done()?;
+    Ok(folder)
 }
 
 /// A run that is about to start.
@@ -39,43 +54,50 @@ pub struct Session {
     pub verdict: Verdict,
     /// What it learns from.
     pub text: Text,
-    /// Where it writes.
-    pub folder: RunFolder,
+    /// The processes of the run.
+    pub company: Company,
 }
 
 impl Session {
-    /// A run that begins, in a folder that it may have.
-    fn new(verdict: Verdict) -> Result<Session, Failure> {
+    /// Reads the text and meets the other processes, which must start in the same way.
+    ///
+    /// # Errors
+    /// Text that cannot be read; see [`Company::meet`].
+    pub fn meet(verdict: Verdict, start: &str) -> Result<Session, Failure> {
         let text = Text::read(&verdict.config)?;
-        let folder = RunFolder::open(&verdict.config.run, WayOut::OtherFolder)?;
-        folder.check_done()?;
-        Ok(Session { verdict, text, folder })
+        Session::with_text(verdict, text, start)
     }
 
-    /// Runs from `start` to the end, and leaves in the folder what there is to leave.
+    /// As [`Session::meet`], with text that has been read.
+    ///
+    /// # Errors
+    /// See [`Company::meet`].
+    pub fn with_text(verdict: Verdict, text: Text, start: &str) -> Result<Session, Failure> {
+        let company = Company::meet(&verdict.config, &verdict.setup, text.hash(), start)?;
+        Ok(Session { verdict, text, company })
+    }
+
+    /// Runs from `start` to the end, and leaves in the folder what there is to leave. The first process opens the folder with `open`.
     ///
     /// # Errors
     /// As [`train`].
-    pub fn run(&self, arguments: &TrainArguments, start: Start<'_>) -> Result<(), Failure> {
-        let once = OncePerRun::prepare(self, arguments, start)?;
-        let ending = self.run_ranks(&once.progress, &once.weights, start);
-        once.conclude(ending)
+    pub fn run(
+        self,
+        arguments: &TrainArguments,
+        start: Start<'_>,
+        open: impl FnOnce(&Verdict) -> Result<RunFolder, Failure>,
+    ) -> Result<(), Failure> {
+        let ended =
+            self.company.once("the folder of the run", || open(&self.verdict)).and_then(|folder| match &folder {
+                Some(folder) => first_process::run(&self, folder, arguments, start),
+                None => other_process::run(&self, start),
+            });
+        self.company.leave(ended)
     }
 
-    /// Runs the ranks of this process, which commits the checkpoints of the run.
-    fn run_ranks(
-        &self,
-        observer: &dyn Observer,
-        weights: &dyn TensorSink,
-        start: Start<'_>,
-    ) -> Result<Ending, Failure> {
-        let Session { verdict: Verdict { setup, config, .. }, text, folder } = self;
-        let run = config.to_toml();
-        let (every, data_xxh3) = (config.run.save_every, Some(text.hash()));
-        let committer = Committer::new(&folder.store, 1);
-        let saving = Some(Saving { every, run: &run, data_xxh3, ..Saving::with(&committer) });
-        let (weights, evaluation) = (Some(weights), text.evaluation());
-        let ports = Ports { start, saving, weights, evaluation, ..Ports::new(text.training(), observer) };
-        ProcessRanks::open(config, setup).train_watched(ports)
+    /// The folder of checkpoints, which all processes write to.
+    pub fn checkpoints(&self) -> CheckpointFolder {
+        let path: &Path = &self.verdict.config.run.folder;
+        CheckpointFolder::new(&path.join(CHECKPOINTS), Arc::new(Disk))
     }
 }

@@ -1,0 +1,225 @@
+//! Runs whose ranks are in several processes: the bits of threads, failures with names, signals, and what is refused.
+#![cfg(target_os = "linux")]
+
+mod harness;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use harness::{pleach, stderr, stdout};
+
+/// A run of a moment on eight ranks, with dropout and shards.
+const TINY: &[&str] = &[
+    "model.num_layers=4",
+    "model.hidden=16",
+    "model.num_heads=2",
+    "model.context=16",
+    "model.dropout=0.1",
+    "data.tokenizer=bytes",
+    "parallelism.dp=2",
+    "parallelism.tp=2",
+    "parallelism.pp=2",
+    "parallelism.microbatch_size=1",
+    "train.global_batch=4",
+    "train.steps=4",
+    "run.save_every=2",
+    "run.rendezvous_seconds=120",
+    "run.heartbeat_seconds=60",
+];
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pleach-processes-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn run(&self, name: &str) -> String {
+        format!("run.folder={}", self.path(name))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn weights(&self, name: &str) -> Vec<u8> {
+        fs::read(self.0.join(name).join("weights.safetensors")).expect("weights")
+    }
+
+    /// The losses of all steps, as they are written.
+    fn losses(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.0.join(name).join("metrics.jsonl")).expect("metrics");
+        let loss = |line: &str| {
+            let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            format!("{} {}", record["step"], record["loss"])
+        };
+        text.lines().map(loss).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn with_keys<'a>(command: &[&'a str], keys: &[&'a str]) -> Vec<&'a str> {
+    let keys = TINY.iter().chain(keys).flat_map(|key| ["--set", key]);
+    command.iter().copied().chain(keys).collect()
+}
+
+fn succeeds(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(output), stderr(output));
+}
+
+fn on_threads(keys: &[&str]) {
+    succeeds(&pleach(&with_keys(&["train"], keys)));
+}
+
+fn in_processes(number: &str, keys: &[&str]) -> Output {
+    pleach(&with_keys(&["launch", "--nproc", number, "--", "train"], keys))
+}
+
+/// Numbers of processes, and what the run is.
+const RUNS: &[(&[&str], &[&str])] = &[
+    (&["2", "4", "8"], &[]),
+    (&["4"], &["parallelism.zero=3", "parallelism.shard_group=1"]),
+    (&["8"], &["parallelism.dp=4", "parallelism.tp=1", "parallelism.zero=3", "parallelism.shard_group=2"]),
+    (&["2"], &["parallelism.schedule=zb-v", "train.precision=bf16"]),
+    (&["8"], &["parallelism.sequence_parallel=true", "parallelism.recompute=full"]),
+    (&["4"], &["train.sums=exact", "parallelism.overlap=true"]),
+    (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
+];
+
+#[test]
+fn processes_have_the_bits_of_threads() {
+    let folder = Folder::new("bits");
+    for (index, (numbers, keys)) in RUNS.iter().enumerate() {
+        let threads = format!("threads-{index}");
+        on_threads(&[*keys, &[&folder.run(&threads)]].concat());
+        for number in *numbers {
+            for transport in ["shared-memory", "tcp"] {
+                let name = format!("{transport}-{index}-{number}");
+                let run = [&folder.run(&name)[..], &format!("run.transport={transport}")];
+                let output = in_processes(number, &[*keys, &run].concat());
+                succeeds(&output);
+                assert_eq!(folder.losses(&name), folder.losses(&threads), "{keys:?} {name}");
+                assert!(folder.weights(&name) == folder.weights(&threads), "weights of {keys:?} {name}");
+                assert!(!stderr(&output).contains("[1]"), "only process 0 speaks: {}", stderr(&output));
+            }
+        }
+    }
+}
+
+#[test]
+fn checkpoints_move_between_threads_and_processes() {
+    let folder = Folder::new("moves");
+    on_threads(&[&folder.run("whole")]);
+    let resume = |name: &str| [String::from("--resume"), folder.path(name)];
+    // Two steps on threads, two in processes, and the other way round.
+    let stop = "train.steps=2";
+    on_threads(&[&folder.run("threads"), stop]);
+    let [option, path] = resume("threads");
+    let output = pleach(&["launch", "--nproc", "4", "--", "train", &option, &path, "--set", "train.steps=4"]);
+    succeeds(&output);
+    succeeds(&in_processes("2", &[&folder.run("processes"), stop]));
+    let [option, path] = resume("processes");
+    succeeds(&pleach(&["train", &option, &path, "--set", "train.steps=4"]));
+    // The learning rate depends on all steps, so both end alike, and their first two steps are those of a run of two.
+    assert_eq!(folder.losses("threads"), folder.losses("processes"));
+    assert!(folder.weights("threads") == folder.weights("processes"));
+}
+
+/// A long run in processes, after its first step.
+fn started(keys: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+    let arguments = with_keys(&["launch", "--nproc", "4", "--", "train"], &[&["train.steps=1000000"], keys].concat());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    let mut child = command.args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a run");
+    let mut lines = BufReader::new(child.stdout.take().expect("lines"));
+    let mut line = String::new();
+    while !line.contains("step 2/") && !line.contains("step       2/") {
+        line.clear();
+        assert!(lines.read_line(&mut line).expect("a line") > 0, "the run ended early");
+    }
+    (child, lines)
+}
+
+fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().expect("kill");
+    assert!(sent.success());
+}
+
+/// What a child writes to its standard error until its end, and its exit code.
+fn ended(child: Child, mut lines: BufReader<std::process::ChildStdout>) -> (Option<i32>, String) {
+    let mut line = String::new();
+    while lines.read_line(&mut line).expect("lines") > 0 {
+        line.clear();
+    }
+    let output = child.wait_with_output().expect("an end");
+    (output.status.code(), stderr(&output))
+}
+
+/// The children of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+    text.split_whitespace().map(|child| child.parse().expect("a number")).collect()
+}
+
+#[test]
+fn a_signal_to_the_launcher_commits_a_checkpoint() {
+    let folder = Folder::new("signal");
+    let (child, lines) = started(&[&folder.run("run"), "run.save_every=0"]);
+    signal(child.id(), "TERM");
+    let (code, told) = ended(child, lines);
+    assert_eq!(code, Some(143), "{told}");
+    assert_eq!(told.matches("ended by SIGTERM after step").count(), 1, "{told}");
+    let saved = fs::read_dir(folder.0.join("run/checkpoints")).expect("checkpoints").count();
+    assert!(saved >= 2, "a checkpoint and a lock");
+}
+
+#[test]
+fn a_killed_process_ends_the_run_and_is_named() {
+    let folder = Folder::new("killed");
+    let (child, lines) = started(&[&folder.run("run")]);
+    let processes = children(child.id());
+    assert_eq!(processes.len(), 4);
+    signal(processes[2], "KILL");
+    let (code, told) = ended(child, lines);
+    assert_eq!(code, Some(137), "{told}");
+    assert!(told.contains("process 2"), "{told}");
+    assert!(processes.iter().all(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()), "no process is left");
+}
+
+#[test]
+fn runs_that_do_not_fit_their_processes_are_refused() {
+    let output = in_processes("3", &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("8 ranks must be divided equally among processes; got 3"), "{}", stderr(&output));
+    let output = pleach(&with_keys(&["train"], &["run.engine=processes"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("use `pleach launch --nproc 8 -- train ...`"), "{}", stderr(&output));
+}
+
+#[test]
+fn other_commands_with_ranks_run_in_one_process() {
+    let folder = Folder::new("eval");
+    on_threads(&[&folder.run("run"), "train.steps=1"]);
+    let output = pleach(&["launch", "--nproc", "2", "--", "eval", "--from", &folder.path("run")]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("only `train` runs in several"), "{}", stderr(&output));
+    succeeds(&pleach(&[
+        "launch",
+        "--nproc",
+        "2",
+        "--",
+        "eval",
+        "--from",
+        &folder.path("run"),
+        "--set",
+        "run.engine=threads",
+    ]));
+}
