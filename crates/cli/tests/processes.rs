@@ -153,7 +153,7 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.success());
 }
 
-/// What a child writes to its standard error until its end, and its exit code.
+/// The exit code of a child, and its standard error.
 fn ended(child: Child, mut lines: BufReader<std::process::ChildStdout>) -> (Option<i32>, String) {
     let mut line = String::new();
     while lines.read_line(&mut line).expect("lines") > 0 {
@@ -174,9 +174,9 @@ fn a_signal_to_the_launcher_commits_a_checkpoint() {
     let folder = Folder::new("signal");
     let (child, lines) = started(&[&folder.run("run"), "run.save_every=0"]);
     signal(child.id(), "TERM");
-    let (code, told) = ended(child, lines);
-    assert_eq!(code, Some(143), "{told}");
-    assert_eq!(told.matches("ended by SIGTERM after step").count(), 1, "{told}");
+    let (code, text) = ended(child, lines);
+    assert_eq!(code, Some(143), "{text}");
+    assert_eq!(text.matches("ended by SIGTERM after step").count(), 1, "{text}");
     let saved = fs::read_dir(folder.0.join("run/checkpoints")).expect("checkpoints").count();
     assert!(saved >= 2, "a checkpoint and a lock");
 }
@@ -188,9 +188,9 @@ fn a_killed_process_ends_the_run_and_is_named() {
     let processes = children(child.id());
     assert_eq!(processes.len(), 4);
     signal(processes[2], "KILL");
-    let (code, told) = ended(child, lines);
-    assert_eq!(code, Some(137), "{told}");
-    assert!(told.contains("process 2"), "{told}");
+    let (code, text) = ended(child, lines);
+    assert_eq!(code, Some(137), "{text}");
+    assert!(text.contains("process 2"), "{text}");
     assert!(processes.iter().all(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()), "no process is left");
 }
 

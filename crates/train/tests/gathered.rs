@@ -150,3 +150,22 @@ fn a_message_of_another_run_is_refused() {
     assert_eq!(refusal(&message[..3], &large), format!("a process delivered a message that ends early{remedy}"));
     assert!(map.into_tensors().is_empty());
 }
+
+#[test]
+fn large_boxes_travel_in_several_messages() {
+    let model = ModelSpec { vocabulary: 2100, hidden: 512, ..proof_model(Style::Gpt2, 4, true) };
+    let param = all_params(&model).find(|param| param.shape == [2100, 512]).unwrap();
+    let region = Region { start: vec![40, 0], extent: vec![2060, 512] };
+    let values: Vec<f32> = (0..region.len()).map(|index| index as f32).collect();
+    let messages = Mutex::new(vec![]);
+    let post = |message| messages.lock().unwrap().push(message);
+    TensorSink::put(&ForwardingSink::new(&post), &param, &region, &values);
+    let messages = messages.into_inner().unwrap();
+    assert_eq!(messages.len(), 2, "2,048 rows of 512 elements are a message");
+    let (whole, forwarded) = (TensorMap::default(), TensorMap::default());
+    whole.put(&param, &region, &values);
+    messages.iter().try_for_each(|message| GatheringSink::new(&model, &forwarded).take(message)).unwrap();
+    let [whole, forwarded] = [whole, forwarded].map(|map| map.into_tensors().remove(&param.name).unwrap());
+    assert_eq!((forwarded.shape, forwarded.received), (whole.shape, whole.received));
+    assert!(forwarded.values.iter().zip(&whole.values).all(|(one, other)| one.to_bits() == other.to_bits()));
+}

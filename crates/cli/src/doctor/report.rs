@@ -134,21 +134,13 @@ fn missing(machine: &Machine) -> Vec<Row> {
         Some(InstructionSet::Avx2) => Some("AVX-512, whose kernels are twice as wide"),
         Some(InstructionSet::Scalar) | None => Some("AVX2 or AVX-512, whose kernels are several times faster"),
     };
-    let machines = match &machine.launcher {
-        Started::By(launch) if launch.processes > 1 => format!(
-            "not supported yet: each process that {} starts would train the whole run by itself; start one",
-            launch.launcher
-        ),
-        Started::By(_) | Started::Alone | Started::Unclear(_) => {
-            "not supported yet: a run is one process, which needs neither NCCL nor MPI nor a launcher".into()
-        }
-    };
     let gpus = match machine.gpus.devices.is_empty() {
         true => "not supported yet".into(),
         false => "not supported yet: ranks compute on cores, also where there are GPUs".into(),
     };
     let vectors = vectors.map(|vectors| ("vectors", vectors.to_string()));
-    vectors.into_iter().chain([("GPUs", gpus), ("processes", machines)]).collect()
+    let mpi = "not used: ranks of different processes exchange bytes over shared memory and TCP".into();
+    vectors.into_iter().chain([("GPUs", gpus), ("MPI", mpi)]).collect()
 }
 
 #[derive(Serialize)]
@@ -175,12 +167,6 @@ struct Uses {
 pub fn json(machine: &Machine, measured: &Measured) -> serde_json::Result<String> {
     let uses =
         Uses { cores: machine.cores.usable, kernels: kernels(machine), memory_bytes: machine.memory.usable_bytes() };
-    let record = Record {
-        version: env!("CARGO_PKG_VERSION"),
-        machine,
-        measured,
-        uses,
-        not_supported: ["GPUs", "several processes"],
-    };
+    let record = Record { version: env!("CARGO_PKG_VERSION"), machine, measured, uses, not_supported: ["GPUs", "MPI"] };
     Ok(serde_json::to_string(&record)? + "\n")
 }

@@ -101,7 +101,7 @@ fn a_laptop_is_told_what_it_needs_to_know() {
                what is missing\n  \
                vectors    AVX-512, whose kernels are twice as wide\n  \
                GPUs       not supported yet\n  \
-               processes  not supported yet: a run is one process, which needs neither NCCL nor MPI nor a launcher\n"
+               MPI        not used: ranks of different processes exchange bytes over shared memory and TCP\n"
     );
 }
 
@@ -128,7 +128,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                what is missing\n  \
                vectors    AMX, whose tiles make products = \"pairs\" several times faster\n  \
                GPUs       not supported yet: ranks compute on cores, also where there are GPUs\n  \
-               processes  not supported yet: each process that Slurm starts would train the whole run by itself; start one\n"
+               MPI        not used: ranks of different processes exchange bytes over shared memory and TCP\n"
     );
 }
 
@@ -177,7 +177,7 @@ fn programs_read_the_same() {
     assert_eq!(json["launcher"]["rendezvous"], "n1:20012");
     assert_eq!(json["uses"]["kernels"], "AVX-512");
     assert_eq!(json["uses"]["memory_bytes"], 8_000_000_000u64);
-    assert_eq!(json["not_supported"], serde_json::json!(["GPUs", "several processes"]));
+    assert_eq!(json["not_supported"], serde_json::json!(["GPUs", "MPI"]));
 }
 
 #[test]

@@ -99,9 +99,9 @@ impl Company {
     pub fn leave<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         let Company::Several(Several { control, deadline, .. }) = self else { return result };
         match result {
-            Err(Failure::Interrupted { signal, told }) => {
+            Err(interrupted @ Failure::Interrupted { .. }) => {
                 finish(control, deadline)?;
-                Err(Failure::Interrupted { signal, told })
+                Err(interrupted)
             }
             Err(failure) => {
                 control.report(FailureReport { cause: failure.to_string(), ..FailureReport::default() });
@@ -126,8 +126,8 @@ impl Several {
         let done = work().inspect_err(|failure| {
             self.control.report(FailureReport { cause: failure.to_string(), ..FailureReport::default() });
         })?;
-        let told = self.control.broadcast(topic, vec![], self.deadline);
-        told.map(|_| Some(done)).map_err(|error| Failure::Work(error.to_string()))
+        let sent = self.control.broadcast(topic, vec![], self.deadline);
+        sent.map(|_| Some(done)).map_err(|error| Failure::Work(error.to_string()))
     }
 }
 

@@ -18,7 +18,10 @@ use crate::storage::sink::TensorSink;
 #[error("a process delivered {0}; start all processes with the same run file, options and program")]
 pub struct GatherError(String);
 
-/// Turns each box into a message. One sink is one destination: weights, gradients and logits have one each.
+/// Most elements of a message, unless a row of a tensor has more: a message of 4 MiB.
+const MESSAGE_ELEMENTS: usize = 1 << 20;
+
+/// Turns each box into messages of whole rows. One sink is one destination: weights, gradients and logits have one each.
 pub struct ForwardingSink<'a> {
     post: &'a (dyn Fn(Vec<u8>) + Sync),
 }
@@ -32,14 +35,29 @@ impl<'a> ForwardingSink<'a> {
 
 impl TensorSink for ForwardingSink<'_> {
     fn put(&self, param: &ParamSpec, region: &Region, values: &[f32]) {
-        let mut message = Vec::new();
-        write_number(&mut message, param.name.len());
-        message.extend(param.name.as_bytes());
-        write_number(&mut message, region.ndim());
-        region.start.iter().chain(&region.extent).for_each(|index| write_number(&mut message, *index));
-        write_values(&mut message, values);
-        (self.post)(message);
+        let (Some(start), Some(rows)) = (region.start.first(), region.extent.first()) else {
+            return (self.post)(message_of(param, region, values));
+        };
+        let row_len = (values.len() / (*rows).max(1)).max(1);
+        let rows_at_once = (MESSAGE_ELEMENTS / row_len).max(1);
+        for (index, values) in values.chunks(rows_at_once * row_len).enumerate() {
+            let mut part = region.clone();
+            part.start[0] = start + index * rows_at_once;
+            part.extent[0] = values.len() / row_len;
+            (self.post)(message_of(param, &part, values));
+        }
     }
+}
+
+/// The message of one box.
+fn message_of(param: &ParamSpec, region: &Region, values: &[f32]) -> Vec<u8> {
+    let mut message = Vec::new();
+    write_number(&mut message, param.name.len());
+    message.extend(param.name.as_bytes());
+    write_number(&mut message, region.ndim());
+    region.start.iter().chain(&region.extent).for_each(|index| write_number(&mut message, *index));
+    write_values(&mut message, values);
+    message
 }
 
 impl LogitsSink for ForwardingSink<'_> {
