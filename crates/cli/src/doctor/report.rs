@@ -7,7 +7,6 @@ use train::processor::InstructionSet;
 
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
-use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory, name};
 use crate::screen::figures::{bytes, counted};
 
