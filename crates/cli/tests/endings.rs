@@ -192,6 +192,19 @@ fn two_runs_do_not_share_a_folder() {
 }
 
 #[test]
+fn a_killed_run_leaves_no_weights_of_an_earlier_one() {
+    let folder = Folder::new("earlier");
+    assert_eq!(output(&mut train(&folder.0, &[])).0, Some(0));
+    assert!(folder.0.join("weights.safetensors").is_file());
+    let endless = ["train.steps=1000000"];
+    let mut run = train(&folder.0, &endless).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    wait_until_it_listens(&run);
+    signal(&run, "-KILL");
+    run.wait().expect("an end");
+    assert!(!folder.0.join("weights.safetensors").is_file(), "the run file is that of the other run");
+}
+
+#[test]
 fn interrupted_commands_exit_with_130() {
     let folder = Folder::new("interrupt");
     assert_eq!(output(&mut train(&folder.0, &[])).0, Some(0));

@@ -31,6 +31,19 @@ fn layouts_are_planned_and_the_best_is_written() {
 }
 
 #[test]
+fn a_given_overlap_is_kept() {
+    let file = std::env::temp_dir().join(format!("pleach-plan-overlap-{}.toml", std::process::id()));
+    let file = file.display().to_string();
+    for overlap in ["true", "false"] {
+        let given = format!("parallelism.overlap={overlap}");
+        prints(&[&["plan"], &SMALL[..], &["--gpus=2", "--top=1", "--set", &given, "--write", &file]].concat());
+        let written = std::fs::read_to_string(&file).expect("a run file");
+        assert!(written.contains(&format!("\noverlap = {overlap}\n")), "{written}");
+    }
+    std::fs::remove_file(&file).expect("removed");
+}
+
+#[test]
 fn a_layout_as_json_has_numbers_and_all_of_its_keys() {
     let fixed = ["--gpus=4", "--top=1", "--fix", "zero=2", "--fix", "reduce=microbatch", "--fix", "pp=2", "--json"];
     let json = prints(&[&["plan"], &SMALL[..], &fixed].concat());

@@ -255,7 +255,8 @@ fn what_cannot_be_resumed_is_said() {
     succeeds(&mut train(&run, &[]));
     fs::remove_dir_all(run.join("checkpoints/step-00000006")).expect("removed");
     let unfinished = refused(&mut train(&run, &[]));
-    let expected = "RUN holds a run that is not done, after step 4 of 6; `pleach train --resume RUN` resumes it, ";
+    let expected =
+        "RUN holds a run that is not done, after step 4 of 6; use `pleach train --resume RUN` to resume it, ";
     assert!(unfinished.starts_with(expected), "{unfinished}");
     let fewer = refused(&mut resume(&run, &["train.steps=3"]));
     assert_eq!(fewer, "train.steps = 3 must be at least the 4 steps that are done; use 4 or more\n");

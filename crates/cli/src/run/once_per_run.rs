@@ -57,11 +57,11 @@ impl<'a> OncePerRun<'a> {
         let weights = folder.weights(&config.model)?;
         text.save_tokenizer(folder.path())?;
         let metrics = folder.metrics(start.steps())?;
-        folder.write_run_file(config)?;
         if start.checkpoint().is_none() {
-            folder.forget_resumes()?;
+            folder.forget_results()?;
             folder.store.clear()?;
         }
+        folder.write_run_file(config)?;
         if let Some(from) = &arguments.from {
             folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
         }
@@ -98,7 +98,7 @@ impl<'a> OncePerRun<'a> {
             let written = recorder.write(&verdict.setup, file);
             let trace = written.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
             if tells_more {
-                tell(&communication(&trace));
+                tell(&communication(&trace, verdict.config.parallelism.degrees));
             }
         }
         if let Some(reason) = not_saved {

@@ -136,12 +136,17 @@ impl RunFolder {
         opened.and_then(|mut file| writeln!(file, "{record}")).map_err(|error| self.cannot_write(&file, error))
     }
 
-    /// Removes the list of resumes of an earlier run.
+    /// Removes the list of resumes and the weights of an earlier run: they do not belong to the run file that is there now.
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub fn forget_resumes(&self) -> Result<(), Failure> {
-        let file = self.path.join(RESUMES);
+    pub fn forget_results(&self) -> Result<(), Failure> {
+        self.remove(RESUMES)?;
+        self.remove(WEIGHTS)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Failure> {
+        let file = self.path.join(name);
         match fs::remove_file(&file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.cannot_write(&file, error)),
             Ok(()) | Err(_) => Ok(()),

@@ -7,7 +7,7 @@ pub mod rank_times;
 use std::collections::BTreeSet;
 
 use cluster::Cluster;
-use config::{Parallelism, RunConfig};
+use config::{Degrees, Parallelism, RunConfig};
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
 use sim::{Loss, MemoryPart, RankMemory, RankTrace, Trace, legend, lines};
@@ -103,8 +103,12 @@ fn layout(config: &RunConfig) -> String {
     config.parallelism.degrees.to_string()
 }
 
-/// The rank of a trace whose communication is exposed longest; nothing where none communicates on a stream of its own.
-pub fn communication(trace: &Trace) -> String {
+/// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to communicate with.
+pub fn communication(trace: &Trace, degrees: Degrees) -> String {
+    let Degrees { dp, tp: _, pp } = degrees;
+    if dp * pp == 1 {
+        return String::new();
+    }
     let ranks = trace.ranks.iter().map(RankTrace::communication);
     match ranks.filter(|own| own.all_ns > 0).max_by_key(|own| own.exposed_ns) {
         None => String::new(),
@@ -178,7 +182,7 @@ impl Told<'_> {
             three_digits(step.peak_flops_per_ns(cluster) * 1e-3),
             100.0 * bubble.rate(),
             100.0 * bubble.rate_with_norm(),
-            communication(trace),
+            communication(trace, config.parallelism.degrees),
         );
         text += &self.time_table();
         text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));

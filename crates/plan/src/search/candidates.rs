@@ -135,6 +135,7 @@ impl Candidates {
         one: &Parallelism,
         refused: Option<&Problem>,
     ) {
+        let one = &Parallelism { overlap: config.parallelism.overlap, ..one.clone() };
         let agreeing = variants(one).filter(|variant| agrees(variant, fixed));
         match refused.cloned().or_else(|| broken_rule(config, one)) {
             None => self.legal.extend(agreeing),
