@@ -32,7 +32,7 @@ impl Task {
     }
 }
 
-/// A product that is computed in pairs.
+/// A product in AMX order.
 #[derive(Clone, Copy)]
 pub(crate) struct PairsMatMul {
     orientation: Orientation,
@@ -78,7 +78,7 @@ impl Worker {
         Ok(Pass::new(self.factors(product)?, self.instruction_set))
     }
 
-    /// A matrix to multiply in pairs.
+    /// A matrix to multiply in AMX order.
     fn pairs_operand(&self, tensor: Tensor) -> Result<PairsOperand<'_>, DeviceError> {
         Ok(match tensor.dtype {
             Dtype::Bf16 => PairsOperand::Bf16(self.matrix(tensor)?),

@@ -1,4 +1,4 @@
-//! Attention against its definition in f64, against itself on other instruction sets and in other cuts; with products in pairs also against
+//! Attention against its definition in f64, against itself on other instruction sets and in other cuts; with products in AMX order also against
 //! their definition, bit by bit.
 
 mod case;
@@ -241,7 +241,7 @@ fn slopes_of_any_number_of_heads() {
     assert_eq!(Alibi { first_head: 0, num_heads: 8 }.slope(7), 2.0f32.powi(-8));
 }
 
-/// Products in pairs: around the edges of blocks, tiles, groups and panels, on every instruction set.
+/// Products in AMX order: around the edges of blocks, tiles, groups and panels, on every instruction set.
 #[test]
 fn products_in_pairs_have_the_bits_of_their_definition() {
     let random = &mut Random(8);

@@ -1,4 +1,4 @@
-//! Attention with products in pairs as it is defined, a query at a time in plain Rust.
+//! Attention with products in AMX order as it is defined, a query at a time in plain Rust.
 
 use cpu::attention::KEYS;
 use cpu::instruction_set::InstructionSet;

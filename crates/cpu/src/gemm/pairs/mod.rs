@@ -65,7 +65,7 @@ pub(crate) use workspace::RankWorkspace;
 /// Steps of K whose products are summed in two chains. Part of the numerics, and of the instruction.
 pub const PAIRS_BLOCK: usize = 32;
 
-/// A matrix to multiply in pairs.
+/// A matrix to multiply in AMX order.
 #[derive(Clone, Copy, Debug)]
 pub enum PairsOperand<'a> {
     /// Of bf16.
@@ -83,7 +83,7 @@ impl<'a> From<PairsOperand<'a>> for Operand<'a> {
     }
 }
 
-/// Two matrices to multiply in pairs.
+/// Two matrices to multiply in AMX order.
 #[derive(Clone, Copy, Debug)]
 pub struct PairsProduct<'a> {
     /// Which of the two is read transposed.
