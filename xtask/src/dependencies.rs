@@ -2,7 +2,8 @@
 
 /// Every crate of the workspace with the workspace crates that it may depend on. Arrows point down only.
 ///
-/// Every edge is in use: each is in a manifest, and in the code of its crate. Tests (`dev-dependencies`) may use any crate except the command line.
+/// Every edge is in use: each is in a manifest, and in the code of its crate. Tests (`dev-dependencies`) may use any
+/// crate except the command line.
 pub const ALLOWED: &[(&str, &[&str])] = &[
     ("philox", &[]),
     ("sync", &[]),

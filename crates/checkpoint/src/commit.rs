@@ -1,6 +1,7 @@
 //! The commit of a checkpoint whose pieces are all on the disk.
 //!
-//! The order makes a checkpoint whole or absent, whenever the process ends: the data are on the disk before the manifest, the manifest before the
+//! The order makes a checkpoint whole or absent, whenever the process ends: the data are on the disk before the
+//! manifest, the manifest before the
 //! folder's names, those before the folder gets its own name, and that before `latest` says so.
 
 use std::collections::BTreeMap;
@@ -81,7 +82,7 @@ fn point_to(folder: &CheckpointFolder, steps: u32) -> Result<(), CheckpointError
     let (latest, storage) = (folder.path().join(LATEST), folder.storage());
     let partial = folder.path().join(format!(".{LATEST}.partial"));
     let name = format!("{}\n", folder_name(steps));
-    // One that a killed process left would be in the way; if there is none, so much the better.
+    // One that a killed process left would be in the way; its absence is not an error.
     let _ = std::fs::remove_file(&partial);
     tried(&partial, write_new(storage, &partial, name.as_bytes()))?;
     tried(&latest, storage.rename(&partial, &latest))?;

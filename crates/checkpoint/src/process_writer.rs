@@ -12,13 +12,15 @@ use crate::manifest::RunState;
 use crate::piece_file::{PieceEntry, PieceFile};
 use crate::process_pieces::{ProcessPieces, WrittenFile};
 
-/// Writes one file per rank of this process, from as many threads as there are ranks. It takes no lock of the folder, removes nothing and commits
+/// Writes one file per rank of this process, from as many threads as there are ranks. It takes no lock of the folder,
+/// removes nothing and commits
 /// nothing.
 #[derive(Debug)]
 pub struct ProcessWriter {
     folder: CheckpointFolder,
     num_ranks: usize,
-    /// By steps, from the first rank that begins to the last one that is done: a rank may begin the next checkpoint before another has begun this
+    /// By steps, from the first rank that begins to the last one that is done: a rank may begin the next checkpoint
+    /// before another has begun this
     /// one.
     current: Mutex<BTreeMap<u32, Progress>>,
 }
@@ -68,7 +70,7 @@ impl ProcessWriter {
         PieceFile::create(path.clone(), entries, create).map(Some)
     }
 
-    /// Brings a rank's file to the disk, or takes why there is none. The last rank of this process gets the pieces of all its ranks, for
+    /// Brings a rank's file to the disk, or takes the error of a missing one. The last rank of this process gets the pieces of all its ranks, for
     /// [`PieceCollector::deliver`](crate::PieceCollector::deliver); the others get nothing.
     pub fn finish(
         &self,

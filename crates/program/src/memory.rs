@@ -38,7 +38,8 @@ pub struct PlannedLife {
     pub extent: Extent,
     /// What it counts as.
     pub category: Category,
-    /// The instructions that must have ended before its bytes may be written for another value: the last instruction of each stream that touches it and, where
+    /// The instructions that must have ended before its bytes may be written for another value: the last instruction
+    /// of each stream that touches it and, where
     /// it was lent, the first one that happens after the receive.
     pub released: Reached,
 }

@@ -64,7 +64,8 @@ pub struct ValueBox {
     pub microbatch: Option<Microbatch>,
 }
 
-/// What this rank holds of the values that instruction `rank.position.at` of a training step has finished. Within a run, the boxes of a value are
+/// What this rank holds of the values that instruction `rank.position.at` of a training step has finished. Within a
+/// run, the boxes of a value are
 /// equal or have nothing in common.
 pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
     let instrs = &worker.position.program.instrs;

@@ -27,7 +27,8 @@ impl Bounds {
 
     /// What layouts of `class` promise each other whose parameters and activations are `stored`.
     ///
-    /// Infinite where nothing is promised. Where only the order of sums over sequences differs, a narrow run's first gradient is as near as a single one's: activations are
+    /// Infinite where nothing is promised. Where only the order of sums over sequences differs, a narrow run's first
+    /// gradient is as near as a single one's: activations are
     /// the same bits, and gradients of parameters are summed in single precision.
     pub fn of(class: EqualityClass, stored: Format) -> Bounds {
         // As many unit roundoffs as in single precision.

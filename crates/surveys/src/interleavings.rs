@@ -1,4 +1,5 @@
-//! Streams in any order: cells of the support matrix run without overlap, with it, and on streams that are delayed at random, and must learn
+//! Streams in any order: cells of the support matrix run without overlap, with it, and on streams that are delayed at
+//! random, and must learn
 //! the same bits.
 
 use std::cell::Cell as Seed;

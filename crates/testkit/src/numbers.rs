@@ -18,7 +18,8 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Every format, and exact sums in the widest: a narrow one rounds before the sum and after the update, which no layout changes. Each with
+    /// Every format, and exact sums in the widest: a narrow one rounds before the sum and after the update, which no
+    /// layout changes. Each with
     /// both orders of products, but for fp16, which has the chained order only.
     pub const ALL: [Numbers; 7] = [
         Numbers::new(Format::Fp32, GradientSums::Single, Products::Chained),
@@ -61,7 +62,8 @@ impl fmt::Display for Numbers {
 
 /// Six layers of four heads: two stages on each of four ranks. GPT-2 where the table is tied, Llama with two key and value heads where not.
 ///
-/// The smallest widths at which each of two replicas with tp = 2, and each of four without, holds a shard of every layer. Initial weights are
+/// The smallest widths at which each of two replicas with tp = 2, and each of four without, holds a shard of every
+/// layer. Initial weights are
 /// as wide relative to the hidden dim as those of [`proof_model`].
 pub fn model(tied: Tied) -> ModelSpec {
     let (style, num_kv_heads) = match tied {

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 pub struct Member {
     /// Its name in messages: `process 3 (host b)`.
     pub name: String,
-    /// The start of each of its lines; its output is that of this process where there is none.
+    /// The start of each of its lines; without a label its output is that of this process.
     pub label: Option<String>,
     /// How it is started.
     pub command: Command,

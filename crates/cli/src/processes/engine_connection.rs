@@ -1,4 +1,5 @@
-//! The engine of a process among others: connected with their ranks, and with the control channel, so that a failure on either is one on both.
+//! The engine of a process among others: connected with their ranks, and with the control channel, so that a failure
+//! on either is one on both.
 
 use std::sync::Arc;
 

@@ -26,7 +26,9 @@ pub fn run(session: &Session, folder: &RunFolder, arguments: &TrainArguments, st
         session.company.once("the files of the run", || OncePerRun::prepare(session, folder, arguments, start))?;
     let Some(once) = once else { return Ok(()) };
     let ending = match &session.company {
-        Company::Alone => ranks(session, folder, 1, (&once.progress, &once.weights), start),
+        Company::Alone => {
+            commit_with(session, &Committer::new(&folder.store, 1), (&once.progress, &once.weights), start)
+        }
         Company::Several(several) => with_others(session, folder, several, &once, start),
     };
     once.conclude(ending)
@@ -61,17 +63,7 @@ fn with_others(
     })
 }
 
-/// All ranks of a run in one process.
-fn ranks(
-    session: &Session,
-    folder: &RunFolder,
-    processes: usize,
-    to: (&dyn Observer, &dyn TensorSink),
-    start: Start<'_>,
-) -> Result<Ending, Failure> {
-    commit_with(session, &Committer::new(&folder.store, processes), to, start)
-}
-
+/// The ranks of this process, whose checkpoints `committer` commits.
 fn commit_with(
     session: &Session,
     committer: &Committer<'_>,

@@ -1,4 +1,5 @@
-//! The part of a command that each process of a run does: it opens the engine and runs its ranks. All else, from text to screen, is done once.
+//! The part of a command that each process of a run does: it opens the engine and runs its ranks. All else, from text
+//! to screen, is done once.
 
 use std::sync::mpsc::channel;
 

@@ -53,7 +53,8 @@ impl ThreadTransport {
         ThreadTransport::lanes(world_size, 1, timeouts).into_iter().flatten().collect()
     }
 
-    /// The ends of a new world with `num_lanes` lanes, by lane, then by rank. Each thread of a rank that communicates has a lane of its own; the
+    /// The ends of a new world with `num_lanes` lanes, by lane, then by rank. Each thread of a rank that communicates
+    /// has a lane of its own; the
     /// failure of one is the failure of all.
     pub fn lanes(world_size: usize, num_lanes: usize, timeouts: Timeouts) -> Vec<Vec<ThreadTransport>> {
         ThreadTransport::ends(&Arc::new(World::of_threads(world_size, num_lanes, timeouts)))

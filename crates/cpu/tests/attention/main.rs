@@ -1,4 +1,5 @@
-//! Attention against its definition in f64, against itself on other instruction sets and in other cuts; with products in AMX order also against
+//! Attention against its definition in f64, against itself on other instruction sets and in other cuts; with products
+//! in AMX order also against
 //! their definition, bit by bit.
 
 mod case;

@@ -2,7 +2,8 @@
 //!
 //! Layouts that a rule of `config::check` refuses are counted and left out. A layout whose memory floor does not fit cannot fit; a layout whose least
 //! time is not below the time of the K-th best cannot be among the K best. Both bounds come in two rungs, a cheap one ([`Floors`]) and a
-//! close one ([`Recordings`]). Always the layout of the least bound is taken: its bound is made closer, or it is simulated event by event, until the
+//! close one ([`Recordings`]). Always the layout of the least bound is taken: its bound is made closer, or it is
+//! simulated event by event, until the
 //! least bound that is left is not below the K-th best time. So the answer is that of simulating everything.
 
 mod candidates;

@@ -1,5 +1,6 @@
 //! A second meaning of instructions, by brute force: programs run in small arenas where the plan puts every value, ranks
-//! (and, where they run side by side, their streams) advance in random order, sends lend memory, and every result is a hash of all that it was made from. If the final
+//! (and, where they run side by side, their streams) advance in random order, sends lend memory, and every result is a
+//! hash of all that it was made from. If the final
 //! parameters equal those of a plain loop, no value was missing, stale, counted twice, or overwritten too early.
 
 use std::collections::BTreeSet;
@@ -314,7 +315,7 @@ fn queues(program: &Program, overlap: Overlap) -> Vec<Vec<usize>> {
 }
 
 impl World<'_> {
-    /// Runs the next instruction of a rank's queue; `false` if there is none, or if it has to wait.
+    /// Runs the next instruction of a rank's queue; `false` if the queue is empty or the instruction must wait.
     fn step(&mut self, at: usize, queue: usize) -> Result<bool, Fault> {
         let Some(index) = self.ranks[at].ready(queue) else { return Ok(false) };
         self.ranks[at].at = index;

@@ -1,6 +1,7 @@
 //! `cargo run --release -p surveys --bin interleavings -- [--cells N] [--from K] [--seed SEED]`
 //!
-//! Runs cells of the support matrix without overlap, with it, and on streams that are delayed at random. Ends with a failure at the first cell
+//! Runs cells of the support matrix without overlap, with it, and on streams that are delayed at random. Ends with a
+//! failure at the first cell
 //! that learns other bits; `--from` continues after the cells that passed.
 
 #![forbid(unsafe_code)]

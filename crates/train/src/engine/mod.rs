@@ -28,7 +28,8 @@ pub trait Engine: Sync {
     /// The device, with an arena of `arena_bytes`, and the communicators of `rank`. Called once per rank, on the rank's own thread.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] for a choice in `numerics` that the device does not have; an arena or threads that the system does not give.
+    /// [`DeviceError::Refused`] for a choice in `numerics` that the device does not have; an arena or threads that the
+    /// system does not give.
     fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError>;
 
     /// The ranks of this process, ascending.

@@ -26,7 +26,8 @@ pub fn open_engine(mesh: Mesh, options: EngineOptions) -> Box<dyn Engine> {
     Box::new(threads.with_threads_per_rank(threads_per_rank))
 }
 
-/// The ranks of one process of several: threads that compute on its cores. Returns once all processes are connected. The second value learns of
+/// The ranks of one process of several: threads that compute on its cores. Returns once all processes are connected.
+/// The second value learns of
 /// failures of the world and reports them.
 ///
 /// # Errors

@@ -22,7 +22,8 @@ use crate::worker::bindings::Side;
 use crate::worker::rank_state::Issued;
 
 impl Worker<'_> {
-    /// Issues the instruction at [`RunPosition::at`](crate::RunPosition::at), which is `instr`, on its stream, after the waits that it needs.
+    /// Issues the instruction at [`RunPosition::at`](crate::RunPosition::at), which is `instr`, on its stream, after
+    /// the waits that it needs.
     ///
     /// # Errors
     /// As [`Worker::execute`], and failures of what it waits for.

@@ -19,7 +19,8 @@ use crate::lanes;
 use crate::meter::Meter;
 use crate::view::MatMut;
 
-/// Gradients of attention's queries, keys and values, all assigned, with products in AMX order. Counts `5 head_dim` multiply-adds per visible pair
+/// Gradients of attention's queries, keys and values, all assigned, with products in AMX order. Counts `5 head_dim`
+/// multiply-adds per visible pair
 /// and head.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.

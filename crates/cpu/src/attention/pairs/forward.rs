@@ -15,7 +15,8 @@ use crate::lanes;
 use crate::meter::Meter;
 use crate::view::MatMut;
 
-/// Attention's outputs and log-sum-exps, both assigned, with products in AMX order. Counts `2 head_dim` multiply-adds per visible pair and head.
+/// Attention's outputs and log-sum-exps, both assigned, with products in AMX order. Counts `2 head_dim` multiply-adds
+/// per visible pair and head.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
 pub fn attention_forward_pairs(
