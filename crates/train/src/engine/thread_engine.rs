@@ -11,7 +11,7 @@ use comm::{
 };
 use config::Overlap;
 use cpu::affinity::allowed_cores;
-use cpu::{ArenaReader, CpuDevice};
+use cpu::{ArenaReader, CpuDevice, time_slice};
 use device::{Arena, DeviceError, Numerics, OnFailure, Stream, StreamQueues};
 use mesh::{Axis, Mesh, Rank};
 use program::PeerGroup;
@@ -155,6 +155,8 @@ fn channels(which: PeerGroup) -> GroupChannels {
 
 impl Engine for ThreadEngine {
     fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        // Before the threads of streams and of the pool are started: they inherit it.
+        time_slice::shorten();
         let arena = Arc::new(Arena::new(arena_bytes)?);
         let queues = self.queues(rank)?;
         let communicators = self.communicators(rank, &arena, &queues)?;
