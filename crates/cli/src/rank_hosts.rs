@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cluster::Cluster;
 use launcher::{Host, RankPlacement, launch, parse_host_list};
-use mesh::{Axis, AxisSet, Mesh, Rank};
+use mesh::{Axis, AxisSet, Mesh, PlacementOrder, Rank};
 
 use crate::failure::Failure;
 use crate::screen::figures::{bytes, counted};
@@ -35,11 +35,11 @@ pub fn read_hosts(path: &Path, default_processes: usize) -> Result<Vec<Host>, Fa
 }
 
 impl RankHosts {
-    /// The hosts of `file`, or of the launcher; `None` where neither names any.
+    /// The hosts of `file`, or of the launcher, filled in `order`; `None` where neither names any.
     ///
     /// # Errors
     /// A file that does not list hosts; processes that do not divide the ranks.
-    pub fn known(mesh: &Mesh, file: Option<&Path>) -> Result<Option<RankHosts>, Failure> {
+    pub fn known(mesh: &Mesh, order: PlacementOrder, file: Option<&Path>) -> Result<Option<RankHosts>, Failure> {
         let (hosts, source) = match file {
             Some(path) => (read_hosts(path, 1)?, "--hosts"),
             None => {
@@ -51,14 +51,14 @@ impl RankHosts {
                 (hosts, launcher.name())
             }
         };
-        RankHosts::new(mesh, &hosts, source, String::new()).map(Some)
+        RankHosts::new((mesh, order), &hosts, source, String::new()).map(Some)
     }
 
     /// The nodes of a cluster, each rank with an accelerator of its own.
     ///
     /// # Errors
     /// None that is known: one rank for each process divides all.
-    pub fn on_cluster(mesh: &Mesh, name: &str, cluster: &Cluster) -> Result<RankHosts, Failure> {
+    pub fn on_cluster(mesh: &Mesh, order: PlacementOrder, name: &str, cluster: &Cluster) -> Result<RankHosts, Failure> {
         let (world, of_node) = (mesh.world_size(), cluster.node.accelerators.max(1));
         let node =
             |number: usize| Host { name: format!("node{number}"), processes: of_node.min(world - number * of_node) };
@@ -66,12 +66,17 @@ impl RankHosts {
         let accelerator = &cluster.accelerator;
         let memory = bytes((accelerator.memory_gb * 1e9) as u64);
         let about = format!(", {of_node} x {} with {memory} each", accelerator.name);
-        RankHosts::new(mesh, &hosts, &format!("--cluster {name}"), about)
+        RankHosts::new((mesh, order), &hosts, &format!("--cluster {name}"), about)
     }
 
-    fn new(mesh: &Mesh, hosts: &[Host], source: &str, about: String) -> Result<RankHosts, Failure> {
+    fn new(
+        (mesh, order): (&Mesh, PlacementOrder),
+        hosts: &[Host],
+        source: &str,
+        about: String,
+    ) -> Result<RankHosts, Failure> {
         let placement =
-            RankPlacement::new(mesh, hosts).map_err(|error| Failure::Input(format!("{source}: {error}")))?;
+            RankPlacement::new(mesh, hosts, order).map_err(|error| Failure::Input(format!("{source}: {error}")))?;
         let title = format!(
             "hosts   {} in {} on {} of {source}{about}",
             counted(mesh.world_size() as u64, "rank"),
@@ -171,7 +176,7 @@ mod tests {
     fn hosts(list: &str, dp: usize, tp: usize, pp: usize) -> RankHosts {
         let mesh = Mesh::new(AxisSizes::dp_tp_pp(dp, tp, pp)).expect("a mesh");
         let hosts = parse_host_list(list, 1).expect("hosts");
-        RankHosts::new(&mesh, &hosts, "--hosts", String::new()).expect("placed")
+        RankHosts::new((&mesh, PlacementOrder::default()), &hosts, "--hosts", String::new()).expect("placed")
     }
 
     #[test]
@@ -203,7 +208,7 @@ mod tests {
     fn a_cluster_has_a_rank_for_each_accelerator() {
         let mesh = Mesh::new(AxisSizes::dp_tp_pp(3, 4, 1)).expect("a mesh");
         let profile = Cluster::from_toml(named("h100-80g-dgx").expect("a profile")).expect("legal");
-        let hosts = RankHosts::on_cluster(&mesh, "h100-80g-dgx", &profile).expect("placed");
+        let hosts = RankHosts::on_cluster(&mesh, PlacementOrder::default(), "h100-80g-dgx", &profile).expect("placed");
         assert_eq!(
             hosts.drawn(),
             "hosts   12 ranks in 12 processes on 2 hosts of --cluster h100-80g-dgx, 8 x H100-SXM5-80GB with 80.0 GB each\n  \

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use mesh::PlacementOrder;
+
 /// How text becomes tokens: the key `data.tokenizer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenizerSpec {
@@ -199,6 +201,8 @@ pub struct RunSpec {
     pub engine: EngineChoice,
     /// How bytes move between ranks of different processes.
     pub transport: TransportChoice,
+    /// Which ranks share a host.
+    pub placement: PlacementOrder,
     /// Time after which a silent process counts as failed.
     pub heartbeat_seconds: f32,
     /// Time in which all processes of a run must arrive.

@@ -7,6 +7,7 @@ use config::{
     Pairing, ParameterGroup, Position, Positions, Recompute, Reshard, RotaryScaling, RunConfig, RunSpec, SavedInputs,
     ScheduleKind, ScheduleSpec, SequenceParallel, Visible, ZeroStage, check, unique_parameters,
 };
+use mesh::PlacementOrder;
 
 fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
     let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
@@ -102,6 +103,7 @@ keep_every = 0
 keep_best = 1
 engine = "auto"
 transport = "auto"
+placement = "tp-pp-dp"
 heartbeat_seconds = 5.0
 rendezvous_seconds = 10.0
 grace_seconds = 30.0
@@ -195,10 +197,11 @@ timeout_seconds = 2.5
 
 #[test]
 fn what_is_saved_and_kept_is_read_and_survives_writing() {
-    let text = "[run]\nsave_every = 40\nkeep_newest = 3\nkeep_every = 400\nkeep_best = 0\ngrace_seconds = 90\n";
+    let text = "[run]\nplacement = \"dp-pp-tp\"\nsave_every = 40\nkeep_newest = 3\nkeep_every = 400\nkeep_best = 0\ngrace_seconds = 90\n";
     let config = load(text, &[]).expect("legal");
     let RunSpec { save_every, keep_newest, keep_every, keep_best, grace_seconds, .. } = config.run;
     assert_eq!((save_every, keep_newest, keep_every, keep_best, grace_seconds), (40, 3, 400, 0, 90.0));
+    assert_eq!(config.run.placement, PlacementOrder::DpPpTp);
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
 }
 

@@ -1,12 +1,8 @@
 //! The host and the process of each rank.
 
-use mesh::{Axis, AxisSet, Mesh, Rank};
+use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 
 use crate::host_list::Host;
-
-/// Axes from the slowest to the fastest in the order of processes. Tensor-parallel peers talk most and share a host first, then the
-/// stages of a pipeline; replicas talk once a step and are farthest apart.
-const ORDER: [Axis; 6] = [Axis::DpOuter, Axis::DpInner, Axis::Pp, Axis::Ep, Axis::Cp, Axis::Tp];
 
 /// Ranks in processes on hosts. Each process has equally many ranks; processes are numbered host by host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,20 +48,22 @@ pub struct CrossingGroup {
 }
 
 impl RankPlacement {
-    /// The ranks of `mesh` on the processes of `hosts`.
+    /// The ranks of `mesh` on the processes of `hosts`, which they fill in the given order.
     ///
     /// # Errors
     /// See [`RankPlacementError`].
-    pub fn new(mesh: &Mesh, hosts: &[Host]) -> Result<RankPlacement, RankPlacementError> {
+    pub fn new(mesh: &Mesh, hosts: &[Host], order: PlacementOrder) -> Result<RankPlacement, RankPlacementError> {
         let processes: usize = hosts.iter().map(|host| host.processes).sum();
         let world = mesh.world_size();
         if processes == 0 || !world.is_multiple_of(processes) {
             return Err(RankPlacementError { ranks: world, processes });
         }
         let mut ranks: Vec<Rank> = mesh.ranks().collect();
+        let mut slowest_first = order.axes();
+        slowest_first.reverse();
         ranks.sort_by_key(|rank| {
             let coord = mesh.coord(*rank);
-            ORDER.map(|axis| coord.along(axis))
+            slowest_first.map(|axis| coord.along(axis))
         });
         let mut slots = vec![0; world];
         for (slot, rank) in ranks.iter().enumerate() {

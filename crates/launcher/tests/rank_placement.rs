@@ -1,7 +1,7 @@
 //! Ranks on hosts: which peers are together.
 
 use launcher::{Host, RankPlacement};
-use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
+use mesh::{Axis, AxisSet, AxisSizes, Mesh, PlacementOrder, Rank};
 use proptest::prelude::*;
 
 fn hosts(processes: &[usize]) -> Vec<Host> {
@@ -20,7 +20,7 @@ fn shown(placement: &RankPlacement) -> Vec<Vec<usize>> {
 #[test]
 fn tensor_peers_are_together_then_stages_then_replicas() {
     let mesh = mesh(2, 2, 2);
-    let placement = RankPlacement::new(&mesh, &hosts(&[2, 2])).expect("placed");
+    let placement = RankPlacement::new(&mesh, &hosts(&[2, 2]), PlacementOrder::default()).expect("placed");
     assert_eq!(shown(&placement), [[0, 1], [4, 5], [2, 3], [6, 7]]);
     assert_eq!(mesh.ranks().map(|rank| placement.host_of(rank)).collect::<Vec<_>>(), [0, 0, 1, 1, 0, 0, 1, 1]);
     assert!(placement.crossing(&mesh, Axis::Tp).is_empty() && placement.crossing(&mesh, Axis::Pp).is_empty());
@@ -28,9 +28,20 @@ fn tensor_peers_are_together_then_stages_then_replicas() {
 }
 
 #[test]
+fn an_order_names_the_nearest_peers_first() {
+    let mesh = mesh(2, 2, 2);
+    let placed = |order| shown(&RankPlacement::new(&mesh, &hosts(&[2, 2]), order).expect("placed"));
+    assert_eq!(placed(PlacementOrder::TpDpPp), [[0, 1], [2, 3], [4, 5], [6, 7]], "as ranks are numbered");
+    assert_eq!(placed(PlacementOrder::PpTpDp), [[0, 4], [1, 5], [2, 6], [3, 7]]);
+    assert_eq!(placed(PlacementOrder::PpDpTp), [[0, 4], [2, 6], [1, 5], [3, 7]]);
+    assert_eq!(placed(PlacementOrder::DpTpPp), [[0, 2], [1, 3], [4, 6], [5, 7]]);
+    assert_eq!(placed(PlacementOrder::DpPpTp), [[0, 2], [4, 6], [1, 3], [5, 7]]);
+}
+
+#[test]
 fn a_tensor_group_larger_than_a_host_crosses() {
     let mesh = mesh(1, 4, 1);
-    let placement = RankPlacement::new(&mesh, &hosts(&[2, 2])).expect("placed");
+    let placement = RankPlacement::new(&mesh, &hosts(&[2, 2]), PlacementOrder::default()).expect("placed");
     let crossing = placement.crossing(&mesh, Axis::Tp);
     assert_eq!(crossing.len(), 1);
     assert_eq!((crossing[0].members.len(), crossing[0].hosts.as_slice()), (4, [0, 1].as_slice()));
@@ -38,18 +49,22 @@ fn a_tensor_group_larger_than_a_host_crosses() {
 
 #[test]
 fn hosts_may_have_different_numbers_of_processes() {
-    let placement = RankPlacement::new(&mesh(8, 1, 1), &hosts(&[3, 1])).expect("placed");
+    let placement = RankPlacement::new(&mesh(8, 1, 1), &hosts(&[3, 1]), PlacementOrder::default()).expect("placed");
     assert_eq!(shown(&placement), [[0, 1], [2, 3], [4, 5], [6, 7]]);
     assert_eq!([0, 1, 2, 3].map(|process| placement.host_of_process(process)), [0, 0, 0, 1]);
 }
 
 #[test]
 fn processes_that_do_not_divide_the_ranks_are_refused() {
-    let error = RankPlacement::new(&mesh(2, 2, 2), &hosts(&[2, 1])).expect_err("3 of 8").to_string();
+    let error =
+        RankPlacement::new(&mesh(2, 2, 2), &hosts(&[2, 1]), PlacementOrder::default()).expect_err("3 of 8").to_string();
     let expected = "8 ranks must be divided equally among processes; got 3; start 1, 2, 4 or 8 processes, or change the \
                     degrees of [parallelism]";
     assert_eq!(error, expected);
-    assert!(RankPlacement::new(&mesh(2, 1, 1), &hosts(&[4])).is_err(), "a process without a rank");
+    assert!(
+        RankPlacement::new(&mesh(2, 1, 1), &hosts(&[4]), PlacementOrder::default()).is_err(),
+        "a process without a rank"
+    );
 }
 
 proptest! {
@@ -58,7 +73,7 @@ proptest! {
         let mesh = mesh(dp, tp, pp);
         let processes = (1..=mesh.world_size()).rev().find(|count| mesh.world_size().is_multiple_of(*count) && *count <= 4 * split);
         let processes = processes.unwrap_or(1);
-        let placement = RankPlacement::new(&mesh, &hosts(&[processes])).expect("placed");
+        let placement = RankPlacement::new(&mesh, &hosts(&[processes]), PlacementOrder::default()).expect("placed");
         let mut all: Vec<usize> = shown(&placement).concat();
         all.sort_unstable();
         prop_assert_eq!(all, (0..mesh.world_size()).collect::<Vec<_>>());

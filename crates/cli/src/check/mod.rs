@@ -55,9 +55,10 @@ fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
 }
 
 fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure> {
+    let order = verdict.config.run.placement;
     let hosts = match &arguments.cluster {
-        Some(name) => Some(RankHosts::on_cluster(&verdict.setup.mesh, name, &profile(name)?)?),
-        None => RankHosts::known(&verdict.setup.mesh, arguments.hosts.as_deref())?,
+        Some(name) => Some(RankHosts::on_cluster(&verdict.setup.mesh, order, name, &profile(name)?)?),
+        None => RankHosts::known(&verdict.setup.mesh, order, arguments.hosts.as_deref())?,
     };
     let setup = &verdict.setup;
     let all_ranks = arguments.all_ranks.then(|| AllRanks::verify(setup)).transpose()?;

@@ -29,7 +29,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
         .map_err(|error| Failure::Work(error.to_string()))?;
     let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;
-    let hosts = RankHosts::known(&setup.mesh, arguments.hosts.as_deref())?;
+    let hosts = RankHosts::known(&setup.mesh, config.run.placement, arguments.hosts.as_deref())?;
     print(&match rank {
         None => {
             let hosts = hosts.map_or(String::new(), |hosts| format!("{}\n", hosts.drawn()));

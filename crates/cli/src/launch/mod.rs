@@ -10,7 +10,6 @@ mod supervisor;
 
 use clap::Parser;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
-use mesh::Mesh;
 
 use crate::arguments::launch::LaunchArguments;
 use crate::arguments::{Arguments, Command};
@@ -86,12 +85,9 @@ fn checked(arguments: &LaunchArguments, hosts: &[Host]) -> Result<Restart, Failu
     }
     let config = input::load(&train.run)?;
     let mesh = config.parallelism.mesh().map_err(|error| Failure::Input(error.to_string()))?;
-    place(&mesh, hosts)?;
+    let placement = RankPlacement::new(&mesh, hosts, config.run.placement);
+    placement.map_err(|error| Failure::Input(format!("--nproc or --hosts: {error}")))?;
     Ok(Restart::Training { folder: config.run.folder, train })
-}
-
-fn place(mesh: &Mesh, hosts: &[Host]) -> Result<RankPlacement, Failure> {
-    RankPlacement::new(mesh, hosts).map_err(|error| Failure::Input(format!("--nproc or --hosts: {error}")))
 }
 
 /// Variables that a process of a launch must not have from elsewhere.

@@ -44,7 +44,7 @@ impl Company {
     /// Variables of launchers that cannot be used, processes that do not arrive, and processes that differ.
     pub fn meet(config: &RunConfig, setup: &Setup, text: Hash, start: &str) -> Result<Company, Failure> {
         let Some(launch) = launch_of_several(config)? else { return Ok(Company::Alone) };
-        let place = Place::of_launch(launch, &setup.mesh)?;
+        let place = Place::of_launch(launch, &setup.mesh, config.run.placement)?;
         let token = Token::of_process(&|name: &str| std::env::var(name).ok());
         let token = token.map_err(|error| Failure::Input(error.to_string()))?;
         let (listeners, addresses) =

@@ -2,7 +2,7 @@
 
 use config::{EngineChoice, RunConfig};
 use launcher::{Address, Host, Launch, RankPlacement, launch};
-use mesh::{Mesh, Rank};
+use mesh::{Mesh, PlacementOrder, Rank};
 
 use crate::failure::Failure;
 
@@ -22,17 +22,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place in a run on `mesh` that `launch` gives this process.
+    /// The place in a run on `mesh` that `launch` gives this process, where ranks fill hosts in the given `order`.
     ///
     /// # Errors
     /// A number of processes that does not divide the ranks.
-    pub fn of_launch(launch: Launch, mesh: &Mesh) -> Result<Place, Failure> {
+    pub fn of_launch(launch: Launch, mesh: &Mesh, order: PlacementOrder) -> Result<Place, Failure> {
         let Launch { launcher, process, processes, host, rendezvous, hosts, .. } = launch;
         let host = host.unwrap_or_else(own_host);
         // Ranks follow from the numbers of processes alone, so one host stands for all where the launcher names none.
         let hosts = hosts.unwrap_or_else(|| vec![Host { name: host.clone(), processes }]);
         let placement =
-            RankPlacement::new(mesh, &hosts).map_err(|error| Failure::Input(format!("{launcher}: {error}")))?;
+            RankPlacement::new(mesh, &hosts, order).map_err(|error| Failure::Input(format!("{launcher}: {error}")))?;
         let mut ranks = placement.ranks_of(process).to_vec();
         ranks.sort_unstable();
         Ok(Place { process, processes, host, ranks, rendezvous })

@@ -7,6 +7,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("data_parallel_size", "parallelism.dp", ""),
     ("world_size", "run.ranks", ""),
     ("distributed_backend", "run.transport", ""),
+    ("use_tp_pp_dp_mapping", "run.placement", "its default is that mapping"),
     ("micro_batch_size", "parallelism.microbatch_size", ""),
     ("use_distributed_optimizer", "parallelism.zero", "write 1"),
     ("data_parallel_sharding_strategy", "parallelism.zero", "optim is 1, optim_grads 2, optim_grads_params 3"),

@@ -4,11 +4,20 @@ use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
 use crate::data_spec::{EngineChoice, RunSpec, TransportChoice};
+use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
     &[("auto", EngineChoice::Auto), ("threads", EngineChoice::Threads), ("processes", EngineChoice::Processes)];
 const TRANSPORTS: &Choices<TransportChoice> =
     &[("auto", TransportChoice::Auto), ("shared-memory", TransportChoice::SharedMemory), ("tcp", TransportChoice::Tcp)];
+const PLACEMENTS: &Choices<PlacementOrder> = &[
+    ("tp-pp-dp", PlacementOrder::TpPpDp),
+    ("tp-dp-pp", PlacementOrder::TpDpPp),
+    ("pp-tp-dp", PlacementOrder::PpTpDp),
+    ("pp-dp-tp", PlacementOrder::PpDpTp),
+    ("dp-tp-pp", PlacementOrder::DpTpPp),
+    ("dp-pp-tp", PlacementOrder::DpPpTp),
+];
 
 /// Reads the section. `ranks` is 0 where the run does not name it; it is set once the degrees are known.
 pub fn read(reader: &mut Reader) -> RunSpec {
@@ -23,6 +32,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         keep_best: reader.count("run.keep_best", 1),
         engine: reader.choice("run.engine", ENGINES, EngineChoice::Auto),
         transport: reader.choice("run.transport", TRANSPORTS, TransportChoice::Auto),
+        placement: reader.choice("run.placement", PLACEMENTS, PlacementOrder::default()),
         heartbeat_seconds: reader.number("run.heartbeat_seconds", 5.0),
         rendezvous_seconds: reader.number("run.rendezvous_seconds", 10.0),
         grace_seconds: reader.number("run.grace_seconds", 30.0),
@@ -44,6 +54,7 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.count("keep_best", run.keep_best);
     writer.text("engine", name_of(ENGINES, run.engine));
     writer.text("transport", name_of(TRANSPORTS, run.transport));
+    writer.text("placement", name_of(PLACEMENTS, run.placement));
     writer.number("heartbeat_seconds", run.heartbeat_seconds);
     writer.number("rendezvous_seconds", run.rendezvous_seconds);
     writer.number("grace_seconds", run.grace_seconds);

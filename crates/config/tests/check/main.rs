@@ -443,6 +443,10 @@ fn training_numbers_are_sane() {
         (&["run.engine=mpi"], "run.engine = \"mpi\" is not one of \"auto\", \"threads\" and \"processes\""),
         (&["run.transport=ib"], "run.transport = \"ib\" is not one of \"auto\", \"shared-memory\" and \"tcp\""),
         (
+            &["run.placement=pp-tp"],
+            "run.placement = \"pp-tp\" is not one of \"tp-pp-dp\", \"tp-dp-pp\", \"pp-tp-dp\", \"pp-dp-tp\", \"dp-tp-pp\" and \"dp-pp-tp\"",
+        ),
+        (
             &["run.engine=threads", "run.transport=tcp"],
             "run.transport = \"tcp\" has no effect where run.engine = \"threads\"; write run.engine = \"processes\", or leave it out",
         ),

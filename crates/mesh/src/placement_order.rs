@@ -1,0 +1,69 @@
+//! The order in which ranks fill hosts.
+
+use crate::axis::Axis;
+
+/// The order in which the ranks of a mesh fill hosts: peers along the axis that is named first are nearest, and share a
+/// host before all others do. Context- and expert-parallel peers are next to tensor-parallel ones, and the replicas of one
+/// sharding group are nearer than the groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlacementOrder {
+    /// Tensor-parallel peers talk inside every layer, stages for each microbatch, replicas once a step.
+    #[default]
+    TpPpDp,
+    /// As ranks are numbered: Megatron's order. It suits replicas that gather for each use (ZeRO-3).
+    TpDpPp,
+    /// Stages nearest, then tensor-parallel peers.
+    PpTpDp,
+    /// Stages nearest, then replicas.
+    PpDpTp,
+    /// Replicas nearest, then tensor-parallel peers.
+    DpTpPp,
+    /// Replicas nearest, then stages.
+    DpPpTp,
+}
+
+impl PlacementOrder {
+    /// All axes, nearest peers first.
+    pub fn axes(self) -> [Axis; 6] {
+        use Axis::{Cp, DpInner, DpOuter, Ep, Pp, Tp};
+        match self {
+            PlacementOrder::TpPpDp => [Tp, Cp, Ep, Pp, DpInner, DpOuter],
+            PlacementOrder::TpDpPp => [Tp, Cp, Ep, DpInner, DpOuter, Pp],
+            PlacementOrder::PpTpDp => [Pp, Tp, Cp, Ep, DpInner, DpOuter],
+            PlacementOrder::PpDpTp => [Pp, DpInner, DpOuter, Tp, Cp, Ep],
+            PlacementOrder::DpTpPp => [DpInner, DpOuter, Tp, Cp, Ep, Pp],
+            PlacementOrder::DpPpTp => [DpInner, DpOuter, Pp, Tp, Cp, Ep],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [PlacementOrder; 6] = [
+        PlacementOrder::TpPpDp,
+        PlacementOrder::TpDpPp,
+        PlacementOrder::PpTpDp,
+        PlacementOrder::PpDpTp,
+        PlacementOrder::DpTpPp,
+        PlacementOrder::DpPpTp,
+    ];
+
+    #[test]
+    fn every_order_has_every_axis_once() {
+        for order in ALL {
+            let mut axes = order.axes();
+            axes.sort_unstable();
+            assert_eq!(axes, Axis::ALL, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_rank_numbers_is_one_of_them() {
+        let mut axes = PlacementOrder::TpDpPp.axes();
+        axes.reverse();
+        let data: Vec<Axis> = axes.into_iter().filter(|axis| !matches!(axis, Axis::Cp | Axis::Ep)).collect();
+        assert_eq!(data, [Axis::Pp, Axis::DpOuter, Axis::DpInner, Axis::Tp]);
+    }
+}
