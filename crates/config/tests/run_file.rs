@@ -30,10 +30,8 @@ fn an_empty_file_is_the_quick_start() {
     assert!(unique_parameters(&config.model) - embeddings as u64 >= 1_000_000);
 }
 
-#[test]
-fn the_resolved_file_names_every_value_and_reads_back() {
-    let resolved = RunConfig::quick_start().to_toml();
-    let expected = r#"[model]
+/// The run that the defaults describe, with every value.
+const QUICK_START: &str = r#"[model]
 num_layers = 6
 hidden = 128
 num_heads = 4
@@ -109,7 +107,11 @@ rendezvous_seconds = 10.0
 grace_seconds = 30.0
 timeout_seconds = 60.0
 "#;
-    assert_eq!(resolved, expected);
+
+#[test]
+fn the_resolved_file_names_every_value_and_reads_back() {
+    let resolved = RunConfig::quick_start().to_toml();
+    assert_eq!(resolved, QUICK_START);
     assert_eq!(load(&resolved, &[]).expect("legal"), RunConfig::quick_start());
 }
 

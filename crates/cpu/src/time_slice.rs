@@ -1,7 +1,7 @@
 //! The time slice that the scheduler grants a thread on a core that it shares.
 //!
 //! Ranks wait for each other thousands of times a second. After each wait a rank that shares its core with another
-//! program queues behind that program's slice, some milliseconds, although the rank needs microseconds. A thread with a
+//! program waits for the end of that program's slice, some milliseconds, although the rank needs microseconds. A thread with a
 //! shorter slice has the same share of the core and runs sooner after it wakes.
 
 /// The shortest slice that Linux grants.
