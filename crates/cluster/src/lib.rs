@@ -17,7 +17,7 @@ mod trainer;
 pub use constant::{Constant, RangeEnd};
 pub use file::ProfileError;
 pub use named::{named, names};
-pub use profile::{Accelerator, Cluster, Compute, Link, Node};
+pub use profile::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node};
 pub use software::{
     AttentionKernels, CheapOutputs, Gathers, GradientAddition, HeadKernels, PipelineTensors, RecomputedLayers, Rotated,
     ShardedReductions, SingleProducts, Software, StreamQueue, TensorCollectives, TrainerMemory, WeightGradients,

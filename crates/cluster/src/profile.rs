@@ -12,6 +12,9 @@ use crate::{Constant, Software, StreamQueue};
 pub struct Cluster {
     /// What it is, in a line.
     pub about: String,
+    /// The library that joins tensors of its accelerators.
+    #[serde(default, skip_serializing_if = "CollectiveLibrary::is_default")]
+    pub collectives: CollectiveLibrary,
     /// One accelerator, as its data sheet has it.
     pub accelerator: Accelerator,
     /// How much of that programs get, and what a kernel costs besides.
@@ -28,6 +31,24 @@ pub struct Cluster {
     pub software: Option<Software>,
     /// Where the numbers of each section are from.
     pub sources: BTreeMap<String, String>,
+}
+
+/// The library whose collectives ranks use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CollectiveLibrary {
+    /// NCCL or a relative: rings, and trees between nodes.
+    #[default]
+    Nccl,
+    /// Pleach's own, between threads and processes: direct in a node, through one member of each other node between nodes, sums in
+    /// the order of `parallelism.sum_tree`.
+    Pleach,
+}
+
+impl CollectiveLibrary {
+    fn is_default(&self) -> bool {
+        *self == CollectiveLibrary::default()
+    }
 }
 
 /// The data sheet of an accelerator.

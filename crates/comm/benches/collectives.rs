@@ -10,7 +10,7 @@ mod wire;
 #[path = "../tests/worlds/world.rs"]
 mod world;
 
-use comm::{ChannelId, GroupCommunicator, Timeouts, Transport};
+use comm::{ChannelId, GroupCommunicator, HostMap, Timeouts, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ fn communicator(transport: Arc<dyn Transport>) -> GroupCommunicator {
     let sizes = AxisSizes { tp: transport.world_size(), ..AxisSizes::ONE };
     let mesh = Mesh::new(sizes).unwrap_or_else(|error| panic!("{error}"));
     let group = mesh.group(transport.rank(), Axis::Tp);
-    GroupCommunicator::new(transport, group, ChannelId::new(AxisSet::of(Axis::Tp), 0))
+    GroupCommunicator::new(transport, group, &HostMap::one_host(), ChannelId::new(AxisSet::of(Axis::Tp), 0))
 }
 
 /// Bytes copied per second by each of two threads that copy 64 MiB at the same time.

@@ -2,10 +2,11 @@
 
 use crate::collectives::{self, Call, Max, Sum, WrappingSum};
 use crate::error::CommError;
+use crate::host_map::{GroupHosts, HostMap};
 use crate::tag::{ChannelId, Tag};
 use crate::transport::Transport;
 use bytemuck::Pod;
-use device::Element;
+use device::{Element, SumTree};
 use mesh::{Group, Rank};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// Every member makes the same calls in the same order with buffers of the same length. A call
 /// returns when this rank's buffer holds the result and no other rank reads it any more. Sums are in
-/// rank order. In a group of one every call leaves the buffer as it is.
+/// rank order, or in that of a [`SumTree`] where one is given. In a group of one every call leaves the buffer as it is.
 ///
 /// # Errors
 /// Every collective fails when a peer failed, left, missed the deadline or made another call. The
@@ -23,6 +24,7 @@ pub struct GroupCommunicator {
     transport: Arc<dyn Transport>,
     group: Group,
     others: Vec<Rank>,
+    hosts: GroupHosts,
     channel: ChannelId,
     /// How many collectives were called: the number of the next one's tag.
     calls: AtomicU64,
@@ -30,12 +32,13 @@ pub struct GroupCommunicator {
 
 impl GroupCommunicator {
     /// The communicator of `group`, which is seen from the rank of `transport`. All members give
-    /// the same `channel`, and no other group that shares two of them may have it.
-    pub fn new(transport: Arc<dyn Transport>, group: Group, channel: ChannelId) -> GroupCommunicator {
+    /// the same `hosts`, and the same `channel`, which no other group that shares two of them may have.
+    pub fn new(transport: Arc<dyn Transport>, group: Group, hosts: &HostMap, channel: ChannelId) -> GroupCommunicator {
         assert_eq!(group.rank(), transport.rank(), "the group is seen from another rank");
         let own = group.rank();
         let others = group.members().iter().copied().filter(|&rank| rank != own);
-        GroupCommunicator { others: others.collect(), transport, group, channel, calls: AtomicU64::new(0) }
+        let (others, hosts) = (others.collect(), hosts.of_group(&group));
+        GroupCommunicator { others, hosts, transport, group, channel, calls: AtomicU64::new(0) }
     }
 
     /// The members.
@@ -48,6 +51,7 @@ impl GroupCommunicator {
             transport: &*self.transport,
             group: &self.group,
             others: &self.others,
+            hosts: &self.hosts,
             tag: Tag { channel: self.channel, number: self.calls.fetch_add(1, Ordering::Relaxed) },
         }
     }
@@ -85,7 +89,23 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn all_reduce_integers(&self, data: &mut [i64]) -> Result<(), CommError> {
-        collectives::all_reduce::<WrappingSum>(&self.next_call(), data)
+        self.all_reduce_integers_in_runs(data, SumTree::RANK_ORDER)
+    }
+
+    /// As [`GroupCommunicator::all_reduce_sum`] of single-precision numbers, in the order of `tree`.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn all_reduce_in_runs(&self, data: &mut [f32], tree: SumTree) -> Result<(), CommError> {
+        collectives::all_reduce_in_runs::<Sum>(&self.next_call(), data, tree)
+    }
+
+    /// As [`GroupCommunicator::all_reduce_integers`]: the same bits, and the traffic of `tree`.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn all_reduce_integers_in_runs(&self, data: &mut [i64], tree: SumTree) -> Result<(), CommError> {
+        collectives::all_reduce_in_runs::<WrappingSum>(&self.next_call(), data, tree)
     }
 
     /// Replaces slice `position` of `data`, cut into `size` equal slices, by the sum of all members'
@@ -102,7 +122,24 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn reduce_scatter_integers(&self, data: &mut [i64]) -> Result<(), CommError> {
-        collectives::reduce_scatter::<WrappingSum>(&self.next_call(), data)
+        self.reduce_scatter_integers_in_runs(data, SumTree::RANK_ORDER)
+    }
+
+    /// As [`GroupCommunicator::reduce_scatter`] of single-precision numbers, in the order of `tree`. The other slices are
+    /// unspecified afterwards where that is not rank order.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn reduce_scatter_in_runs(&self, data: &mut [f32], tree: SumTree) -> Result<(), CommError> {
+        collectives::reduce_scatter_in_runs::<Sum>(&self.next_call(), data, tree)
+    }
+
+    /// As [`GroupCommunicator::reduce_scatter_in_runs`], for sums modulo 2^64: the same bits whatever `tree` is.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn reduce_scatter_integers_in_runs(&self, data: &mut [i64], tree: SumTree) -> Result<(), CommError> {
+        collectives::reduce_scatter_in_runs::<WrappingSum>(&self.next_call(), data, tree)
     }
 
     /// Fills the other members' slices of `data`, cut into `size` equal slices. The size must divide

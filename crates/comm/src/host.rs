@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, Reduction, Stream, StreamQueues, Tensor};
+use device::{Arena, Bf16, DeviceError, Dtype, Element, F16, Reduction, Stream, StreamQueues, SumTree, Tensor};
 use mesh::Group;
 use sync::lock;
 
 use crate::channel::Channel;
 use crate::communicator::GroupCommunicator;
 use crate::error::CommError;
+use crate::host_map::HostMap;
 use crate::tag::ChannelId;
 use crate::transport::{SendHandle, Transport};
 
@@ -46,17 +47,18 @@ pub struct GroupChannels {
 }
 
 impl HostCommunicator {
-    /// The communicator of `group` seen from the rank of `transports`, over tensors of `arena`.
+    /// The communicator of `group` seen from the rank of `transports`, over tensors of `arena`. All ranks give the same `hosts`.
     pub fn new(
         transports: &StreamTransports,
         group: Group,
+        hosts: &HostMap,
         channels: GroupChannels,
         arena: &Arc<Arena>,
         queues: Arc<StreamQueues>,
     ) -> HostCommunicator {
         let open = |transport: &Arc<dyn Transport>| {
             Arc::new(End {
-                collectives: GroupCommunicator::new(Arc::clone(transport), group.clone(), channels.collectives),
+                collectives: GroupCommunicator::new(Arc::clone(transport), group.clone(), hosts, channels.collectives),
                 channel: Channel::new(Arc::clone(transport), group.clone(), channels.sends),
                 arena: Arc::clone(arena),
                 lent: Mutex::default(),
@@ -114,19 +116,24 @@ impl End {
 
     fn all_reduce(&self, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
         match (x.dtype, reduction) {
-            (Dtype::F32, Reduction::Sum) => self.sum::<f32>(x),
-            (Dtype::Bf16, Reduction::Sum) => self.sum::<Bf16>(x),
-            (Dtype::F16, Reduction::Sum) => self.sum::<F16>(x),
+            (Dtype::F32, Reduction::Sum(tree)) => {
+                // SAFETY: as in `sum`.
+                let data = unsafe { self.arena.reals_mut(x) }?;
+                self.collectives.all_reduce_in_runs(data, tree).map_err(failed)
+            }
+            (Dtype::Bf16, Reduction::Sum(SumTree::RANK_ORDER)) => self.sum::<Bf16>(x),
+            (Dtype::F16, Reduction::Sum(SumTree::RANK_ORDER)) => self.sum::<F16>(x),
             (Dtype::F32, Reduction::Max) => {
                 // SAFETY: as in `sum`.
                 let data = unsafe { self.arena.reals_mut(x) }?;
                 self.collectives.all_reduce_max(data).map_err(failed)
             }
-            (Dtype::I64, Reduction::Sum) => {
+            (Dtype::I64, Reduction::Sum(tree)) => {
                 // SAFETY: as in `sum`.
                 let data = unsafe { self.arena.longs_mut(x) }?;
-                self.collectives.all_reduce_integers(data).map_err(failed)
+                self.collectives.all_reduce_integers_in_runs(data, tree).map_err(failed)
             }
+            (Dtype::Bf16 | Dtype::F16, Reduction::Sum(tree)) => Err(narrow_in_runs("all_reduce", x, tree)),
             (Dtype::I32, _) | (Dtype::I64 | Dtype::Bf16 | Dtype::F16, Reduction::Max) => Err(DeviceError::Shape {
                 op: "all_reduce",
                 what: format!("{reduction:?} of {x:?}; real numbers and I64 have Sum, F32 has Max"),
@@ -134,17 +141,22 @@ impl End {
         }
     }
 
-    fn reduce_scatter(&self, x: Tensor) -> Result<(), DeviceError> {
-        match x.dtype {
-            Dtype::F32 => self.sum_to_slices::<f32>(x),
-            Dtype::Bf16 => self.sum_to_slices::<Bf16>(x),
-            Dtype::F16 => self.sum_to_slices::<F16>(x),
-            Dtype::I64 => {
+    fn reduce_scatter(&self, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        match (x.dtype, tree) {
+            (Dtype::F32, tree) => {
+                // SAFETY: as in `sum`.
+                let data = unsafe { self.arena.reals_mut(x) }?;
+                self.collectives.reduce_scatter_in_runs(data, tree).map_err(failed)
+            }
+            (Dtype::Bf16, SumTree::RANK_ORDER) => self.sum_to_slices::<Bf16>(x),
+            (Dtype::F16, SumTree::RANK_ORDER) => self.sum_to_slices::<F16>(x),
+            (Dtype::Bf16 | Dtype::F16, tree) => Err(narrow_in_runs("reduce_scatter", x, tree)),
+            (Dtype::I64, tree) => {
                 // SAFETY: as in `sum`.
                 let data = unsafe { self.arena.longs_mut(x) }?;
-                self.collectives.reduce_scatter_integers(data).map_err(failed)
+                self.collectives.reduce_scatter_integers_in_runs(data, tree).map_err(failed)
             }
-            Dtype::I32 => Err(DeviceError::Shape {
+            (Dtype::I32, _) => Err(DeviceError::Shape {
                 op: "reduce_scatter",
                 what: format!("{x:?} holds neither real numbers nor I64"),
             }),
@@ -194,6 +206,14 @@ impl AsRef<[u8]> for Lent {
     }
 }
 
+/// A partial sum takes the place of the elements that it is a sum of, and has no room there if they are narrow.
+fn narrow_in_runs(op: &'static str, x: Tensor, tree: SumTree) -> DeviceError {
+    DeviceError::Shape {
+        op,
+        what: format!("the sum of {x:?} in {tree}; sums in runs take F32 or I64, or use rank order"),
+    }
+}
+
 fn failed(error: CommError) -> DeviceError {
     DeviceError::Communication(Box::new(error))
 }
@@ -211,8 +231,8 @@ impl device::Communicator for HostCommunicator {
         self.on(stream, move |end| end.all_reduce(x, reduction))
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, move |end| end.reduce_scatter(x))
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.reduce_scatter(x, tree))
     }
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {

@@ -6,7 +6,8 @@
 //!   threads without copying: a sender lends its memory, a receiver reads it in place. The module `processes` connects
 //!   ranks of several processes.
 //! - [`collectives`] are written once over any transport. Every sum is taken in rank order,
-//!   `((x0 + x1) + x2) + ...`, so its bits depend neither on timing nor on how a buffer was cut.
+//!   `((x0 + x1) + x2) + ...`, or in that of a [`device::SumTree`], so its bits depend neither on timing, nor on hosts,
+//!   nor on how a buffer was cut.
 //! - [`HostCommunicator`] is what layers and the executor see: the collectives of one group over tensors in host memory
 //!   (a [`device::Communicator`]); [`GroupCommunicator`] is the same over slices.
 //!   [`Channel`] carries the point-to-point messages of pipelines.
@@ -17,7 +18,7 @@
 //! [`Counting`]), never switches inside one.
 //!
 //! ```
-//! use comm::{ChannelId, GroupCommunicator, ThreadTransport, Timeouts, Transport};
+//! use comm::{ChannelId, GroupCommunicator, HostMap, ThreadTransport, Timeouts, Transport};
 //! use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 //! use std::sync::Arc;
 //! use std::time::Duration;
@@ -28,7 +29,7 @@
 //!     let group = mesh.group(transport.rank(), Axis::Tp);
 //!     let mut data = [transport.rank().0 as f32];
 //!     let channel = ChannelId::new(AxisSet::of(Axis::Tp), 0);
-//!     let communicator = GroupCommunicator::new(Arc::new(transport), group, channel);
+//!     let communicator = GroupCommunicator::new(Arc::new(transport), group, &HostMap::one_host(), channel);
 //!     communicator.all_reduce_sum(&mut data).map(|()| data[0])
 //! };
 //! let ranks = ThreadTransport::world(mesh.world_size(), timeouts);
@@ -43,6 +44,7 @@ pub mod collectives;
 mod communicator;
 mod error;
 mod host;
+mod host_map;
 mod meta;
 mod operation;
 #[cfg(target_os = "linux")]
@@ -58,6 +60,7 @@ pub use channel::Channel;
 pub use communicator::GroupCommunicator;
 pub use error::{AbortCause, CommError};
 pub use host::{GroupChannels, HostCommunicator, StreamTransports};
+pub use host_map::{GroupHosts, HostMap};
 pub use meta::{CollectiveCall, MetaCommunicator};
 pub use operation::Operation;
 pub use tag::{ChannelId, Tag};

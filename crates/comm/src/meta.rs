@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use device::{DeviceError, Reduction, Stream, Tensor};
+use device::{DeviceError, Reduction, Stream, SumTree, Tensor};
 use mesh::AxisSet;
 use sync::lock;
 
-use crate::collectives::{Traffic, traffic};
+use crate::collectives::{CollectiveShape, Traffic, traffic};
+use crate::host_map::GroupHosts;
 use crate::operation::Operation;
 
 /// One call of a collective on a recorded group.
@@ -29,7 +30,7 @@ pub struct CollectiveCall {
 #[derive(Debug)]
 pub struct MetaCommunicator {
     axes: AxisSet,
-    size: usize,
+    members: GroupHosts,
     position: usize,
     sent: Mutex<BTreeMap<Operation, Traffic>>,
     calls: Mutex<Vec<CollectiveCall>>,
@@ -41,7 +42,7 @@ impl MetaCommunicator {
     pub fn new(axes: AxisSet, size: usize, position: usize) -> MetaCommunicator {
         MetaCommunicator {
             axes,
-            size,
+            members: GroupHosts::one_host(size),
             position,
             sent: Mutex::default(),
             calls: Mutex::default(),
@@ -68,10 +69,12 @@ impl MetaCommunicator {
         self.peak_bytes.fetch_max(x.bytes().end, Ordering::Relaxed);
     }
 
-    fn record(&self, operation: Operation, x: Tensor) {
+    fn record(&self, operation: Operation, x: Tensor, tree: SumTree) {
         self.touch(x);
         lock(&self.calls).push(CollectiveCall { axes: self.axes, operation, bytes: x.size_bytes() });
-        let sent = traffic(operation, x.len(), x.dtype.size_bytes(), self.size, self.position);
+        let (len, width_bytes) = (x.len(), x.dtype.size_bytes());
+        let shape = CollectiveShape { operation, len, width_bytes, hosts: &self.members, tree };
+        let sent = traffic(&shape, self.position).total();
         if sent != Traffic::default() {
             let mut sums = lock(&self.sent);
             let sum = sums.entry(operation).or_default();
@@ -82,30 +85,34 @@ impl MetaCommunicator {
 
 impl device::Communicator for MetaCommunicator {
     fn size(&self) -> usize {
-        self.size
+        self.members.members()
     }
 
     fn position(&self) -> usize {
         self.position
     }
 
-    fn all_reduce(&self, _stream: Stream, x: Tensor, _reduction: Reduction) -> Result<(), DeviceError> {
-        self.record(Operation::AllReduce, x);
+    fn all_reduce(&self, _stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        let tree = match reduction {
+            Reduction::Sum(tree) => tree,
+            Reduction::Max => SumTree::RANK_ORDER,
+        };
+        self.record(Operation::AllReduce, x, tree);
         Ok(())
     }
 
-    fn reduce_scatter(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.record(Operation::ReduceScatter, x);
+    fn reduce_scatter(&self, _stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.record(Operation::ReduceScatter, x, tree);
         Ok(())
     }
 
     fn all_gather(&self, _stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.record(Operation::AllGather, x);
+        self.record(Operation::AllGather, x, SumTree::RANK_ORDER);
         Ok(())
     }
 
     fn send(&self, _stream: Stream, _to: usize, _tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        self.record(Operation::PointToPoint, x);
+        self.record(Operation::PointToPoint, x, SumTree::RANK_ORDER);
         Ok(())
     }
 

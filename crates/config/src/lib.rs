@@ -42,7 +42,9 @@ pub use model::{
     Position, TopQuery,
 };
 pub use model_coord::ModelCoord;
-pub use parallelism::{FullRecompute, LayerRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel};
+pub use parallelism::{
+    FullRecompute, LayerRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel, SumRuns,
+};
 pub use parameter_groups::{ParameterGroup, UpdateRule};
 pub use params::{
     AppliedTo, Init, ParamSpec, Sharding, all_params, flops_per_token, gradient_axes, params, unique_parameters,

@@ -1,5 +1,7 @@
 //! The degrees, ZeRO stage, schedule and recomputation of a run, and the mesh that they make.
 
+use std::num::NonZeroUsize;
+
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 
 use crate::degrees::Degrees;
@@ -99,6 +101,16 @@ pub enum Overlap {
     On,
 }
 
+/// How many members of a group a sum over data parallelism adds first, for both kinds of groups that it is taken over. 1 is
+/// rank order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SumRuns {
+    /// Neighbours of a sharding group.
+    pub in_groups: NonZeroUsize,
+    /// Neighbouring sharding groups.
+    pub over_groups: NonZeroUsize,
+}
+
 /// How a run is spread over ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parallelism {
@@ -110,6 +122,9 @@ pub struct Parallelism {
     pub zero: ZeroStage,
     /// Replicas among which it is sharded; `None` for all of them. Groups hold copies of the same shards.
     pub shard_group: Option<usize>,
+    /// Replicas, neighbours along dp, whose gradients are added first, before these sums are; 1 adds all replicas in rank order. With sharding
+    /// groups, a divisor of their size or a multiple of it.
+    pub sum_tree: usize,
     /// Order of forward and backward passes.
     pub schedule: ScheduleSpec,
     /// Sequences per microbatch.
@@ -138,6 +153,17 @@ impl Parallelism {
             ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => {
                 self.shard_group.unwrap_or(self.degrees.dp)
             }
+        }
+    }
+
+    /// The order in which gradients are summed over data parallelism: runs of `sum_tree` replicas, which are parts of a sharding group or
+    /// several groups.
+    pub fn sum_runs(&self) -> SumRuns {
+        let (tree, group) = (self.sum_tree, self.shard_group());
+        let run = |replicas: usize| NonZeroUsize::new(replicas).unwrap_or(NonZeroUsize::MIN);
+        match tree.checked_div(group) {
+            Some(groups @ 1..) => SumRuns { in_groups: NonZeroUsize::MIN, over_groups: run(groups) },
+            Some(0) | None => SumRuns { in_groups: run(tree), over_groups: NonZeroUsize::MIN },
         }
     }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::{DeviceError, Stream, Tensor};
+use crate::{DeviceError, Stream, SumTree, Tensor};
 
 /// How values of ranks are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// `((x0 + x1) + x2) + ..` in rank order: of real numbers in F32, a narrow result rounded once; or of I64 (wrapping).
-    Sum,
+    /// In the order of the tree: of real numbers in F32, a narrow result rounded once; or of I64 (wrapping). Sums of narrow numbers are in
+    /// rank order only.
+    Sum(SumTree),
     /// Largest; F32.
     Max,
 }
@@ -27,8 +28,8 @@ pub trait Communicator {
     /// Joins `x` over the group in place; every member ends with the same bits.
     fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError>;
 
-    /// `x` is `size` equal slices; slice `position` ends as the sum over the group, the others are unspecified.
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError>;
+    /// `x` is `size` equal slices; slice `position` ends as the sum over the group in the order of `tree`, the others are unspecified.
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError>;
 
     /// `x` is `size` equal slices; every member ends with all of them, slice `p` from member `p`.
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError>;
@@ -54,8 +55,8 @@ impl<C: Communicator + ?Sized> Communicator for Arc<C> {
         (**self).all_reduce(stream, x, reduction)
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        (**self).reduce_scatter(stream, x)
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        (**self).reduce_scatter(stream, x, tree)
     }
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {

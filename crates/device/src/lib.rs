@@ -15,6 +15,7 @@ mod meta;
 mod numerics;
 mod op;
 mod queue;
+mod sum_tree;
 mod tensor;
 
 mod device;
@@ -35,4 +36,5 @@ pub use op::{
     SUM_WORDS, Write,
 };
 pub use queue::{Job, OnFailure, StreamEvent, StreamQueue, StreamQueues};
+pub use sum_tree::SumTree;
 pub use tensor::{Dtype, Tensor};

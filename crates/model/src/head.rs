@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use config::ModelSpec;
-use device::{DeviceError, Op, Reduction, Tensor, Write};
+use device::{DeviceError, Op, Reduction, SumTree, Tensor, Write};
 
 use crate::binding::HeadParams;
 use crate::cache::KeyValueCache;
@@ -194,7 +194,7 @@ impl Head<'_> {
         context.submit(Op::RowMax { logits, valid_columns, out: max })?;
         context.tp.all_reduce(context.stream, max, Reduction::Max)?;
         context.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums })?;
-        context.tp.all_reduce(context.stream, sums, Reduction::Sum)?;
+        context.tp.all_reduce(context.stream, sums, Reduction::Sum(SumTree::RANK_ORDER))?;
         context.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss })
     }
 

@@ -101,7 +101,7 @@
 use std::ops::Range;
 
 use config::SequenceParallel;
-use device::{DeviceError, Op, Reduction, Tensor};
+use device::{DeviceError, Op, Reduction, SumTree, Tensor};
 
 use crate::Context;
 
@@ -208,11 +208,11 @@ pub fn enter(context: &Context, x: Residual) -> Result<Whole, DeviceError> {
 pub fn leave(context: &Context, x: Partial) -> Result<Residual, DeviceError> {
     match context.sequence_parallel {
         SequenceParallel::Off => {
-            context.tp.all_reduce(context.stream, x.0, Reduction::Sum)?;
+            context.tp.all_reduce(context.stream, x.0, Reduction::Sum(SumTree::RANK_ORDER))?;
             Ok(Residual(x.0))
         }
         SequenceParallel::On => {
-            context.tp.reduce_scatter(context.stream, x.0)?;
+            context.tp.reduce_scatter(context.stream, x.0, SumTree::RANK_ORDER)?;
             Ok(Residual(x.0.rows_of(context.residual_rows())))
         }
     }

@@ -157,6 +157,7 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         sequence_parallel,
         zero,
         shard_group: None,
+        sum_tree: 1,
         schedule: schedule.into(),
         microbatch_size: row.count("micro_batch")?.unwrap_or(1),
         recompute,

@@ -2,6 +2,7 @@
 
 use cluster::{Cluster, named};
 use comm::Operation;
+use device::SumTree;
 use sim::{GroupShape, Kernel, Product, collective_ns, kernel_ns};
 
 use crate::accuracy::AccuracyError;
@@ -91,6 +92,6 @@ fn all_reduce(cluster: &Cluster, row: &[f64]) -> Option<Pair<f64>> {
     let [ranks, bytes, microseconds] = *row else { return None };
     let size = ranks as usize;
     let group = GroupShape { size, per_node: size, nodes: 1, beside: size };
-    let predicted = collective_ns(cluster, group, Operation::AllReduce, bytes);
+    let predicted = collective_ns(cluster, group, Operation::AllReduce, SumTree::RANK_ORDER, bytes);
     Some(Pair { measured: Some(1000.0 * microseconds), predicted })
 }

@@ -3,18 +3,18 @@
 
 use std::ops::Range;
 
-use config::{Parallelism, UnitLayout, ZeroStage};
-use device::SUM_WORDS;
+use config::{Parallelism, SumRuns, UnitLayout, ZeroStage};
+use device::{SUM_WORDS, SumTree};
 
 use crate::{GradientAxes, PeerGroup};
 
 /// A collective on the reduction stream; reductions are sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
-    /// The sum of all members' elements, on every member.
-    AllReduce,
-    /// The sum of all members' elements, each member keeping one slice.
-    ReduceScatter,
+    /// The sum of all members' elements in this order, on every member.
+    AllReduce(SumTree),
+    /// The sum of all members' elements in this order, each member keeping one slice.
+    ReduceScatter(SumTree),
     /// Every member's slice, on every member.
     AllGather,
 }
@@ -36,7 +36,11 @@ impl GroupCall {
     pub const NORM: [GroupCall; 2] = [GroupCall::of_world(), GroupCall::of_world()];
 
     const fn of_world() -> GroupCall {
-        GroupCall { group: PeerGroup::WORLD, collective: Collective::AllReduce, elements: 0..SUM_WORDS }
+        GroupCall {
+            group: PeerGroup::WORLD,
+            collective: Collective::AllReduce(SumTree::RANK_ORDER),
+            elements: 0..SUM_WORDS,
+        }
     }
 }
 
@@ -53,7 +57,8 @@ pub struct UnitCalls<'a> {
 
 impl UnitCalls<'_> {
     /// A reduction of gradients over `axes`: each parameter over its axes beyond data parallelism by itself, then the whole
-    /// buffer over data parallelism, to all ranks or to shards; there within sharding groups first, then over groups.
+    /// buffer over data parallelism, to all ranks or to shards; there within sharding groups first, then over groups. Only the
+    /// sums over data parallelism are in the order of `parallelism.sum_tree`; all others are in rank order.
     ///
     /// # Panics
     /// The parameters of the unit have different data axes: a fault of the program, which the verifier excludes.
@@ -61,23 +66,25 @@ impl UnitCalls<'_> {
         let beyond = self.layout.segments.iter().zip(axes.beyond(self.parallelism.data_axes()));
         let alone = beyond.filter(|(_, own)| !own.is_empty()).map(|(segment, own)| GroupCall {
             group: PeerGroup::Along(own),
-            collective: Collective::AllReduce,
+            collective: Collective::AllReduce(SumTree::RANK_ORDER),
             elements: segment.range(),
         });
         let mut calls: Vec<GroupCall> = alone.collect();
         let (shard_axes, replica_axes) = (self.parallelism.shard_axes(), self.parallelism.replica_axes());
+        let SumRuns { in_groups, over_groups } = self.parallelism.sum_runs();
+        let [in_groups, over_groups] = [in_groups, over_groups].map(SumTree::of_runs);
         let whole = match self.parallelism.zero {
             // All of dp is one group.
-            ZeroStage::Off => Collective::AllReduce,
-            ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => Collective::ReduceScatter,
+            ZeroStage::Off => Collective::AllReduce(in_groups),
+            ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. } => Collective::ReduceScatter(in_groups),
         };
         if axes.reduces_over(shard_axes) {
             calls.push(GroupCall { group: PeerGroup::Along(shard_axes), collective: whole, elements: self.all() });
         }
-        if whole == Collective::ReduceScatter && axes.reduces_over(replica_axes) {
+        if whole == Collective::ReduceScatter(in_groups) && axes.reduces_over(replica_axes) {
             calls.push(GroupCall {
                 group: PeerGroup::Along(replica_axes),
-                collective: Collective::AllReduce,
+                collective: Collective::AllReduce(over_groups),
                 elements: self.updated.clone(),
             });
         }
@@ -95,7 +102,11 @@ impl UnitCalls<'_> {
 
     /// The sum of the two gradients of a tied table, where its uses are on two ranks.
     pub fn tied(&self) -> GroupCall {
-        GroupCall { group: PeerGroup::Ends, collective: Collective::AllReduce, elements: self.updated.clone() }
+        GroupCall {
+            group: PeerGroup::Ends,
+            collective: Collective::AllReduce(SumTree::RANK_ORDER),
+            elements: self.updated.clone(),
+        }
     }
 
     fn all(&self) -> Range<usize> {

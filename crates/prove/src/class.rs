@@ -1,5 +1,6 @@
 //! What a change of layout may change in the result.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use config::{BatchRamp, Degrees, GradientReduction, GradientSums, Parallelism, ScheduleSpec};
@@ -14,8 +15,8 @@ pub enum EqualityClass {
     /// Sums over sequences are grouped differently, as in the next class, but they are exact in both runs, so that their order is of no matter:
     /// bit-identical as well.
     AnyOrder,
-    /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups or the time of
-    /// reduction differ, a schedule that was written down adds microbatches in another order, or one of the two rounds sequences' contributions to
+    /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups, the runs of replicas that are
+    /// added first or the time of reduction differ, a schedule that was written down adds microbatches in another order, or one of the two rounds sequences' contributions to
     /// exact sums.
     OtherOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
@@ -106,14 +107,21 @@ fn is_ascending(schedule: &ScheduleSpec) -> bool {
     }
 }
 
-/// What decides the order of a gradient's terms besides dp and the microbatch size: how many replicas are summed before
-/// their sums are, and when. Groups of one are summed as all are, in rank order.
-pub fn gradient_order(parallelism: &Parallelism) -> (usize, GradientReduction) {
-    let group = match parallelism.shard_group() {
-        1 => parallelism.degrees.dp,
-        group => group,
-    };
-    (group, parallelism.zero.reduction())
+/// What decides the order of a gradient's terms besides dp and the microbatch size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GradientOrder {
+    /// How many replicas are summed before their sums are, ascending where runs are parts of runs. Groups of one are summed as all are, in rank
+    /// order, and so is one group of all.
+    runs: BTreeSet<usize>,
+    /// When.
+    reduction: GradientReduction,
+}
+
+/// The order in which a layout adds gradients over replicas. Sharding groups and `sum_tree` are two ways to the same runs.
+pub fn gradient_order(parallelism: &Parallelism) -> GradientOrder {
+    let runs = [parallelism.shard_group(), parallelism.sum_tree];
+    let runs = runs.into_iter().filter(|run| (2..parallelism.degrees.dp).contains(run)).collect();
+    GradientOrder { runs, reduction: parallelism.zero.reduction() }
 }
 
 impl fmt::Display for EqualityClass {
@@ -130,7 +138,7 @@ impl fmt::Display for EqualityClass {
 
 #[cfg(test)]
 mod tests {
-    use config::{BatchGrowth, Recompute, SequenceParallel};
+    use config::{BatchGrowth, Recompute, SequenceParallel, ZeroStage};
     use device::DeviceKind;
     use train::describe_engine;
 
@@ -175,6 +183,28 @@ mod tests {
             assert_eq!((apart.to_string().as_str(), apart.promises()), ("other device", Promised::Nothing));
             assert!(apart > class, "it is the weakest class");
         }
+    }
+
+    #[test]
+    fn runs_of_replicas_are_another_order_unless_the_sum_is_in_rank_order_anyway() {
+        let tree = |dp, sum_tree| Parallelism { sum_tree, ..plain_layout(dp, 1, 1, 1) };
+        let grouped =
+            |dp, group, sum_tree| Parallelism { zero: ZeroStage::One, shard_group: Some(group), ..tree(dp, sum_tree) };
+        let class = |a: &Parallelism, b: &Parallelism| EqualityClass::of(a, b);
+        assert_eq!(class(&tree(4, 1), &tree(4, 2)), EqualityClass::OtherOrder);
+        assert_eq!(class(&tree(4, 2), &tree(4, 3)), EqualityClass::OtherOrder);
+        assert_eq!(class(&tree(4, 2), &tree(4, 2)), EqualityClass::SameOrder);
+        for all in [4, 8] {
+            assert_eq!(class(&tree(4, 1), &tree(4, all)), EqualityClass::SameOrder, "one run of {all}");
+        }
+        assert_eq!(class(&tree(1, 1), &tree(1, 2)), EqualityClass::SameOrder, "one replica");
+        // The same runs as groups of two replicas, and as runs of two in groups of four.
+        assert_eq!(class(&tree(8, 2), &grouped(8, 2, 1)), EqualityClass::SameOrder);
+        assert_eq!(class(&tree(8, 2), &grouped(8, 2, 2)), EqualityClass::SameOrder);
+        assert_eq!(class(&grouped(8, 4, 2), &grouped(8, 2, 4)), EqualityClass::SameOrder);
+        assert_eq!(class(&tree(8, 2), &grouped(8, 4, 2)), EqualityClass::OtherOrder);
+        let exact = [GradientSums::Exact; 2];
+        assert_eq!(class(&tree(4, 1), &tree(4, 2)).in_sums(exact), EqualityClass::AnyOrder);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! How long collectives take on a hierarchy of links.
 
-use cluster::Cluster;
+use cluster::{Cluster, CollectiveLibrary};
 use comm::Operation;
+use device::SumTree;
 use mesh::{AxisSet, Mesh, Rank};
+
+use crate::own_collective::own_collective_ns;
 
 /// Where the members of a group are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +46,22 @@ impl GroupShape {
     }
 }
 
-/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together.
+/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together, by the library that the cluster has.
+/// `tree` is the order of sums, which only pleach's own collectives know.
+pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, tree: SumTree, bytes: f64) -> f64 {
+    match cluster.collectives {
+        CollectiveLibrary::Nccl => ring_ns(cluster, group, operation, bytes),
+        CollectiveLibrary::Pleach => own_collective_ns(cluster, group, operation, tree, bytes),
+    }
+}
+
+/// Nanoseconds of a collective of NCCL.
 ///
 /// Within a node every member sends to its neighbour over its own link. Between nodes the members of a node each take their slice of the argument
 /// over their share of the node's network cards, which all accelerators of the node use at the same time; both stages run in step, so the slower
 /// one counts. A ring of `n` has `n - 1` steps (an all-reduce twice as many), one of which goes from node to node on each node. For an
 /// all-reduce a tree of `log2` of the nodes is taken where that is less, as NCCL does; gathers and scatters have no tree.
-pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
+fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
     let GroupShape { size, per_node, nodes, beside } = group;
     if size <= 1 {
         return 0.0;

@@ -5,7 +5,7 @@ use comm::{CollectiveCall, Operation};
 use config::{
     Degrees, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, SequenceParallel, Unit, UnitLayout,
 };
-use device::{Dtype, Frame, Op};
+use device::{Dtype, Frame, Op, SumTree};
 use mesh::MeshError;
 use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls};
 
@@ -204,7 +204,9 @@ impl Pricing<'_> {
     }
 
     fn tensor_ns<'b>(&self, calls: impl Iterator<Item = &'b CollectiveCall>) -> u64 {
-        calls.map(|call| self.collectives.along(call.axes, call.operation, call.bytes as f64)).sum()
+        calls
+            .map(|call| self.collectives.along(call.axes, call.operation, SumTree::RANK_ORDER, call.bytes as f64))
+            .sum()
     }
 
     fn pass(&self, work: &PassWork) -> PassCost {
@@ -276,12 +278,14 @@ impl Pricing<'_> {
         let bytes = self.shape.output_bytes as f64;
         let ns = |from: usize, to: usize| {
             let pair = GroupShape::pair(mesh, from * block, to * block, node);
-            let send = |bytes| collective_ns(self.cluster, pair, Operation::PointToPoint, bytes).round() as u64;
+            let send = |bytes| {
+                collective_ns(self.cluster, pair, Operation::PointToPoint, SumTree::RANK_ORDER, bytes).round() as u64
+            };
             match scattered && pair.nodes > 1 {
                 false => send(bytes),
                 true => {
                     let share = bytes / mesh.size(tensor_axes) as f64;
-                    send(share) + self.collectives.along(tensor_axes, Operation::AllGather, bytes)
+                    send(share) + self.collectives.along(tensor_axes, Operation::AllGather, SumTree::RANK_ORDER, bytes)
                 }
             }
         };

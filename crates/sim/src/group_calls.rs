@@ -4,7 +4,7 @@
 use cluster::{Cluster, Gathers, ShardedReductions, Software, StreamQueue};
 use comm::Operation;
 use config::{Kept, Recompute, StateKind, UnitLayout, ZeroStage};
-use device::Dtype;
+use device::{Dtype, SumTree};
 use mesh::{AxisSet, Mesh};
 use program::{Collective, GradientAxes, GroupCall, PeerGroup, UnitCalls};
 
@@ -31,20 +31,20 @@ impl Collectives<'_> {
     }
 
     /// Nanoseconds of one collective over `bytes` of the ranks that differ along `axes`.
-    pub fn along(&self, axes: AxisSet, operation: Operation, bytes: f64) -> u64 {
+    pub fn along(&self, axes: AxisSet, operation: Operation, tree: SumTree, bytes: f64) -> u64 {
         let group = GroupShape::new(&self.mesh, axes, self.cluster.node.accelerators);
-        collective_ns(self.cluster, group, operation, bytes).round() as u64
+        collective_ns(self.cluster, group, operation, tree, bytes).round() as u64
     }
 
     /// Nanoseconds of one call over elements of `bytes_per_element`.
     pub fn call_ns(&self, call: &GroupCall, bytes_per_element: f64) -> u64 {
-        let (operation, bytes) = (operation(call.collective), call.elements.len() as f64 * bytes_per_element);
+        let ((operation, tree), bytes) = (operation(call.collective), call.elements.len() as f64 * bytes_per_element);
         match call.group {
-            PeerGroup::Along(axes) => self.along(axes, operation, bytes),
+            PeerGroup::Along(axes) => self.along(axes, operation, tree, bytes),
             PeerGroup::Ends => {
                 let last = self.mesh.world_size() - self.mesh.ranks_per_stage();
                 let ends = GroupShape::pair(&self.mesh, 0, last, self.cluster.node.accelerators);
-                collective_ns(self.cluster, ends, operation, bytes).round() as u64
+                collective_ns(self.cluster, ends, operation, tree, bytes).round() as u64
             }
         }
     }
@@ -112,15 +112,15 @@ impl Collectives<'_> {
 fn whole(calls: &UnitCalls) -> GroupCall {
     GroupCall {
         group: PeerGroup::Along(calls.parallelism.data_axes()),
-        collective: Collective::AllReduce,
+        collective: Collective::AllReduce(SumTree::RANK_ORDER),
         elements: 0..calls.layout.padded_len(),
     }
 }
 
-fn operation(collective: Collective) -> Operation {
+fn operation(collective: Collective) -> (Operation, SumTree) {
     match collective {
-        Collective::AllReduce => Operation::AllReduce,
-        Collective::ReduceScatter => Operation::ReduceScatter,
-        Collective::AllGather => Operation::AllGather,
+        Collective::AllReduce(tree) => (Operation::AllReduce, tree),
+        Collective::ReduceScatter(tree) => (Operation::ReduceScatter, tree),
+        Collective::AllGather => (Operation::AllGather, SumTree::RANK_ORDER),
     }
 }

@@ -3,7 +3,7 @@
 
 use cluster::{Cluster, named};
 use config::{Degrees, GradientSums, LayerRecompute, Parallelism, RunConfig, SequenceParallel, UnitClass};
-use device::{Dtype, Write};
+use device::{Dtype, SumTree, Write};
 use mesh::{Axis, AxisSet};
 use model::{MicrobatchShape, TensorParallel};
 use program::{PassKind, Purpose};
@@ -49,7 +49,12 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
     };
     let expected = |axes: AxisSet| -> u64 {
         let group = GroupShape::new(&mesh, axes, cluster.node.accelerators);
-        calls.iter().map(|call| collective_ns(&cluster, group, call.operation, call.bytes as f64).round() as u64).sum()
+        calls
+            .iter()
+            .map(|call| {
+                collective_ns(&cluster, group, call.operation, SumTree::RANK_ORDER, call.bytes as f64).round() as u64
+            })
+            .sum()
     };
     for axes in [parallelism.tensor_axes(), parallelism.data_axes()] {
         assert_eq!(priced(axes), expected(axes), "{axes}");

@@ -4,6 +4,7 @@
 use cluster::{Cluster, named};
 use comm::Operation;
 use config::{Degrees, GradientSums, Parallelism, RunConfig, Unit, ZeroStage};
+use device::SumTree;
 use mesh::{AxisSet, Mesh};
 use program::{Collective, GradientAxes, GroupCall, Partner, PeerGroup, UnitCalls};
 use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
@@ -27,12 +28,12 @@ fn price(cluster: &Cluster, mesh: &Mesh, call: &GroupCall, element_bytes: usize)
         PeerGroup::Along(axes) => GroupShape::new(mesh, axes, node),
         PeerGroup::Ends => GroupShape::pair(mesh, 0, mesh.ranks_per_stage(), node),
     };
-    let operation = match call.collective {
-        Collective::AllReduce => Operation::AllReduce,
-        Collective::ReduceScatter => Operation::ReduceScatter,
-        Collective::AllGather => Operation::AllGather,
+    let (operation, tree) = match call.collective {
+        Collective::AllReduce(tree) => (Operation::AllReduce, tree),
+        Collective::ReduceScatter(tree) => (Operation::ReduceScatter, tree),
+        Collective::AllGather => (Operation::AllGather, SumTree::RANK_ORDER),
     };
-    collective_ns(cluster, group, operation, (call.elements.len() * element_bytes) as f64).round() as u64
+    collective_ns(cluster, group, operation, tree, (call.elements.len() * element_bytes) as f64).round() as u64
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! Prices of kernels and collectives, against numbers worked out by hand.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{Cluster, named};
+use std::num::NonZeroUsize;
+
+use cluster::{Cluster, CollectiveLibrary, named};
+use comm::GroupHosts;
 use comm::Operation;
+use comm::collectives::{CollectiveShape, traffic};
+use device::SumTree;
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 use sim::{GroupShape, Kernel, Product, ProductFormat, collective_ns, kernel_ns};
 
@@ -63,20 +68,54 @@ fn groups_know_their_nodes() {
     assert_eq!(group(AxisSet::DATA), GroupShape { size: 8, per_node: 2, nodes: 4, beside: 4 });
 }
 
+/// 4 nodes of 2 members, of the 4 ranks of a node that send at the same time: slices of an eighth.
+#[test]
+fn own_collectives_send_what_the_formulas_of_traffic_say() {
+    let cluster = Cluster { collectives: CollectiveLibrary::Pleach, ..cluster() };
+    let bytes = 8e9;
+    let (hosts, of_group) = (GroupHosts::filled(&[2, 2, 2, 2]), group(AxisSet::DATA));
+    // A slice of 10^9 bytes takes 0.01 s to a neighbour, and 0.1 s between nodes, whose links four ranks share.
+    let sent_ns = |operation, tree| {
+        let sent = traffic(&CollectiveShape { operation, len: 8_000_000_000, width_bytes: 1, hosts: &hosts, tree }, 0);
+        [sent.inside.bytes as f64 / 100.0, sent.between.bytes as f64 / 40.0 * 4.0]
+    };
+    let priced = |operation, tree| collective_ns(&cluster, of_group, operation, tree, bytes);
+    let is_near = |a: f64, b: f64| (a - b).abs() < 1.0;
+    let (plain, runs) = (SumTree::RANK_ORDER, SumTree::of_runs(NonZeroUsize::new(2).unwrap()));
+    // Everybody sends a slice to everybody: 6 of 7 leave the node.
+    assert_eq!(sent_ns(Operation::ReduceScatter, plain), [1e7, 6e8]);
+    assert!(is_near(priced(Operation::ReduceScatter, plain), 6e8 + 1e4));
+    // In runs of a node's members 4 slices go to the neighbour, then 3 partial sums to other nodes.
+    assert_eq!(sent_ns(Operation::ReduceScatter, runs), [4e7, 3e8]);
+    assert!(is_near(priced(Operation::ReduceScatter, runs), 4e7 + 3e8 + 2e4));
+    // A gather sends its slice to 3 nodes, and on what 4 members sent it.
+    assert_eq!(sent_ns(Operation::AllGather, plain), [4e7, 3e8]);
+    for tree in [plain, runs] {
+        assert!(is_near(priced(Operation::AllGather, tree), 4e7 + 3e8 + 2e4));
+        let both = [Operation::ReduceScatter, Operation::AllGather].map(|half| priced(half, tree));
+        assert!(is_near(priced(Operation::AllReduce, tree), both[0] + both[1]));
+    }
+    assert_eq!(collective_ns(&cluster, group(Axis::Pp), Operation::AllReduce, runs, bytes), 0.0, "alone");
+}
+
 #[test]
 fn strided_groups_share_the_network_cards_of_a_node() {
     let cluster = cluster();
     let bytes = 1e9;
     // Within a node: 2 x (1/2 of the bytes at 100 GB/s + 1 step of 1 us).
-    let within = collective_ns(&cluster, group(Axis::Tp), Operation::AllReduce, bytes);
+    let within = collective_ns(&cluster, group(Axis::Tp), Operation::AllReduce, SumTree::RANK_ORDER, bytes);
     assert!((within - 2.0 * (0.5 * bytes / 100.0 + 1000.0)).abs() < 1.0, "{within}");
     // Between four nodes: each member takes its half; four accelerators share 40 GB/s. A ring of 8 has 4
     // steps within nodes and 3 between them; a tree would have 1 and 2 log2(4).
-    let between = collective_ns(&cluster, group(AxisSet::DATA), Operation::AllReduce, bytes);
+    let between = collective_ns(&cluster, group(AxisSet::DATA), Operation::AllReduce, SumTree::RANK_ORDER, bytes);
     let expected = 2.0 * (0.75 * 0.5 * bytes / 10.0 + 1000.0 * f64::min(3.0 * 10.0 + 4.0, 4.0 * 10.0 + 1.0));
     assert!((between - expected).abs() < 1.0, "{between}, {expected}");
     // A gather has one round, and no tree.
-    let gather = collective_ns(&cluster, group(AxisSet::DATA), Operation::AllGather, bytes);
+    let gather = collective_ns(&cluster, group(AxisSet::DATA), Operation::AllGather, SumTree::RANK_ORDER, bytes);
     assert!((gather - (0.75 * 0.5 * bytes / 10.0 + 1000.0 * 34.0)).abs() < 1.0, "{gather}");
-    assert_eq!(collective_ns(&cluster, group(Axis::Pp), Operation::AllReduce, bytes), 0.0, "alone");
+    assert_eq!(
+        collective_ns(&cluster, group(Axis::Pp), Operation::AllReduce, SumTree::RANK_ORDER, bytes),
+        0.0,
+        "alone"
+    );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use device::{ALIGN_BYTES, Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, Tensor};
+use device::{ALIGN_BYTES, Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, SumTree, Tensor};
 use mesh::{Axis, Rank};
 use testkit::layout::engine;
 use testkit::poison::{is_poison, poison_arena};
@@ -137,9 +137,9 @@ impl Communicator for MeasuringGroup {
         self.inner.all_reduce(stream, x, reduction)
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
         self.measured.touch(x);
-        self.inner.reduce_scatter(stream, x)
+        self.inner.reduce_scatter(stream, x, tree)
     }
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {

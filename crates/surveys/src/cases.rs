@@ -350,6 +350,7 @@ impl Case {
             sequence_parallel,
             zero: form.zero,
             shard_group: form.shard_group(self.degrees.dp),
+            sum_tree: 1,
             schedule: schedule.into(),
             microbatch_size,
             recompute,

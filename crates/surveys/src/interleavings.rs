@@ -11,7 +11,7 @@ use comm::Timeouts;
 use config::{Overlap, Parallelism};
 use cpu::{ArenaReader, CpuDevice};
 use device::{
-    Arena, Communicator, Device, DeviceError, Numerics, OnFailure, Op, Reduction, Stream, StreamQueues, Tensor,
+    Arena, Communicator, Device, DeviceError, Numerics, OnFailure, Op, Reduction, Stream, StreamQueues, SumTree, Tensor,
 };
 use mesh::Rank;
 use prove::{Outcome, outcome_of};
@@ -102,9 +102,9 @@ impl Communicator for ShufflingGroup {
         self.inner.all_reduce(stream, x, reduction)
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
         self.delays.before(stream);
-        self.inner.reduce_scatter(stream, x)
+        self.inner.reduce_scatter(stream, x, tree)
     }
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {

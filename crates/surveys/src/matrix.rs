@@ -264,6 +264,7 @@ impl Cell {
             sequence_parallel: self.sharing.sequence_parallel(),
             zero: self.form.zero,
             shard_group: self.form.shard_group(dp),
+            sum_tree: 1,
             schedule: self.order.spec(pp, train.global_batch / (dp * self.microbatch_size)),
             microbatch_size: self.microbatch_size,
             recompute: self.recompute,

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use device::{Communicator, Device, DeviceError, DropoutKey, MemoryReader, Op, Reduction, Stream, Tensor};
+use device::{Communicator, Device, DeviceError, DropoutKey, MemoryReader, Op, Reduction, Stream, SumTree, Tensor};
 use program::PeerGroup;
 use train::RankEngine;
 
@@ -20,7 +20,7 @@ pub enum Call {
     /// [`Communicator::all_reduce`]
     AllReduce(Tensor, Reduction),
     /// [`Communicator::reduce_scatter`]
-    ReduceScatter(Tensor),
+    ReduceScatter(Tensor, SumTree),
     /// [`Communicator::all_gather`]
     AllGather(Tensor),
     /// [`Communicator::send`]
@@ -71,7 +71,7 @@ impl Call {
     pub fn perform(self, group: &dyn Communicator, stream: Stream) -> Result<(), DeviceError> {
         match self {
             Call::AllReduce(x, reduction) => group.all_reduce(stream, x, reduction),
-            Call::ReduceScatter(x) => group.reduce_scatter(stream, x),
+            Call::ReduceScatter(x, tree) => group.reduce_scatter(stream, x, tree),
             Call::AllGather(x) => group.all_gather(stream, x),
             Call::Send { to, tag, x } => group.send(stream, to, tag, x),
             Call::Receive { from, tag, x } => group.receive(stream, from, tag, x),
@@ -253,8 +253,8 @@ impl Communicator for InterceptedGroup {
         self.on(stream, Call::AllReduce(x, reduction))
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.on(stream, Call::ReduceScatter(x))
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.on(stream, Call::ReduceScatter(x, tree))
     }
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {

@@ -113,6 +113,7 @@ pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> 
         sequence_parallel: SequenceParallel::Off,
         zero: ZeroStage::Off,
         shard_group: None,
+        sum_tree: 1,
         schedule: ScheduleKind::OneForwardOneBackward.into(),
         microbatch_size,
         recompute: Recompute::None,

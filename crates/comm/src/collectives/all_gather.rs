@@ -1,6 +1,7 @@
 //! Every member's slice on every member.
 
 use super::Call;
+use super::over_hosts::gather_over_hosts;
 use super::slices::{OtherSlices, cut, member_of_other};
 use crate::error::CommError;
 use crate::operation::Operation;
@@ -27,6 +28,9 @@ pub(super) fn gather_slices<T: Pod>(call: &Call, operation: Operation, data: &mu
     // The members with a longer slice come first, so the others split in two runs.
     let (longer, equal) = call.others.split_at(longer_slices - usize::from(position < longer_slices));
     let longest_bytes = data.len().div_ceil(members) * size_of::<T>();
+    if call.goes_over_hosts(longest_bytes) {
+        return gather_over_hosts(call, operation, data);
+    }
     let (own, mut slices) = cut(data, members, position);
     let message = call.message(call.others, operation, bytemuck::cast_slice(own));
     call.exchange(longest_bytes, &mut std::iter::once(message), &mut || {

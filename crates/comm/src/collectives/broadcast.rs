@@ -1,6 +1,7 @@
 //! One member's buffer on every member.
 
 use super::Call;
+use super::over_hosts::broadcast_over_hosts;
 use crate::error::CommError;
 use crate::operation::Operation;
 use bytemuck::Pod;
@@ -19,6 +20,9 @@ pub fn broadcast<T: Pod>(call: &Call, root: usize, data: &mut [T]) -> Result<(),
     }
     let operation = Operation::Broadcast;
     let data: &mut [u8] = bytemuck::cast_slice_mut(data);
+    if call.goes_over_hosts(data.len()) {
+        return broadcast_over_hosts(call, root, data);
+    }
     if root == call.group.position() {
         let message = call.message(call.others, operation, data);
         return call.exchange(data.len(), &mut std::iter::once(message), &mut || Ok(()));

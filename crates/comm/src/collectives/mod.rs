@@ -1,10 +1,16 @@
 //! Collective operations, written once over any transport.
 //!
-//! All of them are direct: each member talks to each other member, and what is to be summed is
-//! folded from the peers' memory by the one member that owns the slice. A sum is taken in rank
-//! order, `((x0 + x1) + x2) + ...`, for every element, however the buffer is cut into slices,
+//! On one host all of them are direct: each member talks to each other member, and what is to be
+//! summed is folded from the peers' memory by the one member that owns the slice. A sum is taken in
+//! rank order, `((x0 + x1) + x2) + ...`, for every element, however the buffer is cut into slices,
 //! blocks or staged pieces. Over n members a large all-reduce moves `2 (n - 1) / n` of its bytes
 //! out of each rank, which is the least possible.
+//!
+//! Between hosts fewer bytes are to move. What every member gets goes to each host once and is
+//! passed on inside it: large gathers, the gathering half of an all-reduce and broadcasts. A sum may
+//! be taken in runs of neighbours ([`SumTree`](device::SumTree)), of which only one partial sum
+//! leaves: its order is that of the tree on every transport and for every map of hosts. [`traffic`]
+//! says how many bytes go where.
 //!
 //! Every member of the group makes the same calls in the same order, each with its own fresh tag.
 
@@ -12,20 +18,23 @@ mod all_gather;
 mod all_reduce;
 mod barrier;
 mod broadcast;
+mod over_hosts;
 mod reduce_scatter;
 mod reduction;
+mod runs;
 mod slices;
 mod traffic;
 
 pub use all_gather::all_gather;
-pub use all_reduce::all_reduce;
+pub use all_reduce::{all_reduce, all_reduce_in_runs};
 pub use barrier::barrier;
 pub use broadcast::broadcast;
-pub use reduce_scatter::reduce_scatter;
+pub use reduce_scatter::{reduce_scatter, reduce_scatter_in_runs};
 pub use reduction::{Max, Reduction, Sum, WrappingSum};
-pub use traffic::{Traffic, traffic};
+pub use traffic::{CollectiveShape, HostTraffic, Traffic, traffic};
 
 use crate::error::CommError;
+use crate::host_map::GroupHosts;
 use crate::operation::Operation;
 use crate::tag::Tag;
 use crate::transport::{Chunks, Message, Transport};
@@ -44,6 +53,8 @@ pub struct Call<'a> {
     pub group: &'a Group,
     /// The members without this rank, in rank order.
     pub others: &'a [Rank],
+    /// Where the members are.
+    pub hosts: &'a GroupHosts,
     /// The name of this call, the same on every member and fresh.
     pub tag: Tag,
 }
@@ -78,6 +89,11 @@ impl Call<'_> {
         } else {
             self.transport.lend(messages, during)
         }
+    }
+
+    /// Whether slices of at most `longest_bytes` go to each host once. The same on every member.
+    fn goes_over_hosts(&self, longest_bytes: usize) -> bool {
+        longest_bytes > COPY_LIMIT_BYTES && self.hosts.is_hierarchical()
     }
 
     /// Whether a buffer of `len` elements has an equal slice for each member.

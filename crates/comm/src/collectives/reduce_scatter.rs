@@ -2,9 +2,11 @@
 
 use super::Call;
 use super::reduction::{Reduction, fold_in_rank_order};
+use super::runs::{Runs, reduce_in_runs};
 use super::slices::{cut, member_of_other};
 use crate::error::CommError;
 use crate::operation::Operation;
+use device::SumTree;
 
 /// Replaces slice `position` of `data`, cut into one equal slice per member, by the combination of
 /// all members' slices there, element by element in rank order. The other slices keep their values.
@@ -15,6 +17,21 @@ use crate::operation::Operation;
 pub fn reduce_scatter<R: Reduction>(call: &Call, data: &mut [R::Element]) -> Result<(), CommError> {
     call.check_equal_slices(Operation::ReduceScatter, data.len())?;
     reduce_slices::<R>(call, Operation::ReduceScatter, data)
+}
+
+/// As [`reduce_scatter`], in the order of `tree`. Where that is not rank order, the other slices are unspecified afterwards.
+///
+/// # Errors
+/// As [`reduce_scatter`].
+pub fn reduce_scatter_in_runs<R>(call: &Call, data: &mut [R::Element], tree: SumTree) -> Result<(), CommError>
+where
+    R: Reduction<Partial = <R as Reduction>::Element>,
+{
+    call.check_equal_slices(Operation::ReduceScatter, data.len())?;
+    match Runs::of(tree, call.group.size()) {
+        None => reduce_slices::<R>(call, Operation::ReduceScatter, data),
+        Some(runs) => reduce_in_runs::<R>(call, Operation::ReduceScatter, data, runs),
+    }
 }
 
 /// As [`reduce_scatter`], for slices that may differ by one element.

@@ -1,5 +1,6 @@
 //! How two elements become one, and folding the messages of peers in rank order.
 
+use super::runs::Runs;
 use crate::transport::Chunks;
 use bytemuck::{Pod, Zeroable};
 use device::Element;
@@ -132,15 +133,53 @@ pub(super) fn fold_in_rank_order<R: Reduction>(
             add_bytes::<R>(partial, part(other));
         }
         if position > 0 {
-            for (partial, &own) in partial.iter_mut().zip(own.iter()) {
-                *partial = R::combine(*partial, R::widen(own));
-            }
+            add_own::<R>(partial, own);
         }
         for other in after {
             add_bytes::<R>(partial, part(other));
         }
         for (own, &partial) in own.iter_mut().zip(partial.iter()) {
             *own = R::round(partial);
+        }
+    }
+}
+
+/// As [`fold_in_rank_order`], in the order of `runs`.
+pub(super) fn fold_in_runs<R: Reduction>(
+    own: &mut [R::Element],
+    position: usize,
+    runs: Runs,
+    offset_bytes: usize,
+    chunks: &dyn Chunks,
+) {
+    let width = size_of::<R::Element>();
+    let len = chunks.chunk(0).len() / width;
+    let first = offset_bytes / width;
+    let own = &mut own[first..first + len];
+    let (mut sum, mut partial) = ([R::Partial::zeroed(); BLOCK], [R::Partial::zeroed(); BLOCK]);
+    for (index, own) in own.chunks_mut(BLOCK).enumerate() {
+        let start = index * BLOCK * width;
+        let bytes = start..start + size_of_val(own);
+        let part = |member: usize| match member == position {
+            true => None,
+            false => Some(&chunks.chunk(member - usize::from(member > position))[bytes.clone()]),
+        };
+        let (sum, partial) = (&mut sum[..own.len()], &mut partial[..own.len()]);
+        for run in runs.each() {
+            start_with::<R>(partial, own, part(run.start));
+            for member in run.start + 1..run.end {
+                match part(member) {
+                    Some(bytes) => add_bytes::<R>(partial, bytes),
+                    None => add_own::<R>(partial, own),
+                }
+            }
+            match run.start {
+                0 => sum.copy_from_slice(partial),
+                _ => sum.iter_mut().zip(partial.iter()).for_each(|(sum, &partial)| *sum = R::combine(*sum, partial)),
+            }
+        }
+        for (own, &sum) in own.iter_mut().zip(sum.iter()) {
+            *own = R::round(sum);
         }
     }
 }
@@ -162,6 +201,13 @@ fn start_with<R: Reduction>(partial: &mut [R::Partial], own: &[R::Element], byte
     match bytes {
         Some(bytes) => partial.iter_mut().zip(elements::<R>(bytes)).for_each(|(partial, first)| *partial = first),
         None => partial.iter_mut().zip(own).for_each(|(partial, &own)| *partial = R::widen(own)),
+    }
+}
+
+/// `partial` becomes `partial + own`.
+fn add_own<R: Reduction>(partial: &mut [R::Partial], own: &[R::Element]) {
+    for (partial, &own) in partial.iter_mut().zip(own) {
+        *partial = R::combine(*partial, R::widen(own));
     }
 }
 

@@ -1,7 +1,10 @@
-//! What a collective sends, as a formula.
+//! What a collective sends, and where it goes, as a formula. `docs/clusters.md` has it as a table for equal hosts.
 
 use super::COPY_LIMIT_BYTES;
+use super::runs::Runs;
+use crate::host_map::GroupHosts;
 use crate::operation::Operation;
+use device::SumTree;
 use mesh::even_split;
 use std::iter::Sum;
 use std::ops::Add;
@@ -29,29 +32,155 @@ impl Sum for Traffic {
     }
 }
 
-/// What the member at `position` of a group of `members` sends in one call of `operation` over a
-/// buffer of `len` elements of `width_bytes`.
-///
-/// The buffer is the whole argument of the collective, all slices together. A broadcast is counted
-/// at its root, position 0 standing for it; a point-to-point message at its sender. A
-/// [`Counting`](crate::Counting) transport counts the same.
-pub fn traffic(operation: Operation, len: usize, width_bytes: usize, members: usize, position: usize) -> Traffic {
-    let peers = members.saturating_sub(1) as u64;
-    let whole = (len * width_bytes) as u64;
-    let own = (even_split(len, members, position).len() * width_bytes) as u64;
-    let scatter = Traffic { messages: peers, bytes: whole - own };
-    let to_all = |bytes: u64| Traffic { messages: peers, bytes: peers * bytes };
-    if peers == 0 && operation != Operation::PointToPoint {
-        return Traffic::default();
+/// What leaves one rank, by where it goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostTraffic {
+    /// To ranks of its host.
+    pub inside: Traffic,
+    /// To ranks of other hosts: through the link of its host.
+    pub between: Traffic,
+}
+
+impl HostTraffic {
+    /// To all ranks.
+    pub fn total(self) -> Traffic {
+        self.inside + self.between
     }
-    match operation {
-        Operation::AllReduce if len * width_bytes <= COPY_LIMIT_BYTES => to_all(whole),
-        Operation::AllReduce => Traffic { messages: scatter.messages + peers, bytes: scatter.bytes + peers * own },
-        Operation::ReduceScatter => scatter,
-        Operation::AllGather => to_all(own),
-        Operation::Broadcast if position == 0 => to_all(whole),
-        Operation::Broadcast => Traffic::default(),
-        Operation::Barrier => to_all(0),
-        Operation::PointToPoint => Traffic { messages: 1, bytes: whole },
+}
+
+impl Add for HostTraffic {
+    type Output = HostTraffic;
+
+    fn add(self, other: HostTraffic) -> HostTraffic {
+        HostTraffic { inside: self.inside + other.inside, between: self.between + other.between }
+    }
+}
+
+impl Sum for HostTraffic {
+    fn sum<I: Iterator<Item = HostTraffic>>(each: I) -> HostTraffic {
+        each.fold(HostTraffic::default(), HostTraffic::add)
+    }
+}
+
+/// One call of a collective: what decides its traffic.
+#[derive(Clone, Copy, Debug)]
+pub struct CollectiveShape<'a> {
+    /// The collective.
+    pub operation: Operation,
+    /// Elements of the whole argument, all slices together.
+    pub len: usize,
+    /// Bytes of an element.
+    pub width_bytes: usize,
+    /// The members, and where they are.
+    pub hosts: &'a GroupHosts,
+    /// In which order a sum adds.
+    pub tree: SumTree,
+}
+
+/// What the member at `position` sends in one call.
+///
+/// A broadcast has its root at position 0. A point-to-point message is counted at its sender, as one between hosts where
+/// the group has several. A [`Counting`](crate::Counting) transport counts the same.
+pub fn traffic(shape: &CollectiveShape, position: usize) -> HostTraffic {
+    let members = shape.hosts.members();
+    let whole = shape.len * shape.width_bytes;
+    match shape.operation {
+        Operation::PointToPoint => match shape.hosts.hosts() {
+            0 | 1 => HostTraffic { inside: message(whole), ..HostTraffic::default() },
+            _ => HostTraffic { between: message(whole), ..HostTraffic::default() },
+        },
+        Operation::AllReduce if whole <= COPY_LIMIT_BYTES => shape.to_all(position, |_| whole),
+        Operation::AllReduce => shape.reduced(position) + shape.gathered(position),
+        Operation::ReduceScatter => shape.reduced(position),
+        Operation::AllGather => shape.gathered(position),
+        Operation::Broadcast if shape.goes_over_hosts(whole) => {
+            let is_relay = shape.hosts.relay_for(0, position) == position;
+            shape.passed_on(position, if is_relay { whole } else { 0 }, usize::from(is_relay))
+                + shape.to_relays(position, if position == 0 { Some(whole) } else { None })
+        }
+        Operation::Broadcast if position == 0 => shape.to_all(0, |_| whole),
+        Operation::Broadcast => HostTraffic::default(),
+        Operation::Barrier => (0..members).filter(|&to| to != position).map(|to| shape.to(position, to, 0)).sum(),
+    }
+}
+
+fn message(bytes: usize) -> Traffic {
+    Traffic { messages: 1, bytes: bytes as u64 }
+}
+
+impl CollectiveShape<'_> {
+    /// Whether some messages wait for others of the same reduce-scatter, gather or broadcast: partial sums for those of a run, and
+    /// what a relay passes on.
+    pub fn waits_between(&self) -> bool {
+        let slice = self.len.div_ceil(self.hosts.members().max(1)) * self.width_bytes;
+        match self.operation {
+            Operation::ReduceScatter => Runs::of(self.tree, self.hosts.members()).is_some(),
+            Operation::AllGather => self.goes_over_hosts(slice),
+            Operation::Broadcast => self.goes_over_hosts(self.len * self.width_bytes),
+            Operation::AllReduce | Operation::Barrier | Operation::PointToPoint => false,
+        }
+    }
+
+    /// Bytes of a member's slice.
+    fn slice(&self, member: usize) -> usize {
+        even_split(self.len, self.hosts.members(), member).len() * self.width_bytes
+    }
+
+    fn goes_over_hosts(&self, longest_bytes: usize) -> bool {
+        longest_bytes > COPY_LIMIT_BYTES && self.hosts.is_hierarchical()
+    }
+
+    /// One message.
+    fn to(&self, from: usize, to: usize, bytes: usize) -> HostTraffic {
+        match self.hosts.share_host(from, to) {
+            true => HostTraffic { inside: message(bytes), ..HostTraffic::default() },
+            false => HostTraffic { between: message(bytes), ..HostTraffic::default() },
+        }
+    }
+
+    /// A message to every other member.
+    fn to_all(&self, position: usize, bytes: impl Fn(usize) -> usize) -> HostTraffic {
+        let others = (0..self.hosts.members()).filter(|&to| to != position);
+        others.map(|to| self.to(position, to, bytes(to))).sum()
+    }
+
+    /// A message to one member of each other host, if there is one to send.
+    fn to_relays(&self, position: usize, bytes: Option<usize>) -> HostTraffic {
+        bytes.map_or_else(HostTraffic::default, |bytes| {
+            self.hosts.relays_of(position).map(|relay| self.to(position, relay, bytes)).sum()
+        })
+    }
+
+    /// So many messages of `bytes` together to every other member of the host.
+    fn passed_on(&self, position: usize, bytes: usize, messages: usize) -> HostTraffic {
+        let beside = self.hosts.on_host_of(position).len() as u64 - 1;
+        let inside = Traffic { messages: beside * messages as u64, bytes: beside * bytes as u64 };
+        HostTraffic { inside, ..HostTraffic::default() }
+    }
+
+    /// The slices of others, from everybody to everybody.
+    fn gathered(&self, position: usize) -> HostTraffic {
+        let members = self.hosts.members();
+        if !self.goes_over_hosts(self.slice(0)) {
+            return self.to_all(position, |_| self.slice(position));
+        }
+        let relayed = (0..members).filter(|&source| self.hosts.relay_for(source, position) == position);
+        let (messages, bytes) = relayed.fold((0, 0), |(n, bytes), source| (n + 1, bytes + self.slice(source)));
+        self.passed_on(position, bytes, messages) + self.to_relays(position, Some(self.slice(position)))
+    }
+
+    /// The terms of a sum that each member has in its slice afterwards.
+    fn reduced(&self, position: usize) -> HostTraffic {
+        let members = self.hosts.members();
+        let Some(runs) = Runs::of(self.tree, members) else {
+            return self.to_all(position, |owner| self.slice(owner));
+        };
+        let run = runs.of_member(position);
+        let receiver = |owner: usize| match runs.reducer(owner, &run) {
+            reducer if reducer == position => owner,
+            reducer => reducer,
+        };
+        let sent = (0..members).filter(|&owner| owner != position);
+        sent.map(|owner| self.to(position, receiver(owner), self.slice(owner))).sum()
     }
 }

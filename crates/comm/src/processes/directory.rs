@@ -1,6 +1,7 @@
 //! The processes of a world: their ranks, and how they are reached.
 
 use super::frame::VERSION;
+use crate::host_map::HostMap;
 use mesh::Rank;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::fmt;
@@ -61,7 +62,7 @@ pub struct LocalAddress {
 pub struct Process {
     /// Its ranks.
     pub ranks: Vec<Rank>,
-    /// The name of its host, for messages.
+    /// The name of its host, for messages. Processes with the same name are on one host for collectives.
     pub host: String,
     /// Where it listens for processes of other machines.
     pub tcp: Option<SocketAddr>,
@@ -150,6 +151,12 @@ impl Directory {
         self.process_of.get(rank.0).copied()
     }
 
+    /// The hosts of all ranks, by the names of hosts.
+    pub fn host_map(&self) -> HostMap {
+        let names: Vec<&str> = self.process_of.iter().map(|process| self.processes[*process].host.as_str()).collect();
+        HostMap::by_name(&names)
+    }
+
     /// Whether two processes share memory.
     pub(super) fn share_memory(&self, one: usize, other: usize) -> bool {
         match (&self.processes[one].local, &self.processes[other].local) {
@@ -176,6 +183,8 @@ impl Directory {
             put(process.ranks.len());
             process.ranks.iter().for_each(|rank| put(rank.0));
         }
+        // Members of a group that see other hosts wait for other messages.
+        self.host_map().numbers(self.world_size()).for_each(put);
         hash.digest()
     }
 }

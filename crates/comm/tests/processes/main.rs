@@ -12,7 +12,7 @@ mod strangers;
 #[path = "../worlds/wire.rs"]
 mod wire;
 
-use comm::{ChannelId, GroupCommunicator, Operation, Tag, ThreadTransport, Timeouts, Transport};
+use comm::{ChannelId, GroupCommunicator, HostMap, Operation, Tag, ThreadTransport, Timeouts, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const PATIENT: Timeouts = Timeouts { wait: Duration::from_secs(120) };
 fn communicator(end: ThreadTransport, usage: u16) -> GroupCommunicator {
     let sizes = AxisSizes { tp: end.world_size(), ..AxisSizes::ONE };
     let group = Mesh::new(sizes).unwrap().group(end.rank(), Axis::Tp);
-    GroupCommunicator::new(Arc::new(end), group, ChannelId::new(AxisSet::of(Axis::Tp), usage))
+    GroupCommunicator::new(Arc::new(end), group, &HostMap::one_host(), ChannelId::new(AxisSet::of(Axis::Tp), usage))
 }
 
 fn tag(number: u64) -> Tag {

@@ -1,8 +1,9 @@
 //! Point-to-point messages, tag spaces, and the count of what is sent.
 
 use crate::worlds::{communicator, everybody, input, run};
-use comm::collectives::{Traffic, traffic};
-use comm::{Channel, ChannelId, Counting, GroupCommunicator, Operation, Transport};
+use comm::collectives::{CollectiveShape, Traffic, traffic};
+use comm::{Channel, ChannelId, Counting, GroupCommunicator, GroupHosts, HostMap, Operation, Transport};
+use device::SumTree;
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ fn groups_that_share_ranks_do_not_mix() {
         let rank = transport.rank();
         let communicators = sets.map(|axes| {
             let group = mesh.group(rank, axes);
-            GroupCommunicator::new(Arc::clone(&transport), group, ChannelId::new(axes, 0))
+            GroupCommunicator::new(Arc::clone(&transport), group, &HostMap::one_host(), ChannelId::new(axes, 0))
         });
         for step in 0..200 {
             for communicator in &communicators {
@@ -99,14 +100,14 @@ fn count_all_collectives(transport: Arc<dyn Transport>, len: usize) {
     let counting: Arc<dyn Transport> = Arc::new(counting);
     let communicator = communicator(&counting);
     let (members, position) = (communicator.size(), communicator.position());
-    let mut data = input(position, len);
+    let (mut data, hosts) = (input(position, len), GroupHosts::one_host(members));
     let mut before = Traffic::default();
     let mut check = |operation| {
         let after = counts.total();
         let sent = Traffic { messages: after.messages - before.messages, bytes: after.bytes - before.bytes };
         before = after;
-        let expected = traffic(operation, len, 4, members, position);
-        assert_eq!(sent, expected, "{operation} of {len} on {members} ranks");
+        let shape = CollectiveShape { operation, len, width_bytes: 4, hosts: &hosts, tree: SumTree::RANK_ORDER };
+        assert_eq!(sent, traffic(&shape, position).total(), "{operation} of {len} on {members} ranks");
     };
     communicator.all_reduce_sum(&mut data).unwrap();
     check(Operation::AllReduce);

@@ -3,3 +3,4 @@
 mod channels;
 mod collectives;
 mod failures;
+mod hosts;

@@ -5,7 +5,7 @@
 pub mod wire;
 mod world;
 
-use comm::{ChannelId, GroupCommunicator, Timeouts, Transport};
+use comm::{ChannelId, GroupCommunicator, HostMap, Timeouts, Transport};
 use mesh::{Axis, AxisSet, AxisSizes, Group, Mesh};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,10 +48,15 @@ pub fn everybody(transport: &Arc<dyn Transport>) -> Group {
     Mesh::new(sizes).unwrap().group(transport.rank(), Axis::Tp)
 }
 
-/// The communicator of the whole world.
+/// The communicator of the whole world, on one host.
 pub fn communicator(transport: &Arc<dyn Transport>) -> GroupCommunicator {
+    communicator_on(transport, &HostMap::one_host())
+}
+
+/// The communicator of the whole world on these hosts.
+pub fn communicator_on(transport: &Arc<dyn Transport>, hosts: &HostMap) -> GroupCommunicator {
     let channel = ChannelId::new(AxisSet::of(Axis::Tp), 0);
-    GroupCommunicator::new(Arc::clone(transport), everybody(transport), channel)
+    GroupCommunicator::new(Arc::clone(transport), everybody(transport), hosts, channel)
 }
 
 /// Values of very different magnitudes, so that another order of a sum gives other bits.

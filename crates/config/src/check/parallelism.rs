@@ -19,11 +19,13 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         ("parallelism.tp", tp),
         ("parallelism.pp", pp),
         ("parallelism.microbatch_size", parallelism.microbatch_size),
+        ("parallelism.sum_tree", parallelism.sum_tree),
     ]);
     if !positive {
         return;
     }
     shard_group(config, rules);
+    sum_tree(config, rules);
     tensor_parallelism(config, rules);
     shared_tokens(config, rules);
     recomputation(config, rules);
@@ -39,6 +41,17 @@ fn shard_group(config: &RunConfig, rules: &mut Rules) {
         let choice = nearest_of(&mesh::divisors(dp), ranks, 8);
         let rule = format!("must divide parallelism.dp = {dp}");
         rules.report(Problem::of_value("parallelism.shard_group", ranks, rule, format!("use {choice}")));
+    }
+}
+
+/// No run of a sum is part of one sharding group and part of another. In a group, as in all of dp, the last run may be shorter.
+fn sum_tree(config: &RunConfig, rules: &mut Rules) {
+    let (Degrees { dp, .. }, tree) = (config.parallelism.degrees, config.parallelism.sum_tree);
+    let group = config.parallelism.shard_group();
+    if (1..dp).contains(&group) && tree > group && !tree.is_multiple_of(group) {
+        let rule = format!("must be a multiple of parallelism.shard_group = {group} where it is more");
+        let remedy = format!("use {}, or at most {group}", multiples_around(group, tree));
+        rules.report(Problem::of_value("parallelism.sum_tree", tree, rule, remedy));
     }
 }
 

@@ -34,6 +34,7 @@ pub fn read(reader: &mut Reader, ranks: Option<usize>, files: &dyn Files) -> Par
         sequence_parallel,
         zero: zero::read(reader),
         shard_group: zero::read_shard_group(reader),
+        sum_tree: reader.count("parallelism.sum_tree", 1),
         schedule: schedule::read(reader, files),
         microbatch_size: reader.count("parallelism.microbatch_size", 2),
         recompute: recompute(reader, sequence_parallel),
@@ -113,6 +114,9 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     }
     writer.yes_no("sequence_parallel", parallelism.sequence_parallel == SequenceParallel::On);
     zero::write(parallelism, writer);
+    if parallelism.sum_tree != 1 {
+        writer.count("sum_tree", parallelism.sum_tree);
+    }
     schedule::write(&parallelism.schedule, writer);
     writer.count("microbatch_size", parallelism.microbatch_size);
     match parallelism.recompute {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, Tensor};
+use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, SumTree, Tensor};
 
 /// Sections of the arena, by name.
 pub type Sections = Vec<(String, Range<usize>)>;
@@ -95,8 +95,8 @@ impl Communicator for Tracer<'_> {
         self.communicator.all_reduce(stream, x, reduction)
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.communicator.reduce_scatter(stream, x)
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.communicator.reduce_scatter(stream, x, tree)
     }
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use config::{Activation, Norm, NormKind};
 use device::{
     AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Frame, Op, Orientation, Reduction,
-    Stream, Tensor, Write,
+    Stream, SumTree, Tensor, Write,
 };
 use train::RankEngine;
 
@@ -147,6 +147,8 @@ impl Bench {
 
     fn all_reduce(&self, elements: usize) -> Result<f64, DeviceError> {
         let x = self.frame.scoped(|| self.frame.floats(1, elements));
-        self.median(|| self.engine.communicators.world().all_reduce(Stream::Compute, x, Reduction::Sum))
+        self.median(|| {
+            self.engine.communicators.world().all_reduce(Stream::Compute, x, Reduction::Sum(SumTree::RANK_ORDER))
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::{Accelerator, Cluster, Compute, Link, Node, StreamQueue};
+use cluster::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node, StreamQueue};
 use comm::Timeouts;
 use config::Overlap;
 use cpu::peak;
@@ -78,6 +78,7 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
     ];
     Cluster {
         about: format!("this machine, a rank on each of {cores} cores"),
+        collectives: CollectiveLibrary::Nccl,
         accelerator: Accelerator {
             name: "core".into(),
             memory_gb: 1.0,

@@ -135,7 +135,9 @@ impl Candidates {
         one: &Parallelism,
         refused: Option<&Problem>,
     ) {
-        let one = &Parallelism { overlap: config.parallelism.overlap, ..one.clone() };
+        // What no candidate chooses is as it is given.
+        let Parallelism { overlap, sum_tree, .. } = config.parallelism;
+        let one = &Parallelism { overlap, sum_tree, ..one.clone() };
         let agreeing = variants(one).filter(|variant| agrees(variant, fixed));
         match refused.cloned().or_else(|| broken_rule(config, one)) {
             None => self.legal.extend(agreeing),
@@ -156,6 +158,7 @@ impl Shape {
             sequence_parallel,
             zero: ZeroStage::Off,
             shard_group: None,
+            sum_tree: 1,
             schedule: schedule.into(),
             microbatch_size,
             recompute: Recompute::None,

@@ -149,6 +149,7 @@ impl Setup {
             sequence_parallel: SequenceParallel::Off,
             zero: self.zero,
             shard_group: None,
+            sum_tree: 1,
             schedule: self.kind.into(),
             microbatch_size: 1,
             recompute: self.recompute,

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use config::{ModelSpec, Sharding};
-use device::{Communicator, Device, DeviceError, Op, Reduction, Stream};
+use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, SumTree};
 use program::PeerGroup;
 use prove::{Outcome, Watch};
 use testkit::intercepted::{Call, alter_ops, drop_calls, intercept_calls, intercept_ops};
@@ -71,7 +71,7 @@ fn a_sharded_vocabulary_is_one_vocabulary() {
 
 #[test]
 fn a_maximum_or_a_sum_over_a_ranks_own_rows_is_found() {
-    for dropped in [Reduction::Max, Reduction::Sum] {
+    for dropped in [Reduction::Max, Reduction::Sum(SumTree::RANK_ORDER)] {
         let wrap = move |_, rank: RankEngine| {
             let is_of_rows = |call: &Call| matches!(call, Call::AllReduce(x, _) if x.rows == 1 || x.cols == 2);
             drop_calls(rank, PeerGroup::TENSOR, move |call| {
@@ -85,7 +85,7 @@ fn a_maximum_or_a_sum_over_a_ranks_own_rows_is_found() {
 /// Sums over whole rows of logits are summed over the ranks once more.
 fn sum_gathered(device: &dyn Device, group: &dyn Communicator, stream: Stream, call: Call) -> Result<(), DeviceError> {
     call.perform(group, stream)?;
-    if let Call::AllReduce(x, Reduction::Sum) = call
+    if let Call::AllReduce(x, Reduction::Sum(_)) = call
         && x.cols == 2
     {
         let mut sums = vec![0.0f32; x.len()];

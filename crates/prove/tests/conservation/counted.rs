@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use comm::{Counting, Counts};
 use cpu::{ArenaReader, CpuDevice};
-use device::{Arena, Communicator, Device, DeviceError, Dtype, Numerics, Op, Reduction, Stream, Tensor};
+use device::{Arena, Communicator, Device, DeviceError, Dtype, Numerics, Op, Reduction, Stream, SumTree, Tensor};
 use mesh::{Axis, Rank};
 use program::PeerGroup;
 use train::{Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish, Worker};
@@ -161,8 +161,8 @@ impl Communicator for Twice {
         self.group.all_reduce(stream, x, reduction)
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.group.reduce_scatter(stream, x)
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.group.reduce_scatter(stream, x, tree)
     }
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {

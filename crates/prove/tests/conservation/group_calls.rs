@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{DeviceError, Dtype, Stream};
+use device::{DeviceError, Dtype, Reduction, Stream};
 use program::{Collective, GroupCall, Instr, Partner, PeerGroup};
 use testkit::intercepted::{Call, intercept_calls};
 use testkit::wrapped_engine::WrappedEngine;
@@ -98,10 +98,12 @@ fn logged(rank: RankEngine, log: &Log, fault: Option<Fault>) -> RankEngine {
 
 fn seen(group: PeerGroup, call: Call) -> Seen {
     match call {
-        Call::AllReduce(x, _) => (group, Some(Collective::AllReduce), x.size_bytes()),
-        Call::ReduceScatter(x) => (group, Some(Collective::ReduceScatter), x.size_bytes()),
+        Call::AllReduce(x, Reduction::Sum(tree)) => (group, Some(Collective::AllReduce(tree)), x.size_bytes()),
+        Call::ReduceScatter(x, tree) => (group, Some(Collective::ReduceScatter(tree)), x.size_bytes()),
         Call::AllGather(x) => (group, Some(Collective::AllGather), x.size_bytes()),
-        Call::Send { x, .. } | Call::Receive { x, .. } => (group, None, x.size_bytes()),
+        Call::AllReduce(x, Reduction::Max) | Call::Send { x, .. } | Call::Receive { x, .. } => {
+            (group, None, x.size_bytes())
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, Tensor};
+use device::{Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, SumTree, Tensor};
 use mesh::Rank;
 use train::{Engine, EngineDescription, RankEngine};
 
@@ -126,9 +126,9 @@ impl Communicator for WatchedGroup {
         self.group.all_reduce(stream, x, reduction)
     }
 
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
         self.note(Access::Read, x);
-        self.group.reduce_scatter(stream, x)
+        self.group.reduce_scatter(stream, x, tree)
     }
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {

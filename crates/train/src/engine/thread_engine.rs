@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use comm::processes::{LocalRanks, OpenError, Seat};
 use comm::{
-    AbortCause, ChannelId, GroupChannels, HostCommunicator, StreamTransports, ThreadTransport, Timeouts, Transport,
-    WorldFailure, processes,
+    AbortCause, ChannelId, GroupChannels, HostCommunicator, HostMap, StreamTransports, ThreadTransport, Timeouts,
+    Transport, WorldFailure, processes,
 };
 use config::Overlap;
 use cpu::affinity::allowed_cores;
@@ -34,6 +34,8 @@ pub struct ProcessSeat {
 pub struct ThreadEngine {
     mesh: Mesh,
     timeouts: Timeouts,
+    /// Of all ranks, the same in all processes.
+    hosts: HostMap,
     /// Of the ranks of this process.
     ends: BTreeMap<usize, StreamTransports>,
     /// Streams of each rank that have a thread.
@@ -47,7 +49,8 @@ impl ThreadEngine {
     /// An engine for the ranks of `mesh`, every wait with the deadline of `timeouts`.
     pub fn new(mesh: Mesh, timeouts: Timeouts) -> ThreadEngine {
         let ends = ends(mesh.world_size(), &[], timeouts);
-        ThreadEngine { mesh, timeouts, ends, queued: vec![], threads_per_rank: 1, cores: vec![] }
+        let hosts = HostMap::one_host();
+        ThreadEngine { mesh, timeouts, hosts, ends, queued: vec![], threads_per_rank: 1, cores: vec![] }
     }
 
     /// An engine for the ranks of one process of several: returns once all processes are connected. The second value learns of failures of
@@ -63,12 +66,13 @@ impl ThreadEngine {
     ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
         let ProcessSeat { process, directory, listeners, token } = seat;
         let queued = queued(overlap).to_vec();
+        let hosts = directory.host_map();
         let ranks = directory.processes().get(process).map_or(vec![], |own| own.ranks.clone());
         let num_lanes = NonZeroUsize::MIN.saturating_add(queued.len());
         let seat = Seat { process, directory, listeners, token, num_lanes, timeouts };
         let LocalRanks { ends: lanes, failure, .. } = processes::open(seat)?;
         let ends = by_stream(ranks.iter().map(|rank| rank.0).collect(), lanes, &queued);
-        Ok((ThreadEngine { mesh, timeouts, ends, queued, threads_per_rank: 1, cores: vec![] }, failure))
+        Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank: 1, cores: vec![] }, failure))
     }
 
     /// The same engine, whose ranks communicate while they compute where `overlap` says so. Asked before transports are wrapped.
@@ -83,6 +87,11 @@ impl ThreadEngine {
     pub fn with_queues(self, queued: &[Stream]) -> ThreadEngine {
         let ends = ends(self.mesh.world_size(), queued, self.timeouts);
         ThreadEngine { ends, queued: queued.to_vec(), ..self }
+    }
+
+    /// The same engine, whose collectives move bytes as if the ranks were on these hosts: for counting in tests. No bit depends on it.
+    pub fn with_hosts(self, hosts: HostMap) -> ThreadEngine {
+        ThreadEngine { hosts, ..self }
     }
 
     /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device. Where the calling
@@ -138,7 +147,7 @@ impl ThreadEngine {
     ) -> Result<Communicators, DeviceError> {
         let transports = self.ends_of(rank)?;
         let opened = Communicators::open(&self.mesh, rank, |which, group| {
-            Box::new(HostCommunicator::new(transports, group, channels(which), arena, Arc::clone(queues)))
+            Box::new(HostCommunicator::new(transports, group, &self.hosts, channels(which), arena, Arc::clone(queues)))
         });
         opened.map_err(|unsupported| DeviceError::Communication(Box::new(unsupported)))
     }

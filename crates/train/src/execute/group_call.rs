@@ -12,8 +12,8 @@ use crate::engine::Communicators;
 pub fn issue(communicators: &Communicators, call: &GroupCall, buffer: Tensor) -> Result<(), DeviceError> {
     let (group, x) = (communicators.group(call.group)?, buffer.elements(call.elements.clone()));
     match call.collective {
-        Collective::AllReduce => group.all_reduce(Stream::Reduce, x, Reduction::Sum),
-        Collective::ReduceScatter => group.reduce_scatter(Stream::Reduce, x),
+        Collective::AllReduce(tree) => group.all_reduce(Stream::Reduce, x, Reduction::Sum(tree)),
+        Collective::ReduceScatter(tree) => group.reduce_scatter(Stream::Reduce, x, tree),
         Collective::AllGather => group.all_gather(Stream::Reduce, x),
     }
 }

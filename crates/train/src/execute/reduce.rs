@@ -1,7 +1,7 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
 use config::{Kept, StateKind, Unit};
-use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, Tensor, Write};
+use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, SumTree, Tensor, Write};
 use model::{Accumulation, Constants};
 use program::{GradientAxes, GroupCall, Purpose};
 
@@ -211,5 +211,5 @@ pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
 /// The group's.
 pub fn wait_for_all(ports: &RankPorts<'_>, constants: &Constants) -> Result<(), DeviceError> {
     zero_sums(&*ports.device, constants.norm_sums)?;
-    ports.communicators.world().all_reduce(Stream::Reduce, constants.norm_sums, Reduction::Sum)
+    ports.communicators.world().all_reduce(Stream::Reduce, constants.norm_sums, Reduction::Sum(SumTree::RANK_ORDER))
 }

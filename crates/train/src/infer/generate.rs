@@ -6,7 +6,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use config::{IGNORED_LABEL, Unit};
-use device::{COUNT_WORD, DeviceError, Reduction, SUM_WORDS, Stream};
+use device::{COUNT_WORD, DeviceError, Reduction, SUM_WORDS, Stream, SumTree};
 use sync::lock;
 
 use crate::engine::Engine;
@@ -130,7 +130,7 @@ fn agree(worker: &mut Worker<'_>, drawn: i64, wish: Wish) -> Result<Agreed, Devi
         Wish::Stop => 1,
     };
     worker.ports.device.write(sums, bytemuck::cast_slice(&words))?;
-    worker.ports.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    worker.ports.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum(SumTree::RANK_ORDER))?;
     worker.ports.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(Agreed { token: words[0] as i32, stop: words[COUNT_WORD] > 0 })
 }

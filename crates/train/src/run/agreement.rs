@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use config::Fnv1a;
-use device::{DeviceError, Reduction, SUM_WORDS, Stream, Tensor};
+use device::{DeviceError, Reduction, SUM_WORDS, Stream, SumTree, Tensor};
 use model::Constants;
 
 use crate::setup::Setup;
@@ -68,7 +68,7 @@ fn sum_over_ranks(
     mut words: [u64; SUM_WORDS],
 ) -> Result<[u64; SUM_WORDS], DeviceError> {
     ports.device.write(sums, bytemuck::cast_slice(&words))?;
-    ports.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum)?;
+    ports.communicators.world().all_reduce(Stream::Reduce, sums, Reduction::Sum(SumTree::RANK_ORDER))?;
     ports.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
     Ok(words)
 }

@@ -85,6 +85,16 @@ pub enum SetupError {
         /// Replicas.
         dp: usize,
     },
+    /// Runs of replicas that are added first are neither parts of sharding groups nor whole ones.
+    #[error(
+        "runs of {sum_tree} replicas, which are added first, must be parts of sharding groups of {shard_group} or several whole ones"
+    )]
+    SumTree {
+        /// Replicas of a run.
+        sum_tree: usize,
+        /// Replicas of a group.
+        shard_group: usize,
+    },
     /// The layers do not make stages.
     #[error(transparent)]
     Stages(#[from] StageError),
@@ -221,6 +231,10 @@ impl Setup {
         let (dp, shard_group) = (parallelism.degrees.dp, parallelism.shard_group());
         if !dp.is_multiple_of(shard_group) {
             return Err(SetupError::ShardGroup { shard_group, dp });
+        }
+        let sum_tree = parallelism.sum_tree;
+        if sum_tree == 0 || shard_group < dp && sum_tree > shard_group && !sum_tree.is_multiple_of(shard_group) {
+            return Err(SetupError::SumTree { sum_tree, shard_group });
         }
         let order = StepOrder::new(&model, &parallelism, &train)?;
         // A batch that grows has hundreds of workloads, each of which is decided by itself.

@@ -2,7 +2,7 @@
 
 use std::sync::{Barrier, Mutex};
 
-use device::{Communicator, DeviceError, Reduction, Stream, Tensor};
+use device::{Communicator, DeviceError, Reduction, Stream, SumTree, Tensor};
 
 use super::ReferenceDevice;
 
@@ -44,7 +44,7 @@ impl Communicator for ReferenceCommunicator<'_> {
             .map(|index| {
                 let values = contributions.iter().map(|member| member[index]);
                 match reduction {
-                    Reduction::Sum => values.sum(),
+                    Reduction::Sum(_) => values.sum(),
                     Reduction::Max => values.fold(f64::NEG_INFINITY, f64::max),
                 }
             })
@@ -55,8 +55,8 @@ impl Communicator for ReferenceCommunicator<'_> {
     }
 
     /// What is unspecified is not a number afterwards.
-    fn reduce_scatter(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        self.all_reduce(stream, x, Reduction::Sum)?;
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.all_reduce(stream, x, Reduction::Sum(tree))?;
         let slice = x.len() / self.size;
         let kept = self.position * slice..(self.position + 1) * slice;
         let values = self.device.values(x).into_iter().enumerate();
