@@ -476,6 +476,15 @@ fn what_is_sharded_and_how_survives_its_file() {
 }
 
 #[test]
+fn runs_of_a_sum_survive_their_file_and_rank_order_is_not_written() {
+    let config = load("", &["parallelism.sum_tree=2"]).expect("legal");
+    assert!(config.to_toml().contains("\nsum_tree = 2\n"));
+    assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
+    let plain = load("", &["parallelism.sum_tree=1"]).expect("legal");
+    assert!(plain == load("", &[]).expect("legal") && !plain.to_toml().contains("sum_tree"));
+}
+
+#[test]
 fn keys_of_sharding_need_a_stage_that_has_them() {
     for (key, value, zero, stages) in [
         ("shard_group", "2", 0, "1, 2 or 3"),

@@ -5,7 +5,7 @@ pub mod json;
 pub mod products;
 pub mod verdict;
 
-use config::{ModelSpec, RunConfig, TopQuery, unique_parameters};
+use config::{ModelSpec, Parallelism, RunConfig, TopQuery, unique_parameters};
 use train::describe_engine;
 
 use crate::arguments::{CheckArguments, Format};
@@ -83,7 +83,7 @@ pub fn describe(config: &RunConfig) -> String {
     let corpus = if paths.is_empty() { "embedded text".to_string() } else { paths.join(", ") };
     format!(
         "model   {}: {}, hidden {}, {}\n\
-         ranks   {} = {}\n\
+         ranks   {} = {}{}\n\
          step    {}: {} of {}, {} of {} per replica\n\
          run     {} on {corpus}, results in {}\n",
         counted(unique_parameters(model), "parameter"),
@@ -92,6 +92,7 @@ pub fn describe(config: &RunConfig) -> String {
         counted(model.num_heads as u64, "head"),
         config.run.ranks,
         parallelism.degrees,
+        sum_order(parallelism),
         counted(tokens as u64, "token"),
         counted(train.global_batch as u64, "sequence"),
         train.sequence_length,
@@ -100,6 +101,16 @@ pub fn describe(config: &RunConfig) -> String {
         counted(u64::from(train.steps), "step"),
         config.run.folder.display(),
     )
+}
+
+/// In which order gradients are summed over replicas, where that is not rank order.
+fn sum_order(parallelism: &Parallelism) -> String {
+    match parallelism.sum_tree {
+        tree if 1 < tree && tree < parallelism.degrees.dp => {
+            format!("; gradients of {tree} neighbouring replicas are added first")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Those of the stack, and the one behind the final norm where there is one.

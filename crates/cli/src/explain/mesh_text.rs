@@ -48,12 +48,14 @@ fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
         GradientReduction::Step => "once a step",
         GradientReduction::Microbatch => "after each microbatch",
     };
+    let (tree, dp) = (setup.parallelism.sum_tree, setup.parallelism.degrees.dp);
+    let order = if 1 < tree && tree < dp { format!(", runs of {tree} neighbours first") } else { String::new() };
     let mut kinds = vec![
         ("tp", setup.parallelism.tensor_axes(), "share every matrix and sum activations inside each layer".into()),
-        ("dp", setup.parallelism.data_axes(), format!("{weights}, see other sequences, sum gradients {sums}")),
+        ("dp", setup.parallelism.data_axes(), format!("{weights}, see other sequences, sum gradients {sums}{order}")),
         ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()),
     ];
-    let (members, dp) = (setup.parallelism.shard_group(), setup.parallelism.degrees.dp);
+    let members = setup.parallelism.shard_group();
     if 1 < members && members < dp {
         let work = "have one copy between them of what ZeRO shards";
         kinds.insert(2, ("zero", setup.parallelism.shard_axes(), work.into()));

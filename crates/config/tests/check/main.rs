@@ -99,6 +99,27 @@ fn sharding_groups_divide_the_replicas() {
 }
 
 #[test]
+fn runs_of_a_sum_cut_no_sharding_group() {
+    let of_eight = |keys: &[&'static str]| [&["parallelism.dp=8", "parallelism.microbatch_size=1"], keys].concat();
+    for legal in [
+        &["parallelism.sum_tree=3"][..],
+        &["parallelism.sum_tree=100"],
+        &["parallelism.shard_group=4", "parallelism.sum_tree=3"],
+    ] {
+        let overrides: Vec<String> = of_eight(legal).into_iter().map(String::from).collect();
+        assert!(RunConfig::load("run.toml", "", &overrides).is_ok(), "{legal:?}");
+    }
+    let cut = of_eight(&["parallelism.shard_group=2", "parallelism.sum_tree=3"]);
+    expect(&[
+        (
+            &cut,
+            "parallelism.sum_tree = 3 must be a multiple of parallelism.shard_group = 2 where it is more; use 2 or 4, or at most 2",
+        ),
+        (&["parallelism.sum_tree=0"], "parallelism.sum_tree = 0 must be positive; use at least 1"),
+    ]);
+}
+
+#[test]
 fn tensor_parallelism_shares_out_tokens() {
     let one_token = ["train.sequence_length=1", "model.num_heads=4", "run.ranks=4"];
     let of_one_token = |key: &'static str| [&one_token[..], &["parallelism.dp=1", "parallelism.tp=4", key]].concat();
