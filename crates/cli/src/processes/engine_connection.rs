@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use comm::processes::{self, Directory, Listeners, Process};
+use comm::processes::{Listeners, Process, ProcessMap, WorldToken};
 use comm::{AbortCause, WorldFailure};
 use config::RunConfig;
 use mesh::Rank;
@@ -17,15 +17,15 @@ use crate::run::engine::options;
 /// Fresh ranks of process `process` for `setup`.
 ///
 /// # Errors
-/// A directory that is not one, and processes that are not reached.
+/// A directory whose processes do not have each rank once, and processes that are not reached.
 pub fn open(
     config: &RunConfig,
     setup: &Setup,
     (control, process): (&Arc<Control>, usize),
     (listeners, token): (Listeners, &Token),
 ) -> Result<Box<dyn Engine>, Failure> {
-    let token = processes::Token::new(*token.bytes());
-    let seat = ProcessSeat { process, directory: directory(control)?, listeners, token };
+    let token = WorldToken::new(*token.bytes());
+    let seat = ProcessSeat { process, process_map: process_map(control)?, listeners, token };
     let opened = open_process_engine(setup.mesh, options(config, setup), seat);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
     join(control, failure);
@@ -33,7 +33,7 @@ pub fn open(
 }
 
 /// The directory of the rendezvous as transports take it.
-fn directory(control: &Control) -> Result<Directory, Failure> {
+fn process_map(control: &Control) -> Result<ProcessMap, Failure> {
     let entries = control.directory().processes.iter().map(|entry| {
         let addresses = ListeningAddresses::from_texts(&entry.addresses).ok_or_else(|| {
             Failure::Work(format!("{} must give addresses of its ranks; got {:?}", entry.named(), entry.addresses))
@@ -42,7 +42,7 @@ fn directory(control: &Control) -> Result<Directory, Failure> {
         Ok(Process { ranks, host: entry.host.clone(), tcp: addresses.tcp, local: addresses.local })
     });
     let processes = entries.collect::<Result<Vec<_>, Failure>>()?;
-    Directory::new(processes).map_err(|error| Failure::Work(error.to_string()))
+    ProcessMap::new(processes).map_err(|error| Failure::Work(error.to_string()))
 }
 
 /// From now on the failure of the world is one of the run, and the other way round. Neither keeps the other alive.

@@ -89,18 +89,18 @@ pub fn traffic(shape: &CollectiveShape, position: usize) -> HostTraffic {
             0 | 1 => HostTraffic { inside: message(whole), ..HostTraffic::default() },
             _ => HostTraffic { between: message(whole), ..HostTraffic::default() },
         },
-        Operation::AllReduce if whole <= COPY_LIMIT_BYTES => shape.to_all(position, |_| whole),
+        Operation::AllReduce if whole <= COPY_LIMIT_BYTES => shape.sent_to_all(position, |_| whole),
         Operation::AllReduce => shape.reduced(position) + shape.gathered(position),
         Operation::ReduceScatter => shape.reduced(position),
         Operation::AllGather => shape.gathered(position),
         Operation::Broadcast if shape.goes_over_hosts(whole) => {
             let is_relay = shape.hosts.relay_for(0, position) == position;
             shape.passed_on(position, if is_relay { whole } else { 0 }, usize::from(is_relay))
-                + shape.to_relays(position, if position == 0 { Some(whole) } else { None })
+                + shape.sent_to_relays(position, if position == 0 { Some(whole) } else { None })
         }
-        Operation::Broadcast if position == 0 => shape.to_all(0, |_| whole),
+        Operation::Broadcast if position == 0 => shape.sent_to_all(0, |_| whole),
         Operation::Broadcast => HostTraffic::default(),
-        Operation::Barrier => (0..members).filter(|&to| to != position).map(|to| shape.to(position, to, 0)).sum(),
+        Operation::Barrier => (0..members).filter(|&to| to != position).map(|to| shape.sent_to(position, to, 0)).sum(),
     }
 }
 
@@ -131,7 +131,7 @@ impl CollectiveShape<'_> {
     }
 
     /// One message.
-    fn to(&self, from: usize, to: usize, bytes: usize) -> HostTraffic {
+    fn sent_to(&self, from: usize, to: usize, bytes: usize) -> HostTraffic {
         match self.hosts.share_host(from, to) {
             true => HostTraffic { inside: message(bytes), ..HostTraffic::default() },
             false => HostTraffic { between: message(bytes), ..HostTraffic::default() },
@@ -139,15 +139,15 @@ impl CollectiveShape<'_> {
     }
 
     /// A message to every other member.
-    fn to_all(&self, position: usize, bytes: impl Fn(usize) -> usize) -> HostTraffic {
+    fn sent_to_all(&self, position: usize, bytes: impl Fn(usize) -> usize) -> HostTraffic {
         let others = (0..self.hosts.members()).filter(|&to| to != position);
-        others.map(|to| self.to(position, to, bytes(to))).sum()
+        others.map(|to| self.sent_to(position, to, bytes(to))).sum()
     }
 
     /// A message to one member of each other host, if there is one to send.
-    fn to_relays(&self, position: usize, bytes: Option<usize>) -> HostTraffic {
+    fn sent_to_relays(&self, position: usize, bytes: Option<usize>) -> HostTraffic {
         bytes.map_or_else(HostTraffic::default, |bytes| {
-            self.hosts.relays_of(position).map(|relay| self.to(position, relay, bytes)).sum()
+            self.hosts.relays_of(position).map(|relay| self.sent_to(position, relay, bytes)).sum()
         })
     }
 
@@ -162,18 +162,18 @@ impl CollectiveShape<'_> {
     fn gathered(&self, position: usize) -> HostTraffic {
         let members = self.hosts.members();
         if !self.goes_over_hosts(self.slice(0)) {
-            return self.to_all(position, |_| self.slice(position));
+            return self.sent_to_all(position, |_| self.slice(position));
         }
         let relayed = (0..members).filter(|&source| self.hosts.relay_for(source, position) == position);
         let (messages, bytes) = relayed.fold((0, 0), |(n, bytes), source| (n + 1, bytes + self.slice(source)));
-        self.passed_on(position, bytes, messages) + self.to_relays(position, Some(self.slice(position)))
+        self.passed_on(position, bytes, messages) + self.sent_to_relays(position, Some(self.slice(position)))
     }
 
     /// The terms of a sum that each member has in its slice afterwards.
     fn reduced(&self, position: usize) -> HostTraffic {
         let members = self.hosts.members();
         let Some(runs) = Runs::of(self.tree, members) else {
-            return self.to_all(position, |owner| self.slice(owner));
+            return self.sent_to_all(position, |owner| self.slice(owner));
         };
         let run = runs.of_member(position);
         let receiver = |owner: usize| match runs.reducer(owner, &run) {
@@ -181,6 +181,6 @@ impl CollectiveShape<'_> {
             reducer => reducer,
         };
         let sent = (0..members).filter(|&owner| owner != position);
-        sent.map(|owner| self.to(position, receiver(owner), self.slice(owner))).sum()
+        sent.map(|owner| self.sent_to(position, receiver(owner), self.slice(owner))).sum()
     }
 }

@@ -354,7 +354,7 @@ fn operation_number(operation: Operation) -> u32 {
     }
 }
 
-/// Worlds with more ranks than fit are refused by the directory.
+/// Worlds with more ranks than fit are refused by the process map.
 fn rank_number(rank: Rank) -> u32 {
     u32::try_from(rank.0).unwrap_or(u32::MAX)
 }

@@ -3,9 +3,9 @@
 //! A connection is worth nothing before its preamble has come whole and its token is right. Until then it is one of a
 //! few, the oldest of which goes when there are too many, and it goes at its deadline.
 
-use super::directory::{Directory, Listeners, Token};
 use super::pieces::{Pieces, Window};
 use super::preamble::{BadPreamble, PREAMBLE_BYTES, Preamble, Verdict};
+use super::process_map::{Listeners, ProcessMap, WorldToken};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -117,8 +117,8 @@ enum Progress {
 /// The gate of one process.
 pub(super) struct Gate {
     own: usize,
-    directory: Directory,
-    token: Token,
+    process_map: ProcessMap,
+    token: WorldToken,
     fingerprint: u64,
     listeners: Listeners,
     pieces: Arc<Pieces>,
@@ -132,17 +132,17 @@ pub(super) struct Gate {
 impl Gate {
     pub(super) fn new(
         own: usize,
-        directory: Directory,
-        token: Token,
+        process_map: ProcessMap,
+        token: WorldToken,
         num_lanes: usize,
         listeners: Listeners,
         pieces: Arc<Pieces>,
     ) -> Gate {
         Gate {
             own,
-            fingerprint: directory.fingerprint(num_lanes),
-            connected: vec![false; directory.processes().len()],
-            directory,
+            fingerprint: process_map.fingerprint(num_lanes),
+            connected: vec![false; process_map.processes().len()],
+            process_map,
             token,
             listeners,
             pieces,
@@ -267,7 +267,7 @@ impl Gate {
     fn judge(&mut self, pending: Pending) -> Option<Admitted> {
         let preamble = match Preamble::decode(&pending.bytes, &self.token) {
             Ok(preamble) => preamble,
-            Err(BadPreamble::Token) => {
+            Err(BadPreamble::WorldToken) => {
                 self.refusals.wrong.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
@@ -306,12 +306,12 @@ impl Gate {
         let refused = |reason: &str| Refused { process, reason: reason.to_owned() };
         let preamble = match Preamble::decode(&pending.bytes, &self.token) {
             Ok(preamble) => preamble,
-            Err(BadPreamble::Token) => return Err(refused("answers with another token")),
+            Err(BadPreamble::WorldToken) => return Err(refused("answers with another token")),
             Err(BadPreamble::Version) => return Err(refused(Verdict::OtherVersion.reason())),
         };
         match preamble.verdict {
             Verdict::Welcome if preamble.from as usize == process && preamble.fingerprint == self.fingerprint => {}
-            Verdict::Welcome => return Err(refused("is another process than the directory says")),
+            Verdict::Welcome => return Err(refused("is another process than the process map says")),
             verdict @ (Verdict::OtherVersion | Verdict::OtherWorld | Verdict::NotExpected) => {
                 return Err(refused(verdict.reason()));
             }
@@ -323,11 +323,11 @@ impl Gate {
     }
 
     fn admit(&self, socket: OwnedFd, process: usize, file: Option<OwnedFd>) -> std::io::Result<Admitted> {
-        let window = match (self.directory.share_memory(self.own, process), file) {
+        let window = match (self.process_map.share_memory(self.own, process), file) {
             (true, Some(file)) => Some(Window::map(&file)?),
             (false, None) => None,
             (true, None) => return Err(std::io::Error::other("its preamble came without memory")),
-            (false, Some(_)) => return Err(std::io::Error::other("it is on another machine by the directory")),
+            (false, Some(_)) => return Err(std::io::Error::other("it is on another machine by the process map")),
         };
         // Buffers are left to the system: it fits those of TCP to the connection, and only as long as nobody sets them.
         if window.is_none() {
@@ -346,7 +346,7 @@ impl Gate {
         let number = |process: usize| u32::try_from(process).unwrap_or(u32::MAX);
         let (from, to) = (number(self.own), number(process));
         let preamble = Preamble { verdict, from, to, fingerprint: self.fingerprint }.encode(&self.token);
-        let shares = process < self.connected.len() && self.directory.share_memory(self.own, process);
+        let shares = process < self.connected.len() && self.process_map.share_memory(self.own, process);
         let file = [self.pieces.file()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -1,7 +1,7 @@
 //! Ranks in several processes, on one machine or on many.
 //!
 //! Each process has some ranks, which are threads of it and read each other's memory in place. [`open`] connects the
-//! processes of a [`Directory`] and returns the ends of the ranks of one of them. There is one connection between two
+//! processes of a [`ProcessMap`] and returns the ends of the ranks of one of them. There is one connection between two
 //! processes and one thread per process that waits for all of them; ranks write to sockets themselves.
 //!
 //! - **Messages** of at most 16 KiB that are copied go at once, as long as the receiver has room for them. Of all others
@@ -21,7 +21,6 @@
 
 mod arrival;
 mod connection;
-mod directory;
 mod frame;
 mod gate;
 mod input;
@@ -30,10 +29,11 @@ mod open;
 mod outbox;
 mod pieces;
 mod preamble;
+mod process_map;
 mod sockets;
 #[cfg(test)]
 mod violations;
 
-pub use directory::{Directory, DirectoryError, Listeners, LocalAddress, Process, Token, this_machine};
 pub use gate::Refusals;
 pub use open::{LocalRanks, OpenError, Seat, open, receive_memory_bytes};
+pub use process_map::{Listeners, LocalAddress, Process, ProcessMap, ProcessMapError, WorldToken, this_machine};

@@ -2,10 +2,10 @@
 
 use super::arrival::Arrival;
 use super::connection::Connection;
-use super::directory::Directory;
 use super::frame::{Frame, PIECE_BYTES, Part, TEXT_LIMIT_BYTES};
 use super::outbox::Body;
 use super::pieces::{Piece, Pieces};
+use super::process_map::ProcessMap;
 use crate::error::AbortCause;
 use crate::threads::Ticket;
 use crate::threads::inbox::{Interrupted, Payload};
@@ -30,7 +30,7 @@ const LEAVING_POLL: Duration = Duration::from_millis(50);
 
 /// The connections of one process.
 pub(super) struct Network {
-    directory: Directory,
+    process_map: ProcessMap,
     /// By process; none for this one.
     connections: Vec<Option<Arc<Connection>>>,
     pieces: Arc<Pieces>,
@@ -46,13 +46,13 @@ pub(super) struct Network {
 
 impl Network {
     pub(super) fn new(
-        directory: Directory,
+        process_map: ProcessMap,
         connections: Vec<Option<Arc<Connection>>>,
         pieces: Arc<Pieces>,
         wake: OwnedFd,
     ) -> Arc<Network> {
         Arc::new(Network {
-            directory,
+            process_map,
             connections,
             pieces,
             wake,
@@ -64,8 +64,8 @@ impl Network {
         })
     }
 
-    pub(super) fn directory(&self) -> &Directory {
-        &self.directory
+    pub(super) fn process_map(&self) -> &ProcessMap {
+        &self.process_map
     }
 
     pub(super) fn wake(&self) -> &OwnedFd {
@@ -83,7 +83,7 @@ impl Network {
 
     /// The connection to the process of `rank`.
     fn connection_of(&self, rank: Rank) -> Option<&Arc<Connection>> {
-        self.connection(self.directory.process_of(rank)?)
+        self.connection(self.process_map.process_of(rank)?)
     }
 
     /// Keeps the thread of the sockets, so that the last end can wait for it.

@@ -1,12 +1,12 @@
 //! Opening the part of a world that lives in one process.
 
 use super::connection::{CREDIT_BYTES, Connection};
-use super::directory::{Directory, Listeners, Process, Token};
 use super::frame::PIECE_BYTES;
 use super::gate::{Admitted, Gate, LOCAL_LISTENER, PENDING, Refusals, TCP_LISTENER};
 use super::input::BUFFER_BYTES;
 use super::network::Network;
 use super::pieces::Pieces;
+use super::process_map::{Listeners, Process, ProcessMap, WorldToken};
 use super::sockets::{Sockets, wait};
 use crate::threads::remote::Remote;
 use crate::threads::world::World;
@@ -28,14 +28,14 @@ const LEAST_PIECES: usize = 64;
 /// Who a process is in a world of several.
 #[derive(Debug)]
 pub struct Seat {
-    /// Its number in the directory.
+    /// Its number in the process map.
     pub process: usize,
     /// All processes.
-    pub directory: Directory,
-    /// Its listeners; those that the directory names.
+    pub process_map: ProcessMap,
+    /// Its listeners; those that the process map names.
     pub listeners: Listeners,
     /// The secret of the world.
-    pub token: Token,
+    pub token: WorldToken,
     /// Lanes of each rank.
     pub num_lanes: NonZeroUsize,
     /// Deadlines of the world; opening has `wait` in all.
@@ -56,7 +56,7 @@ pub struct LocalRanks {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The number of the process.
-    #[error("process {process} must be one of the {processes} of the directory")]
+    #[error("process {process} must be one of the {processes} of the process map")]
     NoSuchProcess {
         /// The number.
         process: usize,
@@ -112,23 +112,23 @@ pub enum OpenError {
 }
 
 /// Places for pieces of process `process`.
-pub(super) fn num_pieces(directory: &Directory, process: usize) -> usize {
-    let own = directory.processes().get(process).map_or(0, |process| process.ranks.len());
+pub(super) fn num_pieces(process_map: &ProcessMap, process: usize) -> usize {
+    let own = process_map.processes().get(process).map_or(0, |process| process.ranks.len());
     // A receive from all ranks of other processes needs a piece of each at once; with two, one row is folded while the next comes.
-    LEAST_PIECES.max(2 * directory.world_size().saturating_sub(own))
+    LEAST_PIECES.max(2 * process_map.world_size().saturating_sub(own))
 }
 
-/// Bytes that process `process` of a directory allocates for what comes from other processes: places for pieces, and for
+/// Bytes that process `process` of a process map allocates for what comes from other processes: places for pieces, and for
 /// each connection a buffer and small messages that are not read yet. It is all of it, however much is sent.
-pub fn receive_memory_bytes(directory: &Directory, process: usize) -> usize {
-    let peers = directory.processes().len().saturating_sub(1);
+pub fn receive_memory_bytes(process_map: &ProcessMap, process: usize) -> usize {
+    let peers = process_map.processes().len().saturating_sub(1);
     if peers == 0 {
         return 0;
     }
-    num_pieces(directory, process) * PIECE_BYTES + peers * (BUFFER_BYTES + CREDIT_BYTES)
+    num_pieces(process_map, process) * PIECE_BYTES + peers * (BUFFER_BYTES + CREDIT_BYTES)
 }
 
-/// Connects this process with all others of the world and returns the ends of its ranks. Every process of the directory
+/// Connects this process with all others of the world and returns the ends of its ranks. Every process of the process map
 /// has to call it; the call returns when all connections are open.
 ///
 /// Processes whose local addresses name one machine share memory; all others talk over TCP. A process connects to those
@@ -138,13 +138,13 @@ pub fn receive_memory_bytes(directory: &Directory, process: usize) -> usize {
 /// # Errors
 /// See [`OpenError`]; each names the process.
 pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
-    let Seat { process, directory, listeners, token, num_lanes, timeouts } = seat;
+    let Seat { process, process_map, listeners, token, num_lanes, timeouts } = seat;
     let num_lanes = num_lanes.get();
-    let processes = directory.processes().len();
-    let Some(own) = directory.processes().get(process) else {
+    let processes = process_map.processes().len();
+    let Some(own) = process_map.processes().get(process) else {
         return Err(OpenError::NoSuchProcess { process, processes });
     };
-    let mut is_local = vec![false; directory.world_size()];
+    let mut is_local = vec![false; process_map.world_size()];
     own.ranks.iter().for_each(|rank| is_local[rank.0] = true);
     if processes == 1 {
         let world = Arc::new(World::new(&is_local, num_lanes, timeouts, None));
@@ -152,15 +152,15 @@ pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
         return Ok(LocalRanks { ends, failure, refusals: Arc::default() });
     }
     let system = |what| move |source: io::Error| OpenError::System { process, what, source };
-    let count = u32::try_from(num_pieces(&directory, process)).unwrap_or(u32::MAX);
+    let count = u32::try_from(num_pieces(&process_map, process)).unwrap_or(u32::MAX);
     let pieces = Pieces::new(count).map_err(system("memory for pieces"))?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| system("a descriptor")(error.into()))?;
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let wake = eventfd(0, flags).map_err(|error| system("a descriptor")(error.into()))?;
-    let mut gate = Gate::new(process, directory.clone(), token, num_lanes, listeners, Arc::clone(&pieces));
+    let mut gate = Gate::new(process, process_map.clone(), token, num_lanes, listeners, Arc::clone(&pieces));
     let refusals = gate.refusals();
-    let connections = establish(process, &directory, &mut gate, &epoll, timeouts.wait)?;
-    let network = Network::new(directory, connections, pieces, wake);
+    let connections = establish(process, &process_map, &mut gate, &epoll, timeouts.wait)?;
+    let network = Network::new(process_map, connections, pieces, wake);
     let remote: Arc<dyn Remote> = Arc::clone(&network) as _;
     let world = Arc::new(World::new(&is_local, num_lanes, timeouts, Some(remote)));
     let sockets = Sockets::new(epoll, gate, Arc::clone(&network), Arc::clone(&world));
@@ -173,7 +173,7 @@ pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
 /// Connects to the processes of lower numbers and waits for the others.
 fn establish(
     own: usize,
-    directory: &Directory,
+    process_map: &ProcessMap,
     gate: &mut Gate,
     epoll: &OwnedFd,
     wait_for_all: Duration,
@@ -184,14 +184,14 @@ fn establish(
     gate.register(epoll.as_fd()).map_err(system)?;
     for process in 0..own {
         let left = wait_for_all.saturating_sub(started.elapsed()).max(Duration::from_millis(1));
-        let socket = connect_to(own, process, directory, left)?;
+        let socket = connect_to(own, process, process_map, left)?;
         gate.introduce(epoll.as_fd(), process, socket).map_err(system)?;
     }
-    let mut connections: Vec<Option<Arc<Connection>>> = vec![None; directory.processes().len()];
+    let mut connections: Vec<Option<Arc<Connection>>> = vec![None; process_map.processes().len()];
     while gate.missing().next().is_some() {
         let left = wait_for_all.saturating_sub(started.elapsed());
         if left.is_zero() {
-            let missing = gate.missing().map(|process| directory.name(process)).collect();
+            let missing = gate.missing().map(|process| process_map.name(process)).collect();
             let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             return Err(OpenError::Missing { missing, waited_ms });
         }
@@ -201,7 +201,7 @@ fn establish(
                 TCP_LISTENER | LOCAL_LISTENER => gate.accept(epoll.as_fd(), event),
                 event if event & PENDING != 0 => {
                     let admitted = gate.read(epoll.as_fd(), event).map_err(|refused| OpenError::Refused {
-                        process: directory.name(refused.process),
+                        process: process_map.name(refused.process),
                         reason: refused.reason,
                     })?;
                     if let Some(Admitted { process, socket, window }) = admitted {
@@ -217,14 +217,14 @@ fn establish(
 }
 
 /// A connected socket to `process`, which does not block.
-fn connect_to(own: usize, process: usize, directory: &Directory, wait: Duration) -> Result<OwnedFd, OpenError> {
+fn connect_to(own: usize, process: usize, process_map: &ProcessMap, wait: Duration) -> Result<OwnedFd, OpenError> {
     let failed = |address: String| {
-        let process = directory.name(process);
+        let process = process_map.name(process);
         move |source: io::Error| OpenError::Connect { process, address, source }
     };
-    let Process { tcp, local, .. } = &directory.processes()[process];
+    let Process { tcp, local, .. } = &process_map.processes()[process];
     match (local, tcp) {
-        (Some(local), _) if directory.share_memory(own, process) => {
+        (Some(local), _) if process_map.share_memory(own, process) => {
             let address = format!("the local socket {}", String::from_utf8_lossy(&local.name));
             connect_local(&local.name, wait).map_err(failed(address))
         }
@@ -235,7 +235,7 @@ fn connect_to(own: usize, process: usize, directory: &Directory, wait: Duration)
             });
             connected.map_err(failed(tcp.to_string()))
         }
-        (_, None) => Err(OpenError::NoAddress { process: directory.name(process), by: directory.name(own) }),
+        (_, None) => Err(OpenError::NoAddress { process: process_map.name(process), by: process_map.name(own) }),
     }
 }
 

@@ -7,10 +7,10 @@
 //! | 40..42, 42..44 | version, verdict |
 //! | 44..48, 48..52 | process that sends, process that receives |
 //! | 52..56 | zero |
-//! | 56..64 | fingerprint of the directory and the number of lanes |
+//! | 56..64 | fingerprint of the process map and the number of lanes |
 
-use super::directory::Token;
 use super::frame::VERSION;
+use super::process_map::WorldToken;
 
 /// Bytes of a preamble.
 pub(super) const PREAMBLE_BYTES: usize = 64;
@@ -47,7 +47,7 @@ impl Verdict {
         match self {
             Verdict::Welcome => "accepts the connection",
             Verdict::OtherVersion => "speaks another version; start the same build everywhere",
-            Verdict::OtherWorld => "has another directory or another number of lanes; start the same run everywhere",
+            Verdict::OtherWorld => "has another process map or another number of lanes; start the same run everywhere",
             Verdict::NotExpected => "has a connection of this process already; give each process a number of its own",
         }
     }
@@ -66,13 +66,13 @@ pub(super) struct Preamble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadPreamble {
     /// Not of this world. Nothing else was looked at.
-    Token,
+    WorldToken,
     /// Not of this program, or of another version of it.
     Version,
 }
 
 impl Preamble {
-    pub(super) fn encode(&self, token: &Token) -> [u8; PREAMBLE_BYTES] {
+    pub(super) fn encode(&self, token: &WorldToken) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..32].copy_from_slice(token.bytes());
         bytes[32..40].copy_from_slice(&MAGIC);
@@ -85,10 +85,10 @@ impl Preamble {
     }
 
     /// Reads a preamble, the token first.
-    pub(super) fn decode(bytes: &[u8; PREAMBLE_BYTES], token: &Token) -> Result<Preamble, BadPreamble> {
-        let (claimed, rest) = bytes.split_first_chunk::<32>().ok_or(BadPreamble::Token)?;
+    pub(super) fn decode(bytes: &[u8; PREAMBLE_BYTES], token: &WorldToken) -> Result<Preamble, BadPreamble> {
+        let (claimed, rest) = bytes.split_first_chunk::<32>().ok_or(BadPreamble::WorldToken)?;
         if !token.is(claimed) {
-            return Err(BadPreamble::Token);
+            return Err(BadPreamble::WorldToken);
         }
         let u32_at = |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let version = u16::from_le_bytes([rest[8], rest[9]]);
@@ -117,21 +117,21 @@ mod tests {
             from in any::<u32>(), to in any::<u32>(), fingerprint in any::<u64>(), verdict in 0usize..4,
             at in 0..PREAMBLE_BYTES, by in 1u8..=255,
         ) {
-            let token = Token::new([9; 32]);
+            let token = WorldToken::new([9; 32]);
             let preamble = Preamble { verdict: Verdict::ALL[verdict], from, to, fingerprint };
             let mut bytes = preamble.encode(&token);
             prop_assert_eq!(Preamble::decode(&bytes, &token), Ok(preamble));
             bytes[at] ^= by;
             prop_assert_ne!(Preamble::decode(&bytes, &token), Ok(preamble));
             if at < 32 {
-                prop_assert_eq!(Preamble::decode(&bytes, &token), Err(BadPreamble::Token));
+                prop_assert_eq!(Preamble::decode(&bytes, &token), Err(BadPreamble::WorldToken));
             }
         }
 
         #[test]
         fn arbitrary_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), PREAMBLE_BYTES)) {
             let bytes: [u8; PREAMBLE_BYTES] = bytes.try_into().unwrap();
-            prop_assert_eq!(Preamble::decode(&bytes, &Token::new([9; 32])), Err(BadPreamble::Token));
+            prop_assert_eq!(Preamble::decode(&bytes, &WorldToken::new([9; 32])), Err(BadPreamble::WorldToken));
         }
     }
 }

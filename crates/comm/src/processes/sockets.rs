@@ -51,7 +51,7 @@ impl Sockets {
     /// Watches the connections of `network` in addition to the sockets of `gate`.
     pub(super) fn new(epoll: OwnedFd, gate: Gate, network: Arc<Network>, world: Arc<World>) -> Result<Sockets, Errno> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        let processes = network.directory().processes().len();
+        let processes = network.process_map().processes().len();
         let mut inputs = Vec::with_capacity(processes);
         for process in 0..processes {
             let connection = network.connection(process);
@@ -118,9 +118,9 @@ impl Sockets {
 
     /// Declares the world failed because of `process`.
     fn fail(&self, process: usize, fault: &Fault) {
-        let directory = self.network.directory();
-        let first = directory.processes().get(process).and_then(|process| process.ranks.first());
-        let description = format!("{} {fault}", directory.name(process));
+        let process_map = self.network.process_map();
+        let first = process_map.processes().get(process).and_then(|process| process.ranks.first());
+        let description = format!("{} {fault}", process_map.name(process));
         self.world.abort(AbortCause { rank: first.copied().unwrap_or(Rank(0)), description });
     }
 
@@ -245,7 +245,7 @@ impl Incoming<'_> {
     }
 
     fn check_source(&self, rank: Rank, lane: usize) -> Result<(), Fault> {
-        if self.network.directory().process_of(rank) != Some(self.connection.process) {
+        if self.network.process_map().process_of(rank) != Some(self.connection.process) {
             return Err(Fault::Unexpected("a message in the name of a rank of another process"));
         }
         if lane >= self.world.num_lanes() {

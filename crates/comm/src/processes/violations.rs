@@ -3,7 +3,7 @@
 use super::connection::CREDIT_BYTES;
 use super::frame::{EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, MESSAGE_LIMIT_BYTES, PIECE_BYTES, Part, Route};
 use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
-use super::{Directory, Listeners, LocalRanks, OpenError, Process, Seat, Token, open};
+use super::{Listeners, LocalRanks, OpenError, Process, ProcessMap, Seat, WorldToken, open};
 use crate::operation::Operation;
 use crate::tag::{ChannelId, Tag};
 use crate::threads::remote::{Address, Ending};
@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-const TOKEN: Token = Token::new([3; 32]);
+const TOKEN: WorldToken = WorldToken::new([3; 32]);
 const LANES: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 const TIMEOUTS: Timeouts = Timeouts { wait: Duration::from_secs(60) };
 
@@ -29,15 +29,15 @@ fn seat() -> Seat {
         tcp: tcp.local_addr().ok(),
         local: None,
     };
-    let directory = Directory::new(vec![process(&[0, 1], "near"), process(&[2], "far")]).unwrap();
+    let process_map = ProcessMap::new(vec![process(&[0, 1], "near"), process(&[2], "far")]).unwrap();
     let listeners = Listeners { tcp: Some(tcp), local: None };
-    Seat { process: 0, directory, listeners, token: TOKEN, num_lanes: LANES, timeouts: TIMEOUTS }
+    Seat { process: 0, process_map, listeners, token: TOKEN, num_lanes: LANES, timeouts: TIMEOUTS }
 }
 
 /// Process 0, and a socket on which the test plays process 1.
 fn world() -> (LocalRanks, TcpStream) {
     let seat = seat();
-    let (address, fingerprint) = (seat.directory.processes()[0].tcp.unwrap(), seat.directory.fingerprint(2));
+    let (address, fingerprint) = (seat.process_map.processes()[0].tcp.unwrap(), seat.process_map.fingerprint(2));
     let opening = std::thread::spawn(|| open(seat));
     let mut socket = TcpStream::connect(address).unwrap();
     let preamble = Preamble { verdict: Verdict::Welcome, from: 1, to: 0, fingerprint };
@@ -156,7 +156,7 @@ fn a_connection_that_closes_without_a_goodbye_names_rank_and_host() {
 fn a_receive_that_ends_early_keeps_its_places_until_they_are_written() {
     let (ranks, mut socket) = world();
     let len = 3 * PIECE_BYTES;
-    let total = super::open::num_pieces(&seat().directory, 0);
+    let total = super::open::num_pieces(&seat().process_map, 0);
     socket.write_all(&encoded(Frame::Announce(address(2, 0, 0), 0, len as u64), 0, &[])).unwrap();
     let failure = ranks.failure.clone();
     let mut headers = [0; 3 * HEADER_BYTES];
@@ -191,19 +191,19 @@ fn a_receive_that_ends_early_keeps_its_places_until_they_are_written() {
 fn processes_of_other_worlds_are_turned_away_by_name() {
     let (ranks, socket) = world();
     let listener = socket.peer_addr().ok();
-    let directory = seat().directory;
+    let process_map = seat().process_map;
     assert_eq!(ranks.refusals.total(), 0);
     // A second process 1, of this world and of another one.
-    let cases: [(Vec<Process>, Token, &str); 3] = [
-        (directory.processes().to_vec(), TOKEN, "has a connection of this process already"),
-        (directory.processes()[..2].iter().rev().cloned().collect(), TOKEN, "has another directory"),
-        (directory.processes().to_vec(), Token::new([4; 32]), "closed the connection: it is of another world"),
+    let cases: [(Vec<Process>, WorldToken, &str); 3] = [
+        (process_map.processes().to_vec(), TOKEN, "has a connection of this process already"),
+        (process_map.processes()[..2].iter().rev().cloned().collect(), TOKEN, "has another process map"),
+        (process_map.processes().to_vec(), WorldToken::new([4; 32]), "closed the connection: it is of another world"),
     ];
     for (mut processes, token, expected) in cases {
         processes[0].tcp = listener;
-        let directory = Directory::new(processes).unwrap();
+        let process_map = ProcessMap::new(processes).unwrap();
         let listeners = Listeners::default();
-        let seat = Seat { process: 1, directory, listeners, token, num_lanes: LANES, timeouts: TIMEOUTS };
+        let seat = Seat { process: 1, process_map, listeners, token, num_lanes: LANES, timeouts: TIMEOUTS };
         let refused = open(seat).map(drop).unwrap_err();
         assert!(matches!(refused, OpenError::Refused { .. }), "{refused}");
         assert!(refused.to_string().contains(expected), "{refused}");

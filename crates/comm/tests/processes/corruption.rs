@@ -3,7 +3,7 @@
 use crate::relay::{Fate, HEADER_BYTES, Relay, Way};
 use crate::wire::{Wire, open, seats};
 use crate::{PATIENT, receive, tag};
-use comm::processes::Directory;
+use comm::processes::ProcessMap;
 use comm::{AbortCause, CommError, Message, Operation, ThreadTransport, Transport};
 use mesh::Rank;
 use std::collections::BTreeMap;
@@ -48,10 +48,10 @@ fn script(end: &ThreadTransport) -> Result<(), CommError> {
 /// Runs the script on two processes with a relay between them; what each rank reports.
 fn run(fate: impl Fn(Way, u16, &[u8]) -> Fate + Send + Sync + 'static) -> [Result<(), CommError>; 2] {
     let mut seats = seats(Wire::Tcp, &[vec![0], vec![1]], 1, PATIENT);
-    let mut processes = seats[1].directory.processes().to_vec();
+    let mut processes = seats[1].process_map.processes().to_vec();
     let relay = Relay::new(processes[0].tcp.unwrap(), fate);
     processes[0].tcp = Some(relay.address);
-    seats[1].directory = Directory::new(processes).unwrap();
+    seats[1].process_map = ProcessMap::new(processes).unwrap();
     let threads = open(seats).into_iter().map(|local| {
         std::thread::spawn(move || {
             let end = local.ends.into_iter().flatten().next().unwrap();
@@ -145,10 +145,10 @@ fn each_frame_that_is_lost_doubled_or_cut_is_found() {
 fn a_failure_that_crosses_a_changing_wire_is_still_a_failure() {
     for at in 0..HEADER_BYTES + 8 {
         let mut seats = seats(Wire::Tcp, &[vec![0], vec![1]], 1, PATIENT);
-        let mut processes = seats[1].directory.processes().to_vec();
+        let mut processes = seats[1].process_map.processes().to_vec();
         let relay = Relay::new(processes[0].tcp.unwrap(), of_first(true, 11, Fate::Changed(at)));
         processes[0].tcp = Some(relay.address);
-        seats[1].directory = Directory::new(processes).unwrap();
+        seats[1].process_map = ProcessMap::new(processes).unwrap();
         let mut ends = open(seats).into_iter().map(|local| local.ends.into_iter().flatten().next().unwrap());
         let (first, second) = (ends.next().unwrap(), ends.next().unwrap());
         second.abort(AbortCause { rank: Rank(1), description: "12345678".into() });

@@ -136,14 +136,14 @@ fn a_sender_that_leaves_at_once_has_its_messages_read() {
 
 #[test]
 fn receive_memory_is_pieces_and_room_per_peer() {
-    let directory = seats(Wire::Tcp, &[vec![0, 1], vec![2], vec![3]], 1, PATIENT).swap_remove(0).directory;
+    let process_map = seats(Wire::Tcp, &[vec![0, 1], vec![2], vec![3]], 1, PATIENT).swap_remove(0).process_map;
     // 64 pieces of 64 KiB; two peers with a buffer of 32 KiB and room for 128 KiB.
-    assert_eq!(receive_memory_bytes(&directory, 0), 64 * 65_536 + 2 * (32 + 128) * 1024);
+    assert_eq!(receive_memory_bytes(&process_map, 0), 64 * 65_536 + 2 * (32 + 128) * 1024);
     let ranks: Vec<Vec<usize>> = (0..50).map(|rank| vec![rank]).collect();
-    let directory = seats(Wire::SharedMemory, &ranks, 1, PATIENT).swap_remove(0).directory;
+    let process_map = seats(Wire::SharedMemory, &ranks, 1, PATIENT).swap_remove(0).process_map;
     // Two for each rank of another process.
-    assert_eq!(receive_memory_bytes(&directory, 7), 98 * 65_536 + 49 * (32 + 128) * 1024);
-    let alone = seats(Wire::Tcp, &[vec![0, 1]], 1, PATIENT).swap_remove(0).directory;
+    assert_eq!(receive_memory_bytes(&process_map, 7), 98 * 65_536 + 49 * (32 + 128) * 1024);
+    let alone = seats(Wire::Tcp, &[vec![0, 1]], 1, PATIENT).swap_remove(0).process_map;
     assert_eq!(receive_memory_bytes(&alone, 0), 0);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::wire::Wire;
 use crate::{PATIENT, communicator};
-use comm::processes::{Directory, Listeners, LocalAddress, LocalRanks, Process, Seat, Token, open};
+use comm::processes::{Listeners, LocalAddress, LocalRanks, Process, ProcessMap, Seat, WorldToken, open};
 use comm::{CommError, ThreadTransport};
 use mesh::Rank;
 use std::io::{BufRead, BufReader, Write};
@@ -44,7 +44,7 @@ impl Started {
     }
 }
 
-/// Starts all processes of `test` and gives them the directory.
+/// Starts all processes of `test` and gives them the process map.
 fn start(test: &str, wire: Wire) -> Vec<Started> {
     let start = || {
         let name = format!("forked::{test}");
@@ -62,7 +62,7 @@ fn start(test: &str, wire: Wire) -> Vec<Started> {
     all
 }
 
-/// The part of a started process: says where it listens, reads the directory and opens the world.
+/// The part of a started process: says where it listens, reads the process map and opens the world.
 fn take_part(kind: &str) -> LocalRanks {
     let mut listeners = Listeners::default();
     if kind == "tcp" {
@@ -87,9 +87,9 @@ fn take_part(kind: &str) -> LocalRanks {
             _ => Process { ranks, host, tcp: None, local: Some(LocalAddress { machine, name: bytes(&address) }) },
         }
     });
-    let directory = Directory::new(processes.collect()).unwrap();
-    let token = Token::new([0xa5; 32]);
-    open(Seat { process, directory, listeners, token, num_lanes: NonZeroUsize::MIN, timeouts: PATIENT }).unwrap()
+    let process_map = ProcessMap::new(processes.collect()).unwrap();
+    let token = WorldToken::new([0xa5; 32]);
+    open(Seat { process, process_map, listeners, token, num_lanes: NonZeroUsize::MIN, timeouts: PATIENT }).unwrap()
 }
 
 fn input(rank: usize) -> Vec<f32> {

@@ -2,7 +2,7 @@
 
 use crate::wire::{Wire, open, seats};
 use crate::{PATIENT, communicator};
-use comm::processes::{Listeners, LocalRanks, OpenError, Refusals, Seat, Token};
+use comm::processes::{Listeners, LocalRanks, OpenError, Refusals, Seat, WorldToken};
 use comm::{ThreadTransport, Timeouts};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -54,7 +54,7 @@ fn sum_until(end: ThreadTransport, is_over: &AtomicBool) -> u64 {
 /// Lets strangers come while a world of four ranks in two processes sums; the connections that process 0 refused.
 fn sums_with_strangers(wire: Wire, strangers: impl FnOnce(&Seat, &Refusals)) -> Arc<Refusals> {
     let seats = seats(wire, &[vec![0, 1], vec![2, 3]], 1, PATIENT);
-    let listens = Seat { listeners: Listeners::default(), directory: seats[0].directory.clone(), ..seats[0] };
+    let listens = Seat { listeners: Listeners::default(), process_map: seats[0].process_map.clone(), ..seats[0] };
     let opened = open(seats);
     let refusals = Arc::clone(&opened[0].refusals);
     let is_over = AtomicBool::new(false);
@@ -77,7 +77,7 @@ fn wait_for(refusals: &Refusals, count: u64) {
 #[test]
 fn a_thousand_strangers_over_tcp_do_not_disturb_a_world() {
     let refusals = sums_with_strangers(Wire::Tcp, |seat, refusals| {
-        let address = seat.directory.processes()[0].tcp.unwrap();
+        let address = seat.process_map.processes()[0].tcp.unwrap();
         for (number, stranger) in (1..=1000).zip(STRANGERS.into_iter().cycle()) {
             let mut socket = TcpStream::connect(address).unwrap();
             // The other end may have closed already.
@@ -92,7 +92,7 @@ fn a_thousand_strangers_over_tcp_do_not_disturb_a_world() {
 #[test]
 fn strangers_on_the_machine_do_not_disturb_a_world_that_shares_memory() {
     let refusals = sums_with_strangers(Wire::SharedMemory, |seat, refusals| {
-        let name = &seat.directory.processes()[0].local.as_ref().unwrap().name;
+        let name = &seat.process_map.processes()[0].local.as_ref().unwrap().name;
         for (number, stranger) in (1..=200).zip(STRANGERS.into_iter().cycle()) {
             let mut socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
             let _ = socket.write_all(&stranger.bytes());
@@ -107,7 +107,7 @@ fn strangers_on_the_machine_do_not_disturb_a_world_that_shares_memory() {
 fn a_fixed_number_of_half_open_connections_is_kept_and_all_end() {
     let mut held = Vec::new();
     let refusals = sums_with_strangers(Wire::Tcp, |seat, refusals| {
-        let address = seat.directory.processes()[0].tcp.unwrap();
+        let address = seat.process_map.processes()[0].tcp.unwrap();
         for _ in 0..300 {
             held.push(TcpStream::connect(address).unwrap());
         }
@@ -123,7 +123,7 @@ fn a_fixed_number_of_half_open_connections_is_kept_and_all_end() {
 #[test]
 fn a_stranger_is_not_answered() {
     sums_with_strangers(Wire::Tcp, |seat, _| {
-        let mut socket = TcpStream::connect(seat.directory.processes()[0].tcp.unwrap()).unwrap();
+        let mut socket = TcpStream::connect(seat.process_map.processes()[0].tcp.unwrap()).unwrap();
         socket.write_all(&Stranger::WrongToken.bytes()).unwrap();
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
@@ -153,7 +153,7 @@ fn a_process_with_another_token_is_refused_by_name() {
     let timeouts = Timeouts { wait: Duration::from_secs(1) };
     for wire in [Wire::Tcp, Wire::SharedMemory] {
         let mut seats = seats(wire, &[vec![0], vec![1]], 1, timeouts);
-        seats[1].token = Token::new([1; 32]);
+        seats[1].token = WorldToken::new([1; 32]);
         let opening: Vec<_> =
             seats.into_iter().map(|seat| std::thread::spawn(|| comm::processes::open(seat).map(drop))).collect();
         let errors: Vec<_> =

@@ -37,7 +37,7 @@ pub use linux::{open, seats, spread};
 mod linux {
     use super::Wire;
     use comm::Timeouts;
-    use comm::processes::{Directory, Listeners, LocalRanks, Process, Seat, Token};
+    use comm::processes::{Listeners, LocalRanks, Process, ProcessMap, Seat, WorldToken};
     use mesh::Rank;
     use std::net::TcpListener;
     use std::num::NonZeroUsize;
@@ -74,12 +74,12 @@ mod linux {
             listeners.push(listener);
             processes.push(process);
         }
-        let directory = Directory::new(processes).unwrap();
+        let process_map = ProcessMap::new(processes).unwrap();
         let seat = |(process, listeners)| Seat {
             process,
-            directory: directory.clone(),
+            process_map: process_map.clone(),
             listeners,
-            token: Token::new([0x5a; 32]),
+            token: WorldToken::new([0x5a; 32]),
             num_lanes: NonZeroUsize::new(num_lanes).unwrap(),
             timeouts,
         };

@@ -20,14 +20,14 @@ use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
 
 /// The place of a process among those of a run.
 pub struct ProcessSeat {
-    /// Its number in the directory.
+    /// Its number in the process map.
     pub process: usize,
     /// All processes.
-    pub directory: processes::Directory,
-    /// Its listeners; those that the directory names.
+    pub process_map: processes::ProcessMap,
+    /// Its listeners; those that the process map names.
     pub listeners: processes::Listeners,
     /// The secret of the run.
-    pub token: processes::Token,
+    pub token: processes::WorldToken,
 }
 
 /// Opens CPU ranks that share this process's memory.
@@ -64,12 +64,12 @@ impl ThreadEngine {
         overlap: Overlap,
         seat: ProcessSeat,
     ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
-        let ProcessSeat { process, directory, listeners, token } = seat;
+        let ProcessSeat { process, process_map, listeners, token } = seat;
         let queued = queued(overlap).to_vec();
-        let hosts = directory.host_map();
-        let ranks = directory.processes().get(process).map_or(vec![], |own| own.ranks.clone());
+        let hosts = process_map.host_map();
+        let ranks = process_map.processes().get(process).map_or(vec![], |own| own.ranks.clone());
         let num_lanes = NonZeroUsize::MIN.saturating_add(queued.len());
-        let seat = Seat { process, directory, listeners, token, num_lanes, timeouts };
+        let seat = Seat { process, process_map, listeners, token, num_lanes, timeouts };
         let LocalRanks { ends: lanes, failure, .. } = processes::open(seat)?;
         let ends = by_stream(ranks.iter().map(|rank| rank.0).collect(), lanes, &queued);
         Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank: 1, cores: vec![] }, failure))

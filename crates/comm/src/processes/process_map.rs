@@ -19,32 +19,32 @@ const LIMIT: usize = u32::MAX as usize;
 
 /// A secret that all processes of a world share, and nobody else.
 #[derive(Clone, Copy)]
-pub struct Token([u8; 32]);
+pub struct WorldToken([u8; 32]);
 
-impl Token {
+impl WorldToken {
     /// Number of bytes.
     pub const BYTES: usize = 32;
 
     /// The token of these bytes, which must be random.
-    pub const fn new(bytes: [u8; Token::BYTES]) -> Token {
-        Token(bytes)
+    pub const fn new(bytes: [u8; WorldToken::BYTES]) -> WorldToken {
+        WorldToken(bytes)
     }
 
-    pub(super) fn bytes(&self) -> &[u8; Token::BYTES] {
+    pub(super) fn bytes(&self) -> &[u8; WorldToken::BYTES] {
         &self.0
     }
 
     /// Whether `other` is this token. The time does not depend on where they differ.
-    pub(super) fn is(&self, other: &[u8; Token::BYTES]) -> bool {
+    pub(super) fn is(&self, other: &[u8; WorldToken::BYTES]) -> bool {
         let differences =
             self.0.iter().zip(other).fold(0, |all, (own, other)| std::hint::black_box(all | (own ^ other)));
         differences == 0
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for WorldToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
+        f.write_str("WorldToken(..)")
     }
 }
 
@@ -70,9 +70,9 @@ pub struct Process {
     pub local: Option<LocalAddress>,
 }
 
-/// All processes of a world, by number. Every process has the same directory.
+/// All processes of a world, by number. Every process has the same process map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
+pub struct ProcessMap {
     processes: Vec<Process>,
     /// The process of each rank.
     process_of: Vec<usize>,
@@ -80,10 +80,10 @@ pub struct Directory {
 
 /// Why a list of processes is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DirectoryError {
+pub enum ProcessMapError {
     /// A rank that no process or more than one has.
     #[error(
-        "{rank} must be in one process of the directory; got {processes}: number the ranks of all processes from 0 on"
+        "{rank} must be in one process of the process map; got {processes}: number the ranks of all processes from 0 on"
     )]
     Rank {
         /// The rank.
@@ -92,7 +92,7 @@ pub enum DirectoryError {
         processes: usize,
     },
     /// A process without ranks.
-    #[error("process {process} on host {host} must have a rank; got none: leave it out of the directory")]
+    #[error("process {process} on host {host} must have a rank; got none: leave it out of the process map")]
     NoRanks {
         /// The process.
         process: usize,
@@ -111,29 +111,29 @@ pub enum DirectoryError {
     },
 }
 
-impl Directory {
-    /// The directory of `processes`, by number.
+impl ProcessMap {
+    /// The process map of `processes`, by number.
     ///
     /// # Errors
     /// Ranks that are not `0..n`, each in one process; a process without ranks.
-    pub fn new(processes: Vec<Process>) -> Result<Directory, DirectoryError> {
+    pub fn new(processes: Vec<Process>) -> Result<ProcessMap, ProcessMapError> {
         let world_size: usize = processes.iter().map(|process| process.ranks.len()).sum();
         let mut owners: Vec<Vec<usize>> = vec![vec![]; world_size];
         for (number, process) in processes.iter().enumerate() {
             if process.ranks.is_empty() {
-                return Err(DirectoryError::NoRanks { process: number, host: process.host.clone() });
+                return Err(ProcessMapError::NoRanks { process: number, host: process.host.clone() });
             }
             for &rank in &process.ranks {
-                let too_large = DirectoryError::TooLarge { process: number, rank, world_size };
+                let too_large = ProcessMapError::TooLarge { process: number, rank, world_size };
                 owners.get_mut(rank.0).filter(|_| rank.0 < LIMIT).ok_or(too_large)?.push(number);
             }
         }
         let owner = |(rank, owners): (usize, &Vec<usize>)| match owners[..] {
             [owner] => Ok(owner),
-            _ => Err(DirectoryError::Rank { rank: Rank(rank), processes: owners.len() }),
+            _ => Err(ProcessMapError::Rank { rank: Rank(rank), processes: owners.len() }),
         };
         let process_of = owners.iter().enumerate().map(owner).collect::<Result<_, _>>()?;
-        Ok(Directory { processes, process_of })
+        Ok(ProcessMap { processes, process_of })
     }
 
     /// The processes, by number.
@@ -235,29 +235,29 @@ mod tests {
     #[test]
     fn ranks_that_are_missing_or_doubled_are_named() {
         let message = |processes: &[&[usize]]| {
-            Directory::new(processes.iter().map(|ranks| process(ranks)).collect()).unwrap_err().to_string()
+            ProcessMap::new(processes.iter().map(|ranks| process(ranks)).collect()).unwrap_err().to_string()
         };
         assert_eq!(
             message(&[&[0, 1], &[1, 3]]),
-            "rank 1 must be in one process of the directory; got 2: number the ranks of all processes from 0 on"
+            "rank 1 must be in one process of the process map; got 2: number the ranks of all processes from 0 on"
         );
         assert_eq!(message(&[&[0], &[2]]), "rank 2 of process 1 must be below the number of ranks, 2");
         assert_eq!(
             message(&[&[0], &[]]),
-            "process 1 on host a must have a rank; got none: leave it out of the directory"
+            "process 1 on host a must have a rank; got none: leave it out of the process map"
         );
     }
 
     #[test]
     fn a_token_is_itself_only() {
-        let token = Token::new([7; 32]);
+        let token = WorldToken::new([7; 32]);
         assert!(token.is(&[7; 32]));
         for at in 0..32 {
             let mut other = [7; 32];
             other[at] ^= 128;
             assert!(!token.is(&other));
         }
-        assert_eq!(format!("{token:?}"), "Token(..)");
+        assert_eq!(format!("{token:?}"), "WorldToken(..)");
     }
 
     #[test]
