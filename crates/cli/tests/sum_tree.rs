@@ -104,7 +104,7 @@ fn processes_on_any_hosts_have_the_bits_of_threads() {
 }
 
 #[test]
-fn a_run_may_go_on_with_other_runs_of_replicas() {
+fn a_run_may_resume_with_other_runs_of_replicas() {
     let folder = Folder::new("resumed");
     on_threads(&folder, "run", &["parallelism.sum_tree=2", "run.save_every=2"]);
     let path = folder.0.join("run").display().to_string();

@@ -73,7 +73,7 @@ impl GroupHosts {
         GroupHosts::new(std::iter::repeat_n(0, members))
     }
 
-    /// A group with so many members on each host, which follow each other.
+    /// A group with these numbers of members on its hosts, which follow each other.
     pub fn filled(members_of_hosts: &[usize]) -> GroupHosts {
         GroupHosts::new(
             members_of_hosts.iter().enumerate().flat_map(|(host, members)| std::iter::repeat_n(host, *members)),

@@ -46,7 +46,7 @@ fn three(reduce: GradientReduction) -> ZeroStage {
 }
 
 /// Every form of data parallelism that adds four replicas two and two.
-fn pairs_of_four() -> Vec<Parallelism> {
+fn halves_of_four() -> Vec<Parallelism> {
     let of = |zero| Parallelism { zero, ..tree(4, 2) };
     vec![
         tree(4, 2),
@@ -65,7 +65,7 @@ fn pairs_of_four() -> Vec<Parallelism> {
 
 #[test]
 fn layouts_with_the_same_runs_have_the_same_bits() {
-    let layouts: Vec<Layout> = pairs_of_four().into_iter().map(single).collect();
+    let layouts: Vec<Layout> = halves_of_four().into_iter().map(single).collect();
     let expected = hash(&outcome(&layouts[0]));
     for layout in &layouts[1..] {
         let class = EqualityClass::of(&layouts[0].parallelism, &layout.parallelism);
@@ -105,7 +105,7 @@ fn exact_sums_have_the_same_bits_in_any_runs() {
     let exact = |parallelism| hash(&outcome(&layout(parallelism, GradientSums::Exact)));
     let expected = exact(tree(1, 1));
     let three = Parallelism { zero: three(GradientReduction::Microbatch), ..tree(4, 3) };
-    for parallelism in pairs_of_four().into_iter().chain([tree(4, 1), tree(4, 3), three]) {
+    for parallelism in halves_of_four().into_iter().chain([tree(4, 1), tree(4, 3), three]) {
         let class = EqualityClass::of(&tree(1, 1), &parallelism).in_sums([GradientSums::Exact; 2]);
         assert_eq!(class, EqualityClass::AnyOrder);
         assert_eq!(exact(parallelism.clone()), expected, "{parallelism:?}");
@@ -147,12 +147,12 @@ fn on_hosts(parallelism: Parallelism, host_of: [usize; 4]) -> ((u64, Vec<u64>), 
 fn hosts_change_bytes_and_no_bit() {
     for zero in [ZeroStage::Off, ZeroStage::One, three(GradientReduction::Step)] {
         let of = |sum_tree| Parallelism { zero, ..tree(4, sum_tree) };
-        let [one_host, pairs, strided, uneven] = [[0; 4], [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1]];
+        let [one_host, halves, strided, uneven] = [[0; 4], [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1]];
         let (plain, none) = on_hosts(of(1), one_host);
-        let (plain_pairs, plain_bytes) = on_hosts(of(1), pairs);
+        let (plain_halves, plain_bytes) = on_hosts(of(1), halves);
         let (runs, _) = on_hosts(of(2), one_host);
-        let (runs_pairs, run_bytes) = on_hosts(of(2), pairs);
-        assert_eq!((plain_pairs, runs_pairs, none), (plain.clone(), runs.clone(), 0));
+        let (runs_halves, run_bytes) = on_hosts(of(2), halves);
+        assert_eq!((plain_halves, runs_halves, none), (plain.clone(), runs.clone(), 0));
         for hosts in [strided, uneven] {
             assert_eq!(on_hosts(of(1), hosts).0, plain, "{zero:?} on {hosts:?}");
             assert_eq!(on_hosts(of(2), hosts).0, runs, "{zero:?} on {hosts:?}");

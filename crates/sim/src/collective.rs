@@ -39,6 +39,11 @@ impl GroupShape {
         }
     }
 
+    /// How many share the network of a node.
+    pub fn sharers(&self) -> f64 {
+        self.beside as f64
+    }
+
     /// Two ranks of the mesh.
     pub fn pair(mesh: &Mesh, one: usize, other: usize, node: usize) -> GroupShape {
         let nodes = if one / node == other / node { 1 } else { 2 };
@@ -62,7 +67,7 @@ pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation,
 /// one counts. A ring of `n` has `n - 1` steps (an all-reduce twice as many), one of which goes from node to node on each node. For an
 /// all-reduce a tree of `log2` of the nodes is taken where that is less, as NCCL does; gathers and scatters have no tree.
 fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
-    let GroupShape { size, per_node, nodes, beside } = group;
+    let GroupShape { size, per_node, nodes, .. } = group;
     if size <= 1 {
         return 0.0;
     }
@@ -78,7 +83,7 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
     };
     let part = |members: usize| (members - 1) as f64 / members as f64;
     let inside = part(per_node) * bytes * link.ns_per_byte();
-    let between = part(nodes) * bytes / per_node as f64 * network.ns_per_byte() * beside as f64;
+    let between = part(nodes) * bytes / per_node as f64 * network.ns_per_byte() * group.sharers();
     let start_us = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
     rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * start_us
 }

@@ -44,7 +44,7 @@ fn moved_ns(cluster: &Cluster, group: GroupShape, shape: &CollectiveShape) -> f6
     let (link, network) = (&cluster.node.link, &cluster.network);
     let sent = traffic(shape, 0);
     let inside_ns = sent.inside.bytes as f64 * link.ns_per_byte();
-    let between_ns = sent.between.bytes as f64 * network.ns_per_byte() * group.beside as f64;
+    let between_ns = sent.between.bytes as f64 * network.ns_per_byte() * group.sharers();
     let step_us = if group.nodes > 1 { network.latency_us } else { link.latency_us };
     match shape.waits_between() {
         false => inside_ns.max(between_ns) + 1000.0 * step_us,

@@ -6,8 +6,8 @@
 //! blocks or staged pieces. Over n members a large all-reduce moves `2 (n - 1) / n` of its bytes
 //! out of each rank, which is the least possible.
 //!
-//! Between hosts fewer bytes are to move. What every member gets goes to each host once and is
-//! passed on inside it: large gathers, the gathering half of an all-reduce and broadcasts. A sum may
+//! Between hosts fewer bytes are to move. A slice that every member gets goes to each host once and
+//! is passed on inside it: large gathers, the gathering half of an all-reduce and broadcasts. A sum may
 //! be taken in runs of neighbours ([`SumTree`](device::SumTree)), of which only one partial sum
 //! leaves: its order is that of the tree on every transport and for every map of hosts. [`traffic`]
 //! says how many bytes go where.

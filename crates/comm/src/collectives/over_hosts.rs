@@ -1,7 +1,7 @@
 //! Moving slices between hosts once, and inside each host from there.
 //!
 //! A member sends what everybody gets to one member of each other host ([`GroupHosts::relays_of`]), which sends it on to
-//! the members beside it. A relay reads from the place where the bytes belong, so there is no memory but the buffer.
+//! the other members there. A relay reads from the place where the bytes belong, so there is no memory but the buffer.
 
 use super::Call;
 use crate::error::CommError;
@@ -18,14 +18,14 @@ pub(super) fn gather_over_hosts<T: Pod>(call: &Call, operation: Operation, data:
     let len = data.len();
     let mut slices = split(data, members);
     let own: &mut [T] = take(&mut slices[position]);
-    let beside = beside(call.hosts, position);
-    // From members beside this one their own slices, from those on other hosts the slices for which this one is the relay.
+    let mates = mates(call.hosts, position);
+    // From members of this host their own slices, from those on other hosts the slices for which this one is the relay.
     let sources: Vec<usize> = (0..members)
         .filter(|&source| source != position)
-        .filter(|&source| beside.contains(&source) || call.hosts.relay_for(source, position) == position)
+        .filter(|&source| mates.contains(&source) || call.hosts.relay_for(source, position) == position)
         .collect();
-    let receivers = ranks(call, beside.iter().copied().chain(call.hosts.relays_of(position)));
-    let beside_ranks = ranks(call, beside.iter().copied());
+    let receivers = ranks(call, mates.iter().copied().chain(call.hosts.relays_of(position)));
+    let mate_ranks = ranks(call, mates.iter().copied());
     let message = call.message(&receivers, operation, bytemuck::cast_slice(own));
     call.transport.lend(&mut std::iter::once(message), &mut || {
         // The members with a longer slice come first.
@@ -35,9 +35,9 @@ pub(super) fn gather_over_hosts<T: Pod>(call: &Call, operation: Operation, data:
         let relayed = sources.iter().filter(|&&source| !call.hosts.share_host(source, position));
         let relayed: Vec<&[T]> = relayed.map(|&source| &*take(&mut slices[source])).collect();
         let mut messages =
-            relayed.iter().map(|slice| call.message(&beside_ranks, operation, bytemuck::cast_slice(slice)));
+            relayed.iter().map(|slice| call.message(&mate_ranks, operation, bytemuck::cast_slice(slice)));
         call.transport.lend(&mut messages, &mut || {
-            for &relay in &beside {
+            for &relay in &mates {
                 // In the order in which the relay sends them.
                 let elsewhere = (0..members).filter(|&source| !call.hosts.share_host(source, position));
                 for source in elsewhere.filter(|&source| call.hosts.relay_for(source, position) == relay) {
@@ -52,11 +52,11 @@ pub(super) fn gather_over_hosts<T: Pod>(call: &Call, operation: Operation, data:
 /// Replaces `data` by that of `root`: see [`broadcast`](super::broadcast).
 pub(super) fn broadcast_over_hosts(call: &Call, root: usize, data: &mut [u8]) -> Result<(), CommError> {
     let (position, operation) = (call.group.position(), Operation::Broadcast);
-    let beside = beside(call.hosts, position);
+    let mates = mates(call.hosts, position);
     let relay = call.hosts.relay_for(root, position);
     let receivers = match (position == root, position == relay) {
-        (true, _) => ranks(call, beside.into_iter().chain(call.hosts.relays_of(root))),
-        (false, true) => ranks(call, beside.into_iter()),
+        (true, _) => ranks(call, mates.into_iter().chain(call.hosts.relays_of(root))),
+        (false, true) => ranks(call, mates.into_iter()),
         (false, false) => vec![],
     };
     if position != root {
@@ -81,7 +81,7 @@ pub(super) fn split<T>(mut data: &mut [T], members: usize) -> Vec<&mut [T]> {
 }
 
 /// The other members on the host of `position`.
-fn beside(hosts: &GroupHosts, position: usize) -> Vec<usize> {
+fn mates(hosts: &GroupHosts, position: usize) -> Vec<usize> {
     hosts.on_host_of(position).iter().copied().filter(|&member| member != position).collect()
 }
 

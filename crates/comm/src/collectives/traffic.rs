@@ -1,4 +1,4 @@
-//! What a collective sends, and where it goes, as a formula. `docs/clusters.md` has it as a table for equal hosts.
+//! Bytes of a collective by sender, inside its host and between hosts, as a formula. `docs/clusters.md` has it as a table for equal hosts.
 
 use super::COPY_LIMIT_BYTES;
 use super::runs::Runs;
@@ -32,7 +32,7 @@ impl Sum for Traffic {
     }
 }
 
-/// What leaves one rank, by where it goes.
+/// Messages and bytes that leave one rank, by where they go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostTraffic {
     /// To ranks of its host.
@@ -77,7 +77,7 @@ pub struct CollectiveShape<'a> {
     pub tree: SumTree,
 }
 
-/// What the member at `position` sends in one call.
+/// Messages and bytes that the member at `position` sends in one call.
 ///
 /// A broadcast has its root at position 0. A point-to-point message is counted at its sender, as one between hosts where
 /// the group has several. A [`Counting`](crate::Counting) transport counts the same.
@@ -151,10 +151,10 @@ impl CollectiveShape<'_> {
         })
     }
 
-    /// So many messages of `bytes` together to every other member of the host.
+    /// `messages` messages, of `bytes` together, to every other member of the host.
     fn passed_on(&self, position: usize, bytes: usize, messages: usize) -> HostTraffic {
-        let beside = self.hosts.on_host_of(position).len() as u64 - 1;
-        let inside = Traffic { messages: beside * messages as u64, bytes: beside * bytes as u64 };
+        let mates = self.hosts.on_host_of(position).len() as u64 - 1;
+        let inside = Traffic { messages: mates * messages as u64, bytes: mates * bytes as u64 };
         HostTraffic { inside, ..HostTraffic::default() }
     }
 

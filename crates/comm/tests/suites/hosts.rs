@@ -147,7 +147,7 @@ proptest! {
     }
 }
 
-/// What each rank sends in one call, by its counters and by the formula.
+/// Traffic of each rank in one call, by its counters and by the formula.
 fn counted_and_derived(
     members_of_hosts: &[usize],
     operation: Operation,

@@ -135,7 +135,7 @@ impl Candidates {
         one: &Parallelism,
         refused: Option<&Problem>,
     ) {
-        // What no candidate chooses is as it is given.
+        // No candidate chooses these: they are as they are given.
         let Parallelism { overlap, sum_tree, .. } = config.parallelism;
         let one = &Parallelism { overlap, sum_tree, ..one.clone() };
         let agreeing = variants(one).filter(|variant| agrees(variant, fixed));
