@@ -1,7 +1,7 @@
 //! Profiles: what is read, written back, and refused.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{Cluster, Software, StreamQueue, TrainerMemory, named, names};
+use cluster::{Cluster, CollectiveLibrary, Software, StreamQueue, TrainerMemory, named, names};
 
 #[test]
 fn every_named_profile_is_read_and_written_back() {
@@ -9,6 +9,19 @@ fn every_named_profile_is_read_and_written_back() {
         let profile = Cluster::from_toml(named(name).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(Cluster::from_toml(&profile.to_toml()).unwrap(), profile, "{name}");
     }
+}
+
+#[test]
+fn collectives_are_those_of_nccl_unless_a_profile_says_otherwise() {
+    let text = named("a100-80g-dgx").unwrap();
+    let profile = Cluster::from_toml(text).unwrap();
+    assert_eq!(profile.collectives, CollectiveLibrary::Nccl);
+    assert!(!profile.to_toml().contains("collectives"));
+    let own = Cluster::from_toml(&format!("collectives = \"pleach\"\n{text}")).unwrap();
+    assert_eq!(own, Cluster { collectives: CollectiveLibrary::Pleach, ..profile });
+    assert_eq!(Cluster::from_toml(&own.to_toml()).unwrap(), own);
+    let error = Cluster::from_toml(&format!("collectives = \"mpi\"\n{text}")).unwrap_err().to_string();
+    assert!(error.contains("expected `nccl` or `pleach`"), "{error}");
 }
 
 #[test]

@@ -256,3 +256,45 @@ impl Drop for End {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use device::Communicator;
+    use mesh::{Axis, AxisSet, AxisSizes, Mesh};
+
+    use super::*;
+    use crate::{ThreadTransport, Timeouts};
+
+    #[test]
+    fn sums_of_narrow_values_in_runs_are_refused() {
+        let timeouts = Timeouts { wait: Duration::from_secs(1) };
+        let transport: Arc<dyn Transport> = Arc::new(ThreadTransport::world(1, timeouts).swap_remove(0));
+        let group = Mesh::new(AxisSizes::ONE).unwrap().group(transport.rank(), Axis::DpInner);
+        let channel = |usage| ChannelId::new(AxisSet::of(Axis::DpInner), usage);
+        let channels = GroupChannels { collectives: channel(0), sends: channel(1) };
+        let on_failure: device::OnFailure = Arc::new(|_: Stream, _: &DeviceError| ());
+        let queues = Arc::new(StreamQueues::start(&[], "rank 0", &on_failure).unwrap());
+        let (transports, arena) = (Stream::ALL.map(|_| Arc::clone(&transport)), Arc::new(Arena::new(1024).unwrap()));
+        let group = HostCommunicator::new(&transports, group, &HostMap::one_host(), channels, &arena, queues);
+        let tree = SumTree::of_runs(NonZeroUsize::new(2).unwrap());
+        for dtype in [Dtype::Bf16, Dtype::F16, Dtype::F32, Dtype::I64] {
+            let x = Tensor::new(0, 1, 16, dtype);
+            let sums = |tree| {
+                let all = group.all_reduce(Stream::Compute, x, Reduction::Sum(tree));
+                [all, group.reduce_scatter(Stream::Compute, x, tree)].map(|sum| sum.map_err(|error| error.to_string()))
+            };
+            assert!(sums(SumTree::RANK_ORDER).iter().all(Result::is_ok), "{dtype:?}");
+            match dtype {
+                Dtype::F32 | Dtype::I64 | Dtype::I32 => assert!(sums(tree).iter().all(Result::is_ok), "{dtype:?}"),
+                Dtype::Bf16 | Dtype::F16 => {
+                    let said = sums(tree).map(Result::unwrap_err);
+                    let remedy = "in runs of 2; sums in runs take F32 or I64, or use rank order";
+                    assert!(said.iter().all(|error| error.contains(remedy)), "{said:?}");
+                }
+            }
+        }
+    }
+}

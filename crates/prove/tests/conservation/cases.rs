@@ -49,6 +49,7 @@ pub fn cases() -> Vec<Case> {
         Parallelism { zero, ..parallelism }
     };
     let groups = |shard_group, parallelism| Parallelism { shard_group: Some(shard_group), ..parallelism };
+    let runs = |sum_tree, parallelism| Parallelism { sum_tree, ..parallelism };
     let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism };
     let recompute = |parallelism| Parallelism { recompute: Recompute::FULL, ..parallelism };
     let selective = |parallelism| Parallelism { recompute: Recompute::Selective, ..parallelism };
@@ -99,6 +100,13 @@ pub fn cases() -> Vec<Case> {
             gpt2(true),
             groups(2, three(step, 2, Reshard::AfterBackward, plain_layout(4, 1, 2, 1))),
         ),
+        case("dp 4 in runs of 2", gpt2(false), runs(2, plain_layout(4, 1, 1, 1))),
+        case("dp 6 in runs of 4, ZeRO 3", llama(false), {
+            runs(4, three(step, 1, Reshard::AfterUse, plain_layout(6, 1, 1, 2)))
+        }),
+        case("dp 6 in groups of 3 and runs of 2, ZeRO 1", llama(false), {
+            runs(2, groups(3, zero(plain_layout(6, 1, 1, 1))))
+        }),
         case("one rank, core recomputed, grouped queries", llama(false), selective(plain_layout(1, 1, 1, 2))),
         case("tp 2, sequence parallel, tied", gpt2(true), shared(plain_layout(1, 2, 1, 2))),
         case("tp 4, sequence parallel, core recomputed", llama(true), selective(shared(plain_layout(1, 4, 1, 1)))),
@@ -110,6 +118,7 @@ pub fn cases() -> Vec<Case> {
         exact(case("dp 2 x tp 2 x pp 2, ZeRO 2 per microbatch, sequence parallel, exact", gpt2(true), {
             two(microbatch, shared(plain_layout(2, 2, 2, 2)))
         })),
+        exact(case("dp 4 in runs of 2, ZeRO 1, exact", llama(false), runs(2, zero(plain_layout(4, 1, 1, 1))))),
         case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
     ]
 }

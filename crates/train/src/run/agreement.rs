@@ -99,12 +99,14 @@ mod tests {
             Setup::new(model.clone(), parallelism.clone(), train.clone()).expect("legal").fingerprint()
         };
         let gpipe = Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism.clone() };
+        let in_runs = Parallelism { sum_tree: 2, ..parallelism.clone() };
         let hotter = TrainSpec { learning_rate: train.learning_rate.next_up(), ..train.clone() };
         let seeded = TrainSpec { seed: train.seed + 1, ..train.clone() };
         let untied = config::ModelSpec { tied_embeddings: false, ..model.clone() };
         let all = [
             fingerprint(&model, &parallelism, &train),
             fingerprint(&model, &gpipe, &train),
+            fingerprint(&model, &in_runs, &train),
             fingerprint(&model, &parallelism, &hotter),
             fingerprint(&model, &parallelism, &seeded),
             fingerprint(&untied, &parallelism, &train),
