@@ -79,6 +79,11 @@ impl TensorReader {
         Ok(TensorReader { path: path.to_path_buf(), file: Mutex::new(file), tensors, read_bytes })
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Bytes that were read of the file so far, its header among them.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)

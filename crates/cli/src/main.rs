@@ -51,6 +51,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
+    if !processes::work_share::has_part(command)? {
+        return Ok(());
+    }
     match command {
         Command::Train(arguments) => run::train::train(arguments),
         #[cfg(unix)]

@@ -8,81 +8,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use harness::{pleach, stderr, stdout};
-
-/// A run of a moment on eight ranks, with dropout and shards.
-const TINY: &[&str] = &[
-    "model.num_layers=4",
-    "model.hidden=16",
-    "model.num_heads=2",
-    "model.context=16",
-    "model.dropout=0.1",
-    "data.tokenizer=bytes",
-    "parallelism.dp=2",
-    "parallelism.tp=2",
-    "parallelism.pp=2",
-    "parallelism.microbatch_size=1",
-    "train.global_batch=4",
-    "train.steps=4",
-    "run.save_every=2",
-    "run.rendezvous_seconds=120",
-    "run.heartbeat_seconds=60",
-];
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("pleach-processes-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-
-    fn run(&self, name: &str) -> String {
-        format!("run.folder={}", self.path(name))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    fn weights(&self, name: &str) -> Vec<u8> {
-        fs::read(self.0.join(name).join("weights.safetensors")).expect("weights")
-    }
-
-    /// The losses of all steps, as they are written.
-    fn losses(&self, name: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.0.join(name).join("metrics.jsonl")).expect("metrics");
-        let loss = |line: &str| {
-            let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
-            format!("{} {}", record["step"], record["loss"])
-        };
-        text.lines().map(loss).collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn with_keys<'a>(command: &[&'a str], keys: &[&'a str]) -> Vec<&'a str> {
-    let keys = TINY.iter().chain(keys).flat_map(|key| ["--set", key]);
-    command.iter().copied().chain(keys).collect()
-}
-
-fn succeeds(output: &Output) {
-    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(output), stderr(output));
-}
-
-fn on_threads(keys: &[&str]) {
-    succeeds(&pleach(&with_keys(&["train"], keys)));
-}
-
-fn in_processes(number: &str, keys: &[&str]) -> Output {
-    pleach(&with_keys(&["launch", "--nproc", number, "--", "train"], keys))
-}
+use harness::several::{Folder, in_processes, on_threads, succeeds, with_keys};
+use harness::{pleach, stderr};
 
 /// Numbers of processes, and what the run is.
 const RUNS: &[(&[&str], &[&str])] = &[
@@ -202,24 +129,4 @@ fn runs_that_do_not_fit_their_processes_are_refused() {
     let output = pleach(&with_keys(&["train"], &["run.engine=processes"]));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("use `pleach launch --nproc 8 -- train ...`"), "{}", stderr(&output));
-}
-
-#[test]
-fn other_commands_with_ranks_run_in_one_process() {
-    let folder = Folder::new("eval");
-    on_threads(&[&folder.run("run"), "train.steps=1"]);
-    let output = pleach(&["launch", "--nproc", "2", "--", "eval", "--from", &folder.path("run")]);
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert!(stderr(&output).contains("only `train` runs in several"), "{}", stderr(&output));
-    succeeds(&pleach(&[
-        "launch",
-        "--nproc",
-        "2",
-        "--",
-        "eval",
-        "--from",
-        &folder.path("run"),
-        "--set",
-        "run.engine=threads",
-    ]));
 }

@@ -1,20 +1,17 @@
 //! The text of a run: its sources read, tokenized and split.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use config::{DataSpec, RunConfig, SourceSpec, TokenizerSpec, TrainSpec};
+use config::{DataSpec, RunConfig, TokenizerSpec, TrainSpec};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::blanks::Blanks;
 use crate::corpus::{Corpus, Document};
-use crate::embedded::embedded;
 use crate::error::DataError;
 use crate::instructions::Instructions;
-use crate::megatron;
 use crate::mixture::{Ingredient, Mixture};
-use crate::read::read;
-use crate::split::{Split, split, split_tokens};
+use crate::sources::{NamedSource, Source, Sources, is_token_file};
+use crate::split::Split;
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
 
@@ -33,12 +30,6 @@ pub struct Dataset {
     pub instructions: Arc<Instructions>,
 }
 
-/// A source, opened.
-enum Source {
-    Text(Split<Vec<Document>>),
-    Tokens(Split<Corpus>),
-}
-
 impl Dataset {
     /// Reads all sources of `data`, or the embedded corpus if there are none. A tokenizer that is to be trained sees the training text of all
     /// sources, and nothing that is held out.
@@ -46,18 +37,18 @@ impl Dataset {
     /// # Errors
     /// The first thing that cannot be used.
     pub fn open(data: &DataSpec) -> Result<Dataset, DataError> {
-        let mut own_tokenizers = Vec::new();
-        let mut sources = Vec::new();
-        if data.sources.is_empty() {
-            sources.push((String::new(), 1.0, Source::Text(split(embedded(), data.held_out))));
-        }
-        for source in &data.sources {
-            let name = if data.sources.len() == 1 { String::new() } else { source.path.display().to_string() };
-            sources.push((name, source.weight, open(source, data.held_out, &mut own_tokenizers)?));
-        }
-        let training: Vec<Document> = sources.iter().flat_map(|(_, _, source)| source.training_documents()).collect();
-        let given = Tokenizer::new(&data.tokenizer, &training)?;
-        drop(training);
+        let sources = Sources::open(data)?;
+        let given = sources.tokenizer(&data.tokenizer)?;
+        Dataset::new(data, sources, given)
+    }
+
+    /// The dataset of `sources`, those of `data`, whose text becomes tokens with `given`, or else with the tokenizer of the
+    /// token files.
+    ///
+    /// # Errors
+    /// The first thing that cannot be used.
+    pub fn new(data: &DataSpec, sources: Sources, given: Option<Tokenizer>) -> Result<Dataset, DataError> {
+        let Sources { list, own_tokenizers } = sources;
         let tokenizer = one_of(given, own_tokenizers)?;
         let instructions = data.blanks.as_ref().and_then(|blanks| blanks.instructions.as_ref());
         let instructions = instructions.map(|own| Instructions::read(own.path.as_deref(), &tokenizer)).transpose()?;
@@ -69,7 +60,7 @@ impl Dataset {
             held_out_bytes: 0,
             instructions: Arc::new(instructions.unwrap_or_default()),
         };
-        for (name, weight, source) in sources {
+        for NamedSource { name, weight, source } in list {
             dataset.add(name, weight, source)?;
         }
         Ok(dataset)
@@ -128,36 +119,6 @@ impl Dataset {
         let corpora = part.ingredients.iter().map(|ingredient| text_of_corpus(&self.tokenizer, &ingredient.corpus));
         corpora.collect()
     }
-}
-
-impl Source {
-    fn training_documents(&self) -> Vec<Document> {
-        match self {
-            Source::Text(parts) => parts.train.clone(),
-            Source::Tokens(_) => vec![],
-        }
-    }
-}
-
-fn open(source: &SourceSpec, held_out: f32, own_tokenizers: &mut Vec<Tokenizer>) -> Result<Source, DataError> {
-    if !source.is_tokens() {
-        return Ok(Source::Text(split(read(&source.path)?, held_out)));
-    }
-    let corpus = if is_token_file(&source.path) {
-        let file = TokenFile::open(&source.path)?;
-        own_tokenizers.push(file.tokenizer);
-        file.corpus
-    } else {
-        megatron::open(&source.path)?
-    };
-    if corpus.is_empty() {
-        return Err(DataError::Empty(source.path.clone()));
-    }
-    Ok(Source::Tokens(split_tokens(&corpus, held_out)))
-}
-
-fn is_token_file(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "tokens")
 }
 
 /// The run's tokenizer: the one that is `given`, or that of the first token file. All that token files bring have to be equal to it.

@@ -51,7 +51,7 @@ fn ends_with_one_of(file: &Path, endings: &[&str]) -> bool {
     ending.is_some_and(|ending| endings.contains(&ending.as_str()))
 }
 
-fn files_below(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let mut folders = vec![folder.to_path_buf()];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {

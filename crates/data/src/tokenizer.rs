@@ -170,6 +170,15 @@ impl Tokenizer {
         Ok(xxh3_64(self.description()?.as_bytes()))
     }
 
+    /// The tokenizer that [`Tokenizer::train`] made with `vocabulary` in another process, from its description.
+    ///
+    /// # Errors
+    /// A description that is no tokenizer's.
+    pub fn trained_elsewhere(description: &str, vocabulary: usize) -> Result<Tokenizer, DataError> {
+        let tokenizer = Tokenizer::from_description(description, format!("\"bpe:{vocabulary}\""))?;
+        Ok(tokenizer.with_vocabulary(vocabulary))
+    }
+
     /// The same tokenizer for a model of `vocabulary` tokens, of which it may not use the last.
     pub(crate) fn with_vocabulary(self, vocabulary: usize) -> Tokenizer {
         Tokenizer { vocabulary, ..self }

@@ -74,6 +74,11 @@ impl HuggingFaceFolder {
         Ok(folder)
     }
 
+    /// The files of its weights.
+    pub fn weight_files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(TensorReader::path)
+    }
+
     /// Holds the tensors of a shard against the model.
     fn check(&self, tensors: &BTreeMap<String, (usize, String)>) -> Result<(), InterchangeError> {
         let mut read = BTreeSet::new();

@@ -6,10 +6,12 @@ use std::sync::Mutex;
 
 use config::Microbatch;
 use device::{Bf16, DeviceError, Dtype, Element, F16};
-use mesh::{Rank, Region, copy_runs};
+use mesh::Rank;
 use sync::{into_inner, lock};
 use train::Worker;
 
+use crate::copy::{Copy, CopyHeader};
+use crate::exchange::{Exchange, from_message, to_message};
 use crate::fingerprints::{Fingerprint, Fingerprints};
 use crate::observed::{ValueBox, ValueName, What, finished};
 use crate::runner::ProofError;
@@ -77,56 +79,64 @@ pub enum Found {
 }
 
 /// The first value at which the first `steps` steps of two runs differ, or at which copies within one of them do. All values are compared
-/// by fingerprints; runs that differ are then run once more, to keep that one value.
+/// by fingerprints; runs that differ are then run once more, to keep that one value. All processes of `exchange` call it;
+/// process 0 alone has the result.
 ///
 /// # Errors
 /// A run that fails.
-pub fn first_difference(runs: [&RunFirst<'_>; 2], steps: u32) -> Result<Found, ProofError> {
+pub fn first_difference(
+    runs: [&RunFirst<'_>; 2],
+    steps: u32,
+    exchange: &dyn Exchange,
+) -> Result<Option<Found>, ProofError> {
     let fingerprints = |run: &RunFirst<'_>| -> Result<BTreeMap<ValueName, Fingerprint>, ProofError> {
         let watch = Fingerprints::default();
         run(steps, &watch)?;
+        if !exchange.is_first() {
+            exchange.gather(watch.into_messages()?)?;
+            return Ok(BTreeMap::new());
+        }
+        exchange.gather(vec![])?.iter().try_for_each(|message| watch.absorb(message))?;
         Ok(watch.into_values())
     };
     let (first, second) = (fingerprints(runs[0])?, fingerprints(runs[1])?);
-    let names: BTreeSet<&ValueName> = first.keys().chain(second.keys()).collect();
+    let found = first_that_differs(&first, &second);
+    let Some(value) = from_message::<Option<ValueName>>(&exchange.broadcast(to_message(&found)?)?)? else {
+        return Ok(exchange.is_first().then(|| Found::Nothing { values: names(&first, &second).len() }));
+    };
+    let copies = |run: &RunFirst<'_>| -> Result<Vec<Copy>, ProofError> {
+        let watch = CopiesOf { value: &value, copies: Mutex::default() };
+        run(value.step, &watch)?;
+        let mut copies = into_inner(watch.copies);
+        if !exchange.is_first() {
+            let messages = copies.iter().map(Copy::to_messages).collect::<Result<Vec<_>, _>>()?;
+            exchange.gather(messages.concat())?;
+            return Ok(vec![]);
+        }
+        for message in exchange.gather(vec![])? {
+            copies.push(Copy::from_message(&message)?);
+        }
+        // Ranks come in any order; what is told of them does not depend on it.
+        copies.sort_by_key(|copy| (copy.header.rank, copy.header.microbatch));
+        Ok(copies)
+    };
+    let copies = [copies(runs[0])?, copies(runs[1])?];
+    Ok(exchange.is_first().then(|| Found::First(Box::new(Difference::within(&value, &copies)))))
+}
+
+type ByValue = BTreeMap<ValueName, Fingerprint>;
+
+/// The names of the values of either run.
+fn names<'a>(first: &'a ByValue, second: &'a ByValue) -> BTreeSet<&'a ValueName> {
+    first.keys().chain(second.keys()).collect()
+}
+
+fn first_that_differs(first: &ByValue, second: &ByValue) -> Option<ValueName> {
     let is_same = |name: &ValueName| match (first.get(name), second.get(name)) {
         (Some(Fingerprint::Whole(a)), Some(Fingerprint::Whole(b))) => a == b,
         (Some(Fingerprint::Whole(_) | Fingerprint::Disagreement) | None, _) => false,
     };
-    let Some(value) = names.iter().find(|name| !is_same(name)) else {
-        return Ok(Found::Nothing { values: names.len() });
-    };
-    let copies = |run: &RunFirst<'_>| -> Result<Vec<Copy>, ProofError> {
-        let watch = CopiesOf { value, copies: Mutex::default() };
-        run(value.step, &watch)?;
-        let mut copies = into_inner(watch.copies);
-        // Ranks come in any order; what is told of them does not depend on it.
-        copies.sort_by_key(|copy| (copy.rank, copy.microbatch));
-        Ok(copies)
-    };
-    let copies = [copies(runs[0])?, copies(runs[1])?];
-    Ok(Found::First(Box::new(Difference::within(value, &copies))))
-}
-
-/// A box of a value on one rank.
-#[derive(Clone, Debug)]
-struct Copy {
-    rank: usize,
-    place: String,
-    microbatch: Option<Microbatch>,
-    shape: Vec<usize>,
-    sequence_length: usize,
-    region: Region,
-    dtype: Dtype,
-    values: Vec<f32>,
-}
-
-impl Copy {
-    /// The elements with their places in the value.
-    fn elements(&self) -> impl Iterator<Item = (usize, f32)> {
-        let runs = copy_runs(&self.region, &Region::whole(&self.shape)).into_iter();
-        runs.flat_map(|run| (run.target..).zip(self.values[run.source..run.source + run.len].iter().copied()))
-    }
+    names(first, second).into_iter().find(|name| !is_same(name)).cloned()
 }
 
 /// Keeps all copies of one value.
@@ -143,17 +153,18 @@ impl Watch for CopiesOf<'_> {
         let boxes = finished(worker).into_iter().filter(|value_box| value_box.what == self.value.what);
         for ValueBox { shape, region, tensor, microbatch, .. } in boxes {
             let number = worker.ports.communicators.world().position();
-            let copy = Copy {
+            let header = CopyHeader {
                 rank: number,
                 place: worker.position.setup.mesh.coord(Rank(number)).to_string(),
-                microbatch,
+                microbatch: microbatch.map(|microbatch| microbatch.0),
                 shape,
                 sequence_length: worker.position.shape.sequence_length,
-                region,
+                start: region.start,
+                extent: region.extent,
                 dtype: tensor.dtype,
-                values: device::read_floats(&*worker.ports.device, tensor)?,
             };
-            lock(&self.copies).push(copy);
+            let values = device::read_floats(&*worker.ports.device, tensor)?;
+            lock(&self.copies).push(Copy { header, values });
         }
         Ok(())
     }
@@ -162,7 +173,7 @@ impl Watch for CopiesOf<'_> {
 impl Difference {
     fn within(value: &ValueName, copies: &[Vec<Copy>; 2]) -> Difference {
         let all = || copies.iter().flatten();
-        let shape = all().next().map_or(&[] as &[usize], |copy| &copy.shape);
+        let shape = all().next().map_or(&[] as &[usize], |copy| &copy.header.shape);
         let len = shape.iter().product();
         // What the first holder has, and whether another has something else.
         let mut elements: Vec<(Option<u32>, bool)> = vec![(None, copies.iter().any(Vec::is_empty)); len];
@@ -171,13 +182,13 @@ impl Difference {
             *differs |= *first.get_or_insert(value.to_bits()) != value.to_bits();
         }
         let place = elements.iter().position(|(_, differs)| *differs).unwrap_or(0);
-        let sequence_length = all().next().map_or(1, |copy| copy.sequence_length);
+        let sequence_length = all().next().map_or(1, |copy| copy.header.sequence_length);
         Difference {
             value: value.clone(),
             element: ElementName::of(&value.what, shape, place, sequence_length),
             differing: (elements.iter().filter(|(_, differs)| *differs).count(), len),
             holdings: copies.each_ref().map(|copies| holdings(copies, place)),
-            dtype: all().next().map_or(Dtype::F32, |copy| copy.dtype),
+            dtype: all().next().map_or(Dtype::F32, |copy| copy.header.dtype),
         }
     }
 
@@ -193,7 +204,8 @@ impl Difference {
 fn holdings(copies: &[Copy], place: usize) -> Vec<Holding> {
     let of_copy = |copy: &Copy| {
         let (_, value) = copy.elements().find(|(element, _)| *element == place)?;
-        Some(Holding { rank: copy.rank, place: copy.place.clone(), microbatch: copy.microbatch, value })
+        let CopyHeader { rank, place, microbatch, .. } = &copy.header;
+        Some(Holding { rank: *rank, place: place.clone(), microbatch: microbatch.map(Microbatch), value })
     };
     copies.iter().filter_map(of_copy).collect()
 }

@@ -5,10 +5,13 @@ use std::sync::Mutex;
 
 use device::DeviceError;
 use mesh::{CopyRun, Region, copy_runs};
+use serde::{Deserialize, Serialize};
 use sync::{into_inner, lock};
 use train::Worker;
 
+use crate::exchange::{from_message, to_message};
 use crate::observed::{ValueBox, ValueName, finished};
+use crate::runner::ProofError;
 use crate::watch::Watch;
 
 /// Fingerprints of all values of a run. That of a value is the sum of a mixed number per element, made of the element's place in the
@@ -22,12 +25,30 @@ pub struct Fingerprints {
 type Boxes = BTreeMap<(Vec<usize>, Vec<usize>), Copies>;
 
 /// The copies of a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Copies {
     /// They are the same bits.
     Agree(u64),
     /// They are not.
     Disagree,
+}
+
+impl Copies {
+    fn and(self, others: Copies) -> Copies {
+        if self == others { self } else { Copies::Disagree }
+    }
+}
+
+/// Boxes in a message.
+const RECORDS: usize = 1 << 13;
+
+/// A box in a message.
+#[derive(Debug, Serialize, Deserialize)]
+struct BoxRecord {
+    name: ValueName,
+    start: Vec<usize>,
+    extent: Vec<usize>,
+    copies: Copies,
 }
 
 /// What is known of a value.
@@ -52,15 +73,40 @@ impl Fingerprints {
         values.into_iter().map(|(name, boxes)| (name, whole(boxes))).collect()
     }
 
-    fn add(&self, name: ValueName, region: Region, fingerprint: u64) {
+    /// All of it for [`Fingerprints::absorb`], in messages of some MB.
+    ///
+    /// # Errors
+    /// [`ProofError::Processes`].
+    pub(crate) fn into_messages(self) -> Result<Vec<Vec<u8>>, ProofError> {
+        let values = into_inner(self.values);
+        let boxes = values.into_iter().flat_map(|(name, boxes)| {
+            boxes.into_iter().map(move |((start, extent), copies)| BoxRecord {
+                name: name.clone(),
+                start,
+                extent,
+                copies,
+            })
+        });
+        let records: Vec<BoxRecord> = boxes.collect();
+        records.chunks(RECORDS).map(|records| to_message(&records)).collect()
+    }
+
+    /// Adds the boxes of a message of another process.
+    ///
+    /// # Errors
+    /// [`ProofError::Processes`].
+    pub(crate) fn absorb(&self, message: &[u8]) -> Result<(), ProofError> {
+        let records: Vec<BoxRecord> = from_message(message)?;
+        for BoxRecord { name, start, extent, copies } in records {
+            self.add(name, Region { start, extent }, copies);
+        }
+        Ok(())
+    }
+
+    fn add(&self, name: ValueName, region: Region, others: Copies) {
         let mut values = lock(&self.values);
         let copies = values.entry(name).or_default().entry((region.start, region.extent));
-        copies
-            .and_modify(|copies| match copies {
-                Copies::Agree(first) if *first == fingerprint => {}
-                Copies::Agree(_) | Copies::Disagree => *copies = Copies::Disagree,
-            })
-            .or_insert(Copies::Agree(fingerprint));
+        copies.and_modify(|copies| *copies = copies.and(others)).or_insert(others);
     }
 }
 
@@ -69,7 +115,7 @@ impl Watch for Fingerprints {
         for ValueBox { what, shape, region, tensor, .. } in finished(worker) {
             let values = device::read_floats(&*worker.ports.device, tensor)?;
             let fingerprint = fingerprint(&shape, &region, &values);
-            self.add(ValueName { step: worker.position.step + 1, what }, region, fingerprint);
+            self.add(ValueName { step: worker.position.step + 1, what }, region, Copies::Agree(fingerprint));
         }
         Ok(())
     }

@@ -3,9 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod class;
+mod copy;
 mod difference;
 mod distance;
+mod exchange;
 mod fingerprints;
+mod message_forms;
 mod observed;
 mod promise;
 mod rank_slots;
@@ -17,12 +20,14 @@ mod weights_hash;
 pub use class::{EqualityClass, GradientOrder, Promised, gradient_order};
 pub use difference::{Difference, ElementName, Found, Holding, RunFirst, first_difference};
 pub use distance::{Distance, Outcome, Tensors};
+pub use exchange::{Exchange, NoOthers};
 pub use fingerprints::{Fingerprint, Fingerprints};
 pub use observed::{ValueBox, ValueName, What};
 pub use promise::{BOUNDED_STEPS, LEAST_EPSILON, Promise};
 pub use rank_slots::{MAX_RANKS, RankSlots, Taken};
 pub use runner::{
-    First, Leg, ProofError, outcome_from, outcome_of, outcome_of_first, outcome_of_run, outcome_watched, run_first,
+    First, Leg, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_first, outcome_of_run, outcome_watched,
+    run_first, run_leg,
 };
 pub use verdict::{Bounds, LEAST_FALL, Verdict, fall, is_noise};
 pub use watch::{Nobody, Watch};

@@ -7,10 +7,13 @@ use config::{Microbatch, SequenceParallel, Unit};
 use device::Tensor;
 use mesh::Region;
 use program::Instr;
+use serde::{Deserialize, Serialize};
 use train::{Copies, UnitState, Worker, pieces};
 
+use crate::message_forms::{ReverseForm, UnitForm};
+
 /// A value of a run. What comes first in this order depends on nothing that comes later.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ValueName {
     /// Counted from 1.
     pub step: u32,
@@ -19,20 +22,20 @@ pub struct ValueName {
 }
 
 /// A value of a step. Units and their borders are compared, not what is within them: there ranks hold shares and pending sums.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum What {
     /// Output of a unit, `[tokens of the step, D]`.
-    Output(Unit),
+    Output(#[serde(with = "UnitForm")] Unit),
     /// Mean loss `[1]`.
     Loss,
     /// Gradient of a unit's output, `[tokens of the step, D]`. The last unit's is made first.
-    OutputGradient(Reverse<Unit>),
+    OutputGradient(#[serde(with = "ReverseForm")] Reverse<Unit>),
     /// Sum of a parameter's gradient over the step, before the factor that makes it that of the mean loss.
-    Gradient(Reverse<Unit>, String),
+    Gradient(#[serde(with = "ReverseForm")] Reverse<Unit>, String),
     /// Global norm of the gradient `[1]`.
     Norm,
     /// A parameter as the optimizer updated it.
-    Weight(Unit, String),
+    Weight(#[serde(with = "UnitForm")] Unit, String),
 }
 
 impl fmt::Display for ValueName {

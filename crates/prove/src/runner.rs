@@ -29,6 +29,9 @@ pub enum ProofError {
     /// A trial could not be set up.
     #[error("a trial could not be set up: {0}")]
     Trial(std::io::Error),
+    /// Another process failed, or sent something else than expected.
+    #[error("{0}")]
+    Processes(String),
     /// A tensor was delivered in part or twice.
     #[error("{name} has {len} elements, but {received} were delivered")]
     Delivery {
@@ -136,6 +139,15 @@ impl<'a> Leg<'a> {
     }
 }
 
+/// Where ranks deliver the tensors of an outcome.
+#[derive(Clone, Copy)]
+pub struct OutcomeSinks<'a> {
+    /// Takes the first gradients.
+    pub gradients: &'a dyn TensorSink,
+    /// Takes the last weights.
+    pub weights: &'a dyn TensorSink,
+}
+
 /// Runs a leg and keeps the outcome of its steps, as [`outcome_of`].
 ///
 /// # Errors
@@ -144,24 +156,50 @@ pub fn outcome_of_run(
     setup: &Setup,
     engine: &dyn Engine,
     tokens: &dyn TokenSource,
-    Leg { start, saving, first }: Leg<'_>,
+    leg: Leg<'_>,
 ) -> Result<Outcome, ProofError> {
+    let (gradients, weights) = (TensorMap::default(), TensorMap::default());
+    let sinks = OutcomeSinks { gradients: &gradients, weights: &weights };
+    let reports = run_leg(setup, engine, tokens, leg, sinks)?;
+    Outcome::new(&reports, gradients, weights)
+}
+
+/// Runs the ranks of this process, which deliver the tensors of the outcome to `sinks`. Returns the reports of all steps
+/// where rank 0 is in this process, and none elsewhere.
+///
+/// # Errors
+/// See [`ProofError`].
+pub fn run_leg(
+    setup: &Setup,
+    engine: &dyn Engine,
+    tokens: &dyn TokenSource,
+    Leg { start, saving, first }: Leg<'_>,
+    OutcomeSinks { gradients, weights }: OutcomeSinks<'_>,
+) -> Result<Vec<StepReport>, ProofError> {
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
     let log = Log::of(first);
-    let (gradients, weights) = (TensorMap::default(), TensorMap::default());
-    let (first_gradients, kept): (Option<&dyn TensorSink>, _) = (Some(&gradients), Some(&weights as &dyn TensorSink));
-    run(setup, engine, Ports { start, saving, first_gradients, weights: kept, ..Ports::new(tokens, &log) })?;
+    let (first_gradients, weights) = (Some(gradients), Some(weights));
+    run(setup, engine, Ports { start, saving, first_gradients, weights, ..Ports::new(tokens, &log) })?;
     if let Some(error) = into_inner(log.not_saved) {
         return Err(error.into());
     }
-    let reports = into_inner(log.reports);
-    Ok(Outcome {
-        losses: reports.iter().map(|report| report.loss).collect(),
-        norms: reports.iter().map(|report| report.gradient_norm).collect(),
-        scaling: reports.iter().map(|report| report.loss_scaling).collect(),
-        gradients: whole(gradients)?,
-        weights: whole(weights)?,
-    })
+    Ok(into_inner(log.reports))
+}
+
+impl Outcome {
+    /// The outcome of a run with these reports, which delivered these tensors.
+    ///
+    /// # Errors
+    /// [`ProofError::Delivery`].
+    pub fn new(reports: &[StepReport], gradients: TensorMap, weights: TensorMap) -> Result<Outcome, ProofError> {
+        Ok(Outcome {
+            losses: reports.iter().map(|report| report.loss).collect(),
+            norms: reports.iter().map(|report| report.gradient_norm).collect(),
+            scaling: reports.iter().map(|report| report.loss_scaling).collect(),
+            gradients: whole(gradients)?,
+            weights: whole(weights)?,
+        })
+    }
 }
 
 fn whole(map: TensorMap) -> Result<Tensors, ProofError> {

@@ -18,7 +18,7 @@ use crate::introduction::{Directory, ProcessEntry};
 use crate::message::Message;
 use crate::reception::Reception;
 use crate::service::{Peer, Service, WAKER};
-use crate::shared::{Ending, Shared, State};
+use crate::shared::{Ending, Shared, State, To};
 
 /// Longest name of a message, in bytes.
 const MAX_TOPIC: usize = 64;
@@ -92,7 +92,7 @@ impl Control {
     pub fn report(&self, report: FailureReport) {
         let failure = ProcessFailure { process: self.process, host: self.host(self.process), report };
         if self.shared.note_failure(&failure) {
-            self.send(Message::Failure(failure));
+            self.send(To::All, Message::Failure(failure));
         }
         self.wait_for_flush();
     }
@@ -118,7 +118,7 @@ impl Control {
     pub fn stop(&self, signal: i32) {
         let wish = StopWish { process: self.process, host: self.host(self.process), signal };
         if self.shared.note_stop(&wish) {
-            self.send(Message::Stop(wish));
+            self.send(To::All, Message::Stop(wish));
         }
     }
 
@@ -139,7 +139,7 @@ impl Control {
     ) -> Result<Option<Vec<Vec<u8>>>, ControlError> {
         check_size(topic, &bytes)?;
         if self.process != 0 {
-            self.send(Message::Parcel { topic: topic.into(), bytes });
+            self.send(To::All, Message::Parcel { topic: topic.into(), bytes });
             return Ok(None);
         }
         let mut all = vec![bytes];
@@ -159,7 +159,7 @@ impl Control {
             return self.take(topic, 0, deadline, Instant::now() + deadline);
         }
         check_size(topic, &bytes)?;
-        self.send(Message::Parcel { topic: topic.into(), bytes: bytes.clone() });
+        self.send(To::All, Message::Parcel { topic: topic.into(), bytes: bytes.clone() });
         Ok(bytes)
     }
 
@@ -182,8 +182,19 @@ impl Control {
             lock(&self.shared.state).inbox.entry((topic.into(), 0)).or_default().push_back(bytes);
             self.shared.changed.notify_all();
         } else {
-            self.send(Message::Parcel { topic: topic.into(), bytes });
+            self.send(To::All, Message::Parcel { topic: topic.into(), bytes });
         }
+        Ok(())
+    }
+
+    /// Sends `bytes` from process 0 to `process` alone, which takes them by [`Control::receive`]. Does not wait. Another
+    /// process reaches process 0 only.
+    ///
+    /// # Errors
+    /// More bytes than a message has.
+    pub fn send_to(&self, process: usize, topic: &str, bytes: Vec<u8>) -> Result<(), ControlError> {
+        check_size(topic, &bytes)?;
+        self.send(To::One(process), Message::Parcel { topic: topic.into(), bytes });
         Ok(())
     }
 
@@ -221,7 +232,7 @@ impl Control {
         {
             let mut state = lock(&self.shared.state);
             if self.process != 0 {
-                state.outbox.push(Message::Goodbye);
+                state.outbox.push((To::All, Message::Goodbye));
             }
             state.ending = Ending::Goodbye;
         }
@@ -253,6 +264,14 @@ impl Control {
         first.unwrap_or_else(|| "another process".into())
     }
 
+    /// The next bytes of `process` under `topic`, which it sent with [`Control::send_to_first`] or [`Control::send_to`].
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn receive_from(&self, process: usize, topic: &str, deadline: Duration) -> Result<Vec<u8>, ControlError> {
+        self.take(topic, process, deadline, Instant::now() + deadline)
+    }
+
     /// The next bytes of `process` under `topic`.
     fn take(&self, topic: &str, process: usize, waited: Duration, until: Instant) -> Result<Vec<u8>, ControlError> {
         let key = (topic.to_string(), process);
@@ -276,12 +295,12 @@ impl Control {
         }
     }
 
-    fn send(&self, message: Message) {
+    fn send(&self, to: To, message: Message) {
         let Some(thread) = &self.service else { return };
         {
             let mut state = lock(&self.shared.state);
             state.is_flushed = false;
-            state.outbox.push(message);
+            state.outbox.push((to, message));
         }
         // The thread looks by itself, too, only later.
         let _ = thread.waker.wake();

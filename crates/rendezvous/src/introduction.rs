@@ -1,5 +1,6 @@
 //! Introductions of processes, and the directory of all.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -21,16 +22,20 @@ pub struct Identity {
     pub program: u64,
     /// Hash of the text.
     pub text: TextHash,
+    /// Hashes of other files that the command reads, by their names in messages.
+    pub inputs: BTreeMap<String, u64>,
 }
 
 /// The text of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextHash {
-    /// It has read the text; the hash of all tokens.
+    /// It has read the text.
     Read(u64),
     /// It has no text of its own and receives that of process 0.
     FromProcess0,
+    /// The command reads no text.
+    NotNeeded,
 }
 
 /// First message of a process.
@@ -55,8 +60,6 @@ pub struct ProcessEntry {
     pub host: String,
     /// Its ranks.
     pub ranks: Vec<usize>,
-    /// Addresses at which its data plane listens, as the transports write them.
-    pub addresses: Vec<String>,
 }
 
 /// All processes of a run, by number.

@@ -142,7 +142,17 @@ fn differences(name: &str, theirs: &Identity, ours: &Identity) -> Vec<String> {
             "{name} reads another text: hash {theirs:016x}, and process 0 has {ours:016x}; give all hosts the same files \
              of [data]"
         )),
-        (TextHash::Read(_) | TextHash::FromProcess0, TextHash::Read(_) | TextHash::FromProcess0) => {}
+        (
+            TextHash::Read(_) | TextHash::FromProcess0 | TextHash::NotNeeded,
+            TextHash::Read(_) | TextHash::FromProcess0 | TextHash::NotNeeded,
+        ) => {}
+    }
+    for (input, ours) in &ours.inputs {
+        if let Some(theirs) = theirs.inputs.get(input).filter(|theirs| *theirs != ours) {
+            found.push(format!(
+                "{name} reads another {input}: hash {theirs:016x}, and process 0 has {ours:016x}; give all hosts the same file"
+            ));
+        }
     }
     found
 }

@@ -16,7 +16,7 @@ use crate::link::{Flow, Link};
 use crate::listening::poll_once;
 use crate::message::{Message, encode};
 use crate::reception::{Arrival, LISTENER, Reception};
-use crate::shared::{Ending, Shared};
+use crate::shared::{Ending, Shared, To};
 
 /// Number of the waker among the sources of events.
 pub(crate) const WAKER: usize = 0;
@@ -205,7 +205,10 @@ impl Service {
     /// Takes the messages of the run and gives the system as much as it takes.
     fn send(&mut self) {
         let outbox = std::mem::take(&mut lock(&self.shared.state).outbox);
-        outbox.iter().for_each(|message| self.queue_to_all(message, None));
+        outbox.iter().for_each(|(to, message)| match to {
+            To::All => self.queue_to_all(message, None),
+            To::One(process) => self.queue_to_one(message, *process),
+        });
         let mut broken = vec![];
         for (id, peer) in &mut self.peers {
             if let Err(error) = peer.link.flush() {
@@ -222,6 +225,13 @@ impl Service {
         state.is_flushed = is_flushed && state.outbox.is_empty();
         drop(state);
         self.shared.changed.notify_all();
+    }
+
+    fn queue_to_one(&mut self, message: &Message, process: usize) {
+        let peer = self.peers.values_mut().find(|peer| peer.process == process && !peer.has_left);
+        if let Some(peer) = peer {
+            peer.link.queue(encode(message).into());
+        }
     }
 
     fn queue_to_all(&mut self, message: &Message, except: Option<usize>) {

@@ -26,8 +26,8 @@ pub(crate) struct State {
     /// The first wish to stop.
     pub(crate) stop: Option<StopWish>,
     pub(crate) callbacks: Vec<Callback>,
-    /// Messages that the thread has not taken yet: of process 0 to all others, of others to process 0.
-    pub(crate) outbox: Vec<Message>,
+    /// Messages that the thread has not taken yet.
+    pub(crate) outbox: Vec<(To, Message)>,
     /// Parcels by topic and sender, in the order in which they were sent.
     pub(crate) inbox: BTreeMap<(String, usize), VecDeque<Vec<u8>>>,
     /// Processes that said goodbye.
@@ -38,6 +38,15 @@ pub(crate) struct State {
     pub(crate) ending: Ending,
     /// Whether the thread has ended.
     pub(crate) is_over: bool,
+}
+
+/// The receivers of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// Of process 0 all others, of others process 0.
+    All,
+    /// One process of those.
+    One(usize),
 }
 
 /// See [`State::ending`].

@@ -156,3 +156,14 @@ fn thirty_two_processes_meet_and_end() {
     assert!(controls.iter().all(|control| control.directory().processes.len() == 32));
     rig::finish(controls);
 }
+
+#[test]
+fn process_0_sends_to_one_process_alone() {
+    let controls = Meeting::of(3).met();
+    controls[0].send_to(2, "piece", vec![7]).expect("sent");
+    controls[0].broadcast("all", vec![8], LONG).expect("sent");
+    assert_eq!(controls[2].receive("piece", LONG).expect("no failure"), Some((0, vec![7])));
+    // Messages of one sender keep their order: process 1 has all that was sent before this one.
+    assert_eq!(controls[1].broadcast("all", vec![], LONG).expect("received"), [8]);
+    assert_eq!(controls[1].receive("piece", Duration::ZERO).expect("no failure"), None);
+}

@@ -2,6 +2,7 @@
 
 mod rig;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -73,6 +74,11 @@ fn differences_are_named_on_every_process() {
         refused(2, |introduction| introduction.identity.text = TextHash::Read(9)),
         "process 2 (host h0) reads another text: hash 0000000000000009, and process 0 has 0000000000000004; give all hosts \
          the same files of [data]"
+    );
+    assert_eq!(
+        refused(1, |introduction| introduction.identity.inputs = BTreeMap::from([("weights file".into(), 9)])),
+        "process 1 (host h1) reads another weights file: hash 0000000000000009, and process 0 has 0000000000000005; give \
+         all hosts the same file"
     );
     assert_eq!(
         refused(2, |introduction| introduction.processes = 8),

@@ -1,5 +1,7 @@
 //! Bytes that arrive from elsewhere: whatever they are, they are a message, too few, or an error.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use rendezvous::{
     Directory, FailureReport, FrameError, Identity, Introduction, MAX_BYTES, Message, ProcessEntry, ProcessFailure,
@@ -7,12 +9,18 @@ use rendezvous::{
 };
 
 fn entry(process: usize) -> ProcessEntry {
-    ProcessEntry { process, host: "ä".into(), ranks: vec![0, 7], addresses: vec!["10.0.0.1:5".into()] }
+    ProcessEntry { process, host: "ä".into(), ranks: vec![0, 7] }
 }
 
 fn messages() -> Vec<Message> {
-    let identity =
-        Identity { version: "0.1.0".into(), binary: u64::MAX, run_file: 1, program: 2, text: TextHash::Read(3) };
+    let identity = Identity {
+        version: "0.1.0".into(),
+        binary: u64::MAX,
+        run_file: 1,
+        program: 2,
+        text: TextHash::Read(3),
+        inputs: BTreeMap::from([("weights".into(), 4)]),
+    };
     let report = FailureReport { rank: Some(3), step: None, instruction: Some("F0".into()), cause: "x".into() };
     vec![
         Message::Introduction(Introduction { entry: entry(1), processes: 2, identity }),

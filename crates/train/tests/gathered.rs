@@ -59,17 +59,18 @@ impl TensorSink for TwoProcesses<'_, dyn TensorSink + '_> {
 }
 
 impl LogitsSink for TwoProcesses<'_, dyn LogitsSink + '_> {
-    fn put(&self, sequence: u64, logits: &[f32]) {
-        self.own().put(sequence, logits);
+    fn put(&self, sequence: u64, first_token: usize, logits: &[f32]) {
+        self.own().put(sequence, first_token, logits);
     }
 }
 
 #[derive(Default)]
-struct Kept(Mutex<BTreeMap<u64, Vec<f32>>>);
+struct Kept(Mutex<BTreeMap<(u64, usize), Vec<f32>>>);
 
 impl LogitsSink for Kept {
-    fn put(&self, sequence: u64, logits: &[f32]) {
-        assert!(self.0.lock().unwrap().insert(sequence, logits.to_vec()).is_none(), "a sequence comes once");
+    fn put(&self, sequence: u64, first_token: usize, logits: &[f32]) {
+        let before = self.0.lock().unwrap().insert((sequence, first_token), logits.to_vec());
+        assert!(before.is_none(), "a row comes once");
     }
 }
 

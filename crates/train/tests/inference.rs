@@ -50,7 +50,7 @@ struct Kept {
 }
 
 impl LogitsSink for Kept {
-    fn put(&self, sequence: u64, logits: &[f32]) {
+    fn put(&self, sequence: u64, _first_token: usize, logits: &[f32]) {
         self.logits.lock().expect("no panic").push((sequence, logits.to_vec()));
     }
 }
@@ -63,7 +63,7 @@ impl Listener for Kept {
     }
 
     fn logits(&self, position: usize, logits: &[f32]) {
-        self.put(position as u64, logits);
+        self.put(position as u64, 0, logits);
     }
 }
 

@@ -1,12 +1,13 @@
 //! `pleach diff A B`: the first value at which two layouts of one run differ.
 
-use prove::{Difference, Found, Holding, ProofError, Watch, first_difference, run_first};
+use prove::{Difference, Exchange, Found, Holding, NoOthers, ProofError, Watch, first_difference, run_first};
 use serde_json::{Value, json};
 
 use crate::arguments::{Format, PairArguments};
 use crate::check::verdict::Verdict;
-use crate::compare::pair::{Pair, engine};
+use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;
+use crate::processes::company::{Company, Several};
 use crate::run::interrupt;
 use crate::screen::figures::{counted, grouped};
 use crate::screen::output::print;
@@ -21,18 +22,69 @@ const NAMED_RANKS: usize = 4;
 pub fn diff(arguments: &PairArguments) -> Result<(), Failure> {
     interrupt::ends_at_once()?;
     let pair = Pair::open(arguments)?;
-    let tokens = pair.text.training();
-    let run = |verdict: &Verdict, steps: u32, watch: &dyn Watch| -> Result<(), ProofError> {
-        run_first(steps, &verdict.setup, &*engine(verdict), tokens, watch)
-    };
-    let [a, b] = &pair.verdicts;
-    let first = |steps: u32, watch: &dyn Watch| run(a, steps, watch);
-    let second = |steps: u32, watch: &dyn Watch| run(b, steps, watch);
-    let found = first_difference([&first, &second], pair.steps).map_err(|error| Failure::Work(error.to_string()))?;
+    let Some(found) = pair.with("diff", find)?.flatten() else { return Ok(()) };
     print(&match arguments.format() {
         Format::Text => text(&pair.names, pair.steps, &found),
         Format::Json => format!("{}\n", record(pair.steps, &found)),
     })
+}
+
+/// The first difference, on process 0; nothing on others.
+fn find(runs: &Runs<'_>) -> Result<Option<Found>, Failure> {
+    let run = |verdict: &Verdict, steps: u32, watch: &dyn Watch| -> Result<(), ProofError> {
+        let ranks = match runs.ranks(verdict).map_err(of_processes)? {
+            RunRanks::Here(ranks) | RunRanks::Shared(ranks, _) => ranks,
+            RunRanks::InFirst => return Ok(()),
+        };
+        let tokens = runs.text.training();
+        ranks.watched(|setup, engine| run_first(steps, setup, engine, tokens, watch)).map_err(of_processes)
+    };
+    let [a, b] = &runs.pair.verdicts;
+    let first = |steps: u32, watch: &dyn Watch| run(a, steps, watch);
+    let second = |steps: u32, watch: &dyn Watch| run(b, steps, watch);
+    let exchange: &dyn Exchange = match runs.company {
+        Company::Alone => &NoOthers,
+        Company::Several(several) => several,
+    };
+    first_difference([&first, &second], runs.pair.steps, exchange).map_err(|error| Failure::Work(error.to_string()))
+}
+
+/// The topic of messages of a comparison.
+const VALUES: &str = "values of the runs";
+
+/// Each message is followed by another one; an empty one is the last of its process.
+impl Exchange for Several {
+    fn is_first(&self) -> bool {
+        Several::is_first(self)
+    }
+
+    fn gather(&self, messages: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ProofError> {
+        if !Several::is_first(self) {
+            for message in messages.into_iter().chain([vec![]]) {
+                self.send(VALUES, message).map_err(of_processes)?;
+            }
+            return Ok(vec![]);
+        }
+        let mut all = vec![];
+        for process in 1..self.processes() {
+            loop {
+                let message = self.take(VALUES, process).map_err(of_processes)?;
+                if message.is_empty() {
+                    break;
+                }
+                all.push(message);
+            }
+        }
+        Ok(all)
+    }
+
+    fn broadcast(&self, message: Vec<u8>) -> Result<Vec<u8>, ProofError> {
+        Several::broadcast(self, VALUES, message).map_err(of_processes)
+    }
+}
+
+fn of_processes(failure: Failure) -> ProofError {
+    ProofError::Processes(failure.to_string())
 }
 
 fn text(names: &[String; 2], steps: u32, found: &Found) -> String {

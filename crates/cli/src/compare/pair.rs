@@ -1,7 +1,9 @@
 //! Two layouts of one run, ready to run on the same text.
 
+use std::collections::BTreeMap;
+
+use config::EngineChoice;
 use prove::EqualityClass;
-use train::Engine;
 
 use crate::arguments::PairArguments;
 use crate::check::verdict::{self, Planned, Verdict};
@@ -10,10 +12,12 @@ use crate::failure::Failure;
 use crate::input;
 use crate::input::text::Text;
 use crate::memory::machine::memory_limit;
-use crate::run::engine;
-use crate::run::process_ranks::check_alone;
+use crate::processes::company::{Company, Several, together};
+use crate::processes::meeting::Meeting;
+use crate::processes::shared_text::OwnText;
+use crate::run::process_ranks::ProcessRanks;
 
-/// Two layouts and what both learn from.
+/// Two layouts of one run.
 pub struct Pair {
     /// Names of the two run files.
     pub names: [String; 2],
@@ -21,8 +25,6 @@ pub struct Pair {
     pub class: EqualityClass,
     /// The two runs, equal but for their layouts.
     pub verdicts: [Verdict; 2],
-    /// The text of both.
-    pub text: Text,
     /// Steps that are done: as many as were asked for, or all that there are.
     pub steps: u32,
 }
@@ -41,19 +43,77 @@ impl Pair {
         let Some(class) = comparison.class else {
             return Err(Failure::Input(refusal(&names, &comparison.differences)));
         };
-        let text = Text::read(&first)?;
         let steps = arguments.steps.min(first.train.steps);
-        check_alone(&first)?;
         let limit = memory_limit();
         let first = verdict::judge(first, &first_locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         let second = verdict::judge(second, &second_locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
-        Ok(Pair { names, class, verdicts: [first, second], text, steps })
+        Ok(Pair { names, class, verdicts: [first, second], steps })
+    }
+
+    /// Reads the text, meets the other processes, which must do the same `command`, and does `work`. Returns nothing where
+    /// process 0 has all ranks of both runs and this is another process.
+    ///
+    /// # Errors
+    /// Text that cannot be read, failures of other processes, and that of `work`.
+    pub fn with<T>(
+        &self,
+        command: &str,
+        work: impl FnOnce(&Runs<'_>) -> Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        let [first, second] = &self.verdicts;
+        let text = OwnText::read(&first.config.data)?;
+        let meeting = Meeting {
+            command: format!("{command} of {} steps", self.steps),
+            runs: vec![&first.config, &second.config],
+            programs: vec![first.setup.fingerprint(), second.setup.fingerprint()],
+            text: text.hash(),
+            inputs: BTreeMap::new(),
+        };
+        together(&meeting, |company| {
+            let text = Text::new(&first.config, text.tokenized(&first.config.data, company)?)?;
+            work(&Runs { pair: self, text, company })
+        })
     }
 }
 
-/// Fresh ranks for a run of `verdict`.
-pub fn engine(verdict: &Verdict) -> Box<dyn Engine> {
-    engine::engine(&verdict.config, &verdict.setup)
+/// The two runs on their processes.
+pub struct Runs<'a> {
+    /// The runs.
+    pub pair: &'a Pair,
+    /// The text of both.
+    pub text: Text,
+    /// The processes.
+    pub company: &'a Company,
+}
+
+/// The ranks of one of the runs, as this process sees them.
+pub enum RunRanks<'a> {
+    /// Each process has some.
+    Shared(ProcessRanks<'a>, &'a Several),
+    /// All are in this process.
+    Here(ProcessRanks<'a>),
+    /// All are in process 0, which is another one.
+    InFirst,
+}
+
+impl<'a> Runs<'a> {
+    /// Fresh ranks for the run of `verdict`. With `run.engine = "threads"` all are in process 0.
+    ///
+    /// # Errors
+    /// Processes that cannot be connected.
+    pub fn ranks(&self, verdict: &'a Verdict) -> Result<RunRanks<'a>, Failure> {
+        let Verdict { config, setup, .. } = verdict;
+        match (self.company, config.run.engine) {
+            (Company::Alone, _) => ProcessRanks::open(self.company, config, setup).map(RunRanks::Here),
+            (Company::Several(several), EngineChoice::Threads) => match several.is_first() {
+                true => ProcessRanks::open(&Company::Alone, config, setup).map(RunRanks::Here),
+                false => Ok(RunRanks::InFirst),
+            },
+            (Company::Several(several), EngineChoice::Auto | EngineChoice::Processes) => {
+                Ok(RunRanks::Shared(ProcessRanks::open(self.company, config, setup)?, several))
+            }
+        }
+    }
 }
 
 /// That two runs are not one, by the keys that say so.

@@ -2,14 +2,17 @@
 
 use std::fmt;
 
-use prove::{Distance, Outcome, Promise, Promised, is_noise, outcome_of_first, weights_hash};
+use prove::{Distance, First, Leg, Nobody, Outcome, OutcomeSinks, Promise, Promised, is_noise, run_leg, weights_hash};
 use serde_json::json;
+use train::{ForwardingSink, Start, TensorMap};
 
 use crate::arguments::{Format, PairArguments};
 use crate::check::verdict::Verdict;
-use crate::compare::pair::{Pair, engine};
+use crate::compare::pair::{Pair, RunRanks, Runs};
 use crate::failure::Failure;
+use crate::processes::delivery::{Deliverer, Destinations, receive_while};
 use crate::run::interrupt;
+use crate::run::process_ranks::ProcessRanks;
 use crate::screen::figures::counted;
 use crate::screen::output::print;
 
@@ -20,7 +23,7 @@ use crate::screen::output::print;
 pub fn prove(arguments: &PairArguments) -> Result<(), Failure> {
     interrupt::ends_at_once()?;
     let pair = Pair::open(arguments)?;
-    let proof = Proof::of(&pair)?;
+    let Some(proof) = pair.with("prove", Proof::of)?.flatten() else { return Ok(()) };
     print(&match arguments.format() {
         Format::Text => format!("{proof}\n"),
         Format::Json => format!("{}\n", proof.json()),
@@ -44,24 +47,23 @@ struct Proof {
 }
 
 impl Proof {
-    fn of(pair: &Pair) -> Result<Proof, Failure> {
-        let outcome = |verdict: &Verdict| -> Result<Outcome, Failure> {
-            outcome_of_first(pair.steps, &verdict.setup, &*engine(verdict), pair.text.training())
-                .map_err(|error| Failure::Work(error.to_string()))
-        };
+    /// What both runs show, on process 0; nothing on others.
+    fn of(runs: &Runs<'_>) -> Result<Option<Proof>, Failure> {
+        let pair = runs.pair;
         let [a, b] = &pair.verdicts;
         let (model, train) = (&a.config.model, &a.config.train);
-        let (first, second) = (outcome(a)?, outcome(b)?);
+        let outcomes = (outcome(runs, a)?, outcome(runs, b)?);
+        let (Some(first), Some(second)) = outcomes else { return Ok(None) };
         let promise = Promise::of(pair.class, model, train, pair.steps);
         let distance = Distance::between(&first, &second, |name| is_noise(model, name));
-        Ok(Proof {
+        Ok(Some(Proof {
             names: pair.names.clone(),
             steps: pair.steps,
             faults: promise.faults([&first, &second], &distance),
             weights: [first, second].map(|outcome| weights_hash(model, &outcome.weights)),
             promise,
             distance,
-        })
+        }))
     }
 
     fn json(&self) -> String {
@@ -80,6 +82,33 @@ impl Proof {
         })
         .to_string()
     }
+}
+
+/// The outcome of the first steps of the run of `verdict`, on process 0; nothing on others.
+fn outcome(runs: &Runs<'_>, verdict: &Verdict) -> Result<Option<Outcome>, Failure> {
+    let first = First { steps: runs.pair.steps, watch: &Nobody };
+    let run = |ranks: &ProcessRanks<'_>, sinks: OutcomeSinks<'_>| {
+        let leg = Leg { first, ..Leg::from(Start::Seed) };
+        ranks.watched(|setup, engine| run_leg(setup, engine, runs.text.training(), leg, sinks))
+    };
+    let (gradients, weights) = (TensorMap::default(), TensorMap::default());
+    let sinks = OutcomeSinks { gradients: &gradients, weights: &weights };
+    let reports = match runs.ranks(verdict)? {
+        RunRanks::InFirst => return Ok(None),
+        RunRanks::Here(ranks) => run(&ranks, sinks)?,
+        RunRanks::Shared(ranks, several) if several.is_first() => {
+            let to = Destinations { weights: Some(&weights), gradients: Some(&gradients), ..Destinations::default() };
+            receive_while(runs.company, &verdict.config.model, to, || run(&ranks, sinks))?
+        }
+        RunRanks::Shared(ranks, several) => {
+            let deliverer = Deliverer::begin(several);
+            let (weights, gradients) = (|message| deliverer.weight(message), |message| deliverer.gradient(message));
+            let (weights, gradients) = (ForwardingSink::new(&weights), ForwardingSink::new(&gradients));
+            run(&ranks, OutcomeSinks { gradients: &gradients, weights: &weights })?;
+            return deliverer.end().map(|()| None);
+        }
+    };
+    Outcome::new(&reports, gradients, weights).map(Some).map_err(|error| Failure::Work(error.to_string()))
 }
 
 impl fmt::Display for Proof {

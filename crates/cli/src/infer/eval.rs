@@ -2,7 +2,7 @@
 
 use std::f64::consts::LN_2;
 
-use config::SourceSpec;
+use config::{RunConfig, SourceSpec};
 use data::{Batches, Blanks, DataError, Dataset, Order};
 use serde_json::json;
 use train::{Evaluation, EvaluationReport, Setup};
@@ -10,7 +10,11 @@ use train::{Evaluation, EvaluationReport, Setup};
 use crate::arguments::inference::EvalArguments;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
+use crate::processes::company::{Company, together};
+use crate::processes::meeting::Meeting;
+use crate::processes::shared_text::OwnText;
 use crate::run::interrupt;
+use crate::run::process_ranks::ProcessRanks;
 use crate::screen::figures::grouped;
 use crate::screen::output::print;
 
@@ -26,25 +30,66 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
         source.config.data.held_out = 0.0;
     }
     let config = &source.config;
-    let dataset = Dataset::open(&config.data).map_err(input)?;
-    let (part, text) = match arguments.data {
-        Some(_) => ("evaluation", dataset.train.clone()),
-        None => ("held-out", dataset.held_out.clone()),
-    };
-    let bytes = dataset.text_of(&text).map_err(input)?.len();
-    let bytes_per_token = bytes as f64 / text.len() as f64;
-    let blanks = dataset.blanks(config).map_err(input)?;
-    let batches = Batches::new(text, part, &config.train, config.model.vocabulary, Order::AsWritten).map_err(input)?;
-    let batches = batches.with_blanks(blanks.as_ref().map(Blanks::of_text));
-    // What is read around a blank helps to fill it: its tokens do not stand for so many bytes.
-    let bytes_per_token = (!batches.has_blanks()).then_some(bytes_per_token);
-    let sequences = batches.num_windows();
-    let setup = Setup::evaluation(config.model.clone(), config.parallelism.clone(), config.train.clone(), sequences)
-        .map_err(|error| Failure::Work(error.to_string()))?;
-    let evaluation = Evaluation { tokens: &batches, sequences, every: 0 };
-    let report = source.ranks(&setup)?.evaluate(evaluation, &source.weights)?;
-    let told = if arguments.json { record(&report, bytes_per_token) } else { line(&report, bytes_per_token) };
-    print(&format!("{told}\n"))
+    let text = OwnText::read(&config.data)?;
+    let part = if arguments.data.is_some() { EvaluatedPart::All } else { EvaluatedPart::HeldOut };
+    let meeting = Meeting { text: text.hash(), ..source.meeting(format!("eval of {} text", part.name()))? };
+    let told = together(&meeting, |company| {
+        let measured = Measured::new(config, part, text.tokenized(&config.data, company)?)?;
+        let report = measured.loss(&source, company)?;
+        let bytes = measured.bytes_per_token;
+        let told = if arguments.json { record(&report, bytes) } else { line(&report, bytes) };
+        Ok(company.is_first().then_some(told))
+    })?;
+    told.flatten().map_or(Ok(()), |told| print(&format!("{told}\n")))
+}
+
+/// The part of a text on which the loss is measured.
+#[derive(Clone, Copy)]
+enum EvaluatedPart {
+    All,
+    HeldOut,
+}
+
+impl EvaluatedPart {
+    fn name(self) -> &'static str {
+        match self {
+            EvaluatedPart::All => "evaluation",
+            EvaluatedPart::HeldOut => "held-out",
+        }
+    }
+}
+
+/// The text on which the loss is measured.
+struct Measured {
+    batches: Batches,
+    /// `None` where the tokens of a blank are measured: its surroundings help to fill it, so they do not represent bytes.
+    bytes_per_token: Option<f64>,
+}
+
+impl Measured {
+    fn new(config: &RunConfig, part: EvaluatedPart, dataset: Dataset) -> Result<Measured, Failure> {
+        let text = match part {
+            EvaluatedPart::All => dataset.train.clone(),
+            EvaluatedPart::HeldOut => dataset.held_out.clone(),
+        };
+        let bytes = dataset.text_of(&text).map_err(input)?.len();
+        let bytes_per_token = bytes as f64 / text.len() as f64;
+        let blanks = dataset.blanks(config).map_err(input)?;
+        let order = Order::AsWritten;
+        let batches = Batches::new(text, part.name(), &config.train, config.model.vocabulary, order).map_err(input)?;
+        let batches = batches.with_blanks(blanks.as_ref().map(Blanks::of_text));
+        let bytes_per_token = (!batches.has_blanks()).then_some(bytes_per_token);
+        Ok(Measured { batches, bytes_per_token })
+    }
+
+    fn loss(&self, source: &RunSource, company: &Company) -> Result<EvaluationReport, Failure> {
+        let RunConfig { model, parallelism, train, .. } = source.config.clone();
+        let sequences = self.batches.num_windows();
+        let setup = Setup::evaluation(model, parallelism, train, sequences)
+            .map_err(|error| Failure::Work(error.to_string()))?;
+        let evaluation = Evaluation { tokens: &self.batches, sequences, every: 0 };
+        ProcessRanks::open(company, &source.config, &setup)?.evaluate(evaluation, &source.weights)
+    }
 }
 
 fn input(error: DataError) -> Failure {

@@ -1,15 +1,21 @@
 //! `pleach forward`: logits, loss and gradients of given sequences, for other programs to compare with.
 
 use checkpoint::{TensorEntry, TensorWriter};
-use config::{ModelSpec, ParamSpec, Unit, params};
+use config::{ModelSpec, ParamSpec, RunConfig, Unit, params};
 use mesh::Region;
-use train::{LogitsSink, Observer, Ports, Setup, Start, StepReport, TensorSink, Wish};
+use train::{ForwardingSink, LogitsSink, Ports, Setup, SetupError, Start, TensorSink};
 
 use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
+use crate::input::file_hash::file_hash;
 use crate::input::run_source::RunSource;
 use crate::input::sequences::Sequences;
+use crate::processes::company::{Company, Part, together};
+use crate::processes::delivery::{Deliverer, Destinations, receive_while};
+use crate::processes::meeting::Meeting;
 use crate::run::interrupt;
+use crate::run::other_process::Silent;
+use crate::run::process_ranks::ProcessRanks;
 use crate::screen::output::tell;
 
 /// Computes and writes.
@@ -23,16 +29,78 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     let model = &source.config.model;
     let fits = sequences.check(model);
     fits.map_err(|reason| Failure::Input(format!("{}: {reason}", arguments.tokens.display())))?;
-    let results = Results::create(arguments, model, &sequences)?;
-    let loss = logits(&source, &sequences, &results)?;
-    if arguments.grads {
-        gradients(&source, &sequences, &results)?;
+    let programs = Programs::new(&source.config, arguments)?;
+    let command = format!("forward{}", if arguments.grads { " with gradients" } else { "" });
+    let mut meeting = Meeting { programs: programs.fingerprints(), ..source.meeting(command)? };
+    meeting.inputs.insert(format!("file {}", arguments.tokens.display()), file_hash(&arguments.tokens)?);
+    let told = together(&meeting, |company| {
+        let computing = Computing { source: &source, sequences: &sequences, programs: &programs, company };
+        match company.once("the file of results", || Results::create(arguments, model, &sequences))? {
+            Part::First(results) => {
+                let to = Destinations { logits: Some(&results), gradients: Some(&results), ..Destinations::default() };
+                let loss = receive_while(company, model, to, || computing.compute(&results, &results))?;
+                results.finish(loss).map(|()| Some(loss))
+            }
+            Part::Other(several) => {
+                let deliverer = Deliverer::begin(several);
+                let (logits, gradients) = (|message| deliverer.logits(message), |message| deliverer.gradient(message));
+                computing.compute(&ForwardingSink::new(&logits), &ForwardingSink::new(&gradients))?;
+                deliverer.end().map(|()| None)
+            }
+        }
+    })?;
+    if let Some(loss) = told.flatten() {
+        let gradients = if arguments.grads { ", gradients" } else { "" };
+        tell(&format!("loss {loss:.4}; written {}: logits, loss{gradients}\n", arguments.out.display()));
     }
-    results.writer.put("loss", &Region::whole(&[1]), &[loss as f32]);
-    results.writer.finish().map_err(|error| Failure::Work(error.to_string()))?;
-    let gradients = if arguments.grads { ", gradients" } else { "" };
-    tell(&format!("loss {loss:.4}; written {}: logits, loss{gradients}\n", arguments.out.display()));
     Ok(())
+}
+
+/// The programs of the command.
+struct Programs {
+    logits: Setup,
+    /// One training step, of which only the gradients are kept.
+    gradients: Option<Setup>,
+}
+
+impl Programs {
+    fn new(config: &RunConfig, arguments: &ForwardArguments) -> Result<Programs, Failure> {
+        let failed = |error: SetupError| Failure::Work(error.to_string());
+        let copies = || (config.model.clone(), config.parallelism.clone(), config.train.clone());
+        let (model, parallelism, train) = copies();
+        let logits = Setup::forward(model, parallelism, train).map_err(failed)?;
+        let (model, parallelism, train) = copies();
+        let gradients = arguments.grads.then(|| Setup::new(model, parallelism, train).map_err(failed)).transpose()?;
+        Ok(Programs { logits, gradients })
+    }
+
+    fn fingerprints(&self) -> Vec<u64> {
+        std::iter::once(&self.logits).chain(&self.gradients).map(Setup::fingerprint).collect()
+    }
+}
+
+/// The part of the command that each process does.
+struct Computing<'a> {
+    source: &'a RunSource,
+    sequences: &'a Sequences,
+    programs: &'a Programs,
+    company: &'a Company,
+}
+
+impl Computing<'_> {
+    /// Delivers logits and gradients, and returns the loss.
+    fn compute(&self, logits: &dyn LogitsSink, gradients: &dyn TensorSink) -> Result<f64, Failure> {
+        let Computing { source, sequences, programs, company } = *self;
+        let ranks = ProcessRanks::open(company, &source.config, &programs.logits)?;
+        let loss = ranks.forward(sequences, &source.weights, logits)?.loss;
+        drop(ranks);
+        if let Some(setup) = &programs.gradients {
+            let (start, first_gradients) = (Start::Weights(&source.weights), Some(gradients));
+            let ports = Ports { start, first_gradients, ..Ports::new(sequences, &Silent) };
+            ProcessRanks::open(company, &source.config, setup)?.train(ports)?;
+        }
+        Ok(loss)
+    }
 }
 
 /// The run for one step on all sequences, without dropout.
@@ -71,40 +139,10 @@ fn open(arguments: &ForwardArguments, sequences: &Sequences) -> Result<RunSource
     RunSource::open(&arguments.from.from, &changes, &arguments.from.overrides).map_err(about_batch)
 }
 
-fn logits(source: &RunSource, sequences: &Sequences, results: &Results) -> Result<f64, Failure> {
-    let config = &source.config;
-    let setup = Setup::forward(config.model.clone(), config.parallelism.clone(), config.train.clone())
-        .map_err(|error| Failure::Work(error.to_string()))?;
-    Ok(source.ranks(&setup)?.forward(sequences, &source.weights, results)?.loss)
-}
-
-/// One training step, of which only the gradients are kept.
-fn gradients(source: &RunSource, sequences: &Sequences, results: &Results) -> Result<(), Failure> {
-    let config = &source.config;
-    let setup = Setup::new(config.model.clone(), config.parallelism.clone(), config.train.clone())
-        .map_err(|error| Failure::Work(error.to_string()))?;
-    let ports = Ports {
-        start: Start::Weights(&source.weights),
-        first_gradients: Some(results),
-        ..Ports::new(sequences, &Silent)
-    };
-    source.ranks(&setup)?.train(ports)?;
-    Ok(())
-}
-
-struct Silent;
-
-impl Observer for Silent {
-    fn step(&self, _report: &StepReport) -> Wish {
-        Wish::Continue
-    }
-}
-
 /// The file of results.
 struct Results {
     writer: TensorWriter,
-    /// `[1, S, V]`: the logits of one sequence.
-    sequence: Vec<usize>,
+    vocabulary: usize,
 }
 
 impl Results {
@@ -119,7 +157,13 @@ impl Results {
         }
         let writer =
             TensorWriter::create(&arguments.out, &entries).map_err(|error| Failure::Input(error.to_string()))?;
-        Ok(Results { writer, sequence: vec![1, sizes[1], sizes[2]] })
+        Ok(Results { writer, vocabulary: model.vocabulary })
+    }
+
+    /// Adds the loss and gives the file its name.
+    fn finish(self, loss: f64) -> Result<(), Failure> {
+        self.writer.put("loss", &Region::whole(&[1]), &[loss as f32]);
+        self.writer.finish().map_err(|error| Failure::Work(error.to_string()))
     }
 }
 
@@ -128,8 +172,9 @@ fn gradient_name(param: &ParamSpec) -> String {
 }
 
 impl LogitsSink for Results {
-    fn put(&self, sequence: u64, logits: &[f32]) {
-        let region = Region { start: vec![sequence as usize, 0, 0], extent: self.sequence.clone() };
+    fn put(&self, sequence: u64, first_token: usize, logits: &[f32]) {
+        let extent = vec![1, logits.len() / self.vocabulary, self.vocabulary];
+        let region = Region { start: vec![sequence as usize, first_token, 0], extent };
         self.writer.put("logits", &region, logits);
     }
 }

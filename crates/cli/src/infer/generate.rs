@@ -12,7 +12,11 @@ use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
 use crate::arguments::inference::GenerateArguments;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
+use crate::processes::company::{Company, together};
+use crate::processes::meeting::Meeting;
 use crate::run::interrupt::Interrupt;
+use crate::run::process_ranks::ProcessRanks;
+use crate::run::signal_relay::relay_while;
 use crate::screen::output::read_or_failed;
 
 /// Prints the prompt and what follows it, token by token.
@@ -79,10 +83,49 @@ fn continue_text(
     let setup =
         Setup::generation(config.model.clone(), config.parallelism.clone(), config.train.clone(), GENERATION_ROWS)
             .map_err(|error| Failure::Work(error.to_string()))?;
-    let printer = Printer::new(&tokenizer, request.prompt, interrupt, output);
-    let generation = Generation { prompt: &tokens, max_tokens: request.max_tokens, sampling: request.sampling };
-    source.ranks(&setup)?.generate(generation, &source.weights, &printer)?;
-    printer.finish()
+    let Request { prompt, max_tokens, sampling } = request;
+    let generation = Generation { prompt: &tokens, max_tokens, sampling };
+    let command = format!("generate {max_tokens} tokens with {sampling:?} after {prompt:?}");
+    let meeting = Meeting { programs: vec![setup.fingerprint()], ..source.meeting(command)? };
+    let generated = |company: &Company, listener: &dyn Listener| {
+        ProcessRanks::open(company, config, &setup)?.generate(generation, &source.weights, listener)
+    };
+    let done = together(&meeting, |company| match company {
+        Company::Several(several) if !several.is_first() => {
+            relay_while(several, interrupt, || generated(company, &Unheard))
+        }
+        Company::Several(_) | Company::Alone => {
+            let printer = Printer::new(&tokenizer, prompt, Stopper { interrupt, company }, output);
+            generated(company, &printer)?;
+            printer.finish()
+        }
+    })?;
+    Ok(done.unwrap_or_default())
+}
+
+/// Process 0 prints for all.
+struct Unheard;
+
+impl Listener for Unheard {
+    fn token(&self, _token: i32) -> Wish {
+        Wish::Continue
+    }
+}
+
+/// Whether a signal reached any process.
+struct Stopper<'a> {
+    interrupt: &'a Interrupt,
+    company: &'a Company,
+}
+
+impl Stopper<'_> {
+    fn is_pressed(&self) -> bool {
+        match self.company {
+            Company::Alone => {}
+            Company::Several(several) => several.note_signal(self.interrupt),
+        }
+        self.interrupt.is_pressed()
+    }
 }
 
 fn sampling(arguments: &GenerateArguments) -> Result<Sampling, Failure> {
@@ -118,7 +161,7 @@ fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Vec<i3
 /// Prints characters as soon as they are whole.
 struct Printer<'a> {
     tokenizer: &'a Tokenizer,
-    interrupt: &'a Interrupt,
+    stopper: Stopper<'a>,
     state: Mutex<State>,
 }
 
@@ -137,13 +180,13 @@ impl<'a> Printer<'a> {
     fn new(
         tokenizer: &'a Tokenizer,
         prompt: &str,
-        interrupt: &'a Interrupt,
+        stopper: Stopper<'a>,
         mut output: Box<dyn Write + Send>,
     ) -> Printer<'a> {
         // If nobody reads, the first token finds out.
         let _ = write!(output, "{prompt}").and_then(|()| output.flush());
         let state = State { output, tokens: vec![], printed_bytes: 0, failure: None };
-        Printer { tokenizer, interrupt, state: Mutex::new(state) }
+        Printer { tokenizer, stopper, state: Mutex::new(state) }
     }
 
     /// Prints what is still held back.
@@ -174,7 +217,7 @@ impl Listener for Printer<'_> {
         let printed = write!(state.output, "{new}").and_then(|()| state.output.flush());
         state.printed_bytes = state.printed_bytes.max(whole.len());
         match printed {
-            Ok(()) if !self.interrupt.is_pressed() => Wish::Continue,
+            Ok(()) if !self.stopper.is_pressed() => Wish::Continue,
             Ok(()) => Wish::Stop,
             Err(error) => {
                 state.failure = read_or_failed(Err(error)).err();
@@ -205,7 +248,8 @@ mod tests {
     #[test]
     fn characters_are_printed_when_they_are_whole() {
         let (shared, tokenizer, interrupt) = (Shared::default(), Tokenizer::bytes(), Interrupt::default());
-        let printer = Printer::new(&tokenizer, "> ", &interrupt, Box::new(shared.clone()));
+        let stopper = Stopper { interrupt: &interrupt, company: &Company::Alone };
+        let printer = Printer::new(&tokenizer, "> ", stopper, Box::new(shared.clone()));
         let mut seen = vec![];
         for byte in "aé".bytes().chain([0xff, b'b', 0xc3]) {
             assert_eq!(printer.token(i32::from(byte)), Wish::Continue);

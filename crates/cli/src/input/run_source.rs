@@ -9,15 +9,17 @@ use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSp
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
-use train::{PartSource, Setup, SourceError, TensorSource};
+use rendezvous::TextHash;
+use train::{PartSource, SourceError, TensorSource};
 
 use crate::arguments::RunArguments;
 use crate::check::verdict::Verdict;
 use crate::convert::hugging_face;
 use crate::failure::Failure;
+use crate::input::file_hash::{file_hash, sampled_hash};
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::run_folder_of;
-use crate::run::process_ranks::ProcessRanks;
+use crate::processes::meeting::Meeting;
 use crate::run::run_folder::WEIGHTS;
 
 /// A run to read from.
@@ -154,12 +156,30 @@ impl RunSource {
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
     }
 
-    /// Fresh ranks for `setup`: the part that each process does.
+    /// Hashes of its files, by their names in messages: other weights on the host of a process are found before they are used.
     ///
     /// # Errors
-    /// See [`ProcessRanks::open`].
-    pub fn ranks<'a>(&self, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
-        ProcessRanks::open(&self.config, setup)
+    /// A file that cannot be read.
+    pub fn inputs(&self) -> Result<BTreeMap<String, u64>, Failure> {
+        let named = |path: PathBuf, hash: u64| (format!("file {}", path.display()), hash);
+        let files = match &self.weights {
+            Weights::File(file) => vec![file.path().to_path_buf()],
+            Weights::Checkpoint(checkpoint) => {
+                let manifest = checkpoint.path().join(MANIFEST);
+                return Ok(BTreeMap::from([named(manifest.clone(), file_hash(&manifest)?)]));
+            }
+            Weights::HuggingFace(folder) => folder.weight_files().map(Path::to_path_buf).collect(),
+        };
+        files.into_iter().map(|path| Ok(named(path.clone(), sampled_hash(&path)?))).collect()
+    }
+
+    /// The meeting of processes that do `command` with these weights, and read no text.
+    ///
+    /// # Errors
+    /// Weights that cannot be read.
+    pub fn meeting(&self, command: String) -> Result<Meeting<'_>, Failure> {
+        let runs = vec![&self.config];
+        Ok(Meeting { command, runs, programs: vec![], text: TextHash::NotNeeded, inputs: self.inputs()? })
     }
 }
 

@@ -25,12 +25,11 @@ pub struct Text {
 }
 
 impl Text {
-    /// Reads the text of `config` and splits it.
+    /// The sequences of `config` from its text.
     ///
     /// # Errors
-    /// Text that cannot be read, or too little to train on. Too little to measure on is no error.
-    pub fn read(config: &RunConfig) -> Result<Text, Failure> {
-        let dataset = Dataset::open(&config.data).map_err(input)?;
+    /// Too little text to train on. Too little to measure on is no error.
+    pub fn new(config: &RunConfig, dataset: Dataset) -> Result<Text, Failure> {
         let (train, vocabulary) = (&config.train, config.model.vocabulary);
         let order = Order::Shuffled { seed: train.seed };
         let training = Batches::new(dataset.train.clone(), "training", train, vocabulary, order).map_err(input)?;

@@ -1,22 +1,26 @@
-//! The processes of a run, as this one meets and leaves them.
+//! The processes of a command with ranks, as this one meets and leaves them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use checkpoint::Hash;
-use comm::processes::Listeners;
-use config::RunConfig;
-use rendezvous::{
-    Control, FailureReport, Identity, Introduction, ProcessEntry, TextHash, Times, Token, hash_bytes, hash_file, meet,
-};
-use sync::lock;
+use config::{EngineChoice, RunConfig};
+use mesh::{Mesh, MeshError};
+use rendezvous::{Control, ControlError, FailureReport, Introduction, ProcessEntry, Times, Token, meet};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use train::{Engine, Setup};
 
 use crate::failure::Failure;
 use crate::processes::engine_connection;
-use crate::processes::listening_addresses::ListeningAddresses;
-use crate::processes::place::{Place, launch_of_several};
+use crate::processes::meeting::Meeting;
+use crate::processes::place::{Launched, Place};
 use crate::run::engine::engine;
+use crate::run::interrupt::Interrupt;
+
+/// Longest wait for a process that works. The control channel notices the end of a process and a silent host at once, so
+/// this only has to be longer than any work.
+const WORKING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The processes that run together.
 pub enum Company {
@@ -30,50 +34,79 @@ pub enum Company {
 pub struct Several {
     /// In touch with all of them.
     pub control: Arc<Control>,
-    place: Place,
-    token: Token,
-    /// Until an engine takes them.
-    listeners: Mutex<Option<Listeners>>,
+    /// The place of this one.
+    pub place: Place,
+    /// The secret of all.
+    pub token: Token,
+    /// Deliveries so far: all processes count the same ones.
+    deliveries: AtomicUsize,
     deadline: Duration,
 }
 
+/// The result of work that one process does for all.
+pub enum Part<'a, T> {
+    /// This process did it.
+    First(T),
+    /// Process 0 did it.
+    Other(&'a Several),
+}
+
+/// Meets the other processes, does `work` with them and leaves. Returns nothing where process 0 has all ranks and this is
+/// another process: its part is done.
+///
+/// # Errors
+/// Those of [`Company::meet`], of `work`, and failures of other processes.
+pub fn together<T>(
+    meeting: &Meeting<'_>,
+    work: impl FnOnce(&Company) -> Result<T, Failure>,
+) -> Result<Option<T>, Failure> {
+    let Some(company) = Company::meet(meeting)? else { return Ok(None) };
+    let worked = work(&company);
+    company.leave(worked).map(Some)
+}
+
 impl Company {
-    /// Meets the other processes, if a launcher started any. All must have the same binary, `config`, programs, text and `start`.
+    /// Meets the other processes, if a launcher started any that have ranks. `None` where process 0 has all ranks and this
+    /// is another process.
     ///
     /// # Errors
     /// Variables of launchers that cannot be used, processes that do not arrive, and processes that differ.
-    pub fn meet(config: &RunConfig, setup: &Setup, text: Hash, start: &str) -> Result<Company, Failure> {
-        let Some(launch) = launch_of_several(config)? else { return Ok(Company::Alone) };
-        let place = Place::of_launch(launch, &setup.mesh, config.run.placement)?;
+    pub fn meet(meeting: &Meeting<'_>) -> Result<Option<Company>, Failure> {
+        let launch = match Launched::of_runs(&meeting.runs)? {
+            Launched::Alone => return Ok(Some(Company::Alone)),
+            Launched::InFirst => return Ok(None),
+            Launched::Several(launch) => launch,
+        };
+        let place = Place::of_launch(launch);
+        let shared = meeting.runs.iter().filter(|config| config.run.engine != EngineChoice::Threads);
+        let meshes: Result<Vec<Mesh>, MeshError> = shared.map(|config| config.parallelism.mesh()).collect();
+        let meshes = meshes.map_err(|error| Failure::Input(error.to_string()))?;
+        let order = meeting.runs.first().map(|config| config.run.placement).unwrap_or_default();
+        let ranks = place.ranks_of_first(&meshes, order)?;
+        let ranks = ranks.iter().map(|rank| rank.0).collect();
         let token = Token::of_process(&|name: &str| std::env::var(name).ok());
         let token = token.map_err(|error| Failure::Input(error.to_string()))?;
-        let (listeners, addresses) =
-            ListeningAddresses::listen(config.run.transport, place.rendezvous.as_ref(), place.process)?;
-        let entry = ProcessEntry {
-            process: place.process,
-            host: place.host.clone(),
-            ranks: place.ranks.iter().map(|rank| rank.0).collect(),
-            addresses: addresses.to_texts(),
-        };
-        let identity = identity(config, setup, text, start)?;
-        let own = Introduction { entry, processes: place.processes, identity };
+        let entry = ProcessEntry { process: place.process, host: place.host.clone(), ranks };
+        let own = Introduction { entry, processes: place.processes, identity: meeting.identity()? };
+        let seconds = meeting.runs.first().map(|config| &config.run);
+        let of = |seconds: Option<f32>| Duration::from_secs_f32(seconds.unwrap_or_default());
         let times = Times {
-            rendezvous: Duration::from_secs_f32(config.run.rendezvous_seconds),
-            heartbeat: Duration::from_secs_f32(config.run.heartbeat_seconds),
+            rendezvous: of(seconds.map(|run| run.rendezvous_seconds)),
+            heartbeat: of(seconds.map(|run| run.heartbeat_seconds)),
         };
         let control = meet(place.rendezvous.as_ref(), &token, own, times);
         let control = Arc::new(control.map_err(|error| Failure::Work(error.to_string()))?);
-        let deadline = Duration::from_secs_f32(config.run.timeout_seconds);
-        Ok(Company::Several(Several { control, place, token, listeners: Mutex::new(Some(listeners)), deadline }))
+        let deadline = of(seconds.map(|run| run.timeout_seconds));
+        Ok(Some(Company::Several(Several { control, place, token, deliveries: AtomicUsize::new(0), deadline })))
     }
 
-    /// Does `work` where this process is the first; the others wait until it is done, and have nothing.
+    /// Does `work` in process 0; the others wait until it is done.
     ///
     /// # Errors
     /// The failure of `work`, on all processes.
-    pub fn once<T>(&self, topic: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<Option<T>, Failure> {
+    pub fn once<T>(&self, topic: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<Part<'_, T>, Failure> {
         match self {
-            Company::Alone => work().map(Some),
+            Company::Alone => work().map(Part::First),
             Company::Several(several) => several.once(topic, work),
         }
     }
@@ -85,10 +118,15 @@ impl Company {
     pub fn engine(&self, config: &RunConfig, setup: &Setup) -> Result<Box<dyn Engine>, Failure> {
         match self {
             Company::Alone => Ok(engine(config, setup)),
-            Company::Several(Several { control, place, token, listeners, .. }) => {
-                let listeners = lock(listeners).take().unwrap_or_default();
-                engine_connection::open(config, setup, (control, place.process), (listeners, token))
-            }
+            Company::Several(several) => engine_connection::open(config, setup, several),
+        }
+    }
+
+    /// Whether this is process 0, which prints and writes for all.
+    pub fn is_first(&self) -> bool {
+        match self {
+            Company::Alone => true,
+            Company::Several(several) => several.is_first(),
         }
     }
 
@@ -118,35 +156,91 @@ impl Several {
         self.place.processes
     }
 
-    fn once<T>(&self, topic: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<Option<T>, Failure> {
-        if self.place.process != 0 {
-            let heard = self.control.broadcast(topic, vec![], self.deadline);
-            return heard.map(|_| None).map_err(|error| Failure::Work(error.to_string()));
+    /// Whether this is process 0.
+    pub fn is_first(&self) -> bool {
+        self.place.process == 0
+    }
+
+    /// The next value of a count that all processes share, if they call it equally often.
+    pub fn next_delivery(&self) -> usize {
+        self.deliveries.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes a signal that reached another process as if it had reached this one.
+    pub fn note_signal(&self, interrupt: &Interrupt) {
+        if let Some(wish) = self.control.stop_wish() {
+            interrupt.note(wish.signal);
+        }
+    }
+
+    /// The `bytes` of process 0, on all processes. The others wait while process 0 works.
+    ///
+    /// # Errors
+    /// A failure of the run.
+    pub fn broadcast(&self, topic: &str, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
+        self.control.broadcast(topic, bytes, WORKING).map_err(failed)
+    }
+
+    /// The `bytes` of all processes by number, on process 0, which waits while others work; `None` on the others.
+    ///
+    /// # Errors
+    /// A failure of the run.
+    pub fn gather(&self, topic: &str, bytes: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, Failure> {
+        self.control.gather(topic, bytes, WORKING).map_err(failed)
+    }
+
+    /// Sends `bytes` to process 0, which takes them with [`Several::take`].
+    ///
+    /// # Errors
+    /// More bytes than a message has.
+    pub fn send(&self, topic: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+        self.control.send_to_first(topic, bytes).map_err(failed)
+    }
+
+    /// The next bytes that `process` sent, on process 0, which waits while `process` works.
+    ///
+    /// # Errors
+    /// A failure of the run.
+    pub fn take(&self, topic: &str, process: usize) -> Result<Vec<u8>, Failure> {
+        self.control.receive_from(process, topic, WORKING).map_err(failed)
+    }
+
+    /// The values of all processes by number, on all processes.
+    ///
+    /// # Errors
+    /// A failure of the run.
+    pub fn all_gather<T: Serialize + DeserializeOwned>(&self, topic: &str, own: &T) -> Result<Vec<T>, Failure> {
+        let malformed = |error: serde_json::Error| Failure::Work(format!("{topic}: {error}"));
+        let own = serde_json::to_vec(own).map_err(malformed)?;
+        let all = match self.gather(topic, own)? {
+            None => vec![],
+            Some(all) => {
+                let values: Result<Vec<T>, _> = all.iter().map(|value| serde_json::from_slice(value)).collect();
+                serde_json::to_vec(&values.map_err(malformed)?).map_err(malformed)?
+            }
+        };
+        serde_json::from_slice(&self.broadcast(topic, all)?).map_err(malformed)
+    }
+
+    fn once<T>(&self, topic: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<Part<'_, T>, Failure> {
+        if !self.is_first() {
+            return self.broadcast(topic, vec![]).map(|_| Part::Other(self));
         }
         let done = work().inspect_err(|failure| {
             self.control.report(FailureReport { cause: failure.to_string(), ..FailureReport::default() });
         })?;
-        let sent = self.control.broadcast(topic, vec![], self.deadline);
-        sent.map(|_| Some(done)).map_err(|error| Failure::Work(error.to_string()))
+        self.broadcast(topic, vec![]).map(|_| Part::First(done))
     }
+}
+
+fn failed(error: ControlError) -> Failure {
+    Failure::Work(error.to_string())
 }
 
 /// Says goodbye, once the last other owner of `control` is gone.
 fn finish(control: Arc<Control>, deadline: Duration) -> Result<(), Failure> {
     match Arc::try_unwrap(control) {
-        Ok(control) => control.finish(deadline).map_err(|error| Failure::Work(error.to_string())),
+        Ok(control) => control.finish(deadline).map_err(failed),
         Err(_) => Err(Failure::Work("the control channel is still in use at the end of the run".into())),
     }
-}
-
-fn identity(config: &RunConfig, setup: &Setup, text: Hash, start: &str) -> Result<Identity, Failure> {
-    let binary = std::env::current_exe().and_then(|path| hash_file(&path));
-    let binary = binary.map_err(|error| Failure::Work(format!("this program cannot be read: {error}")))?;
-    Ok(Identity {
-        version: env!("CARGO_PKG_VERSION").into(),
-        binary,
-        run_file: hash_bytes(format!("{start}\n{}", config.to_toml()).as_bytes()),
-        program: setup.fingerprint(),
-        text: TextHash::Read(text.0),
-    })
 }

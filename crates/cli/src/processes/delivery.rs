@@ -1,16 +1,17 @@
-//! Weights and records of checkpoints on their way from the ranks of other processes to process 0, over the control channel.
+//! Tensors and records of checkpoints on their way from the ranks of other processes to process 0, over the control channel.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use checkpoint::{Finished, PieceCollector, ProcessPieces};
 use config::ModelSpec;
 use rendezvous::{Control, ControlError};
-use train::{GatheringSink, Observer, SaveReport, TensorSink};
+use train::{GatheringSink, LogitsSink, Observer, SaveReport, TensorSink, take_logits};
 
 use crate::failure::Failure;
+use crate::processes::company::{Company, Several};
 
-const TOPIC: &str = "delivery";
 /// How often process 0 looks whether its own ranks have failed.
 const GLANCE: Duration = Duration::from_millis(200);
 
@@ -23,31 +24,35 @@ enum Kind {
     Pieces = 1,
     /// Nothing more comes from this process.
     End = 2,
+    /// A box of a gradient.
+    Gradient = 3,
+    /// Rows of logits.
+    Logits = 4,
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::Weight, Kind::Pieces, Kind::End];
+    const ALL: [Kind; 5] = [Kind::Weight, Kind::Pieces, Kind::End, Kind::Gradient, Kind::Logits];
 
     fn of(byte: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
-/// The sending end, in a process other than 0.
-#[derive(Clone, Copy)]
+/// The sending end of a delivery, in a process other than 0.
 pub struct Deliverer<'a> {
     control: &'a Control,
+    topic: String,
 }
 
 impl<'a> Deliverer<'a> {
-    /// Sends over `control`.
-    pub fn new(control: &'a Control) -> Deliverer<'a> {
-        Deliverer { control }
+    /// Begins the next delivery. Process 0 takes it with [`receive_while`].
+    pub fn begin(several: &'a Several) -> Deliverer<'a> {
+        Deliverer { control: &several.control, topic: topic(several) }
     }
 
     fn send(&self, kind: Kind, mut message: Vec<u8>) -> Result<(), ControlError> {
         message.insert(0, kind as u8);
-        self.control.send_to_first(TOPIC, message)
+        self.control.send_to_first(&self.topic, message)
     }
 
     /// A box of a weight, as a [`train::ForwardingSink`] has it. A box that cannot be sent is a failure of the run.
@@ -55,11 +60,21 @@ impl<'a> Deliverer<'a> {
         self.sent(self.send(Kind::Weight, message));
     }
 
-    /// The end of all deliveries of this process.
+    /// As [`Deliverer::weight`], of a gradient.
+    pub fn gradient(&self, message: Vec<u8>) {
+        self.sent(self.send(Kind::Gradient, message));
+    }
+
+    /// As [`Deliverer::weight`], of rows of logits.
+    pub fn logits(&self, message: Vec<u8>) {
+        self.sent(self.send(Kind::Logits, message));
+    }
+
+    /// The end of this process's part of the delivery.
     ///
     /// # Errors
     /// A message that is too large.
-    pub fn end(&self) -> Result<(), Failure> {
+    pub fn end(self) -> Result<(), Failure> {
         self.send(Kind::End, vec![]).map_err(|error| Failure::Work(error.to_string()))
     }
 
@@ -82,61 +97,135 @@ impl PieceCollector for Deliverer<'_> {
     }
 }
 
-/// Where process 0 puts the deliveries of the others.
-#[derive(Clone, Copy)]
+/// The name of the next delivery. Each has a name of its own: a process may begin one while process 0 still awaits the end
+/// of the one before from another process.
+fn topic(several: &Several) -> String {
+    format!("delivery {}", several.next_delivery())
+}
+
+/// Where process 0 puts the deliveries of the others. Without a place, a delivery is an error.
+#[derive(Clone, Copy, Default)]
 pub struct Destinations<'a> {
-    /// The model of the weights.
-    pub model: &'a ModelSpec,
     /// Takes weights.
-    pub weights: &'a dyn TensorSink,
+    pub weights: Option<&'a dyn TensorSink>,
+    /// Takes gradients.
+    pub gradients: Option<&'a dyn TensorSink>,
+    /// Takes logits.
+    pub logits: Option<&'a dyn LogitsSink>,
     /// Takes records of pieces.
-    pub pieces: &'a dyn PieceCollector,
+    pub pieces: Option<PieceDestination<'a>>,
+}
+
+/// See [`Destinations::pieces`].
+#[derive(Clone, Copy)]
+pub struct PieceDestination<'a> {
+    /// Takes records of pieces.
+    pub collector: &'a dyn PieceCollector,
     /// Hears of checkpoints that a delivery completes.
     pub observer: &'a dyn Observer,
 }
 
-/// Receives until all `others` processes have sent their end, or until `is_over` and nothing more can come.
+/// Does `work` with the ranks of process 0, while a thread takes the delivery of the others' ranks. `model` is that of the
+/// tensors.
 ///
 /// # Errors
-/// A failure of the run, and messages that belong to another one.
-pub fn receive(
-    control: &Control,
-    others: usize,
+/// That of `work`, a failure of the run, and messages that belong to another one.
+pub fn receive_while<T>(
+    company: &Company,
+    model: &ModelSpec,
     to: Destinations<'_>,
-    is_over: impl Fn() -> bool,
-) -> Result<(), Failure> {
-    let weights = GatheringSink::new(to.model, to.weights);
-    let mut begun: BTreeMap<u32, Instant> = BTreeMap::new();
-    let mut ended = 0;
-    while ended < others {
-        let received = control.receive(TOPIC, GLANCE).map_err(|error| Failure::Work(error.to_string()))?;
-        let Some((process, message)) = received else {
-            if is_over() {
-                return Ok(());
-            }
-            continue;
-        };
-        let other = |reason: String| Failure::Work(format!("{}: {reason}", control.directory().named(process)));
-        let (kind, content) =
-            message.split_first().map_or((None, &message[..]), |(kind, rest)| (Kind::of(*kind), rest));
-        match kind {
-            Some(Kind::Weight) => weights.take(content).map_err(|error| other(error.to_string()))?,
-            Some(Kind::End) => ended += 1,
-            Some(Kind::Pieces) => {
-                let pieces = ProcessPieces::from_bytes(content).map_err(|error| other(error.to_string()))?;
-                let steps = pieces.steps();
-                let started = *begun.entry(steps).or_insert_with(Instant::now);
-                if let Some(finished) = to.pieces.deliver(pieces) {
-                    begun.remove(&steps);
-                    to.observer.saved(SaveReport { steps, finished, wall: started.elapsed() });
-                }
-            }
-            None => {
-                return Err(other(
-                    "it sent a delivery of an unknown kind; start all processes with the same program".into(),
-                ));
-            }
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let Company::Several(several) = company else { return work() };
+    let has_failed = AtomicBool::new(false);
+    let mut receiver = Receiver::new(several, model, to);
+    std::thread::scope(|scope| {
+        let has_failed = &has_failed;
+        let receiving = scope.spawn(move || receiver.receive(|| has_failed.load(Ordering::Acquire)));
+        let worked = work();
+        has_failed.store(worked.is_err(), Ordering::Release);
+        let received =
+            receiving.join().unwrap_or_else(|_| Err(Failure::Work("the thread that gathers tensors ended".into())));
+        worked.and_then(|value| received.map(|()| value))
+    })
+}
+
+/// The receiving end of a delivery.
+struct Receiver<'a> {
+    several: &'a Several,
+    topic: String,
+    weights: Option<GatheringSink<'a>>,
+    gradients: Option<GatheringSink<'a>>,
+    to: Destinations<'a>,
+    /// When the first record of a checkpoint came, by its step.
+    begun: BTreeMap<u32, Instant>,
+}
+
+/// Whether a process has sent its last message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Part,
+    End,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(several: &'a Several, model: &ModelSpec, to: Destinations<'a>) -> Receiver<'a> {
+        let gathering = |sink: Option<&'a dyn TensorSink>| sink.map(|sink| GatheringSink::new(model, sink));
+        Receiver {
+            several,
+            topic: topic(several),
+            weights: gathering(to.weights),
+            gradients: gathering(to.gradients),
+            to,
+            begun: BTreeMap::new(),
         }
     }
-    Ok(())
+
+    /// Receives until all others have sent their end, or until `is_over` and nothing more can come.
+    fn receive(&mut self, is_over: impl Fn() -> bool) -> Result<(), Failure> {
+        let control = &self.several.control;
+        let mut ended = 0;
+        while ended + 1 < self.several.processes() {
+            let received = control.receive(&self.topic, GLANCE).map_err(|error| Failure::Work(error.to_string()))?;
+            let Some((process, message)) = received else {
+                if is_over() {
+                    return Ok(());
+                }
+                continue;
+            };
+            let heard = self
+                .take(&message)
+                .map_err(|reason| Failure::Work(format!("{}: {reason}", control.directory().named(process))))?;
+            ended += usize::from(heard == Heard::End);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, message: &[u8]) -> Result<Heard, String> {
+        let unknown = || "it sent a delivery of an unknown kind; start all processes with the same program".to_string();
+        let (kind, content) = message.split_first().ok_or_else(unknown)?;
+        match Kind::of(*kind).ok_or_else(unknown)? {
+            Kind::End => return Ok(Heard::End),
+            Kind::Weight => {
+                self.weights.as_ref().ok_or_else(unknown)?.take(content).map_err(|error| error.to_string())?;
+            }
+            Kind::Gradient => {
+                self.gradients.as_ref().ok_or_else(unknown)?.take(content).map_err(|error| error.to_string())?;
+            }
+            Kind::Logits => {
+                take_logits(content, self.to.logits.ok_or_else(unknown)?).map_err(|error| error.to_string())?;
+            }
+            Kind::Pieces => {
+                let PieceDestination { collector, observer } = self.to.pieces.ok_or_else(unknown)?;
+                let pieces = ProcessPieces::from_bytes(content).map_err(|error| error.to_string())?;
+                let steps = pieces.steps();
+                let started = *self.begun.entry(steps).or_insert_with(Instant::now);
+                if let Some(finished) = collector.deliver(pieces) {
+                    self.begun.remove(&steps);
+                    observer.saved(SaveReport { steps, finished, wall: started.elapsed() });
+                }
+            }
+        }
+        Ok(Heard::Part)
+    }
 }

@@ -3,50 +3,61 @@
 
 use std::sync::Arc;
 
-use comm::processes::{Listeners, Process, ProcessMap, WorldToken};
+use comm::processes::{Process, ProcessMap, WorldToken};
 use comm::{AbortCause, WorldFailure};
 use config::RunConfig;
 use mesh::Rank;
-use rendezvous::{Control, FailureReport, ProcessFailure, Token};
+use rendezvous::{Control, FailureReport, ProcessFailure};
+use serde::{Deserialize, Serialize};
 use train::{Engine, ProcessSeat, Setup, open_process_engine};
 
 use crate::failure::Failure;
+use crate::processes::company::Several;
 use crate::processes::listening_addresses::ListeningAddresses;
 use crate::run::engine::options;
 
-/// Fresh ranks of process `process` for `setup`.
+/// The ranks of a process in one engine, and where they are reached.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reachable {
+    ranks: Vec<usize>,
+    addresses: Vec<String>,
+}
+
+/// Fresh ranks of this process for `setup`. All processes open the same engines in the same order.
 ///
 /// # Errors
-/// A directory whose processes do not have each rank once, and processes that are not reached.
-pub fn open(
-    config: &RunConfig,
-    setup: &Setup,
-    (control, process): (&Arc<Control>, usize),
-    (listeners, token): (Listeners, &Token),
-) -> Result<Box<dyn Engine>, Failure> {
+/// Processes that do not have each rank once, and processes that are not reached.
+pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<dyn Engine>, Failure> {
+    let Several { control, place, token, .. } = several;
+    let (listeners, addresses) =
+        ListeningAddresses::listen(config.run.transport, place.rendezvous.as_ref(), place.process)?;
+    let ranks = place.ranks_of(&setup.mesh, config.run.placement)?.iter().map(|rank| rank.0).collect();
+    let all = several.all_gather("addresses of ranks", &Reachable { ranks, addresses: addresses.to_texts() })?;
     let token = WorldToken::new(*token.bytes());
-    let seat = ProcessSeat { process, process_map: process_map(control)?, listeners, token };
+    let seat = ProcessSeat { process: place.process, process_map: process_map(control, &all)?, listeners, token };
     let opened = open_process_engine(setup.mesh, options(config, setup), seat);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
-    join(control, failure);
+    join(control, failure, all.iter().map(|process| process.ranks.first().copied().unwrap_or(0)).collect());
     Ok(engine)
 }
 
-/// The directory of the rendezvous as transports take it.
-fn process_map(control: &Control) -> Result<ProcessMap, Failure> {
-    let entries = control.directory().processes.iter().map(|entry| {
-        let addresses = ListeningAddresses::from_texts(&entry.addresses).ok_or_else(|| {
-            Failure::Work(format!("{} must give addresses of its ranks; got {:?}", entry.named(), entry.addresses))
+/// All processes as transports take them.
+fn process_map(control: &Control, all: &[Reachable]) -> Result<ProcessMap, Failure> {
+    let entries = control.directory().processes.iter().zip(all).map(|(entry, Reachable { ranks, addresses })| {
+        let found = ListeningAddresses::from_texts(addresses).ok_or_else(|| {
+            Failure::Work(format!("{} must give addresses of its ranks; got {addresses:?}", entry.named()))
         })?;
-        let ranks = entry.ranks.iter().map(|rank| Rank(*rank)).collect();
-        Ok(Process { ranks, host: entry.host.clone(), tcp: addresses.tcp, local: addresses.local })
+        let ranks = ranks.iter().map(|rank| Rank(*rank)).collect();
+        Ok(Process { ranks, host: entry.host.clone(), tcp: found.tcp, local: found.local })
     });
     let processes = entries.collect::<Result<Vec<_>, Failure>>()?;
     ProcessMap::new(processes).map_err(|error| Failure::Work(error.to_string()))
 }
 
 /// From now on the failure of the world is one of the run, and the other way round. Neither keeps the other alive.
-fn join(control: &Arc<Control>, failure: WorldFailure) {
+/// `first_ranks` has a rank of each process, which stands for a process that names none.
+fn join(control: &Arc<Control>, failure: WorldFailure, first_ranks: Vec<usize>) {
     let weak = Arc::downgrade(control);
     failure.on_failure(move |cause| {
         let AbortCause { rank, description } = cause.clone();
@@ -57,13 +68,8 @@ fn join(control: &Arc<Control>, failure: WorldFailure) {
             }
         });
     });
-    let first_rank = |control: &Control, process: usize| {
-        control.directory().processes.get(process).and_then(|entry| entry.ranks.first().copied()).unwrap_or(0)
-    };
-    let ranks: Vec<usize> =
-        (0..control.directory().processes.len()).map(|process| first_rank(control, process)).collect();
     control.on_failure(move |heard: &ProcessFailure| {
-        let rank = heard.report.rank.or_else(|| ranks.get(heard.process).copied()).unwrap_or(0);
+        let rank = heard.report.rank.or_else(|| first_ranks.get(heard.process).copied()).unwrap_or(0);
         failure.abort(AbortCause { rank: Rank(rank), description: heard.to_string() });
     });
 }

@@ -4,4 +4,8 @@ pub mod company;
 pub mod delivery;
 pub mod engine_connection;
 pub mod listening_addresses;
+pub mod meeting;
 pub mod place;
+pub mod shared_text;
+pub mod text_transfer;
+pub mod work_share;

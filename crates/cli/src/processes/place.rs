@@ -1,7 +1,7 @@
 //! The place that a launcher gave this process: its number and its ranks.
 
 use config::{EngineChoice, RunConfig};
-use launcher::{Address, Host, Launch, RankPlacement, launch};
+use launcher::{Address, Host, Launch, LaunchError, Launcher, RankPlacement, launch};
 use mesh::{Mesh, PlacementOrder, Rank};
 
 use crate::failure::Failure;
@@ -15,48 +15,111 @@ pub struct Place {
     pub processes: usize,
     /// Name of its host.
     pub host: String,
-    /// Its ranks, ascending.
-    pub ranks: Vec<Rank>,
     /// Where process 0 listens.
     pub rendezvous: Option<Address>,
+    launcher: Launcher,
+    hosts: Vec<Host>,
 }
 
 impl Place {
-    /// The place in a run on `mesh` that `launch` gives this process, where ranks fill hosts in the given `order`.
-    ///
-    /// # Errors
-    /// A number of processes that does not divide the ranks.
-    pub fn of_launch(launch: Launch, mesh: &Mesh, order: PlacementOrder) -> Result<Place, Failure> {
+    /// The place that `launch` gives this process.
+    pub fn of_launch(launch: Launch) -> Place {
         let Launch { launcher, process, processes, host, rendezvous, hosts, .. } = launch;
         let host = host.unwrap_or_else(own_host);
         // Ranks follow from the numbers of processes alone, so one host stands for all where the launcher names none.
         let hosts = hosts.unwrap_or_else(|| vec![Host { name: host.clone(), processes }]);
-        let placement =
-            RankPlacement::new(mesh, &hosts, order).map_err(|error| Failure::Input(format!("{launcher}: {error}")))?;
-        let mut ranks = placement.ranks_of(process).to_vec();
+        Place { process, processes, host, rendezvous, launcher, hosts }
+    }
+
+    /// The ranks of `mesh` in this process, ascending, where ranks fill hosts in the given `order`.
+    ///
+    /// # Errors
+    /// A number of processes that does not divide the ranks.
+    pub fn ranks_of(&self, mesh: &Mesh, order: PlacementOrder) -> Result<Vec<Rank>, Failure> {
+        let Place { process, processes, launcher, .. } = self;
+        if mesh.world_size() == 1 {
+            return Err(Failure::Input(format!(
+                "{launcher} started {processes} processes, and the run has 1 rank; start 1 process, or give the run ranks, such as \
+                 --set parallelism.tp={processes}"
+            )));
+        }
+        let placement = RankPlacement::new(mesh, &self.hosts, order);
+        let placement = placement.map_err(|error| Failure::Input(format!("{launcher}: {error}")))?;
+        let mut ranks = placement.ranks_of(*process).to_vec();
         ranks.sort_unstable();
-        Ok(Place { process, processes, host, ranks, rendezvous })
+        Ok(ranks)
+    }
+
+    /// The ranks of the first of `meshes` in this process, where each of them can be placed. Ranks fill hosts in the given
+    /// `order`.
+    ///
+    /// # Errors
+    /// A number of processes that does not divide the ranks of each.
+    pub fn ranks_of_first(&self, meshes: &[Mesh], order: PlacementOrder) -> Result<Vec<Rank>, Failure> {
+        let Place { processes, launcher, .. } = self;
+        let worlds: Vec<usize> = meshes.iter().map(Mesh::world_size).collect();
+        match (worlds.as_slice(), meshes) {
+            ([first, second], _) if first != second && !worlds.iter().all(|world| world.is_multiple_of(*processes)) => {
+                let numbers = mesh::divisors(*first).into_iter().filter(|number| second.is_multiple_of(*number));
+                let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+                Err(Failure::Input(format!(
+                    "{launcher}: {processes} processes must divide the {first} ranks of one run and the {second} of the other; start \
+                     {} processes, or keep a run in process 0 with run.engine = \"threads\"",
+                    numbers.join(" or ")
+                )))
+            }
+            (_, [first, ..]) => self.ranks_of(first, order),
+            (_, []) => Ok(vec![]),
+        }
     }
 }
 
-/// The launch of this process, if it is one of several and `config` does not keep all ranks in one process.
+/// The ranks of a command, as this process sees them.
+#[derive(Debug)]
+pub enum Launched {
+    /// All are in this process.
+    Alone,
+    /// All are in process 0, which is another one.
+    InFirst,
+    /// Each process has a share.
+    Several(Launch),
+}
+
+impl Launched {
+    /// Where the ranks of the runs of `configs` are. Ranks of a run with `run.engine = "threads"` are all in process 0.
+    ///
+    /// # Errors
+    /// Variables of a launcher that contradict each other, and `run.engine = "processes"` without a launcher.
+    pub fn of_runs(configs: &[&RunConfig]) -> Result<Launched, Failure> {
+        if configs.iter().all(|config| config.run.engine == EngineChoice::Threads) {
+            // Without an answer this process keeps the ranks: the run file asks for no launcher.
+            return Ok(if own_number().is_ok_and(|number| number > 0) { Launched::InFirst } else { Launched::Alone });
+        }
+        let found = launch(&|name: &str| std::env::var(name).ok());
+        let found = found.map_err(|error| Failure::Input(error.to_string()))?;
+        let needs_launcher = |config: &&&RunConfig| config.run.engine == EngineChoice::Processes;
+        match (found, configs.iter().find(needs_launcher)) {
+            (Some(launch), _) if launch.processes > 1 => Ok(Launched::Several(launch)),
+            (Some(_), _) | (None, None) => Ok(Launched::Alone),
+            (None, Some(config)) => Err(Failure::Input(format!(
+                "run.engine = \"processes\" needs a launcher, and none started this process; use `pleach launch --nproc {} -- \
+                 train ...`, or run.engine = \"auto\"",
+                config.parallelism.world_size()
+            ))),
+        }
+    }
+}
+
+/// The number that a launcher gave this process; 0 without a launcher.
 ///
 /// # Errors
-/// Variables of a launcher that contradict each other, and `run.engine = "processes"` without a launcher.
-pub fn launch_of_several(config: &RunConfig) -> Result<Option<Launch>, Failure> {
-    if config.run.engine == EngineChoice::Threads {
-        return Ok(None);
-    }
-    let found = launch(&|name: &str| std::env::var(name).ok());
-    let found = found.map_err(|error| Failure::Input(error.to_string()))?;
-    match (found, config.run.engine) {
-        (Some(launch), _) => Ok(Some(launch).filter(|launch| launch.processes > 1)),
-        (None, EngineChoice::Auto | EngineChoice::Threads) => Ok(None),
-        (None, EngineChoice::Processes) => Err(Failure::Input(format!(
-            "run.engine = \"processes\" needs a launcher, and none started this process; use `pleach launch --nproc {} -- train ...`, or \
-             run.engine = \"auto\"",
-            config.parallelism.world_size()
-        ))),
+/// Variables of launchers that contradict each other.
+pub fn own_number() -> Result<usize, Failure> {
+    match launch(&|name: &str| std::env::var(name).ok()) {
+        Ok(launch) => Ok(launch.map_or(0, |launch| launch.process)),
+        // Only processes that meet need the address.
+        Err(LaunchError::NoAddress { process, .. }) => Ok(process),
+        Err(error) => Err(Failure::Input(error.to_string())),
     }
 }
 

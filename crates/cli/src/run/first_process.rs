@@ -1,7 +1,5 @@
 //! The ranks of process 0, which commits checkpoints and gathers weights: of all ranks, where there is one process.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use checkpoint::Committer;
 use train::{
     Ending, EvaluationReport, Observer, Ports, SaveReport, Saving, Start, StepReport, TensorSink, Wish, Worker,
@@ -9,8 +7,8 @@ use train::{
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
-use crate::processes::company::{Company, Several};
-use crate::processes::delivery::{self, Destinations};
+use crate::processes::company::{Company, Part, Several};
+use crate::processes::delivery::{self, Destinations, PieceDestination};
 use crate::run::interrupt::Interrupt;
 use crate::run::once_per_run::OncePerRun;
 use crate::run::process_ranks::ProcessRanks;
@@ -21,51 +19,32 @@ use crate::run::train::Session;
 ///
 /// # Errors
 /// The failure of a rank, a file that cannot be written, or a signal.
-pub fn run(session: &Session, folder: &RunFolder, arguments: &TrainArguments, start: Start<'_>) -> Result<(), Failure> {
+pub fn run(
+    session: &Session<'_>,
+    folder: &RunFolder,
+    arguments: &TrainArguments,
+    start: Start<'_>,
+) -> Result<(), Failure> {
     let once =
         session.company.once("the files of the run", || OncePerRun::prepare(session, folder, arguments, start))?;
-    let Some(once) = once else { return Ok(()) };
-    let ending = match &session.company {
-        Company::Alone => {
-            commit_with(session, &Committer::new(&folder.store, 1), (&once.progress, &once.weights), start)
-        }
-        Company::Several(several) => with_others(session, folder, several, &once, start),
+    let Part::First(once) = once else { return Ok(()) };
+    let several = match &session.company {
+        Company::Alone => None,
+        Company::Several(several) => Some(several),
     };
-    once.conclude(ending)
-}
-
-/// The ranks of this process, while a thread receives from the other processes.
-fn with_others(
-    session: &Session,
-    folder: &RunFolder,
-    several: &Several,
-    once: &OncePerRun<'_>,
-    start: Start<'_>,
-) -> Result<Ending, Failure> {
     let observer = Heard { progress: &once.progress, several, interrupt: &once.interrupt };
-    let committer = Committer::new(&folder.store, several.processes());
-    let to = Destinations {
-        model: &session.verdict.config.model,
-        weights: &once.weights,
-        pieces: &committer,
-        observer: &observer,
-    };
-    let has_failed = AtomicBool::new(false);
-    let others = several.processes() - 1;
-    std::thread::scope(|scope| {
-        let receiving =
-            scope.spawn(|| delivery::receive(&several.control, others, to, || has_failed.load(Ordering::Acquire)));
-        let ending = commit_with(session, &committer, (&observer, &once.weights), start);
-        has_failed.store(ending.is_err(), Ordering::Release);
-        let received =
-            receiving.join().unwrap_or_else(|_| Err(Failure::Work("the thread that gathers weights ended".into())));
-        ending.and_then(|ending| received.map(|()| ending))
-    })
+    let committer = Committer::new(&folder.store, several.map_or(1, Several::processes));
+    let pieces = PieceDestination { collector: &committer, observer: &observer };
+    let to = Destinations { weights: Some(&once.weights), pieces: Some(pieces), ..Destinations::default() };
+    let ending = delivery::receive_while(&session.company, &session.verdict.config.model, to, || {
+        commit_with(session, &committer, (&observer, &once.weights), start)
+    });
+    once.conclude(ending)
 }
 
 /// The ranks of this process, whose checkpoints `committer` commits.
 fn commit_with(
-    session: &Session,
+    session: &Session<'_>,
     committer: &Committer<'_>,
     (observer, weights): (&dyn Observer, &dyn TensorSink),
     start: Start<'_>,
@@ -76,13 +55,13 @@ fn commit_with(
     let saving = Some(Saving { every, run: &run, data_xxh3, ..Saving::with(committer) });
     let (weights, evaluation) = (Some(weights), text.evaluation());
     let ports = Ports { start, saving, weights, evaluation, ..Ports::new(text.training(), observer) };
-    ProcessRanks::of_run(company, &verdict.config, &verdict.setup)?.train_watched(ports)
+    ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train(ports)
 }
 
 /// The observer of a run whose signals may reach any process.
 struct Heard<'a> {
     progress: &'a dyn Observer,
-    several: &'a Several,
+    several: Option<&'a Several>,
     interrupt: &'a Interrupt,
 }
 
@@ -92,8 +71,8 @@ impl Observer for Heard<'_> {
     }
 
     fn wish(&self) -> Wish {
-        if let Some(wish) = self.several.control.stop_wish() {
-            self.interrupt.note(wish.signal);
+        if let Some(several) = self.several {
+            several.note_signal(self.interrupt);
         }
         self.progress.wish()
     }

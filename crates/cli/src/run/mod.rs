@@ -10,5 +10,6 @@ pub mod other_process;
 pub mod process_ranks;
 pub mod resume;
 pub mod run_folder;
+pub mod signal_relay;
 pub mod train;
 pub mod watchdog;

@@ -27,7 +27,7 @@ use crate::simulate::communication;
 
 /// Open ends of a run: all that it will write has its place before the first step.
 pub struct OncePerRun<'a> {
-    session: &'a Session,
+    session: &'a Session<'a>,
     folder: &'a RunFolder,
     trace: Option<OutputFile>,
     /// Hears signals.
@@ -46,7 +46,7 @@ impl<'a> OncePerRun<'a> {
     /// # Errors
     /// A file that cannot be written.
     pub fn prepare(
-        session: &'a Session,
+        session: &'a Session<'a>,
         folder: &'a RunFolder,
         arguments: &TrainArguments,
         start: Start<'_>,

@@ -1,35 +1,19 @@
 //! The part of a command that each process of a run does: it opens the engine and runs its ranks. All else, from text
 //! to screen, is done once.
 
+use std::fmt::Display;
 use std::sync::mpsc::channel;
 
 use config::RunConfig;
-use launcher::Launch;
 use train::{
     Ending, Engine, Evaluation, EvaluationReport, Generation, Listener, LogitsSink, Ports, Setup, TensorSource,
-    TokenSource, TrainError, run_evaluation, run_forward, run_generation,
+    TokenSource, run_evaluation, run_forward, run_generation,
 };
 
 use crate::failure::Failure;
 use crate::processes::company::Company;
-use crate::processes::place::launch_of_several;
-use crate::run::engine::engine;
 use crate::run::watchdog::{GRACE, watch};
 use crate::screen::output::tell;
-
-/// Whether all ranks are in this process, as commands other than `train` need them.
-///
-/// # Errors
-/// A process that a launcher started as one of several.
-pub fn check_alone(config: &RunConfig) -> Result<(), Failure> {
-    match launch_of_several(config)? {
-        None => Ok(()),
-        Some(Launch { launcher, processes, .. }) => Err(Failure::Input(format!(
-            "{launcher} started {processes} processes, and of the commands with ranks only `train` runs in several; start this one without a \
-             launcher, or add --set run.engine=threads"
-        ))),
-    }
-}
 
 /// The ranks of a run that are in this process.
 pub struct ProcessRanks<'a> {
@@ -38,36 +22,19 @@ pub struct ProcessRanks<'a> {
 }
 
 impl<'a> ProcessRanks<'a> {
-    /// All ranks of `setup`, fresh, with the resources that `config` gives them.
-    ///
-    /// # Errors
-    /// A process that a launcher started as one of several.
-    pub fn open(config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
-        check_alone(config)?;
-        Ok(ProcessRanks { setup, engine: engine(config, setup) })
-    }
-
-    /// The ranks of `setup` that this process has in `company`.
+    /// The ranks of `setup` that this process has in `company`, with the resources that `config` gives them.
     ///
     /// # Errors
     /// Processes that cannot be connected.
-    pub fn of_run(company: &Company, config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
+    pub fn open(company: &Company, config: &RunConfig, setup: &'a Setup) -> Result<ProcessRanks<'a>, Failure> {
         Ok(ProcessRanks { setup, engine: company.engine(config, setup)? })
     }
 
-    /// Trains.
+    /// Does `work` with the ranks. Where they fail and one does not come back, the process ends without it.
     ///
     /// # Errors
-    /// The failure of a rank; so do those of all functions here.
-    pub fn train(&self, ports: Ports<'_>) -> Result<Ending, Failure> {
-        train::run(self.setup, &*self.engine, ports).map_err(failed)
-    }
-
-    /// Trains. Where the run fails and a rank does not come back, the process ends without it.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn train_watched(&self, ports: Ports<'_>) -> Result<Ending, Failure> {
+    /// That of `work`.
+    pub fn watched<T, E: Display>(&self, work: impl FnOnce(&Setup, &dyn Engine) -> Result<T, E>) -> Result<T, Failure> {
         std::thread::scope(|scope| {
             let (running, watched) = channel();
             let failure = || self.engine.failure().map(|(_, description)| description);
@@ -77,10 +44,18 @@ impl<'a> ProcessRanks<'a> {
                     std::process::exit(Failure::WORK.into());
                 }
             });
-            let result = self.train(ports);
+            let result = work(self.setup, &*self.engine);
             drop(running);
-            result
+            result.map_err(|error| Failure::Work(error.to_string()))
         })
+    }
+
+    /// Trains.
+    ///
+    /// # Errors
+    /// The failure of a rank; so do those of all functions here.
+    pub fn train(&self, ports: Ports<'_>) -> Result<Ending, Failure> {
+        self.watched(|setup, engine| train::run(setup, engine, ports))
     }
 
     /// Measures the loss on held-out text.
@@ -92,7 +67,7 @@ impl<'a> ProcessRanks<'a> {
         evaluation: Evaluation<'_>,
         weights: &dyn TensorSource,
     ) -> Result<EvaluationReport, Failure> {
-        run_evaluation(self.setup, &*self.engine, evaluation, Some(weights)).map_err(failed)
+        self.watched(|setup, engine| run_evaluation(setup, engine, evaluation, Some(weights)))
     }
 
     /// Computes the logits of `tokens`, for `sink`.
@@ -105,7 +80,7 @@ impl<'a> ProcessRanks<'a> {
         weights: &dyn TensorSource,
         sink: &dyn LogitsSink,
     ) -> Result<EvaluationReport, Failure> {
-        run_forward(self.setup, &*self.engine, tokens, Some(weights), sink).map_err(failed)
+        self.watched(|setup, engine| run_forward(setup, engine, tokens, Some(weights), sink))
     }
 
     /// Continues a text.
@@ -118,10 +93,6 @@ impl<'a> ProcessRanks<'a> {
         weights: &dyn TensorSource,
         listener: &dyn Listener,
     ) -> Result<(), Failure> {
-        run_generation(self.setup, &*self.engine, generation, Some(weights), listener).map_err(failed)
+        self.watched(|setup, engine| run_generation(setup, engine, generation, Some(weights), listener))
     }
-}
-
-fn failed(error: TrainError) -> Failure {
-    Failure::Work(error.to_string())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use checkpoint::{Checkpoint, CheckpointError, Found, Hash, committed};
+use checkpoint::{Checkpoint, CheckpointError, Found, Hash, MANIFEST, committed};
 use config::{BatchOrigin, DataSpec, RunConfig, TokenizerSpec};
 use data::TOKENIZER_FILE;
 use serde_json::json;
@@ -12,7 +12,7 @@ use train::{Start, check_tensors};
 use crate::arguments::TrainArguments;
 use crate::check::verdict::{Planned, Verdict, judge};
 use crate::failure::Failure;
-use crate::input::text::Text;
+use crate::input::file_hash::file_hash;
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::run_around;
 use crate::memory::machine::memory_limit;
@@ -44,9 +44,8 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
             }
             Err(error) => return Err(error.into()),
         };
-        let (session, changed) = session(arguments, folder, &checkpoint)?;
-        let open = |verdict: &Verdict| reopened(verdict, &checkpoint, &changed, std::mem::take(&mut damaged));
-        match (session.run(arguments, Start::Checkpoint(&checkpoint), open), checkpoint.damage()) {
+        let resumed = Resumed::new(arguments, folder, &checkpoint)?;
+        match (resumed.run(arguments, &checkpoint, &mut damaged), checkpoint.damage()) {
             (Err(_), Some(damage)) => {
                 tell(&format!("{damage}\n"));
                 damaged.push(found);
@@ -90,56 +89,83 @@ fn reopened(
     Ok(folder)
 }
 
-/// The run as it resumes from `checkpoint`: its own run file with the changes of the command line, which it returns as well.
-fn session(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -> Result<(Session, Changed), Failure> {
-    let state = checkpoint.state();
-    let name = format!("the run file of {}", checkpoint.path().display());
-    let mut overrides = input::overrides(&arguments.run);
-    if let Some(set) = overrides.iter().find(|set| key_of(set) == "run.folder") {
-        let way_out = WayOut::Copy;
-        return Err(Failure::Input(format!("--set {set}: with --resume a run stays in its folder; {way_out}")));
+/// A run as it resumes from a checkpoint: its own run file with the changes of the command line.
+struct Resumed {
+    verdict: Verdict,
+    changed: Changed,
+    /// Whether a key of `[data]` is among them.
+    changes_text: bool,
+}
+
+impl Resumed {
+    /// Runs to the end from `checkpoint`; newer checkpoints that are `damaged` are set aside.
+    fn run(
+        &self,
+        arguments: &TrainArguments,
+        checkpoint: &Checkpoint,
+        damaged: &mut Vec<Found>,
+    ) -> Result<(), Failure> {
+        let Resumed { verdict, changed, changes_text } = self;
+        let (state, path) = (checkpoint.state(), checkpoint.path());
+        let command = format!("train from {} after step {}", path.display(), state.steps);
+        let manifest = file_hash(&path.join(MANIFEST))?;
+        let inputs = BTreeMap::from([(format!("checkpoint {}", path.display()), manifest)]);
+        Session::with(verdict, &command, inputs, |session| {
+            let mut changed = changed.clone();
+            let now = session.text.hash();
+            if let Some(before) = state.data_xxh3.filter(|before| *before != now) {
+                if !changes_text {
+                    return Err(other_text(checkpoint, before, (now, &verdict.config.data)));
+                }
+                changed.insert(DATA_HASH.into(), [before, now].map(|hash| hash.to_string().into()));
+            }
+            let open = |verdict: &Verdict| reopened(verdict, checkpoint, &changed, std::mem::take(damaged));
+            session.run(arguments, Start::Checkpoint(checkpoint), open)
+        })
     }
-    let changes_text = overrides.iter().any(|set| key_of(set).starts_with("data."));
-    let keeps_tokenizer = !overrides.iter().any(|set| key_of(set) == "data.tokenizer");
-    let asked = overrides.clone();
-    overrides.push(format!("run.folder={}", serde_json::Value::from(folder.to_string_lossy())));
-    let base = base(&state.run, &overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
-    let (mut config, places) = RunConfig::load_with(&name, &base, &overrides, &Disk).map_err(Failure::Run)?;
-    let tokenizer = folder.join(TOKENIZER_FILE);
-    if changes_text && keeps_tokenizer && tokenizer.exists() {
-        // Other text is read in the tokens that the model knows.
-        config.data.tokenizer = TokenizerSpec::File(tokenizer);
-    }
-    if config.train.steps < state.steps {
-        let (steps, done) = (config.train.steps, state.steps);
-        return Err(Failure::Input(format!(
-            "train.steps = {steps} must be at least the {done} steps that are done; use {done} or more"
-        )));
-    }
-    if config.train.steps == state.steps && !asked.is_empty() {
-        // Else the run file would say of the weights what they were not trained with.
-        return Err(Failure::Input(format!(
-            "all {} steps are done, so none is left to train with {}; leave it out, or resume with --set train.steps=... with more of them",
-            state.steps,
-            asked.join(", ")
-        )));
-    }
-    check_tensors(checkpoint, &config.model).map_err(|error| {
-        let path = checkpoint.path().display();
-        Failure::Input(format!("{path}: {error}; or begin a new run of the other model"))
-    })?;
-    config.train.batch_origin = BatchOrigin { steps: state.steps, sequences: state.sequences };
-    let verdict: Verdict = judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
-    let text = Text::read(&verdict.config)?;
-    let mut changed = changes(&state.run, &verdict.config.to_toml());
-    if let Some(before) = state.data_xxh3.filter(|before| *before != text.hash()) {
-        if !changes_text {
-            return Err(other_text(checkpoint, before, (text.hash(), &verdict.config.data)));
+
+    fn new(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -> Result<Resumed, Failure> {
+        let state = checkpoint.state();
+        let name = format!("the run file of {}", checkpoint.path().display());
+        let mut overrides = input::overrides(&arguments.run);
+        if let Some(set) = overrides.iter().find(|set| key_of(set) == "run.folder") {
+            let way_out = WayOut::Copy;
+            return Err(Failure::Input(format!("--set {set}: with --resume a run stays in its folder; {way_out}")));
         }
-        changed.insert(DATA_HASH.into(), [before, text.hash()].map(|hash| hash.to_string().into()));
+        let changes_text = overrides.iter().any(|set| key_of(set).starts_with("data."));
+        let keeps_tokenizer = !overrides.iter().any(|set| key_of(set) == "data.tokenizer");
+        let asked = overrides.clone();
+        overrides.push(format!("run.folder={}", serde_json::Value::from(folder.to_string_lossy())));
+        let base = base(&state.run, &overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
+        let (mut config, places) = RunConfig::load_with(&name, &base, &overrides, &Disk).map_err(Failure::Run)?;
+        let tokenizer = folder.join(TOKENIZER_FILE);
+        if changes_text && keeps_tokenizer && tokenizer.exists() {
+            // Other text is read in the tokens that the model knows.
+            config.data.tokenizer = TokenizerSpec::File(tokenizer);
+        }
+        if config.train.steps < state.steps {
+            let (steps, done) = (config.train.steps, state.steps);
+            return Err(Failure::Input(format!(
+                "train.steps = {steps} must be at least the {done} steps that are done; use {done} or more"
+            )));
+        }
+        if config.train.steps == state.steps && !asked.is_empty() {
+            // Else the run file would say of the weights what they were not trained with.
+            return Err(Failure::Input(format!(
+                "all {} steps are done, so none is left to train with {}; leave it out, or resume with --set train.steps=... with more of them",
+                state.steps,
+                asked.join(", ")
+            )));
+        }
+        check_tensors(checkpoint, &config.model).map_err(|error| {
+            let path = checkpoint.path().display();
+            Failure::Input(format!("{path}: {error}; or begin a new run of the other model"))
+        })?;
+        config.train.batch_origin = BatchOrigin { steps: state.steps, sequences: state.sequences };
+        let verdict: Verdict = judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
+        let changed = changes(&state.run, &verdict.config.to_toml());
+        Ok(Resumed { verdict, changed, changes_text })
     }
-    let start = format!("from {} after step {}", checkpoint.path().display(), state.steps);
-    Ok((Session::with_text(verdict, text, &start)?, changed))
 }
 
 /// Beside the keys of run files, what is recorded of text that is no longer the same.

@@ -1,5 +1,6 @@
 //! `pleach train`: from arguments to a finished run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,9 @@ use crate::failure::Failure;
 use crate::input;
 use crate::input::run_source::RunSource;
 use crate::input::text::Text;
-use crate::processes::company::Company;
+use crate::processes::company::{Company, Part, together};
+use crate::processes::meeting::Meeting;
+use crate::processes::shared_text::OwnText;
 use crate::run::first_process;
 use crate::run::other_process;
 use crate::run::resume::resume;
@@ -28,16 +31,18 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     }
     let Some(from) = &arguments.from else {
         let verdict = input::judged(&arguments.run, Planned::EveryBatch)?;
-        return Session::meet(verdict, "from the seed")?.run(arguments, Start::Seed, new_folder);
+        let begin = |session: &Session<'_>| session.run(arguments, Start::Seed, new_folder);
+        return Session::with(&verdict, "train from the seed", BTreeMap::new(), begin);
     };
     let source = RunSource::open(from, &[], &[])?;
     let verdict = source.judged(&arguments.run)?;
     check_apart(&verdict.config.run, from)?;
-    let session = Session::meet(verdict, &format!("from the weights in {}", from.display()))?;
-    session.run(arguments, Start::Weights(&source.weights), |verdict| {
-        let folder = new_folder(verdict)?;
-        source.copy_tokenizer(&verdict.config.data.tokenizer, folder.path())?;
-        Ok(folder)
+    Session::with(&verdict, "train from weights", source.inputs()?, |session| {
+        session.run(arguments, Start::Weights(&source.weights), |verdict| {
+            let folder = new_folder(verdict)?;
+            source.copy_tokenizer(&verdict.config.data.tokenizer, folder.path())?;
+            Ok(folder)
+        })
     })
 }
 
@@ -49,32 +54,35 @@ fn new_folder(verdict: &Verdict) -> Result<RunFolder, Failure> {
 }
 
 /// A run that is about to start.
-pub struct Session {
+pub struct Session<'a> {
     /// The run.
-    pub verdict: Verdict,
+    pub verdict: &'a Verdict,
     /// What it learns from.
     pub text: Text,
     /// The processes of the run.
-    pub company: Company,
+    pub company: &'a Company,
 }
 
-impl Session {
-    /// Reads the text and meets the other processes, which must start in the same way.
+impl Session<'_> {
+    /// Reads the text, meets the other processes, which must do the same `command` with the same `inputs`, and does `work`.
     ///
     /// # Errors
-    /// Text that cannot be read; see [`Company::meet`].
-    pub fn meet(verdict: Verdict, start: &str) -> Result<Session, Failure> {
-        let text = Text::read(&verdict.config)?;
-        Session::with_text(verdict, text, start)
-    }
-
-    /// As [`Session::meet`], with text that has been read.
-    ///
-    /// # Errors
-    /// See [`Company::meet`].
-    pub fn with_text(verdict: Verdict, text: Text, start: &str) -> Result<Session, Failure> {
-        let company = Company::meet(&verdict.config, &verdict.setup, text.hash(), start)?;
-        Ok(Session { verdict, text, company })
+    /// Text that cannot be used, failures of other processes, and that of `work`.
+    pub fn with(
+        verdict: &Verdict,
+        command: &str,
+        inputs: BTreeMap<String, u64>,
+        work: impl FnOnce(&Session<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Verdict { config, setup, .. } = verdict;
+        let text = OwnText::read(&config.data)?;
+        let (runs, programs) = (vec![config], vec![setup.fingerprint()]);
+        let meeting = Meeting { command: command.into(), runs, programs, text: text.hash(), inputs };
+        let done = together(&meeting, |company| {
+            let text = Text::new(config, text.tokenized(&config.data, company)?)?;
+            work(&Session { verdict, text, company })
+        })?;
+        Ok(done.unwrap_or_default())
     }
 
     /// Runs from `start` to the end, and leaves in the folder what there is to leave. The first process opens the folder with `open`.
@@ -82,17 +90,15 @@ impl Session {
     /// # Errors
     /// As [`train`].
     pub fn run(
-        self,
+        &self,
         arguments: &TrainArguments,
         start: Start<'_>,
         open: impl FnOnce(&Verdict) -> Result<RunFolder, Failure>,
     ) -> Result<(), Failure> {
-        let ended =
-            self.company.once("the folder of the run", || open(&self.verdict)).and_then(|folder| match &folder {
-                Some(folder) => first_process::run(&self, folder, arguments, start),
-                None => other_process::run(&self, start),
-            });
-        self.company.leave(ended)
+        match self.company.once("the folder of the run", || open(self.verdict))? {
+            Part::First(folder) => first_process::run(self, &folder, arguments, start),
+            Part::Other(several) => other_process::run(self, several, start),
+        }
     }
 
     /// The folder of checkpoints, which all processes write to.

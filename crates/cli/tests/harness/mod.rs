@@ -1,6 +1,8 @@
 //! The built command: started, and what it said. Not every test uses all of it.
 #![allow(dead_code)]
 
+pub mod several;
+
 use std::process::{Command, Output};
 
 /// Runs `pleach` to its end.

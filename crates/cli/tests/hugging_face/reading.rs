@@ -105,7 +105,7 @@ impl TensorSource for Counted<'_> {
 struct Nowhere;
 
 impl LogitsSink for Nowhere {
-    fn put(&self, _: u64, _: &[f32]) {}
+    fn put(&self, _: u64, _: usize, _: &[f32]) {}
 }
 
 #[test]

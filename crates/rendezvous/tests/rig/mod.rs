@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -31,13 +32,15 @@ pub fn free_address() -> Address {
 }
 
 pub fn introduction(process: usize, processes: usize) -> Introduction {
-    let entry = ProcessEntry {
-        process,
-        host: format!("h{}", process % 2),
-        ranks: vec![2 * process, 2 * process + 1],
-        addresses: vec![format!("127.0.0.1:{}", 1000 + process)],
+    let entry = ProcessEntry { process, host: format!("h{}", process % 2), ranks: vec![2 * process, 2 * process + 1] };
+    let identity = Identity {
+        version: "0.1.0".into(),
+        binary: 1,
+        run_file: 2,
+        program: 3,
+        text: TextHash::Read(4),
+        inputs: BTreeMap::from([("weights file".into(), 5)]),
     };
-    let identity = Identity { version: "0.1.0".into(), binary: 1, run_file: 2, program: 3, text: TextHash::Read(4) };
     Introduction { entry, processes, identity }
 }
 

@@ -10,14 +10,16 @@ use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Stop, launch};
 use crate::setup::start::Start;
 use crate::setup::{Setup, WorkloadIndex};
+use crate::storage::gathered::MESSAGE_ELEMENTS;
 use crate::storage::source::TensorSource;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 
 /// Takes logits.
 pub trait LogitsSink: Sync {
-    /// `logits[S, V]`, row-major, of sequence `sequence`. Every sequence comes once, from the ranks' own threads.
-    fn put(&self, sequence: u64, logits: &[f32]);
+    /// `logits[R, V]`, row-major, of `R` tokens of sequence `sequence`, the first of which is `first_token`. Every row
+    /// comes once, from the ranks' own threads.
+    fn put(&self, sequence: u64, first_token: usize, logits: &[f32]);
 }
 
 /// Computes logits and mean loss of the `train.global_batch` sequences of step 0 of `tokens`, for a [`Setup::forward`].
@@ -47,16 +49,20 @@ pub fn run_forward(
     })
 }
 
-/// Hands over the logits of the program that has just run; of each tensor-parallel group the first rank does.
+/// Hands over the logits of the program that has just run, in blocks of rows that fit into a message; of each
+/// tensor-parallel group the first rank does.
 fn deliver(worker: &Worker<'_>, first_of_pass: u64, sink: &dyn LogitsSink) -> Result<(), DeviceError> {
     if !worker.position.program.view.computes(Unit::Head) || !worker.position.rank.model.is_first() {
         return Ok(());
     }
     let first = first_of_pass + worker.position.order.first_sequence(Microbatch(0));
     let length = worker.position.shape.sequence_length;
+    let rows_at_once = (MESSAGE_ELEMENTS / worker.position.setup.model.vocabulary).max(1);
     for sequence in 0..worker.position.shape.sequences {
-        let rows = sequence * length..(sequence + 1) * length;
-        sink.put(first + sequence as u64, &worker.read_logits(rows)?);
+        for token in (0..length).step_by(rows_at_once) {
+            let rows = sequence * length + token..sequence * length + length.min(token + rows_at_once);
+            sink.put(first + sequence as u64, token, &worker.read_logits(rows)?);
+        }
     }
     Ok(())
 }

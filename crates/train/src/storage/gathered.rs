@@ -19,7 +19,7 @@ use crate::storage::sink::TensorSink;
 pub struct GatherError(String);
 
 /// Most elements of a message, unless a row of a tensor has more: a message of 4 MiB.
-const MESSAGE_ELEMENTS: usize = 1 << 20;
+pub(crate) const MESSAGE_ELEMENTS: usize = 1 << 20;
 
 /// Turns each box into messages of whole rows. One sink is one destination: weights, gradients and logits have one each.
 pub struct ForwardingSink<'a> {
@@ -61,8 +61,9 @@ fn message_of(param: &ParamSpec, region: &Region, values: &[f32]) -> Vec<u8> {
 }
 
 impl LogitsSink for ForwardingSink<'_> {
-    fn put(&self, sequence: u64, logits: &[f32]) {
+    fn put(&self, sequence: u64, first_token: usize, logits: &[f32]) {
         let mut message = sequence.to_le_bytes().to_vec();
+        write_number(&mut message, first_token);
         write_values(&mut message, logits);
         (self.post)(message);
     }
@@ -108,14 +109,14 @@ impl<'a> GatheringSink<'a> {
     }
 }
 
-/// Hands the logits `[S, V]` of one message to `sink`, the same as that of rank 0's process.
+/// Hands the logits `[R, V]` of one message to `sink`, the same as that of rank 0's process.
 ///
 /// # Errors
 /// See [`GatherError`]; the sink gets nothing.
 pub fn take_logits(message: &[u8], sink: &dyn LogitsSink) -> Result<(), GatherError> {
     let mut message = Message(message);
-    let sequence = message.number()? as u64;
-    sink.put(sequence, &message.values()?);
+    let (sequence, first_token) = (message.number()? as u64, message.number()?);
+    sink.put(sequence, first_token, &message.values()?);
     Ok(())
 }
 

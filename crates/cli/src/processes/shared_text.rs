@@ -1,0 +1,130 @@
+//! The text of a command on all of its processes: each reads the files of `[data]`, and where they are missing, process 0
+//! sends them. The tokenizer is trained once.
+
+use config::{DataSpec, TokenizerSpec};
+use data::{DataError, Dataset, Sources, Tokenizer, files_of};
+use rendezvous::TextHash;
+
+use crate::failure::Failure;
+use crate::processes::company::{Company, Several};
+use crate::processes::place::own_number;
+use crate::processes::text_transfer::TextTransfer;
+
+const TOKENIZER: &str = "the tokenizer of the run";
+const TOKENS: &str = "the hash of all tokens";
+
+/// The text of this process before it meets the others.
+pub enum OwnText {
+    /// All sources, read.
+    Here(Sources),
+    /// Files of sources are missing, by the places of the sources in `[data]`.
+    Missing(Vec<usize>),
+}
+
+impl OwnText {
+    /// Reads the sources of `data`. Another process than process 0 may lack files.
+    ///
+    /// # Errors
+    /// A source that cannot be read.
+    pub fn read(data: &DataSpec) -> Result<OwnText, Failure> {
+        let missing = missing(data)?;
+        if missing.is_empty() || own_number()? == 0 {
+            return Sources::open(data).map(OwnText::Here).map_err(input);
+        }
+        Ok(OwnText::Missing(missing))
+    }
+
+    /// What the processes compare when they meet.
+    pub fn hash(&self) -> TextHash {
+        match self {
+            OwnText::Here(sources) => TextHash::Read(sources.hash()),
+            OwnText::Missing(_) => TextHash::FromProcess0,
+        }
+    }
+
+    /// The text as tokens, the same ones on all processes of `company`.
+    ///
+    /// # Errors
+    /// Text that cannot be used, and failures of other processes.
+    pub fn tokenized(self, data: &DataSpec, company: &Company) -> Result<Dataset, Failure> {
+        match company {
+            Company::Alone => {
+                let sources = match self {
+                    OwnText::Here(sources) => sources,
+                    // All ranks are here, and so must the text be.
+                    OwnText::Missing(_) => Sources::open(data).map_err(input)?,
+                };
+                let given = sources.tokenizer(&data.tokenizer).map_err(input)?;
+                Dataset::new(data, sources, given).map_err(input)
+            }
+            Company::Several(several) => {
+                let sources = self.completed(data, several)?;
+                let given = tokenizer(&sources, &data.tokenizer, several)?;
+                let dataset = Dataset::new(data, sources, given).map_err(input)?;
+                compare(&dataset, several)?;
+                Ok(dataset)
+            }
+        }
+    }
+
+    /// All sources, with the files that process 0 sends for those that are missing.
+    fn completed(self, data: &DataSpec, several: &Several) -> Result<Sources, Failure> {
+        match self {
+            OwnText::Here(sources) => {
+                TextTransfer::agree(several, data, vec![])?.complete(several)?;
+                Ok(sources)
+            }
+            OwnText::Missing(missing) => {
+                let received = TextTransfer::agree(several, data, missing)?.complete(several)?;
+                Sources::open(&received.data).map_err(input)
+            }
+        }
+    }
+}
+
+/// Sources of which a file is not on this host.
+fn missing(data: &DataSpec) -> Result<Vec<usize>, Failure> {
+    let mut missing = vec![];
+    for (number, source) in data.sources.iter().enumerate() {
+        if files_of(source).map_err(input)?.iter().any(|file| !file.exists()) {
+            missing.push(number);
+        }
+    }
+    Ok(missing)
+}
+
+/// The tokenizer of the run: one that is trained comes from process 0.
+fn tokenizer(sources: &Sources, spec: &TokenizerSpec, several: &Several) -> Result<Option<Tokenizer>, Failure> {
+    let vocabulary = match spec {
+        TokenizerSpec::Bpe { vocabulary } => *vocabulary,
+        TokenizerSpec::Bytes | TokenizerSpec::File(_) | TokenizerSpec::OfTokenFiles => {
+            return sources.tokenizer(spec).map_err(input);
+        }
+    };
+    if several.is_first() {
+        let trained = sources.tokenizer(spec).map_err(input)?;
+        let description = trained.as_ref().map(Tokenizer::description).transpose().map_err(input)?;
+        several.broadcast(TOKENIZER, description.unwrap_or_default().into_bytes())?;
+        return Ok(trained);
+    }
+    let description = several.broadcast(TOKENIZER, vec![])?;
+    Tokenizer::trained_elsewhere(&String::from_utf8_lossy(&description), vocabulary).map(Some).map_err(input)
+}
+
+/// Refuses processes whose tokens are not those of process 0.
+fn compare(dataset: &Dataset, several: &Several) -> Result<(), Failure> {
+    let hashes = several.all_gather(TOKENS, &dataset.hash())?;
+    let first = hashes.first().copied().unwrap_or_default();
+    match hashes.iter().position(|hash| *hash != first) {
+        None => Ok(()),
+        Some(other) => Err(Failure::Work(format!(
+            "{} has other tokens: hash {:016x}, and process 0 has {first:016x}; give all hosts the same files of [data]",
+            several.control.directory().named(other),
+            hashes[other]
+        ))),
+    }
+}
+
+fn input(error: DataError) -> Failure {
+    Failure::Input(error.to_string())
+}

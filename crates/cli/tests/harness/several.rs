@@ -1,0 +1,88 @@
+//! Runs in several processes, beside the same on threads.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+
+use super::{pleach, stderr, stdout};
+
+/// A run of a moment on eight ranks, with dropout and shards.
+pub const TINY: &[&str] = &[
+    "model.num_layers=4",
+    "model.hidden=16",
+    "model.num_heads=2",
+    "model.context=16",
+    "model.dropout=0.1",
+    "data.tokenizer=bytes",
+    "parallelism.dp=2",
+    "parallelism.tp=2",
+    "parallelism.pp=2",
+    "parallelism.microbatch_size=1",
+    "train.global_batch=4",
+    "train.steps=4",
+    "run.save_every=2",
+    "run.rendezvous_seconds=120",
+    "run.heartbeat_seconds=60",
+];
+
+/// A folder that ends with its test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pleach-processes-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    pub fn run(&self, name: &str) -> String {
+        format!("run.folder={}", self.path(name))
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    pub fn weights(&self, name: &str) -> Vec<u8> {
+        fs::read(self.0.join(name).join("weights.safetensors")).expect("weights")
+    }
+
+    /// The losses of all steps, as they are written.
+    pub fn losses(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.0.join(name).join("metrics.jsonl")).expect("metrics");
+        let loss = |line: &str| {
+            let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            format!("{} {}", record["step"], record["loss"])
+        };
+        text.lines().map(loss).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn with_keys<'a>(command: &[&'a str], keys: &[&'a str]) -> Vec<&'a str> {
+    let keys = TINY.iter().chain(keys).flat_map(|key| ["--set", key]);
+    command.iter().copied().chain(keys).collect()
+}
+
+pub fn succeeds(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(output), stderr(output));
+}
+
+pub fn on_threads(keys: &[&str]) {
+    succeeds(&pleach(&with_keys(&["train"], keys)));
+}
+
+/// Trains in `number` processes.
+pub fn in_processes(number: &str, keys: &[&str]) -> Output {
+    pleach(&with_keys(&["launch", "--nproc", number, "--", "train"], keys))
+}
+
+/// Runs `command` in `number` processes.
+pub fn launched(number: &str, command: &[&str]) -> Output {
+    pleach(&[&["launch", "--nproc", number, "--"], command].concat())
+}

@@ -1,0 +1,124 @@
+//! The sources of a run before their text is tokenized.
+
+use std::path::{Path, PathBuf};
+
+use config::{DataSpec, SourceSpec, TokenizerSpec};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::corpus::{Corpus, Document};
+use crate::embedded::embedded;
+use crate::error::DataError;
+use crate::megatron;
+use crate::read::{files_below, read};
+use crate::split::{Split, split, split_tokens};
+use crate::token_file::TokenFile;
+use crate::tokenizer::Tokenizer;
+
+/// All sources of a run, read and split.
+#[derive(Debug)]
+pub struct Sources {
+    pub(crate) list: Vec<NamedSource>,
+    /// Those of token files.
+    pub(crate) own_tokenizers: Vec<Tokenizer>,
+}
+
+/// A source with its share of the sequences.
+#[derive(Debug)]
+pub(crate) struct NamedSource {
+    /// Empty for the only one.
+    pub(crate) name: String,
+    pub(crate) weight: f32,
+    pub(crate) source: Source,
+}
+
+/// A source, opened.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Text(Split<Vec<Document>>),
+    Tokens(Split<Corpus>),
+}
+
+impl Sources {
+    /// Reads all sources of `data`, or the embedded corpus if there are none.
+    ///
+    /// # Errors
+    /// The first source that cannot be read.
+    pub fn open(data: &DataSpec) -> Result<Sources, DataError> {
+        let mut sources = Sources { list: vec![], own_tokenizers: vec![] };
+        if data.sources.is_empty() {
+            let source = Source::Text(split(embedded(), data.held_out));
+            sources.list.push(NamedSource { name: String::new(), weight: 1.0, source });
+        }
+        for spec in &data.sources {
+            let name = if data.sources.len() == 1 { String::new() } else { spec.path.display().to_string() };
+            let source = open(spec, data.held_out, &mut sources.own_tokenizers)?;
+            sources.list.push(NamedSource { name, weight: spec.weight, source });
+        }
+        Ok(sources)
+    }
+
+    /// The tokenizer that `spec` names; one that is to be trained sees the training text, and nothing that is held out. `None`
+    /// for that of the token files.
+    ///
+    /// # Errors
+    /// See [`Tokenizer::new`].
+    pub fn tokenizer(&self, spec: &TokenizerSpec) -> Result<Option<Tokenizer>, DataError> {
+        let texts = self.list.iter().filter_map(|named| match &named.source {
+            Source::Text(parts) => Some(&parts.train),
+            Source::Tokens(_) => None,
+        });
+        Tokenizer::new(spec, &texts.flatten().cloned().collect::<Vec<Document>>())
+    }
+
+    /// XXH3 of the text and the tokens of all sources as they were read, whatever their names are.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Xxh3Default::new();
+        for NamedSource { source, .. } in &self.list {
+            match source {
+                Source::Text(Split { train, held_out }) => [train, held_out].into_iter().for_each(|part| {
+                    hash.update(&(part.len() as u64).to_le_bytes());
+                    for document in part {
+                        hash.update(&(document.text.len() as u64).to_le_bytes());
+                        hash.update(document.text.as_bytes());
+                    }
+                }),
+                Source::Tokens(Split { train, held_out }) => {
+                    [train, held_out].into_iter().for_each(|part| part.hash_into(&mut hash));
+                }
+            }
+        }
+        hash.digest()
+    }
+}
+
+/// The files that [`Sources::open`] reads of a source, sorted: a file, the two of a pair, or those of a folder.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn files_of(source: &SourceSpec) -> Result<Vec<PathBuf>, DataError> {
+    if source.is_tokens() && !is_token_file(&source.path) {
+        return Ok(megatron::pair(&source.path).into());
+    }
+    if source.path.is_dir() { files_below(&source.path) } else { Ok(vec![source.path.clone()]) }
+}
+
+fn open(source: &SourceSpec, held_out: f32, own_tokenizers: &mut Vec<Tokenizer>) -> Result<Source, DataError> {
+    if !source.is_tokens() {
+        return Ok(Source::Text(split(read(&source.path)?, held_out)));
+    }
+    let corpus = if is_token_file(&source.path) {
+        let file = TokenFile::open(&source.path)?;
+        own_tokenizers.push(file.tokenizer);
+        file.corpus
+    } else {
+        megatron::open(&source.path)?
+    };
+    if corpus.is_empty() {
+        return Err(DataError::Empty(source.path.clone()));
+    }
+    Ok(Source::Tokens(split_tokens(&corpus, held_out)))
+}
+
+pub(crate) fn is_token_file(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "tokens")
+}

@@ -1,0 +1,30 @@
+//! Types of other crates as they are in messages between processes.
+
+use std::cmp::Reverse;
+
+use config::Unit;
+use device::Dtype;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Unit")]
+pub enum UnitForm {
+    Table,
+    Embedding,
+    Layer(u32),
+    Head,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Reverse<Unit>")]
+pub struct ReverseForm(#[serde(with = "UnitForm")] pub Unit);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Dtype")]
+pub enum DtypeForm {
+    F32,
+    Bf16,
+    F16,
+    I32,
+    I64,
+}
