@@ -6,7 +6,7 @@ mod harness;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use harness::several::{Folder, in_processes, on_threads, succeeds, with_keys};
 use harness::{pleach, stderr};
