@@ -5,8 +5,10 @@ use std::path::Path;
 use cluster::Cluster;
 use launcher::{Host, RankPlacement, launch, parse_host_list};
 use mesh::{Axis, AxisSet, Mesh, PlacementOrder, Rank};
+use train::Setup;
 
 use crate::failure::Failure;
+use crate::memory::host::{HostMemory, HostProcess, counted_processes};
 use crate::screen::figures::{bytes, counted};
 
 /// Hosts that are drawn; of more, the first.
@@ -21,6 +23,16 @@ pub struct RankHosts {
     placement: RankPlacement,
     /// Numbers of ranks, processes and hosts, in a line.
     title: String,
+    arenas: Arenas,
+}
+
+/// Where the arenas of ranks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arenas {
+    /// In the memory of the host.
+    OnHosts,
+    /// On an accelerator of each rank.
+    OnAccelerators,
 }
 
 /// The hosts of a file. A host without a number has `default_processes`.
@@ -66,7 +78,8 @@ impl RankHosts {
         let accelerator = &cluster.accelerator;
         let memory = bytes((accelerator.memory_gb * 1e9) as u64);
         let about = format!(", {of_node} x {} with {memory} each", accelerator.name);
-        RankHosts::new((mesh, order), &hosts, &format!("--cluster {name}"), about)
+        let hosts = RankHosts::new((mesh, order), &hosts, &format!("--cluster {name}"), about)?;
+        Ok(RankHosts { arenas: Arenas::OnAccelerators, ..hosts })
     }
 
     fn new(
@@ -83,7 +96,7 @@ impl RankHosts {
             counted_processes(placement.processes()),
             counted(hosts.len() as u64, "host"),
         );
-        Ok(RankHosts { mesh: *mesh, placement, title })
+        Ok(RankHosts { mesh: *mesh, placement, title, arenas: Arenas::OnHosts })
     }
 
     /// Each host with the ranks of each of its processes.
@@ -96,6 +109,24 @@ impl RankHosts {
             next += host.processes;
         }
         all
+    }
+
+    /// The memory of the run of `setup` on each host; nothing where ranks have accelerators.
+    ///
+    /// # Errors
+    /// None that is known: every rank is placed once.
+    pub fn memory(&self, setup: &Setup) -> Result<Vec<HostMemory>, Failure> {
+        match self.arenas {
+            Arenas::OnAccelerators => Ok(vec![]),
+            Arenas::OnHosts => {
+                let process = |number: usize| HostProcess {
+                    host: self.placement.hosts()[self.placement.host_of_process(number)].name.clone(),
+                    ranks: self.placement.ranks_of(number).to_vec(),
+                };
+                let processes: Vec<HostProcess> = (0..self.placement.processes()).map(process).collect();
+                HostMemory::of_hosts(setup, &processes)
+            }
+        }
     }
 
     /// A line for each host with the ranks of each process, then the groups that cross hosts.
@@ -161,10 +192,6 @@ impl RankHosts {
     fn ranks_of_host(&self, host: usize) -> usize {
         self.mesh.ranks().filter(|rank| self.placement.host_of(*rank) == host).count()
     }
-}
-
-fn counted_processes(processes: usize) -> String {
-    if processes == 1 { "1 process".into() } else { format!("{processes} processes") }
 }
 
 #[cfg(test)]

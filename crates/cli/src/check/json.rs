@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use config::{Degrees, Problem, unique_parameters};
 use serde::Serialize;
+use train::Setup;
 
 use crate::check::all_ranks::AllRanks;
 use crate::check::verdict::Verdict;
@@ -36,6 +37,10 @@ struct Run {
 struct HostOfRun {
     name: String,
     processes: Vec<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arena_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -99,10 +104,20 @@ pub fn of_verdict(
         memory: Memory { together_bytes: need.together_bytes(), limit_bytes, limit_of },
         stages: stages.collect(),
         all_ranks,
-        hosts: hosts.map_or(vec![], |hosts| {
-            hosts.processes().into_iter().map(|(name, processes)| HostOfRun { name, processes }).collect()
-        }),
+        hosts: hosts.map_or(Ok(vec![]), |hosts| hosts_of(setup, hosts))?,
     })
+}
+
+/// The hosts with the memory of their ranks; without it on a cluster, where each rank has an accelerator.
+fn hosts_of(setup: &Setup, hosts: &RankHosts) -> Result<Vec<HostOfRun>, Failure> {
+    let memory = hosts.memory(setup)?;
+    let host = |(name, processes): (String, Vec<Vec<usize>>)| {
+        let of_host = memory.iter().find(|host| host.host == name);
+        let (arena_bytes, connection_bytes) =
+            (of_host.map(|host| host.arena_bytes), of_host.map(|host| host.connection_bytes));
+        HostOfRun { name, processes, arena_bytes, connection_bytes }
+    };
+    Ok(hosts.processes().into_iter().map(host).collect())
 }
 
 #[derive(Serialize)]

@@ -15,6 +15,7 @@ use crate::cluster::profile::profile;
 use crate::compare::comparison;
 use crate::failure::Failure;
 use crate::input;
+use crate::memory::host;
 use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::memory::need::{MemoryBudget, Need};
 use crate::memory::table::memory_table;
@@ -48,7 +49,13 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
 
 /// The verdict for this machine, or for the accelerators of the cluster that was asked for.
 fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
-    let Some(name) = &arguments.cluster else { return input::judged(&arguments.run, arguments.planned()) };
+    let Some(name) = &arguments.cluster else {
+        return match &arguments.hosts {
+            None => input::judged(&arguments.run, arguments.planned()),
+            // The memory of hosts is checked by processes there.
+            Some(_) => input::judged_within(&arguments.run, None, arguments.planned()),
+        };
+    };
     let memory_gb = profile(name)?.accelerator.memory_gb;
     let limit = MemoryLimit { bytes: (memory_gb * 1e9) as u64, source: LimitSource::Accelerator };
     input::judged_within(&arguments.run, Some(limit), arguments.planned())
@@ -67,7 +74,9 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
             let all_ranks = all_ranks.map_or(String::new(), |all| format!("\n{}", all.line(setup)));
             let engine = describe_engine(verdict.config.run.threads_per_rank);
             let products = products::line(verdict.config.train.precision, &engine);
-            let run = format!("{}{products}{}", describe(&verdict.config), memory_line(verdict));
+            let of_hosts = hosts.as_ref().map_or(Ok(vec![]), |hosts| hosts.memory(setup))?;
+            let memory = memory_line(verdict) + &host::line(&of_hosts);
+            let run = format!("{}{products}{memory}", describe(&verdict.config));
             let hosts = hosts.map_or(String::new(), |hosts| format!("\n{}", hosts.drawn()));
             Ok(format!("{run}\n{}{all_ranks}{hosts}", memory_table(setup)))
         }

@@ -11,7 +11,7 @@ use crate::arguments::RunArguments;
 use crate::check::verdict::{self, Planned};
 use crate::failure::Failure;
 use crate::input;
-use crate::memory::machine::memory_limit;
+use crate::memory::host::shared_limit;
 
 /// Two legal runs beside each other.
 #[derive(Debug)]
@@ -40,7 +40,8 @@ pub struct Difference {
 pub fn comparison(arguments: &RunArguments, other: &Path) -> Result<Comparison, Failure> {
     let planned = |file: Option<&Path>| -> Result<RunConfig, Failure> {
         let (config, locations) = input::located(file, arguments)?;
-        let verdict = verdict::judge(config, &locations, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
+        let limit = shared_limit(&config);
+        let verdict = verdict::judge(config, &locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         Ok(verdict.config)
     };
     let (first, second) = (planned(arguments.file.as_deref())?, planned(Some(other))?);

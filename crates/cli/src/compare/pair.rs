@@ -11,7 +11,7 @@ use crate::compare::comparison::{Difference, compare};
 use crate::failure::Failure;
 use crate::input;
 use crate::input::text::Text;
-use crate::memory::machine::memory_limit;
+use crate::memory::host::shared_limit;
 use crate::processes::company::{Company, Several, together};
 use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
@@ -44,9 +44,9 @@ impl Pair {
             return Err(Failure::Input(refusal(&names, &comparison.differences)));
         };
         let steps = arguments.steps.min(first.train.steps);
-        let limit = memory_limit();
-        let first = verdict::judge(first, &first_locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
-        let second = verdict::judge(second, &second_locations, limit, Planned::EveryBatch).map_err(Failure::Run)?;
+        let limits = [&first, &second].map(shared_limit);
+        let first = verdict::judge(first, &first_locations, limits[0], Planned::EveryBatch).map_err(Failure::Run)?;
+        let second = verdict::judge(second, &second_locations, limits[1], Planned::EveryBatch).map_err(Failure::Run)?;
         Ok(Pair { names, class, verdicts: [first, second], steps })
     }
 
@@ -70,6 +70,9 @@ impl Pair {
             inputs: BTreeMap::new(),
         };
         together(&meeting, |company| {
+            for Verdict { config, setup, .. } in &self.verdicts {
+                company.check_memory(config, setup)?;
+            }
             let text = Text::new(&first.config, text.tokenized(&first.config.data, company)?)?;
             work(&Runs { pair: self, text, company })
         })

@@ -90,7 +90,7 @@ fn continue_text(
     let generated = |company: &Company, listener: &dyn Listener| {
         ProcessRanks::open(company, config, &setup)?.generate(generation, &source.weights, listener)
     };
-    let done = together(&meeting, |company| match company {
+    together(&meeting, |company| match company {
         Company::Several(several) if !several.is_first() => {
             relay_while(several, interrupt, || generated(company, &Unheard))
         }
@@ -99,8 +99,8 @@ fn continue_text(
             generated(company, &printer)?;
             printer.finish()
         }
-    })?;
-    Ok(done.unwrap_or_default())
+    })
+    .map(|_done| ())
 }
 
 /// Process 0 prints for all.

@@ -14,14 +14,17 @@ use config::{DataSpec, Files, GivenWeights, Location, RunConfig};
 use crate::arguments::RunArguments;
 use crate::check::verdict::{self, Planned, Verdict};
 use crate::failure::Failure;
-use crate::memory::machine::{MemoryLimit, memory_limit};
+use crate::memory::host::shared_limit;
+use crate::memory::machine::MemoryLimit;
 
 /// The run that the arguments mean, planned and found to fit.
 ///
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run.
 pub fn judged(arguments: &RunArguments, planned: Planned) -> Result<Verdict, Failure> {
-    judged_within(arguments, memory_limit(), planned)
+    let (config, locations) = located(arguments.file.as_deref(), arguments)?;
+    let limit = shared_limit(&config);
+    verdict::judge(config, &locations, limit, planned).map_err(Failure::Run)
 }
 
 /// As [`judged`], within a memory `limit` that need not be that of this machine.
@@ -45,7 +48,8 @@ pub fn judged_for(arguments: &RunArguments, given: &GivenWeights<'_>) -> Result<
     let (name, text) = written(arguments.file.as_deref())?;
     let loaded = RunConfig::load_for(given, &name, &text, &overrides(arguments), &Disk);
     let (config, locations) = loaded.map_err(Failure::Run)?;
-    verdict::judge(config, &locations, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)
+    let limit = shared_limit(&config);
+    verdict::judge(config, &locations, limit, Planned::EveryBatch).map_err(Failure::Run)
 }
 
 /// The run that the arguments mean.

@@ -1,5 +1,6 @@
 //! Memory of the machine, the need of a plan, and the use of a run.
 
+pub mod host;
 pub mod machine;
 pub mod need;
 pub mod table;

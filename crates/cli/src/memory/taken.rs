@@ -1,14 +1,14 @@
 //! What a run has taken of the machine's memory: the planned arenas, and what the process has held beside them.
 
-use mesh::Axis;
+use mesh::{Axis, Rank};
 use train::Setup;
 
 use crate::screen::figures::bytes;
 
-/// The arenas of all ranks together, as planned.
-pub fn arenas_bytes(setup: &Setup) -> u64 {
-    let of_rank = |rank| setup.programs.arena_bytes(setup.mesh.coord(rank).along(Axis::Pp)) as u64;
-    setup.mesh.ranks().map(of_rank).sum()
+/// The arenas of `ranks` together, as planned.
+pub fn arenas_bytes(setup: &Setup, ranks: &[Rank]) -> u64 {
+    let of_rank = |rank: &Rank| setup.programs.arena_bytes(setup.mesh.coord(*rank).along(Axis::Pp)) as u64;
+    ranks.iter().map(of_rank).sum()
 }
 
 /// The most memory that the process has held so far, as far as the system tells (Linux does).

@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use config::{EngineChoice, RunConfig};
-use mesh::{Mesh, MeshError};
+use mesh::{Mesh, MeshError, Rank};
 use rendezvous::{Control, ControlError, FailureReport, Introduction, ProcessEntry, Times, Token, meet};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use train::{Engine, Setup};
 
 use crate::failure::Failure;
+use crate::memory::host::{HostMemory, HostProcess};
+use crate::memory::machine::memory_limit;
 use crate::processes::engine_connection;
 use crate::processes::meeting::Meeting;
 use crate::processes::place::{Launched, Place};
@@ -122,6 +124,38 @@ impl Company {
         }
     }
 
+    /// The ranks of `setup` in this process.
+    ///
+    /// # Errors
+    /// Ranks that cannot be placed.
+    pub fn ranks_of(&self, config: &RunConfig, setup: &Setup) -> Result<Vec<Rank>, Failure> {
+        match self {
+            Company::Alone => Ok(setup.mesh.ranks().collect()),
+            Company::Several(several) => several.place.ranks_of(&setup.mesh, config.run.placement),
+        }
+    }
+
+    /// The memory of the run of `setup` on all hosts; nothing where one process has all ranks.
+    ///
+    /// # Errors
+    /// Ranks that cannot be placed.
+    pub fn memory(&self, config: &RunConfig, setup: &Setup) -> Result<Vec<HostMemory>, Failure> {
+        match (self, config.run.engine) {
+            (Company::Alone, _) | (Company::Several(_), EngineChoice::Threads) => Ok(vec![]),
+            (Company::Several(several), EngineChoice::Auto | EngineChoice::Processes) => several.memory(config, setup),
+        }
+    }
+
+    /// Checks that the host of this process has the memory for its ranks of `setup`, and for those of the other processes there.
+    ///
+    /// # Errors
+    /// Too little memory.
+    pub fn check_memory(&self, config: &RunConfig, setup: &Setup) -> Result<(), Failure> {
+        let Company::Several(several) = self else { return Ok(()) };
+        let hosts = self.memory(config, setup)?;
+        hosts.iter().find(|host| host.host == several.place.host).map_or(Ok(()), |own| own.check(memory_limit()))
+    }
+
     /// Whether this is process 0, which prints and writes for all.
     pub fn is_first(&self) -> bool {
         match self {
@@ -159,6 +193,17 @@ impl Several {
     /// Whether this is process 0.
     pub fn is_first(&self) -> bool {
         self.place.process == 0
+    }
+
+    fn memory(&self, config: &RunConfig, setup: &Setup) -> Result<Vec<HostMemory>, Failure> {
+        let order = config.run.placement;
+        let all = self.control.directory().processes.iter().map(|entry| {
+            Ok(HostProcess {
+                host: entry.host.clone(),
+                ranks: self.place.ranks_of_process(entry.process, &setup.mesh, order)?,
+            })
+        });
+        HostMemory::of_hosts(setup, &all.collect::<Result<Vec<_>, Failure>>()?)
     }
 
     /// The next value of a count that all processes share, if they call it equally often.

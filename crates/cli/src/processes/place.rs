@@ -36,7 +36,15 @@ impl Place {
     /// # Errors
     /// A number of processes that does not divide the ranks.
     pub fn ranks_of(&self, mesh: &Mesh, order: PlacementOrder) -> Result<Vec<Rank>, Failure> {
-        let Place { process, processes, launcher, .. } = self;
+        self.ranks_of_process(self.process, mesh, order)
+    }
+
+    /// As [`Place::ranks_of`], in `process`.
+    ///
+    /// # Errors
+    /// As [`Place::ranks_of`].
+    pub fn ranks_of_process(&self, process: usize, mesh: &Mesh, order: PlacementOrder) -> Result<Vec<Rank>, Failure> {
+        let Place { processes, launcher, .. } = self;
         if mesh.world_size() == 1 {
             return Err(Failure::Input(format!(
                 "{launcher} started {processes} processes, and the run has 1 rank; start 1 process, or give the run ranks, such as \
@@ -45,7 +53,7 @@ impl Place {
         }
         let placement = RankPlacement::new(mesh, &self.hosts, order);
         let placement = placement.map_err(|error| Failure::Input(format!("{launcher}: {error}")))?;
-        let mut ranks = placement.ranks_of(*process).to_vec();
+        let mut ranks = placement.ranks_of(process).to_vec();
         ranks.sort_unstable();
         Ok(ranks)
     }

@@ -28,7 +28,7 @@ pub fn run(
     let once =
         session.company.once("the files of the run", || OncePerRun::prepare(session, folder, arguments, start))?;
     let Part::First(once) = once else { return Ok(()) };
-    let several = match &session.company {
+    let several = match session.company {
         Company::Alone => None,
         Company::Several(several) => Some(several),
     };
@@ -36,7 +36,7 @@ pub fn run(
     let committer = Committer::new(&folder.store, several.map_or(1, Several::processes));
     let pieces = PieceDestination { collector: &committer, observer: &observer };
     let to = Destinations { weights: Some(&once.weights), pieces: Some(pieces), ..Destinations::default() };
-    let ending = delivery::receive_while(&session.company, &session.verdict.config.model, to, || {
+    let ending = delivery::receive_while(session.company, &session.verdict.config.model, to, || {
         commit_with(session, &committer, (&observer, &once.weights), start)
     });
     once.conclude(ending)

@@ -12,7 +12,7 @@ use crate::check::{describe, memory_line};
 use crate::failure::Failure;
 use crate::infer::generate;
 use crate::input::text::Text;
-use crate::memory::taken;
+use crate::memory::{host, taken};
 use crate::run::engine::threads;
 use crate::run::grace::Grace;
 use crate::run::interrupt::Interrupt;
@@ -72,7 +72,8 @@ impl<'a> OncePerRun<'a> {
         let tells_more = screen.tells_more();
         if tells_more {
             let products = products::line(config.train.precision, &describe_engine(config.run.threads_per_rank));
-            tell(&format!("{}{products}{}{}\n", describe(config), memory_line(verdict), text.description()));
+            let memory = memory_line(verdict) + &host::line(&session.company.memory(config, &verdict.setup)?);
+            tell(&format!("{}{products}{memory}{}\n", describe(config), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
         let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));
@@ -105,7 +106,7 @@ impl<'a> OncePerRun<'a> {
             return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
         }
         if tells_more {
-            tell_end(verdict, text, evaluation.as_ref(), folder)?;
+            tell_end(session, evaluation.as_ref(), folder)?;
         }
         match (ending, interrupt.signal()) {
             (Ending::Stopped { steps: done }, Some(signal)) => Err(Failure::Interrupted {
@@ -138,14 +139,11 @@ fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failu
     Failure::Work(format!("{failure}; {done}, and its weights are in {}", folder.path().display()))
 }
 
-/// The results of the run.
-fn tell_end(
-    verdict: &Verdict,
-    text: &Text,
-    measured: Option<&EvaluationReport>,
-    folder: &RunFolder,
-) -> Result<(), Failure> {
-    let memory = taken::describe(taken::arenas_bytes(&verdict.setup), taken::resident_peak_bytes());
+/// The results of the run. Memory is that of this process.
+fn tell_end(session: &Session<'_>, measured: Option<&EvaluationReport>, folder: &RunFolder) -> Result<(), Failure> {
+    let Session { verdict: Verdict { config, setup, .. }, text, company } = session;
+    let arenas = taken::arenas_bytes(setup, &company.ranks_of(config, setup)?);
+    let memory = taken::describe(arenas, taken::resident_peak_bytes());
     tell(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
     Ok(())
 }

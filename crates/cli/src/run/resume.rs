@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::input::file_hash::file_hash;
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::run_around;
-use crate::memory::machine::memory_limit;
+use crate::memory::host::shared_limit;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder, WayOut};
 use crate::run::train::Session;
 use crate::screen::output::tell;
@@ -162,7 +162,8 @@ impl Resumed {
             Failure::Input(format!("{path}: {error}; or begin a new run of the other model"))
         })?;
         config.train.batch_origin = BatchOrigin { steps: state.steps, sequences: state.sequences };
-        let verdict: Verdict = judge(config, &places, memory_limit(), Planned::EveryBatch).map_err(Failure::Run)?;
+        let limit = shared_limit(&config);
+        let verdict: Verdict = judge(config, &places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         let changed = changes(&state.run, &verdict.config.to_toml());
         Ok(Resumed { verdict, changed, changes_text })
     }

@@ -78,11 +78,12 @@ impl Session<'_> {
         let text = OwnText::read(&config.data)?;
         let (runs, programs) = (vec![config], vec![setup.fingerprint()]);
         let meeting = Meeting { command: command.into(), runs, programs, text: text.hash(), inputs };
-        let done = together(&meeting, |company| {
+        together(&meeting, |company| {
+            company.check_memory(config, setup)?;
             let text = Text::new(config, text.tokenized(&config.data, company)?)?;
             work(&Session { verdict, text, company })
-        })?;
-        Ok(done.unwrap_or_default())
+        })
+        .map(|_done| ())
     }
 
     /// Runs from `start` to the end, and leaves in the folder what there is to leave. The first process opens the folder with `open`.
