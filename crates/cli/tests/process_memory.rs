@@ -12,12 +12,12 @@ use harness::{prints, stderr, stdout};
 const OF_FOUR: u64 = 64 * 65_536 + 3 * (32 + 128) * 1024;
 
 #[test]
-fn connections_are_shown_beside_arenas() {
+fn connections_are_shown_with_arenas() {
     let folder = Folder::new("connections");
     let output = in_processes("4", &[&folder.run("run"), "train.steps=1"]);
     succeeds(&output);
-    let told = stderr(&output);
-    assert!(told.contains("of connections in 4 processes; host "), "{told}");
+    let message = stderr(&output);
+    assert!(message.contains("of connections in 4 processes; host "), "{message}");
     let hosts = folder.path("hosts");
     fs::write(&hosts, "a slots=1\nb slots=3\n").expect("a file");
     let checked = prints(&["check", "--hosts", &hosts, "--json"]);
@@ -38,9 +38,12 @@ fn a_host_without_the_memory_is_named_before_the_first_step() {
     let large = ["model.hidden=32768", "model.num_layers=64", "model.num_heads=256", "parallelism.zero=0"];
     let output = in_processes("2", &[&[&folder.run("run")[..]], &large[..]].concat());
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    let told = stderr(&output);
-    assert!(told.contains("memory on host ") && told.contains(" does not fit: 8 ranks in 2 processes need "), "{told}");
-    assert!(told.contains(" of arenas and ") && told.contains(" of connections, "), "{told}");
+    let message = stderr(&output);
+    assert!(
+        message.contains("memory on host ") && message.contains(" does not fit: 8 ranks in 2 processes need "),
+        "{message}"
+    );
+    assert!(message.contains(" of arenas and ") && message.contains(" of connections, "), "{message}");
     assert_eq!(stdout(&output), "");
     assert!(!folder.0.join("run").exists(), "nothing is written");
 }

@@ -107,8 +107,11 @@ fn a_process_with_another_text_is_named() {
     let keys = ["data.path=text.txt".to_string(), folder.run("run"), "train.steps=1".into()];
     for output in in_own_directories(&folder, &keys) {
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-        let told = stderr(&output);
-        assert!(told.starts_with("process 2 (host ") && told.contains(") reads another text: hash "), "{told}");
+        let message = stderr(&output);
+        assert!(
+            message.starts_with("process 2 (host ") && message.contains(") reads another text: hash "),
+            "{message}"
+        );
     }
     assert!(!folder.0.join("run").exists(), "nothing is written");
 }

@@ -173,7 +173,7 @@ impl Tokenizer {
     /// The tokenizer that [`Tokenizer::train`] made with `vocabulary` in another process, from its description.
     ///
     /// # Errors
-    /// A description that is no tokenizer's.
+    /// A description that the library refuses.
     pub fn trained_elsewhere(description: &str, vocabulary: usize) -> Result<Tokenizer, DataError> {
         let tokenizer = Tokenizer::from_description(description, format!("\"bpe:{vocabulary}\""))?;
         Ok(tokenizer.with_vocabulary(vocabulary))

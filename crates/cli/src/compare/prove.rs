@@ -47,7 +47,7 @@ struct Proof {
 }
 
 impl Proof {
-    /// What both runs show, on process 0; nothing on others.
+    /// The proof, on process 0; nothing on others.
     fn of(runs: &Runs<'_>) -> Result<Option<Proof>, Failure> {
         let pair = runs.pair;
         let [a, b] = &pair.verdicts;

@@ -33,14 +33,14 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let text = OwnText::read(&config.data)?;
     let part = if arguments.data.is_some() { EvaluatedPart::All } else { EvaluatedPart::HeldOut };
     let meeting = Meeting { text: text.hash(), ..source.meeting(format!("eval of {} text", part.name()))? };
-    let told = together(&meeting, |company| {
+    let printed = together(&meeting, |company| {
         let measured = Measured::new(config, part, text.tokenized(&config.data, company)?)?;
         let report = measured.loss(&source, company)?;
         let bytes = measured.bytes_per_token;
-        let told = if arguments.json { record(&report, bytes) } else { line(&report, bytes) };
-        Ok(company.is_first().then_some(told))
+        let printed = if arguments.json { record(&report, bytes) } else { line(&report, bytes) };
+        Ok(company.is_first().then_some(printed))
     })?;
-    told.flatten().map_or(Ok(()), |told| print(&format!("{told}\n")))
+    printed.flatten().map_or(Ok(()), |printed| print(&format!("{printed}\n")))
 }
 
 /// The part of a text on which the loss is measured.

@@ -33,7 +33,7 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     let command = format!("forward{}", if arguments.grads { " with gradients" } else { "" });
     let mut meeting = Meeting { programs: programs.fingerprints(), ..source.meeting(command)? };
     meeting.inputs.insert(format!("file {}", arguments.tokens.display()), file_hash(&arguments.tokens)?);
-    let told = together(&meeting, |company| {
+    let written = together(&meeting, |company| {
         let computing = Computing { source: &source, sequences: &sequences, programs: &programs, company };
         match company.once("the file of results", || Results::create(arguments, model, &sequences))? {
             Part::First(results) => {
@@ -49,7 +49,7 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
             }
         }
     })?;
-    if let Some(loss) = told.flatten() {
+    if let Some(loss) = written.flatten() {
         let gradients = if arguments.grads { ", gradients" } else { "" };
         tell(&format!("loss {loss:.4}; written {}: logits, loss{gradients}\n", arguments.out.display()));
     }

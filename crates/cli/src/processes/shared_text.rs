@@ -34,7 +34,7 @@ impl OwnText {
         Ok(OwnText::Missing(missing))
     }
 
-    /// What the processes compare when they meet.
+    /// The hash that processes compare when they meet.
     pub fn hash(&self) -> TextHash {
         match self {
             OwnText::Here(sources) => TextHash::Read(sources.hash()),

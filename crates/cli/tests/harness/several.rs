@@ -1,4 +1,4 @@
-//! Runs in several processes, beside the same on threads.
+//! Runs in several processes, and the same on threads.
 
 use std::fs;
 use std::path::PathBuf;
