@@ -4,6 +4,8 @@
 mod harness;
 
 use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 use harness::several::{Folder, launched, on_threads, succeeds};
 use harness::{pleach, prints, stderr, stdout};
@@ -123,4 +125,22 @@ fn work_without_ranks_is_done_once() {
     succeeds(&output);
     assert!(!stderr(&output).contains("[1]"), "{}", stderr(&output));
     assert!(folder.0.join("exported/model.safetensors").exists());
+}
+
+#[test]
+fn a_signal_ends_a_text_in_all_processes() {
+    let folder = Folder::new("signal");
+    let run = trained(&folder);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(["launch", "--nproc", "2", "--", "generate", "--from", &run, "--prompt", "ab"]);
+    command.args(["--max-tokens", "100000000", "--set", "parallelism.tp=2"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a text");
+    let mut text = child.stdout.take().expect("an output");
+    text.read_exact(&mut [0; 16]).expect("a text");
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+    assert!(sent.success());
+    text.read_to_end(&mut vec![]).expect("an end");
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(143), "{}", stderr(&output));
+    assert_eq!(stderr(&output).matches("ended by SIGTERM\n").count(), 1, "{}", stderr(&output));
 }

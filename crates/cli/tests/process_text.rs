@@ -1,4 +1,4 @@
-//! The text of a run in several processes: files that a host lacks come from process 0, and other files are refused.
+//! Files of a run in several processes: text that a host lacks comes from process 0; other text and other weights are refused.
 #![cfg(target_os = "linux")]
 
 mod harness;
@@ -17,19 +17,24 @@ const PROCESSES: usize = 3;
 const SIX: &[&str] = &["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=6", "model.num_layers=6"];
 
 fn train(keys: &[String], at: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-    command.arg("train").current_dir(at).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut arguments = vec!["train".to_string()];
     for key in TINY.iter().chain(SIX).map(ToString::to_string).chain(keys.iter().cloned()) {
-        command.args(["--set", &key]);
+        arguments.extend(["--set".into(), key]);
     }
+    command(&arguments, at)
+}
+
+fn command(arguments: &[String], at: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(arguments).current_dir(at).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// A run whose process `n` has the working directory `n` of `folder`, so that each sees files of its own.
-fn in_own_directories(folder: &Folder, keys: &[String]) -> Vec<Output> {
+/// `command` in processes of which number `n` has the working directory `n` of `folder`, so that each sees files of its own.
+fn in_own_directories(folder: &Folder, command: impl Fn(&Path) -> Command) -> Vec<Output> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
     let start = |process: usize| -> Child {
-        let mut command = train(keys, &folder.0.join(process.to_string()));
+        let mut command = command(&folder.0.join(process.to_string()));
         command.env("PLEACH_PROCESS", process.to_string()).env("PLEACH_PROCESSES", PROCESSES.to_string());
         command.env("PLEACH_RENDEZVOUS", format!("127.0.0.1:{port}")).env("PLEACH_TOKEN", "5a".repeat(32));
         command.spawn().expect("a process")
@@ -83,7 +88,7 @@ fn text_that_a_process_lacks_comes_from_process_0() {
         };
         let [threads, processes] = [format!("threads-{index}"), format!("processes-{index}")];
         succeeds(&train(&keys(&threads), &folder.0.join("0")).output().expect("a run"));
-        for (process, output) in in_own_directories(&folder, &keys(&processes)).iter().enumerate() {
+        for (process, output) in in_own_directories(&folder, |at| train(&keys(&processes), at)).iter().enumerate() {
             assert_eq!(output.status.code(), Some(0), "process {process}: {}{}", stdout(output), stderr(output));
             assert!(process == 0 || output.stderr.is_empty(), "process {process}: {}", stderr(output));
         }
@@ -105,7 +110,7 @@ fn a_process_with_another_text_is_named() {
     let folder = Folder::new("differs");
     directories(&folder, |process| vec![("text.txt", text(usize::from(process == 2), 30_000))]);
     let keys = ["data.path=text.txt".to_string(), folder.run("run"), "train.steps=1".into()];
-    for output in in_own_directories(&folder, &keys) {
+    for output in in_own_directories(&folder, |at| train(&keys, at)) {
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         let message = stderr(&output);
         assert!(
@@ -122,8 +127,31 @@ fn text_that_process_0_lacks_is_an_error() {
     directories(&folder, |process| if process == 0 { vec![] } else { vec![("text.txt", text(1, 30_000))] });
     let mut keys = vec!["data.path=text.txt".to_string(), folder.run("run"), "train.steps=1".into()];
     keys.push("run.rendezvous_seconds=3".into());
-    let outputs = in_own_directories(&folder, &keys);
+    let outputs = in_own_directories(&folder, |at| train(&keys, at));
     assert_eq!(outputs[0].status.code(), Some(2), "{}", stderr(&outputs[0]));
     assert!(stderr(&outputs[0]).starts_with("text.txt cannot be read: "), "{}", stderr(&outputs[0]));
     assert_eq!(outputs[1].status.code(), Some(1), "{}", stderr(&outputs[1]));
+}
+
+#[test]
+fn a_process_with_other_weights_is_named() {
+    let folder = Folder::new("weights");
+    for process in 0..PROCESSES {
+        let at = folder.0.join(process.to_string());
+        fs::create_dir_all(&at).expect("a folder");
+        let seed = format!("train.seed={}", u32::from(process == 1));
+        let keys = ["run.folder=run".to_string(), "run.engine=threads".into(), "train.steps=1".into(), seed];
+        succeeds(&train(&keys, &at).output().expect("a run"));
+        if process > 0 {
+            // Only the weights differ.
+            fs::copy(folder.0.join("0/run/run.toml"), at.join("run/run.toml")).expect("a run file");
+        }
+    }
+    let arguments = ["eval", "--from", "run", "--set", "parallelism.pp=3", "--set", "run.engine=processes"];
+    for output in in_own_directories(&folder, |at| command(&arguments.map(String::from), at)) {
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let message = stderr(&output);
+        assert!(message.starts_with("process 1 (host "), "{message}");
+        assert!(message.contains(") reads another file run/weights.safetensors: hash "), "{message}");
+    }
 }

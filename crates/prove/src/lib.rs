@@ -26,8 +26,7 @@ pub use observed::{ValueBox, ValueName, What};
 pub use promise::{BOUNDED_STEPS, LEAST_EPSILON, Promise};
 pub use rank_slots::{MAX_RANKS, RankSlots, Taken};
 pub use runner::{
-    First, Leg, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_first, outcome_of_run, outcome_watched,
-    run_first, run_leg,
+    First, Leg, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_run, outcome_watched, run_first, run_leg,
 };
 pub use verdict::{Bounds, LEAST_FALL, Verdict, fall, is_noise};
 pub use watch::{Nobody, Watch};

@@ -81,20 +81,6 @@ pub fn outcome_watched(
     outcome_of_run(setup, engine, tokens, Leg { first, ..Leg::from(Start::with(initial)) })
 }
 
-/// As [`outcome_of`], of no more than the first `steps` steps: those that the whole run begins with.
-///
-/// # Errors
-/// See [`ProofError`].
-pub fn outcome_of_first(
-    steps: u32,
-    setup: &Setup,
-    engine: &dyn Engine,
-    tokens: &dyn TokenSource,
-) -> Result<Outcome, ProofError> {
-    let first = First { steps, watch: &Nobody };
-    outcome_of_run(setup, engine, tokens, Leg { first, ..Leg::from(Start::Seed) })
-}
-
 /// Runs no more than the first `steps` steps, of which `watch` alone keeps something.
 ///
 /// # Errors

@@ -28,11 +28,20 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
-    continue_text(&source, request, &interrupt, Box::new(std::io::stdout()))?;
-    match interrupt.signal() {
-        Some(signal) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),
-        None => Ok(()),
+    let printed = continue_text(&source, request, &interrupt, Box::new(std::io::stdout()))?;
+    match (printed, interrupt.signal()) {
+        (Printed::Here, Some(signal)) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),
+        (Printed::Here, None) | (Printed::InFirst, _) => Ok(()),
     }
+}
+
+/// The process that printed a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Printed {
+    /// This one.
+    Here,
+    /// Process 0, which is another one.
+    InFirst,
 }
 
 /// Tokens of a sample.
@@ -49,7 +58,7 @@ pub fn sample(folder: &Path, prompt: &str, interrupt: &Interrupt) -> Result<(), 
     source.config.run.engine = EngineChoice::Threads;
     let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 1.0, seed: 0 };
     let request = Request { prompt, max_tokens: SAMPLE_TOKENS, sampling };
-    continue_text(&source, request, interrupt, Box::new(std::io::stderr()))
+    continue_text(&source, request, interrupt, Box::new(std::io::stderr())).map(|_printed| ())
 }
 
 /// A text to continue.
@@ -64,7 +73,7 @@ fn continue_text(
     request: Request<'_>,
     interrupt: &Interrupt,
     output: Box<dyn Write + Send>,
-) -> Result<(), Failure> {
+) -> Result<Printed, Failure> {
     let (config, tokenizer) = (&source.config, source.tokenizer()?);
     if config.parallelism.degrees.dp > 1 {
         let dp = config.parallelism.degrees.dp;
@@ -92,15 +101,15 @@ fn continue_text(
     };
     together(&meeting, |company| match company {
         Company::Several(several) if !several.is_first() => {
-            relay_while(several, interrupt, || generated(company, &Unheard))
+            relay_while(several, interrupt, || generated(company, &Unheard)).map(|()| Printed::InFirst)
         }
         Company::Several(_) | Company::Alone => {
             let printer = Printer::new(&tokenizer, prompt, Stopper { interrupt, company }, output);
             generated(company, &printer)?;
-            printer.finish()
+            printer.finish().map(|()| Printed::Here)
         }
     })
-    .map(|_done| ())
+    .map(|printed| printed.unwrap_or(Printed::InFirst))
 }
 
 /// Process 0 prints for all.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use config::{EngineChoice, RunConfig};
-use mesh::{Mesh, MeshError, Rank};
+use mesh::{MeshError, Rank};
 use rendezvous::{Control, ControlError, FailureReport, Introduction, ProcessEntry, Times, Token, meet};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -81,10 +81,9 @@ impl Company {
         };
         let place = Place::of_launch(launch);
         let shared = meeting.runs.iter().filter(|config| config.run.engine != EngineChoice::Threads);
-        let meshes: Result<Vec<Mesh>, MeshError> = shared.map(|config| config.parallelism.mesh()).collect();
-        let meshes = meshes.map_err(|error| Failure::Input(error.to_string()))?;
-        let order = meeting.runs.first().map(|config| config.run.placement).unwrap_or_default();
-        let ranks = place.ranks_of_first(&meshes, order)?;
+        let layouts = shared.map(|config| config.parallelism.mesh().map(|mesh| (mesh, config.run.placement)));
+        let layouts = layouts.collect::<Result<Vec<_>, MeshError>>();
+        let ranks = place.ranks_of_first(&layouts.map_err(|error| Failure::Input(error.to_string()))?)?;
         let ranks = ranks.iter().map(|rank| rank.0).collect();
         let token = Token::of_process(&|name: &str| std::env::var(name).ok());
         let token = token.map_err(|error| Failure::Input(error.to_string()))?;

@@ -8,21 +8,12 @@ use comm::{AbortCause, WorldFailure};
 use config::RunConfig;
 use mesh::Rank;
 use rendezvous::{Control, FailureReport, ProcessFailure};
-use serde::{Deserialize, Serialize};
 use train::{Engine, ProcessSeat, Setup, open_process_engine};
 
 use crate::failure::Failure;
 use crate::processes::company::Several;
 use crate::processes::listening_addresses::ListeningAddresses;
 use crate::run::engine::options;
-
-/// The ranks of a process in one engine, and where they are reached.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Reachable {
-    ranks: Vec<usize>,
-    addresses: Vec<String>,
-}
 
 /// Fresh ranks of this process for `setup`. All processes open the same engines in the same order.
 ///
@@ -32,23 +23,30 @@ pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<
     let Several { control, place, token, .. } = several;
     let (listeners, addresses) =
         ListeningAddresses::listen(config.run.transport, place.rendezvous.as_ref(), place.process)?;
-    let ranks = place.ranks_of(&setup.mesh, config.run.placement)?.iter().map(|rank| rank.0).collect();
-    let all = several.all_gather("addresses of ranks", &Reachable { ranks, addresses: addresses.to_texts() })?;
+    let addresses: Vec<Vec<String>> = several.all_gather("addresses of ranks", &addresses.to_texts())?;
     let token = WorldToken::new(*token.bytes());
-    let seat = ProcessSeat { process: place.process, process_map: process_map(control, &all)?, listeners, token };
+    let process_map = process_map(several, config, setup, &addresses)?;
+    let first_ranks = process_map.processes().iter().map(|process| process.ranks.first().map_or(0, |rank| rank.0));
+    let first_ranks = first_ranks.collect();
+    let seat = ProcessSeat { process: place.process, process_map, listeners, token };
     let opened = open_process_engine(setup.mesh, options(config, setup), seat);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
-    join(control, failure, all.iter().map(|process| process.ranks.first().copied().unwrap_or(0)).collect());
+    join(control, failure, first_ranks);
     Ok(engine)
 }
 
 /// All processes as transports take them.
-fn process_map(control: &Control, all: &[Reachable]) -> Result<ProcessMap, Failure> {
-    let entries = control.directory().processes.iter().zip(all).map(|(entry, Reachable { ranks, addresses })| {
+fn process_map(
+    several: &Several,
+    config: &RunConfig,
+    setup: &Setup,
+    addresses: &[Vec<String>],
+) -> Result<ProcessMap, Failure> {
+    let entries = several.control.directory().processes.iter().zip(addresses).map(|(entry, addresses)| {
         let found = ListeningAddresses::from_texts(addresses).ok_or_else(|| {
             Failure::Work(format!("{} must give addresses of its ranks; got {addresses:?}", entry.named()))
         })?;
-        let ranks = ranks.iter().map(|rank| Rank(*rank)).collect();
+        let ranks = several.place.ranks_of_process(entry.process, &setup.mesh, config.run.placement)?;
         Ok(Process { ranks, host: entry.host.clone(), tcp: found.tcp, local: found.local })
     });
     let processes = entries.collect::<Result<Vec<_>, Failure>>()?;

@@ -58,15 +58,15 @@ impl Place {
         Ok(ranks)
     }
 
-    /// The ranks of the first of `meshes` in this process, where each of them can be placed. Ranks fill hosts in the given
-    /// `order`.
+    /// The ranks of the first of `layouts` in this process, where each of them can be placed: meshes with the orders in which
+    /// their ranks fill hosts.
     ///
     /// # Errors
     /// A number of processes that does not divide the ranks of each.
-    pub fn ranks_of_first(&self, meshes: &[Mesh], order: PlacementOrder) -> Result<Vec<Rank>, Failure> {
+    pub fn ranks_of_first(&self, layouts: &[(Mesh, PlacementOrder)]) -> Result<Vec<Rank>, Failure> {
         let Place { processes, launcher, .. } = self;
-        let worlds: Vec<usize> = meshes.iter().map(Mesh::world_size).collect();
-        match (worlds.as_slice(), meshes) {
+        let worlds: Vec<usize> = layouts.iter().map(|(mesh, _)| mesh.world_size()).collect();
+        match (worlds.as_slice(), layouts) {
             ([first, second], _) if first != second && !worlds.iter().all(|world| world.is_multiple_of(*processes)) => {
                 let numbers = mesh::divisors(*first).into_iter().filter(|number| second.is_multiple_of(*number));
                 let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
@@ -76,7 +76,7 @@ impl Place {
                     numbers.join(" or ")
                 )))
             }
-            (_, [first, ..]) => self.ranks_of(first, order),
+            (_, [(mesh, order), ..]) => self.ranks_of(mesh, *order),
             (_, []) => Ok(vec![]),
         }
     }
