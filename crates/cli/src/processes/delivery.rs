@@ -1,18 +1,20 @@
 //! Tensors and records of checkpoints on their way from the ranks of other processes to process 0, over the control channel.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use checkpoint::{Finished, PieceCollector, ProcessPieces};
 use config::ModelSpec;
 use rendezvous::{Control, ControlError};
+use sync::lock;
 use train::{GatheringSink, LogitsSink, Observer, SaveReport, TensorSink, take_logits};
 
 use crate::failure::Failure;
 use crate::processes::company::{Company, Several};
 
-/// How often process 0 looks whether its own ranks have failed.
+/// How often an end looks whether the run has failed.
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// The first byte of a message.
@@ -38,20 +40,31 @@ impl Kind {
     }
 }
 
+/// Messages of a process that process 0 has not put to their place yet. More wait where they are made, so that neither end
+/// holds a delivery in memory: messages of tensors have 4 MiB, or a row.
+const WINDOW: usize = 8;
+
 /// The sending end of a delivery, in a process other than 0.
 pub struct Deliverer<'a> {
     control: &'a Control,
     topic: String,
+    /// Number of messages that process 0 has not answered.
+    unanswered: Mutex<usize>,
 }
 
 impl<'a> Deliverer<'a> {
     /// Begins the next delivery. Process 0 takes it with [`receive_while`].
     pub fn begin(several: &'a Several) -> Deliverer<'a> {
-        Deliverer { control: &several.control, topic: topic(several) }
+        Deliverer { control: &several.control, topic: topic(several), unanswered: Mutex::new(0) }
     }
 
     fn send(&self, kind: Kind, mut message: Vec<u8>) -> Result<(), ControlError> {
         message.insert(0, kind as u8);
+        let mut unanswered = lock(&self.unanswered);
+        while *unanswered >= WINDOW {
+            *unanswered -= usize::from(self.control.receive(&self.topic, GLANCE)?.is_some());
+        }
+        *unanswered += 1;
         self.control.send_to_first(&self.topic, message)
     }
 
@@ -196,7 +209,13 @@ impl<'a> Receiver<'a> {
             let heard = self
                 .take(&message)
                 .map_err(|reason| Failure::Work(format!("{}: {reason}", control.directory().named(process))))?;
-            ended += usize::from(heard == Heard::End);
+            match heard {
+                Heard::End => ended += 1,
+                Heard::Part => {
+                    let answered = control.send_to(process, &self.topic, vec![]);
+                    answered.map_err(|error| Failure::Work(error.to_string()))?;
+                }
+            }
         }
         Ok(())
     }
