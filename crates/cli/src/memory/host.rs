@@ -1,6 +1,6 @@
 //! The memory of a run on each of its hosts: the arenas of their ranks, and the receive memory of connections between processes.
 
-use comm::processes::{Directory, Process, receive_memory_bytes};
+use comm::processes::{Process, ProcessMap, receive_memory_bytes};
 use config::RunConfig;
 use mesh::Rank;
 use train::Setup;
@@ -47,8 +47,8 @@ impl HostMemory {
             tcp: None,
             local: None,
         };
-        let directory = Directory::new(processes.iter().map(process).collect());
-        let directory = directory.map_err(|error| Failure::Work(error.to_string()))?;
+        let process_map = ProcessMap::new(processes.iter().map(process).collect());
+        let process_map = process_map.map_err(|error| Failure::Work(error.to_string()))?;
         let mut hosts: Vec<HostMemory> = vec![];
         for (number, HostProcess { host, ranks }) in processes.iter().enumerate() {
             let own = HostMemory {
@@ -56,7 +56,7 @@ impl HostMemory {
                 processes: 1,
                 ranks: ranks.len(),
                 arena_bytes: arenas_bytes(setup, ranks),
-                connection_bytes: receive_memory_bytes(&directory, number) as u64,
+                connection_bytes: receive_memory_bytes(&process_map, number) as u64,
             };
             match hosts.iter_mut().find(|known| known.host == own.host) {
                 Some(known) => known.add(&own),
