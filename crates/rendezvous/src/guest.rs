@@ -12,8 +12,8 @@ use mio::Poll;
 use crate::Times;
 use crate::control::Control;
 use crate::error::RendezvousError;
-use crate::frame::MAX_INTRODUCTION_BYTES;
-use crate::introduction::Introduction;
+use crate::frame::{FrameError, MAX_INTRODUCTION_BYTES};
+use crate::introduction::{Directory, Introduction};
 use crate::link::Link;
 use crate::listening::Listening;
 use crate::message::{Message, decode, encode};
@@ -24,6 +24,9 @@ use crate::token::Token;
 const RETRY: Duration = Duration::from_millis(100);
 /// Longest time of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(2);
+/// Times after which a process whose connection was closed without an answer tries again.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(50), Duration::from_millis(100), Duration::from_millis(200), Duration::from_millis(400)];
 /// Time that process 0 may take for its answer after its deadline.
 const ANSWER: Duration = Duration::from_secs(2);
 /// A directory has an entry for each process.
@@ -52,28 +55,63 @@ pub fn meet(
 fn join(address: &Address, token: &Token, own: &Introduction, times: Times) -> Result<Control, RendezvousError> {
     let process = own.entry.process;
     let mut stream = connect(address, process, times.rendezvous)?;
-    let no_answer =
-        |error: io::Error| RendezvousError::NoAnswer { process, address: address.clone(), reason: reason(&error) };
     let mut first = token.bytes().to_vec();
     first.extend(encode(&Message::Introduction(own.clone())));
-    stream.write_all(&first).map_err(no_answer)?;
     let until = Instant::now() + times.rendezvous + ANSWER;
-    let malformed = |error| RendezvousError::Malformed { process, address: address.clone(), error };
+    let mut pauses = PAUSES.into_iter();
+    let (message, incoming) = loop {
+        let no_answer = match introduce(&mut stream, &first, until) {
+            Ok(answer) => break answer,
+            Err(Unanswered::Malformed(error)) => {
+                return Err(RendezvousError::Malformed { process, address: address.clone(), error });
+            }
+            Err(Unanswered::Closed(error)) => {
+                RendezvousError::NoAnswer { process, address: address.clone(), reason: reason(&error) }
+            }
+        };
+        // Many connections of others at the same time may have displaced this one.
+        let Some(pause) = pauses.next().filter(|_| Instant::now() < until) else { return Err(no_answer) };
+        sleep(pause);
+        stream = attempt(address, ATTEMPT).map_err(|_| no_answer)?;
+    };
+    match message {
+        Answer::Refusal(reasons) => Err(RendezvousError::Refused(reasons)),
+        Answer::Directory(directory) => {
+            stream.set_read_timeout(None)?;
+            stream.set_nonblocking(true)?;
+            let poll = Poll::new()?;
+            let mut link = Link::new(mio::net::TcpStream::from_std(stream), incoming);
+            link.register(poll.registry(), TO_FIRST)?;
+            let peers = BTreeMap::from([(TO_FIRST, Peer::new(0, link))]);
+            Ok(Control::serve(directory, process, peers, None, poll, times)?)
+        }
+    }
+}
+
+/// The answer of process 0.
+enum Answer {
+    Directory(Directory),
+    Refusal(Vec<String>),
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    /// The connection ended, or time is up.
+    Closed(io::Error),
+    /// The bytes are not those of process 0.
+    Malformed(FrameError),
+}
+
+/// Sends the `first` bytes; returns the answer, and the bytes that came after it.
+fn introduce(stream: &mut TcpStream, first: &[u8], until: Instant) -> Result<(Answer, Vec<u8>), Unanswered> {
+    stream.write_all(first).map_err(Unanswered::Closed)?;
     let mut incoming = vec![];
     loop {
-        if let Some((message, length)) = decode(&incoming, MAX_DIRECTORY_BYTES).map_err(malformed)? {
+        if let Some((message, length)) = decode(&incoming, MAX_DIRECTORY_BYTES).map_err(Unanswered::Malformed)? {
             incoming.drain(..length);
             match message {
-                Message::Refusal(reasons) => return Err(RendezvousError::Refused(reasons)),
-                Message::Directory(directory) => {
-                    stream.set_read_timeout(None)?;
-                    stream.set_nonblocking(true)?;
-                    let poll = Poll::new()?;
-                    let mut link = Link::new(mio::net::TcpStream::from_std(stream), incoming);
-                    link.register(poll.registry(), TO_FIRST)?;
-                    let peers = BTreeMap::from([(TO_FIRST, Peer::new(0, link))]);
-                    return Ok(Control::serve(directory, process, peers, None, poll, times)?);
-                }
+                Message::Refusal(reasons) => return Ok((Answer::Refusal(reasons), incoming)),
+                Message::Directory(directory) => return Ok((Answer::Directory(directory), incoming)),
                 Message::Introduction(_)
                 | Message::Heartbeat
                 | Message::Failure(_)
@@ -82,7 +120,7 @@ fn join(address: &Address, token: &Token, own: &Introduction, times: Times) -> R
                 | Message::Parcel { .. } => {}
             }
         }
-        read_some(&mut stream, &mut incoming, until).map_err(no_answer)?;
+        read_some(stream, &mut incoming, until).map_err(Unanswered::Closed)?;
     }
 }
 

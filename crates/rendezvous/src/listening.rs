@@ -16,7 +16,7 @@ use crate::error::{RendezvousError, resolved};
 use crate::introduction::Introduction;
 use crate::link::{Flow, Link};
 use crate::message::{Message, encode};
-use crate::reception::{Arrival, LISTENER, Reception};
+use crate::reception::{Arrival, LISTENER, Queue, Reception};
 use crate::roll_call::{RollCall, Waited};
 use crate::service::Peer;
 use crate::token::Token;
@@ -79,8 +79,9 @@ impl Listening {
         let mut waiting: BTreeMap<usize, Waiting> = BTreeMap::new();
         let mut deadline = started + times.rendezvous;
         let mut events = Events::with_capacity(256);
+        let mut queue = Queue::Empty;
         while !roll_call.is_complete() && Instant::now() < deadline {
-            poll_once(&mut poll, &mut events, TICK)?;
+            poll_once(&mut poll, &mut events, if queue == Queue::Waiting { Duration::ZERO } else { TICK })?;
             for event in &events {
                 let id = event.token().0;
                 if id == LISTENER {
@@ -92,7 +93,7 @@ impl Listening {
                     waiting.insert(id, arrived(arrival, &mut roll_call));
                 }
             }
-            reception.accept(poll.registry(), Instant::now())?;
+            queue = reception.accept(poll.registry(), Instant::now());
             if roll_call.has_problem() {
                 deadline = deadline.min(Instant::now() + SETTLE).min(started + times.rendezvous);
             }

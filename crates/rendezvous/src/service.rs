@@ -15,7 +15,7 @@ use crate::introduction::Directory;
 use crate::link::{Flow, Link};
 use crate::listening::poll_once;
 use crate::message::{Message, encode};
-use crate::reception::{Arrival, LISTENER, Reception};
+use crate::reception::{Arrival, LISTENER, Queue, Reception};
 use crate::shared::{Ending, Shared, To};
 
 /// Number of the waker among the sources of events.
@@ -69,6 +69,7 @@ impl Service {
         let mut events = Events::with_capacity(256);
         let (mut beaten, mut looked) = (Instant::now(), Instant::now());
         let mut until: Option<Instant> = None;
+        let mut queue = Queue::Empty;
         // Messages may have come together with the directory.
         let all: Vec<usize> = self.peers.keys().copied().collect();
         all.into_iter().for_each(|id| self.ready(id));
@@ -77,7 +78,8 @@ impl Service {
             if self.is_done(&mut until) {
                 return Ok(());
             }
-            poll_once(&mut self.poll, &mut events, TICK.min(self.heartbeat / BEATS))?;
+            let pause = if queue == Queue::Waiting { Duration::ZERO } else { TICK.min(self.heartbeat / BEATS) };
+            poll_once(&mut self.poll, &mut events, pause)?;
             let now = Instant::now();
             if now.duration_since(looked) > self.heartbeat / 2 {
                 // This process itself was stopped or starved; its peers have the whole time again.
@@ -92,7 +94,7 @@ impl Service {
                 }
             }
             if let Some(reception) = &mut self.reception {
-                reception.accept(self.poll.registry(), now)?;
+                queue = reception.accept(self.poll.registry(), now);
             }
             if now.duration_since(beaten) >= self.heartbeat / BEATS {
                 beaten = now;

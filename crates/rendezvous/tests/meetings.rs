@@ -2,9 +2,10 @@
 
 mod rig;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use launcher::Address;
@@ -162,16 +163,40 @@ fn another_token_is_refused_before_anything_is_read() {
 #[test]
 fn connections_that_say_nothing_or_nonsense_do_not_keep_processes_out() {
     let mut meeting = Meeting::of(2);
-    meeting.times = Times { rendezvous: rig::LONG, ..QUICK };
+    // Shorter than the time after which a silent connection is dropped: processes do not wait for that.
+    meeting.times = Times { rendezvous: Duration::from_secs(2), ..QUICK };
     let address = meeting.address();
-    // More than are served at one time; those without a token are dropped after their time.
+    // More than are served at one time.
     let silent: Vec<TcpStream> =
-        (0..80).map(|_| TcpStream::connect((address.host.as_str(), address.port)).expect("connected")).collect();
+        (0..120).map(|_| TcpStream::connect((address.host.as_str(), address.port)).expect("connected")).collect();
     for mut stream in silent.iter().step_by(2) {
         stream.write_all(&[0x55; 4096]).expect("sent");
     }
-    rig::finish(meeting.met());
+    let controls = meeting.run().into_iter().map(|met| met.expect("met"));
+    rig::finish(controls.collect());
     drop(silent);
+}
+
+#[test]
+fn processes_meet_while_others_connect_all_the_time() {
+    let mut meeting = Meeting::of(8);
+    meeting.times = Times { rendezvous: rig::LONG, ..QUICK };
+    let address = meeting.address();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = VecDeque::new();
+            while !is_over.load(Ordering::Relaxed) {
+                held.extend(TcpStream::connect((address.host.as_str(), address.port)));
+                if held.len() > 400 {
+                    held.pop_front();
+                }
+            }
+        });
+        let met = meeting.run();
+        is_over.store(true, Ordering::Relaxed);
+        rig::finish(met.into_iter().map(|met| met.expect("met")).collect());
+    });
 }
 
 #[test]
@@ -197,7 +222,7 @@ fn another_version_is_refused_on_both_sides() {
     bytes[Token::BYTES + 4] = 7;
     stream.write_all(&bytes).expect("sent");
     let error = first.join().expect("no panic").expect_err("refused").to_string();
-    let expected = "a process at 127.0.0.1 cannot be understood: it has version 7 of the messages, and this process version 1; \
+    let expected = "a process at 127.0.0.1 cannot be understood: it has version 7 of the messages, and this process version 2; \
                     start all processes with the same binary\n";
     assert!(error.starts_with(expected), "{error}");
     let mut answer = vec![];
