@@ -1,7 +1,8 @@
 //! Where connections begin: those to processes of lower numbers, those from processes of higher ones, and strangers.
 //!
 //! A connection is worth nothing before its preamble has come whole and its token is right. Until then it is one of a
-//! few, the oldest of which goes when there are too many, and it goes at its deadline.
+//! few, and it goes at its deadline. When there are too many, the oldest of the host that has most of them goes: a host
+//! that opens many connections keeps only its own processes out.
 
 use super::pieces::{Pieces, Window};
 use super::preamble::{BadPreamble, PREAMBLE_BYTES, Preamble, Verdict};
@@ -11,11 +12,12 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketFlags, accept_with, recvmsg, sendmsg, sockopt,
+    SocketAddrAny, SocketFlags, acceptfrom_with, recvmsg, sendmsg, sockopt,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -91,8 +93,8 @@ pub(super) struct Refused {
 
 #[derive(Clone, Copy)]
 enum Origin {
-    /// Somebody has connected to this process.
-    Them,
+    /// Somebody has connected to this process; the address of its host, if it is another one.
+    Them(Option<IpAddr>),
     /// This process has connected to that one.
     Us(usize),
 }
@@ -185,17 +187,17 @@ impl Gate {
         for _ in 0..ACCEPTED_AT_ONCE {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let accepted = match (listener, &self.listeners) {
-                (TCP_LISTENER, Listeners { tcp: Some(tcp), .. }) => accept_with(tcp, flags),
-                (LOCAL_LISTENER, Listeners { local: Some(local), .. }) => accept_with(local, flags),
+                (TCP_LISTENER, Listeners { tcp: Some(tcp), .. }) => acceptfrom_with(tcp, flags),
+                (LOCAL_LISTENER, Listeners { local: Some(local), .. }) => acceptfrom_with(local, flags),
                 _ => return,
             };
             match accepted {
-                Ok(socket) => {
-                    let _ = self.add(epoll, socket, Origin::Them);
+                Ok((socket, from)) => {
+                    let _ = self.add(epoll, socket, Origin::Them(host(from)));
                 }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                     // Strangers may have used them up: theirs are the first to go.
-                    self.drop_oldest_stranger(0);
+                    self.drop_strangers(0);
                     return;
                 }
                 Err(_) => return,
@@ -204,7 +206,7 @@ impl Gate {
     }
 
     fn add(&mut self, epoll: BorrowedFd<'_>, socket: OwnedFd, origin: Origin) -> Result<(), Errno> {
-        self.drop_oldest_stranger(PENDING_LIMIT - 1);
+        self.drop_strangers(PENDING_LIMIT - 1);
         let number = self.next_number;
         self.next_number += 1;
         epoll::add(epoll, &socket, epoll::EventData::new_u64(PENDING | number), epoll::EventFlags::IN)?;
@@ -213,10 +215,17 @@ impl Gate {
         Ok(())
     }
 
-    /// Drops strangers until at most `kept` are left.
-    fn drop_oldest_stranger(&mut self, kept: usize) {
-        while self.pending.iter().filter(|pending| pending.is_stranger()).count() > kept {
-            let Some(oldest) = self.pending.iter().position(Pending::is_stranger) else { return };
+    /// Drops strangers until at most `kept` are left: each time the oldest of the host that has most.
+    fn drop_strangers(&mut self, kept: usize) {
+        loop {
+            let strangers = || self.pending.iter().enumerate().filter_map(|(at, pending)| Some((at, pending.stranger()?)));
+            if strangers().count() <= kept {
+                return;
+            }
+            let mut hosts: BTreeMap<Option<IpAddr>, usize> = BTreeMap::new();
+            strangers().for_each(|(_, host)| *hosts.entry(host).or_default() += 1);
+            let most = hosts.into_iter().max_by_key(|(_, count)| *count).map(|(host, _)| host);
+            let Some((oldest, _)) = strangers().find(|(_, host)| Some(*host) == most) else { return };
             self.pending.remove(oldest);
             self.refusals.crowded.fetch_add(1, Ordering::Relaxed);
         }
@@ -224,7 +233,7 @@ impl Gate {
 
     /// Drops strangers whose preamble is late. The answers of this world have the deadline of the world.
     pub(super) fn expire(&mut self) {
-        let is_late = |pending: &Pending| pending.is_stranger() && pending.since.elapsed() >= PREAMBLE_DEADLINE;
+        let is_late = |pending: &Pending| pending.stranger().is_some() && pending.since.elapsed() >= PREAMBLE_DEADLINE;
         let before = self.pending.len();
         self.pending.retain(|pending| !is_late(pending));
         self.refusals.late.fetch_add((before - self.pending.len()) as u64, Ordering::Relaxed);
@@ -232,7 +241,7 @@ impl Gate {
 
     /// How long until a stranger is late.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        let oldest = self.pending.iter().find(|pending| pending.is_stranger())?;
+        let oldest = self.pending.iter().find(|pending| pending.stranger().is_some())?;
         Some(PREAMBLE_DEADLINE.saturating_sub(oldest.since.elapsed()))
     }
 
@@ -250,9 +259,9 @@ impl Gate {
         let Some(pending) = self.pending.remove(index) else { return Ok(None) };
         let _ = epoll::delete(epoll, &pending.socket);
         match (progress, pending.origin) {
-            (Progress::Whole, Origin::Them) => Ok(self.judge(pending)),
+            (Progress::Whole, Origin::Them(_)) => Ok(self.judge(pending)),
             (Progress::Whole, Origin::Us(process)) => self.answered(pending, process).map(Some),
-            (Progress::More | Progress::Ended, Origin::Them) => {
+            (Progress::More | Progress::Ended, Origin::Them(_)) => {
                 self.refusals.wrong.fetch_add(1, Ordering::Relaxed);
                 Ok(None)
             }
@@ -359,9 +368,18 @@ impl Gate {
     }
 }
 
+/// The address of the host of a connection over TCP.
+fn host(from: Option<SocketAddrAny>) -> Option<IpAddr> {
+    from.and_then(|from| SocketAddr::try_from(from).ok()).map(|from| from.ip())
+}
+
 impl Pending {
-    fn is_stranger(&self) -> bool {
-        matches!(self.origin, Origin::Them)
+    /// The host of a stranger; none for a connection of this process.
+    fn stranger(&self) -> Option<Option<IpAddr>> {
+        match self.origin {
+            Origin::Them(host) => Some(host),
+            Origin::Us(_) => None,
+        }
     }
 
     fn read(&mut self) -> Progress {

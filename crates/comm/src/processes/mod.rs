@@ -22,6 +22,8 @@
 mod arrival;
 mod connection;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod gate;
 mod input;
 mod network;

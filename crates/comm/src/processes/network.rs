@@ -25,6 +25,9 @@ const ROWS_AHEAD: usize = 16;
 /// How long a process that ends waits for others to notice.
 const GOODBYE_DEADLINE: Duration = Duration::from_secs(5);
 
+/// The same in a world that has failed: its end is on its way, and others may never answer.
+const FAREWELL_DEADLINE: Duration = Duration::from_millis(500);
+
 /// How often a process that ends looks whether the world has failed meanwhile.
 const LEAVING_POLL: Duration = Duration::from_millis(50);
 
@@ -283,7 +286,8 @@ impl Remote for Network {
         self.wait_until(started + wait, &|| has_failed() || is_read());
         self.connections().for_each(|connection| connection.say_goodbye());
         let is_over = || self.connections().all(|connection| connection.is_over());
-        self.wait_until(Instant::now() + wait.min(GOODBYE_DEADLINE), &is_over);
+        self.wait_until(Instant::now() + wait.min(GOODBYE_DEADLINE), &|| has_failed() || is_over());
+        self.wait_until(Instant::now() + FAREWELL_DEADLINE, &|| !has_failed() || is_over());
         self.is_over.store(true, Ordering::Release);
         self.wake_thread();
         let thread = lock(&self.thread).take();

@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-const TOKEN: WorldToken = WorldToken::new([3; 32]);
+pub(super) const TOKEN: WorldToken = WorldToken::new([3; 32]);
 const LANES: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 const TIMEOUTS: Timeouts = Timeouts { wait: Duration::from_secs(60) };
 
@@ -35,7 +35,7 @@ fn seat() -> Seat {
 }
 
 /// Process 0, and a socket on which the test plays process 1.
-fn world() -> (LocalRanks, TcpStream) {
+pub(super) fn world() -> (LocalRanks, TcpStream) {
     let seat = seat();
     let (address, fingerprint) = (seat.process_map.processes()[0].tcp.unwrap(), seat.process_map.fingerprint(2));
     let opening = std::thread::spawn(|| open(seat));
@@ -52,12 +52,12 @@ fn tag() -> Tag {
     Tag { channel: ChannelId::from_number(0), number: 0 }
 }
 
-fn address(source: usize, destination: usize, lane: usize) -> Address {
+pub(super) fn address(source: usize, destination: usize, lane: usize) -> Address {
     let operation = Operation::PointToPoint;
     Address { source: Rank(source), destination: Rank(destination), lane, tag: tag(), operation }
 }
 
-fn encoded(frame: Frame, sequence: u64, payload: &[u8]) -> Vec<u8> {
+pub(super) fn encoded(frame: Frame, sequence: u64, payload: &[u8]) -> Vec<u8> {
     [&Header::new(frame, sequence, payload).encode()[..], payload].concat()
 }
 

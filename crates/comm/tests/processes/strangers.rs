@@ -4,6 +4,7 @@ use crate::wire::{Wire, open, seats};
 use crate::{PATIENT, communicator};
 use comm::processes::{Listeners, LocalRanks, OpenError, Refusals, Seat, WorldToken};
 use comm::{ThreadTransport, Timeouts};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
@@ -118,6 +119,31 @@ fn a_fixed_number_of_half_open_connections_is_kept_and_all_end() {
     for mut socket in held {
         assert!(matches!(socket.read(&mut [0]), Ok(0) | Err(_)), "the connection is closed");
     }
+}
+
+/// A connection to `to` from another address of this machine.
+fn connect_from(host: [u8; 4], to: std::net::SocketAddr) -> TcpStream {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &std::net::SocketAddr::from((host, 0))).unwrap();
+    connect(&socket, &to).unwrap();
+    socket.into()
+}
+
+#[test]
+fn a_host_with_many_connections_does_not_displace_another() {
+    sums_with_strangers(Wire::Tcp, |seat, refusals| {
+        let address = seat.directory.processes()[0].tcp.unwrap();
+        let mut quiet = TcpStream::connect(address).unwrap();
+        let held: Vec<TcpStream> = (0..300).map(|_| connect_from([127, 0, 0, 2], address)).collect();
+        while refusals.crowded() < 300 - 127 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!((refusals.wrong(), refusals.late()), (0, 0), "the deadline of a preamble has not passed");
+        quiet.set_nonblocking(true).unwrap();
+        let state = quiet.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(state, Err(std::io::ErrorKind::WouldBlock), "the oldest connection is open");
+        drop(held);
+    });
 }
 
 #[test]
