@@ -51,6 +51,19 @@ impl Launcher {
             Launcher::Kubernetes => "Kubernetes",
         }
     }
+
+    /// How to start `pleach train` in `processes` processes, for messages.
+    pub fn command(self, processes: usize) -> String {
+        match self {
+            Launcher::Pleach => format!("pleach launch --nproc {processes} -- train ..."),
+            Launcher::Torchrun => format!("torchrun --nproc-per-node {processes} --no-python pleach train ..."),
+            Launcher::OpenMpi | Launcher::Mpich | Launcher::Pmix => {
+                format!("mpiexec -n {processes} pleach train ...")
+            }
+            Launcher::Slurm => format!("srun --ntasks {processes} pleach train ..."),
+            Launcher::Kubernetes => format!("spec.completions: {processes}"),
+        }
+    }
 }
 
 impl fmt::Display for Launcher {

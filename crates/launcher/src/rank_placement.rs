@@ -28,6 +28,13 @@ pub struct RankPlacementError {
     pub processes: usize,
 }
 
+impl RankPlacementError {
+    /// The largest number of processes that divides the ranks and is at most that of the hosts.
+    pub fn fewer(&self) -> usize {
+        (1..=self.processes).rev().find(|count| self.ranks.is_multiple_of(*count)).unwrap_or(1)
+    }
+}
+
 /// The divisors of `ranks`, at most eight of them.
 fn alternatives(ranks: usize) -> String {
     let mut divisors: Vec<String> =

@@ -120,6 +120,10 @@ impl Service {
                 Ok(messages) => messages.into_iter().for_each(|message| self.hear(id, process, message)),
                 Err(error) => {
                     self.fail(process, format!("the control channel cannot be understood: {error}"));
+                    // The peer hears the reason first; where its connection takes no more, the end of it has to do.
+                    if let Some(peer) = self.peers.get_mut(&id) {
+                        let _ = peer.link.flush();
+                    }
                     return self.drop_peer(id);
                 }
             }
@@ -256,11 +260,11 @@ impl Service {
         }
     }
 
-    /// Notes that `process` failed, and process 0 repeats it to all.
+    /// Notes that `process` failed. Process 0 repeats it to all; others report it to process 0.
     fn fail(&mut self, process: usize, cause: String) {
         let host = self.directory.processes.get(process).map_or(String::new(), |entry| entry.host.clone());
         let failure = ProcessFailure { process, host, report: FailureReport { cause, ..FailureReport::default() } };
-        if self.shared.note_failure(&failure) && self.process == 0 {
+        if self.shared.note_failure(&failure) {
             self.queue_to_all(&Message::Failure(failure), None);
         }
     }

@@ -30,7 +30,8 @@ pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<
     let first_ranks = first_ranks.collect();
     let options = options(config, setup, ranks_beside(&process_map, place.process));
     let seat = ProcessSeat { process: place.process, process_map, listeners, token };
-    let opened = open_process_engine(setup.mesh, options, seat);
+    let ended = || control.failure().map(|failure| failure.to_string());
+    let opened = open_process_engine(setup.mesh, options, seat, &ended);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
     join(control, failure, first_ranks);
     Ok(engine)

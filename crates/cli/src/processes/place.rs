@@ -52,7 +52,9 @@ impl Place {
             )));
         }
         let placement = RankPlacement::new(mesh, &self.hosts, order);
-        let placement = placement.map_err(|error| Failure::Input(format!("{launcher}: {error}")))?;
+        let placement = placement.map_err(|error| {
+            Failure::Input(format!("{launcher}: {error}; e.g. `{}`", launcher.command(error.fewer())))
+        })?;
         let mut ranks = placement.ranks_of(process).to_vec();
         ranks.sort_unstable();
         Ok(ranks)

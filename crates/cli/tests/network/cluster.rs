@@ -55,13 +55,18 @@ impl Folder {
         format!("run.folder={}", self.0.join(run).display())
     }
 
+    /// A file of a run, which may not be there yet.
+    pub fn text(&self, run: &str, file: &str) -> String {
+        fs::read_to_string(self.0.join(run).join(file)).unwrap_or_default()
+    }
+
     pub fn weights(&self, run: &str) -> Vec<u8> {
         fs::read(self.0.join(run).join("weights.safetensors")).expect("weights")
     }
 
-    /// The losses of all steps, as they are written.
+    /// The losses of all steps that were done, as they are written.
     pub fn losses(&self, run: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.0.join(run).join("metrics.jsonl")).expect("metrics");
+        let text = self.text(run, "metrics.jsonl");
         let loss = |line: &str| {
             let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
             format!("{} {}", record["step"], record["loss"])
@@ -78,6 +83,7 @@ impl Folder {
 
     /// Both runs have the same losses and the same weights, bit for bit.
     pub fn assert_same(&self, run: &str, expected: &str) {
+        assert!(!self.losses(run).is_empty(), "{run} has done no step");
         assert_eq!(self.losses(run), self.losses(expected), "losses of {run} and {expected}");
         assert!(self.weights(run) == self.weights(expected), "weights of {run} and {expected} differ");
     }
@@ -123,8 +129,14 @@ impl Plan<'_> {
 
     /// The command of one process.
     pub fn command(&self, number: usize) -> Command {
+        self.command_under(number, ":")
+    }
+
+    /// The same, after a command of the shell that changes the limits of the process.
+    pub fn command_under(&self, number: usize, limits: &str) -> Command {
         let host = number / self.processes_per_host;
-        let mut command = self.network.command(host, env!("CARGO_BIN_EXE_pleach"));
+        let mut command = self.network.command(host, "sh");
+        command.args(["-c", &format!("{limits} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_pleach")]);
         let hosts: Vec<String> =
             (0..self.network.hosts()).map(|host| format!("h{host}:{}", self.processes_per_host)).collect();
         command.args(arguments(&self.keys)).envs([

@@ -6,4 +6,9 @@
 
 mod bits;
 mod cluster;
+mod corruption;
+mod faults;
 mod namespaces;
+mod relay;
+mod starting;
+mod strangers;

@@ -20,14 +20,15 @@ const PREFIX: &str = "pleach-";
 /// Capabilities with their bits in `CapEff` of `/proc/self/status`.
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21)];
 
-/// Some hosts that reach each other.
+/// Some hosts that reach each other, and one beside them.
 pub struct Network {
     prefix: String,
+    /// Hosts of the run.
     hosts: usize,
 }
 
 impl Network {
-    /// A network of `hosts` hosts; none where this machine cannot have it, which is printed.
+    /// A network for a run on `hosts` hosts; none where this machine cannot have it, which is printed.
     pub fn of(hosts: usize) -> Option<Network> {
         if let Err(reason) = permitted() {
             println!("skipped: {reason}");
@@ -41,7 +42,7 @@ impl Network {
         ip(&["netns", "add", &switch]);
         ip(&["-n", &switch, "link", "add", "switch", "type", "bridge"]);
         ip(&["-n", &switch, "link", "set", "switch", "up"]);
-        for host in 0..hosts {
+        for host in 0..=hosts {
             let (name, port) = (network.namespace(host), port(host));
             ip(&["netns", "add", &name]);
             ip(&["-n", &switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &name]);
@@ -53,8 +54,13 @@ impl Network {
         Some(network)
     }
 
-    /// Number of hosts.
+    /// Number of hosts of the run.
     pub fn hosts(&self) -> usize {
+        self.hosts
+    }
+
+    /// The host beside them.
+    pub fn outsider(&self) -> usize {
         self.hosts
     }
 
@@ -75,10 +81,14 @@ impl Network {
         command
     }
 
-    /// Moves this thread to a host: sockets that it opens from now on are the host's.
-    pub fn enter(&self, host: usize) {
+    /// Does `work` on a host: sockets that it opens are the host's.
+    pub fn on<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
         let file = File::open(Path::new(FOLDER).join(self.namespace(host))).expect("a namespace");
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("its network");
+        let thread = || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("its network");
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(thread).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
     /// Limits each direction of each host's link to `megabits` a second.
@@ -87,7 +97,7 @@ impl Network {
         // A burst of 1 ms, and at least two of the largest segments that a veth passes; a queue of 50 ms.
         let burst = format!("{}", ((megabits * 125.0) as u64).max(2 * 65_536));
         let tbf = ["root", "tbf", "rate", &rate, "burst", &burst, "latency", "50ms"];
-        for host in 0..self.hosts {
+        for host in 0..=self.hosts {
             tc(&[&["-n", &self.switch(), "qdisc", "replace", "dev", &port(host)], &tbf[..]].concat());
             tc(&[&["-n", &self.namespace(host), "qdisc", "replace", "dev", "eth0"], &tbf[..]].concat());
         }
@@ -128,7 +138,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for name in (0..self.hosts).map(|host| self.namespace(host)).chain([self.switch()]) {
+        for name in (0..=self.hosts).map(|host| self.namespace(host)).chain([self.switch()]) {
             let _ = Command::new("ip").args(["netns", "delete", &name]).output();
         }
     }

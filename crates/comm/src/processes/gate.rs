@@ -218,7 +218,8 @@ impl Gate {
     /// Drops strangers until at most `kept` are left: each time the oldest of the host that has most.
     fn drop_strangers(&mut self, kept: usize) {
         loop {
-            let strangers = || self.pending.iter().enumerate().filter_map(|(at, pending)| Some((at, pending.stranger()?)));
+            let strangers =
+                || self.pending.iter().enumerate().filter_map(|(at, pending)| Some((at, pending.stranger()?)));
             if strangers().count() <= kept {
                 return;
             }

@@ -37,5 +37,5 @@ mod sockets;
 mod violations;
 
 pub use gate::Refusals;
-pub use open::{LocalRanks, OpenError, Seat, open, receive_memory_bytes};
+pub use open::{LocalRanks, OpenError, Seat, open, open_unless, receive_memory_bytes};
 pub use process_map::{Listeners, LocalAddress, Process, ProcessMap, ProcessMapError, WorldToken, this_machine};

@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::io;
+use std::io::{self, ErrorKind::TimedOut};
 use std::net::TcpStream;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -24,6 +24,10 @@ use std::time::{Duration, Instant};
 
 /// Places for pieces in a process, at least.
 const LEAST_PIECES: usize = 64;
+
+/// Longest time of one attempt to connect, and between two looks whether the run goes on.
+const ATTEMPT: Duration = Duration::from_secs(1);
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Who a process is in a world of several.
 #[derive(Debug)]
@@ -91,6 +95,9 @@ pub enum OpenError {
         /// Its reason, as a clause.
         reason: String,
     },
+    /// The run ended meanwhile, for this reason.
+    #[error("{0}")]
+    Ended(String),
     /// Processes that did not come.
     #[error("after {waited_ms} ms there is no connection with {}; see what they do, or raise the deadline", missing.join("; "))]
     Missing {
@@ -138,6 +145,14 @@ pub fn receive_memory_bytes(process_map: &ProcessMap, process: usize) -> usize {
 /// # Errors
 /// See [`OpenError`]; each names the process.
 pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
+    open_unless(seat, &|| None)
+}
+
+/// As [`open`], until `ended` returns the reason for which the run has ended.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open_unless(seat: Seat, ended: &dyn Fn() -> Option<String>) -> Result<LocalRanks, OpenError> {
     let Seat { process, process_map, listeners, token, num_lanes, timeouts } = seat;
     let num_lanes = num_lanes.get();
     let processes = process_map.processes().len();
@@ -159,7 +174,7 @@ pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
     let wake = eventfd(0, flags).map_err(|error| system("a descriptor")(error.into()))?;
     let mut gate = Gate::new(process, process_map.clone(), token, num_lanes, listeners, Arc::clone(&pieces));
     let refusals = gate.refusals();
-    let connections = establish(process, &process_map, &mut gate, &epoll, timeouts.wait)?;
+    let connections = establish(process, &process_map, (&mut gate, &epoll), timeouts.wait, ended)?;
     let network = Network::new(process_map, connections, pieces, wake);
     let remote: Arc<dyn Remote> = Arc::clone(&network) as _;
     let world = Arc::new(World::new(&is_local, num_lanes, timeouts, Some(remote)));
@@ -174,28 +189,35 @@ pub fn open(seat: Seat) -> Result<LocalRanks, OpenError> {
 fn establish(
     own: usize,
     process_map: &ProcessMap,
-    gate: &mut Gate,
-    epoll: &OwnedFd,
+    (gate, epoll): (&mut Gate, &OwnedFd),
     wait_for_all: Duration,
+    ended: &dyn Fn() -> Option<String>,
 ) -> Result<Vec<Option<Arc<Connection>>>, OpenError> {
     let started = Instant::now();
     let system =
         |error: rustix::io::Errno| OpenError::System { process: own, what: "its sockets", source: error.into() };
     gate.register(epoll.as_fd()).map_err(system)?;
     for process in 0..own {
-        let left = wait_for_all.saturating_sub(started.elapsed()).max(Duration::from_millis(1));
-        let socket = connect_to(own, process, process_map, left)?;
+        let left = || wait_for_all.saturating_sub(started.elapsed()).max(Duration::from_millis(1));
+        let socket = loop {
+            ended().map_or(Ok(()), |reason| Err(OpenError::Ended(reason)))?;
+            match connect_to(own, process, process_map, left().min(ATTEMPT)) {
+                Err(OpenError::Connect { source, .. }) if source.kind() == TimedOut && left() > ATTEMPT => {}
+                connected => break connected?,
+            }
+        };
         gate.introduce(epoll.as_fd(), process, socket).map_err(system)?;
     }
     let mut connections: Vec<Option<Arc<Connection>>> = vec![None; process_map.processes().len()];
     while gate.missing().next().is_some() {
+        ended().map_or(Ok(()), |reason| Err(OpenError::Ended(reason)))?;
         let left = wait_for_all.saturating_sub(started.elapsed());
         if left.is_zero() {
             let missing = gate.missing().map(|process| process_map.name(process)).collect();
             let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             return Err(OpenError::Missing { missing, waited_ms });
         }
-        let timeout = gate.next_deadline().map_or(left, |deadline| deadline.min(left));
+        let timeout = gate.next_deadline().map_or(left, |deadline| deadline.min(left)).min(GLANCE);
         for event in wait(epoll, Some(timeout)).map_err(system)? {
             match event {
                 TCP_LISTENER | LOCAL_LISTENER => gate.accept(epoll.as_fd(), event),

@@ -26,9 +26,9 @@ pub fn open_engine(mesh: Mesh, options: EngineOptions) -> Box<dyn Engine> {
     Box::new(threads.with_threads_per_rank(threads_per_rank))
 }
 
-/// The ranks of one process of several: threads that compute on its cores. Returns once all processes are connected.
-/// The second value learns of
-/// failures of the world and reports them.
+/// The ranks of one process of several: threads that compute on its cores. Returns once all processes are connected,
+/// or when `ended` returns the reason for which the run has ended. The second value learns of failures of the world and
+/// reports them.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -36,9 +36,10 @@ pub fn open_process_engine(
     mesh: Mesh,
     options: EngineOptions,
     seat: ProcessSeat,
+    ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
     let EngineOptions { timeouts, overlap, threads_per_rank } = options;
-    let (threads, failure) = ThreadEngine::of_process(mesh, timeouts, overlap, seat)?;
+    let (threads, failure) = ThreadEngine::of_process(mesh, timeouts, overlap, seat, ended)?;
     Ok((Box::new(threads.with_threads_per_rank(threads_per_rank)), failure))
 }
 

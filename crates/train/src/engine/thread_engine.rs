@@ -53,8 +53,8 @@ impl ThreadEngine {
         ThreadEngine { mesh, timeouts, hosts, ends, queued: vec![], threads_per_rank: 1, cores: vec![] }
     }
 
-    /// An engine for the ranks of one process of several: returns once all processes are connected. The second value learns of failures of
-    /// the world and reports them.
+    /// An engine for the ranks of one process of several: returns once all processes are connected, or when `ended` returns the reason for
+    /// which the run has ended. The second value learns of failures of the world and reports them.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -63,6 +63,7 @@ impl ThreadEngine {
         timeouts: Timeouts,
         overlap: Overlap,
         seat: ProcessSeat,
+        ended: &dyn Fn() -> Option<String>,
     ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
         let ProcessSeat { process, process_map, listeners, token } = seat;
         let queued = queued(overlap).to_vec();
@@ -70,7 +71,7 @@ impl ThreadEngine {
         let ranks = process_map.processes().get(process).map_or(vec![], |own| own.ranks.clone());
         let num_lanes = NonZeroUsize::MIN.saturating_add(queued.len());
         let seat = Seat { process, process_map, listeners, token, num_lanes, timeouts };
-        let LocalRanks { ends: lanes, failure, .. } = processes::open(seat)?;
+        let LocalRanks { ends: lanes, failure, .. } = processes::open_unless(seat, ended)?;
         let ends = by_stream(ranks.iter().map(|rank| rank.0).collect(), lanes, &queued);
         Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank: 1, cores: vec![] }, failure))
     }
