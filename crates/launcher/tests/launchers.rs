@@ -1,6 +1,6 @@
 //! Sets of variables as launchers set them, and what becomes known from each.
 
-use launcher::{Launch, LaunchError, launch};
+use launcher::{Launch, LaunchError, Launcher, launch};
 
 fn of(variables: &str) -> Result<Option<Launch>, LaunchError> {
     launch(&|name: &str| {
@@ -38,6 +38,29 @@ const OPEN_MPI: &str = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_
     OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1 PMIX_RANK=1 PMIX_NAMESPACE=prterun-vm-30660@1 PMIX_HOSTNAME=vm";
 const MPICH: &str =
     "HYDI_CONTROL_FD=7 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 PMI_FD=11 PMI_HOSTNAME=vm PMI_RANK=1 PMI_SIZE=2";
+
+/// As torchrun itself has set them: the first lines of the file say how it was started.
+const RECORDED_TORCHRUN: &str = include_str!("recorded/torchrun.env");
+
+#[test]
+fn a_recorded_torchrun_is_known() {
+    assert_eq!(shown(RECORDED_TORCHRUN), "torchrun: process 5 of 8, local 1, at 10.78.0.1:38914");
+}
+
+#[test]
+fn each_launcher_has_a_command_for_messages() {
+    let commands = Launcher::ALL.map(|launcher| launcher.command(2));
+    let expected = [
+        "pleach launch --nproc 2 -- train ...",
+        "torchrun --nproc-per-node 2 --no-python pleach train ...",
+        "mpiexec -n 2 pleach train ...",
+        "mpiexec -n 2 pleach train ...",
+        "mpiexec -n 2 pleach train ...",
+        "srun --ntasks 2 pleach train ...",
+        "spec.completions: 2",
+    ];
+    assert_eq!(commands, expected);
+}
 
 #[test]
 fn each_launcher_is_known_by_its_variables() {

@@ -81,6 +81,11 @@ impl Folder {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// The path of a file in the folder.
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
     /// Both runs have the same losses and the same weights, bit for bit.
     pub fn assert_same(&self, run: &str, expected: &str) {
         assert!(!self.losses(run).is_empty(), "{run} has done no step");
@@ -97,8 +102,12 @@ impl Drop for Folder {
 
 /// `train` with the keys of [`TINY`], then `keys`.
 pub fn arguments(keys: &[&str]) -> Vec<String> {
-    let keys = TINY.iter().chain(keys).flat_map(|key| ["--set".to_owned(), (*key).to_owned()]);
-    std::iter::once("train".to_owned()).chain(keys).collect()
+    std::iter::once("train".to_owned()).chain(options(keys)).collect()
+}
+
+/// The keys of [`TINY`], then `keys`, as options of a command.
+pub fn options(keys: &[&str]) -> Vec<String> {
+    TINY.iter().chain(keys).flat_map(|key| ["--set".to_owned(), (*key).to_owned()]).collect()
 }
 
 /// How processes are started.

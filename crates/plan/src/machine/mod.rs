@@ -11,4 +11,4 @@ pub use child::{ChildError, OPTION, answer, run_in_child};
 pub use layouts::{
     LAYOUTS, Layout, Measured, PlannedArena, Predicted, RunError, SMALL_MODEL, predict, prepared, run_layout,
 };
-pub use profile::{MeasureError, measure};
+pub use profile::{MeasureError, measure, measure_ranks};

@@ -35,8 +35,16 @@ const ARENA_BYTES: usize = 64 << 20;
 /// # Errors
 /// See [`MeasureError`].
 pub fn measure() -> Result<Cluster, MeasureError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let ranks = cores.max(2);
+    measure_ranks(cores().max(2))
+}
+
+/// As [`measure`], while `ranks` ranks compute at the same time, at least two. More than there are cores take turns, and each is as
+/// slow as in a run of that many.
+///
+/// # Errors
+/// See [`MeasureError`].
+pub fn measure_ranks(ranks: usize) -> Result<Cluster, MeasureError> {
+    let (cores, ranks) = (cores(), ranks.max(2));
     let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, ranks))?;
     let timeouts = Timeouts { wait: Duration::from_secs(60) }.scaled(ranks, cores);
     let engine = open_engine(mesh, EngineOptions { timeouts, overlap: Overlap::Off, threads_per_rank: 1 });
@@ -50,6 +58,10 @@ pub fn measure() -> Result<Cluster, MeasureError> {
     })??;
     let peak = peak::flops_per_second(cores) / cores as f64;
     Ok(profile(&times, peak, cores, ranks))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The profile of ranks whose core does `peak` floating-point operations per second.
@@ -69,7 +81,11 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
         start_us: times.reduce_one * 1e-3,
         latency_us: 0.0,
     };
-    let measured = |what: &str| format!("measured on this machine with a rank on each of {cores} cores: {what}");
+    let busy = match ranks > cores.max(2) {
+        false => format!("a rank on each of {cores} cores"),
+        true => format!("{ranks} ranks on {cores} cores"),
+    };
+    let measured = |what: &str| format!("measured on this machine with {busy}: {what}");
     let sources = [
         ("accelerator", measured("chains of multiply-adds in registers, copies of activations")),
         ("compute", measured("products of two depths, attention, elementwise operations, the shortest operation")),
@@ -77,7 +93,7 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
         ("network", "there is one node; the numbers are those of its links".into()),
     ];
     Cluster {
-        about: format!("this machine, a rank on each of {cores} cores"),
+        about: format!("this machine, {busy}"),
         collectives: CollectiveLibrary::Nccl,
         accelerator: Accelerator {
             name: "core".into(),
