@@ -27,13 +27,13 @@ const RUN: [&str; 16] = [
     "model.num_layers=4",
     "model.hidden=256",
     "model.num_heads=4",
-    "model.context=128",
+    "model.context=64",
     "model.dropout=0",
     "data.tokenizer=bytes",
     "parallelism.dp=2",
     "parallelism.tp=2",
     "parallelism.pp=2",
-    "parallelism.microbatch_size=2",
+    "parallelism.microbatch_size=1",
     "train.global_batch=16",
     "train.steps=100000",
     "run.save_every=0",
@@ -43,7 +43,7 @@ const RUN: [&str; 16] = [
 ];
 
 /// Rates of the links in Mbit/s, where none is given.
-const RATES: [f64; 3] = [100.0, 200.0, 400.0];
+const RATES: [f64; 3] = [50.0, 100.0, 200.0];
 /// Bytes of a frame that carry data, of all: Ethernet's 14, IP's 20 and TCP's 32 go with each 1,448.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 

@@ -46,8 +46,8 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(crate) fn of(engine: RankEngine) -> Result<Times, DeviceError> {
-        let bench = Bench { engine, frame: Frame::new(0, usize::MAX) };
+    pub(crate) fn of(engine: RankEngine, cores: Cores) -> Result<Times, DeviceError> {
+        let bench = Bench { engine, cores, frame: Frame::new(0, usize::MAX) };
         let (rows, cols, [short, long]) = PRODUCT;
         let [copied_per_ns, elementwise_per_ns] = bench.elementwise()?;
         Ok(Times {
@@ -63,24 +63,55 @@ impl Times {
     }
 }
 
+/// The cores of the ranks that measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cores {
+    /// Each rank has one.
+    OwnOfEach,
+    /// Ranks take turns on fewer.
+    Shared,
+}
+
 struct Bench {
     engine: RankEngine,
+    cores: Cores,
     frame: Frame,
 }
 
 impl Bench {
-    /// Median nanoseconds of `body`, which all ranks begin together.
+    /// Nanoseconds of `body` on one of the ranks, which all do it.
+    fn nanoseconds(&self, body: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        match self.cores {
+            Cores::OwnOfEach => self.median(body),
+            Cores::Shared => self.mean(body),
+        }
+    }
+
+    /// The median of runs that all ranks begin together.
     fn median(&self, body: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
-        let together = self.frame.scoped(|| self.frame.floats(1, 1));
         let mut times = vec![];
         for _ in 0..RUNS {
-            self.engine.communicators.world().all_reduce(Stream::Compute, together, Reduction::Max)?;
+            self.meet()?;
             let started = Instant::now();
             body()?;
             times.push(started.elapsed().as_nanos() as f64);
         }
         times.sort_by(f64::total_cmp);
         Ok(times[RUNS / 2])
+    }
+
+    /// The mean of runs one after the other, with the turns of other ranks in between: most runs have none, and some many.
+    fn mean(&self, body: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        self.meet()?;
+        let started = Instant::now();
+        (0..RUNS).try_for_each(|_| body())?;
+        Ok(started.elapsed().as_nanos() as f64 / RUNS as f64)
+    }
+
+    /// Returns when all ranks are here.
+    fn meet(&self) -> Result<(), DeviceError> {
+        let together = self.frame.scoped(|| self.frame.floats(1, 1));
+        self.engine.communicators.world().all_reduce(Stream::Compute, together, Reduction::Max)
     }
 
     fn submit(&self, op: &Op) -> Result<(), DeviceError> {
@@ -92,7 +123,7 @@ impl Bench {
             let (a, b) = (self.frame.floats(rows, depth), self.frame.floats(cols, depth));
             let (out, orientation) = (self.frame.floats(rows, cols), Orientation::Nt);
             let product = Op::MatMul { orientation, a, b, bias: None, out, write: Write::Assign };
-            self.median(|| self.submit(&product))
+            self.nanoseconds(|| self.submit(&product))
         })
     }
 
@@ -113,7 +144,7 @@ impl Bench {
             let operands = AttentionOperands { shape, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
             let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
             let rate = |op: Op| -> Result<f64, DeviceError> {
-                Ok(2.0 * op.cost().multiply_adds as f64 / self.median(|| self.submit(&op))?)
+                Ok(2.0 * op.cost().multiply_adds as f64 / self.nanoseconds(|| self.submit(&op))?)
             };
             Ok([rate(Op::Attention { operands })?, rate(Op::AttentionBackward { operands, gradients })?])
         })
@@ -134,7 +165,7 @@ impl Bench {
             ];
             let rate = |ops: &[Op]| -> Result<f64, DeviceError> {
                 let bytes: u64 = ops.iter().map(|op| op.cost().moved_bytes).sum();
-                Ok(bytes as f64 / self.median(|| ops.iter().try_for_each(|op| self.submit(op)))?)
+                Ok(bytes as f64 / self.nanoseconds(|| ops.iter().try_for_each(|op| self.submit(op)))?)
             };
             Ok([rate(&[Op::Copy { from: x, to: y }])?, rate(&between)?])
         })
@@ -142,12 +173,12 @@ impl Bench {
 
     fn launch(&self) -> Result<f64, DeviceError> {
         let shortest = self.frame.scoped(|| Op::Fill { out: self.frame.floats(1, 1), value: 0.0 });
-        Ok(self.median(|| (0..TOGETHER).try_for_each(|_| self.submit(&shortest)))? / TOGETHER as f64)
+        Ok(self.nanoseconds(|| (0..TOGETHER).try_for_each(|_| self.submit(&shortest)))? / TOGETHER as f64)
     }
 
     fn all_reduce(&self, elements: usize) -> Result<f64, DeviceError> {
         let x = self.frame.scoped(|| self.frame.floats(1, elements));
-        self.median(|| {
+        self.nanoseconds(|| {
             self.engine.communicators.world().all_reduce(Stream::Compute, x, Reduction::Sum(SumTree::RANK_ORDER))
         })
     }

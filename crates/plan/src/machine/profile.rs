@@ -11,7 +11,7 @@ use device::{DeviceError, Numerics};
 use mesh::{Axis, AxisSizes, Mesh, MeshError, Rank};
 use train::{EngineOptions, open_engine};
 
-use crate::machine::bench::{PRODUCT, REDUCED, Times, UNALIGNED_COLS};
+use crate::machine::bench::{Cores, PRODUCT, REDUCED, Times, UNALIGNED_COLS};
 
 /// Why this machine cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -48,10 +48,11 @@ pub fn measure_ranks(ranks: usize) -> Result<Cluster, MeasureError> {
     let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, ranks))?;
     let timeouts = Timeouts { wait: Duration::from_secs(60) }.scaled(ranks, cores);
     let engine = open_engine(mesh, EngineOptions { timeouts, overlap: Overlap::Off, threads_per_rank: 1 });
+    let shared = if ranks > cores.max(2) { Cores::Shared } else { Cores::OwnOfEach };
     let times = std::thread::scope(|scope| {
         let engine = &*engine;
         let threads: Vec<_> = (0..ranks)
-            .map(|rank| scope.spawn(move || Times::of(engine.open(Rank(rank), ARENA_BYTES, Numerics::SINGLE)?)))
+            .map(|rank| scope.spawn(move || Times::of(engine.open(Rank(rank), ARENA_BYTES, Numerics::SINGLE)?, shared)))
             .collect();
         let all: Vec<_> = threads.into_iter().map(|thread| thread.join().map_err(|_| MeasureError::Rank)).collect();
         all.into_iter().next().unwrap_or(Err(MeasureError::Rank))
