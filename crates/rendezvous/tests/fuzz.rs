@@ -23,7 +23,7 @@ const LIMIT: usize = 1 << 16;
 /// `usize`; the shortest text is `"",`, and takes the 24 bytes of a `String`. Lists grow by doubling.
 const GROWTH: usize = 2 * 24 / 3;
 
-/// A number as it may stand in a message.
+/// A number as it may be in a message.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Number {
     Small(u8),
@@ -120,7 +120,7 @@ impl Content {
     }
 }
 
-/// Bytes that a message holds beside its own.
+/// Bytes that a message holds in addition to its own.
 fn held_bytes(message: &Message) -> usize {
     let of_texts = |texts: &[String]| texts.iter().map(String::len).sum::<usize>() + size_of_val(texts);
     let of_entry = |entry: &ProcessEntry| {

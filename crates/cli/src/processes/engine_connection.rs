@@ -28,7 +28,7 @@ pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<
     let process_map = process_map(several, config, setup, &addresses)?;
     let first_ranks = process_map.processes().iter().map(|process| process.ranks.first().map_or(0, |rank| rank.0));
     let first_ranks = first_ranks.collect();
-    let options = options(config, setup, ranks_beside(&process_map, place.process));
+    let options = options(config, setup, ranks_on_host(&process_map, place.process));
     let seat = ProcessSeat { process: place.process, process_map, listeners, token };
     let ended = || control.failure().map(|failure| failure.to_string());
     let opened = open_process_engine(setup.mesh, options, seat, &ended);
@@ -38,7 +38,7 @@ pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<
 }
 
 /// Ranks on the host of `process`: only those take turns on its cores.
-fn ranks_beside(process_map: &ProcessMap, process: usize) -> usize {
+fn ranks_on_host(process_map: &ProcessMap, process: usize) -> usize {
     let all = process_map.processes();
     let own = all.get(process).map(|process| &process.host);
     all.iter().filter(|process| Some(&process.host) == own).map(|process| process.ranks.len()).sum()

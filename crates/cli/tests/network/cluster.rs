@@ -52,16 +52,16 @@ impl Folder {
     }
 
     pub fn key(&self, run: &str) -> String {
-        format!("run.folder={}", self.0.join(run).display())
+        format!("run.folder={}", self.path(run).display())
     }
 
     /// A file of a run, which may not be there yet.
     pub fn text(&self, run: &str, file: &str) -> String {
-        fs::read_to_string(self.0.join(run).join(file)).unwrap_or_default()
+        fs::read_to_string(self.path(run).join(file)).unwrap_or_default()
     }
 
     pub fn weights(&self, run: &str) -> Vec<u8> {
-        fs::read(self.0.join(run).join("weights.safetensors")).expect("weights")
+        fs::read(self.path(run).join("weights.safetensors")).expect("weights")
     }
 
     /// The losses of all steps that were done, as they are written.

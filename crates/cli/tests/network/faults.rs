@@ -80,7 +80,7 @@ fn a_host_that_is_frozen_for_less_than_the_heartbeat_changes_no_bit() {
     }
 }
 
-/// Freezes a host for ever; when all others have ended, it goes on and ends, too. The ends of the others and its own.
+/// Freezes a host for ever; when all others have ended, it continues and ends, too. The ends of the others and its own.
 fn ends_after_frost(frozen: usize, keys: &[&str]) -> Option<(Instant, Vec<Ended>, Vec<Ended>)> {
     let network = Network::of(4)?;
     let folder = Folder::new("frozen");
@@ -103,7 +103,7 @@ fn a_host_that_is_frozen_for_longer_ends_all_processes_by_name() {
     for frozen in [3, 0] {
         let Some((fault, others, own)) = ends_after_frost(frozen, &["run.heartbeat_seconds=3"]) else { return };
         assert_named(&others, fault, heartbeat + AFTER_HEARTBEAT, |_| about(of_host(frozen)));
-        // Those that went on hear that the others have ended, or of the failure that these have named.
+        // Those that continued hear that the others have ended, or of the failure that these have named.
         assert_named(&own, fault, LIMIT, |_| about(0..8));
     }
 }

@@ -20,7 +20,7 @@ const PREFIX: &str = "pleach-";
 /// Capabilities with their bits in `CapEff` of `/proc/self/status`.
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21)];
 
-/// Some hosts that reach each other, and one beside them.
+/// Some hosts that reach each other, and one outside of the run.
 pub struct Network {
     prefix: String,
     /// Hosts of the run.
@@ -59,7 +59,7 @@ impl Network {
         self.hosts
     }
 
-    /// The host beside them.
+    /// The host outside of the run.
     pub fn outsider(&self) -> usize {
         self.hosts
     }

@@ -46,7 +46,7 @@ pub struct Stretch {
 /// Sees bytes of a stretch, which begin at an offset of it, and may change them.
 pub type Change = dyn Fn(Stretch, u64, &mut [u8]) + Send + Sync;
 
-/// Starts a relay on the host beside the run; returns where processes find process 0 by it.
+/// Starts a relay on the host outside of the run; returns where processes find process 0 by it.
 pub fn start(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send + Sync + 'static) -> SocketAddr {
     let (own, far) = (network.address(network.outsider()).into(), network.socket(0, PORT));
     let change: Arc<Change> = Arc::new(change);

@@ -41,7 +41,7 @@ const DESCRIPTORS: usize = 400;
 /// each, and 4 MiB for what the allocator keeps of blocks of 64 KiB in which it reads.
 const STRANGERS_BYTES: usize = KEPT * (2 * LONGEST + 4096) + (4 << 20);
 
-/// What a stranger does.
+/// The behavior of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Garbage,
@@ -92,7 +92,7 @@ impl Numbers {
 struct Held {
     socket: TcpStream,
     wire: Wire,
-    /// What a slow loris still sends, a byte at a time.
+    /// Bytes that a slow loris still has to send, one at a time.
     rest: VecDeque<u8>,
 }
 
@@ -115,19 +115,15 @@ impl Strangers {
         let mut socket =
             TcpStream::connect_timeout(&address, LIMIT).unwrap_or_else(|error| panic!("{address}: {error}"));
         socket.set_read_timeout(Some(LIMIT)).expect("a socket");
-        let answered = match kind {
-            Kind::HalfOpen => false,
-            Kind::SlowLoris => {
-                self.held.push_back(Held { socket, wire, rest: bytes.into() });
-                self.trickle();
-                self.seen.entry(kind).or_default().0 += 1;
-                return;
-            }
-            // The other end may have closed already.
-            _ => {
-                socket.write_all(&bytes).is_ok() && kind == Kind::Replayed && is_refused(&until_end(&mut socket), wire)
-            }
-        };
+        if kind == Kind::SlowLoris {
+            self.held.push_back(Held { socket, wire, rest: bytes.into() });
+            self.trickle();
+            self.seen.entry(kind).or_default().0 += 1;
+            return;
+        }
+        // The other end may have closed already.
+        let is_sent = socket.write_all(&bytes).is_ok();
+        let answered = is_sent && kind == Kind::Replayed && is_refused(&until_end(&mut socket), wire);
         let seen = self.seen.entry(kind).or_default();
         *seen = (seen.0 + 1, seen.1 + usize::from(answered));
         // Some go at once, others stay.

@@ -176,7 +176,7 @@ impl Sent {
 }
 
 #[test]
-fn any_sound_frames_leave_a_world_that_fails_by_name_or_goes_on() {
+fn any_sound_frames_leave_a_world_that_fails_by_name_or_continues() {
     bolero::check!().with_iterations(WORLDS).with_type::<Vec<Sent>>().for_each(|sent| {
         let (ranks, mut socket) = world();
         let numbered = sent.iter().zip(0u64..);

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Places for pieces in a process, at least.
 const LEAST_PIECES: usize = 64;
 
-/// Longest time of one attempt to connect, and between two looks whether the run goes on.
+/// Longest time of one attempt to connect, and between two looks whether the run continues.
 const ATTEMPT: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(100);
 

@@ -132,7 +132,7 @@ fn connect_from(host: [u8; 4], to: std::net::SocketAddr) -> TcpStream {
 #[test]
 fn a_host_with_many_connections_does_not_displace_another() {
     sums_with_strangers(Wire::Tcp, |seat, refusals| {
-        let address = seat.directory.processes()[0].tcp.unwrap();
+        let address = seat.process_map.processes()[0].tcp.unwrap();
         let mut quiet = TcpStream::connect(address).unwrap();
         let held: Vec<TcpStream> = (0..300).map(|_| connect_from([127, 0, 0, 2], address)).collect();
         while refusals.crowded() < 300 - 127 {
