@@ -49,7 +49,6 @@ pub fn cases() -> Vec<Case> {
         Parallelism { zero, ..parallelism }
     };
     let groups = |shard_group, parallelism| Parallelism { shard_group: Some(shard_group), ..parallelism };
-    let runs = |sum_tree, parallelism| Parallelism { sum_tree, ..parallelism };
     let gpipe = |parallelism| Parallelism { schedule: ScheduleKind::GPipe.into(), ..parallelism };
     let recompute = |parallelism| Parallelism { recompute: Recompute::FULL, ..parallelism };
     let selective = |parallelism| Parallelism { recompute: Recompute::Selective, ..parallelism };
@@ -100,13 +99,6 @@ pub fn cases() -> Vec<Case> {
             gpt2(true),
             groups(2, three(step, 2, Reshard::AfterBackward, plain_layout(4, 1, 2, 1))),
         ),
-        case("dp 4 in runs of 2", gpt2(false), runs(2, plain_layout(4, 1, 1, 1))),
-        case("dp 6 in runs of 4, ZeRO 3", llama(false), {
-            runs(4, three(step, 1, Reshard::AfterUse, plain_layout(6, 1, 1, 2)))
-        }),
-        case("dp 6 in groups of 3 and runs of 2, ZeRO 1", llama(false), {
-            runs(2, groups(3, zero(plain_layout(6, 1, 1, 1))))
-        }),
         case("one rank, core recomputed, grouped queries", llama(false), selective(plain_layout(1, 1, 1, 2))),
         case("tp 2, sequence parallel, tied", gpt2(true), shared(plain_layout(1, 2, 1, 2))),
         case("tp 4, sequence parallel, core recomputed", llama(true), selective(shared(plain_layout(1, 4, 1, 1)))),
@@ -118,7 +110,27 @@ pub fn cases() -> Vec<Case> {
         exact(case("dp 2 x tp 2 x pp 2, ZeRO 2 per microbatch, sequence parallel, exact", gpt2(true), {
             two(microbatch, shared(plain_layout(2, 2, 2, 2)))
         })),
-        exact(case("dp 4 in runs of 2, ZeRO 1, exact", llama(false), runs(2, zero(plain_layout(4, 1, 1, 1))))),
         case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
+    ]
+    .into_iter()
+    .chain(cases_in_runs())
+    .collect()
+}
+
+/// Gradients of some replicas are added first.
+fn cases_in_runs() -> [Case; 3] {
+    let case = |name, sum_tree, sums, parallelism| Case {
+        name,
+        model: ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, false) },
+        parallelism: Parallelism { sum_tree, ..parallelism },
+        precision: Precision::Fp32(Products::Chained),
+        sums,
+    };
+    let groups = Parallelism { zero: ZeroStage::One, shard_group: Some(3), ..plain_layout(6, 1, 1, 1) };
+    let sharded = Parallelism { zero: ZeroStage::One, ..plain_layout(4, 1, 1, 1) };
+    [
+        case("dp 6 in runs of 4", 4, GradientSums::Single, plain_layout(6, 1, 1, 2)),
+        case("dp 6 in groups of 3 and runs of 2, ZeRO 1", 2, GradientSums::Single, groups),
+        case("dp 4 in runs of 2, ZeRO 1, exact", 2, GradientSums::Exact, sharded),
     ]
 }
