@@ -31,9 +31,14 @@ impl Case {
     }
 }
 
+/// Every case.
+pub fn cases() -> Vec<Case> {
+    cases_in_rank_order().into_iter().chain(cases_in_runs()).collect()
+}
+
 /// Activations of 3 KiB and units of 70 KiB: collectives on both sides of the length from which they are cut into slices. Three
 /// ranks cut most tensors unevenly.
-pub fn cases() -> Vec<Case> {
+fn cases_in_rank_order() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
     let (precision, sums) = (Precision::Fp32(Products::Chained), GradientSums::Single);
@@ -112,9 +117,6 @@ pub fn cases() -> Vec<Case> {
         })),
         case("tp 2 x pp 2, core recomputed", gpt2(true), selective(plain_layout(1, 2, 2, 1))),
     ]
-    .into_iter()
-    .chain(cases_in_runs())
-    .collect()
 }
 
 /// Gradients of some replicas are added first.
