@@ -49,7 +49,6 @@ struct Entry {
     process: Number,
     host: String,
     ranks: Vec<Number>,
-    addresses: Vec<String>,
 }
 
 /// Any message.
@@ -61,6 +60,7 @@ enum Content {
         version: String,
         hashes: [u64; 3],
         text: Option<u64>,
+        inputs: Vec<(String, u64)>,
     },
     Directory(Vec<Entry>),
     Refusal(Vec<String>),
@@ -87,18 +87,19 @@ enum Content {
 
 impl Entry {
     fn entry(self) -> ProcessEntry {
-        let Entry { process, host, ranks, addresses } = self;
+        let Entry { process, host, ranks } = self;
         let ranks = ranks.into_iter().map(Number::size).collect();
-        ProcessEntry { process: process.size(), host, ranks, addresses }
+        ProcessEntry { process: process.size(), host, ranks }
     }
 }
 
 impl Content {
     fn message(self) -> Message {
         match self {
-            Content::Introduction { entry, processes, version, hashes: [binary, run_file, program], text } => {
+            Content::Introduction { entry, processes, version, hashes: [binary, run_file, program], text, inputs } => {
                 let text = text.map_or(TextHash::FromProcess0, TextHash::Read);
-                let identity = Identity { version, binary, run_file, program, text };
+                let inputs = inputs.into_iter().collect();
+                let identity = Identity { version, binary, run_file, program, text, inputs };
                 Message::Introduction(Introduction { entry: entry.entry(), processes: processes.size(), identity })
             }
             Content::Directory(entries) => {
@@ -123,11 +124,13 @@ impl Content {
 /// Bytes that a message holds in addition to its own.
 fn held_bytes(message: &Message) -> usize {
     let of_texts = |texts: &[String]| texts.iter().map(String::len).sum::<usize>() + size_of_val(texts);
-    let of_entry = |entry: &ProcessEntry| {
-        entry.host.len() + size_of_val(entry.ranks.as_slice()) + of_texts(&entry.addresses) + size_of::<ProcessEntry>()
-    };
+    let of_entry =
+        |entry: &ProcessEntry| entry.host.len() + size_of_val(entry.ranks.as_slice()) + size_of::<ProcessEntry>();
     match message {
-        Message::Introduction(introduction) => of_entry(&introduction.entry) + introduction.identity.version.len(),
+        Message::Introduction(Introduction { entry, identity, .. }) => {
+            let inputs = identity.inputs.keys().map(|name| name.len() + size_of::<(String, u64)>());
+            of_entry(entry) + identity.version.len() + inputs.sum::<usize>()
+        }
         Message::Directory(directory) => directory.processes.iter().map(of_entry).sum(),
         Message::Refusal(reasons) => of_texts(reasons),
         Message::Failure(ProcessFailure { host, report, .. }) => {

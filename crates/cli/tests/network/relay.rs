@@ -1,13 +1,13 @@
 //! A relay between process 0 and all others, and between the ranks of every two: it sees and may change each byte.
 //!
-//! Processes reach process 0 at the relay. In the directory that each receives, the addresses of all ranks are those of the
-//! relay, too; nothing else of it changes.
+//! Processes reach process 0 at the relay. In the list of addresses that each receives when the ranks connect, those of all
+//! others are addresses of the relay; nothing else of it changes.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
-use rendezvous::{Directory, MAX_BYTES, Message, Token, decode, encode};
+use rendezvous::{MAX_BYTES, Message, Token, decode, encode};
 
 use crate::cluster::PORT;
 use crate::namespaces::Network;
@@ -65,6 +65,9 @@ pub fn start(network: &Network, change: impl Fn(Stretch, u64, &mut [u8]) + Send 
     })
 }
 
+/// The message in which process 0 sends the addresses of all processes: for each a list.
+const ADDRESSES: &str = "addresses of ranks";
+
 /// Relays the connection of a process to process 0.
 fn control(mut near: TcpStream, far: SocketAddr, own: IpAddr, change: &Arc<Change>) -> std::io::Result<()> {
     let mut far = TcpStream::connect(far)?;
@@ -72,45 +75,65 @@ fn control(mut near: TcpStream, far: SocketAddr, own: IpAddr, change: &Arc<Chang
     far.set_nodelay(true)?;
     let mut first = vec![0; Token::BYTES];
     near.read_exact(&mut first)?;
-    let (introduction, rest) = message(&mut near)?;
-    let Message::Introduction(introduction) = introduction else { return Ok(()) };
+    let mut sent = vec![];
+    let Message::Introduction(introduction) = message(&mut near, &mut sent)? else { return Ok(()) };
     let from = introduction.entry.process;
-    let stretch = Stretch { wire: Wire::Meeting, way: Way::There, from, to: 0 };
+    let there = Stretch { wire: Wire::Meeting, way: Way::There, from, to: 0 };
     first.extend(encode(&Message::Introduction(introduction)));
-    change(stretch, 0, &mut first);
+    change(there, 0, &mut first);
     far.write_all(&first)?;
-    far.write_all(&rest)?;
-    let (mut answer, rest) = message(&mut far)?;
-    if let Message::Directory(directory) = &mut answer {
-        redirect(directory, from, own, change);
-    }
-    let mut answer = encode(&answer);
-    change(Stretch { way: Way::Back, ..stretch }, 0, &mut answer);
+    far.write_all(&sent)?;
+    let (mut arrived, back) = (vec![], Stretch { way: Way::Back, ..there });
+    let mut answer = encode(&message(&mut far, &mut arrived)?);
+    change(back, 0, &mut answer);
     near.write_all(&answer)?;
-    near.write_all(&rest)?;
-    both_ways(near, far, Stretch { wire: Wire::Control, ..stretch }, change);
-    Ok(())
+    let (there, back) = (Stretch { wire: Wire::Control, ..there }, Stretch { wire: Wire::Control, ..back });
+    let (upwards, up_change) = ((near.try_clone()?, far.try_clone()?), Arc::clone(change));
+    std::thread::spawn(move || pass(upwards.0, upwards.1, (there, 0), &up_change));
+    let mut offset = 0;
+    loop {
+        let mut next = message(&mut far, &mut arrived)?;
+        let mut is_list = false;
+        if let Message::Parcel { topic, bytes } = &mut next
+            && topic == ADDRESSES
+        {
+            *bytes = redirected(bytes, from, own, change);
+            is_list = true;
+        }
+        let mut bytes = encode(&next);
+        if is_list {
+            bytes.append(&mut arrived);
+        }
+        change(back, offset, &mut bytes);
+        near.write_all(&bytes)?;
+        offset += bytes.len() as u64;
+        if is_list {
+            pass(far, near, (back, offset), change);
+            return Ok(());
+        }
+    }
 }
 
-/// Reads a message, and perhaps bytes after it.
-fn message(socket: &mut TcpStream) -> std::io::Result<(Message, Vec<u8>)> {
-    let (mut bytes, mut block) = (vec![], [0; 4096]);
+/// The next message of `socket`, of which `arrived` holds the bytes that have come before and those that come after.
+fn message(socket: &mut TcpStream, arrived: &mut Vec<u8>) -> std::io::Result<Message> {
+    let mut block = [0; 4096];
     loop {
-        if let Some((message, length)) = decode(&bytes, MAX_BYTES).expect("a sound message") {
-            return Ok((message, bytes.split_off(length)));
+        if let Some((message, length)) = decode(arrived, MAX_BYTES).expect("a sound message") {
+            arrived.drain(..length);
+            return Ok(message);
         }
         match socket.read(&mut block)? {
             0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            read => bytes.extend(&block[..read]),
+            read => arrived.extend(&block[..read]),
         }
     }
 }
 
-/// Makes `from` reach the ranks of all others through listeners of the relay.
-fn redirect(directory: &mut Directory, from: usize, own: IpAddr, change: &Arc<Change>) {
-    for entry in directory.processes.iter_mut().filter(|entry| entry.process != from) {
-        let to = entry.process;
-        for text in &mut entry.addresses {
+/// The list of addresses with which `from` reaches the ranks of all others through listeners of the relay.
+fn redirected(list: &[u8], from: usize, own: IpAddr, change: &Arc<Change>) -> Vec<u8> {
+    let mut list: Vec<Vec<String>> = serde_json::from_slice(list).expect("texts");
+    for (to, addresses) in list.iter_mut().enumerate().filter(|(to, _)| *to != from) {
+        for text in addresses {
             let Some(address) = text.strip_prefix("tcp ").and_then(|address| address.parse().ok()) else { continue };
             let listener = TcpListener::bind((own, 0)).expect("a port");
             *text = format!("tcp {}", listener.local_addr().expect("an address"));
@@ -118,6 +141,7 @@ fn redirect(directory: &mut Directory, from: usize, own: IpAddr, change: &Arc<Ch
             std::thread::spawn(move || data(&listener, address, (from, to), &change));
         }
     }
+    serde_json::to_vec(&list).expect("texts")
 }
 
 /// Relays one connection between the ranks of two processes.
@@ -138,13 +162,13 @@ fn data(
 fn both_ways(near: TcpStream, far: TcpStream, there: Stretch, change: &Arc<Change>) {
     let others = (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
     let (back, back_change) = (Stretch { way: Way::Back, ..there }, Arc::clone(change));
-    std::thread::spawn(move || pass(others.0, others.1, back, &back_change));
-    pass(near, far, there, change);
+    std::thread::spawn(move || pass(others.0, others.1, (back, 0), &back_change));
+    pass(near, far, (there, 0), change);
 }
 
-/// Passes bytes on until one side ends.
-fn pass(mut from: TcpStream, mut to: TcpStream, stretch: Stretch, change: &Arc<Change>) {
-    let (mut block, mut offset) = (vec![0; 64 << 10], 0);
+/// Passes bytes on until one side ends; the first has the given offset in its stretch.
+fn pass(mut from: TcpStream, mut to: TcpStream, (stretch, first): (Stretch, u64), change: &Arc<Change>) {
+    let (mut block, mut offset) = (vec![0; 64 << 10], first);
     while let Ok(read @ 1..) = from.read(&mut block) {
         change(stretch, offset, &mut block[..read]);
         offset += read as u64;
