@@ -15,7 +15,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ::cluster::{Cluster, Link};
+use ::cluster::{Cluster, CollectiveLibrary, Link};
 use cluster::{Folder, PORT, Plan, options};
 use namespaces::Network;
 
@@ -85,6 +85,7 @@ fn seconds(network: &Network, folder: &Folder, run: &str) -> Vec<f64> {
 fn predicted(machine: &Cluster, folder: &Folder, megabits: f64) -> f64 {
     let mut hosts = machine.clone();
     hosts.node.accelerators = PROCESSES_PER_HOST;
+    hosts.collectives = CollectiveLibrary::Pleach;
     hosts.network = Link { gb_per_s: megabits / 8000.0, efficiency: PAYLOAD, ..machine.network.clone() };
     let file = folder.path("hosts.toml");
     std::fs::write(&file, hosts.to_toml()).expect("a profile");
