@@ -7,8 +7,11 @@ use std::ops::{Deref, DerefMut};
 use memmap2::{MmapMut, MmapOptions};
 
 /// A page of the larger kind. Rows of a matrix lie on pages of their own where pages are small, and looking those up then costs more than
-/// reading: memory begins at a huge page and, if it fills one, asks for them.
+/// reading: memory begins at a huge page and asks for those that it fills.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Bytes of the last huge page that are left to small ones unless there are more: a huge page is in memory as a whole.
+const LEFT_BYTES: usize = HUGE_PAGE_BYTES / 4 * 3;
 
 /// Bytes of fixed number and place, zero until written; the system gives them as they are touched.
 #[derive(Debug)]
@@ -27,10 +30,11 @@ impl Mapping {
     pub fn new(bytes: usize) -> io::Result<Mapping> {
         let mapped_bytes = bytes.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = MmapOptions::new().len(mapped_bytes).map_anon()?;
-        if bytes >= HUGE_PAGE_BYTES {
-            advise_huge_pages(&mapping);
-        }
         let before = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        let huge_pages = (bytes + HUGE_PAGE_BYTES - LEFT_BYTES - 1) / HUGE_PAGE_BYTES;
+        if huge_pages > 0 {
+            advise_huge_pages(&mapping, before, huge_pages * HUGE_PAGE_BYTES);
+        }
         Ok(Mapping { mapping, before, len: bytes })
     }
 
@@ -57,10 +61,10 @@ impl DerefMut for Mapping {
 
 /// Where the system has huge pages and leaves the choice to programs. Without them the memory is as good, only slower.
 #[cfg(target_os = "linux")]
-fn advise_huge_pages(mapping: &MmapMut) {
-    let _ = mapping.advise(memmap2::Advice::HugePage);
+fn advise_huge_pages(mapping: &MmapMut, first: usize, len: usize) {
+    let _ = mapping.advise_range(memmap2::Advice::HugePage, first, len.min(mapping.len() - first));
 }
 
 /// Other systems choose themselves.
 #[cfg(not(target_os = "linux"))]
-fn advise_huge_pages(_: &MmapMut) {}
+fn advise_huge_pages(_: &MmapMut, _: usize, _: usize) {}
