@@ -91,7 +91,14 @@ impl Communicator for Tracer<'_> {
 
     fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
         assert!(x.is_dense(), "{x:?}");
-        self.lines.borrow_mut().push(format!("all_reduce {reduction:?} {}", self.named(x)));
+        let joined = match reduction {
+            Reduction::Sum(tree) => {
+                assert_eq!(tree, SumTree::RANK_ORDER, "sums over tp are in rank order");
+                "Sum"
+            }
+            Reduction::Max => "Max",
+        };
+        self.lines.borrow_mut().push(format!("all_reduce {joined} {}", self.named(x)));
         self.communicator.all_reduce(stream, x, reduction)
     }
 
