@@ -122,8 +122,8 @@ pub struct Parallelism {
     pub zero: ZeroStage,
     /// Replicas among which it is sharded; `None` for all of them. Groups hold copies of the same shards.
     pub shard_group: Option<usize>,
-    /// Replicas, neighbours along dp, whose gradients are added first, before these sums are; 1 adds all replicas in rank order. With sharding
-    /// groups, a divisor of their size or a multiple of it.
+    /// Replicas, neighbours along dp, whose gradients are added first, before these sums are; 1 adds all replicas in
+    /// rank order. With sharding groups, a divisor of their size or a multiple of it.
     pub sum_tree: usize,
     /// Order of forward and backward passes.
     pub schedule: ScheduleSpec,

@@ -7,8 +7,8 @@ use crate::{DeviceError, Stream, SumTree, Tensor};
 /// How values of ranks are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// In the order of the tree: of real numbers in F32, a narrow result rounded once; or of I64 (wrapping). Sums of bf16 and fp16 values are in
-    /// rank order only.
+    /// In the order of the tree: of real numbers in F32, a narrow result rounded once; or of I64 (wrapping). Sums of bf16
+    /// and fp16 values are in rank order only.
     Sum(SumTree),
     /// Largest; F32.
     Max,

@@ -15,9 +15,9 @@ pub enum EqualityClass {
     /// Sums over sequences are grouped differently, as in the next class, but they are exact in both runs, so that their order is of no matter:
     /// bit-identical as well.
     AnyOrder,
-    /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups, the runs of replicas that are
-    /// added first or the time of reduction differ, a schedule that was written down adds microbatches in another order, or one of the two rounds sequences' contributions to
-    /// exact sums.
+    /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups, the runs of
+    /// replicas that are added first or the time of reduction differ, a schedule that was written down adds microbatches in
+    /// another order, or one of the two rounds sequences' contributions to exact sums.
     OtherOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
     /// positions) where sequence parallelism does.
@@ -110,8 +110,8 @@ fn is_ascending(schedule: &ScheduleSpec) -> bool {
 /// What decides the order of a gradient's terms besides dp and the microbatch size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GradientOrder {
-    /// How many replicas are summed before their sums are, ascending where runs are parts of runs. Groups of one are summed as all are, in rank
-    /// order, and so is one group of all.
+    /// How many replicas are summed before their sums are, ascending where runs are parts of runs. Groups of one are summed
+    /// as all are, in rank order, and so is one group of all.
     runs: BTreeSet<usize>,
     /// When.
     reduction: GradientReduction,
