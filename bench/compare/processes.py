@@ -59,8 +59,7 @@ def main() -> None:
             ratios = [threads / own for threads, own in zip(seconds["threads"], seconds[side])]
             quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
             low, middle, high = quartiles[0], statistics.median(ratios), quartiles[2]
-            speed = f"{middle:.3f} ({low:.3f} to {high:.3f}) of the speed of threads"
-            print(f"{text:16} {side:14} {statistics.median(seconds[side]):.3f} s a step, {speed}")
+            print(f"{text:16} {side:14} {statistics.median(seconds[side]):.3f} s a step, {middle:.3f} ({low:.3f} to {high:.3f}) of the speed of threads")
 
 
 if __name__ == "__main__":
