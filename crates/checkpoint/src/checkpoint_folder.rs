@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::checkpoint_error::CheckpointError;
 use crate::disk::Storage;
-use crate::store::{folder_name, partial_name};
+use crate::store::{Found, folder_name, partial_name};
 
 /// A folder and the storage that it is on. All processes of a run name the same one; only the one that commits locks and cleans it.
 #[derive(Clone, Debug)]
@@ -37,5 +38,21 @@ impl CheckpointFolder {
     /// The same while it is written.
     pub(crate) fn partial(&self, steps: u32) -> PathBuf {
         self.path.join(partial_name(steps))
+    }
+
+    /// Renames a damaged checkpoint, so that no run resumes from it and people can look at it. Returns its new path.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn set_aside(&self, found: &Found) -> Result<PathBuf, CheckpointError> {
+        let name = format!("damaged-{}", folder_name(found.steps));
+        let free = (0..).map(|number| match number {
+            0 => self.path.join(&name),
+            number => self.path.join(format!("{name}-{number}")),
+        });
+        let aside = free.into_iter().find(|path| !path.exists()).unwrap_or_else(|| self.path.join(&name));
+        let renamed = self.storage.rename(&found.path, &aside);
+        renamed.map_err(|reason| CheckpointError::Write { path: found.path.clone(), reason })?;
+        Ok(aside)
     }
 }

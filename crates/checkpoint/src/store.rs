@@ -152,22 +152,6 @@ impl Store {
         committed(self.folder.path())?.iter().try_for_each(|found| self.remove(found))
     }
 
-    /// Takes a damaged checkpoint out of the row of those that a run goes on from, and leaves it for people to look at.
-    ///
-    /// # Errors
-    /// A folder that cannot be written.
-    pub fn set_aside(&self, found: &Found) -> Result<PathBuf, CheckpointError> {
-        let name = format!("damaged-{}", folder_name(found.steps));
-        let free = (0..).map(|number| match number {
-            0 => self.folder.path().join(&name),
-            number => self.folder.path().join(format!("{name}-{number}")),
-        });
-        let aside = free.into_iter().find(|path| !path.exists()).unwrap_or_else(|| self.folder.path().join(&name));
-        let renamed = self.folder.storage().rename(&found.path, &aside);
-        renamed.map_err(|reason| CheckpointError::Write { path: found.path.clone(), reason })?;
-        Ok(aside)
-    }
-
     /// First the name goes, so that what is removed in part is nothing.
     fn remove(&self, found: &Found) -> Result<(), CheckpointError> {
         let removed = self.folder.path().join(format!(".{}.removed", folder_name(found.steps)));

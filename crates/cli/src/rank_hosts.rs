@@ -180,13 +180,26 @@ impl RankHosts {
         let Some(first) = crossing.first() else { return String::new() };
         let members: Vec<String> = first.members.iter().map(|rank| rank.0.to_string()).collect();
         let hosts: Vec<&str> = first.hosts.iter().map(|host| self.placement.hosts()[*host].name.as_str()).collect();
-        let most = (0..self.placement.hosts().len()).map(|host| self.ranks_of_host(host)).max().unwrap_or(1);
         format!(
-            "  warning: tensor-parallel ranks {} are on {}, and sum activations inside every layer over the network; use \
-             parallelism.tp of at most {most} that divides the ranks of each host\n",
+            "  warning: tensor-parallel ranks {} are on {}, and sum activations inside every layer over the network; {}\n",
             members.join(", "),
-            hosts.join(", ")
+            hosts.join(", "),
+            self.remedy()
         )
+    }
+
+    /// A way to keep each tensor-parallel group on a host.
+    fn remedy(&self) -> String {
+        let by_default = RankPlacement::new(&self.mesh, self.placement.hosts(), PlacementOrder::default());
+        if by_default.is_ok_and(|placement| placement.crossing(&self.mesh, Axis::Tp).is_empty()) {
+            return "leave out run.placement, whose default keeps them on a host".into();
+        }
+        // A group of neighbours stays on a host where its size divides the ranks of every host.
+        let ranks = (0..self.placement.hosts().len()).map(|host| self.ranks_of_host(host));
+        match ranks.fold(0, mesh::greatest_common_divisor) {
+            0 | 1 => "use parallelism.tp = 1, or hosts with equally many slots".into(),
+            most => format!("use parallelism.tp = {most}, or a divisor of it, which divides the ranks of each host"),
+        }
     }
 
     fn ranks_of_host(&self, host: usize) -> usize {
@@ -227,8 +240,22 @@ mod tests {
                b  | 2 | 3 |\n  \
                1 of 1 tp groups cross hosts\n  \
                warning: tensor-parallel ranks 0, 1, 2, 3 are on a, b, and sum activations inside every layer over the network; \
-             use parallelism.tp of at most 2 that divides the ranks of each host\n"
+             use parallelism.tp = 2, or a divisor of it, which divides the ranks of each host\n"
         );
+    }
+
+    #[test]
+    fn the_warning_names_the_setting_that_spreads_the_group() {
+        let remedy = |list: &str, tp: usize, order: PlacementOrder| {
+            let mesh = Mesh::new(AxisSizes::dp_tp_pp(4 / tp, tp, 1)).expect("a mesh");
+            let hosts = parse_host_list(list, 1).expect("hosts");
+            let placed = RankHosts::new((&mesh, order), &hosts, "--hosts", String::new()).expect("placed");
+            placed.warning().split("; ").last().unwrap_or_default().to_string()
+        };
+        let placement = "leave out run.placement, whose default keeps them on a host\n";
+        assert_eq!(remedy("a slots=2\nb slots=2", 2, PlacementOrder::DpTpPp), placement);
+        let uneven = "use parallelism.tp = 1, or hosts with equally many slots\n";
+        assert_eq!(remedy("a slots=3\nb slots=1", 2, PlacementOrder::default()), uneven);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use harness::several::{Folder, in_processes, on_threads, succeeds, with_keys};
+use harness::several::{Folder, in_processes, launched, on_threads, succeeds, with_keys};
 use harness::{pleach, stderr};
 
 /// Numbers of processes, and what the run is.
@@ -40,6 +40,49 @@ fn processes_have_the_bits_of_threads() {
             }
         }
     }
+}
+
+#[test]
+fn a_process_that_finds_damage_sets_the_checkpoint_aside_for_the_next_start() {
+    let folder = Folder::new("damage");
+    let keys = ["train.steps=6", "run.keep_newest=9"];
+    on_threads(&[&keys[..], &[&folder.run("whole")]].concat());
+    succeeds(&in_processes("2", &[&keys[..], &[&folder.run("hurt")]].concat()));
+    // Ranks 5 and 7, of process 0 and of process 1, read it: each may find the damage first.
+    let file = folder.path("hurt/checkpoints/step-00000006/rank-00005.safetensors");
+    let mut bytes = fs::read(&file).expect("a file");
+    *bytes.last_mut().expect("bytes") ^= 16;
+    fs::write(&file, bytes).expect("written");
+
+    let run = folder.path("hurt");
+    let resume = || launched("2", &["train", "--resume", &run]);
+    let failed = resume();
+    assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
+    for part in
+        ["rank-00005.safetensors: bytes ", "step-00000006 is damaged and now called ", "start the same command again"]
+    {
+        assert!(stderr(&failed).contains(part), "{part}: {}", stderr(&failed));
+    }
+    let resumed = resume();
+    succeeds(&resumed);
+    assert!(stderr(&resumed).contains("resuming after step 4"), "{}", stderr(&resumed));
+    assert_eq!(folder.losses("hurt"), folder.losses("whole"));
+    assert!(folder.weights("hurt") == folder.weights("whole"));
+}
+
+#[test]
+fn a_trace_has_the_ranks_of_all_processes() {
+    let folder = Folder::new("trace");
+    let (run, file) = (folder.run("traced"), folder.path("trace.json"));
+    let command = ["launch", "--nproc", "4", "--", "train", "--trace", &file];
+    succeeds(&pleach(&with_keys(&command, &[&run])));
+    let trace: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&file).expect("the trace")).expect("a Chrome trace");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let spans = |event: &&serde_json::Value| event["ph"] == "X";
+    let rows: std::collections::BTreeSet<u64> =
+        events.iter().filter(spans).filter_map(|event| event["pid"].as_u64()).collect();
+    assert_eq!(rows.len(), 8, "{rows:?}");
 }
 
 #[test]

@@ -64,14 +64,22 @@ pub struct OrderTwo {
     orders: [Counts; 3],
 }
 
-/// Counts of one order: contexts of `order` bytes.
+/// Counts of one order: contexts of `order` bytes, by the number that the bytes make; none for a context that does not occur.
 #[derive(Clone, Debug)]
 struct Counts {
     order: u32,
-    /// `N(h c)` at `256 h + c`.
-    pairs: Vec<u32>,
-    /// `N(h)` and `D(h)` at `h`.
-    contexts: Vec<(u32, u32)>,
+    contexts: Vec<Option<Box<Context>>>,
+}
+
+/// One context `h`.
+#[derive(Clone, Debug)]
+struct Context {
+    /// `N(h)`.
+    total: u32,
+    /// `D(h)`.
+    different: u32,
+    /// `N(h c)` by `c`.
+    following: [u32; 256],
 }
 
 impl OrderTwo {
@@ -100,31 +108,34 @@ impl OrderTwo {
 
 impl Counts {
     fn of(text: &[u8], order: u32) -> Counts {
-        let num_contexts = 256usize.pow(order);
-        let mut counts = Counts { order, pairs: vec![0; 256 * num_contexts], contexts: vec![(0, 0); num_contexts] };
+        let mut contexts = vec![None; 256usize.pow(order)];
         for window in text.windows(order as usize + 1) {
-            let (context, pair) = places(window);
-            let (total, different) = &mut counts.contexts[context];
-            *total = total.saturating_add(1);
-            *different += u32::from(counts.pairs[pair] == 0);
-            counts.pairs[pair] = counts.pairs[pair].saturating_add(1);
+            let (place, byte) = split(window);
+            let context: &mut Box<Context> = contexts[place].get_or_insert_default();
+            let count = &mut context.following[byte];
+            context.different += u32::from(*count == 0);
+            context.total = context.total.saturating_add(1);
+            *count = count.saturating_add(1);
         }
-        counts
+        Counts { order, contexts }
     }
 
     fn interpolate(&self, text: &[u8], below: f64) -> f64 {
-        let (context, pair) = places(&text[text.len() - 1 - self.order as usize..]);
-        let (total, different) = self.contexts[context];
-        if total == 0 {
-            return below;
-        }
-        let (total, different) = (f64::from(total), f64::from(different));
-        (f64::from(self.pairs[pair]) + different * below) / (total + different)
+        let (place, byte) = split(&text[text.len() - 1 - self.order as usize..]);
+        let Some(context) = &self.contexts[place] else { return below };
+        let (total, different) = (f64::from(context.total), f64::from(context.different));
+        (f64::from(context.following[byte]) + different * below) / (total + different)
     }
 }
 
-/// Where the context and the whole of `window` are counted.
-fn places(window: &[u8]) -> (usize, usize) {
+impl Default for Context {
+    fn default() -> Context {
+        Context { total: 0, different: 0, following: [0; 256] }
+    }
+}
+
+/// The number of the context in `window`, and the byte after it.
+fn split(window: &[u8]) -> (usize, usize) {
     let whole = window.iter().fold(0, |place, byte| 256 * place + usize::from(*byte));
-    (whole / 256, whole)
+    (whole / 256, whole % 256)
 }

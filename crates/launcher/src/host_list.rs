@@ -21,7 +21,7 @@ impl fmt::Display for Host {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostListError {
     /// A line that cannot be read.
-    #[error("line {line}: {text:?} must be HOST or HOST slots=N with N from 1 to 65536")]
+    #[error("line {line}: {text:?} must be HOST, HOST slots=N or HOST:N with N from 1 to 65536")]
     Line {
         /// Counted from 1.
         line: usize,
@@ -95,7 +95,7 @@ mod tests {
     fn other_lines_are_refused() {
         let refused = |text: &str| parse_host_list(text, 1).expect_err(text).to_string();
         for line in ["a slots=0", "a slots=x", "a b", "a slots=2 more", "a:", "a:0", "-oProxyCommand=x", ":4"] {
-            let expected = format!("line 2: {line:?} must be HOST or HOST slots=N with N from 1 to 65536");
+            let expected = format!("line 2: {line:?} must be HOST, HOST slots=N or HOST:N with N from 1 to 65536");
             assert_eq!(refused(&format!("\n{line}")), expected);
         }
         assert_eq!(refused("a\nb\na:2"), "line 3: a is listed twice; use one line with the sum of its slots");

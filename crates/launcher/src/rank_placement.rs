@@ -66,12 +66,7 @@ impl RankPlacement {
             return Err(RankPlacementError { ranks: world, processes });
         }
         let mut ranks: Vec<Rank> = mesh.ranks().collect();
-        let mut slowest_first = order.axes();
-        slowest_first.reverse();
-        ranks.sort_by_key(|rank| {
-            let coord = mesh.coord(*rank);
-            slowest_first.map(|axis| coord.along(axis))
-        });
+        ranks.sort_by_key(|rank| order.slot(mesh, *rank));
         let mut slots = vec![0; world];
         for (slot, rank) in ranks.iter().enumerate() {
             slots[rank.0] = slot;

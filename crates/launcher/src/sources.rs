@@ -88,8 +88,11 @@ fn is_shown(environment: Environment<'_>, launcher: Launcher) -> bool {
                 || is_set(variable::PROCESSES) && !is_set("JOB_COMPLETION_INDEX") && !is_set("PMIX_RANK")
         }
         Launcher::Torchrun => {
-            is_set("TORCHELASTIC_RUN_ID")
-                || ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"].into_iter().all(is_set)
+            let is_ranked = is_set("RANK") && is_set("WORLD_SIZE");
+            // Scripts set these two from the variables of another launcher, too. Without one the address is missing.
+            let others = ["SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", variable::PROCESS];
+            let has_address = is_set("MASTER_ADDR") && is_set("MASTER_PORT");
+            is_set("TORCHELASTIC_RUN_ID") || is_ranked && (has_address || !others.into_iter().any(is_set))
         }
         Launcher::OpenMpi => is_set("OMPI_COMM_WORLD_SIZE") || is_set("OMPI_COMM_WORLD_RANK"),
         Launcher::Mpich => is_set("PMI_RANK") || is_set("PMI_SIZE"),

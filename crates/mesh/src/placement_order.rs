@@ -1,6 +1,7 @@
 //! The order in which ranks fill hosts.
 
 use crate::axis::Axis;
+use crate::{Mesh, Rank};
 
 /// The order in which the ranks of a mesh fill hosts: peers along the axis that is named first are nearest, and share a
 /// host before all others do. Context- and expert-parallel peers are next to tensor-parallel ones, and the replicas of one
@@ -34,6 +35,13 @@ impl PlacementOrder {
             PlacementOrder::DpTpPp => [DpInner, DpOuter, Tp, Cp, Ep, Pp],
             PlacementOrder::DpPpTp => [DpInner, DpOuter, Pp, Tp, Cp, Ep],
         }
+    }
+
+    /// The place of `rank` among all ranks of `mesh` when they fill hosts in this order, from 0.
+    pub fn slot(self, mesh: &Mesh, rank: Rank) -> usize {
+        let coord = mesh.coord(rank);
+        let farthest_first = self.axes().into_iter().rev();
+        farthest_first.fold(0, |slot, axis| slot * mesh.size(axis) + coord.along(axis))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use cluster::{Cluster, Software};
 use config::{ModelSpec, Parallelism, TrainSpec, Unit, UnitClass};
+use mesh::PlacementOrder;
 use program::{PassKind, Sizes, StepGraph, StepTimes};
 use record::UnitRecords;
 use sim::{ProductFormat, RankMemory, RecordedUnits, Spent, StepCosts, StepShape, peak_flops_per_ns};
@@ -12,6 +13,7 @@ use train::{SetupError, StepOrder};
 pub struct PreparedStep {
     model: ModelSpec,
     parallelism: Parallelism,
+    placement: PlacementOrder,
     train: TrainSpec,
     software: Option<Software>,
     /// Its linked programs.
@@ -68,7 +70,13 @@ impl PreparedStep {
     ) -> Result<PreparedStep, SetupError> {
         let (model, parallelism, train) = (order.model().clone(), parallelism.clone(), train.clone());
         let (graph, sizes) = order.training_step()?;
-        Ok(PreparedStep { model, parallelism, train, software: software.cloned(), graph, sizes, units: units.clone() })
+        let (placement, software) = (PlacementOrder::default(), software.cloned());
+        Ok(PreparedStep { model, parallelism, placement, train, software, graph, sizes, units: units.clone() })
+    }
+
+    /// The same step of ranks that fill nodes in the order of `placement`, which a trainer with a `[software]` section does not ask.
+    pub fn placed(self, placement: PlacementOrder) -> PreparedStep {
+        PreparedStep { placement, ..self }
     }
 
     /// The step on a cluster.
@@ -94,6 +102,7 @@ impl PreparedStep {
         let shape = StepShape {
             model: &self.model,
             parallelism: &self.parallelism,
+            placement: self.placement,
             precision: self.train.precision,
             sums: self.train.sums,
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,

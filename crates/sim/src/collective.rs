@@ -3,7 +3,8 @@
 use cluster::{Cluster, CollectiveLibrary};
 use comm::Operation;
 use device::SumTree;
-use mesh::{AxisSet, Mesh, Rank};
+use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
+use std::collections::BTreeMap;
 
 use crate::own_collective::own_collective_ns;
 
@@ -21,19 +22,16 @@ pub struct GroupShape {
 }
 
 impl GroupShape {
-    /// The group of rank 0 along `axes`, ranks filling nodes of `node` accelerators one after the other.
-    pub fn new(mesh: &Mesh, axes: AxisSet, node: usize) -> GroupShape {
+    /// The group of rank 0 along `axes`, ranks filling nodes of `node` accelerators in `order`.
+    pub fn new(mesh: &Mesh, axes: AxisSet, order: PlacementOrder, node: usize) -> GroupShape {
         let group = mesh.group(Rank(0), axes);
-        let mut nodes: Vec<(usize, usize)> = vec![];
+        let mut nodes: BTreeMap<usize, usize> = BTreeMap::new();
         for member in group.members() {
-            match nodes.last_mut() {
-                Some((number, members)) if *number == member.0 / node => *members += 1,
-                Some(_) | None => nodes.push((member.0 / node, 1)),
-            }
+            *nodes.entry(order.slot(mesh, *member) / node).or_default() += 1;
         }
         GroupShape {
             size: group.size(),
-            per_node: nodes.iter().map(|(_, members)| *members).max().unwrap_or(1),
+            per_node: nodes.values().copied().max().unwrap_or(1),
             nodes: nodes.len(),
             beside: node.min(mesh.world_size()),
         }
@@ -44,9 +42,9 @@ impl GroupShape {
         self.beside as f64
     }
 
-    /// Two ranks of the mesh.
-    pub fn pair(mesh: &Mesh, one: usize, other: usize, node: usize) -> GroupShape {
-        let nodes = if one / node == other / node { 1 } else { 2 };
+    /// Two ranks of the mesh, whose ranks fill nodes of `node` accelerators in `order`.
+    pub fn pair(mesh: &Mesh, one: Rank, other: Rank, order: PlacementOrder, node: usize) -> GroupShape {
+        let nodes = if order.slot(mesh, one) / node == order.slot(mesh, other) / node { 1 } else { 2 };
         GroupShape { size: 2, per_node: 3 - nodes, nodes, beside: node.min(mesh.world_size()) }
     }
 }

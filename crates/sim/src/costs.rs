@@ -6,10 +6,10 @@ use config::{
     Degrees, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, SequenceParallel, Unit, UnitLayout,
 };
 use device::{Dtype, Frame, Op, SumTree};
-use mesh::MeshError;
+use mesh::{MeshError, PlacementOrder, Rank};
 use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls};
 
-use crate::collective::{GroupShape, collective_ns};
+use crate::collective::collective_ns;
 use crate::group_calls::Collectives;
 use crate::kernel::ProductFormat;
 use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
@@ -22,6 +22,8 @@ pub struct StepShape<'a> {
     pub model: &'a ModelSpec,
     /// The layout.
     pub parallelism: &'a Parallelism,
+    /// The order in which ranks fill nodes.
+    pub placement: PlacementOrder,
     /// The numbers.
     pub precision: Precision,
     /// The numbers in which gradients are summed.
@@ -272,12 +274,11 @@ impl Pricing<'_> {
         let tensor_axes = self.shape.parallelism.tensor_axes();
         let mesh = &self.collectives.mesh;
         let block = mesh.ranks_per_stage();
-        let node = self.cluster.node.accelerators;
         let scattered = self.software.is_some_and(|software| software.pipeline_tensors == PipelineTensors::Scattered)
             && self.shape.parallelism.sequence_parallel == SequenceParallel::Off;
         let bytes = self.shape.output_bytes as f64;
         let ns = |from: usize, to: usize| {
-            let pair = GroupShape::pair(mesh, from * block, to * block, node);
+            let pair = self.collectives.pair(Rank(from * block), Rank(to * block));
             let send = |bytes| {
                 collective_ns(self.cluster, pair, Operation::PointToPoint, SumTree::RANK_ORDER, bytes).round() as u64
             };

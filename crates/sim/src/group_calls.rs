@@ -5,7 +5,7 @@ use cluster::{Cluster, Gathers, ShardedReductions, Software, StreamQueue};
 use comm::Operation;
 use config::{Kept, Recompute, StateKind, UnitLayout, ZeroStage};
 use device::{Dtype, SumTree};
-use mesh::{AxisSet, Mesh};
+use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 use program::{Collective, GradientAxes, GroupCall, PeerGroup, UnitCalls};
 
 use crate::collective::{GroupShape, collective_ns};
@@ -32,8 +32,21 @@ impl Collectives<'_> {
 
     /// Nanoseconds of one collective over `bytes` of the ranks that differ along `axes`.
     pub fn along(&self, axes: AxisSet, operation: Operation, tree: SumTree, bytes: f64) -> u64 {
-        let group = GroupShape::new(&self.mesh, axes, self.cluster.node.accelerators);
+        let group = GroupShape::new(&self.mesh, axes, self.placement(), self.cluster.node.accelerators);
         collective_ns(self.cluster, group, operation, tree, bytes).round() as u64
+    }
+
+    /// Two ranks.
+    pub fn pair(&self, one: Rank, other: Rank) -> GroupShape {
+        GroupShape::pair(&self.mesh, one, other, self.placement(), self.cluster.node.accelerators)
+    }
+
+    /// The order in which ranks fill nodes. Trainers with a `[software]` section number ranks as Megatron-LM does.
+    fn placement(&self) -> PlacementOrder {
+        match self.software {
+            Some(_) => PlacementOrder::TpDpPp,
+            None => self.shape.placement,
+        }
     }
 
     /// Nanoseconds of one call over elements of `bytes_per_element`.
@@ -42,9 +55,8 @@ impl Collectives<'_> {
         match call.group {
             PeerGroup::Along(axes) => self.along(axes, operation, tree, bytes),
             PeerGroup::Ends => {
-                let last = self.mesh.world_size() - self.mesh.ranks_per_stage();
-                let ends = GroupShape::pair(&self.mesh, 0, last, self.cluster.node.accelerators);
-                collective_ns(self.cluster, ends, operation, tree, bytes).round() as u64
+                let last = Rank(self.mesh.world_size() - self.mesh.ranks_per_stage());
+                collective_ns(self.cluster, self.pair(Rank(0), last), operation, tree, bytes).round() as u64
             }
         }
     }

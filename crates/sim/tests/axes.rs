@@ -4,7 +4,7 @@
 use cluster::{Cluster, named};
 use config::{Degrees, GradientSums, LayerRecompute, Parallelism, RunConfig, SequenceParallel, UnitClass};
 use device::{Dtype, SumTree, Write};
-use mesh::{Axis, AxisSet};
+use mesh::{Axis, AxisSet, PlacementOrder};
 use model::{MicrobatchShape, TensorParallel};
 use program::{PassKind, Purpose};
 use record::{RecordCase, UnitRecords};
@@ -37,6 +37,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
     let shape = StepShape {
         model: &model,
         parallelism: &parallelism,
+        placement: PlacementOrder::default(),
         precision: train.precision,
         sums: train.sums,
         output_bytes: 1 << 20,
@@ -48,7 +49,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
         costs.pass(config::Unit::Layer(0), PassKind::Forward).collectives_ns
     };
     let expected = |axes: AxisSet| -> u64 {
-        let group = GroupShape::new(&mesh, axes, cluster.node.accelerators);
+        let group = GroupShape::new(&mesh, axes, PlacementOrder::default(), cluster.node.accelerators);
         calls
             .iter()
             .map(|call| {

@@ -5,7 +5,7 @@ use cluster::{Cluster, named};
 use comm::Operation;
 use config::{Degrees, GradientSums, Parallelism, RunConfig, Unit, ZeroStage};
 use device::SumTree;
-use mesh::{AxisSet, Mesh};
+use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 use program::{Collective, GradientAxes, GroupCall, Partner, PeerGroup, UnitCalls};
 use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
 
@@ -18,15 +18,16 @@ fn layout(zero: ZeroStage) -> Parallelism {
 
 fn costs(cluster: &Cluster, parallelism: &Parallelism, sums: GradientSums) -> StepCosts {
     let RunConfig { model, train, .. } = RunConfig::quick_start();
-    let shape = StepShape { model: &model, parallelism, precision: train.precision, sums, output_bytes: 1 << 20 };
+    let (placement, precision) = (PlacementOrder::default(), train.precision);
+    let shape = StepShape { model: &model, parallelism, placement, precision, sums, output_bytes: 1 << 20 };
     StepCosts::new(cluster, None, &shape, &RecordedUnits::default()).unwrap()
 }
 
 fn price(cluster: &Cluster, mesh: &Mesh, call: &GroupCall, element_bytes: usize) -> u64 {
-    let node = cluster.node.accelerators;
+    let (node, placement) = (cluster.node.accelerators, PlacementOrder::default());
     let group = match call.group {
-        PeerGroup::Along(axes) => GroupShape::new(mesh, axes, node),
-        PeerGroup::Ends => GroupShape::pair(mesh, 0, mesh.ranks_per_stage(), node),
+        PeerGroup::Along(axes) => GroupShape::new(mesh, axes, placement, node),
+        PeerGroup::Ends => GroupShape::pair(mesh, Rank(0), Rank(mesh.ranks_per_stage()), placement, node),
     };
     let (operation, tree) = match call.collective {
         Collective::AllReduce(tree) => (Operation::AllReduce, tree),

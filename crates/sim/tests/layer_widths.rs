@@ -7,6 +7,7 @@ use config::{
     Degrees, Format, GradientSums, LayerRecompute, ModelSpec, Parallelism, RunConfig, SequenceParallel, Unit, ZeroStage,
 };
 use device::{Dtype, Write};
+use mesh::PlacementOrder;
 use model::{MicrobatchShape, TensorParallel};
 use program::{Footprint, PassKind, Purpose, Sizes, State, Value};
 use record::{RecordCase, UnitRecords};
@@ -49,8 +50,8 @@ fn layers(model: &ModelSpec) -> Vec<OfLayer> {
     let units = RecordedUnits::new(&records, None);
     let cluster = Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap();
     let precision = config.train.precision;
-    let shape =
-        StepShape { model, parallelism: &parallelism, precision, sums: GradientSums::Single, output_bytes: 1 << 20 };
+    let placement = PlacementOrder::default();
+    let shape = StepShape { model, parallelism: &parallelism, placement, precision, sums, output_bytes: 1 << 20 };
     let costs = StepCosts::new(&cluster, None, &shape, &units).unwrap();
     let of = |layer| OfLayer {
         footprint: *footprints.units.of(layer),

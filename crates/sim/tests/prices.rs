@@ -8,7 +8,7 @@ use comm::GroupHosts;
 use comm::Operation;
 use comm::collectives::{CollectiveShape, traffic};
 use device::SumTree;
-use mesh::{Axis, AxisSet, AxisSizes, Mesh};
+use mesh::{Axis, AxisSet, AxisSizes, Mesh, PlacementOrder, Rank};
 use sim::{GroupShape, Kernel, Product, ProductFormat, collective_ns, kernel_ns};
 
 /// Round numbers: 100 multiprocessors, 100 TFLOP/s, 1000 GB/s, 4 accelerators a node, links of 100 and 40 GB/s.
@@ -59,7 +59,20 @@ fn rows_that_are_no_cache_lines_cost_a_cliff_and_thin_products_wait_for_memory()
 fn group(axes: impl Into<AxisSet>) -> GroupShape {
     // 2 x 8 ranks on 4 nodes: tensor-parallel pairs side by side, replicas strided by 2.
     let mesh = Mesh::new(AxisSizes::dp_tp_pp(8, 2, 1)).unwrap();
-    GroupShape::new(&mesh, axes.into(), 4)
+    GroupShape::new(&mesh, axes.into(), PlacementOrder::default(), 4)
+}
+
+#[test]
+fn the_order_of_placement_decides_which_groups_cross_nodes() {
+    let mesh = Mesh::new(AxisSizes::dp_tp_pp(4, 2, 2)).unwrap();
+    let nodes = |order: PlacementOrder| {
+        let along = |axes: AxisSet| GroupShape::new(&mesh, axes, order, 4).nodes;
+        let stages = GroupShape::pair(&mesh, Rank(0), Rank(mesh.ranks_per_stage()), order, 4).nodes;
+        [along(Axis::Tp.into()), along(AxisSet::DATA), along(Axis::Pp.into()), stages]
+    };
+    assert_eq!(nodes(PlacementOrder::TpPpDp), [1, 4, 1, 1]);
+    assert_eq!(nodes(PlacementOrder::TpDpPp), [1, 2, 2, 2]);
+    assert_eq!(nodes(PlacementOrder::DpTpPp), [2, 1, 2, 2]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
 pub use engine::meta_engine::{MetaEngine, RankRecord};
-pub use engine::open_engine::{EngineOptions, describe_engine, open_engine, open_process_engine};
+pub use engine::open_engine::{EngineOptions, describe_engine, engine_cores, open_engine, open_process_engine};
 pub use engine::processor;
 pub use engine::thread_engine::{ProcessSeat, ThreadEngine};
 pub use engine::{Communicators, Engine, EngineDescription, MissingGroup, RankEngine};

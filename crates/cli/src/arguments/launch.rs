@@ -21,7 +21,7 @@ exit code is that of the first failure.";
 #[derive(Debug, Args)]
 pub struct LaunchArguments {
     /// Number of processes; with --hosts, on each host whose line has no number
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub nproc: u32,
     /// Start the processes on the hosts of this file; process 0 is on the first
     #[arg(long, value_name = "FILE")]

@@ -96,7 +96,8 @@ impl Computing<'_> {
         drop(ranks);
         if let Some(setup) = &programs.gradients {
             let (start, first_gradients) = (Start::Weights(&source.weights), Some(gradients));
-            let ports = Ports { start, first_gradients, ..Ports::new(sequences, &Silent) };
+            let silent = Silent::default();
+            let ports = Ports { start, first_gradients, ..Ports::new(sequences, &silent) };
             ProcessRanks::open(company, &source.config, setup)?.train(ports)?;
         }
         Ok(loss)

@@ -94,7 +94,10 @@ struct Running {
 /// # Errors
 /// A program that cannot be started; those that were started before are ended.
 pub fn supervise(members: Vec<Member>, mut orders: impl FnMut() -> Option<Order>) -> Result<Outcome, Failure> {
-    let mut all = start(members)?;
+    let mut all = match start(members, &mut orders)? {
+        Started::All(all) => all,
+        Started::Stopped(outcome) => return Ok(outcome),
+    };
     let mut first: Option<(String, Fate)> = None;
     let mut ending: Option<Instant> = None;
     let mut is_killed = false;
@@ -155,9 +158,21 @@ fn outcome(first: Option<(String, Fate)>) -> Outcome {
     }
 }
 
-fn start(members: Vec<Member>) -> Result<Vec<Running>, Failure> {
+/// The state after an attempt to start all members.
+enum Started {
+    All(Vec<Running>),
+    /// An order came first; those that were started are ended.
+    Stopped(Outcome),
+}
+
+fn start(members: Vec<Member>, orders: &mut impl FnMut() -> Option<Order>) -> Result<Started, Failure> {
     let mut all: Vec<Running> = vec![];
     for member in members {
+        if let Some(order) = orders() {
+            all.iter_mut().for_each(Running::kill);
+            all.iter_mut().for_each(|running| drop(running.child.wait()));
+            return Ok(Started::Stopped(stopped_early(order, all.len())));
+        }
         let name = member.name.clone();
         match spawn(member) {
             Ok(running) => all.push(running),
@@ -167,7 +182,21 @@ fn start(members: Vec<Member>) -> Result<Vec<Running>, Failure> {
             }
         }
     }
-    Ok(all)
+    Ok(Started::All(all))
+}
+
+/// The outcome of `order`, when only `started` processes were there.
+fn stopped_early(order: Order, started: usize) -> Outcome {
+    match order {
+        Order::Signal(signal) => Outcome::Stopped {
+            code: u8::try_from(128 + signal).unwrap_or(1),
+            message: format!("stopped by signal {signal} when {started} processes were started; they were ended"),
+        },
+        Order::End => Outcome::Failed {
+            code: 1,
+            message: format!("the launcher ended when {started} processes were started; they were ended"),
+        },
+    }
 }
 
 fn spawn(member: Member) -> std::io::Result<Running> {

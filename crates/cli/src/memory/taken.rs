@@ -23,12 +23,13 @@ fn peak_of_status(status: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`; empty where the system does not tell.
-pub fn describe(arenas_bytes: u64, resident_bytes: Option<u64>) -> String {
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`; empty where the system does not report it. `of` begins the
+/// line where there are other processes: `process 0: `.
+pub fn describe(of: &str, arenas_bytes: u64, resident_bytes: Option<u64>) -> String {
     let Some(resident_bytes) = resident_bytes else { return String::new() };
     let beside_bytes = resident_bytes.saturating_sub(arenas_bytes);
     let [resident, arenas, beside] = [resident_bytes, arenas_bytes, beside_bytes].map(bytes);
-    format!("memory  {resident} at most: {arenas} of arenas, {beside} beside them\n")
+    format!("memory  {of}{resident} at most: {arenas} of arenas, {beside} beside them\n")
 }
 
 #[cfg(test)]
@@ -43,8 +44,10 @@ mod tests {
 
     #[test]
     fn a_run_tells_what_it_held_and_what_of_it_was_planned() {
-        let told = describe(85_900_000, Some(102_000_000));
+        let told = describe("", 85_900_000, Some(102_000_000));
         assert_eq!(told, "memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them\n");
-        assert_eq!(describe(85_900_000, None), "");
+        let first = describe("process 0: ", 85_900_000, Some(102_000_000));
+        assert_eq!(first, "memory  process 0: 102 MB at most: 85.9 MB of arenas, 16.1 MB beside them\n");
+        assert_eq!(describe("", 85_900_000, None), "");
     }
 }

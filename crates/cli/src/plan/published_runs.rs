@@ -72,7 +72,8 @@ impl Compared {
 }
 
 fn laid_out(config: &RunConfig, cluster: &Cluster, software: Option<&Software>) -> Result<Found, train::SetupError> {
-    let step = PreparedStep::new(&config.model, &config.parallelism, &config.train, software)?;
+    let step =
+        PreparedStep::new(&config.model, &config.parallelism, &config.train, software)?.placed(config.run.placement);
     let prediction = step.on(cluster)?;
     Ok(Found {
         parallelism: config.parallelism.clone(),

@@ -8,10 +8,11 @@ use comm::{AbortCause, WorldFailure};
 use config::RunConfig;
 use mesh::Rank;
 use rendezvous::{Control, FailureReport, ProcessFailure};
-use train::{Engine, ProcessSeat, Setup, open_process_engine};
+use train::{Engine, ProcessSeat, Setup, engine_cores, open_process_engine};
 
 use crate::failure::Failure;
 use crate::processes::company::Several;
+use crate::processes::core_share::{CoreNeed, core_share};
 use crate::processes::listening_addresses::ListeningAddresses;
 use crate::run::engine::options;
 
@@ -29,7 +30,8 @@ pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<
     let first_ranks = process_map.processes().iter().map(|process| process.ranks.first().map_or(0, |rank| rank.0));
     let first_ranks = first_ranks.collect();
     let options = options(config, setup, ranks_on_host(&process_map, place.process));
-    let seat = ProcessSeat { process: place.process, process_map, listeners, token };
+    let cores = cores(several, config, &process_map)?;
+    let seat = ProcessSeat { process: place.process, process_map, listeners, token, cores };
     let ended = || control.failure().map(|failure| failure.to_string());
     let opened = open_process_engine(setup.mesh, options, seat, &ended);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
@@ -42,6 +44,14 @@ fn ranks_on_host(process_map: &ProcessMap, process: usize) -> usize {
     let all = process_map.processes();
     let own = all.get(process).map(|process| &process.host);
     all.iter().filter(|process| Some(&process.host) == own).map(|process| process.ranks.len()).sum()
+}
+
+/// A core for each thread that computes in this process; empty where the system places threads.
+fn cores(several: &Several, config: &RunConfig, process_map: &ProcessMap) -> Result<Vec<usize>, Failure> {
+    let ranks = process_map.processes().get(several.place.process).map_or(0, |own| own.ranks.len());
+    let threads = ranks.saturating_mul(config.run.threads_per_rank);
+    let need = CoreNeed { host: several.place.host.clone(), allowed: engine_cores(), threads };
+    Ok(core_share(several.place.process, &several.all_gather("cores of processes", &need)?))
 }
 
 /// All processes as transports take them.

@@ -1,6 +1,7 @@
 //! This process among those of a run.
 
 pub mod company;
+pub mod core_share;
 pub mod delivery;
 pub mod engine_connection;
 pub mod listening_addresses;

@@ -37,7 +37,11 @@ pub fn run(
     let pieces = PieceDestination { collector: &committer, observer: &observer };
     let to = Destinations { weights: Some(&once.weights), pieces: Some(pieces), ..Destinations::default() };
     let ending = delivery::receive_while(session.company, &session.verdict.config.model, to, || {
-        commit_with(session, &committer, (&observer, &once.weights), start)
+        let ending = commit_with(session, &committer, (&observer, &once.weights), start)?;
+        match (several, once.progress.recorder()) {
+            (Some(several), Some(recorder)) => recorder.gather(several).map(|()| ending),
+            (None, _) | (_, None) => Ok(ending),
+        }
     });
     once.conclude(ending)
 }

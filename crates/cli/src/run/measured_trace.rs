@@ -1,31 +1,50 @@
 //! When every rank ran every instruction of a step, for `pleach train --trace`.
 
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use device::DeviceError;
+use serde::{Deserialize, Serialize};
 use sim::{RankTimes, Trace};
 use sync::{into_inner, lock};
 use train::{Setup, Worker, WorkloadIndex};
 
 use crate::failure::Failure;
+use crate::processes::company::Several;
 use crate::screen::output_file::OutputFile;
 use crate::simulate::rank_times::rank_times;
 
 /// Times of instructions of the last step that every rank has ended.
 pub struct Recorder {
     began: Instant,
+    /// The same moment by the clock of the host, in nanoseconds: processes of other hosts have other origins of [`Instant`].
+    began_unix_ns: u64,
     /// By rank.
-    ranks: Vec<Mutex<Option<Step>>>,
+    ranks: Vec<Mutex<Option<Spans>>>,
+    /// Of the last step, which is the same on all ranks.
+    workload: Mutex<Option<WorkloadIndex>>,
 }
 
-/// The program that ran, and start and end of its instructions in nanoseconds.
-type Step = (WorkloadIndex, Vec<(u64, u64)>);
+/// Start and end of the instructions of one rank, in nanoseconds since the recorder began.
+type Spans = Vec<(u64, u64)>;
+
+/// The last step of the ranks of one process.
+#[derive(Serialize, Deserialize)]
+struct ProcessSpans {
+    began_unix_ns: u64,
+    ranks: Vec<(usize, Spans)>,
+}
 
 impl Recorder {
     /// For a run of so many ranks.
     pub fn new(ranks: usize) -> Recorder {
-        Recorder { began: Instant::now(), ranks: (0..ranks).map(|_| Mutex::default()).collect() }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Recorder {
+            began: Instant::now(),
+            began_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+            ranks: (0..ranks).map(|_| Mutex::default()).collect(),
+            workload: Mutex::default(),
+        }
     }
 
     /// Notes that `rank` has issued its instruction; after the last one of a step it waits for all of them.
@@ -41,9 +60,37 @@ impl Recorder {
         let spans: Option<Vec<(u64, u64)>> =
             worker.spans()?.into_iter().map(|span| span.map(|(start, end)| (ns(start), ns(end)))).collect();
         if let Some(spans) = spans {
-            *lock(record) = Some((worker.position.workload, spans));
+            *lock(record) = Some(spans);
+            *lock(&self.workload) = Some(worker.position.workload);
         }
         Ok(())
+    }
+
+    /// Takes the times of the ranks of other processes on process 0, and sends those of this process there on all others. All
+    /// processes call it after their last step. Across hosts, times are as exact as their clocks agree.
+    ///
+    /// # Errors
+    /// A failure of the run.
+    pub fn gather(&self, several: &Several) -> Result<(), Failure> {
+        let malformed = |error: serde_json::Error| Failure::Work(format!("the times of instructions: {error}"));
+        let ranks = self.ranks.iter().enumerate();
+        let ranks = ranks.filter_map(|(rank, spans)| lock(spans).clone().map(|spans| (rank, spans))).collect();
+        let own = ProcessSpans { began_unix_ns: self.began_unix_ns, ranks };
+        let own = serde_json::to_vec(&own).map_err(malformed)?;
+        for process in several.gather("the times of instructions", own)?.unwrap_or_default() {
+            self.take(serde_json::from_slice(&process).map_err(malformed)?);
+        }
+        Ok(())
+    }
+
+    fn take(&self, process: ProcessSpans) {
+        let ahead_ns = process.began_unix_ns.wrapping_sub(self.began_unix_ns).cast_signed();
+        let here = |ns: u64| ns.saturating_add_signed(ahead_ns);
+        for (rank, spans) in process.ranks {
+            if let Some(record) = self.ranks.get(rank) {
+                *lock(record) = Some(spans.into_iter().map(|(start, end)| (here(start), here(end))).collect());
+            }
+        }
     }
 
     /// Writes the last step that was done as a Chrome trace, which begins with the first instruction of a rank, and returns it.
@@ -51,18 +98,32 @@ impl Recorder {
     /// # Errors
     /// A file that cannot be written, or a run that did not end a step.
     pub fn write(self, setup: &Setup, file: &OutputFile) -> Result<Trace, Failure> {
-        let done: Option<Vec<Step>> = self.ranks.into_iter().map(into_inner).collect();
-        let Some(done) = done.filter(|done| !done.is_empty()) else {
+        let done: Option<Vec<Spans>> = self.ranks.into_iter().map(into_inner).collect();
+        let (Some(done), Some(workload)) = (done, into_inner(self.workload)) else {
             return Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())));
         };
-        let first_ns = done.iter().flat_map(|(_, spans)| spans).map(|(start, _)| *start).min().unwrap_or(0);
-        let graph = setup.graph_of(done[0].0);
-        let ranks = done.iter().enumerate().map(|(number, (_, spans))| {
+        let first_ns = done.iter().flatten().map(|(start, _)| *start).min().unwrap_or(0);
+        let graph = setup.graph_of(workload);
+        let ranks = done.iter().enumerate().map(|(number, spans)| {
             let spans = spans.iter().map(|(start, end)| (start - first_ns, end - first_ns)).collect();
             rank_times(&setup.mesh, number, spans)
         });
         let trace = Trace::new(graph, &ranks.collect::<Vec<RankTimes>>());
         file.write(sim::ChromeTrace(&trace))?;
         Ok(trace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_another_process_are_moved_to_the_clock_of_this_one() {
+        let recorder = Recorder { began_unix_ns: 1_000, ..Recorder::new(2) };
+        recorder.take(ProcessSpans { began_unix_ns: 1_500, ranks: vec![(1, vec![(10, 20)])] });
+        assert_eq!(*lock(&recorder.ranks[1]), Some(vec![(510, 520)]));
+        recorder.take(ProcessSpans { began_unix_ns: 400, ranks: vec![(0, vec![(700, 800)]), (7, vec![])] });
+        assert_eq!(*lock(&recorder.ranks[0]), Some(vec![(100, 200)]));
     }
 }

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::infer::generate;
 use crate::input::text::Text;
 use crate::memory::{host, taken};
+use crate::processes::company::Company;
 use crate::run::engine::threads;
 use crate::run::grace::Grace;
 use crate::run::interrupt::Interrupt;
@@ -143,7 +144,11 @@ fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failu
 fn tell_end(session: &Session<'_>, measured: Option<&EvaluationReport>, folder: &RunFolder) -> Result<(), Failure> {
     let Session { verdict: Verdict { config, setup, .. }, text, company } = session;
     let arenas = taken::arenas_bytes(setup, &company.ranks_of(config, setup)?);
-    let memory = taken::describe(arenas, taken::resident_peak_bytes());
+    let of = match company {
+        Company::Alone => "",
+        Company::Several(_) => "process 0: ",
+    };
+    let memory = taken::describe(of, arenas, taken::resident_peak_bytes());
     tell(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
     Ok(())
 }

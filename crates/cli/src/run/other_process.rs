@@ -1,22 +1,33 @@
 //! The ranks of a process other than 0: silent unless they fail.
 
-use train::{ForwardingSink, Observer, Ports, Saving, Start, StepReport, Wish};
+use device::DeviceError;
+use train::{ForwardingSink, Observer, Ports, Saving, Start, StepReport, Wish, Worker};
 
+use crate::arguments::TrainArguments;
 use crate::failure::Failure;
 use crate::processes::company::Several;
 use crate::processes::delivery::Deliverer;
 use crate::run::grace::Grace;
 use crate::run::interrupt::Interrupt;
+use crate::run::measured_trace::Recorder;
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::relay_while;
 use crate::run::train::Session;
 
-/// Process 0 asks and reports for all.
-pub struct Silent;
+/// Hears all and prints nothing: process 0 asks and reports for all.
+#[derive(Default)]
+pub struct Silent {
+    /// Hears of every instruction, where a trace is asked for.
+    pub recorder: Option<Recorder>,
+}
 
 impl Observer for Silent {
     fn step(&self, _report: &StepReport) -> Wish {
         Wish::Continue
+    }
+
+    fn instruction(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        self.recorder.as_ref().map_or(Ok(()), |recorder| recorder.ended(worker))
     }
 }
 
@@ -24,14 +35,21 @@ impl Observer for Silent {
 ///
 /// # Errors
 /// The failure of any process.
-pub fn run(session: &Session<'_>, several: &Several, start: Start<'_>) -> Result<(), Failure> {
+pub fn run(
+    session: &Session<'_>,
+    several: &Several,
+    arguments: &TrainArguments,
+    start: Start<'_>,
+) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt);
     session.company.once("the files of the run", || Ok(()))?;
-    relay_while(several, &interrupt, || train(session, several, start))
+    let recorder = arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks));
+    let silent = Silent { recorder };
+    relay_while(several, &interrupt, || train(session, several, &silent, start))
 }
 
-fn train(session: &Session<'_>, several: &Several, start: Start<'_>) -> Result<(), Failure> {
+fn train(session: &Session<'_>, several: &Several, silent: &Silent, start: Start<'_>) -> Result<(), Failure> {
     let Session { verdict, text, company } = session;
     let deliverer = Deliverer::begin(several);
     let post = |message: Vec<u8>| deliverer.weight(message);
@@ -40,7 +58,10 @@ fn train(session: &Session<'_>, several: &Several, start: Start<'_>) -> Result<(
     let (every, data_xxh3) = (verdict.config.run.save_every, Some(text.hash()));
     let saving = Some(Saving { folder: &folder, collector: &deliverer, every, run: &run, data_xxh3 });
     let evaluation = text.evaluation();
-    let ports = Ports { start, saving, weights: Some(&weights), evaluation, ..Ports::new(text.training(), &Silent) };
+    let ports = Ports { start, saving, weights: Some(&weights), evaluation, ..Ports::new(text.training(), silent) };
     ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train(ports)?;
+    if let Some(recorder) = &silent.recorder {
+        recorder.gather(several)?;
+    }
     deliverer.end()
 }

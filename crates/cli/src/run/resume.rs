@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use checkpoint::{Checkpoint, CheckpointError, Found, Hash, MANIFEST, committed};
+use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, Found, Hash, MANIFEST, committed};
 use config::{BatchOrigin, DataSpec, RunConfig, TokenizerSpec};
 use data::TOKENIZER_FILE;
 use serde_json::json;
@@ -16,12 +17,13 @@ use crate::input::file_hash::file_hash;
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::run_around;
 use crate::memory::host::shared_limit;
+use crate::processes::place::{Launched, own_number};
 use crate::run::run_folder::{CHECKPOINTS, RunFolder, WayOut};
 use crate::run::train::Session;
 use crate::screen::output::tell;
 
-/// Goes on with the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is told, set aside, and the one before
-/// is taken.
+/// Resumes the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is named and set aside, and the one before is
+/// taken. Several processes end when one of them finds damage in its part: they resume from the one before when they are started again.
 ///
 /// # Errors
 /// As a run that begins; and no checkpoint that is sound.
@@ -32,13 +34,16 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
             "{folder} is a part of the run in {run}; --resume {run} resumes it, from its newest valid checkpoint"
         )));
     }
-    let checkpoints = folder.join(CHECKPOINTS);
+    let checkpoints = checkpoints_of(folder);
+    let is_first = own_number()? == 0;
     let mut damaged: Vec<Found> = Vec::new();
-    for found in committed(&checkpoints)? {
+    for found in committed(checkpoints.path())? {
         let checkpoint = match Checkpoint::open(&found.path) {
             Ok(checkpoint) => checkpoint,
             Err(error) if error.is_damage() => {
-                tell(&format!("{error}\n"));
+                if is_first {
+                    tell(&format!("{error}\n"));
+                }
                 damaged.push(found);
                 continue;
             }
@@ -46,6 +51,9 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
         };
         let resumed = Resumed::new(arguments, folder, &checkpoint)?;
         match (resumed.run(arguments, &checkpoint, &mut damaged), checkpoint.damage()) {
+            (Err(failure), Some(damage)) if resumed.is_shared()? => {
+                return Err(set_aside_for_next_start(&checkpoints, &found, damage).unwrap_or(failure));
+            }
             (Err(_), Some(damage)) => {
                 tell(&format!("{damage}\n"));
                 damaged.push(found);
@@ -54,9 +62,24 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
         }
     }
     match damaged.is_empty() {
-        true => Err(CheckpointError::None { folder: checkpoints }.into()),
-        false => Err(Failure::Input(format!("no checkpoint in {} is sound", checkpoints.display()))),
+        true => Err(CheckpointError::None { folder: checkpoints.path().to_path_buf() }.into()),
+        false => Err(Failure::Input(format!("no checkpoint in {} is sound", checkpoints.path().display()))),
     }
+}
+
+/// The checkpoints of the run in `folder`.
+fn checkpoints_of(folder: &Path) -> CheckpointFolder {
+    CheckpointFolder::new(&folder.join(CHECKPOINTS), Arc::new(checkpoint::Disk))
+}
+
+/// Sets aside a checkpoint in which this one of several processes found `damage`; nothing where another process was faster or
+/// the folder cannot be written.
+fn set_aside_for_next_start(checkpoints: &CheckpointFolder, found: &Found, damage: &str) -> Option<Failure> {
+    let aside = checkpoints.set_aside(found).ok()?;
+    let (path, aside) = (found.path.display(), aside.display());
+    Some(Failure::Work(format!(
+        "{damage}; {path} is damaged and now called {aside}; start the same command again, and it resumes from the checkpoint before"
+    )))
 }
 
 /// Changed keys of a run file, each with its values before and after.
@@ -78,7 +101,7 @@ fn reopened(
         "changed": changed,
     }))?;
     for found in damaged {
-        let aside = folder.store.set_aside(&found)?;
+        let aside = checkpoints_of(&verdict.config.run.folder).set_aside(&found)?;
         tell(&format!("{} is damaged and now called {}\n", found.path.display(), aside.display()));
     }
     let (steps, path) = (state.steps, checkpoint.path().display());
@@ -124,6 +147,14 @@ impl Resumed {
         })
     }
 
+    /// Whether other processes have ranks of the run.
+    fn is_shared(&self) -> Result<bool, Failure> {
+        match Launched::of_runs(&[&self.verdict.config])? {
+            Launched::Alone | Launched::InFirst => Ok(false),
+            Launched::Several(_) => Ok(true),
+        }
+    }
+
     fn new(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -> Result<Resumed, Failure> {
         let state = checkpoint.state();
         let name = format!("the run file of {}", checkpoint.path().display());
@@ -134,6 +165,9 @@ impl Resumed {
         }
         let changes_text = overrides.iter().any(|set| key_of(set).starts_with("data."));
         let keeps_tokenizer = !overrides.iter().any(|set| key_of(set) == "data.tokenizer");
+        // Other keys of the run were chosen for its own number of steps.
+        let steps = overrides.iter().rev().find_map(|set| set.strip_prefix("train.steps=")?.trim().parse().ok());
+        steps.map_or(Ok(()), |steps| check_steps(steps, state.steps))?;
         let asked = overrides.clone();
         overrides.push(format!("run.folder={}", serde_json::Value::from(folder.to_string_lossy())));
         let base = base(&state.run, &overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
@@ -143,12 +177,7 @@ impl Resumed {
             // Other text is read in the tokens that the model knows.
             config.data.tokenizer = TokenizerSpec::File(tokenizer);
         }
-        if config.train.steps < state.steps {
-            let (steps, done) = (config.train.steps, state.steps);
-            return Err(Failure::Input(format!(
-                "train.steps = {steps} must be at least the {done} steps that are done; use {done} or more"
-            )));
-        }
+        check_steps(config.train.steps, state.steps)?;
         if config.train.steps == state.steps && !asked.is_empty() {
             // Else the run file would say of the weights what they were not trained with.
             return Err(Failure::Input(format!(
@@ -166,6 +195,16 @@ impl Resumed {
         let verdict: Verdict = judge(config, &places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         let changed = changes(&state.run, &verdict.config.to_toml());
         Ok(Resumed { verdict, changed, changes_text })
+    }
+}
+
+/// Refuses fewer `steps` than are `done`.
+fn check_steps(steps: u32, done: u32) -> Result<(), Failure> {
+    match steps < done {
+        true => Err(Failure::Input(format!(
+            "train.steps = {steps} must be at least the {done} steps that are done; use {done} or more"
+        ))),
+        false => Ok(()),
     }
 }
 

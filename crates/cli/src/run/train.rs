@@ -98,7 +98,7 @@ impl Session<'_> {
     ) -> Result<(), Failure> {
         match self.company.once("the folder of the run", || open(self.verdict))? {
             Part::First(folder) => first_process::run(self, &folder, arguments, start),
-            Part::Other(several) => other_process::run(self, several, start),
+            Part::Other(several) => other_process::run(self, several, arguments, start),
         }
     }
 

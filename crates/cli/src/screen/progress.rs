@@ -140,6 +140,11 @@ impl Progress {
         Progress { recorder, ..self }
     }
 
+    /// The recorder of instructions, where they are recorded.
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
+    }
+
     /// Finishes the metrics, and returns what was told last.
     ///
     /// # Errors

@@ -46,9 +46,9 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
-    let RunConfig { model, parallelism, train, .. } = &config;
+    let RunConfig { model, parallelism, train, run, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
-    let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?;
+    let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?.placed(run.placement);
     let prediction = step.on(&cluster).map_err(refused)?;
     let trace = Trace::of_stages(&step.graph, &prediction.times);
     if let Some(file) = svg {

@@ -114,6 +114,7 @@ impl<'a> Recordings<'a> {
         let shape = StepShape {
             model,
             parallelism,
+            placement: self.config.run.placement,
             precision: train.precision,
             sums: train.sums,
             output_bytes: footprints.units[UnitClass::Embedding].output_bytes,
@@ -190,7 +191,8 @@ impl<'a> Recordings<'a> {
     fn step_in(&self, train: &TrainSpec, parallelism: &Parallelism) -> Result<PreparedStep, SetupError> {
         let recording = self.of(parallelism);
         let order = StepOrder::recorded(&recording.records, parallelism, train)?;
-        PreparedStep::ordered(&order, parallelism, train, &recording.units, self.software)
+        let step = PreparedStep::ordered(&order, parallelism, train, &recording.units, self.software)?;
+        Ok(step.placed(self.config.run.placement))
     }
 
     pub(super) fn software(&self) -> Option<&'a Software> {

@@ -3,6 +3,7 @@
 use comm::processes::OpenError;
 use comm::{Timeouts, WorldFailure};
 use config::Overlap;
+use cpu::affinity::allowed_cores;
 use mesh::Mesh;
 
 use crate::engine::thread_engine::{ProcessSeat, ThreadEngine};
@@ -39,8 +40,13 @@ pub fn open_process_engine(
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
     let EngineOptions { timeouts, overlap, threads_per_rank } = options;
-    let (threads, failure) = ThreadEngine::of_process(mesh, timeouts, overlap, seat, ended)?;
-    Ok((Box::new(threads.with_threads_per_rank(threads_per_rank)), failure))
+    let (threads, failure) = ThreadEngine::of_process(mesh, timeouts, overlap, threads_per_rank, seat, ended)?;
+    Ok((Box::new(threads), failure))
+}
+
+/// Cores on which threads of an engine that is opened now may compute, in ascending order; empty where the system does not say.
+pub fn engine_cores() -> Vec<usize> {
+    allowed_cores()
 }
 
 /// Facts of the engine that [`open_engine`] makes, for reports that open no rank.

@@ -28,6 +28,8 @@ pub struct ProcessSeat {
     pub listeners: processes::Listeners,
     /// The secret of the run.
     pub token: processes::WorldToken,
+    /// A core for each thread that computes of each of its ranks, or none where the system places them.
+    pub cores: Vec<usize>,
 }
 
 /// Opens CPU ranks that share this process's memory.
@@ -62,10 +64,11 @@ impl ThreadEngine {
         mesh: Mesh,
         timeouts: Timeouts,
         overlap: Overlap,
+        threads_per_rank: usize,
         seat: ProcessSeat,
         ended: &dyn Fn() -> Option<String>,
     ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
-        let ProcessSeat { process, process_map, listeners, token } = seat;
+        let ProcessSeat { process, process_map, listeners, token, cores } = seat;
         let queued = queued(overlap).to_vec();
         let hosts = process_map.host_map();
         let ranks = process_map.processes().get(process).map_or(vec![], |own| own.ranks.clone());
@@ -73,7 +76,7 @@ impl ThreadEngine {
         let seat = Seat { process, process_map, listeners, token, num_lanes, timeouts };
         let LocalRanks { ends: lanes, failure, .. } = processes::open_unless(seat, ended)?;
         let ends = by_stream(ranks.iter().map(|rank| rank.0).collect(), lanes, &queued);
-        Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank: 1, cores: vec![] }, failure))
+        Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank, cores }, failure))
     }
 
     /// The same engine, whose ranks communicate while they compute where `overlap` says so. Asked before transports are wrapped.
