@@ -43,11 +43,13 @@ fn lines(problems: &[Problem]) -> String {
 impl Failure {
     /// The exit code of work that failed.
     pub const WORK: u8 = 1;
+    /// The exit code of input that is refused.
+    pub const INPUT: u8 = 2;
 
     /// 2 for the user's input, 128 and its number for a signal, 1 for the rest. The command line's parser uses 2 too.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Input(_) | Failure::Run(_) => ExitCode::from(2),
+            Failure::Input(_) | Failure::Run(_) => ExitCode::from(Failure::INPUT),
             Failure::Work(_) => ExitCode::from(Failure::WORK),
             Failure::Process { code, .. } => ExitCode::from(*code),
             Failure::Interrupted { signal, .. } => ExitCode::from(signal.exit_code()),

@@ -35,10 +35,10 @@ impl Worker {
     /// A worker on `arena`; it is used by one thread.
     pub(crate) fn new(arena: Arc<Arena>, instruction_set: InstructionSet) -> Worker {
         Worker {
+            packing: RefCell::new(PackingBuffers::of_rank(arena.size_bytes())),
             arena,
             instruction_set,
             products: Products::Chained,
-            packing: RefCell::new(PackingBuffers::new()),
             attention: RefCell::new(AttentionBuffers::new()),
             workspace: Arc::new(RankWorkspace::new()),
             meter: Arc::new(Meter::new()),

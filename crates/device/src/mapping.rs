@@ -28,20 +28,33 @@ impl Mapping {
     /// # Errors
     /// The system's, where it has no such piece left.
     pub fn new(bytes: usize) -> io::Result<Mapping> {
+        let mapped = Mapping::of_small_pages(bytes)?;
+        let huge_pages = (bytes + HUGE_PAGE_BYTES - LEFT_BYTES - 1) / HUGE_PAGE_BYTES;
+        if huge_pages > 0 {
+            advise_huge_pages(&mapped.mapping, mapped.before, huge_pages * HUGE_PAGE_BYTES);
+        }
+        Ok(mapped)
+    }
+
+    /// As [`Mapping::new`], on small pages: for memory of which little may be used.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`].
+    pub fn of_small_pages(bytes: usize) -> io::Result<Mapping> {
         let mapped_bytes = bytes.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = MmapOptions::new().len(mapped_bytes).map_anon()?;
         let before = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        let huge_pages = (bytes + HUGE_PAGE_BYTES - LEFT_BYTES - 1) / HUGE_PAGE_BYTES;
-        if huge_pages > 0 {
-            advise_huge_pages(&mapping, before, huge_pages * HUGE_PAGE_BYTES);
-        }
         Ok(Mapping { mapping, before, len: bytes })
     }
 
     /// As [`Mapping::new`], but where the system has no such piece left, the process ends as it does where a `Vec` finds none.
     pub fn or_abort(bytes: usize) -> Mapping {
-        Mapping::new(bytes)
-            .unwrap_or_else(|_| handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>())))
+        Mapping::new(bytes).unwrap_or_else(|_| abort(bytes))
+    }
+
+    /// As [`Mapping::of_small_pages`], with the end of [`Mapping::or_abort`].
+    pub fn of_small_pages_or_abort(bytes: usize) -> Mapping {
+        Mapping::of_small_pages(bytes).unwrap_or_else(|_| abort(bytes))
     }
 }
 
@@ -57,6 +70,10 @@ impl DerefMut for Mapping {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.mapping[self.before..self.before + self.len]
     }
+}
+
+fn abort(bytes: usize) -> ! {
+    handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>()))
 }
 
 /// Where the system has huge pages and leaves the choice to programs. Without them the memory is as good, only slower.

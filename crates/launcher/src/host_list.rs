@@ -1,6 +1,7 @@
 //! Files of hosts: a host per line with its number of processes.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 /// A host and the processes that run on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub enum HostListError {
 /// See [`HostListError`].
 pub fn parse_host_list(text: &str, default_processes: usize) -> Result<Vec<Host>, HostListError> {
     let mut hosts: Vec<Host> = vec![];
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (index, written) in text.lines().enumerate() {
         let line = index + 1;
         let content = written.split('#').next().unwrap_or_default().trim();
@@ -75,7 +78,11 @@ fn host(content: &str, default_processes: usize) -> Option<Host> {
         (None, _) => (first, default_processes),
     };
     // ssh reads a name with a dash as an option.
-    let is_name = !name.is_empty() && !name.starts_with('-') && words.next().is_none();
+    let is_dashed = name.starts_with('-');
+    // An address with colons is one of IPv6: any other name with a colon is a slip.
+    let address = name.rsplit_once('@').map_or(name, |(_, address)| address);
+    let is_host = !address.is_empty() && (!address.contains(':') || address.parse::<Ipv6Addr>().is_ok());
+    let is_name = is_host && !is_dashed && !name.contains(['[', ']']) && words.next().is_none();
     (is_name && (1..=1 << 16).contains(&processes)).then(|| Host { name: name.into(), processes })
 }
 
@@ -85,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_file_of_hosts() {
-        let text = "# two machines\nnode0 slots=4\n  node1:2  # small\n\nuser@node2\nfd00::1\n";
+        let text = "\u{feff}# two machines\nnode0 slots=4\n  node1:2  # small\n\nuser@node2\nfd00::1\n";
         let hosts = parse_host_list(text, 8).expect("hosts");
         let shown: Vec<String> = hosts.iter().map(Host::to_string).collect();
         assert_eq!(shown, ["node0 slots=4", "node1 slots=2", "user@node2 slots=8", "fd00::1 slots=8"]);
@@ -94,7 +101,19 @@ mod tests {
     #[test]
     fn other_lines_are_refused() {
         let refused = |text: &str| parse_host_list(text, 1).expect_err(text).to_string();
-        for line in ["a slots=0", "a slots=x", "a b", "a slots=2 more", "a:", "a:0", "-oProxyCommand=x", ":4"] {
+        for line in [
+            "a slots=0",
+            "a slots=x",
+            "a b",
+            "a slots=2 more",
+            "a:",
+            "a:0",
+            "-oProxyCommand=x",
+            ":4",
+            "a:2:3",
+            "[::1]:2",
+            "a:2 slots=2",
+        ] {
             let expected = format!("line 2: {line:?} must be HOST, HOST slots=N or HOST:N with N from 1 to 65536");
             assert_eq!(refused(&format!("\n{line}")), expected);
         }

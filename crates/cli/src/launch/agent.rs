@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::launch::OWN_VARIABLES;
 use crate::launch::signals::Signals;
-use crate::launch::supervisor::{Member, Order, Outcome, supervise};
+use crate::launch::supervisor::{AGENT_DONE, Member, Order, Outcome, supervise};
 
 /// Everything that the processes of a host need.
 #[derive(Debug, Serialize, Deserialize)]
@@ -105,7 +105,7 @@ pub fn serve() -> Result<(), Failure> {
     std::thread::spawn(move || read_orders(&sender));
     let signals = Signals::listen()?;
     match supervise(plan.members(&program), || orders.try_recv().ok().or_else(|| signals.next()))? {
-        Outcome::Done => Ok(()),
+        Outcome::Done => std::process::exit(AGENT_DONE.into()),
         Outcome::Stopped { code, message } | Outcome::Failed { code, message } => {
             Err(Failure::Process { code, message })
         }

@@ -39,13 +39,17 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     loop {
         let job = Job::new(arguments, &hosts, command)?;
         let outcome = supervise(job.members()?, || signals.next())?;
-        match outcome {
-            Outcome::Done => return Ok(()),
-            Outcome::Stopped { code, message } => return Err(Failure::Process { code, message }),
-            Outcome::Failed { code, message } if left == 0 || !Restart::helps(code) => {
+        match (outcome, signals.last()) {
+            (Outcome::Done, _) => return Ok(()),
+            (Outcome::Stopped { code, message }, _) => return Err(Failure::Process { code, message }),
+            (Outcome::Failed { message, .. }, Some(signal)) if left > 0 => {
+                let message = format!("{message}; signal {signal} came, so nothing is started again");
+                return Err(Failure::Process { code: u8::try_from(128 + signal).unwrap_or(Failure::WORK), message });
+            }
+            (Outcome::Failed { code, message }, _) if left == 0 || !Restart::helps(code) => {
                 return Err(Failure::Process { code, message });
             }
-            Outcome::Failed { message, .. } => {
+            (Outcome::Failed { message, .. }, _) => {
                 left -= 1;
                 command = restart.command(&arguments.command);
                 tell(&format!("{message}; starting again: pleach {}; {left} restarts left\n", command.join(" ")));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use checkpoint::committed;
 
 use crate::arguments::TrainArguments;
+use crate::failure::Failure;
 use crate::run::run_folder::CHECKPOINTS;
 
 /// How a command is started again.
@@ -24,7 +25,7 @@ pub enum Restart {
 impl Restart {
     /// Whether a process that ended with `code` may succeed the next time: input that cannot be used stays so.
     pub fn helps(code: u8) -> bool {
-        code != 2
+        code != Failure::INPUT
     }
 
     /// The command after a failure of `command`.

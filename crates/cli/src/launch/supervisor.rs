@@ -10,11 +10,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::failure::Failure;
 use crate::launch::lines;
+use crate::launch::signals::{Signalled, Urgency};
 
 /// Longest time until the end of a process is noticed.
 const GLANCE: Duration = Duration::from_millis(5);
 /// Time from SIGTERM to SIGKILL for the other processes of a failed run. They hear of the failure themselves, too.
 const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Exit code of an agent whose processes all succeeded. Success alone may be that of a program that ran no agent.
+pub const AGENT_DONE: u8 = 60;
 
 /// One process that is to be supervised.
 pub struct Member {
@@ -63,15 +67,19 @@ pub enum Outcome {
 enum Fate {
     /// By a signal that nobody handled: the likeliest cause of all others, so it is first.
     Killed(i32),
+    /// A program that was to start an agent ended well, and no agent ran.
+    NoAgent,
     Failed(u8),
     Stopped(u8),
     Done,
 }
 
 impl Fate {
-    fn of(status: ExitStatus) -> Fate {
+    fn of(status: ExitStatus, is_agent: bool) -> Fate {
         match (status.code(), status.signal()) {
+            (Some(0), _) if is_agent => Fate::NoAgent,
             (Some(0), _) => Fate::Done,
+            (Some(code), _) if is_agent && code == i32::from(AGENT_DONE) => Fate::Done,
             // Ctrl-C, SIGTERM and SIGUSR1 end a command with these codes once everything is written.
             (Some(code @ (130 | 143 | 138)), _) => Fate::Stopped(code as u8),
             (Some(code), _) => Fate::Failed(u8::try_from(code).unwrap_or(1)),
@@ -94,36 +102,47 @@ struct Running {
 /// # Errors
 /// A program that cannot be started; those that were started before are ended.
 pub fn supervise(members: Vec<Member>, mut orders: impl FnMut() -> Option<Order>) -> Result<Outcome, Failure> {
-    let mut all = match start(members, &mut orders)? {
-        Started::All(all) => all,
-        Started::Stopped(outcome) => return Ok(outcome),
-    };
+    let (mut all, mut pending) = start(members, &mut orders)?;
     let mut first: Option<(String, Fate)> = None;
     let mut ending: Option<Instant> = None;
     let mut is_killed = false;
+    let mut signals = Signalled::default();
     loop {
-        while let Some(order) = orders() {
+        while let Some(order) = pending.take().or_else(&mut orders) {
             match order {
-                Order::Signal(signal) => all.iter_mut().for_each(|running| running.signal(signal)),
+                Order::Signal(signal) => {
+                    all.iter_mut().for_each(|running| running.signal(signal));
+                    if signals.note(signal) == Urgency::Now {
+                        ending.get_or_insert_with(Instant::now);
+                    }
+                }
                 Order::End => {
                     ending.get_or_insert_with(|| end(&mut all));
                 }
             }
         }
+        if let Some(signal) = signals.to_pass_on(Instant::now()) {
+            all.iter_mut().for_each(|running| running.signal(signal));
+        }
         let mut ended: Vec<(String, Fate)> = all.iter_mut().filter_map(Running::look).collect();
         ended.sort_by_key(|(_, fate)| *fate);
         let is_by_itself = ending.is_none();
         for (name, fate) in ended {
-            let is_failure = matches!(fate, Fate::Killed(_) | Fate::Failed(_));
+            let is_failure = matches!(fate, Fate::Killed(_) | Fate::NoAgent | Fate::Failed(_));
             if is_failure && ending.is_none() {
                 ending = Some(end(&mut all));
             }
             let is_first = match &first {
                 None => fate != Fate::Done,
                 Some((_, Fate::Stopped(_))) => is_failure && is_by_itself,
-                Some((_, Fate::Killed(_) | Fate::Failed(_) | Fate::Done)) => false,
+                // The others fail because one refuses its input, and may end before it.
+                Some((_, Fate::Failed(_))) => fate == Fate::Failed(Failure::INPUT),
+                Some((_, Fate::Killed(_) | Fate::NoAgent | Fate::Done)) => false,
             };
             if is_first {
+                if let Fate::Stopped(code) = fate {
+                    signals.note_stopped(i32::from(code) - 128);
+                }
                 first = Some((name, fate));
             }
         }
@@ -148,6 +167,12 @@ fn outcome(first: Option<(String, Fate)>) -> Outcome {
         Some((name, Fate::Stopped(code))) => {
             Outcome::Stopped { code, message: format!("{name} was stopped by signal {}", code - 128) }
         }
+        Some((name, Fate::NoAgent)) => Outcome::Failed {
+            code: Failure::INPUT,
+            message: format!(
+                "{name}: the program of --ssh ended with success and started nothing; it must run its arguments there"
+            ),
+        },
         Some((name, Fate::Failed(code))) => {
             Outcome::Failed { code, message: format!("{name} failed with exit code {code}, and all others were ended") }
         }
@@ -158,21 +183,13 @@ fn outcome(first: Option<(String, Fate)>) -> Outcome {
     }
 }
 
-/// The state after an attempt to start all members.
-enum Started {
-    All(Vec<Running>),
-    /// An order came first; those that were started are ended.
-    Stopped(Outcome),
-}
-
-fn start(members: Vec<Member>, orders: &mut impl FnMut() -> Option<Order>) -> Result<Started, Failure> {
+/// Starts the members one after the other. An order ends that, so that no process starts after a signal; the second value is the order.
+fn start(
+    members: Vec<Member>,
+    orders: &mut impl FnMut() -> Option<Order>,
+) -> Result<(Vec<Running>, Option<Order>), Failure> {
     let mut all: Vec<Running> = vec![];
     for member in members {
-        if let Some(order) = orders() {
-            all.iter_mut().for_each(Running::kill);
-            all.iter_mut().for_each(|running| drop(running.child.wait()));
-            return Ok(Started::Stopped(stopped_early(order, all.len())));
-        }
         let name = member.name.clone();
         match spawn(member) {
             Ok(running) => all.push(running),
@@ -181,22 +198,11 @@ fn start(members: Vec<Member>, orders: &mut impl FnMut() -> Option<Order>) -> Re
                 return Err(Failure::Work(format!("{name} cannot be started: {error}")));
             }
         }
+        if let Some(order) = orders() {
+            return Ok((all, Some(order)));
+        }
     }
-    Ok(Started::All(all))
-}
-
-/// The outcome of `order`, when only `started` processes were there.
-fn stopped_early(order: Order, started: usize) -> Outcome {
-    match order {
-        Order::Signal(signal) => Outcome::Stopped {
-            code: u8::try_from(128 + signal).unwrap_or(1),
-            message: format!("stopped by signal {signal} when {started} processes were started; they were ended"),
-        },
-        Order::End => Outcome::Failed {
-            code: 1,
-            message: format!("the launcher ended when {started} processes were started; they were ended"),
-        },
-    }
+    Ok((all, None))
 }
 
 fn spawn(member: Member) -> std::io::Result<Running> {
@@ -242,7 +248,7 @@ impl Running {
         }
         let fate = match self.child.try_wait() {
             Ok(None) => return None,
-            Ok(Some(status)) => Fate::of(status),
+            Ok(Some(status)) => Fate::of(status, self.is_agent),
             Err(_) => Fate::Failed(Failure::WORK),
         };
         self.fate = Some(fate);

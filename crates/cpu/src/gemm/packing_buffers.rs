@@ -5,6 +5,9 @@ use device::Mapping;
 use super::blocks::{PACKED_A, PACKED_B};
 use super::rounded::STAGED;
 
+/// Arenas below this are small: at most eight times the buffers.
+const SMALL_ARENA_BYTES: usize = 32 << 20;
+
 /// Room for one packed block of A, one of B, and one of C before it is rounded, of constant size
 /// ([`PackingBuffers::BYTES`]). Allocated once per thread that multiplies; what it holds between calls has no meaning.
 pub struct PackingBuffers {
@@ -26,6 +29,15 @@ impl PackingBuffers {
     /// Allocates the buffers.
     pub fn new() -> Self {
         Self { memory: Mapping::or_abort(Self::BYTES) }
+    }
+
+    /// The buffers of a thread of a rank whose arena has `arena_bytes`. Products of a small rank fill little of them, and huge
+    /// pages, which are in memory as a whole, would take as much as its arena.
+    pub(crate) fn of_rank(arena_bytes: usize) -> Self {
+        match arena_bytes < SMALL_ARENA_BYTES {
+            true => Self { memory: Mapping::of_small_pages_or_abort(Self::BYTES) },
+            false => Self::new(),
+        }
     }
 
     /// Room for packed blocks, and `STAGED` elements for results before they are rounded.
