@@ -23,6 +23,9 @@ pub enum Format {
 }
 
 impl Format {
+    /// Every format, the widest first.
+    pub const ALL: [Format; 3] = [Format::Fp32, Format::Bf16, Format::Fp16];
+
     /// Bytes of one number.
     pub fn size_bytes(self) -> usize {
         match self {
@@ -48,8 +51,8 @@ pub enum Precision {
     Fp32(Products),
     /// Parameters and activations in bf16, multiplied in this order.
     Bf16(Products),
-    /// Parameters and activations in fp16, gradients kept in its range by a factor of the loss.
-    Fp16(LossScaling),
+    /// Parameters and activations in fp16, multiplied in this order, gradients kept in its range by a factor of the loss.
+    Fp16(Products, LossScaling),
 }
 
 /// In which order the terms of a matrix product are added. The order belongs to the run, not to the machine: each has the same bits on every
@@ -61,6 +64,37 @@ pub enum Products {
     /// As AMX adds products of bf16: 32 terms in two chains, of those with even and with odd numbers. In a run in bf16 an operand of single precision
     /// is rounded to bf16 first; in a run in single precision each number is the sum of three of bf16, of which the six largest products are added.
     Pairs,
+    /// As tensor cores of NVIDIA's Hopper and Blackwell add products of bf16 and fp16: 16 terms and the sum so far, cut off 25 bits below the largest
+    /// exponent, added exactly, and cut off to single precision. An operand of single precision is rounded to the narrow type first.
+    Blocks16,
+    /// As those of Ampere and Ada do: 8 terms, 24 bits.
+    Blocks8,
+}
+
+impl Products {
+    /// Every order.
+    pub const ALL: [Products; 4] = [Products::Chained, Products::Pairs, Products::Blocks16, Products::Blocks8];
+
+    /// Its value in a run file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Products::Chained => "chained",
+            Products::Pairs => "pairs",
+            Products::Blocks16 => "blocks16",
+            Products::Blocks8 => "blocks8",
+        }
+    }
+
+    /// Whether the order is defined for a run that stores its numbers so. AMX multiplies bf16, and what single precision is the sum of; tensor
+    /// cores multiply narrow numbers, and single precision only after it has lost 13 bits.
+    pub fn multiplies(self, stored: Format) -> bool {
+        match (self, stored) {
+            (Products::Chained, Format::Fp32 | Format::Bf16 | Format::Fp16)
+            | (Products::Pairs, Format::Fp32 | Format::Bf16)
+            | (Products::Blocks16 | Products::Blocks8, Format::Bf16 | Format::Fp16) => true,
+            (Products::Pairs, Format::Fp16) | (Products::Blocks16 | Products::Blocks8, Format::Fp32) => false,
+        }
+    }
 }
 
 /// In which numbers gradients of parameters are summed: over sequences, microbatches and ranks.
@@ -97,15 +131,14 @@ impl Precision {
         match self {
             Precision::Fp32(_) => Format::Fp32,
             Precision::Bf16(_) => Format::Bf16,
-            Precision::Fp16(_) => Format::Fp16,
+            Precision::Fp16(..) => Format::Fp16,
         }
     }
 
     /// In which order matrix products add their terms.
     pub fn products(self) -> Products {
         match self {
-            Precision::Fp16(_) => Products::Chained,
-            Precision::Fp32(products) | Precision::Bf16(products) => products,
+            Precision::Fp32(products) | Precision::Bf16(products) | Precision::Fp16(products, _) => products,
         }
     }
 
@@ -113,7 +146,7 @@ impl Precision {
     pub fn masters(self) -> Masters {
         match self {
             Precision::Fp32(_) => Masters::Parameters,
-            Precision::Bf16(_) | Precision::Fp16(_) => Masters::Apart,
+            Precision::Bf16(_) | Precision::Fp16(..) => Masters::Apart,
         }
     }
 }

@@ -10,7 +10,8 @@ use crate::accumulate::{Accumulate, add_integers};
 use crate::activation::{ActivationBackward, ActivationForward};
 use crate::adamw::AdamW;
 use crate::attention::{
-    self, Attention, attention_backward, attention_backward_pairs, attention_forward, attention_forward_pairs,
+    self, Attention, attention_backward, attention_backward_blocks, attention_backward_pairs, attention_forward,
+    attention_forward_blocks, attention_forward_pairs,
 };
 use crate::clip_coefficient::{Factors, clip_coefficient};
 use crate::column_sum::ColumnSum;
@@ -20,7 +21,7 @@ use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
 use crate::gemm::pairs::multiply_alone;
-use crate::gemm::{PackingBuffers, Product, Write, gemm, gemm_rounded};
+use crate::gemm::{BlockRule, BlocksProduct, Narrow, PackingBuffers, Product, Write, gemm, gemm_blocks, gemm_rounded};
 use crate::initialize::InitializeNormal;
 use crate::instruction_set::InstructionSet;
 use crate::lanes::{Kernel, run};
@@ -68,6 +69,10 @@ impl Worker {
                     return stored!(E of out => self.multiply(multiply_alone::<E>, factors, write, bias, out));
                 }
                 let product = Product { orientation, a: self.operand(a)?, b: self.operand(b)? };
+                if let Some(rule) = BlockRule::of(self.products) {
+                    let product = BlocksProduct { factors: product, narrow: narrow_of([a, b])?, rule };
+                    return stored!(E of out => self.multiply(gemm_blocks::<E>, product, write, bias, out));
+                }
                 match out.dtype {
                     Dtype::F32 => self.multiply(gemm, product, write, bias, out)?,
                     Dtype::Bf16 => self.multiply(gemm_rounded::<Bf16>, product, write, bias, out)?,
@@ -112,8 +117,16 @@ impl Worker {
             }
             Op::Attention { operands: o } => stored!(E of o.q => {
                 let (attention, tensors) = (Attention::of(&o, self.ints(o.visible)?), self.attention_tensors::<E>(&o)?);
-                let mut buffers = self.attention.borrow_mut();
-                attention_forward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
+                match self.rule_of(o.q) {
+                    Some(rule) => {
+                        let (mut packing, set) = (self.packing.borrow_mut(), self.instruction_set);
+                        attention_forward_blocks(&attention, tensors, rule, &mut packing, set, &self.meter);
+                    }
+                    None => {
+                        let mut buffers = self.attention.borrow_mut();
+                        attention_forward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
+                    }
+                }
             }),
             Op::AttentionBackward { operands: o, gradients: g } if self.is_in_pairs(o.q) => {
                 let attention = Attention::of(&o, self.ints(o.visible)?);
@@ -123,8 +136,16 @@ impl Worker {
             Op::AttentionBackward { operands: o, gradients: g } => stored!(E of o.q => {
                 let attention = Attention::of(&o, self.ints(o.visible)?);
                 let tensors = self.attention_gradients::<E>(&o, &g)?;
-                let mut buffers = self.attention.borrow_mut();
-                attention_backward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
+                match self.rule_of(o.q) {
+                    Some(rule) => {
+                        let (mut packing, set) = (self.packing.borrow_mut(), self.instruction_set);
+                        attention_backward_blocks(&attention, tensors, rule, &mut packing, set, &self.meter);
+                    }
+                    None => {
+                        let mut buffers = self.attention.borrow_mut();
+                        attention_backward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
+                    }
+                }
             }),
             Op::Activation { activation, x, y } => stored!(E of x => {
                 self.run(ActivationForward { activation, x: self.matrix::<E>(x)?, y: self.matrix_mut(y)? });
@@ -245,6 +266,11 @@ impl Worker {
         self.products == Products::Pairs && queries.dtype == Dtype::Bf16
     }
 
+    /// How attention that reads `queries` adds blocks of products, if it does.
+    fn rule_of(&self, queries: Tensor) -> Option<BlockRule> {
+        Narrow::of([queries.dtype; 2]).and_then(|_| BlockRule::of(self.products))
+    }
+
     fn attention_tensors<E: Element>(&self, o: &AttentionOperands) -> Result<attention::Forward<'_, E>, DeviceError> {
         Ok(attention::Forward {
             q: self.matrix(o.q)?,
@@ -282,4 +308,12 @@ impl Worker {
     fn source<E: Element>(&self, input: Tensor, out: Tensor) -> Result<Source<MatRef<'_, E>>, DeviceError> {
         Ok(if input == out { Source::Out } else { Source::Apart(self.matrix(input)?) })
     }
+}
+
+/// The narrow type of a product in blocks.
+fn narrow_of(factors: [Tensor; 2]) -> Result<Narrow, DeviceError> {
+    Narrow::of(factors.map(|factor| factor.dtype)).ok_or_else(|| {
+        let what = format!("{factors:?} must have one narrow type to be multiplied in blocks");
+        DeviceError::Shape { op: "matrix", what }
+    })
 }

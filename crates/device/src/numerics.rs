@@ -88,12 +88,8 @@ impl NumericsChoice {
     /// All values of the same key.
     fn alternatives(self) -> Vec<NumericsChoice> {
         match self {
-            NumericsChoice::Products(_) => {
-                [Products::Chained, Products::Pairs].into_iter().map(NumericsChoice::Products).collect()
-            }
-            NumericsChoice::Stored(_) => {
-                [Format::Fp32, Format::Bf16, Format::Fp16].into_iter().map(NumericsChoice::Stored).collect()
-            }
+            NumericsChoice::Products(_) => Products::ALL.into_iter().map(NumericsChoice::Products).collect(),
+            NumericsChoice::Stored(_) => Format::ALL.into_iter().map(NumericsChoice::Stored).collect(),
             NumericsChoice::GradientSums(_) => {
                 [GradientSums::Single, GradientSums::Exact].into_iter().map(NumericsChoice::GradientSums).collect()
             }
@@ -110,8 +106,7 @@ impl NumericsChoice {
 
     fn value(self) -> &'static str {
         match self {
-            NumericsChoice::Products(Products::Chained) => "chained",
-            NumericsChoice::Products(Products::Pairs) => "pairs",
+            NumericsChoice::Products(products) => products.name(),
             NumericsChoice::Stored(Format::Fp32) => "fp32",
             NumericsChoice::Stored(Format::Bf16) => "bf16",
             NumericsChoice::Stored(Format::Fp16) => "fp16",
@@ -148,6 +143,10 @@ mod tests {
         assert_eq!(
             refusal(Numerics { products: Products::Pairs, ..Numerics::SINGLE }),
             "train.products = \"pairs\" must be supported by the device; the toy device refuses it; use \"chained\""
+        );
+        assert_eq!(
+            refusal(Numerics { products: Products::Blocks16, ..Numerics::SINGLE }),
+            "train.products = \"blocks16\" must be supported by the device; the toy device refuses it; use \"chained\""
         );
         assert_eq!(
             refusal(Numerics { stored: Format::Bf16, ..Numerics::SINGLE }),

@@ -174,7 +174,7 @@ fn even_stages(model: &ModelSpec, parallelism: &Parallelism) -> Option<Vec<usize
 
 fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
     let precision = match row.text("precision") {
-        Some(word) if word.starts_with("fp16") => Precision::Fp16(LossScaling::USUAL),
+        Some(word) if word.starts_with("fp16") => Precision::Fp16(Products::Chained, LossScaling::USUAL),
         Some(word) if word.starts_with("fp32") => Precision::Fp32(Products::Chained),
         None => Precision::Bf16(Products::Chained),
         Some(word) if word.starts_with("bf16") => Precision::Bf16(Products::Chained),

@@ -122,7 +122,8 @@ fn narrow_runs_have_the_same_bits_too() {
     for (style, precision) in [
         (Style::Gpt2, Precision::Fp32(Products::Pairs)),
         (Style::Gpt2, Precision::Bf16(Products::Chained)),
-        (Style::Llama, Precision::Fp16(scaling)),
+        (Style::Gpt2, Precision::Bf16(Products::Blocks16)),
+        (Style::Llama, Precision::Fp16(Products::Chained, scaling)),
     ] {
         let groupings = groupings(1, SequenceParallel::Off);
         assert_one_hash(&model(style), &groupings, &training(precision, GradientSums::Exact));
@@ -209,7 +210,7 @@ fn a_term_beyond_the_range_ends_a_single_run_on_all_ranks() {
 #[test]
 fn a_term_beyond_the_range_is_an_overflow_of_an_fp16_run() {
     let scaling = LossScaling { initial: 4096.0, window: 100, hysteresis: 1, minimum: 1.0 };
-    let train = training(Precision::Fp16(scaling), GradientSums::Exact);
+    let train = training(Precision::Fp16(Products::Chained, scaling), GradientSums::Exact);
     for ((dp, tp, pp), zero) in places() {
         let parallelism = Parallelism { zero, ..plain_layout(dp + 1, tp + 1, pp + 1, 1) };
         let layout = Layout { model: model(Style::Llama), parallelism, train: train.clone() };

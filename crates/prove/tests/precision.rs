@@ -21,11 +21,14 @@ use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 const SCALING: LossScaling = LossScaling { initial: 16384.0, window: 2, hysteresis: 1, minimum: 1.0 };
 /// One unit ahead, given up after each use.
 const GATHERING: Gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
-const NUMBERS: [Precision; 4] = [
+const NUMBERS: [Precision; 7] = [
     Precision::Fp32(Products::Pairs),
     Precision::Bf16(Products::Chained),
     Precision::Bf16(Products::Pairs),
-    Precision::Fp16(SCALING),
+    Precision::Bf16(Products::Blocks16),
+    Precision::Bf16(Products::Blocks8),
+    Precision::Fp16(Products::Chained, SCALING),
+    Precision::Fp16(Products::Blocks16, SCALING),
 ];
 
 fn model(style: Style) -> ModelSpec {
@@ -147,7 +150,7 @@ fn outcome_overflowing(layout: &Layout, place: (usize, usize, usize), steps: &'s
 #[test]
 fn an_overflow_on_one_rank_is_one_everywhere() {
     const STEPS: &[u32] = &[1, 3];
-    let precision = Precision::Fp16(SCALING);
+    let precision = Precision::Fp16(Products::Chained, SCALING);
     let one = plain_layout(1, 1, 1, 1);
     let at = |parallelism| layout(Style::Gpt2, precision, parallelism);
     let oracle = outcome_overflowing(&at(one.clone()), (0, 0, 0), STEPS);
@@ -175,7 +178,7 @@ fn an_overflow_on_one_rank_is_one_everywhere() {
 /// The factor starts so high that fp16 itself overflows.
 #[test]
 fn every_layout_finds_the_same_factor() {
-    let precision = Precision::Fp16(LossScaling { initial: LossScaling::LARGEST, ..SCALING });
+    let precision = Precision::Fp16(Products::Chained, LossScaling { initial: LossScaling::LARGEST, ..SCALING });
     let one = plain_layout(1, 1, 1, 1);
     let train = TrainSpec { steps: 24, ..training(precision) };
     let at = |parallelism| Layout { model: model(Style::Llama), parallelism, train: train.clone() };
@@ -200,7 +203,7 @@ impl TokenSource for Same {
 /// A step that is skipped leaves weights, moments and AdamW's count: what follows is as if it had not been.
 #[test]
 fn a_skipped_step_leaves_no_trace() {
-    let precision = Precision::Fp16(LossScaling { hysteresis: 9, window: 99, ..SCALING });
+    let precision = Precision::Fp16(Products::Chained, LossScaling { hysteresis: 9, window: 99, ..SCALING });
     let still = ModelSpec { dropout: 0.0, attention_dropout: 0.0, ..model(Style::Gpt2) };
     let run = |steps, skipped: &'static [u32]| {
         let schedule = config::LearningRateSchedule::Constant;
@@ -220,7 +223,7 @@ fn a_skipped_step_leaves_no_trace() {
 #[test]
 fn a_run_that_overflows_at_the_least_factor_ends() {
     const ALWAYS: &[u32] = &[0, 1, 2, 3, 4];
-    let precision = Precision::Fp16(LossScaling { initial: 4.0, minimum: 2.0, ..SCALING });
+    let precision = Precision::Fp16(Products::Chained, LossScaling { initial: 4.0, minimum: 2.0, ..SCALING });
     let layout = layout(Style::Gpt2, precision, plain_layout(1, 1, 1, 2));
     let setup = layout.setup().unwrap();
     let wrap = |_: Coord, rank: RankEngine| overflowing(rank, ALWAYS);

@@ -22,6 +22,7 @@ fn results_do_not_depend_on_the_threads_of_a_rank() {
         ([1, 1, 1], Precision::Fp32(Products::Pairs)),
         ([1, 1, 1], Precision::Bf16(Products::Chained)),
         ([1, 1, 1], Precision::Bf16(Products::Pairs)),
+        ([1, 1, 1], Precision::Bf16(Products::Blocks16)),
         ([2, 1, 2], Precision::Fp32(Products::Chained)),
     ] {
         let setup = quick_start(degrees, precision);

@@ -237,6 +237,8 @@ pub fn products_suffix(products: Products) -> &'static str {
     match products {
         Products::Chained => "",
         Products::Pairs => ", products in pairs",
+        Products::Blocks16 => ", products in blocks of 16",
+        Products::Blocks8 => ", products in blocks of 8",
     }
 }
 

@@ -69,7 +69,7 @@ fn survey_order(order: &Order, oracle: &Result<Outcome, String>, tell: &(dyn Fn(
 /// One rank per family, way to sum and order of products, run when first asked for.
 #[derive(Default)]
 pub struct Oracles {
-    outcomes: [[OnceLock<Result<Outcome, String>>; 16]; 4],
+    outcomes: [[OnceLock<Result<Outcome, String>>; 16]; 2 * Products::ALL.len()],
 }
 
 impl Oracles {
@@ -77,13 +77,12 @@ impl Oracles {
     pub fn of(&self, case: &Case) -> &Result<Outcome, String> {
         let oracle = case.of_one_rank();
         let index = Family::all().iter().position(|other| *other == oracle.family).unwrap_or_default();
-        let outcomes = match (oracle.sums, oracle.products) {
-            (GradientSums::Single, Products::Chained) => &self.outcomes[0],
-            (GradientSums::Exact, Products::Chained) => &self.outcomes[1],
-            (GradientSums::Single, Products::Pairs) => &self.outcomes[2],
-            (GradientSums::Exact, Products::Pairs) => &self.outcomes[3],
+        let order = Products::ALL.iter().position(|order| *order == oracle.products).unwrap_or_default();
+        let sums = match oracle.sums {
+            GradientSums::Single => 0,
+            GradientSums::Exact => 1,
         };
-        outcomes[index].get_or_init(|| outcome(&oracle))
+        self.outcomes[2 * order + sums][index].get_or_init(|| outcome(&oracle))
     }
 }
 

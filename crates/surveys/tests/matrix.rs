@@ -2,20 +2,43 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use config::Format;
 use surveys::matrix::covering::three_wise;
 use surveys::matrix::proof::{Known, prove_all};
-use surveys::matrix::{Cell, Shape};
+use surveys::matrix::{Cell, Shape, Sharing};
+use surveys::sample;
 use testkit::numbers::Numbers;
 use train::StepFate;
+
+/// Another seed is another sample.
+const SEED: u32 = 3;
 
 #[test]
 fn every_three_factors_combine() {
     let cells = Cell::all();
     let rows: Vec<[String; 6]> = cells.iter().map(Cell::values).collect();
     all_keep_their_promise(&three_wise(&rows).into_iter().map(|row| cells[row]).collect::<Vec<Cell>>());
+}
+
+/// Products in the order of tensor cores, in bf16 and fp16, with single and exact sums: a sample that differs in every factor.
+#[test]
+fn products_in_blocks_combine_with_every_form_and_sharing() {
+    let cells = Cell::all();
+    let mut chosen = Vec::new();
+    for (index, numbers) in Numbers::IN_BLOCKS.into_iter().enumerate() {
+        let alike: Vec<Cell> = cells.iter().filter(|cell| cell.numbers == numbers.plain()).copied().collect();
+        for (turn, sharing) in Sharing::ALL.into_iter().enumerate() {
+            let of_sharing: Vec<Cell> = alike.iter().filter(|cell| cell.sharing == sharing).copied().collect();
+            let drawn = sample::draw(of_sharing, 3, SEED, (10 * index + turn) as u32);
+            chosen.extend(drawn.into_iter().map(|cell| Cell { numbers, ..cell }));
+        }
+    }
+    let forms: BTreeSet<String> = chosen.iter().map(|cell| cell.form.to_string()).collect();
+    assert!(forms.len() > 4, "forms of the sample: {forms:?}");
+    all_keep_their_promise(&chosen);
 }
 
 /// Parallel blocks whose sums are taken together, and a layer behind the final norm.
@@ -40,9 +63,10 @@ fn all_keep_their_promise(chosen: &[Cell]) {
 #[test]
 fn oracles_learn_and_those_in_fp16_skip_steps() {
     let (known, cells) = (Known::default(), Cell::all());
-    for numbers in Numbers::ALL {
+    for numbers in Numbers::ALL.into_iter().chain(Numbers::IN_BLOCKS) {
         for shape in [Shape::Gpt2, Shape::Llama] {
-            let cell = cells.iter().find(|cell| cell.numbers == numbers && cell.shape == shape).unwrap();
+            let alike = |cell: &&Cell| cell.numbers == numbers.plain() && cell.shape == shape;
+            let cell = Cell { numbers, ..*cells.iter().find(alike).unwrap() };
             let oracle = known.outcome(&cell.oracle()).unwrap();
             println!("{}: {:?} {:?}", cell.oracle(), oracle.losses, oracle.scaling);
             assert!(oracle.losses.last() < oracle.losses.first(), "{numbers}: {:?}", oracle.losses);

@@ -20,7 +20,7 @@ pub struct Numbers {
 impl Numbers {
     /// Every format, and exact sums in the widest: a narrow one rounds before the sum and after the update, which no
     /// layout changes. Each with
-    /// both orders of products, but for fp16, which has the chained order only.
+    /// both orders of products of the support matrix, but for fp16, which has the chained order only.
     pub const ALL: [Numbers; 7] = [
         Numbers::new(Format::Fp32, GradientSums::Single, Products::Chained),
         Numbers::new(Format::Bf16, GradientSums::Single, Products::Chained),
@@ -29,6 +29,14 @@ impl Numbers {
         Numbers::new(Format::Fp32, GradientSums::Single, Products::Pairs),
         Numbers::new(Format::Bf16, GradientSums::Single, Products::Pairs),
         Numbers::new(Format::Fp32, GradientSums::Exact, Products::Pairs),
+    ];
+
+    /// Numbers with products in blocks, of which a test samples the support matrix.
+    pub const IN_BLOCKS: [Numbers; 4] = [
+        Numbers::new(Format::Bf16, GradientSums::Single, Products::Blocks16),
+        Numbers::new(Format::Bf16, GradientSums::Exact, Products::Blocks16),
+        Numbers::new(Format::Fp16, GradientSums::Single, Products::Blocks16),
+        Numbers::new(Format::Bf16, GradientSums::Single, Products::Blocks8),
     ];
 
     /// These numbers with this order of products.
@@ -55,7 +63,7 @@ impl fmt::Display for Numbers {
         }
         match self.products {
             Products::Chained => Ok(()),
-            Products::Pairs => f.write_str(" pairs"),
+            Products::Pairs | Products::Blocks16 | Products::Blocks8 => write!(f, " {}", self.products.name()),
         }
     }
 }
@@ -79,7 +87,10 @@ pub fn training(numbers: Numbers) -> TrainSpec {
     let precision = match numbers.format {
         Format::Fp32 => Precision::Fp32(numbers.products),
         Format::Bf16 => Precision::Bf16(numbers.products),
-        Format::Fp16 => Precision::Fp16(LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 }),
+        Format::Fp16 => {
+            let scaling = LossScaling { initial: FIRST_FACTOR, window: 2, hysteresis: 1, minimum: 1.0 };
+            Precision::Fp16(numbers.products, scaling)
+        }
     };
     TrainSpec {
         steps: 4,

@@ -6,17 +6,27 @@ use train::processor::InstructionSet;
 
 /// How products are computed on `engine`; nothing where a run has the usual order.
 pub fn line(precision: Precision, engine: &EngineDescription) -> String {
-    let slower = match (precision.products(), precision) {
+    let (order, slower) = match (precision.products(), precision) {
         (Products::Chained, _) => return String::new(),
-        (Products::Pairs, Precision::Fp32(_)) => "12 to 20 times",
-        (Products::Pairs, Precision::Bf16(_) | Precision::Fp16(_)) => "1.3 to 1.5 times",
+        (Products::Pairs, Precision::Fp32(_)) => ("in pairs", "12 to 20 times"),
+        (Products::Pairs, Precision::Bf16(_) | Precision::Fp16(..)) => ("in pairs", "1.3 to 1.5 times"),
+        (Products::Blocks16 | Products::Blocks8, _) => ("in blocks, as tensor cores add them", "5 to 10 times"),
     };
-    match engine.instruction_sets.first() {
-        Some(InstructionSet::Amx) => "numbers products in pairs, by tiles of AMX\n".into(),
-        Some(InstructionSet::Avx512 | InstructionSet::Avx2 | InstructionSet::Scalar) | None => format!(
-            "numbers products in pairs; without AMX they take {slower} as long as with train.products = \"chained\"\n"
-        ),
+    let has_instruction = match (precision.products(), engine.instruction_sets.first()) {
+        (Products::Pairs, Some(InstructionSet::Amx)) => true,
+        (Products::Chained | Products::Blocks16 | Products::Blocks8, _)
+        | (Products::Pairs, Some(InstructionSet::Avx512 | InstructionSet::Avx2 | InstructionSet::Scalar) | None) => {
+            false
+        }
+    };
+    let without = match precision.products() {
+        Products::Pairs => "without AMX",
+        Products::Chained | Products::Blocks16 | Products::Blocks8 => "on CPUs",
+    };
+    if has_instruction {
+        return format!("numbers products {order}, by tiles of AMX\n");
     }
+    format!("numbers products {order}; {without} they take {slower} as long as with train.products = \"chained\"\n")
 }
 
 #[cfg(test)]
@@ -31,6 +41,8 @@ mod tests {
         let (amx, none) = (on(vec![InstructionSet::Amx, InstructionSet::Avx512]), on(vec![InstructionSet::Avx2]));
         assert_eq!(line(Precision::Fp32(Products::Chained), &none), "");
         assert_eq!(line(Precision::Bf16(Products::Pairs), &amx), "numbers products in pairs, by tiles of AMX\n");
+        let in_blocks = "numbers products in blocks, as tensor cores add them; on CPUs they take 5 to 10 times as long as with train.products = \"chained\"\n";
+        assert_eq!(line(Precision::Bf16(Products::Blocks16), &amx), in_blocks);
         assert_eq!(
             line(Precision::Fp32(Products::Pairs), &none),
             "numbers products in pairs; without AMX they take 12 to 20 times as long as with train.products = \"chained\"\n"

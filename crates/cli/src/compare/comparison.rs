@@ -175,12 +175,28 @@ mod tests {
              train.warmup_steps  20 | 0\n  \
              data.path           (not set) | \"text\"\n"
         );
-        let [chained, pairs] = ["train.products=chained", "train.products=pairs"];
-        assert_eq!(
-            compared(&["train.precision=bf16", chained], &["train.precision=bf16", pairs]),
-            "a.toml and b.toml: different runs\n\
-             they do not compute the same, so nothing is promised\n  \
-             train.products  \"chained\" | \"pairs\"\n"
-        );
+        for [first, second] in [["chained", "pairs"], ["chained", "blocks16"], ["pairs", "blocks16"], ["blocks16", "blocks8"]] {
+            let of = |products: &str| format!("train.products={products}");
+            assert_eq!(
+                compared(&["train.precision=bf16", &of(first)], &["train.precision=bf16", &of(second)]),
+                format!(
+                    "a.toml and b.toml: different runs\n\
+                     they do not compute the same, so nothing is promised\n  \
+                     train.products  \"{first}\" | \"{second}\"\n"
+                )
+            );
+        }
+        let in_blocks = ["train.precision=fp16", "train.products=blocks16"];
+        let with = |more: &'static str| [in_blocks[0], in_blocks[1], more];
+        for (more, class) in [
+            ("parallelism.pp=1", "same order"),
+            ("parallelism.zero=0", "same order"),
+            ("parallelism.dp=4", "other order"),
+            ("parallelism.tp=1", "other sums"),
+            ("parallelism.sequence_parallel=true", "other sums"),
+        ] {
+            let line = format!("a.toml and b.toml: {class}");
+            assert_eq!(compared(&in_blocks, &with(more)).lines().next(), Some(line.as_str()), "{more}");
+        }
     }
 }

@@ -121,7 +121,7 @@ const CHANGES: &[(&str, &[&str])] = &[
             "[{ parameter = \"head\" }]",
         ],
     ),
-    ("train.products", &["\"chained\"", "\"pairs\"", "\"tree\"", "32"]),
+    ("train.products", &["\"chained\"", "\"pairs\"", "\"tree\"", "32", "\"blocks16\""]),
     ("train.sums", &["\"single\"", "\"exact\"", "\"double\"", "true"]),
     ("train.seed", &["0", "17", "-1", "18446744073709551615"]),
     ("data.path", &["\"text.txt\"", "\"\"", "3"]),

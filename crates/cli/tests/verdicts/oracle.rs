@@ -95,7 +95,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant"]),
     ("train.precision", &["fp32", "bf16", "fp16"]),
-    ("train.products", &["chained", "pairs"]),
+    ("train.products", &["chained", "pairs", "blocks16", "blocks8"]),
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
     ("data.positions", &["sequence", "document"]),
@@ -433,10 +433,14 @@ fn loss_scaling(values: &Values) -> bool {
         && int(values, "train.loss_scale_hysteresis", 2) > 0
 }
 
-/// Chosen in fp32 and bf16.
+/// AMX multiplies no fp16, and tensor cores no fp32.
 fn order_of_products(values: &Values) -> bool {
-    values.get("train.precision").and_then(toml::Value::as_str) != Some("fp16")
-        || !values.contains_key("train.products")
+    let text = |key: &str| values.get(key).and_then(toml::Value::as_str);
+    match (text("train.precision").unwrap_or("fp32"), text("train.products").unwrap_or("chained")) {
+        ("fp16", products) => products != "pairs",
+        ("fp32", products) => !products.starts_with("blocks"),
+        _ => true,
+    }
 }
 
 /// Whole steps lead from the first batch to the full one, and replicas share out each on the way.

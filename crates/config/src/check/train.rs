@@ -99,7 +99,7 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
 fn loss_scaling(config: &RunConfig, rules: &mut Rules) {
     let LossScaling { initial, window, hysteresis, minimum } = match config.train.precision {
         Precision::Fp32(_) | Precision::Bf16(_) => return,
-        Precision::Fp16(scaling) => scaling,
+        Precision::Fp16(_, scaling) => scaling,
     };
     rules.all_positive(&[
         ("train.loss_scale_window", window as usize),

@@ -25,7 +25,7 @@ fn loss_scales_are_powers_of_two_in_their_range() {
 }
 
 #[test]
-fn loss_scaling_belongs_to_fp16_and_the_order_of_products_to_the_others() {
+fn loss_scaling_belongs_to_fp16_and_orders_of_products_to_the_numbers_that_they_multiply() {
     expect(&[
         (
             &["train.min_loss_scale=2"],
@@ -36,8 +36,16 @@ fn loss_scaling_belongs_to_fp16_and_the_order_of_products_to_the_others() {
             "train.loss_scale_window has no effect where train.precision = \"bf16\"; write train.precision = \"fp16\", or leave train.loss_scale_window out",
         ),
         (
-            &["train.precision=fp16", "train.products=chained"],
-            "train.products has no effect where train.precision = \"fp16\"; write train.precision = \"fp32\" or \"bf16\", or leave train.products out",
+            &["train.precision=fp16", "train.products=pairs"],
+            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; use train.products = \"chained\", \"blocks16\" or \"blocks8\"",
+        ),
+        (
+            &["train.products=blocks16"],
+            "train.products = \"blocks16\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; use train.products = \"chained\" or \"pairs\"",
+        ),
+        (
+            &["train.precision=fp32", "train.products=blocks8"],
+            "train.products = \"blocks8\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; use train.products = \"chained\" or \"pairs\"",
         ),
         (&["train.precision=fp8"], "train.precision = \"fp8\" is not one of \"fp32\", \"bf16\" and \"fp16\""),
     ]);

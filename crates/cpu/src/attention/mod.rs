@@ -47,10 +47,12 @@ mod backward;
 mod buffers;
 mod dropout;
 mod forward;
+mod group;
 mod key_sums;
 mod pairs;
 mod query_block;
 mod softmax;
+mod tensor_cores;
 mod upcoming;
 mod widened;
 
@@ -59,6 +61,7 @@ pub use buffers::AttentionBuffers;
 pub use device::{Alibi, AttentionShape, DropoutKey};
 pub use forward::{Forward, attention_forward};
 pub use pairs::{attention_backward_pairs, attention_forward_pairs};
+pub use tensor_cores::{BLOCK_KEYS, attention_backward_blocks, attention_forward_blocks};
 pub use widened::Operand;
 
 use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};

@@ -71,12 +71,17 @@ impl QueryBlock {
 
     /// The tiles from the one with the first visible key to the one with the last, by number.
     pub fn tile_numbers(&self) -> Range<usize> {
-        self.seen.start / KEYS..self.seen.end.div_ceil(KEYS)
+        self.tile_numbers_of::<KEYS>()
     }
 
-    /// The tile of this number from its first key on; `None` where nothing in it is visible.
-    pub fn tile(&self, number: usize) -> Option<KeyTile> {
-        let keys = number * KEYS..self.seen.end.min((number + 1) * KEYS);
+    /// The same of tiles of `LEN` keys.
+    pub fn tile_numbers_of<const LEN: usize>(&self) -> Range<usize> {
+        self.seen.start / LEN..self.seen.end.div_ceil(LEN)
+    }
+
+    /// The tile of `LEN` keys of this number from its first key on; `None` where nothing in it is visible.
+    pub fn tile<const LEN: usize>(&self, number: usize) -> Option<KeyTile> {
+        let keys = number * LEN..self.seen.end.min((number + 1) * LEN);
         let pairs = self.pairs(&keys);
         (pairs > 0).then_some(KeyTile { keys, pairs })
     }

@@ -26,18 +26,18 @@ impl Running {
 
 /// Sixteen lanes of a row of [`QUERIES`].
 #[inline(always)]
-fn lanes(row: &[f32; QUERIES], group: usize) -> &[f32; LANES] {
+pub(super) fn lanes(row: &[f32; QUERIES], group: usize) -> &[f32; LANES] {
     &row.as_chunks().0[group]
 }
 
 /// Sixteen lanes of a row of [`QUERIES`], to write.
 #[inline(always)]
-fn lanes_mut(row: &mut [f32; QUERIES], group: usize) -> &mut [f32; LANES] {
+pub(super) fn lanes_mut(row: &mut [f32; QUERIES], group: usize) -> &mut [f32; LANES] {
     &mut row.as_chunks_mut().0[group]
 }
 
 /// What the tile's lanes are allowed to see, and how much of it.
-struct Mask<L> {
+pub(super) struct Mask<L> {
     first: L,
     last: L,
     all: bool,
@@ -46,14 +46,14 @@ struct Mask<L> {
 
 impl<L: Lanes> Mask<L> {
     #[inline(always)]
-    fn new(block: &QueryBlock, tile: &KeyTile, group: usize, slope: Option<f32>) -> Self {
+    pub fn new(block: &QueryBlock, tile: &KeyTile, group: usize, slope: Option<f32>) -> Self {
         let (first, last) = (lanes(&block.first, group), lanes(&block.last, group));
         Self { first: L::load(first), last: L::load(last), all: block.sees_all(tile), slope: slope.map(L::splat) }
     }
 
     /// `score` of `key` with ALiBi's bias, which is 0 at the last key that the query sees.
     #[inline(always)]
-    fn biased(&self, key: usize, score: L) -> L {
+    pub fn biased(&self, key: usize, score: L) -> L {
         match self.slope {
             None => score,
             Some(slope) => (L::splat((key + 1) as f32) - self.last).mul_add(slope, score),
@@ -62,7 +62,7 @@ impl<L: Lanes> Mask<L> {
 
     /// `value` where the query sees `key`, else `hidden`.
     #[inline(always)]
-    fn apply(&self, key: usize, value: L, hidden: f32) -> L {
+    pub fn apply(&self, key: usize, value: L, hidden: f32) -> L {
         if self.all {
             return value;
         }

@@ -32,6 +32,7 @@ mod pack;
 mod packing_buffers;
 pub(crate) mod pairs;
 mod rounded;
+pub(crate) mod tensor_cores;
 pub(crate) mod tile;
 mod vector;
 #[cfg(target_arch = "x86_64")]
@@ -46,6 +47,7 @@ pub use operand::{Operand, Product};
 pub use packing_buffers::PackingBuffers;
 pub use pairs::{PAIRS_BLOCK, PairsOperand, PairsProduct, TERMS_RUN, TermsProduct, gemm_pairs, gemm_terms};
 pub use rounded::gemm_rounded;
+pub use tensor_cores::{BlockRule, BlocksProduct, Narrow, PIECE, Term, gemm_blocks};
 
 use crate::instruction_set::InstructionSet;
 use crate::meter::Meter;
@@ -71,7 +73,7 @@ pub fn gemm(
     meter: &Meter,
 ) {
     let (mut packed, _) = packing.packed();
-    gemm_blocks(product, c, write, bias, &mut packed, instruction_set, meter);
+    gemm_packed(product, c, write, bias, &mut packed, instruction_set, meter);
 }
 
 /// Panics unless C and the bias are those of a product of these sizes.
@@ -82,7 +84,7 @@ pub(crate) fn assert_fits(c: (usize, usize), bias: Option<usize>, sizes: (usize,
 }
 
 /// As [`gemm`], with its blocks packed in the given buffers.
-fn gemm_blocks(
+fn gemm_packed(
     product: Product<'_>,
     mut c: MatMut<'_>,
     write: Write,

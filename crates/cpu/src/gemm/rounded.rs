@@ -2,7 +2,7 @@
 
 use super::cut::equal_blocks;
 use super::packing_buffers::PackingBuffers;
-use super::{Product, Write, assert_fits, gemm_blocks};
+use super::{Product, Write, assert_fits, gemm_packed};
 use crate::copy::Copy;
 use crate::instruction_set::InstructionSet;
 use crate::lanes::{Stored, run};
@@ -59,7 +59,7 @@ pub fn gemm_rounded<E: Stored>(
                 }
             }
             let sums = MatMut::dense(stage, rows, cols);
-            gemm_blocks(product.block(row, rows, col, cols), sums, write, bias, &mut packed, instruction_set, meter);
+            gemm_packed(product.block(row, rows, col, cols), sums, write, bias, &mut packed, instruction_set, meter);
             run(instruction_set, Copy { from: MatRef::dense(stage, rows, cols), to: target.reborrow() });
         }
     }

@@ -2,14 +2,15 @@
 
 use cpu::attention::{
     Alibi, Attention, AttentionBuffers, AttentionShape, Backward, DropoutKey, Forward, attention_backward,
-    attention_backward_pairs, attention_forward, attention_forward_pairs,
+    attention_backward_blocks, attention_backward_pairs, attention_forward, attention_forward_blocks,
+    attention_forward_pairs,
 };
-use cpu::gemm::PackingBuffers;
+use cpu::gemm::{BlockRule, PackingBuffers};
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::Stored;
 use cpu::meter::Meter;
 use cpu::view::{MatMut, MatRef};
-use device::{Bf16, Element};
+use device::{Bf16, Element, F16};
 
 use crate::reference::{Operands, Products};
 
@@ -75,7 +76,7 @@ pub struct Case {
     pub visible: Vec<[i32; 2]>,
     pub alibi: Option<Alibi>,
     pub dropout: Option<DropoutKey>,
-    /// Numbers of bf16 where products are in pairs.
+    /// Numbers of a narrow type where products are not chained.
     pub fused: Vec<f32>,
     pub dout: Vec<f32>,
 }
@@ -111,6 +112,24 @@ const PAIRS: Passes<Bf16> = Passes {
     },
     backward: |attention, tensors, set, meter| {
         attention_backward_pairs(attention, tensors, &mut PackingBuffers::new(), set, meter);
+    },
+};
+
+const BLOCKS16: Passes<Bf16> = Passes {
+    forward: |attention, tensors, set, meter| {
+        attention_forward_blocks(attention, tensors, BlockRule::BLOCKS16, &mut PackingBuffers::new(), set, meter);
+    },
+    backward: |attention, tensors, set, meter| {
+        attention_backward_blocks(attention, tensors, BlockRule::BLOCKS16, &mut PackingBuffers::new(), set, meter);
+    },
+};
+
+const BLOCKS8: Passes<F16> = Passes {
+    forward: |attention, tensors, set, meter| {
+        attention_forward_blocks(attention, tensors, BlockRule::BLOCKS8, &mut PackingBuffers::new(), set, meter);
+    },
+    backward: |attention, tensors, set, meter| {
+        attention_backward_blocks(attention, tensors, BlockRule::BLOCKS8, &mut PackingBuffers::new(), set, meter);
     },
 };
 
@@ -157,9 +176,13 @@ impl Case {
     pub fn rounded(mut self) -> Self {
         match self.products {
             Products::Chained => {}
-            Products::Pairs => {
+            Products::Pairs | Products::Blocks16 => {
                 self.fused = widen(&narrow::<Bf16>(&self.fused));
                 self.dout = widen(&narrow::<Bf16>(&self.dout));
+            }
+            Products::Blocks8OfFp16 => {
+                self.fused = widen(&narrow::<F16>(&self.fused));
+                self.dout = widen(&narrow::<F16>(&self.dout));
             }
         }
         self
@@ -209,6 +232,8 @@ impl Case {
         match self.products {
             Products::Chained => self.run_as(&CHAINED, instruction_set),
             Products::Pairs => self.run_as(&PAIRS, instruction_set),
+            Products::Blocks16 => self.run_as(&BLOCKS16, instruction_set),
+            Products::Blocks8OfFp16 => self.run_as(&BLOCKS8, instruction_set),
         }
     }
 
@@ -217,6 +242,8 @@ impl Case {
         match self.products {
             Products::Chained => self.run_later_as(position, &CHAINED, instruction_set),
             Products::Pairs => self.run_later_as(position, &PAIRS, instruction_set),
+            Products::Blocks16 => self.run_later_as(position, &BLOCKS16, instruction_set),
+            Products::Blocks8OfFp16 => self.run_later_as(position, &BLOCKS8, instruction_set),
         }
     }
 

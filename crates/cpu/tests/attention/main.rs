@@ -1,7 +1,9 @@
 //! Attention against its definition in f64, against itself on other instruction sets and in other cuts; with products
-//! in AMX order also against
-//! their definition, bit by bit.
+//! in AMX order, or in that of tensor cores, also against their definition, bit by bit.
 
+#[path = "../blocks/definition.rs"]
+mod blocks_definition;
+mod blocks_oracle;
 mod case;
 #[path = "../pairs/definition.rs"]
 mod definition;
@@ -266,6 +268,34 @@ fn products_in_pairs_have_the_bits_of_their_definition() {
         let expected = pairs_oracle::compute(&case);
         for set in InstructionSet::available() {
             let name = format!("{set:?} {shape:?} {visible:?} {:?} {:?}", case.alibi, case.dropout);
+            assert_equal(&case.run(set), &expected, &name);
+        }
+    }
+}
+
+/// Products in the order of tensor cores: around the edges of blocks, tiles and groups, on every instruction set.
+#[test]
+fn products_in_blocks_have_the_bits_of_their_definition() {
+    let random = &mut Random(9);
+    let shapes = [
+        shape(2, 1, 1, 1, 1),
+        shape(1, 31, 2, 1, 3),
+        shape(1, 33, 1, 1, 16),
+        shape(2, 65, 4, 2, 5),
+        shape(1, 127, 1, 1, 17),
+        shape(1, 129, 2, 1, 31),
+        shape(1, 270, 1, 1, 2),
+        // The widest heads, which need the most room.
+        shape(1, 30, 1, 1, 512),
+    ];
+    let kinds = [Products::Blocks16, Products::Blocks8OfFp16];
+    for (index, (shape, visible)) in with_all_visible(shapes).enumerate() {
+        let case = Case::new(kinds[index % 2], (shape, visible), index % 3 == 1, random);
+        let [plain, biased] = case.with_and_without_biases();
+        let case = if index % 4 < 2 { plain } else { biased };
+        let expected = blocks_oracle::compute(&case);
+        for set in InstructionSet::available() {
+            let name = format!("{set:?} {:?} {shape:?} {visible:?} {:?} {:?}", case.products, case.alibi, case.dropout);
             assert_equal(&case.run(set), &expected, &name);
         }
     }

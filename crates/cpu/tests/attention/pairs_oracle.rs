@@ -34,11 +34,11 @@ impl Kernel for Of {
     }
 }
 
-fn exp(x: f32) -> f32 {
+pub fn exp(x: f32) -> f32 {
     lanes::run(InstructionSet::Scalar, Of(Function::Exp, x))
 }
 
-fn log(x: f32) -> f32 {
+pub fn log(x: f32) -> f32 {
     lanes::run(InstructionSet::Scalar, Of(Function::Log, x))
 }
 

@@ -1,8 +1,9 @@
-//! Attention and its gradient from the definition in f64, with bounds on the error of a computation in f32, or with products in pairs.
+//! Attention and its gradient from the definition in f64, with bounds on the error of a computation in f32, or with products in pairs or in blocks.
 //!
 //! Bounds are to first order in u = 2^-24, times 1.1 for the rest. A sum of n products as chains over tiles of t terms
 //! has a relative error of at most (t + n / t) u with respect to the sum of magnitudes. `exp` has 1 ulp = 2 u. In pairs a chain has half of a
-//! block of 32, the sum of its halves and one sum for each block; probabilities, gradients of scores and results are rounded to bf16.
+//! block of 32, the sum of its halves and one sum for each block; probabilities, gradients of scores and results are rounded to bf16. In blocks of 16
+//! each block loses at most 10.5 u of the sum of magnitudes, in blocks of 8 at most 11 u (`docs/numerics.md`).
 
 use cpu::attention::{Attention, KEYS, QUERIES};
 use cpu::gemm::PAIRS_BLOCK;
@@ -17,16 +18,39 @@ pub enum Products {
     Chained,
     /// Of bf16, in pairs.
     Pairs,
+    /// Of bf16, in blocks of 16.
+    Blocks16,
+    /// Of fp16, in blocks of 8.
+    Blocks8OfFp16,
 }
 
 impl Products {
-    pub const ALL: [Products; 2] = [Products::Chained, Products::Pairs];
+    pub const ALL: [Products; 4] =
+        [Products::Chained, Products::Pairs, Products::Blocks16, Products::Blocks8OfFp16];
 
     /// Roundings on the longest path of a sum of products.
     fn chain(self, steps: usize) -> f64 {
         match self {
             Products::Chained => steps as f64,
             Products::Pairs => (steps.min(PAIRS_BLOCK).div_ceil(2) + 1 + steps.div_ceil(PAIRS_BLOCK)) as f64,
+            Products::Blocks16 => 10.5 * steps.div_ceil(16) as f64,
+            Products::Blocks8OfFp16 => 11.0 * steps.div_ceil(8) as f64,
+        }
+    }
+
+    /// Roundings of a sum over keys beside those of its tiles, and of one over queries beside those of its blocks.
+    fn beside_tiles(self, terms: usize) -> f64 {
+        match self {
+            Products::Chained | Products::Pairs => 0.0,
+            Products::Blocks16 | Products::Blocks8OfFp16 => self.chain(terms),
+        }
+    }
+
+    /// Absolute errors of numbers that are too small for the stored type: half of its smallest one.
+    fn least(self) -> f64 {
+        match self {
+            Products::Chained | Products::Pairs | Products::Blocks16 => 0.0,
+            Products::Blocks8OfFp16 => 2.0f64.powi(-25),
         }
     }
 
@@ -34,7 +58,8 @@ impl Products {
     fn rounding(self) -> f64 {
         match self {
             Products::Chained => 0.0,
-            Products::Pairs => 2.0f64.powi(-8),
+            Products::Pairs | Products::Blocks16 => 2.0f64.powi(-8),
+            Products::Blocks8OfFp16 => 2.0f64.powi(-11),
         }
     }
 }
@@ -68,7 +93,7 @@ impl Bounded {
     /// Results are rounded.
     fn round(&mut self, products: Products) {
         for (value, bound) in self.values.iter().zip(&mut self.bounds) {
-            *bound += products.rounding() * (value.abs() + *bound);
+            *bound += products.rounding() * (value.abs() + *bound) + products.least();
         }
     }
 
@@ -170,7 +195,7 @@ fn query(attention: &Attention<'_>, operands: &Operands, (token, head): (usize, 
         // The logarithm of the sum (1 ulp), added to the maximum.
         lse_error: sum_error + if lse.is_finite() { (3.0 * sum.ln().abs() + lse.abs()) * U } else { 0.0 },
         // Numerator and denominator, the factor's two roundings and its product; probabilities may be rounded.
-        out_error: 2.0 * sum_error + 4.0 * U + products.rounding(),
+        out_error: 2.0 * sum_error + products.beside_tiles(length) * U + 4.0 * U + products.rounding(),
         range,
     }
 }
@@ -206,11 +231,13 @@ fn forward(query: &Query, operands: &Operands, (d, products): (usize, Products),
         let weight = (score - query.lse).exp() * factor;
         for i in 0..d {
             let product = weight * operands.v[k_at + i];
-            results.out.add(query.q_at + i, product, product.abs() * query.out_error);
+            let small = products.least() * operands.v[k_at + i].abs();
+            results.out.add(query.q_at + i, product, product.abs() * query.out_error + small);
         }
     }
     for at in query.q_at..query.q_at + d {
-        results.out.bounds[at] += products.rounding() * (results.out.values[at].abs() + results.out.bounds[at]);
+        let rounded = products.rounding() * (results.out.values[at].abs() + results.out.bounds[at]);
+        results.out.bounds[at] += rounded + products.least();
     }
 }
 
@@ -228,20 +255,24 @@ fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, produ
     let blocks = ((shape.sequence_length / QUERIES + 1) * shape.heads / shape.kv_heads) as f64;
     // Of a probability that is computed again, and of the sums over keys and over queries.
     let p_error = query.score_error + query.lse_error + (query.range + 2.0) * U;
-    let (key_sum_error, query_sum_error) = ((KEYS as f64 + tiles) * U, (QUERIES as f64 + blocks) * U);
+    let over_keys = KEYS as f64 + tiles + products.beside_tiles(shape.sequence_length);
+    let group = shape.heads / shape.kv_heads;
+    let over_queries = QUERIES as f64 + blocks + group as f64 * products.beside_tiles(shape.sequence_length);
+    let (key_sum_error, query_sum_error) = (over_keys * U, over_queries * U);
     for (k_at, score, factor) in &query.keys {
         let p = (score - query.lse).exp();
         let (dp, dp_size) = dot(dout, &operands.v[*k_at..k_at + d]);
         let gradient = factor * dp - delta;
         let ds = p * gradient * scale;
         let inner = factor * dp_size * (products.chain(d) + 3.0) * U + delta_error + U * gradient.abs();
-        let ds_error = ds.abs() * (p_error + 3.0 * U + rounding) + p * scale * inner;
+        let ds_error = ds.abs() * (p_error + 3.0 * U + rounding) + p * scale * inner + products.least();
         for (i, dout) in dout.iter().enumerate() {
             let (k, q) = (operands.k[k_at + i], operands.q[q_at + i]);
             results.dq.add(q_at + i, ds * k, k.abs() * (ds_error + ds.abs() * key_sum_error));
             results.dk.add(k_at + i, ds * q, q.abs() * (ds_error + ds.abs() * query_sum_error));
             let value = p * factor * dout;
-            results.dv.add(k_at + i, value, value.abs() * (p_error + 3.0 * U + rounding + query_sum_error));
+            let small = products.least() * dout.abs();
+            results.dv.add(k_at + i, value, value.abs() * (p_error + 3.0 * U + rounding + query_sum_error) + small);
         }
     }
 }

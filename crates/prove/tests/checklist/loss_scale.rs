@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use config::{LossScaling, Precision, TrainSpec};
+use config::{LossScaling, Precision, Products, TrainSpec};
 use device::{Device, DeviceError, Op, Tensor};
 use mesh::Axis;
 use prove::Distance;
@@ -14,7 +14,8 @@ use train::{RankEngine, StepFate};
 
 use crate::rig::*;
 
-const FP16: Precision = Precision::Fp16(LossScaling { initial: 8192.0, window: 100, hysteresis: 1, minimum: 1.0 });
+const SCALING: LossScaling = LossScaling { initial: 8192.0, window: 100, hysteresis: 1, minimum: 1.0 };
+const FP16: Precision = Precision::Fp16(Products::Chained, SCALING);
 
 /// Relative distance of an fp16 run from one in single precision: 60 unit roundoffs, a hundredth of what a factor of 2 does.
 const NEAR: f64 = 0.03;

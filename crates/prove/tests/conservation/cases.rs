@@ -45,7 +45,7 @@ fn cases_in_rank_order() -> Vec<Case> {
     let case = |name, model, parallelism| Case { name, model, parallelism, precision, sums };
     let exact = |case: Case| Case { sums: GradientSums::Exact, ..case };
     let narrow = |precision, case: Case| Case { precision, ..case };
-    let fp16 = Precision::Fp16(LossScaling::USUAL);
+    let fp16 = Precision::Fp16(Products::Chained, LossScaling::USUAL);
     let zero = |parallelism| Parallelism { zero: ZeroStage::One, ..parallelism };
     let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
     let two = |reduce, parallelism| Parallelism { zero: ZeroStage::Two { reduce }, ..parallelism };

@@ -23,7 +23,7 @@ impl EngineDescription {
         EngineDescription {
             device: DeviceKind::CPU,
             instruction_sets: InstructionSet::available(),
-            products: vec![Products::Chained, Products::Pairs],
+            products: Products::ALL.to_vec(),
             threads_per_rank,
         }
     }

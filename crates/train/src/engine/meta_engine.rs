@@ -98,7 +98,7 @@ impl Engine for MetaEngine {
         EngineDescription {
             device: DeviceKind::RECORDER,
             instruction_sets: vec![],
-            products: vec![Products::Chained, Products::Pairs],
+            products: Products::ALL.to_vec(),
             threads_per_rank: 1,
         }
     }

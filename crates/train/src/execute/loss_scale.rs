@@ -36,7 +36,7 @@ impl LossScale {
     pub fn new(precision: Precision) -> LossScale {
         let scaling = match precision {
             Precision::Fp32(_) | Precision::Bf16(_) => None,
-            Precision::Fp16(scaling) => Some(scaling),
+            Precision::Fp16(_, scaling) => Some(scaling),
         };
         LossScale {
             scaling,
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn scale(scaling: LossScaling) -> LossScale {
-        LossScale::new(Precision::Fp16(scaling))
+        LossScale::new(Precision::Fp16(Products::Chained, scaling))
     }
 
     /// The factor after each of these steps: `.` is finite, `x` overflows.
@@ -176,7 +176,7 @@ mod tests {
             let mut before = scale(scaling);
             factors_of(&mut before, &steps[..cut]);
             let state = saved(&before);
-            let resumed = LossScale::resumed(Precision::Fp16(scaling), &state);
+            let resumed = LossScale::resumed(Precision::Fp16(Products::Chained, scaling), &state);
             assert_eq!(resumed, before);
             assert_eq!(factors(resumed, &steps[cut..]), whole[cut..], "after {cut} steps");
         }
@@ -189,10 +189,10 @@ mod tests {
         factors_of(&mut fp16, "xx");
         let bf16 = LossScale::resumed(Precision::Bf16(Products::Chained), &saved(&fp16));
         assert_eq!((bf16.factor(), bf16.skipped_steps()), (1.0, 2));
-        let again = LossScale::resumed(Precision::Fp16(scaling), &saved(&bf16));
+        let again = LossScale::resumed(Precision::Fp16(Products::Chained, scaling), &saved(&bf16));
         assert_eq!((again.factor(), again.skipped_steps()), (8.0, 2));
         // A factor below the new minimum rises to it.
-        assert_eq!(LossScale::resumed(Precision::Fp16(scaling), &saved(&fp16)).factor(), 4.0);
+        assert_eq!(LossScale::resumed(Precision::Fp16(Products::Chained, scaling), &saved(&fp16)).factor(), 4.0);
     }
 
     #[test]

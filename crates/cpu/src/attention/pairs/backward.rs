@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use device::Bf16;
 
-use super::group::{Group, GroupTile};
 use super::workspace::{BackwardWorkspace, Memory, Workspace};
-use super::{GROUP, Rounded, RoundedRow, rounded_block, store_queries};
+use super::{GROUP, Group, GroupTile, Rounded, RoundedRow, rounded_block, store_queries};
 use crate::attention::backward::Rows;
 use crate::attention::key_sums::{KeySums, Sum};
 use crate::attention::query_block::{KeyTile, QueryBlock};

@@ -2,9 +2,8 @@
 
 use device::Bf16;
 
-use super::group::{Group, GroupTile};
 use super::workspace::{Memory, Workspace};
-use super::{GROUP, Rounded, rounded_block, store_queries};
+use super::{GROUP, Group, GroupTile, Rounded, rounded_block, store_queries};
 use crate::attention::query_block::{KeyTile, QueryBlock};
 use crate::attention::softmax::{Running, ScaleQueries, SoftmaxTile};
 use crate::attention::{Attention, Forward, QUERIES};

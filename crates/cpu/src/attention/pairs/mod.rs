@@ -2,7 +2,6 @@
 
 mod backward;
 mod forward;
-mod group;
 mod query_sums;
 mod workspace;
 
@@ -11,17 +10,21 @@ pub use forward::attention_forward_pairs;
 
 use device::Bf16;
 
-use super::QUERIES;
+use super::{KEYS, QUERIES};
 use super::softmax::Results;
 use crate::copy::Copy;
 use crate::gemm::in_place::transpose;
 use crate::gemm::kernels::Kernels;
 use crate::instruction_set::InstructionSet;
-use crate::lanes::{self, LANES, Lanes};
+use crate::lanes::{self, LANES, Lanes, Stored};
 use crate::view::{MatMut, MatRef};
 
 /// Blocks of queries that meet a tile of keys before it leaves the cache: it is packed once for all of them. No bit depends on it.
 const GROUP: usize = 8;
+
+/// The blocks of queries that meet a tile, and the tile as they see it.
+type Group = crate::attention::group::Group<GROUP, KEYS>;
+type GroupTile = crate::attention::group::GroupTile<GROUP>;
 
 /// One key's probabilities, or gradients of scores, of a group's queries. The last place is there so that rows do not meet in a few sets of the
 /// cache.
@@ -46,7 +49,12 @@ impl Results for Rounded<'_> {
 }
 
 /// Transposes sums `[head_dim, QUERIES]` into a block's rows `[queries, head_dim]`, by way of `rows`, and rounds.
-fn store_queries(instruction_set: InstructionSet, sums: &[f32], rows: &mut [f32], target: MatMut<'_, Bf16>) {
+pub(super) fn store_queries<E: Stored>(
+    instruction_set: InstructionSet,
+    sums: &[f32],
+    rows: &mut [f32],
+    target: MatMut<'_, E>,
+) {
     let (queries, head_dim) = (target.rows(), target.cols());
     let stride = head_dim.next_multiple_of(LANES);
     transpose(Kernels::of(instruction_set), MatRef::new(sums, head_dim, queries, QUERIES), rows, stride);

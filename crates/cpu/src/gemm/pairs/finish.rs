@@ -5,7 +5,7 @@ use crate::lanes::{Block, Kernel, Lanes, Stored, for_each_block};
 use crate::view::{MatMut, MatRef};
 
 /// `c = sums`, or `c + sums`, plus the bias, in `f32` and rounded once where C is narrow.
-pub(super) struct Finish<'a, E> {
+pub(crate) struct Finish<'a, E> {
     pub sums: MatRef<'a>,
     pub c: MatMut<'a, E>,
     pub write: Write,

@@ -58,6 +58,7 @@ use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 pub(crate) use blocks::{Entering, Factors, Pass, Target, TermProducts};
 use engine::Engine;
+pub(crate) use finish::Finish;
 pub(crate) use rounds::Round;
 pub use terms::TERMS_RUN;
 pub(crate) use workspace::RankWorkspace;

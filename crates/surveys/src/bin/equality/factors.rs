@@ -82,6 +82,8 @@ fn products_name(products: Products) -> &'static str {
     match products {
         Products::Chained => "chained",
         Products::Pairs => "in pairs",
+        Products::Blocks16 => "in blocks of 16",
+        Products::Blocks8 => "in blocks of 8",
     }
 }
 

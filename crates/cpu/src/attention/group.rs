@@ -2,17 +2,15 @@
 
 use std::ops::Range;
 
-use device::Bf16;
-
-use super::GROUP;
-use crate::attention::query_block::{KeyTile, QueryBlock};
-use crate::attention::{Attention, QUERIES};
+use super::query_block::{KeyTile, QueryBlock};
+use super::{Attention, QUERIES};
+use crate::lanes::Stored;
 use crate::view::MatRef;
 
-/// Up to [`GROUP`] consecutive blocks of queries of one sequence.
-pub(super) struct Group {
+/// Up to `BLOCKS` consecutive blocks of queries of one sequence, which meet tiles of `KEYS` keys.
+pub(super) struct Group<const BLOCKS: usize, const KEYS: usize> {
     /// Those that there are come first.
-    blocks: [Option<QueryBlock>; GROUP],
+    blocks: [Option<QueryBlock>; BLOCKS],
     /// The call's key at position 0 of the sequence.
     first_key: usize,
     /// The call's token of the first query.
@@ -22,14 +20,14 @@ pub(super) struct Group {
 }
 
 /// A tile of keys as the blocks of a group see it.
-pub(super) struct GroupTile {
+pub(super) struct GroupTile<const BLOCKS: usize> {
     /// Positions in the sequence: of all that some block sees.
     pub keys: Range<usize>,
     /// What each block sees, if anything.
-    of_blocks: [Option<KeyTile>; GROUP],
+    of_blocks: [Option<KeyTile>; BLOCKS],
 }
 
-impl Group {
+impl<const BLOCKS: usize, const KEYS: usize> Group<BLOCKS, KEYS> {
     /// The group of `sequence` that starts at its query `position`; each sequence has `keys` keys.
     pub fn new(attention: &Attention<'_>, keys: usize, sequence: usize, position: usize) -> Self {
         let length = attention.shape.sequence_length;
@@ -37,7 +35,7 @@ impl Group {
             let position = position + index * QUERIES;
             (position < length).then(|| QueryBlock::new(attention, keys, sequence, position))
         });
-        let queries = (GROUP * QUERIES).min(length - position);
+        let queries = (BLOCKS * QUERIES).min(length - position);
         Self { blocks, first_key: sequence * keys, token: sequence * length + position, queries }
     }
 
@@ -47,12 +45,12 @@ impl Group {
     }
 
     /// The tiles of keys with visible pairs, in ascending order.
-    pub fn tiles(&self) -> impl Iterator<Item = GroupTile> {
-        let numbers = || self.blocks.iter().flatten().map(QueryBlock::tile_numbers).filter(|range| !range.is_empty());
+    pub fn tiles(&self) -> impl Iterator<Item = GroupTile<BLOCKS>> {
+        let numbers = || self.blocks.iter().flatten().map(QueryBlock::tile_numbers_of::<KEYS>).filter(|range| !range.is_empty());
         let first = numbers().map(|range| range.start).min().unwrap_or(0);
         let last = numbers().map(|range| range.end).max().unwrap_or(0);
         (first..last).filter_map(|number| {
-            let of_blocks = std::array::from_fn(|block| self.blocks[block].as_ref()?.tile(number));
+            let of_blocks = std::array::from_fn(|block| self.blocks[block].as_ref()?.tile::<KEYS>(number));
             let seen = || of_blocks.iter().flatten().map(|tile: &KeyTile| tile.keys.clone());
             let keys = seen().next()?.start..seen().map(|keys| keys.end).max()?;
             Some(GroupTile { keys, of_blocks })
@@ -60,26 +58,26 @@ impl Group {
     }
 
     /// A tile's keys and values, `matrices[sequences * keys, kv_heads * head_dim]`, for the queries of `head`.
-    pub fn key_rows<'a>(
+    pub fn key_rows<'a, E: Stored>(
         &self,
-        tile: &GroupTile,
-        matrices: [MatRef<'a, Bf16>; 2],
+        tile: &GroupTile<BLOCKS>,
+        matrices: [MatRef<'a, E>; 2],
         head: usize,
         attention: &Attention<'_>,
-    ) -> [MatRef<'a, Bf16>; 2] {
+    ) -> [MatRef<'a, E>; 2] {
         let (first, column, head_dim) =
             (self.first_key + tile.keys.start, head / attention.group(), attention.shape.head_dim);
         matrices.map(|matrix| matrix.block(first, tile.keys.len(), column * head_dim, head_dim))
     }
 
     /// The blocks that see something of a tile, with their places.
-    pub fn seeing<'a>(&'a self, tile: &'a GroupTile) -> impl Iterator<Item = (usize, &'a QueryBlock, &'a KeyTile)> {
+    pub fn seeing<'a>(&'a self, tile: &'a GroupTile<BLOCKS>) -> impl Iterator<Item = (usize, &'a QueryBlock, &'a KeyTile)> {
         let blocks = self.blocks.iter().zip(&tile.of_blocks).enumerate();
         blocks.filter_map(|(place, (block, tile))| Some((place, block.as_ref()?, tile.as_ref()?)))
     }
 }
 
-impl GroupTile {
+impl<const BLOCKS: usize> GroupTile<BLOCKS> {
     /// Whether the block at this place sees something.
     pub fn is_seen_by(&self, place: usize) -> bool {
         self.of_blocks[place].is_some()
