@@ -1,9 +1,10 @@
-//! Products of bf16 in both orders.
+//! Products of bf16 in all orders.
 
 use std::hint::black_box;
 
 use cpu::gemm::{
-    Orientation, PackingBuffers, PairsOperand, PairsProduct, Product, Write, gemm, gemm_pairs, gemm_rounded,
+    BlockRule, BlocksProduct, Narrow, Orientation, PackingBuffers, PairsOperand, PairsProduct, Product, Write, gemm,
+    gemm_blocks, gemm_pairs, gemm_rounded,
 };
 use cpu::instruction_set::InstructionSet;
 use cpu::meter::Meter;
@@ -59,6 +60,19 @@ impl Products {
         best
     }
 
+    /// Least seconds of products in blocks of 16 on each set.
+    pub fn best_in_blocks(&mut self, sets: &[InstructionSet], rounds: usize, packing: &mut PackingBuffers) -> Vec<f64> {
+        let (m, n, k) = self.sizes;
+        let flops = 2.0 * (m * n * k) as f64;
+        let mut best = vec![f64::INFINITY; sets.len()];
+        for _ in 0..rounds {
+            for (best, set) in best.iter_mut().zip(sets) {
+                *best = best.min(seconds(flops, || black_box(&mut *self).in_blocks(*set, packing)));
+            }
+        }
+        best
+    }
+
     fn operands(&self) -> PairsProduct<'_> {
         let (m, n, k) = self.sizes;
         let (a, b) = match self.orientation {
@@ -84,6 +98,17 @@ impl Products {
         self.multiply(|product, result| match result {
             Results::Single(c) => gemm_pairs(product, c, Write::Assign, None, packing, set, &Meter::new()),
             Results::Narrow(c) => gemm_pairs(product, c, Write::Assign, None, packing, set, &Meter::new()),
+        });
+    }
+
+    fn in_blocks(&mut self, set: InstructionSet, packing: &mut PackingBuffers) {
+        self.multiply(|PairsProduct { orientation, a, b }, result| {
+            let factors = Product { orientation, a: a.into(), b: b.into() };
+            let product = BlocksProduct { factors, narrow: Narrow::Bf16, rule: BlockRule::BLOCKS16 };
+            match result {
+                Results::Single(c) => gemm_blocks(product, c, Write::Assign, None, packing, set, &Meter::new()),
+                Results::Narrow(c) => gemm_blocks(product, c, Write::Assign, None, packing, set, &Meter::new()),
+            }
         });
     }
 

@@ -169,15 +169,14 @@ impl BlockRule {
             (false, [false, true]) => return f32::NEG_INFINITY,
             (false, [false, false]) => {}
         }
+        // Zeros have no exponent, and add nothing.
         let numbers = || {
             terms().filter_map(|term| match term {
-                Term::Finite(parts) => Some(parts),
-                Term::Infinite { .. } | Term::NaN => None,
+                Term::Finite(parts) if parts.magnitude > 0 => Some(parts),
+                Term::Finite(_) | Term::Infinite { .. } | Term::NaN => None,
             })
         };
-        // Zeros have no exponent.
-        let exponents = numbers().filter(|parts| parts.magnitude > 0).map(|parts| parts.exponent);
-        let unit = exponents.fold(self.least_exponent, i32::max) - self.fraction_bits;
+        let unit = numbers().map(|parts| parts.exponent).fold(self.least_exponent, i32::max) - self.fraction_bits;
         cut_off(numbers().map(|parts| parts.in_units(unit)).sum(), unit)
     }
 }
