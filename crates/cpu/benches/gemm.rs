@@ -212,8 +212,11 @@ fn table() {
                 narrow::Products::new(orientation, (bench.m, bench.n, bench.k)).best(&for_pairs, rounds, packing);
             let speeds: Vec<_> = best.iter().zip(&pair_peaks).map(speed).collect();
             println!("{:34} {}", "  bf16", speeds.join(" "));
-            let best = narrow::Products::new(orientation, (bench.m, bench.n, bench.k))
-                .best_in_blocks(&sets, rounds.min(5), packing);
+            let best = narrow::Products::new(orientation, (bench.m, bench.n, bench.k)).best_in_blocks(
+                &sets,
+                rounds.min(5),
+                packing,
+            );
             let speeds: Vec<_> = best.iter().zip(&peaks[1..]).map(speed).collect();
             println!("{:34}                  {}", "  bf16 in blocks of 16", speeds.join(" "));
         }

@@ -266,16 +266,18 @@ fn products_but_those_of_fp16_are_in_the_order_that_the_device_was_given() {
 #[test]
 fn products_in_blocks_are_those_of_narrow_numbers_on_any_number_of_threads() {
     let runs = [("products", products as fn(&Operands)), ("attention", attention)];
-    for ((name, run), stored) in runs.into_iter().flat_map(|run| [Dtype::Bf16, Dtype::F16].map(|stored| (run, stored))) {
-        let [sixteen, eight, chained] = [Products::Blocks16, Products::Blocks8, Products::Chained]
-            .map(|order| left_by(run, 1, stored, order));
+    for ((name, run), stored) in runs.into_iter().flat_map(|run| [Dtype::Bf16, Dtype::F16].map(|stored| (run, stored)))
+    {
+        let [sixteen, eight, chained] =
+            [Products::Blocks16, Products::Blocks8, Products::Chained].map(|order| left_by(run, 1, stored, order));
         assert!(sixteen != eight && eight != chained && chained != sixteen, "{name} of {stored:?}");
         for threads in [2, 3, 7] {
             let actual = left_by(run, threads, stored, Products::Blocks16);
             assert!(actual == sixteen, "{name}, {stored:?}, {threads} threads");
         }
     }
-    let [blocks, chained] = [Products::Blocks16, Products::Chained].map(|order| left_by(elementwise, 2, Dtype::Bf16, order));
+    let [blocks, chained] =
+        [Products::Blocks16, Products::Chained].map(|order| left_by(elementwise, 2, Dtype::Bf16, order));
     assert!(blocks == chained, "there are no products in these");
 }
 

@@ -175,7 +175,9 @@ mod tests {
              train.warmup_steps  20 | 0\n  \
              data.path           (not set) | \"text\"\n"
         );
-        for [first, second] in [["chained", "pairs"], ["chained", "blocks16"], ["pairs", "blocks16"], ["blocks16", "blocks8"]] {
+        for [first, second] in
+            [["chained", "pairs"], ["chained", "blocks16"], ["pairs", "blocks16"], ["blocks16", "blocks8"]]
+        {
             let of = |products: &str| format!("train.products={products}");
             assert_eq!(
                 compared(&["train.precision=bf16", &of(first)], &["train.precision=bf16", &of(second)]),

@@ -46,7 +46,8 @@ impl<const BLOCKS: usize, const KEYS: usize> Group<BLOCKS, KEYS> {
 
     /// The tiles of keys with visible pairs, in ascending order.
     pub fn tiles(&self) -> impl Iterator<Item = GroupTile<BLOCKS>> {
-        let numbers = || self.blocks.iter().flatten().map(QueryBlock::tile_numbers_of::<KEYS>).filter(|range| !range.is_empty());
+        let numbers =
+            || self.blocks.iter().flatten().map(QueryBlock::tile_numbers_of::<KEYS>).filter(|range| !range.is_empty());
         let first = numbers().map(|range| range.start).min().unwrap_or(0);
         let last = numbers().map(|range| range.end).max().unwrap_or(0);
         (first..last).filter_map(|number| {
@@ -71,7 +72,10 @@ impl<const BLOCKS: usize, const KEYS: usize> Group<BLOCKS, KEYS> {
     }
 
     /// The blocks that see something of a tile, with their places.
-    pub fn seeing<'a>(&'a self, tile: &'a GroupTile<BLOCKS>) -> impl Iterator<Item = (usize, &'a QueryBlock, &'a KeyTile)> {
+    pub fn seeing<'a>(
+        &'a self,
+        tile: &'a GroupTile<BLOCKS>,
+    ) -> impl Iterator<Item = (usize, &'a QueryBlock, &'a KeyTile)> {
         let blocks = self.blocks.iter().zip(&tile.of_blocks).enumerate();
         blocks.filter_map(|(place, (block, tile))| Some((place, block.as_ref()?, tile.as_ref()?)))
     }

@@ -158,8 +158,8 @@ pub fn compute(case: &Case) -> Outputs {
                 // Sums go on from head to head, and are rounded at the end.
                 dk[at + i] =
                     of_head.continued(dk[at + i], length, |query| (weights[query].gradients[key], of_head.q[query][i]));
-                dv[at + i] =
-                    of_head.continued(dv[at + i], length, |query| (weights[query].probabilities[key], of_head.dout[query][i]));
+                dv[at + i] = of_head
+                    .continued(dv[at + i], length, |query| (weights[query].probabilities[key], of_head.dout[query][i]));
             }
         }
     }

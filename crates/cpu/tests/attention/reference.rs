@@ -25,8 +25,7 @@ pub enum Products {
 }
 
 impl Products {
-    pub const ALL: [Products; 4] =
-        [Products::Chained, Products::Pairs, Products::Blocks16, Products::Blocks8OfFp16];
+    pub const ALL: [Products; 4] = [Products::Chained, Products::Pairs, Products::Blocks16, Products::Blocks8OfFp16];
 
     /// Roundings on the longest path of a sum of products.
     fn chain(self, steps: usize) -> f64 {

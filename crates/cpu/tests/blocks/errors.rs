@@ -62,7 +62,15 @@ const ORDERS: [Order; 4] = [
         multiply: |a, b, c| {
             let [a, b] = [a, b].map(PairsOperand::Bf16);
             let (packing, set) = (&mut PackingBuffers::new(), InstructionSet::detect());
-            gemm_pairs(PairsProduct { orientation: Orientation::Nt, a, b }, c, Write::Assign, None, packing, set, &Meter::new());
+            gemm_pairs(
+                PairsProduct { orientation: Orientation::Nt, a, b },
+                c,
+                Write::Assign,
+                None,
+                packing,
+                set,
+                &Meter::new(),
+            );
         },
         bound: |k| (k.min(32).div_ceil(2) + 1 + k.div_ceil(32)) as f64,
     },

@@ -9,7 +9,8 @@ use crate::definition::Definition;
 const WORDS: &str = include_str!("words.txt");
 
 fn factors(text: &str) -> Vec<u16> {
-    let hexadecimal = |digits: &[u8]| u16::from_str_radix(std::str::from_utf8(digits).expect("text"), 16).expect("a word");
+    let hexadecimal =
+        |digits: &[u8]| u16::from_str_radix(std::str::from_utf8(digits).expect("text"), 16).expect("a word");
     text.as_bytes().chunks(4).map(hexadecimal).collect()
 }
 
@@ -33,10 +34,8 @@ fn sums_have_the_frozen_words() {
         let [format, sum, a, b, sixteen, eight] = fields[..] else { panic!("{line}") };
         let word = |text: &str| u32::from_str_radix(text, 16).expect("a word");
         let (sum, a, b) = (f32::from_bits(word(sum)), factors(a), factors(b));
-        let orders = [
-            (BlockRule::BLOCKS16, Definition::BLOCKS16, sixteen),
-            (BlockRule::BLOCKS8, Definition::BLOCKS8, eight),
-        ];
+        let orders =
+            [(BlockRule::BLOCKS16, Definition::BLOCKS16, sixteen), (BlockRule::BLOCKS8, Definition::BLOCKS8, eight)];
         for (rule, definition, expected) in orders {
             let both = match format {
                 "bf16" => {
@@ -77,8 +76,7 @@ fn the_rule_is_that_of_its_definition() {
             for (rule, of_rule) in
                 [(BlockRule::BLOCKS16, Definition::BLOCKS16), (BlockRule::BLOCKS8, Definition::BLOCKS8)]
             {
-                let (actual, expected) =
-                    (by_rule(rule, sum, &a, &b), by_definition(definition(of_rule), sum, &a, &b));
+                let (actual, expected) = (by_rule(rule, sum, &a, &b), by_definition(definition(of_rule), sum, &a, &b));
                 assert!(
                     actual.to_bits() == expected.to_bits(),
                     "{values:?}, blocks of {}: {actual:e}, not {expected:e}, from {sum:e} with {a:?} and {b:?}",

@@ -90,7 +90,8 @@ fn text_that_is_read_from_another_place_is_found() {
 /// the same sums.
 fn scaled() -> Vec<Pair> {
     let scaling = LossScaling { initial: 2_097_152.0, window: 2, hysteresis: 2, minimum: 1.0 };
-    let train = TrainSpec { steps: STEPS, precision: Precision::Fp16(Products::Chained, scaling), ..training_in(Format::Fp16) };
+    let train =
+        TrainSpec { steps: STEPS, precision: Precision::Fp16(Products::Chained, scaling), ..training_in(Format::Fp16) };
     let pair = |before, after| Pair::new(before, after).trained(|_| train.clone());
     vec![
         pair(zero(ZeroStage::One, 2, 1, 2), zero(ZeroStage::One, 2, 1, 2)),

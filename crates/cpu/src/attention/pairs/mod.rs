@@ -10,8 +10,8 @@ pub use forward::attention_forward_pairs;
 
 use device::Bf16;
 
-use super::{KEYS, QUERIES};
 use super::softmax::Results;
+use super::{KEYS, QUERIES};
 use crate::copy::Copy;
 use crate::gemm::in_place::transpose;
 use crate::gemm::kernels::Kernels;

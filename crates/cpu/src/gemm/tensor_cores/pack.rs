@@ -217,11 +217,7 @@ impl<'a> Packed<'a> {
 
     /// A panel's numbers of a block of steps, and what they add to exponents.
     #[inline(always)]
-    pub(super) fn panel(
-        &self,
-        panel: usize,
-        block: usize,
-    ) -> (&'a [[f32; LANES]; STEPS], &'a [[i16; LANES]; STEPS]) {
+    pub(super) fn panel(&self, panel: usize, block: usize) -> (&'a [[f32; LANES]; STEPS], &'a [[i16; LANES]; STEPS]) {
         let at = (self.first_lane / LANES + panel) * self.stored + self.first_block + block;
         (&self.values.as_chunks().0.as_chunks().0[at], &self.exponents.as_chunks().0.as_chunks().0[at])
     }

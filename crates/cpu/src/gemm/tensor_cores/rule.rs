@@ -136,7 +136,7 @@ fn cut_off(units: i64, exponent: i32) -> f32 {
     let kept = shifted(magnitude, exponent - last_place) as u32;
     let size = match exponent_of_sum {
         128.. => f32::INFINITY,
-        -126..128 => f32::from_bits((exponent_of_sum + 127) as u32 * (1 << 23) | kept & ((1 << 23) - 1)),
+        -126..128 => f32::from_bits((((exponent_of_sum + 127) as u32) << 23) | kept & ((1 << 23) - 1)),
         _ => f32::from_bits(kept),
     };
     if units < 0 && size > 0.0 { -size } else { size }

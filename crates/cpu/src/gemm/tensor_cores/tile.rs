@@ -129,9 +129,8 @@ impl<const BLOCK: usize> Block<'_, BLOCK> {
     #[inline(never)]
     fn add_any(&self, rule: BlockRule, of: Packed<'_>, sums: &mut [f32; LANES]) {
         for (lane, sum) in sums.iter_mut().enumerate() {
-            let factors: [_; BLOCK] = std::array::from_fn(|step| {
-                [self.a[step], self.b[step][lane]].map(|number| of.narrow.term(number))
-            });
+            let factors: [_; BLOCK] =
+                std::array::from_fn(|step| [self.a[step], self.b[step][lane]].map(|number| of.narrow.term(number)));
             *sum = rule.add(*sum, &factors);
         }
     }
