@@ -17,7 +17,7 @@ SEED = 20261124
 
 
 def decode(word, name):
-    """Value and exponent of a word; a string in place of both where it is no number."""
+    """Value and exponent of a word; a string in place of both for infinities and NaN."""
     exponent_bits, fraction_bits = FIELDS[name]
     field = word >> fraction_bits & (1 << exponent_bits) - 1
     fraction = word & (1 << fraction_bits) - 1

@@ -75,6 +75,18 @@ impl Products {
     /// Every order.
     pub const ALL: [Products; 4] = [Products::Chained, Products::Pairs, Products::Blocks16, Products::Blocks8];
 
+    /// Rows of a product over tokens that are summed in blocks before they are added to others.
+    pub const PIECE: usize = 8192;
+
+    /// Terms of a block that is cut off as a whole; `None` where each sum is rounded to nearest.
+    pub fn block(self) -> Option<usize> {
+        match self {
+            Products::Chained | Products::Pairs => None,
+            Products::Blocks16 => Some(16),
+            Products::Blocks8 => Some(8),
+        }
+    }
+
     /// Its value in a run file.
     pub fn name(self) -> &'static str {
         match self {
@@ -86,7 +98,7 @@ impl Products {
     }
 
     /// Whether the order is defined for a run that stores its numbers so. AMX multiplies bf16, and what single precision is the sum of; tensor
-    /// cores multiply narrow numbers, and single precision only after it has lost 13 bits.
+    /// cores multiply bf16 and fp16, and single precision only after it has lost 13 bits.
     pub fn multiplies(self, stored: Format) -> bool {
         match (self, stored) {
             (Products::Chained, Format::Fp32 | Format::Bf16 | Format::Fp16)

@@ -264,7 +264,7 @@ fn products_but_those_of_fp16_are_in_the_order_that_the_device_was_given() {
 }
 
 #[test]
-fn products_in_blocks_are_those_of_narrow_numbers_on_any_number_of_threads() {
+fn products_in_blocks_have_the_same_bits_on_any_number_of_threads() {
     let runs = [("products", products as fn(&Operands)), ("attention", attention)];
     for ((name, run), stored) in runs.into_iter().flat_map(|run| [Dtype::Bf16, Dtype::F16].map(|stored| (run, stored)))
     {
@@ -278,11 +278,11 @@ fn products_in_blocks_are_those_of_narrow_numbers_on_any_number_of_threads() {
     }
     let [blocks, chained] =
         [Products::Blocks16, Products::Chained].map(|order| left_by(elementwise, 2, Dtype::Bf16, order));
-    assert!(blocks == chained, "there are no products in these");
+    assert!(blocks == chained, "elementwise operations do not multiply matrices");
 }
 
 #[test]
-fn two_factors_of_single_precision_are_no_product_in_blocks() {
+fn two_factors_of_single_precision_are_refused_in_blocks() {
     let on = Operands::in_order(2, Dtype::Bf16, Products::Blocks16);
     let [a, b, out] = [on.single(40, 30), on.single(50, 30), on.single(40, 50)];
     let product = Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out, write: Write::Assign };

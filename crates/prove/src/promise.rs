@@ -30,7 +30,7 @@ pub struct Promise {
 impl Promise {
     /// What two runs of `class` that train `model` promise each other after `steps` steps of `train`.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
-        let Bounds { gradient, loss, weight } = bounds(class, model.activation, train.precision.stored());
+        let Bounds { gradient, loss, weight } = bounds(class, model.activation, train);
         let is_short = steps <= BOUNDED_STEPS;
         let holds_for_epsilon = match train.precision.stored() {
             Format::Fp32 => train.epsilon >= LEAST_EPSILON,
@@ -92,8 +92,9 @@ fn fate_of_one(outcomes: [&Outcome; 2]) -> Option<String> {
     Some(format!("step {step} was skipped in one of the two"))
 }
 
-fn bounds(class: EqualityClass, activation: Activation, stored: Format) -> Bounds {
-    let bounds = Bounds::of(class, stored);
+fn bounds(class: EqualityClass, activation: Activation, train: &TrainSpec) -> Bounds {
+    let (stored, tokens) = (train.precision.stored(), train.global_batch * train.sequence_length);
+    let bounds = Bounds::of(class, stored).with_products(train.precision.products(), tokens);
     match (stored, class) {
         // Forward passes differ by roundings of the narrow type, from the first step on.
         (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) if activation.has_kink() => bounds.with_kink(),
@@ -151,6 +152,24 @@ mod tests {
         ] {
             let [smooth, kinked] = of_both(precision, class);
             assert_eq!(smooth, kinked);
+        }
+    }
+
+    /// Sums that are cut off toward zero depend on how many tokens they have: by at most 1.5 last places for each block of a piece.
+    #[test]
+    fn products_in_blocks_widen_what_other_orders_promise() {
+        let model = proof_model(Style::Gpt2, 12, true);
+        let gradient = |products, sequence_length| {
+            let precision = Precision::Bf16(products);
+            let train = TrainSpec { precision, sequence_length, global_batch: 4, ..proof_training() };
+            Promise::of(EqualityClass::OtherOrder, &model, &train, 3).gradient.expect("a bound")
+        };
+        assert_eq!(gradient(Products::Chained, 16), 1e-6);
+        let more = |products, length| (gradient(products, length) - 1e-6) * f64::from(1u32 << 24) / 1.5;
+        assert!((more(Products::Blocks16, 16) - 4.0).abs() < 1e-6);
+        assert!((more(Products::Blocks8, 16) - 8.0).abs() < 1e-6);
+        for length in [2048, 1 << 20] {
+            assert!((more(Products::Blocks16, length) - 512.0).abs() < 1e-6, "a piece has 512 blocks");
         }
     }
 

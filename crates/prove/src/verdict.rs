@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use config::{Format, ModelSpec};
+use config::{Format, ModelSpec, Products};
 
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
@@ -59,6 +59,16 @@ impl Bounds {
     pub fn with_kink(self) -> Bounds {
         let gradient = self.gradient.hypot((2.0 * self.gradient / PI).sqrt());
         Bounds { gradient, weight: weight_bound(gradient), ..self }
+    }
+
+    /// These, of runs of at most `tokens` tokens a step whose gradients sum products in this order: one that cuts off loses up to
+    /// 1.5 last places of single precision for each block of tokens, always toward zero, so that another number of tokens
+    /// in a microbatch shows (`docs/numerics.md`, "Products in blocks").
+    pub fn with_products(self, products: Products, tokens: usize) -> Bounds {
+        let Some(block) = products.block() else { return self };
+        let blocks = tokens.min(Products::PIECE).div_ceil(block);
+        let gradient = self.gradient + 1.5 * Format::Fp32.unit_roundoff() * blocks as f64;
+        Bounds { gradient, ..self }
     }
 
     /// What of `distance` is not within the bounds, one sentence each.

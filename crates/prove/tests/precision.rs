@@ -56,7 +56,8 @@ fn assert_same_bits(what: &str, a: &Outcome, b: &Outcome) {
 /// Two runs that must have skipped the same steps and be within the bounds of their class.
 fn assert_near(what: &str, layout: &Layout, of: &Parallelism, (oracle, other): (&Outcome, &Outcome)) {
     let class = EqualityClass::of(of, &layout.parallelism);
-    let bounds = Bounds::of(class, layout.train.precision.stored());
+    let (precision, tokens) = (layout.train.precision, layout.train.global_batch * layout.train.sequence_length);
+    let bounds = Bounds::of(class, precision.stored()).with_products(precision.products(), tokens);
     let distance = Distance::between(oracle, other, |name| is_noise(&layout.model, name));
     println!(
         "{what}: loss {:.1e} of {:.1e}, gradient {:.1e} of {:.1e} ({}), weight {:.1e} of {:.1e} ({})",

@@ -95,7 +95,7 @@ pub fn training(numbers: Numbers) -> TrainSpec {
     TrainSpec {
         steps: 4,
         global_batch: GLOBAL_BATCH,
-        sequence_length: 4,
+        sequence_length: SEQUENCE_LENGTH,
         warmup_steps: 1,
         learning_rate: 1e-2,
         min_learning_rate: 1e-3,
@@ -107,6 +107,9 @@ pub fn training(numbers: Numbers) -> TrainSpec {
 
 /// Sequences of a step.
 pub const GLOBAL_BATCH: usize = 24;
+
+/// Tokens of a sequence.
+pub const SEQUENCE_LENGTH: usize = 4;
 
 /// A factor with which gradients of the first step overflow in fp16, and some halvings later do not.
 const FIRST_FACTOR: f32 = 2_097_152.0;

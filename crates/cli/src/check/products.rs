@@ -4,13 +4,17 @@ use config::{Precision, Products};
 use train::EngineDescription;
 use train::processor::InstructionSet;
 
+/// The orders, as the line names them.
+const PAIRS: &str = "in pairs";
+const BLOCKS: &str = "in blocks, as tensor cores add them";
+
 /// How products are computed on `engine`; nothing where a run has the usual order.
 pub fn line(precision: Precision, engine: &EngineDescription) -> String {
     let (order, slower) = match (precision.products(), precision) {
         (Products::Chained, _) => return String::new(),
-        (Products::Pairs, Precision::Fp32(_)) => ("in pairs", "12 to 20 times"),
-        (Products::Pairs, Precision::Bf16(_) | Precision::Fp16(..)) => ("in pairs", "1.3 to 1.5 times"),
-        (Products::Blocks16 | Products::Blocks8, _) => ("in blocks, as tensor cores add them", "5 to 10 times"),
+        (Products::Pairs, Precision::Fp32(_)) => (PAIRS, "12 to 20 times"),
+        (Products::Pairs, Precision::Bf16(_) | Precision::Fp16(..)) => (PAIRS, "1.3 to 1.5 times"),
+        (Products::Blocks16 | Products::Blocks8, _) => (BLOCKS, "5 to 10 times"),
     };
     let has_instruction = match (precision.products(), engine.instruction_sets.first()) {
         (Products::Pairs, Some(InstructionSet::Amx)) => true,

@@ -42,7 +42,7 @@ struct Head<'a> {
     numbers: Numbers,
 }
 
-/// Per key of one query: what is multiplied with.
+/// Factors of a query, per key.
 struct Weights {
     probabilities: Vec<f32>,
     gradients: Vec<f32>,
@@ -74,7 +74,7 @@ impl Head<'_> {
         for tile in (0..self.k.len()).step_by(BLOCK_KEYS) {
             let keys: Vec<usize> = (tile..self.k.len().min(tile + BLOCK_KEYS)).collect();
             let scores: Vec<_> = keys.iter().map(|key| self.score(query, *key)).collect();
-            if scores.iter().all(Option::is_none) {
+            if scores.iter().flatten().count() == 0 {
                 continue;
             }
             let new = scores.iter().flatten().fold(max, |max, score| max.max(*score));
@@ -155,7 +155,7 @@ pub fn compute(case: &Case) -> Outputs {
         for key in 0..length {
             let at = (first_token + key) * kv_cols + kv_head * d;
             for i in 0..d {
-                // Sums go on from head to head, and are rounded at the end.
+                // Sums continue from head to head, and are rounded at the end.
                 dk[at + i] =
                     of_head.continued(dk[at + i], length, |query| (weights[query].gradients[key], of_head.q[query][i]));
                 dv[at + i] = of_head

@@ -1,4 +1,4 @@
-//! Attention and its gradient from the definition in f64, with bounds on the error of a computation in f32, or with products in pairs or in blocks.
+//! Attention and its gradient from the definition in f64, with bounds on the error of a computation in f32, or with products in another order.
 //!
 //! Bounds are to first order in u = 2^-24, times 1.1 for the rest. A sum of n products as chains over tiles of t terms
 //! has a relative error of at most (t + n / t) u with respect to the sum of magnitudes. `exp` has 1 ulp = 2 u. In pairs a chain has half of a
@@ -37,8 +37,8 @@ impl Products {
         }
     }
 
-    /// Roundings of a sum over keys beside those of its tiles, and of one over queries beside those of its blocks.
-    fn beside_tiles(self, terms: usize) -> f64 {
+    /// Roundings of a sum over keys in addition to those of its tiles, and of one over queries in addition to those of its blocks.
+    fn besides_tiles(self, terms: usize) -> f64 {
         match self {
             Products::Chained | Products::Pairs => 0.0,
             Products::Blocks16 | Products::Blocks8OfFp16 => self.chain(terms),
@@ -194,7 +194,7 @@ fn query(attention: &Attention<'_>, operands: &Operands, (token, head): (usize, 
         // The logarithm of the sum (1 ulp), added to the maximum.
         lse_error: sum_error + if lse.is_finite() { (3.0 * sum.ln().abs() + lse.abs()) * U } else { 0.0 },
         // Numerator and denominator, the factor's two roundings and its product; probabilities may be rounded.
-        out_error: 2.0 * sum_error + products.beside_tiles(length) * U + 4.0 * U + products.rounding(),
+        out_error: 2.0 * sum_error + products.besides_tiles(length) * U + 4.0 * U + products.rounding(),
         range,
     }
 }
@@ -254,9 +254,9 @@ fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, produ
     let blocks = ((shape.sequence_length / QUERIES + 1) * shape.heads / shape.kv_heads) as f64;
     // Of a probability that is computed again, and of the sums over keys and over queries.
     let p_error = query.score_error + query.lse_error + (query.range + 2.0) * U;
-    let over_keys = KEYS as f64 + tiles + products.beside_tiles(shape.sequence_length);
+    let over_keys = KEYS as f64 + tiles + products.besides_tiles(shape.sequence_length);
     let group = shape.heads / shape.kv_heads;
-    let over_queries = QUERIES as f64 + blocks + group as f64 * products.beside_tiles(shape.sequence_length);
+    let over_queries = QUERIES as f64 + blocks + group as f64 * products.besides_tiles(shape.sequence_length);
     let (key_sum_error, query_sum_error) = (over_keys * U, over_queries * U);
     for (k_at, score, factor) in &query.keys {
         let p = (score - query.lse).exp();

@@ -134,7 +134,7 @@ impl<E: Stored> Case<E> {
         format!("{:?} {orientation:?} {m} x {n} x {k}, gap {gap}, {write:?}", E::DTYPE)
     }
 
-    /// Rows and columns of A and of B as they lie in memory.
+    /// Rows and columns of A and of B as they are in memory.
     pub fn shapes(&self) -> [(usize, usize); 2] {
         let (m, n, k) = (self.m, self.n, self.k);
         match self.orientation {

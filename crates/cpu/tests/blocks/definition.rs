@@ -48,7 +48,7 @@ impl Definition {
         toward_zero(units * unit)
     }
 
-    /// The sum that goes on from `sum` over `steps` products.
+    /// The sum that continues `sum` over `steps` products.
     pub fn continued(&self, sum: f32, steps: usize, factors: impl Fn(usize) -> (f32, f32)) -> f32 {
         (0..steps).step_by(self.steps).fold(sum, |sum, first| {
             let block: Vec<_> = (first..steps.min(first + self.steps)).map(&factors).collect();

@@ -69,7 +69,7 @@ where
                 let between = row * (case.n + case.gap) + case.n..(row + 1) * (case.n + case.gap);
                 for result in &results {
                     let same = |at: usize| bits(result[at]) == bits(case.c[at]);
-                    assert!(between.clone().all(same), "{set:?}, {}: behind row {row}", case.name());
+                    assert!(between.clone().all(same), "{set:?}, {}: after row {row}", case.name());
                 }
             }
         }

@@ -46,7 +46,7 @@ fn sums_have_the_frozen_words() {
                     let [a, b] = [&a, &b].map(|words| words.iter().copied().map(F16).collect::<Vec<_>>());
                     [by_rule(rule, sum, &a, &b), by_definition(definition.of_fp16(), sum, &a, &b)]
                 }
-                other => panic!("{other} is no format of factors"),
+                other => panic!("{other} must be bf16 or fp16"),
             };
             for actual in both {
                 assert_eq!(format!("{:08x}", actual.to_bits()), expected, "blocks of {}: {line}", rule.steps);

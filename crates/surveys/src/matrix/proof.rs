@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use prove::{Bounds, EqualityClass, Outcome, Promised, Verdict, outcome_watched};
 use sync::lock;
 use testkit::models::proof_text;
+use testkit::numbers::{GLOBAL_BATCH, SEQUENCE_LENGTH};
 use testkit::poison::PoisonFreed;
 
 use crate::arena_use::MeasuringEngine;
@@ -45,7 +46,9 @@ fn prove(cell: &Cell, known: &Known) -> Finding {
     if oracle.scaling != outcome.scaling {
         faults.push("it does not skip the steps that one rank skips, or scales losses otherwise".to_string());
     }
-    faults.extend(Bounds::of(class, cell.numbers.format).exceeded(&verdict.distance));
+    let bounds = Bounds::of(class, cell.numbers.format);
+    let bounds = bounds.with_products(cell.numbers.products, GLOBAL_BATCH * SEQUENCE_LENGTH);
+    faults.extend(bounds.exceeded(&verdict.distance));
     Ok(Row::of(verdict, &faults))
 }
 

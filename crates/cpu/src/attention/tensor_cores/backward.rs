@@ -1,4 +1,4 @@
-//! The backward pass: probabilities are computed again, tile by tile.
+//! The backward pass: probabilities are recomputed, tile by tile.
 
 use super::workspace::{BackwardWorkspace, Memory, Workspace};
 use super::{GROUP, Group, GroupTile, Scaled};
@@ -84,7 +84,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Packs the group's queries and output gradients, as rows and as columns, and computes what its blocks need beside them.
+    /// Packs the group's queries and output gradients, as rows and as columns, and computes the statistics of its blocks.
     fn load<E: Operand>(&mut self, group: &Group, head: usize, tensors: &Backward<'_, E>) -> [Rows; GROUP] {
         let head_dim = self.attention.shape.head_dim;
         let [query, d_out] =

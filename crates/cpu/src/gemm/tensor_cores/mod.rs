@@ -38,6 +38,8 @@ pub use rule::{BlockRule, Term};
 
 use std::ops::Range;
 
+use config::Products;
+
 use super::cut::Range as Part;
 use super::packing_buffers::PackingBuffers;
 use super::pairs::Finish;
@@ -52,7 +54,7 @@ use pack::{PackedBuffer, Side, take};
 use tile::Multiply;
 
 /// Steps of a product over tokens that are summed before they are added to other steps. Part of the numerics: accelerators sum pieces at the same time.
-pub const PIECE: usize = 8192;
+pub const PIECE: usize = Products::PIECE;
 
 /// Rows, columns and steps that are packed at once: with the sums 1.3 MB.
 const BLOCK: usize = 256;

@@ -1,7 +1,7 @@
-//! Operands of products in blocks as tiles read them: widened numbers, and beside each of them what it adds to the exponent of a product.
+//! Operands of products in blocks as tiles read them: widened numbers, and for each of them the number that it adds to the exponent of a product.
 //!
-//! Rows of A lie in blocks of sixteen steps, `[block][row][step]`; columns of B in panels of sixteen, `[panel][block][step][column]`. What fills
-//! a block or a panel up is zero.
+//! Rows of A are packed in blocks of sixteen steps, `[block][row][step]`; columns of B in panels of sixteen, `[panel][block][step][column]`. Zeros
+//! fill blocks and panels up.
 
 use device::{Bf16, Dtype, Element, F16};
 
@@ -120,7 +120,7 @@ pub(crate) fn take<'a, T: bytemuck::Pod>(memory: &mut &'a mut [u8], len: usize) 
 }
 
 impl<'a> PackedBuffer<'a> {
-    /// Takes the room for up to so many lanes and steps from the front of `memory`.
+    /// Takes the room for these lanes and steps, at most, from the front of `memory`.
     pub(crate) fn take(
         side: Side,
         narrow: Narrow,
@@ -193,7 +193,7 @@ impl<'a> Packed<'a> {
     /// `lanes` lanes from `first` on: of columns a multiple of sixteen.
     pub(crate) fn lanes(self, first: usize, lanes: usize) -> Packed<'a> {
         assert!(first + lanes <= self.lanes, "{lanes} lanes from {first} on, of {}", self.lanes);
-        assert!(self.side == Side::Rows || first.is_multiple_of(LANES), "column {first} lies within a panel");
+        assert!(self.side == Side::Rows || first.is_multiple_of(LANES), "column {first} must begin a panel of {LANES}");
         Packed { first_lane: self.first_lane + first, lanes, ..self }
     }
 

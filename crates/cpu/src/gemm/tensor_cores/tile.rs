@@ -1,7 +1,7 @@
 //! Products of packed operands, sixteen columns at a time.
 //!
-//! Usual blocks are summed in vectors. A product of two narrow numbers is exact in `f32`, and so is its multiple by a power of two; converting
-//! that to a whole number cuts off what lies below the last bit that counts. Sixteen such numbers fit 32 bits, and with the sum so far they are exact in
+//! Usual blocks are summed in vectors. A product of two numbers of bf16 or fp16 is exact in `f32`, and so is its multiple by a power of two; converting
+//! that to a whole number cuts off everything below the last bit that counts. Sixteen such numbers fit 32 bits, and with the sum so far they are exact in
 //! `f64`, whose last 29 bits are then cleared. Blocks with infinities and NaNs, and those whose exponents leave the range in which powers of
 //! two are numbers of `f32`, are left to the rule itself.
 
@@ -15,7 +15,7 @@ const USUAL: std::ops::RangeInclusive<i32> = -102..=126;
 /// All bits of an `f64` but those that an `f32` does not have.
 const BITS_OF_F32: u64 = !0x1fff_ffff;
 
-/// `c = c + a b`, where each element of `c` is the sum that its product goes on from.
+/// `c = c + a b`, where each element of `c` is the sum that its product continues.
 pub(crate) struct Multiply<'a> {
     pub rule: BlockRule,
     pub a: Packed<'a>,
@@ -33,7 +33,7 @@ impl Kernel for Multiply<'_> {
         match self.rule.steps {
             16 => self.in_blocks::<16>(),
             8 => self.in_blocks::<8>(),
-            steps => panic!("there is no kernel for blocks of {steps}"),
+            steps => panic!("blocks must have 16 or 8 steps; got {steps}"),
         }
     }
 }
