@@ -23,7 +23,7 @@ pub(super) struct Group<const BLOCKS: usize, const KEYS: usize> {
 pub(super) struct GroupTile<const BLOCKS: usize> {
     /// Positions in the sequence: of all that some block sees.
     pub keys: Range<usize>,
-    /// What each block sees, if anything.
+    /// The keys that each block sees, if any.
     of_blocks: [Option<KeyTile>; BLOCKS],
 }
 

@@ -1,5 +1,5 @@
-//! How tensor cores add a block of products, in `f64`: all terms, their multiples and their sums are exact in it, also those of subnormal
-//! numbers and of products beyond the range of single precision.
+//! How tensor cores add a block of products, in `f64`: all terms, their multiples and their sums are exact in it,
+//! also those of subnormal numbers and of products beyond the range of single precision.
 
 /// One order of products in blocks, of factors of one format.
 #[derive(Clone, Copy, Debug)]

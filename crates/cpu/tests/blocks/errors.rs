@@ -86,7 +86,8 @@ const ORDERS: [Order; 4] = [
     },
 ];
 
-/// Root mean square error over root mean square sum, mean error over mean magnitude of sums, the largest in u sum |a b|.
+/// Root mean square error over root mean square sum, mean error over mean magnitude of sums, the largest in u sum |a
+/// b|.
 #[test]
 fn errors_of_the_orders_stay_within_their_bounds() {
     let random = &mut Random(21);

@@ -1,4 +1,5 @@
-//! Products in blocks: the words of single blocks, and the bits of the definition on every instruction set, for any shape, stride and cut.
+//! Products in blocks: the words of single blocks, and the bits of the definition on every instruction set, for any
+//! shape, stride and cut.
 
 mod case;
 mod definition;

@@ -1,4 +1,5 @@
-//! The rule on single blocks: against frozen words from exact fractions (`tools/reference/blocks.py`), and against its definition in `f64`.
+//! The rule on single blocks: against frozen words from exact fractions (`tools/reference/blocks.py`), and against
+//! its definition in `f64`.
 
 use cpu::gemm::{BlockRule, Term};
 use device::{Bf16, Element, F16};

@@ -84,7 +84,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Packs the group's queries and output gradients, as rows and as columns, and computes the statistics of its blocks.
+    /// Packs the group's queries and output gradients, as rows and as columns, and computes the statistics of its
+    /// blocks.
     fn load<E: Operand>(&mut self, group: &Group, head: usize, tensors: &Backward<'_, E>) -> [Rows; GROUP] {
         let head_dim = self.attention.shape.head_dim;
         let [query, d_out] =

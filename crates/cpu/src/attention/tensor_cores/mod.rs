@@ -15,7 +15,8 @@ use crate::lanes::{LANES, Lanes};
 /// Keys per tile. Part of the numerics.
 pub const BLOCK_KEYS: usize = 128;
 
-/// Blocks of queries that meet a tile of keys before it leaves the cache: it is packed once for all of them. No bit depends on it.
+/// Blocks of queries that meet a tile of keys before it leaves the cache: it is packed once for all of them. No bit
+/// depends on it.
 const GROUP: usize = 4;
 
 type Group = group::Group<GROUP, BLOCK_KEYS>;

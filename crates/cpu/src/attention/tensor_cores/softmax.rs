@@ -1,7 +1,8 @@
 //! The running softmax of tiles of 128 keys, whose probabilities are summed in four chains.
 //!
-//! A warp of an accelerator holds a tile of scores so that four threads share a query: of eight keys in a row, the first has keys 0 and 1, the
-//! second 2 and 3, and so on. Each sums its own, in ascending order; the four meet at the end.
+//! A warp of an accelerator holds a tile of scores so that four threads share a query: of eight keys in a row, the
+//! first has keys 0 and 1, the second 2 and 3, and so on. Each sums its own, in ascending order; the four meet at the
+//! end.
 
 use crate::attention::QUERIES;
 use crate::attention::dropout::{HeadDropout, KEYS_PER_BLOCK};
@@ -39,8 +40,8 @@ impl Chains {
     }
 }
 
-/// Turns a tile's products into `exp(score - max)`, dropped ones into zero, and updates the running softmax. The sums are
-/// those before dropout; the factor of kept values is left to the end.
+/// Turns a tile's products into `exp(score - max)`, dropped ones into zero, and updates the running softmax. The sums
+/// are those before dropout; the factor of kept values is left to the end.
 pub(super) struct ChainedSoftmax<'a> {
     pub block: &'a QueryBlock,
     pub tile: &'a KeyTile,

@@ -1,33 +1,38 @@
-//! Products of matrices of bf16 or fp16, or rounded to it, in the order of NVIDIA's tensor cores, "in blocks", whose bits depend on the operands
-//! only.
+//! Products of matrices of bf16 or fp16, or rounded to it, in the order of NVIDIA's tensor cores, "in blocks", whose
+//! bits depend on the operands only.
 //!
 //! # Numerics
-//! This is what `wgmma` and `mma.sync` of Hopper and Blackwell and `tcgen05` do with products of bf16 or fp16 and sums of single precision
-//! ([`BlockRule::BLOCKS16`]), and `mma.sync` of Ampere and Ada ([`BlockRule::BLOCKS8`]), as public models have it that were compared with
-//! these devices bit by bit: Xie et al., "MMA-Sim" (arXiv 2511.10909, 2025). An operand that is stored in `f32` is rounded to the type of the other one
-//! first, to nearest with ties to even. Each element of C is computed in the same way on every instruction set, for any number of rows and
-//! columns, any strides and any split of the work:
+//! This is what `wgmma` and `mma.sync` of Hopper and Blackwell and `tcgen05` do with products of bf16 or fp16 and
+//! sums of single precision ([`BlockRule::BLOCKS16`]), and `mma.sync` of Ampere and Ada ([`BlockRule::BLOCKS8`]), as
+//! public models have it that were compared with these devices bit by bit: Xie et al., "MMA-Sim" (arXiv 2511.10909,
+//! 2025). An operand that is stored in `f32` is rounded to the type of the other one first, to nearest with ties to
+//! even. Each element of C is computed in the same way on every instruction set, for any number of rows and columns,
+//! any strides and any split of the work:
 //!
-//! 1. In a product `TN`, whose steps are tokens, K is cut into pieces of [`PIECE`] steps, from step 0 on; the last may be shorter. In all
-//!    others K is one piece.
+//! 1. In a product `TN`, whose steps are tokens, K is cut into pieces of [`PIECE`] steps, from step 0 on; the last
+//!    may be shorter. In all others K is one piece.
 //! 2. A piece is cut into blocks of 16 (or 8) steps, from its first on; the last is filled up with zeros.
-//! 3. Per piece, from `sum = +0` on, for each block in ascending order `sum = rule.add(sum, block)`: [`BlockRule::add`].
-//! 4. With `Write::Assign` the first piece's sum becomes `c`; otherwise `c = c + sum`, rounded to nearest. With a bias,
-//!    `c = c + bias[column]` at the end. Where C is of a narrow type, this happens in `f32`, and C is rounded once.
+//! 3. Per piece, from `sum = +0` on, for each block in ascending order `sum = rule.add(sum, block)`:
+//!    [`BlockRule::add`].
+//! 4. With `Write::Assign` the first piece's sum becomes `c`; otherwise `c = c + sum`, rounded to nearest. With a
+//!    bias, `c = c + bias[column]` at the end. Where C is of a narrow type, this happens in `f32`, and C is rounded
+//!    once.
 //!
-//! `rule.add`, with F fraction bits (25 or 24): let E be the largest exponent of the terms that are not zero, at least the rule's least one. A
-//! factor's exponent is the one that it is stored with, and that of the smallest normal number where it is subnormal; a product's is the sum of its
-//! factors', so that it may have one bit more before its point. Each term is cut off to a multiple of 2^(E - F), toward zero; these are added
-//! exactly; the sum is cut off to 24 bits, or to a multiple of 2^-149, toward zero. From 2^128 on it is infinite. A zero is +0. One NaN, infinity times
-//! zero or infinities of both signs make the NaN `0x7fffffff`; infinities of one sign, infinity. Zeros change nothing, so neither do
-//! those that fill up a block, nor a block of them.
+//! `rule.add`, with F fraction bits (25 or 24): let E be the largest exponent of the terms that are not zero, at
+//! least the rule's least one. A factor's exponent is the one that it is stored with, and that of the smallest normal
+//! number where it is subnormal; a product's is the sum of its factors', so that it may have one bit more before its
+//! point. Each term is cut off to a multiple of 2^(E - F), toward zero; these are added exactly; the sum is cut off
+//! to 24 bits, or to a multiple of 2^-149, toward zero. From 2^128 on it is infinite. A zero is +0. One NaN, infinity
+//! times zero or infinities of both signs make the NaN `0x7fffffff`; infinities of one sign, infinity. Zeros change
+//! nothing, so neither do those that fill up a block, nor a block of them.
 //!
-//! Rounding error of an element, for the operands as they enter and sums that stay finite, with n = ceil(K / 16) blocks of 17 terms: a block
-//! loses less than 17 units of 2^(E - 25), and 2^E is at most its largest term, and one last place of its sum. `docs/numerics.md` derives the bound.
+//! Rounding error of an element, for the operands as they enter and sums that stay finite, with n = ceil(K / 16)
+//! blocks of 17 terms: a block loses less than 17 units of 2^(E - 25), and 2^E is at most its largest term, and one
+//! last place of its sum. `docs/numerics.md` derives the bound.
 //!
 //! # Structure
-//! Operands are packed with their exponents ([`pack`]); tiles of one row and sixteen columns sum them block by block ([`tile`]). Attention packs
-//! blocks of its own.
+//! Operands are packed with their exponents ([`pack`]); tiles of one row and sixteen columns sum them block by block
+//! ([`tile`]). Attention packs blocks of its own.
 
 pub(crate) mod pack;
 mod rule;
@@ -53,7 +58,8 @@ use crate::view::{MatMut, MatRef};
 use pack::{PackedBuffer, Side, take};
 use tile::Multiply;
 
-/// Steps of a product over tokens that are summed before they are added to other steps. Part of the numerics: accelerators sum pieces at the same time.
+/// Steps of a product over tokens that are summed before they are added to other steps. Part of the numerics:
+/// accelerators sum pieces at the same time.
 pub const PIECE: usize = Products::PIECE;
 
 /// Rows, columns and steps that are packed at once: with the sums 1.3 MB.
@@ -70,8 +76,8 @@ pub struct BlocksProduct<'a> {
     pub rule: BlockRule,
 }
 
-/// Multiplies in blocks: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one. With K = 0 the product is
-/// zero. Counts M N K multiply-adds.
+/// Multiplies in blocks: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one.
+/// With K = 0 the product is zero. Counts M N K multiply-adds.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
 pub fn gemm_blocks<E: Stored>(

@@ -1,7 +1,8 @@
-//! Operands of products in blocks as tiles read them: widened numbers, and for each of them the number that it adds to the exponent of a product.
+//! Operands of products in blocks as tiles read them: widened numbers, and for each of them the number that it adds
+//! to the exponent of a product.
 //!
-//! Rows of A are packed in blocks of sixteen steps, `[block][row][step]`; columns of B in panels of sixteen, `[panel][block][step][column]`. Zeros
-//! fill blocks and panels up.
+//! Rows of A are packed in blocks of sixteen steps, `[block][row][step]`; columns of B in panels of sixteen,
+//! `[panel][block][step][column]`. Zeros fill blocks and panels up.
 
 use device::{Bf16, Dtype, Element, F16};
 
@@ -131,7 +132,8 @@ impl<'a> PackedBuffer<'a> {
         PackedBuffer { side, narrow, values: take(memory, len), exponents: take(memory, len), lanes: 0, blocks: 0 }
     }
 
-    /// Packs a matrix in place of the one before; each number is rounded to the format first, which changes none that has it.
+    /// Packs a matrix in place of the one before; each number is rounded to the format first, which changes none that
+    /// has it.
     pub(crate) fn pack<E: Element>(&mut self, adjacent: Adjacent, matrix: MatRef<'_, E>) {
         let (lanes, steps) = match adjacent {
             Adjacent::Steps => (matrix.rows(), matrix.cols()),

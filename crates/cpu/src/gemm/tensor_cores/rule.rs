@@ -46,8 +46,8 @@ pub enum Term {
 pub struct Parts {
     is_negative: bool,
     magnitude: u64,
-    /// Of a number as it is stored, the least one of its format where it is subnormal; of a product the sum of its factors'. The magnitude of a
-    /// product may reach twice the next power of two: it is not normalised.
+    /// Of a number as it is stored, the least one of its format where it is subnormal; of a product the sum of its
+    /// factors'. The magnitude of a product may reach twice the next power of two: it is not normalised.
     exponent: i32,
     fraction_bits: i32,
 }

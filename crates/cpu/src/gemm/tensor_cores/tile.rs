@@ -1,9 +1,10 @@
 //! Products of packed operands, sixteen columns at a time.
 //!
-//! Usual blocks are summed in vectors. A product of two numbers of bf16 or fp16 is exact in `f32`, and so is its multiple by a power of two; converting
-//! that to a whole number cuts off everything below the last bit that counts. Sixteen such numbers fit 32 bits, and with the sum so far they are exact in
-//! `f64`, whose last 29 bits are then cleared. Blocks with infinities and NaNs, and those whose exponents leave the range in which powers of
-//! two are numbers of `f32`, are left to the rule itself.
+//! Usual blocks are summed in vectors. A product of two numbers of bf16 or fp16 is exact in `f32`, and so is its
+//! multiple by a power of two; converting that to a whole number cuts off everything below the last bit that counts.
+//! Sixteen such numbers fit 32 bits, and with the sum so far they are exact in `f64`, whose last 29 bits are then
+//! cleared. Blocks with infinities and NaNs, and those whose exponents leave the range in which powers of two are
+//! numbers of `f32`, are left to the rule itself.
 
 use super::pack::{NO_EXPONENT, Packed, STEPS};
 use super::rule::BlockRule;
@@ -110,7 +111,8 @@ impl<const BLOCK: usize> Block<'_, BLOCK> {
         let mut units = [0i32; LANES];
         for (a, b) in self.a.iter().zip(self.b) {
             for ((units, b), scale) in units.iter_mut().zip(b).zip(scales) {
-                // SAFETY: exponents are usual, so the product is finite, and below 2^27: 2^(fraction bits) times a number below 4.
+                // SAFETY: exponents are usual, so the product is finite, and below 2^27: 2^(fraction bits) times a
+                // number below 4.
                 *units += unsafe { (a * b * scale).to_int_unchecked::<i32>() };
             }
         }
