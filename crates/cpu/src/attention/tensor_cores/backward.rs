@@ -123,7 +123,7 @@ impl Pass<'_> {
             target.fill([0.0; QUERIES]);
             let (a, b) = (a.packed().lanes(0, keys), b.packed().lanes(place * QUERIES, queries));
             let c = MatMut::new(target.as_flattened_mut(), keys, queries, QUERIES);
-            lanes::run(set, Multiply { rule, a, b, c });
+            lanes::run(set, Multiply { rule, instruction_set: set, a, b, c });
         }
         let kernel = SoftmaxTileBackward {
             block,
@@ -150,7 +150,8 @@ impl Pass<'_> {
         let a = self.gradients.key_channels.packed().steps(0, b.blocks());
         let sums = &mut sums[place * head_dim * QUERIES..][..head_dim * QUERIES];
         let c = MatMut::new(sums, head_dim, block.queries, QUERIES);
-        lanes::run(self.instruction_set, Multiply { rule: self.rule, a, b, c });
+        let (rule, instruction_set) = (self.rule, self.instruction_set);
+        lanes::run(instruction_set, Multiply { rule, instruction_set, a, b, c });
     }
 
     /// What a block adds to the sums of a tile's keys and values.
@@ -170,7 +171,8 @@ impl Pass<'_> {
             let b = b.packed().steps(place * STEPS_OF_QUERIES, a.blocks());
             let mut rows = sums.rows(sum, tensors);
             let c = rows.block(tile.keys.start, tile.keys.len(), 0, self.attention.shape.head_dim);
-            lanes::run(self.instruction_set, Multiply { rule: self.rule, a, b, c });
+            let (rule, instruction_set) = (self.rule, self.instruction_set);
+            lanes::run(instruction_set, Multiply { rule, instruction_set, a, b, c });
         }
     }
 }

@@ -95,7 +95,7 @@ impl Pass<'_> {
         scores.fill([0.0; QUERIES]);
         let (a, b) = (key.packed().lanes(0, keys), query.packed().lanes(place * QUERIES, queries));
         let c = MatMut::new(scores.as_flattened_mut(), keys, queries, QUERIES);
-        lanes::run(set, Multiply { rule, a, b, c });
+        lanes::run(set, Multiply { rule, instruction_set: set, a, b, c });
 
         let softmax = ChainedSoftmax {
             block,
@@ -113,7 +113,10 @@ impl Pass<'_> {
         packed.pack(Adjacent::Lanes, MatRef::new(scores.as_flattened(), keys, queries, QUERIES));
         let b = packed.packed();
         let a = self.value.packed().steps(0, b.blocks());
-        lanes::run(set, Multiply { rule, a, b, c: MatMut::new(sums, head_dim, queries, QUERIES) });
+        lanes::run(
+            set,
+            Multiply { rule, instruction_set: set, a, b, c: MatMut::new(sums, head_dim, queries, QUERIES) },
+        );
         self.meter.add_multiply_adds((2 * tile.pairs * head_dim) as u64);
     }
 }

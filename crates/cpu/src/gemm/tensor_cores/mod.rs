@@ -37,6 +37,8 @@
 pub(crate) mod pack;
 mod rule;
 pub(crate) mod tile;
+#[cfg(target_arch = "x86_64")]
+mod tile_avx2;
 
 pub use pack::Narrow;
 pub use rule::{BlockRule, Term};
@@ -171,7 +173,8 @@ impl Workspace<'_> {
             pack(&mut self.columns, of_b, b, columns, run_of_steps);
             let c = MatMut::dense(sums, rows.len(), columns.len());
             let (a, b) = (self.rows.packed(), self.columns.packed());
-            run(self.instruction_set, Multiply { rule: product.rule, a, b, c });
+            let instruction_set = self.instruction_set;
+            run(instruction_set, Multiply { rule: product.rule, instruction_set, a, b, c });
         }
     }
 }

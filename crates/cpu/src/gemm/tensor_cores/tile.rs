@@ -8,17 +8,19 @@
 
 use super::pack::{NO_EXPONENT, Packed, STEPS};
 use super::rule::BlockRule;
+use crate::instruction_set::InstructionSet;
 use crate::lanes::{Kernel, LANES, Lanes};
 use crate::view::MatMut;
 
 /// The largest exponents for which products, and the factors that make whole numbers of them, are numbers of `f32`.
-const USUAL: std::ops::RangeInclusive<i32> = -102..=126;
+pub(super) const USUAL: std::ops::RangeInclusive<i32> = -102..=126;
 /// All bits of an `f64` but those that an `f32` does not have.
-const BITS_OF_F32: u64 = !0x1fff_ffff;
+pub(super) const BITS_OF_F32: u64 = !0x1fff_ffff;
 
 /// `c = c + a b`, where each element of `c` is the sum that its product continues.
 pub(crate) struct Multiply<'a> {
     pub rule: BlockRule,
+    pub instruction_set: InstructionSet,
     pub a: Packed<'a>,
     pub b: Packed<'a>,
     pub c: MatMut<'a>,
@@ -31,6 +33,7 @@ impl Kernel for Multiply<'_> {
     fn run<L: Lanes>(self) {
         let sizes = (self.c.rows(), self.c.cols(), self.a.blocks);
         assert!((self.a.lanes, self.b.lanes, self.b.blocks) == sizes, "operands of a product of {sizes:?}");
+        assert!(self.instruction_set.is_available(), "this machine has no {:?}", self.instruction_set);
         match self.rule.steps {
             16 => self.in_blocks::<16>(),
             8 => self.in_blocks::<8>(),
@@ -57,7 +60,7 @@ impl Multiply<'_> {
                             b: &b.as_chunks().0[part],
                             b_exponents: &b_exponents.as_chunks().0[part],
                         };
-                        if !block.add_usual(self.rule, &mut sums) {
+                        if !block.add_usual_on(self.instruction_set, self.rule, &mut sums) {
                             block.add_any(self.rule, self.a, &mut sums);
                         }
                     }
@@ -69,11 +72,11 @@ impl Multiply<'_> {
 }
 
 /// A block of steps of one row and sixteen columns.
-struct Block<'a, const BLOCK: usize> {
-    a: &'a [f32; BLOCK],
-    a_exponents: &'a [i16; BLOCK],
-    b: &'a [[f32; LANES]; BLOCK],
-    b_exponents: &'a [[i16; LANES]; BLOCK],
+pub(super) struct Block<'a, const BLOCK: usize> {
+    pub a: &'a [f32; BLOCK],
+    pub a_exponents: &'a [i16; BLOCK],
+    pub b: &'a [[f32; LANES]; BLOCK],
+    pub b_exponents: &'a [[i16; LANES]; BLOCK],
 }
 
 impl<const BLOCK: usize> Block<'_, BLOCK> {
@@ -94,6 +97,21 @@ impl<const BLOCK: usize> Block<'_, BLOCK> {
             *largest = if of_all < NO_EXPONENT { 0 } else { of_all };
         }
         largest
+    }
+
+    /// [`Block::add_usual`] with the vectors of `instruction_set`, which the machine must have.
+    #[inline(always)]
+    fn add_usual_on(&self, instruction_set: InstructionSet, rule: BlockRule, sums: &mut [f32; LANES]) -> bool {
+        match instruction_set {
+            // SAFETY: each of these sets has AVX2, and `Multiply` asked for it.
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Amx | InstructionSet::Avx512 | InstructionSet::Avx2 => unsafe {
+                self.add_usual_avx2(rule, sums)
+            },
+            #[cfg(not(target_arch = "x86_64"))]
+            InstructionSet::Amx | InstructionSet::Avx512 | InstructionSet::Avx2 => self.add_usual(rule, sums),
+            InstructionSet::Scalar => self.add_usual(rule, sums),
+        }
     }
 
     /// Adds the block to the sums of the columns, if all exponents are usual; says whether it did.
