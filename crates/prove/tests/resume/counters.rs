@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use checkpoint::{LossScaleState, Manifest};
-use config::{Format, LossScaling, Precision, TrainSpec, ZeroStage};
+use config::{Format, LossScaling, Precision, Products, TrainSpec, ZeroStage};
 use device::{AdamWUpdate, Op};
 use testkit::intercepted::alter_ops;
 use train::{RankEngine, TokenSource};
