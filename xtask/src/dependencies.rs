@@ -7,13 +7,14 @@
 pub const ALLOWED: &[(&str, &[&str])] = &[
     ("philox", &[]),
     ("sync", &[]),
+    ("mpi", &["sync"]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
     ("rendezvous", &["sync", "launcher"]),
     ("config", &["mesh"]),
     ("cluster", &[]),
     ("device", &["sync", "config"]),
-    ("comm", &["sync", "mesh", "device"]),
+    ("comm", &["sync", "mpi", "mesh", "device"]),
     ("program", &["mesh", "config", "device"]),
     ("cpu", &["philox", "sync", "config", "device"]),
     ("model", &["config", "device"]),
@@ -50,6 +51,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "sync",
+            "mpi",
             "mesh",
             "config",
             "cluster",

@@ -70,6 +70,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Completions(arguments) => arguments::completions::completions(arguments),
         Command::Data(arguments) => convert::data::run(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
+        Command::MpiAnswers(arguments) => doctor::mpi_library::print_answers(&arguments.library),
         Command::Explain(arguments) => explain::explain(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Simulate(arguments) => simulate::simulate(arguments),

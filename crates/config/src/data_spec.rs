@@ -176,6 +176,8 @@ pub enum TransportChoice {
     SharedMemory,
     /// TCP, also within a host.
     Tcp,
+    /// A library of MPI, opened at run time; sockets meet and carry short messages.
+    Mpi,
 }
 
 /// Where a run writes, and on how many ranks it runs.

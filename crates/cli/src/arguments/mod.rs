@@ -108,6 +108,9 @@ pub enum Command {
     /// List the hardware of this machine, the features in use and the missing ones
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArguments),
+    /// Initialise a library of MPI and print its answers, for `doctor`
+    #[command(hide = true)]
+    MpiAnswers(MpiAnswersArguments),
     /// Print a completion script for a shell
     #[command(after_help = COMPLETIONS_HELP)]
     Completions(CompletionsArguments),
@@ -295,6 +298,13 @@ impl DoctorArguments {
     pub fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Text }
     }
+}
+
+/// Arguments of `mpi-answers`.
+#[derive(Debug, Args)]
+pub struct MpiAnswersArguments {
+    /// The library
+    pub library: PathBuf,
 }
 
 /// Arguments of `completions`.

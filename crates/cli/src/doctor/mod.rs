@@ -5,6 +5,7 @@ mod cores;
 mod launcher;
 mod libraries;
 mod machine;
+pub mod mpi_library;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,9 @@ use std::path::Path;
 use crate::arguments::{DoctorArguments, Format};
 use crate::failure::Failure;
 use crate::screen::output::print;
+pub use libraries::loader_folders;
 use machine::{Machine, Measured};
+use mpi_library::MpiLibrary;
 
 /// Looks at the machine, measures it for some tenths of a second, and prints.
 ///
@@ -24,9 +27,10 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
     let environment = |name: &str| std::env::var(name).ok();
     let machine = Machine::below(Path::new("/"), &environment);
     let measured = Measured::on(machine.cores.usable);
+    let mpi = MpiLibrary::of_process(&environment);
     let told = match arguments.format() {
-        Format::Text => report::text(&machine, &measured),
-        Format::Json => report::json(&machine, &measured).map_err(|error| Failure::Work(error.to_string()))?,
+        Format::Text => report::text(&machine, &measured, &mpi),
+        Format::Json => report::json(&machine, &measured, &mpi).map_err(|error| Failure::Work(error.to_string()))?,
     };
     print(&told)
 }

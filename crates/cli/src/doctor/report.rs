@@ -8,18 +8,19 @@ use train::processor::InstructionSet;
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
 use super::machine::{Machine, Measured, Memory, name};
+use super::mpi_library::{Answers, MpiLibrary};
 use crate::screen::figures::{bytes, counted};
 
 /// What the machine has, what pleach uses of it, and what it does not.
-pub fn text(machine: &Machine, measured: &Measured) -> String {
+pub fn text(machine: &Machine, measured: &Measured, mpi: &MpiLibrary) -> String {
     format!(
         "pleach {} on {} {}\n\nwhat is here\n{}\nwhat pleach uses of it\n{}\nwhat is missing\n{}",
         env!("CARGO_PKG_VERSION"),
         machine.system,
         machine.architecture,
-        rows(&here(machine, measured)),
+        rows(&here(machine, measured, mpi)),
         rows(&used(machine)),
-        rows(&missing(machine)),
+        rows(&missing(machine, mpi)),
     )
 }
 
@@ -29,7 +30,7 @@ fn rows(rows: &[Row]) -> String {
     rows.iter().map(|(subject, what)| format!("  {subject:<10} {what}\n")).collect()
 }
 
-fn here(machine: &Machine, measured: &Measured) -> Vec<Row> {
+fn here(machine: &Machine, measured: &Measured, mpi: &MpiLibrary) -> Vec<Row> {
     let Measured { peak_flops, copy_bytes_per_second } = *measured;
     let speed = format!(
         "{:.0} GFLOP/s in fused multiply-adds, {:.1} GB/s read and written in copies; on {} at once",
@@ -44,7 +45,7 @@ fn here(machine: &Machine, measured: &Measured) -> Vec<Row> {
         ("memory", memory(&machine.memory)),
         ("GPUs", gpus(&machine.gpus)),
         ("NCCL", place("libnccl", machine.libraries.nccl.as_ref())),
-        ("MPI", mpi(&machine.libraries)),
+        ("MPI", mpi_text(&machine.libraries, mpi)),
         ("launcher", machine.launcher.to_string()),
     ]
 }
@@ -98,9 +99,20 @@ fn place(name: &str, path: Option<&PathBuf>) -> String {
     path.map_or(format!("no {name} on the loader's path"), |path| path.display().to_string())
 }
 
-fn mpi(libraries: &Libraries) -> String {
+fn mpi_text(libraries: &Libraries, mpi: &MpiLibrary) -> String {
     let program = libraries.mpirun.as_ref().map_or("no mpirun".into(), |path| path.display().to_string());
-    format!("{program}; {}", place("libmpi", libraries.libmpi.as_ref()))
+    match mpi {
+        MpiLibrary::Missing { .. } => format!("{program}; {}", place("libmpi", libraries.libmpi.as_ref())),
+        MpiLibrary::Found { path, reason, version, abi, answers } => {
+            let answers = match answers {
+                Ok(Answers { thread_level, processes }) => {
+                    format!("thread level {thread_level}, a world of {}", counted(*processes as u64, "process"))
+                }
+                Err(problem) => problem.clone(),
+            };
+            format!("{program}; {version} at {} ({reason}), {abi}, {answers}", path.display())
+        }
+    }
 }
 
 fn used(machine: &Machine) -> Vec<Row> {
@@ -126,7 +138,7 @@ fn kernels(machine: &Machine) -> String {
 }
 
 /// What is not there, or not used, and what it would be good for.
-fn missing(machine: &Machine) -> Vec<Row> {
+fn missing(machine: &Machine, mpi: &MpiLibrary) -> Vec<Row> {
     let vectors = match machine.instruction_sets.first() {
         Some(InstructionSet::Amx) => None,
         Some(InstructionSet::Avx512) => Some("AMX, whose tiles make products = \"pairs\" several times faster"),
@@ -138,8 +150,12 @@ fn missing(machine: &Machine) -> Vec<Row> {
         false => "not supported yet: ranks compute on cores, also where there are GPUs".into(),
     };
     let vectors = vectors.map(|vectors| ("vectors", vectors.to_string()));
-    let mpi = "not used: ranks of different processes exchange bytes over shared memory and TCP".into();
-    vectors.into_iter().chain([("GPUs", gpus), ("MPI", mpi)]).collect()
+    let mpi = match mpi {
+        MpiLibrary::Missing { problem } => Some(("MPI", problem.clone())),
+        MpiLibrary::Found { answers: Err(_), .. } => Some(("MPI", "a library that initialises".into())),
+        MpiLibrary::Found { answers: Ok(_), .. } => None,
+    };
+    vectors.into_iter().chain([("GPUs", gpus)]).chain(mpi).collect()
 }
 
 #[derive(Serialize)]
@@ -148,8 +164,9 @@ struct Record<'a> {
     #[serde(flatten)]
     machine: &'a Machine,
     measured: &'a Measured,
+    mpi: &'a MpiLibrary,
     uses: Uses,
-    not_supported: [&'static str; 2],
+    not_supported: [&'static str; 1],
 }
 
 #[derive(Serialize)]
@@ -163,9 +180,9 @@ struct Uses {
 ///
 /// # Errors
 /// Numbers that JSON does not have.
-pub fn json(machine: &Machine, measured: &Measured) -> serde_json::Result<String> {
+pub fn json(machine: &Machine, measured: &Measured, mpi: &MpiLibrary) -> serde_json::Result<String> {
     let uses =
         Uses { cores: machine.cores.usable, kernels: kernels(machine), memory_bytes: machine.memory.usable_bytes() };
-    let record = Record { version: env!("CARGO_PKG_VERSION"), machine, measured, uses, not_supported: ["GPUs", "MPI"] };
+    let record = Record { version: env!("CARGO_PKG_VERSION"), machine, measured, mpi, uses, not_supported: ["GPUs"] };
     Ok(serde_json::to_string(&record)? + "\n")
 }

@@ -6,6 +6,7 @@ use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
 use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory};
+use super::mpi_library::{Answers, MpiLibrary};
 use super::report;
 
 /// System folders of a machine that is not this one.
@@ -32,6 +33,34 @@ impl Drop for Root {
 
 fn environment<'a>(variables: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
     |name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| value.to_string())
+}
+
+fn no_mpi() -> MpiLibrary {
+    MpiLibrary::Missing { problem: "no library".into() }
+}
+
+#[test]
+fn a_library_of_mpi_is_described() {
+    let found = |answers| MpiLibrary::Found {
+        path: "/usr/lib/libmpi.so.40".into(),
+        reason: "on the loader's path".into(),
+        version: "Open MPI v4.1.4".into(),
+        abi: "the ABI of Open MPI",
+        answers,
+    };
+    let answers = Answers { thread_level: "multiple".into(), processes: 1 };
+    let text = report::text(&laptop(), &MEASURED, &found(Ok(answers.clone())));
+    let expected = "  MPI        no mpirun; Open MPI v4.1.4 at /usr/lib/libmpi.so.40 (on the loader's path), the ABI of Open MPI, \
+                    thread level multiple, a world of 1 process\n";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(text.matches("  MPI  ").count(), 1, "nothing is missing: {text}");
+    let text = report::text(&laptop(), &MEASURED, &found(Err("MPI_Init_thread has not returned within 10 s".into())));
+    assert!(text.contains(", the ABI of Open MPI, MPI_Init_thread has not returned within 10 s\n"), "{text}");
+    assert!(text.contains("  MPI        a library that initialises\n"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&report::json(&laptop(), &MEASURED, &found(Ok(answers))).expect("JSON"))
+            .expect("an object");
+    assert_eq!(json["mpi"]["answers"]["Ok"]["thread_level"], "multiple");
 }
 
 const MEASURED: Measured = Measured { peak_flops: 2.08e11, copy_bytes_per_second: 1.82e10 };
@@ -81,7 +110,7 @@ fn node() -> Machine {
 #[test]
 fn a_laptop_is_told_what_it_needs_to_know() {
     assert_eq!(
-        report::text(&laptop(), &MEASURED),
+        report::text(&laptop(), &MEASURED, &no_mpi()),
         format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
             + "what is here\n  \
                cores      8 (Laptop CPU)\n  \
@@ -101,14 +130,14 @@ fn a_laptop_is_told_what_it_needs_to_know() {
                what is missing\n  \
                vectors    AVX-512, whose kernels are twice as wide\n  \
                GPUs       not supported yet\n  \
-               MPI        not used: ranks of different processes exchange bytes over shared memory and TCP\n"
+               MPI        no library\n"
     );
 }
 
 #[test]
 fn a_node_of_a_cluster_is_told_what_is_not_used() {
     assert_eq!(
-        report::text(&node(), &MEASURED),
+        report::text(&node(), &MEASURED, &no_mpi()),
         format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
             + "what is here\n  \
                cores      2 of 64: the quota of the process's control group leaves no more\n  \
@@ -128,7 +157,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                what is missing\n  \
                vectors    AMX, whose tiles make products = \"pairs\" several times faster\n  \
                GPUs       not supported yet: ranks compute on cores, also where there are GPUs\n  \
-               MPI        not used: ranks of different processes exchange bytes over shared memory and TCP\n"
+               MPI        no library\n"
     );
 }
 
@@ -137,7 +166,7 @@ fn a_machine_without_vectors_and_a_silent_system_are_told_so() {
     let cores = Cores { usable: 1, allowed: Some(1), built_in: Some(4), processor: None };
     let memory = Memory::default();
     let machine = Machine { instruction_sets: vec![InstructionSet::Scalar], cores, memory, ..laptop() };
-    let text = report::text(&machine, &MEASURED);
+    let text = report::text(&machine, &MEASURED, &no_mpi());
     for line in [
         "  cores      1 of 4: the process's affinity allows no more\n",
         "; on 1 core at once\n",
@@ -154,7 +183,7 @@ fn a_machine_without_vectors_and_a_silent_system_are_told_so() {
 fn tiles_are_named_with_the_choice_that_uses_them() {
     let mut machine = node();
     machine.instruction_sets.insert(0, InstructionSet::Amx);
-    let text = report::text(&machine, &MEASURED);
+    let text = report::text(&machine, &MEASURED, &no_mpi());
     for line in [
         "  vectors    AMX, AVX-512, AVX2\n",
         "  kernels    AVX-512, and AMX with train.products = \"pairs\"; kernels of all sets give the same bits\n",
@@ -166,7 +195,7 @@ fn tiles_are_named_with_the_choice_that_uses_them() {
 #[test]
 fn programs_read_the_same() {
     let json: serde_json::Value =
-        serde_json::from_str(&report::json(&node(), &MEASURED).expect("JSON")).expect("an object");
+        serde_json::from_str(&report::json(&node(), &MEASURED, &no_mpi()).expect("JSON")).expect("an object");
     assert_eq!(json["cores"]["usable"], 2);
     assert_eq!(json["instruction_sets"], serde_json::json!(["AVX-512", "AVX2", "portable"]));
     assert_eq!(json["measured"]["peak_flops"], 2.08e11);
@@ -177,7 +206,7 @@ fn programs_read_the_same() {
     assert_eq!(json["launcher"]["rendezvous"], "n1:20012");
     assert_eq!(json["uses"]["kernels"], "AVX-512");
     assert_eq!(json["uses"]["memory_bytes"], 8_000_000_000u64);
-    assert_eq!(json["not_supported"], serde_json::json!(["GPUs", "MPI"]));
+    assert_eq!(json["not_supported"], serde_json::json!(["GPUs"]));
 }
 
 #[test]
@@ -232,9 +261,9 @@ fn variables_that_cannot_be_used_are_reported() {
     let machine = Machine { launcher: Started::of(&environment(&[("PLEACH_PROCESS", "0")])), ..laptop() };
     let expected = "pleach launch started this process, but PLEACH_PROCESSES is missing; set PLEACH_PROCESS and \
                     PLEACH_PROCESSES, or neither";
-    let text = report::text(&machine, &MEASURED);
+    let text = report::text(&machine, &MEASURED, &no_mpi());
     assert!(text.contains(&format!("  launcher   {expected}\n")), "{text}");
     let json: serde_json::Value =
-        serde_json::from_str(&report::json(&machine, &MEASURED).expect("JSON")).expect("an object");
+        serde_json::from_str(&report::json(&machine, &MEASURED, &no_mpi()).expect("JSON")).expect("an object");
     assert_eq!(json["launcher"]["problem"], expected);
 }

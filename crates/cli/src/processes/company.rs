@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use comm::processes::MpiEndpoint;
 use config::{EngineChoice, RunConfig};
 use mesh::{MeshError, Rank};
 use rendezvous::{Control, ControlError, FailureReport, Introduction, ProcessEntry, Times, Token, meet};
@@ -16,6 +17,7 @@ use crate::memory::host::{HostMemory, HostProcess};
 use crate::memory::machine::memory_limit;
 use crate::processes::engine_connection;
 use crate::processes::meeting::Meeting;
+use crate::processes::mpi_world;
 use crate::processes::place::{Launched, Place};
 use crate::run::engine::engine;
 use crate::run::interrupt::Interrupt;
@@ -40,6 +42,8 @@ pub struct Several {
     pub place: Place,
     /// The secret of all.
     pub token: Token,
+    /// The library of MPI, where a run moves its messages over it.
+    pub mpi: Option<Arc<MpiEndpoint>>,
     /// Deliveries so far: all processes count the same ones.
     deliveries: AtomicUsize,
     deadline: Duration,
@@ -98,7 +102,11 @@ impl Company {
         let control = meet(place.rendezvous.as_ref(), &token, own, times);
         let control = Arc::new(control.map_err(|error| Failure::Work(error.to_string()))?);
         let deadline = of(seconds.map(|run| run.timeout_seconds));
-        Ok(Some(Company::Several(Several { control, place, token, deliveries: AtomicUsize::new(0), deadline })))
+        let mut several = Several { control, place, token, mpi: None, deliveries: AtomicUsize::new(0), deadline };
+        if meeting.runs.iter().any(|config| mpi_world::is_wanted(config)) {
+            several.mpi = Some(mpi_world::open(&several, times.rendezvous)?);
+        }
+        Ok(Some(Company::Several(several)))
     }
 
     /// Does `work` in process 0; the others wait until it is done.
@@ -155,6 +163,16 @@ impl Company {
         hosts.iter().find(|host| host.host == several.place.host).map_or(Ok(()), |own| own.check(memory_limit()))
     }
 
+    /// The library of MPI, on a line of the start; nothing without one.
+    pub fn mpi_line(&self) -> String {
+        match self {
+            Company::Alone => String::new(),
+            Company::Several(several) => several.mpi.as_ref().map_or(String::new(), |mpi| {
+                format!("mpi     {} at {}, {}\n", mpi.version(), mpi.path().display(), mpi.abi())
+            }),
+        }
+    }
+
     /// Whether this is process 0, which prints and writes for all.
     pub fn is_first(&self) -> bool {
         match self {
@@ -168,17 +186,17 @@ impl Company {
     /// # Errors
     /// That of `result`, and a failure of another process.
     pub fn leave<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
-        let Company::Several(Several { control, deadline, .. }) = self else { return result };
+        let Company::Several(several) = self else { return result };
         match result {
             Err(interrupted @ Failure::Interrupted { .. }) => {
-                finish(control, deadline)?;
+                several.finish()?;
                 Err(interrupted)
             }
             Err(failure) => {
-                control.report(FailureReport { cause: failure.to_string(), ..FailureReport::default() });
+                several.report(&failure);
                 Err(failure)
             }
-            Ok(value) => finish(control, deadline).map(|()| value),
+            Ok(value) => several.finish().map(|()| value),
         }
     }
 }
@@ -270,10 +288,25 @@ impl Several {
         if !self.is_first() {
             return self.broadcast(topic, vec![]).map(|_| Part::Other(self));
         }
-        let done = work().inspect_err(|failure| {
-            self.control.report(FailureReport { cause: failure.to_string(), ..FailureReport::default() });
-        })?;
+        let done = work().inspect_err(|failure| self.report(failure))?;
         self.broadcast(topic, vec![]).map(|_| Part::First(done))
+    }
+
+    /// Makes `failure` one of the run.
+    pub fn report(&self, failure: &Failure) {
+        self.control.report(FailureReport { cause: failure.to_string(), ..FailureReport::default() });
+    }
+
+    /// Says goodbye: to the library of MPI, and to the other processes.
+    fn finish(self) -> Result<(), Failure> {
+        let Several { control, mpi, deadline, .. } = self;
+        if let Some(mpi) = mpi {
+            let ended = || control.failure().map(|failure| failure.to_string());
+            mpi.finish(deadline, &ended).map_err(|error| Failure::Work(error.to_string())).inspect_err(|failure| {
+                control.report(FailureReport { cause: failure.to_string(), ..FailureReport::default() });
+            })?;
+        }
+        finish(control, deadline)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::processes::company::Several;
 use crate::processes::core_share::{CoreNeed, core_share};
 use crate::processes::listening_addresses::ListeningAddresses;
+use crate::processes::mpi_world;
 use crate::run::engine::options;
 
 /// Fresh ranks of this process for `setup`. All processes open the same engines in the same order.
@@ -22,9 +23,10 @@ use crate::run::engine::options;
 /// Processes that do not have each rank once, and processes that are not reached.
 pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<dyn Engine>, Failure> {
     let Several { control, place, token, .. } = several;
-    let (listeners, addresses) =
+    let (mut listeners, addresses) =
         ListeningAddresses::listen(config.run.transport, place.rendezvous.as_ref(), place.process)?;
     let addresses: Vec<Vec<String>> = several.all_gather("addresses of ranks", &addresses.to_texts())?;
+    listeners.mpi = several.mpi.clone().filter(|_| mpi_world::is_wanted(config));
     let token = WorldToken::new(*token.bytes());
     let process_map = process_map(several, config, setup, &addresses)?;
     let first_ranks = process_map.processes().iter().map(|process| process.ranks.first().map_or(0, |rank| rank.0));

@@ -34,7 +34,8 @@ impl ListeningAddresses {
             |error: std::io::Error| Failure::Work(format!("run.transport: this process cannot listen: {error}"));
         let (mut listeners, mut addresses) = (Listeners::default(), ListeningAddresses::default());
         let (is_local, is_tcp) = match transport {
-            TransportChoice::Auto => (true, true),
+            // Over MPI go pieces of long messages; frames take the sockets of `auto`.
+            TransportChoice::Auto | TransportChoice::Mpi => (true, true),
             TransportChoice::SharedMemory => (true, false),
             TransportChoice::Tcp => (false, true),
         };

@@ -6,6 +6,7 @@ pub mod delivery;
 pub mod engine_connection;
 pub mod listening_addresses;
 pub mod meeting;
+pub mod mpi_world;
 pub mod place;
 pub mod shared_text;
 pub mod text_transfer;

@@ -31,6 +31,11 @@ impl Place {
         Place { process, processes, host, rendezvous, launcher, hosts }
     }
 
+    /// Who started this process.
+    pub fn launcher(&self) -> Launcher {
+        self.launcher
+    }
+
     /// The ranks of `mesh` in this process, ascending, where ranks fill hosts in the given `order`.
     ///
     /// # Errors

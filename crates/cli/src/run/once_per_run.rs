@@ -74,7 +74,8 @@ impl<'a> OncePerRun<'a> {
         if tells_more {
             let products = products::line(config.train.precision, &describe_engine(config.run.threads_per_rank));
             let memory = memory_line(verdict) + &host::line(&session.company.memory(config, &verdict.setup)?);
-            tell(&format!("{}{products}{memory}{}\n", describe(config), text.description()));
+            let mpi = session.company.mpi_line();
+            tell(&format!("{}{products}{memory}{mpi}{}\n", describe(config), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
         let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));

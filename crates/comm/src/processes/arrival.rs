@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use sync::lock;
 
-/// The pieces of the messages of one receive: asked for, and come. Pieces of one message come in the order asked for.
+/// The pieces of the messages of one receive: asked for, and come. Pieces of one message come in the order asked for;
+/// those over MPI may come in any order and are put into that one.
 pub(super) struct Arrival {
     inbox: Arc<Inbox>,
     senders: Mutex<Vec<Sender>>,
@@ -17,12 +18,22 @@ pub(super) struct Arrival {
 
 #[derive(Default)]
 struct Sender {
-    granted: VecDeque<(Piece, Part)>,
+    granted: VecDeque<Granted>,
     /// Whether a granted piece is being read from the socket.
     is_filling: bool,
     arrived: VecDeque<Piece>,
     /// Whether nothing more comes.
     is_withdrawn: bool,
+}
+
+/// A part that was asked for and is not the next to have come.
+enum Granted {
+    /// Its place waits here.
+    Asked(Piece, Part),
+    /// A library of MPI has its place.
+    AskedOverMpi(Part),
+    /// It has come over MPI, before an earlier one.
+    Come(Piece),
 }
 
 /// Whether a message still has pieces under way.
@@ -45,8 +56,48 @@ impl Arrival {
         if senders[sender].is_withdrawn {
             return false;
         }
-        senders[sender].granted.push_back((piece, part));
+        senders[sender].granted.push_back(Granted::Asked(piece, part));
         true
+    }
+
+    /// As [`Arrival::grant`], where a library of MPI has the place.
+    pub(super) fn grant_over_mpi(&self, sender: usize, part: Part) -> bool {
+        let senders = &mut lock(&self.senders);
+        if senders[sender].is_withdrawn {
+            return false;
+        }
+        senders[sender].granted.push_back(Granted::AskedOverMpi(part));
+        true
+    }
+
+    /// Notes that a part has come over MPI, and moves what is next in order to the row.
+    pub(super) fn fill(&self, sender: usize, part: Part, piece: Piece) -> UnderWay {
+        let mut senders = lock(&self.senders);
+        let Sender { granted, arrived, .. } = &mut senders[sender];
+        let is_it = |granted: &Granted| match granted {
+            Granted::AskedOverMpi(asked) => *asked == part,
+            Granted::Asked(..) | Granted::Come(_) => false,
+        };
+        let was_empty = arrived.is_empty();
+        let Some(place) = granted.iter().position(is_it) else {
+            // The message was taken back. A piece that is dropped wakes an inbox, whose owner may wait for this lock.
+            drop(senders);
+            drop(piece);
+            return UnderWay::None;
+        };
+        granted[place] = Granted::Come(piece);
+        while let Some(Granted::Come(_)) = granted.front() {
+            if let Some(Granted::Come(piece)) = granted.pop_front() {
+                arrived.push_back(piece);
+            }
+        }
+        let completes_row = was_empty && !arrived.is_empty() && senders.iter().all(Sender::is_ready);
+        let under_way = if senders[sender].granted.is_empty() { UnderWay::None } else { UnderWay::Some };
+        drop(senders);
+        if completes_row {
+            self.inbox.wake_from_completion();
+        }
+        under_way
     }
 
     /// The place for the part that has begun to come.
@@ -60,8 +111,10 @@ impl Arrival {
         // A piece that is dropped wakes an inbox, whose owner may wait for this lock.
         drop(senders);
         match granted {
-            Some((piece, expected)) if expected == part => Ok(piece),
-            Some(_) | None => Err(Fault::Unexpected("a piece that was not asked for")),
+            Some(Granted::Asked(piece, expected)) if expected == part => Ok(piece),
+            Some(Granted::Asked(..) | Granted::AskedOverMpi(_) | Granted::Come(_)) | None => {
+                Err(Fault::Unexpected("a piece that was not asked for"))
+            }
         }
     }
 
@@ -83,7 +136,12 @@ impl Arrival {
     pub(super) fn withdraw(&self, sender: usize) -> Vec<Piece> {
         let mut senders = lock(&self.senders);
         senders[sender].is_withdrawn = true;
-        senders[sender].granted.drain(..).map(|(piece, _)| piece).collect()
+        let granted = senders[sender].granted.drain(..);
+        let piece = |granted| match granted {
+            Granted::Asked(piece, _) | Granted::Come(piece) => Some(piece),
+            Granted::AskedOverMpi(_) => None,
+        };
+        granted.filter_map(piece).collect()
     }
 
     /// Whether `sender` has pieces under way.

@@ -2,6 +2,7 @@
 
 use super::arrival::{Arrival, UnderWay};
 use super::frame::{BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Part, Route};
+use super::mpi_route::{MpiRoute, Receiving};
 use super::outbox::{Body, Outbox, Outgoing};
 use super::pieces::{Piece, Window};
 use crate::threads::Ticket;
@@ -41,13 +42,22 @@ pub(super) enum Fault {
     Socket(rustix::io::Errno),
 }
 
+/// The way of pieces.
+pub(super) enum Way {
+    /// After their frames.
+    Socket,
+    /// Through the peer's memory for pieces: it is on this machine.
+    Memory(Window),
+    /// Over a library of MPI, without frames.
+    Mpi(MpiRoute),
+}
+
 /// A connection.
 pub(super) struct Connection {
     /// The number of the process at the other end.
     pub(super) process: usize,
     socket: OwnedFd,
-    /// The peer's memory for pieces, if it is on this machine.
-    window: Option<Window>,
+    way: Way,
     outbox: Mutex<Outbox>,
     outgoing: Mutex<OutgoingMessages>,
     /// The messages that are being received, by number.
@@ -87,11 +97,11 @@ struct Incoming {
 }
 
 impl Connection {
-    pub(super) fn new(process: usize, socket: OwnedFd, window: Option<Window>) -> Connection {
+    pub(super) fn new(process: usize, socket: OwnedFd, way: Way) -> Connection {
         Connection {
             process,
             socket,
-            window,
+            way,
             outbox: Mutex::new(Outbox::new(CREDIT_BYTES)),
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
@@ -108,9 +118,13 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// How pieces travel on this connection.
-    pub(super) fn route(&self) -> Route {
-        if self.window.is_some() { Route::Shared } else { Route::Inline }
+    /// How pieces with frames travel on this connection.
+    pub(super) fn route(&self) -> Option<Route> {
+        match self.way {
+            Way::Socket => Some(Route::Inline),
+            Way::Memory(_) => Some(Route::Shared),
+            Way::Mpi(_) => None,
+        }
     }
 
     /// Writes what waits. An error shows when the socket is read.
@@ -192,7 +206,13 @@ impl Connection {
 
     /// Sends the part that the peer has asked for.
     pub(super) fn grant(&self, part: Part) -> Result<(), Fault> {
-        let Some(message) = self.outgoing(part.message)? else { return Ok(()) };
+        const NO_PLACE: Fault = Fault::Unexpected("a request for a place outside of its memory");
+        let Some(message) = self.outgoing(part.message)? else {
+            return match &self.way {
+                Way::Mpi(route) if !route.send_nothing(part.slot) => Err(NO_PLACE),
+                Way::Mpi(_) | Way::Socket | Way::Memory(_) => Ok(()),
+            };
+        };
         let bytes = message.payload.bytes();
         let start = usize::try_from(part.offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(part.len as usize);
@@ -201,13 +221,21 @@ impl Connection {
         };
         // A message that is taken back meanwhile is not read after this lock: its owner needs the lock for that.
         let mut outbox = lock(&self.outbox);
-        if !lock(&self.outgoing).open.contains_key(&part.message) {
-            return Ok(());
-        }
-        match &self.window {
-            Some(window) => {
+        let is_open = lock(&self.outgoing).open.contains_key(&part.message);
+        match &self.way {
+            Way::Mpi(route) => {
+                drop(outbox);
+                let is_place = if is_open {
+                    route.send(part.slot, Arc::clone(&message), start..end)
+                } else {
+                    route.send_nothing(part.slot)
+                };
+                return if is_place { Ok(()) } else { Err(NO_PLACE) };
+            }
+            Way::Memory(_) | Way::Socket if !is_open => return Ok(()),
+            Way::Memory(window) => {
                 if !window.write(part.slot, bytes) {
-                    return Err(Fault::Unexpected("a request for a place outside of its memory"));
+                    return Err(NO_PLACE);
                 }
                 outbox.post(Frame::Piece(part, Route::Shared), Body::Empty);
                 // The peer folds this piece while the next is written.
@@ -215,7 +243,7 @@ impl Connection {
                     outbox.close();
                 }
             }
-            None => outbox.post_piece(Arc::clone(&message), part),
+            Way::Socket => outbox.post_piece(Arc::clone(&message), part),
         }
         Ok(())
     }
@@ -299,15 +327,24 @@ impl Connection {
     /// nobody else gets them.
     fn lose(&self, arrival: &Arrival, sender: usize) {
         let granted = arrival.withdraw(sender);
-        match self.route() {
-            Route::Inline => drop(granted),
-            Route::Shared => granted.into_iter().for_each(std::mem::forget),
+        match self.way {
+            Way::Socket | Way::Mpi(_) => drop(granted),
+            Way::Memory(_) => granted.into_iter().for_each(std::mem::forget),
         }
     }
 
     /// Asks for a part, for which `piece` is the place. [`Connection::flush`] sends the request.
-    pub(super) fn ask(&self, arrival: &Arrival, sender: usize, piece: Piece, part: Part) {
-        if arrival.grant(sender, piece, part) {
+    pub(super) fn ask(self: &Arc<Connection>, arrival: &Arc<Arrival>, sender: usize, piece: Piece, part: Part) {
+        let may_ask = match &self.way {
+            Way::Socket | Way::Memory(_) => arrival.grant(sender, piece, part),
+            Way::Mpi(route) if arrival.grant_over_mpi(sender, part) => {
+                let (connection, arrival) = (Arc::clone(self), Arc::clone(arrival));
+                route.receive(Receiving { connection, arrival, sender, part, piece });
+                true
+            }
+            Way::Mpi(_) => false,
+        };
+        if may_ask {
             lock(&self.outbox).post(Frame::Grant(part), Body::Empty);
         }
     }
@@ -320,6 +357,13 @@ impl Connection {
         };
         let piece = entry.arrival.begin(entry.sender, part)?;
         Ok((Arc::clone(&entry.arrival), entry.sender, piece))
+    }
+
+    /// Notes that a part has come over MPI.
+    pub(super) fn fill(&self, part: Part, arrival: &Arrival, sender: usize, piece: Piece) {
+        if arrival.fill(sender, part, piece) == UnderWay::None {
+            self.end_abandoned(part.message);
+        }
     }
 
     /// Notes that a part is in its place.

@@ -88,7 +88,7 @@ fn any_stream_ends_or_is_refused() {
         let stream = &stream[..stream.len().min(BUFFER_BYTES)];
         far.write_all(stream).unwrap();
         drop(far);
-        let connection = Connection::new(1, near.into(), None);
+        let connection = Connection::new(1, near.into(), Way::Socket);
         let mut handled = 0;
         let read = Input::new().read(&connection, &mut |frame, payload| {
             assert!(!matches!(frame, Frame::Piece(..)), "pieces go to their places");

@@ -4,6 +4,8 @@
 //! few, and it goes at its deadline. When there are too many, the oldest of the host that has most of them goes: a host
 //! that opens many connections keeps only its own processes out.
 
+use super::connection::Way;
+use super::mpi_route::Tags;
 use super::pieces::{Pieces, Window};
 use super::preamble::{BadPreamble, PREAMBLE_BYTES, Preamble, Verdict};
 use super::process_map::{Listeners, ProcessMap, WorldToken};
@@ -80,8 +82,7 @@ impl Refusals {
 pub(super) struct Admitted {
     pub(super) process: usize,
     pub(super) socket: OwnedFd,
-    /// The peer's memory for pieces, if it shares its machine.
-    pub(super) window: Option<Window>,
+    pub(super) way: Way,
 }
 
 /// Why a connection of this process to another is refused.
@@ -124,6 +125,8 @@ pub(super) struct Gate {
     fingerprint: u64,
     listeners: Listeners,
     pieces: Arc<Pieces>,
+    /// For pieces over MPI.
+    tags: Option<Tags>,
     refusals: Arc<Refusals>,
     pending: VecDeque<Pending>,
     next_number: u64,
@@ -138,7 +141,7 @@ impl Gate {
         token: WorldToken,
         num_lanes: usize,
         listeners: Listeners,
-        pieces: Arc<Pieces>,
+        (pieces, tags): (Arc<Pieces>, Option<Tags>),
     ) -> Gate {
         Gate {
             own,
@@ -148,6 +151,7 @@ impl Gate {
             token,
             listeners,
             pieces,
+            tags,
             refusals: Arc::default(),
             pending: VecDeque::new(),
             next_number: 0,
@@ -333,14 +337,14 @@ impl Gate {
     }
 
     fn admit(&self, socket: OwnedFd, process: usize, file: Option<OwnedFd>) -> std::io::Result<Admitted> {
-        let window = match (self.process_map.share_memory(self.own, process), file) {
-            (true, Some(file)) => Some(Window::map(&file)?),
-            (false, None) => None,
+        let way = match (self.maps_memory_of(process), file) {
+            (true, Some(file)) => Way::Memory(Window::map(&file)?),
+            (false, None) => self.tags.as_ref().map_or(Way::Socket, |tags| Way::Mpi(tags.route_to(process))),
             (true, None) => return Err(std::io::Error::other("its preamble came without memory")),
-            (false, Some(_)) => return Err(std::io::Error::other("it is on another machine by the process map")),
+            (false, Some(_)) => return Err(std::io::Error::other("it sends memory that this process does not map")),
         };
         // Buffers are left to the system: it fits those of TCP to the connection, and only as long as nobody sets them.
-        if window.is_none() {
+        if !self.process_map.share_memory(self.own, process) {
             sockopt::set_tcp_nodelay(&socket, true)?;
             // A host that is gone closes nothing.
             sockopt::set_socket_keepalive(&socket, true)?;
@@ -348,7 +352,12 @@ impl Gate {
             sockopt::set_tcp_keepintvl(&socket, KEEPALIVE)?;
             sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TRIES)?;
         }
-        Ok(Admitted { process, socket, window })
+        Ok(Admitted { process, socket, way })
+    }
+
+    /// Whether pieces of `process` go through memory that both have mapped.
+    fn maps_memory_of(&self, process: usize) -> bool {
+        self.tags.is_none() && self.process_map.share_memory(self.own, process)
     }
 
     /// Sends a preamble to `process`, with the memory for pieces where the two share a machine.
@@ -356,7 +365,7 @@ impl Gate {
         let number = |process: usize| u32::try_from(process).unwrap_or(u32::MAX);
         let (from, to) = (number(self.own), number(process));
         let preamble = Preamble { verdict, from, to, fingerprint: self.fingerprint }.encode(&self.token);
-        let shares = process < self.connected.len() && self.process_map.share_memory(self.own, process);
+        let shares = process < self.connected.len() && self.maps_memory_of(process);
         let file = [self.pieces.file()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -114,7 +114,7 @@ impl Input {
     }
 
     fn begin_piece(&mut self, header: Header, part: Part, route: Route, connection: &Connection) -> Result<(), Fault> {
-        if route != connection.route() {
+        if Some(route) != connection.route() {
             return Err(Fault::Unexpected("a piece by the other way of this connection"));
         }
         let (arrival, sender, piece) = connection.begin_piece(part)?;

@@ -13,9 +13,11 @@
 //!   would save it, but then every buffer of a collective must be in a shared mapping, and a sender that takes a message
 //!   back must wait for a process that may have stopped. The memory and the sockets have no names in the file system:
 //!   a crash leaves no file.
+//! - **Over MPI** ([`Listeners::mpi`]) the receiver posts the place of a piece and the sender sends from the memory of the
+//!   message; frames go over sockets all the same. One thread makes all calls of the library.
 //! - **Every frame** has checksums of its header and of its payload, and a number. A frame that cannot be right, and a
 //!   connection that closes without a goodbye, is the failure of the world, with the process, its ranks and its host.
-//!   Pieces in shared memory have no checksum, like memory between threads.
+//!   Pieces in shared memory and over MPI have no checksum, like memory between threads.
 //! - **A connection begins** with a preamble of fixed size. Nothing in it is looked at before its token is right; wrong and
 //!   late connections are dropped and counted ([`Refusals`]), and no more than a fixed number of them waits.
 
@@ -26,6 +28,7 @@ mod frame;
 mod fuzz;
 mod gate;
 mod input;
+mod mpi_route;
 mod network;
 mod open;
 mod outbox;
@@ -37,5 +40,6 @@ mod sockets;
 mod violations;
 
 pub use gate::Refusals;
+pub use mpi::Endpoint as MpiEndpoint;
 pub use open::{LocalRanks, OpenError, Seat, open, open_unless, receive_memory_bytes};
 pub use process_map::{Listeners, LocalAddress, Process, ProcessMap, ProcessMapError, WorldToken, this_machine};

@@ -37,6 +37,8 @@ pub(super) struct Network {
     /// By process; none for this one.
     connections: Vec<Option<Arc<Connection>>>,
     pieces: Arc<Pieces>,
+    /// Stopped when the world fails.
+    mpi: Option<Arc<mpi::Endpoint>>,
     /// Wakes the thread of the sockets.
     wake: OwnedFd,
     is_leaving: AtomicBool,
@@ -52,12 +54,14 @@ impl Network {
         process_map: ProcessMap,
         connections: Vec<Option<Arc<Connection>>>,
         pieces: Arc<Pieces>,
+        mpi: Option<Arc<mpi::Endpoint>>,
         wake: OwnedFd,
     ) -> Arc<Network> {
         Arc::new(Network {
             process_map,
             connections,
             pieces,
+            mpi,
             wake,
             is_leaving: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -275,6 +279,10 @@ impl Remote for Network {
         let description = shortened(&cause.description);
         for connection in self.connections() {
             connection.send(Frame::Abort(cause.rank), Body::Text(description.to_owned()));
+        }
+        // Ranks wait for the memory that they have lent, and a peer that is gone never takes it.
+        if let Some(mpi) = &self.mpi {
+            mpi.stop();
         }
     }
 

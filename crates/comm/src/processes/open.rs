@@ -4,14 +4,17 @@ use super::connection::{CREDIT_BYTES, Connection};
 use super::frame::PIECE_BYTES;
 use super::gate::{Admitted, Gate, LOCAL_LISTENER, PENDING, Refusals, TCP_LISTENER};
 use super::input::BUFFER_BYTES;
+use super::mpi_route::Tags;
 use super::network::Network;
 use super::pieces::Pieces;
 use super::process_map::{Listeners, Process, ProcessMap, WorldToken};
 use super::sockets::{Sockets, wait};
+use crate::error::AbortCause;
 use crate::threads::remote::Remote;
 use crate::threads::world::World;
 use crate::threads::{ThreadTransport, WorldFailure};
 use crate::transport::Timeouts;
+use mesh::Rank;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -95,6 +98,14 @@ pub enum OpenError {
         /// Its reason, as a clause.
         reason: String,
     },
+    /// More ranks than MPI has tags for.
+    #[error("run.transport = \"mpi\" has {tags} tags and needs {places}; use more ranks per process, or \"tcp\"")]
+    Tags {
+        /// Tags that a world needs.
+        places: usize,
+        /// Tags that every library has.
+        tags: u32,
+    },
     /// The run ended meanwhile, for this reason.
     #[error("{0}")]
     Ended(String),
@@ -172,17 +183,42 @@ pub fn open_unless(seat: Seat, ended: &dyn Fn() -> Option<String>) -> Result<Loc
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| system("a descriptor")(error.into()))?;
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let wake = eventfd(0, flags).map_err(|error| system("a descriptor")(error.into()))?;
-    let mut gate = Gate::new(process, process_map.clone(), token, num_lanes, listeners, Arc::clone(&pieces));
+    let tags = listeners.mpi.as_ref().map(|endpoint| mpi_tags(endpoint, &process_map)).transpose()?;
+    let mpi = tags.as_ref().map(|tags| Arc::clone(tags.endpoint()));
+    let mut gate = Gate::new(process, process_map.clone(), token, num_lanes, listeners, (Arc::clone(&pieces), tags));
     let refusals = gate.refusals();
     let connections = establish(process, &process_map, (&mut gate, &epoll), timeouts.wait, ended)?;
-    let network = Network::new(process_map, connections, pieces, wake);
+    let network = Network::new(process_map, connections, pieces, mpi.clone(), wake);
     let remote: Arc<dyn Remote> = Arc::clone(&network) as _;
     let world = Arc::new(World::new(&is_local, num_lanes, timeouts, Some(remote)));
     let sockets = Sockets::new(epoll, gate, Arc::clone(&network), Arc::clone(&world));
     let sockets = sockets.map_err(|error| system("to watch its sockets")(error.into()))?;
     let thread = std::thread::Builder::new().name("sockets".into()).spawn(move || sockets.run());
     network.keep_thread(thread.map_err(system("a thread"))?);
+    if let Some(mpi) = mpi {
+        report_failures_of(&mpi, process, &network, &world);
+    }
     Ok(LocalRanks { ends: ThreadTransport::ends(&world), failure: WorldFailure::new(world), refusals })
+}
+
+/// Tags of MPI for the places of every process of a world.
+fn mpi_tags(endpoint: &Arc<mpi::Endpoint>, process_map: &ProcessMap) -> Result<Tags, OpenError> {
+    let places = (0..process_map.processes().len()).map(|process| num_pieces(process_map, process)).max();
+    let places = places.unwrap_or(LEAST_PIECES);
+    Tags::of_next_world(endpoint, places).ok_or(OpenError::Tags { places, tags: mpi::IDLE_TAG })
+}
+
+/// A failure of the library is one of the world.
+fn report_failures_of(mpi: &mpi::Endpoint, own: usize, network: &Arc<Network>, world: &Arc<World>) {
+    let (network, world) = (Arc::downgrade(network), Arc::downgrade(world));
+    mpi.on_failure(move |failure| {
+        let (Some(network), Some(world)) = (network.upgrade(), world.upgrade()) else { return };
+        let process_map = network.process_map();
+        let process = failure.peer.unwrap_or(own);
+        let first = process_map.processes().get(process).and_then(|process| process.ranks.first());
+        let description = format!("{} {}", process_map.name(process), failure.description);
+        world.abort(AbortCause { rank: first.copied().unwrap_or(Rank(0)), description });
+    });
 }
 
 /// Connects to the processes of lower numbers and waits for the others.
@@ -226,8 +262,8 @@ fn establish(
                         process: process_map.name(refused.process),
                         reason: refused.reason,
                     })?;
-                    if let Some(Admitted { process, socket, window }) = admitted {
-                        connections[process] = Some(Arc::new(Connection::new(process, socket, window)));
+                    if let Some(Admitted { process, socket, way }) = admitted {
+                        connections[process] = Some(Arc::new(Connection::new(process, socket, way)));
                     }
                 }
                 _ => {}

@@ -10,6 +10,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Connections that the system holds for a listener before they are accepted.
@@ -189,13 +190,15 @@ impl ProcessMap {
     }
 }
 
-/// The sockets at which a process is reached. Both may be missing where no other process has to reach it.
+/// Where a process is reached. Both sockets may be missing where no other process has to reach it.
 #[derive(Debug, Default)]
 pub struct Listeners {
     /// For processes of other machines.
     pub tcp: Option<TcpListener>,
     /// For processes of this machine.
     pub local: Option<UnixListener>,
+    /// The library over which pieces of messages go; all processes have one, or none has.
+    pub mpi: Option<Arc<mpi::Endpoint>>,
 }
 
 impl Listeners {

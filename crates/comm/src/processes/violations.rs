@@ -30,7 +30,7 @@ fn seat() -> Seat {
         local: None,
     };
     let process_map = ProcessMap::new(vec![process(&[0, 1], "near"), process(&[2], "far")]).unwrap();
-    let listeners = Listeners { tcp: Some(tcp), local: None };
+    let listeners = Listeners { tcp: Some(tcp), ..Listeners::default() };
     Seat { process: 0, process_map, listeners, token: TOKEN, num_lanes: LANES, timeouts: TIMEOUTS }
 }
 

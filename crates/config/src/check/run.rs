@@ -27,7 +27,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         rules.number(key, seconds, holds, "must be a time in seconds", "use more than 0 and at most 86400");
     }
     match (run.engine, run.transport) {
-        (EngineChoice::Threads, TransportChoice::SharedMemory | TransportChoice::Tcp) => {
+        (EngineChoice::Threads, TransportChoice::SharedMemory | TransportChoice::Tcp | TransportChoice::Mpi) => {
             let rule = "has no effect where run.engine = \"threads\"";
             let remedy = "write run.engine = \"processes\", or leave it out";
             let value = format!("{:?}", transport_name(run.transport));

@@ -8,8 +8,12 @@ use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
     &[("auto", EngineChoice::Auto), ("threads", EngineChoice::Threads), ("processes", EngineChoice::Processes)];
-const TRANSPORTS: &Choices<TransportChoice> =
-    &[("auto", TransportChoice::Auto), ("shared-memory", TransportChoice::SharedMemory), ("tcp", TransportChoice::Tcp)];
+const TRANSPORTS: &Choices<TransportChoice> = &[
+    ("auto", TransportChoice::Auto),
+    ("shared-memory", TransportChoice::SharedMemory),
+    ("tcp", TransportChoice::Tcp),
+    ("mpi", TransportChoice::Mpi),
+];
 const PLACEMENTS: &Choices<PlacementOrder> = &[
     ("tp-pp-dp", PlacementOrder::TpPpDp),
     ("tp-dp-pp", PlacementOrder::TpDpPp),

@@ -1,0 +1,66 @@
+//! Runs over MPI have the bits of threads.
+
+use crate::harness::several::{Folder, on_threads, with_keys};
+use crate::libraries::{Library, all, said};
+
+/// Long enough that gradients, parameters and activations go in pieces: messages of more than 16 KiB.
+const LONG: &[&str] = &["model.hidden=64", "model.context=64", "run.transport=mpi"];
+
+/// 3D with ZeRO-1 and with ZeRO-3.
+const RUNS: &[(&str, &[&str])] = &[
+    ("zero-1", &["parallelism.zero=1"]),
+    ("zero-3", &["parallelism.zero=3", "parallelism.shard_group=1", "parallelism.overlap=true"]),
+];
+
+fn trained(library: &Library, number: usize, keys: &[&str]) {
+    let output = library.pleach(number, &with_keys(&["train"], &[LONG, keys].concat()));
+    assert_eq!(output.status.code(), Some(0), "{} with {number} processes: {}", library.name, said(&output));
+    assert!(said(&output).contains(library.version), "{}: {}", library.name, said(&output));
+}
+
+#[test]
+fn runs_over_mpi_have_the_bits_of_threads() {
+    let folder = Folder::new("mpi-bits");
+    let libraries = all();
+    for (name, keys) in RUNS {
+        let threads = format!("threads-{name}");
+        on_threads(&[&LONG[..2], keys, &[&folder.run(&threads)]].concat());
+        for (index, library) in libraries.iter().enumerate() {
+            for number in [2, 4, 8] {
+                let run = format!("{name}-{index}-{number}");
+                trained(library, number, &[*keys, &[&folder.run(&run)]].concat());
+                let which = format!("{name} of {} in {number} processes", library.name);
+                assert_eq!(folder.losses(&run), folder.losses(&threads), "{which}");
+                assert!(folder.weights(&run) == folder.weights(&threads), "weights of {which}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_runs_share_one_library() {
+    let folder = Folder::new("mpi-pair");
+    for library in all().iter().filter(|library| library.given.is_none()) {
+        let file = |name: &str, keys: &[&str]| {
+            let arguments = with_keys(&["check"], &[LONG, keys].concat());
+            let path = folder.path(name);
+            let text: String = run_file(&arguments);
+            std::fs::write(&path, text).expect("a run file");
+            path
+        };
+        let (first, second) = (file("a.toml", &["parallelism.zero=1"]), file("b.toml", &["parallelism.zero=3"]));
+        let output = library.pleach(2, &["prove", &first, &second, "--steps", "2"]);
+        assert_eq!(output.status.code(), Some(0), "{}: {}", library.name, said(&output));
+    }
+}
+
+/// A run file with the keys of `--set` options.
+fn run_file(arguments: &[&str]) -> String {
+    let keys = arguments.iter().filter(|argument| argument.contains('='));
+    let is_text = |value: &str| value.parse::<f64>().is_err() && !["true", "false"].contains(&value);
+    let line = |key: &&str| {
+        let (key, value) = key.split_once('=').expect("a key");
+        if is_text(value) { format!("{key} = {value:?}\n") } else { format!("{key} = {value}\n") }
+    };
+    keys.map(line).collect()
+}
