@@ -12,6 +12,8 @@ use mpi::{Abi, Found, Library, Surroundings, ThreadLevel, find, mpiexec_of};
 use crate::doctor::loader_folders;
 use crate::failure::Failure;
 use crate::processes::company::Several;
+use crate::processes::place::Place;
+use crate::screen::output::tell;
 
 /// Whether a run of several processes moves its messages over MPI.
 pub fn is_wanted(config: &RunConfig) -> bool {
@@ -30,6 +32,11 @@ pub fn is_wanted(config: &RunConfig) -> bool {
 /// No library, different ones, one that does not belong to the launcher, and one that does not return in time.
 pub fn open(several: &Several, deadline: Duration) -> Result<Arc<MpiEndpoint>, Failure> {
     let opened = library(several).and_then(|(found, library)| {
+        if several.is_first() {
+            // Some libraries end the process where they do not find their launcher.
+            let Place { processes, .. } = several.place;
+            tell(&doubt(&library, several.place.launcher(), processes).unwrap_or_default());
+        }
         let ended = || several.control.failure().map(|failure| failure.to_string());
         let opened = MpiEndpoint::open(found.path, ThreadLevel::Funneled, deadline, &ended);
         let endpoint = opened.map_err(|error| Failure::Work(error.to_string()))?;
@@ -63,6 +70,24 @@ fn library(several: &Several) -> Result<(Found, Library), Failure> {
         ))),
         (None, _) | (Some(_), None) => Ok((found, library)),
     }
+}
+
+/// A warning where a library is not of the family of the launcher: it may know that launcher all the same.
+fn doubt(library: &Library, launcher: Launcher, processes: usize) -> Option<String> {
+    let is_open_mpi = library.version().starts_with("Open MPI");
+    let fits = match launcher {
+        Launcher::OpenMpi => is_open_mpi,
+        Launcher::Mpich => !is_open_mpi,
+        Launcher::Pleach | Launcher::Torchrun | Launcher::Pmix | Launcher::Slurm | Launcher::Kubernetes => true,
+    };
+    let mpiexec = mpiexec(library.path(), library.abi());
+    let warning = format!(
+        "{} at {} may not belong to the launcher, {launcher}; if MPI_Init_thread fails, start the run with `{mpiexec} -n \
+         {processes} pleach ...`\n",
+        library.version(),
+        library.path().display()
+    );
+    (!fits).then_some(warning)
 }
 
 /// A process as MPI or the launcher numbers it.

@@ -21,8 +21,10 @@ fn a_launcher_of_another_library_is_named() {
         let output = ended(command.env("PLEACH_MPI_LIBRARY", &library).spawn().expect("mpiexec"));
         let text = said(&output);
         assert!(!output.status.success(), "{text}");
-        assert!(text.contains("sees a world of 1 process, and"), "{}: {text}", launcher.name);
-        assert!(text.contains("mpiexec"), "the remedy: {text}");
+        assert!(text.contains(" may not belong to the launcher, "), "{}: {text}", launcher.name);
+        // MPICH 5 ends the process under a launcher that it does not know; Open MPI goes on alone.
+        let is_named = ["sees a world of 1 process, and", "MPI_Init_thread"].iter().any(|name| text.contains(name));
+        assert!(is_named && text.contains("start the run with `"), "{}: {text}", launcher.name);
     }
 }
 

@@ -9,7 +9,7 @@
 //! cargo bolero test --package comm processes::fuzz::any_stream_ends_or_is_refused
 //! ```
 
-use super::connection::{Connection, Fault};
+use super::connection::{Connection, Fault, Way};
 use super::frame::{EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, PIECE_BYTES, Part, Route, TEXT_LIMIT_BYTES};
 use super::input::{BUFFER_BYTES, Input, Read};
 use super::preamble::{PREAMBLE_BYTES, Preamble};
