@@ -1,6 +1,8 @@
 //! Runs over MPI have the bits of threads.
 
-use crate::harness::several::{Folder, on_threads, with_keys};
+use std::collections::BTreeMap;
+
+use crate::harness::several::{Folder, TINY, on_threads, with_keys};
 use crate::libraries::{Library, all, said};
 
 /// Long enough that gradients, parameters and activations go in pieces: messages of more than 16 KiB.
@@ -42,10 +44,8 @@ fn two_runs_share_one_library() {
     let folder = Folder::new("mpi-pair");
     for library in all().iter().filter(|library| library.given.is_none()) {
         let file = |name: &str, keys: &[&str]| {
-            let arguments = with_keys(&["check"], &[LONG, keys].concat());
             let path = folder.path(name);
-            let text: String = run_file(&arguments);
-            std::fs::write(&path, text).expect("a run file");
+            std::fs::write(&path, run_file(&[TINY, LONG, keys].concat())).expect("a run file");
             path
         };
         let (first, second) = (file("a.toml", &["parallelism.zero=1"]), file("b.toml", &["parallelism.zero=3"]));
@@ -54,13 +54,13 @@ fn two_runs_share_one_library() {
     }
 }
 
-/// A run file with the keys of `--set` options.
-fn run_file(arguments: &[&str]) -> String {
-    let keys = arguments.iter().filter(|argument| argument.contains('='));
+/// A run file with these keys; the last of equal ones counts.
+fn run_file(keys: &[&str]) -> String {
+    let keys: BTreeMap<&str, &str> = keys.iter().filter_map(|key| key.split_once('=')).collect();
     let is_text = |value: &str| value.parse::<f64>().is_err() && !["true", "false"].contains(&value);
-    let line = |key: &&str| {
-        let (key, value) = key.split_once('=').expect("a key");
-        if is_text(value) { format!("{key} = {value:?}\n") } else { format!("{key} = {value}\n") }
+    let line = |(key, value): (&str, &str)| match is_text(value) {
+        true => format!("{key} = {value:?}\n"),
+        false => format!("{key} = {value}\n"),
     };
-    keys.map(line).collect()
+    keys.into_iter().map(line).collect()
 }

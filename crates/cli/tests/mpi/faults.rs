@@ -1,7 +1,9 @@
 //! Faults of runs over MPI: named in time, with an exit code that is not zero, and no process is left.
 
-use std::io::{BufRead, BufReader};
-use std::process::Child;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::harness::several::with_keys;
 use crate::libraries::{Library, descendants, ended, is_pleach, of_each_abi, said};
@@ -10,8 +12,8 @@ use crate::libraries::{Library, descendants, ended, is_pleach, of_each_abi, said
 const ENDLESS: &[&str] =
     &["train.steps=1000000", "run.save_every=0", "model.hidden=64", "model.context=64", "run.transport=mpi"];
 
-/// A run in four processes, after its second step. The rest of what it prints is read to its end.
-fn started(library: &Library, keys: &[&str]) -> Child {
+/// A run in four processes, after its second step, and what its processes and its launcher print from then on.
+fn started(library: &Library, keys: &[&str]) -> (Child, JoinHandle<String>) {
     let arguments = with_keys(&["train"], &[ENDLESS, keys].concat());
     let program = [&[env!("CARGO_BIN_EXE_pleach")], &arguments[..]].concat();
     let mut child = library.command(4, &program).spawn().expect("mpiexec");
@@ -23,8 +25,12 @@ fn started(library: &Library, keys: &[&str]) -> Child {
             panic!("{}: the run ended early: {}", library.name, said(&ended(child)));
         }
     }
-    std::thread::spawn(move || lines.lines().for_each(drop));
-    child
+    let rest = std::thread::spawn(move || {
+        let mut rest = vec![];
+        lines.read_to_end(&mut rest).expect("text");
+        String::from_utf8_lossy(&rest).into_owned()
+    });
+    (child, rest)
 }
 
 /// The process of the run of `child` that the launcher numbers `number`.
@@ -41,7 +47,7 @@ fn process(child: &Child, number: usize) -> u32 {
 }
 
 fn signal(pid: u32, name: &str) {
-    let sent = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
     assert!(sent.expect("kill").success());
 }
 
@@ -49,13 +55,14 @@ fn signal(pid: u32, name: &str) {
 fn a_killed_process_ends_the_run_and_is_named() {
     let folder = crate::harness::several::Folder::new("mpi-killed");
     for library in of_each_abi() {
-        let child = started(&library, &[&folder.run("run")]);
-        signal(process(&child, 2), "KILL");
+        let (child, rest) = started(&library, &[&folder.run("run")]);
+        let killed = process(&child, 2);
+        signal(killed, "KILL");
         let output = ended(child);
-        let text = said(&output);
+        let text = said(&output) + &rest.join().expect("text");
         assert!(!output.status.success(), "{}: {text}", library.name);
-        // Either pleach says so, or the launcher, whichever is first.
-        let names = ["process 2", "RANK 2", "rank 2"];
+        // Either pleach says so, or the launcher, whichever is first; that of MPICH kills all others at once.
+        let names = ["process 2", "process rank 2", &format!("PID {killed} ")];
         assert!(names.iter().any(|name| text.contains(name)), "{}: {text}", library.name);
     }
 }
@@ -64,10 +71,20 @@ fn a_killed_process_ends_the_run_and_is_named() {
 fn a_process_that_stops_answering_is_named() {
     let folder = crate::harness::several::Folder::new("mpi-stopped");
     for library in of_each_abi() {
-        let child = started(&library, &[&folder.run("run"), "run.heartbeat_seconds=3"]);
-        signal(process(&child, 1), "STOP");
+        let (child, rest) = started(&library, &[&folder.run("run"), "run.heartbeat_seconds=3"]);
+        let silent = process(&child, 1);
+        signal(silent, "STOP");
+        // A launcher may wait for a process that is stopped; it ends by itself when it goes on.
+        let others: Vec<u32> =
+            descendants(child.id()).into_iter().filter(|pid| is_pleach(*pid) && *pid != silent).collect();
+        let since = Instant::now();
+        while others.iter().any(|pid| is_pleach(*pid)) {
+            assert!(since.elapsed() < Duration::from_secs(60), "{}: {others:?} do not notice", library.name);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = Command::new("kill").args(["-CONT", &silent.to_string()]).status();
         let output = ended(child);
-        let text = said(&output);
+        let text = said(&output) + &rest.join().expect("text");
         assert!(!output.status.success(), "{}: {text}", library.name);
         assert!(text.contains("process 1"), "{}: {text}", library.name);
     }
