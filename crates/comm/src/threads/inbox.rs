@@ -181,14 +181,20 @@ impl Inbox {
         taken: &mut Vec<Envelope>,
     ) -> Result<(), Interrupted> {
         let mut state = self.lock();
-        state.missing.clear();
-        for &rank in from {
-            if find(&state.queues[rank.0], tag).is_none() {
-                state.missing.push(rank);
+        let started = Instant::now();
+        // A message that has come may be taken back before its receiver runs, so it looks again after each wait.
+        loop {
+            state.missing.clear();
+            for &rank in from {
+                if find(&state.queues[rank.0], tag).is_none() {
+                    state.missing.push(rank);
+                }
             }
-        }
-        if !state.missing.is_empty() {
-            state = self.wait_while(state, Waiting::Messages(tag), wait, |state| {
+            if state.missing.is_empty() {
+                break;
+            }
+            let left = wait.saturating_sub(started.elapsed());
+            state = self.wait_while(state, Waiting::Messages(tag), left, |state| {
                 if state.missing.is_empty() {
                     return Ok(Progress::Done);
                 }
