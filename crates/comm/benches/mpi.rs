@@ -1,4 +1,4 @@
-//! An all-reduce of 64 MiB over MPI beside `MPI_Allreduce` of the same library, in turns within one run.
+//! An all-reduce of 64 MiB over MPI, compared with `MPI_Allreduce` of the same library, in turns within one run.
 //!
 //! Needs the mpiexec of the library, which `PLEACH_MPI_LIBRARY` names; see `docs/clusters.md`:
 //!

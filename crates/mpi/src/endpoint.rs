@@ -103,7 +103,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What the thread reports once the library is initialised.
+/// The first report of the thread, once the library is initialised.
 struct Ready {
     abi: Abi,
     version: String,
@@ -168,7 +168,7 @@ impl Endpoint {
         self.ready.abi
     }
 
-    /// What it calls itself.
+    /// Its version, by itself.
     pub fn version(&self) -> &str {
         &self.ready.version
     }
@@ -253,7 +253,7 @@ impl Endpoint {
     fn post(&self, command: Command) {
         let mut queue = lock(&self.shared.queue);
         if queue.has_stopped {
-            // What it holds may take locks where it is dropped.
+            // A command may take locks where it is dropped.
             drop(queue);
             return;
         }
@@ -327,7 +327,7 @@ fn run(mut mover: Mover, shared: &Shared) {
             }
             if queue.has_stopped {
                 drop(queue);
-                return mover.give_up();
+                return mover.release();
             }
             std::mem::take(&mut queue.commands)
         };
@@ -344,7 +344,7 @@ fn run(mut mover: Mover, shared: &Shared) {
                 let listeners = std::mem::take(&mut queue.on_failure);
                 drop(queue);
                 drop(dropped);
-                mover.give_up();
+                mover.release();
                 return listeners.into_iter().for_each(|listener| listener(&failure));
             }
         }

@@ -36,7 +36,7 @@ const LIBRARY_FOLDERS: &[&str] = &[
 /// Ancestors of a process that are looked at.
 const ANCESTORS: usize = 8;
 
-/// What decides, as far as the system shows it.
+/// The surroundings of a process that decide, as far as the system shows them.
 pub struct Surroundings<'a> {
     /// Environment variables by name.
     pub environment: &'a dyn Fn(&str) -> Option<String>,

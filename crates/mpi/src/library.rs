@@ -52,7 +52,7 @@ impl Library {
     /// Opens the library at `path`. It stays in the process.
     ///
     /// # Errors
-    /// A file that is no library of MPI, or one of an unknown ABI.
+    /// A file that is not a library of MPI, or one of an unknown ABI.
     pub fn open(path: &Path) -> Result<Library, LibraryError> {
         let refused = |reason: libloading::Error| LibraryError::Open { path: path.into(), reason: reason.to_string() };
         // Plugins of some libraries find its symbols only where they are global.
@@ -92,7 +92,7 @@ impl Library {
         self.abi
     }
 
-    /// What it calls itself, on one line.
+    /// Its version, by itself, on one line.
     pub fn version(&self) -> &str {
         &self.version
     }

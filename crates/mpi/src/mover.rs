@@ -1,7 +1,7 @@
 //! Messages under way, with the memory that they use.
 //!
 //! The argument: a message owns its [`Source`] or its [`Target`] from before the library learns of it until the library has
-//! ended it. After a failure [`Mover::give_up`] drops all of them, and no call is made any more: a library moves bytes
+//! ended it. After a failure [`Mover::release`] drops all of them, and no call is made any more: a library moves bytes
 //! within its calls only. A peer that reads this process's memory by itself may still read it; its world has failed, too,
 //! and it uses nothing of that. A peer that writes by itself may still write to a target, so targets are never freed.
 
@@ -41,7 +41,7 @@ pub unsafe trait Target: Send {
 pub struct Failure {
     /// The process that is the cause, as far as it is known.
     pub peer: Option<usize>,
-    /// What has happened, as a clause about that process.
+    /// The event, as a clause about that process.
     pub description: String,
 }
 
@@ -133,7 +133,7 @@ impl Mover {
     }
 
     /// Lets go of all messages. No call may follow.
-    pub(crate) fn give_up(self) {
+    pub(crate) fn release(self) {
         for message in self.messages {
             match message {
                 Message::Sent { .. } => {}

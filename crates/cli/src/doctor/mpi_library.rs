@@ -28,7 +28,7 @@ pub enum MpiLibrary {
         path: PathBuf,
         /// Why this one.
         reason: String,
-        /// What it calls itself.
+        /// Its version, by itself.
         version: String,
         /// Its ABI.
         abi: &'static str,
@@ -42,7 +42,7 @@ pub enum MpiLibrary {
     },
 }
 
-/// What a library answers once it is initialised.
+/// Answers of a library that is initialised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answers {
     /// The highest thread level that it gives.

@@ -15,7 +15,7 @@ pub struct Library {
     pub mpiexec: PathBuf,
     /// The file, where the launcher alone does not lead to it.
     pub given: Option<PathBuf>,
-    /// What it calls itself begins with this.
+    /// Its version, by itself, begins with this.
     pub version: &'static str,
     /// Options of the launcher.
     options: &'static [&'static str],

@@ -22,7 +22,7 @@ fn a_launcher_of_another_library_is_named() {
         let text = said(&output);
         assert!(!output.status.success(), "{text}");
         assert!(text.contains(" may not belong to the launcher, "), "{}: {text}", launcher.name);
-        // MPICH 5 ends the process under a launcher that it does not know; Open MPI goes on alone.
+        // MPICH 5 ends the process under a launcher that it does not know; Open MPI continues alone.
         let is_named = ["sees a world of 1 process, and", "MPI_Init_thread"].iter().any(|name| text.contains(name));
         assert!(is_named && text.contains("start the run with `"), "{}: {text}", launcher.name);
     }
