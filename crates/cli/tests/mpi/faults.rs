@@ -1,6 +1,6 @@
 //! Faults of runs over MPI: named in time, with an exit code that is not zero, and no process is left.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::{Child, Command};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,17 +17,19 @@ fn started(library: &Library, keys: &[&str]) -> (Child, JoinHandle<String>) {
     let arguments = with_keys(&["train"], &[ENDLESS, keys].concat());
     let program = [&[env!("CARGO_BIN_EXE_pleach")], &arguments[..]].concat();
     let mut child = library.command(4, &program).spawn().expect("mpiexec");
-    let mut lines = BufReader::new(child.stdout.take().expect("lines"));
-    let mut line = String::new();
-    while !line.contains("step 2/") && !line.contains("step       2/") {
-        line.clear();
-        if lines.read_line(&mut line).expect("a line") == 0 {
-            panic!("{}: the run ended early: {}", library.name, said(&ended(child)));
+    let mut stdout = child.stdout.take().expect("output");
+    // Open MPI gives its processes a terminal, where lines of steps are drawn over each other.
+    let (mut seen, mut chunk) = (String::new(), [0; 4096]);
+    while !seen.contains("step 2/") && !seen.contains("step       2/") {
+        let read = stdout.read(&mut chunk).expect("output");
+        if read == 0 {
+            panic!("{}: the run ended early: {seen}{}", library.name, said(&ended(child)));
         }
+        seen.push_str(&String::from_utf8_lossy(&chunk[..read]));
     }
     let rest = std::thread::spawn(move || {
         let mut rest = vec![];
-        lines.read_to_end(&mut rest).expect("text");
+        stdout.read_to_end(&mut rest).expect("text");
         String::from_utf8_lossy(&rest).into_owned()
     });
     (child, rest)
