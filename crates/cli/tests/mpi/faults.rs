@@ -101,7 +101,7 @@ fn a_process_that_never_calls_in_is_named() {
         let keys = ["run.transport=mpi", "run.rendezvous_seconds=3"];
         let options = with_keys(&["train"], &keys).join(" ");
         let script = format!(
-            "if [ \"${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}}\" = 1 ]; then exec sleep 60; else exec {pleach} {options}; fi"
+            "if [ \"${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}}\" = 1 ]; then exec sleep 10; else exec {pleach} {options}; fi"
         );
         let output = ended(library.command(2, &["sh", "-c", &script]).spawn().expect("mpiexec"));
         let text = said(&output);
