@@ -30,10 +30,10 @@ fn run_three_steps(name: &str, arguments: &[&str]) -> (String, String) {
     command.arg(format!("run.folder={}", folder.display())).current_dir(root());
     let output = command.output().expect("the command starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (printed, told) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{name}: {told}");
+    let (printed, reported) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{name}: {reported}");
     std::fs::remove_dir_all(&folder).expect("removed");
-    (printed, told)
+    (printed, reported)
 }
 
 fn losses(printed: &str) -> Vec<f64> {
@@ -42,8 +42,8 @@ fn losses(printed: &str) -> Vec<f64> {
 }
 
 /// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`: the last two numbers, in megabytes. Only Linux tells.
-fn memory(told: &str) -> Option<[f64; 2]> {
-    let line = told.lines().find(|line| line.contains(" of arenas, "))?;
+fn memory(reported: &str) -> Option<[f64; 2]> {
+    let line = reported.lines().find(|line| line.contains(" of arenas, "))?;
     let megabytes = |text: &str| -> Option<f64> {
         let mut words = text.split(' ').rev();
         let factor = match words.next()? {
@@ -58,9 +58,9 @@ fn memory(told: &str) -> Option<[f64; 2]> {
     Some([megabytes(arenas)?, megabytes(beside.strip_suffix(" beside them")?)?])
 }
 
-fn assert_memory_is_as_planned(name: &str, told: &str) {
-    let Some([arenas, beside]) = memory(told) else {
-        assert_ne!(std::env::consts::OS, "linux", "{name}: {told}");
+fn assert_memory_is_as_planned(name: &str, reported: &str) {
+    let Some([arenas, beside]) = memory(reported) else {
+        assert_ne!(std::env::consts::OS, "linux", "{name}: {reported}");
         return;
     };
     println!("{name:16} arenas {arenas:5.1} MB, beside them {beside:4.1} MB");
@@ -76,16 +76,16 @@ fn every_example_runs_in_its_memory() {
         let name = file.file_stem().expect("a name").to_string_lossy().into_owned();
         // A short text, for all that is held out is measured at the end.
         let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");
-        let (printed, told) = run_three_steps(&name, &[&file.display().to_string(), "--data", text]);
+        let (printed, reported) = run_three_steps(&name, &[&file.display().to_string(), "--data", text]);
         let losses = losses(&printed);
         assert!(losses.len() == 3 && losses[2] < losses[0], "{name}: {losses:?}");
-        assert_memory_is_as_planned(&name, &told);
+        assert_memory_is_as_planned(&name, &reported);
     }
 }
 
 #[test]
 fn the_quick_start_runs_in_its_memory() {
-    let (printed, told) = run_three_steps("quick-start", &[]);
+    let (printed, reported) = run_three_steps("quick-start", &[]);
     assert_eq!(losses(&printed).len(), 3, "{printed}");
-    assert_memory_is_as_planned("quick start", &told);
+    assert_memory_is_as_planned("quick start", &reported);
 }

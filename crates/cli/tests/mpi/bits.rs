@@ -14,6 +14,15 @@ const RUNS: &[(&str, &[&str])] = &[
     ("zero-3", &["parallelism.zero=3", "parallelism.shard_group=1", "parallelism.overlap=true"]),
 ];
 
+/// Set for every number of processes with every library and form of sharding.
+const ALL: &str = "PLEACH_MPI_ALL";
+
+/// Numbers of processes: all, or one, which takes turns.
+fn numbers(turn: usize) -> Vec<usize> {
+    let all = [2, 4, 8];
+    if std::env::var_os(ALL).is_some() { all.to_vec() } else { vec![all[turn % all.len()]] }
+}
+
 fn trained(library: &Library, number: usize, keys: &[&str]) {
     let output = library.pleach(number, &with_keys(&["train"], &[LONG, keys].concat()));
     assert_eq!(output.status.code(), Some(0), "{} with {number} processes: {}", library.name, said(&output));
@@ -24,11 +33,11 @@ fn trained(library: &Library, number: usize, keys: &[&str]) {
 fn runs_over_mpi_have_the_bits_of_threads() {
     let folder = Folder::new("mpi-bits");
     let libraries = all();
-    for (name, keys) in RUNS {
+    for (form, (name, keys)) in RUNS.iter().enumerate() {
         let threads = format!("threads-{name}");
         on_threads(&[&LONG[..2], keys, &[&folder.run(&threads)]].concat());
         for (index, library) in libraries.iter().enumerate() {
-            for number in [2, 4, 8] {
+            for number in numbers(index + form) {
                 let run = format!("{name}-{index}-{number}");
                 trained(library, number, &[*keys, &[&folder.run(&run)]].concat());
                 let which = format!("{name} of {} in {number} processes", library.name);

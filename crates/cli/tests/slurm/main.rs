@@ -29,7 +29,7 @@ fn runs_start_end_and_resume_under_slurm() {
     on_threads(&[MANY, &folder.run("many-on-threads")]);
     tasks_have_the_bits_of_threads(&cluster, &folder);
     a_signal_to_the_step_saves_and_ends(&cluster, &folder);
-    a_preempted_job_goes_on(&cluster, &folder);
+    a_preempted_job_resumes(&cluster, &folder);
 }
 
 fn tasks_have_the_bits_of_threads(cluster: &Cluster, folder: &Folder) {
@@ -56,7 +56,7 @@ fn a_signal_to_the_step_saves_and_ends(cluster: &Cluster, folder: &Folder) {
 }
 
 /// The example script: a job that makes room for an urgent one enters the queue again and resumes.
-fn a_preempted_job_goes_on(cluster: &Cluster, folder: &Folder) {
+fn a_preempted_job_resumes(cluster: &Cluster, folder: &Folder) {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/slurm.sbatch");
     let keys = with_keys(&[], &[MANY]).into_iter().filter(|word| *word != "--set");
     // The last value of a key counts.

@@ -8,7 +8,7 @@ use crate::case::{Case, Outputs};
 use crate::pairs_oracle::{exp, log};
 use crate::reference::{Products, keep_factor};
 
-/// What a case multiplies, and how it stores results.
+/// The operands of a case, and the format of its results.
 #[derive(Clone, Copy)]
 struct Numbers {
     definition: Definition,
@@ -100,7 +100,7 @@ impl Head<'_> {
         (sums.iter().map(|sum| (self.numbers.rounded)(sum * factor)).collect(), max + log(sum))
     }
 
-    /// What gradients are sums of.
+    /// The terms of gradients.
     fn weights(&self, query: usize, out: &[f32], log_sum_exp: f32) -> Weights {
         let attention = self.case.attention();
         let dout = &self.dout[query];

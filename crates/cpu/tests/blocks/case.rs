@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// What operands hold.
+/// The values of operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     /// Numbers around 1.
@@ -101,7 +101,7 @@ pub struct Case<E> {
     pub write: Write,
 }
 
-/// What is stored in single precision.
+/// The results in single precision.
 #[derive(Clone, Copy, Debug)]
 pub enum Single {
     Nothing,

@@ -141,7 +141,7 @@ impl Pass<'_> {
         lanes::run(set, kernel);
     }
 
-    /// What a tile adds to the gradients of a block's queries.
+    /// Adds the terms of a tile to the gradients of a block's queries.
     fn query_gradients(&mut self, block: &QueryBlock, tile: &KeyTile, place: usize) {
         let head_dim = self.attention.shape.head_dim;
         let Workspace { block: packed, sums, .. } = &mut self.workspace;
@@ -154,7 +154,7 @@ impl Pass<'_> {
         lanes::run(instruction_set, Multiply { rule, instruction_set, a, b, c });
     }
 
-    /// What a block adds to the sums of a tile's keys and values.
+    /// Adds the terms of a block to the sums of a tile's keys and values.
     fn key_gradients<E: Operand>(
         &mut self,
         block: &QueryBlock,

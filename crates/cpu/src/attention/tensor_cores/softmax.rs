@@ -22,7 +22,7 @@ pub(super) struct Chains {
     max: [f32; QUERIES],
     /// The sums of `exp(score - max)` so far.
     sums: [[f32; QUERIES]; CHAINS],
-    /// What the last tile multiplied earlier sums by, as it raised the maximum.
+    /// The factor of earlier sums after the last tile, which may have raised the maximum.
     pub decay: [f32; QUERIES],
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Memory<'a> {
     rest: &'a mut [u8],
 }
 
-/// What both passes need.
+/// Buffers of both passes.
 pub(super) struct Workspace<'a> {
     /// `[BLOCK_KEYS, head_dim]`: a tile's keys.
     pub key: PackedBuffer<'a>,
@@ -29,7 +29,7 @@ pub(super) struct Workspace<'a> {
     pub rows: &'a mut [f32],
 }
 
-/// What the backward pass needs besides.
+/// Further buffers of the backward pass.
 pub(super) struct BackwardWorkspace<'a> {
     /// `[BLOCK_KEYS, head_dim]`: a tile's values.
     pub value: PackedBuffer<'a>,
@@ -71,7 +71,7 @@ impl<'a> Memory<'a> {
         self.rows(self.head_dim, BLOCK_KEYS)
     }
 
-    /// What both passes need.
+    /// Buffers of both passes.
     pub fn workspace(&mut self) -> Workspace<'a> {
         let head_dim = self.head_dim;
         Workspace {
@@ -85,7 +85,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// What the backward pass needs besides.
+    /// Further buffers of the backward pass.
     pub fn backward_workspace(&mut self) -> BackwardWorkspace<'a> {
         let head_dim = self.head_dim;
         BackwardWorkspace {

@@ -72,7 +72,7 @@ const BLOCK: usize = 256;
 pub struct BlocksProduct<'a> {
     /// Operands, and which of the two is read transposed.
     pub factors: Product<'a>,
-    /// What factors of single precision are rounded to.
+    /// The format to which factors of single precision are rounded.
     pub narrow: Narrow,
     /// How a block is added.
     pub rule: BlockRule,

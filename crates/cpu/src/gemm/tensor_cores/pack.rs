@@ -14,9 +14,9 @@ use crate::view::MatRef;
 /// Steps of a packed block: one block of the longer rule, two of the shorter.
 pub(super) const STEPS: usize = 16;
 
-/// What a zero adds to an exponent: with any number's it is below all exponents of products.
+/// The exponent of a zero: with any number's it is below all exponents of products.
 const OF_ZERO: i16 = -8192;
-/// What infinity and NaN add: also with [`OF_ZERO`] it is above all exponents of products.
+/// The exponent of infinity and NaN: also with [`OF_ZERO`] it is above all exponents of products.
 const OF_NOT_FINITE: i16 = 16_000;
 /// Below all exponents of products, and above those with a zero.
 pub(super) const NO_EXPONENT: i32 = -4096;
@@ -61,7 +61,7 @@ impl Narrow {
         }
     }
 
-    /// What a widened number of this format adds to the exponent of a product.
+    /// The exponent of a widened number of this format: those of two factors add up to that of their product.
     #[inline(always)]
     fn exponent(self, widened: f32) -> i16 {
         let least = match self {
@@ -164,7 +164,7 @@ impl<'a> PackedBuffer<'a> {
         }
     }
 
-    /// What was packed.
+    /// The packed factors.
     pub(crate) fn packed(&self) -> Packed<'_> {
         let stored = match self.side {
             Side::Rows => self.lanes,
