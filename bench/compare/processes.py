@@ -24,10 +24,10 @@ WARM_UP = 2
 SIDES = ["threads", "shared-memory", "tcp"]
 
 
-def run(side: str, file: str, layout: dict[str, int], steps: int, folder: str) -> float:
-    """Seconds of a step."""
+def run(side: str, file: str, layout: dict[str, int], microbatch: int, steps: int, folder: str) -> float:
+    """Seconds of a step in microbatches of `microbatch` sequences."""
     settings = {f"parallelism.{axis}": degree for axis, degree in layout.items()}
-    settings |= {"parallelism.microbatch_size": 1, "run.threads_per_rank": 1, "train.steps": steps, "run.folder": folder}
+    settings |= {"parallelism.microbatch_size": microbatch, "run.threads_per_rank": 1, "train.steps": steps, "run.folder": folder}
     command = ["train", file, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
     if side == "threads":
         command = [PLEACH, *command]
@@ -54,12 +54,13 @@ def main() -> None:
         for _ in range(asked.rounds):
             for side in SIDES:
                 with tempfile.TemporaryDirectory() as folder:
-                    seconds[side].append(run(side, asked.run, layout, asked.steps, os.path.join(folder, "run")))
+                    seconds[side].append(run(side, asked.run, layout, 1, asked.steps, os.path.join(folder, "run")))
         for side in SIDES:
             ratios = [threads / own for threads, own in zip(seconds["threads"], seconds[side])]
             quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
             low, middle, high = quartiles[0], statistics.median(ratios), quartiles[2]
-            print(f"{text:16} {side:14} {statistics.median(seconds[side]):.3f} s a step, {middle:.3f} ({low:.3f} to {high:.3f}) of the speed of threads")
+            quartile_text = f"{middle:.3f} ({low:.3f} to {high:.3f})"
+            print(f"{text:16} {side:14} {statistics.median(seconds[side]):.3f} s a step, {quartile_text} of the speed of threads")
 
 
 if __name__ == "__main__":

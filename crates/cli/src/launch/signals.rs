@@ -78,7 +78,7 @@ impl Signalled {
     }
 
     /// A signal that stopped one process before it met the others, which still wait for it.
-    pub fn to_pass_on(&mut self, now: Instant) -> Option<i32> {
+    pub fn late_to_others(&mut self, now: Instant) -> Option<i32> {
         let (signal, _) = self.by_itself.filter(|(_, since)| now.duration_since(*since) > HEARING)?;
         self.note(signal);
         Some(signal)
@@ -102,11 +102,11 @@ mod tests {
         let mut signals = Signalled::default();
         signals.note_stopped(SIGINT);
         let late = Instant::now() + 2 * HEARING;
-        assert_eq!(signals.to_pass_on(Instant::now()), None, "they may end by themselves");
-        assert_eq!((signals.to_pass_on(late), signals.to_pass_on(late)), (Some(SIGINT), None));
+        assert_eq!(signals.late_to_others(Instant::now()), None, "they may end by themselves");
+        assert_eq!((signals.late_to_others(late), signals.late_to_others(late)), (Some(SIGINT), None));
         let mut all = Signalled::default();
         all.note(SIGTERM);
         all.note_stopped(SIGTERM);
-        assert_eq!(all.to_pass_on(late), None, "all have received it");
+        assert_eq!(all.late_to_others(late), None, "all have received it");
     }
 }

@@ -121,7 +121,7 @@ pub fn supervise(members: Vec<Member>, mut orders: impl FnMut() -> Option<Order>
                 }
             }
         }
-        if let Some(signal) = signals.to_pass_on(Instant::now()) {
+        if let Some(signal) = signals.late_to_others(Instant::now()) {
             all.iter_mut().for_each(|running| running.signal(signal));
         }
         let mut ended: Vec<(String, Fate)> = all.iter_mut().filter_map(Running::look).collect();
