@@ -462,7 +462,10 @@ fn training_numbers_are_sane() {
             "run.threads_per_rank = 1025 is more than any machine has cores; use at most 1024",
         ),
         (&["run.engine=mpi"], "run.engine = \"mpi\" is not one of \"auto\", \"threads\" and \"processes\""),
-        (&["run.transport=ib"], "run.transport = \"ib\" is not one of \"auto\", \"shared-memory\" and \"tcp\""),
+        (
+            &["run.transport=ib"],
+            "run.transport = \"ib\" is not one of \"auto\", \"shared-memory\", \"tcp\" and \"mpi\"",
+        ),
         (
             &["run.placement=pp-tp"],
             "run.placement = \"pp-tp\" is not one of \"tp-pp-dp\", \"tp-dp-pp\", \"pp-tp-dp\", \"pp-dp-tp\", \"dp-tp-pp\" and \"dp-pp-tp\"",
