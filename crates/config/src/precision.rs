@@ -64,8 +64,9 @@ pub enum Products {
     /// As AMX adds products of bf16: 32 terms in two chains, of those with even and with odd numbers. In a run in bf16 an operand of single precision
     /// is rounded to bf16 first; in a run in single precision each number is the sum of three of bf16, of which the six largest products are added.
     Pairs,
-    /// As tensor cores of NVIDIA's Hopper and Blackwell add products of bf16 and fp16: 16 terms and the sum so far, cut off 25 bits below the largest
-    /// exponent, added exactly, and cut off to single precision. An operand of single precision is rounded to the narrow type first.
+    /// As tensor cores of NVIDIA's Hopper and Blackwell add products of bf16 and fp16: 16 terms and the sum so far,
+    /// cut off 25 bits below the largest exponent, added exactly, and cut off to single precision. An operand of
+    /// single precision is rounded to the narrow type first.
     Blocks16,
     /// As those of Ampere and Ada do: 8 terms, 24 bits.
     Blocks8,
@@ -97,8 +98,9 @@ impl Products {
         }
     }
 
-    /// Whether the order is defined for a run that stores its numbers so. AMX multiplies bf16, and what single precision is the sum of; tensor
-    /// cores multiply bf16 and fp16, and single precision only after it has lost 13 bits.
+    /// Whether the order is defined for a run that stores its numbers so. AMX multiplies bf16, and what single
+    /// precision is the sum of; tensor cores multiply bf16 and fp16, and single precision only after it has lost 13
+    /// bits.
     pub fn multiplies(self, stored: Format) -> bool {
         match (self, stored) {
             (Products::Chained, Format::Fp32 | Format::Bf16 | Format::Fp16)

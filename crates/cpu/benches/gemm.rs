@@ -1,8 +1,9 @@
 //! Speed of GEMM on one thread beside a peer and the machine's peak: `cargo bench -p cpu --bench gemm [-- FILTER]`.
 //!
-//! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns, and the share of the peak of the
-//! same instruction set. Of each product there is a second line with the same operands in parts on each instruction set, a third with operands of bf16:
-//! chained, then in pairs on each, and a fourth with those in blocks of 16 on each.
+//! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns, and the share
+//! of the peak of the same instruction set. Of each product there is a second line with the same operands in parts on
+//! each instruction set, a third with operands of bf16: chained, then in pairs on each, and a fourth with those in
+//! blocks of 16 on each.
 //!
 //! `-- --with-peer` measures one product in turns with the peer, and fails where ours is slower than a bound;
 //! `cargo run -p xtask -- pages confirm performance` runs it.

@@ -60,7 +60,7 @@ pub struct Found {
 /// Why no library is chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
-    /// There is none.
+    /// No library.
     #[error(
         "run.transport = \"mpi\" needs a library of MPI, and none of {} is in the folder of the launcher or on the loader's \
          path; install one, or give its path in PLEACH_MPI_LIBRARY",

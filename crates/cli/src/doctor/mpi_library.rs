@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How often the wait looks.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// A library, or the reason why there is none.
+/// A library, or the reason why no library was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum MpiLibrary {

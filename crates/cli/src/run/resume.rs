@@ -22,8 +22,9 @@ use crate::run::run_folder::{CHECKPOINTS, RunFolder, WayOut};
 use crate::run::train::Session;
 use crate::screen::output::tell;
 
-/// Resumes the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is named and set aside, and the one before is
-/// taken. Several processes end when one of them finds damage in its part: they resume from the one before when they are started again.
+/// Resumes the run in `folder`. A checkpoint that is found damaged, at once or while ranks read it, is named and set
+/// aside, and the one before is taken. Several processes end when one of them finds damage in its part: they resume
+/// from the one before when they are started again.
 ///
 /// # Errors
 /// As a run that begins; and no checkpoint that is sound.
