@@ -8,6 +8,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("philox", &[]),
     ("sync", &[]),
     ("mpi", &["sync"]),
+    ("gpu", &[]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
     ("rendezvous", &["sync", "launcher"]),

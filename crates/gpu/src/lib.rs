@@ -1,0 +1,16 @@
+//! The functions of a GPU's driver, as traits with values and errors.
+//!
+//! Two things implement them: a library of the system that is opened at run time, and a GPU in software. Code above these traits
+//! has no unsafe code and no addresses of host memory.
+
+mod capability;
+mod driver;
+mod error;
+mod handle;
+mod launch;
+
+pub use capability::Capability;
+pub use driver::{DeviceFacts, Driver, FreeMemory, FunctionFacts, Gpu, ModuleImage};
+pub use error::{DriverError, DriverErrorKind};
+pub use handle::{DevicePointer, EventHandle, FunctionHandle, GraphHandle, ModuleHandle, PinnedHandle, StreamHandle};
+pub use launch::{Arguments, LaunchShape};
