@@ -54,7 +54,7 @@ impl<'a> OncePerRun<'a> {
     ) -> Result<OncePerRun<'a>, Failure> {
         let Session { verdict, text, .. } = session;
         let config = &verdict.config;
-        let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
+        let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &arguments.run.inputs())?;
         let weights = folder.weights(&config.model)?;
         text.save_tokenizer(folder.path())?;
         let metrics = folder.metrics(start.steps())?;
