@@ -1,7 +1,7 @@
 //! Runs on four hosts have the bits of threads.
 
-use crate::cluster::{Folder, PORT, Plan, alone};
-use crate::namespaces::Network;
+use super::cluster::{Folder, PORT, Plan, alone};
+use super::namespaces::Network;
 
 const STEPS: &str = "train.steps=6";
 

@@ -1,15 +1,12 @@
 //! Files of a run in several processes: text that a host lacks comes from process 0; other text and other weights are refused.
-#![cfg(target_os = "linux")]
-
-mod harness;
 
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use harness::several::{Folder, TINY, succeeds};
-use harness::{stderr, stdout};
+use crate::harness::several::{Folder, TINY, succeeds};
+use crate::harness::{stderr, stdout};
 
 const PROCESSES: usize = 3;
 

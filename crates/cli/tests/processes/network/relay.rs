@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rendezvous::{MAX_BYTES, Message, Token, decode, encode};
 
-use crate::cluster::PORT;
-use crate::namespaces::Network;
+use super::cluster::PORT;
+use super::namespaces::Network;
 
 /// The connection that bytes are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

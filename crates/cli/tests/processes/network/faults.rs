@@ -4,8 +4,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, Ended, Folder, LIMIT, PORT, Plan, alone};
-use crate::namespaces::Network;
+use super::cluster::{Cluster, Ended, Folder, LIMIT, PORT, Plan, alone};
+use super::namespaces::Network;
 
 /// A run that ends by a fault only.
 const LONG: [&str; 3] = ["train.steps=1000000", "run.rendezvous_seconds=60", "run.timeout_seconds=60"];

@@ -1,5 +1,4 @@
 //! Ctrl-C, as a signal to a child process: the first stops after the step and keeps what there is, the second ends at once.
-#![cfg(unix)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;

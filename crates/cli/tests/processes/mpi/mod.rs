@@ -3,11 +3,8 @@
 //!
 //! `tools/install-mpi.sh` installs the libraries. Tests print the names of those that are missing; where `PLEACH_MPI` is
 //! set, as by `.ci/run`, they fail instead.
-#![cfg(target_os = "linux")]
 
 mod bits;
 mod faults;
-#[path = "../harness/mod.rs"]
-mod harness;
 mod libraries;
 mod refusals;

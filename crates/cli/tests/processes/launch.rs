@@ -1,7 +1,4 @@
 //! `pleach launch`: processes that start together and end together.
-#![cfg(unix)]
-
-mod harness;
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};
@@ -9,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use harness::{pleach, stderr, stdout};
+use crate::harness::{pleach, stderr, stdout};
 
 /// A folder that ends with its test.
 struct Folder(PathBuf);

@@ -1,14 +1,11 @@
 //! Commands other than `train` in several processes: what they print and write is that of one process.
-#![cfg(target_os = "linux")]
-
-mod harness;
 
 use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use harness::several::{Folder, launched, on_threads, succeeds};
-use harness::{pleach, prints, stderr, stdout};
+use crate::harness::several::{Folder, launched, on_threads, succeeds};
+use crate::harness::{pleach, prints, stderr, stdout};
 
 /// The options of a layout on four ranks.
 const LAYOUTS: &[&[&str]] = &[

@@ -1,15 +1,12 @@
 //! Runs whose ranks are in several processes: the bits of threads, failures with names, signals, and what is refused.
-#![cfg(target_os = "linux")]
-
-mod harness;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use harness::several::{Folder, in_processes, launched, on_threads, succeeds, with_keys};
-use harness::{pleach, stderr};
+use crate::harness::several::{Folder, in_processes, launched, on_threads, succeeds, with_keys};
+use crate::harness::{pleach, stderr};
 
 /// Numbers of processes, and what the run is.
 const RUNS: &[(&[&str], &[&str])] = &[

@@ -2,7 +2,6 @@
 //!
 //! Hosts are network namespaces, so the tests need root, `ip` and `tc`. Elsewhere they print that they skip. Where
 //! `PLEACH_NETWORK` is set, as by `.ci/run`, they skip only if the kernel refuses namespaces.
-#![cfg(target_os = "linux")]
 
 mod bits;
 mod cluster;

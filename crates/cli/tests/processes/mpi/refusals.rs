@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::libraries::{all, ended, named, said};
 use crate::harness::several::{launched, with_keys};
-use crate::libraries::{all, ended, named, said};
 
 const OVER_MPI: &[&str] = &["run.transport=mpi"];
 const OPEN_MPI: &str = "/usr/lib/x86_64-linux-gnu/libmpi.so.40";

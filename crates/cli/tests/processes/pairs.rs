@@ -1,12 +1,9 @@
 //! `prove` and `diff` in several processes: verdicts, hashes and values are those of threads.
-#![cfg(target_os = "linux")]
-
-mod harness;
 
 use std::fs;
 
-use harness::several::{Folder, launched, succeeds};
-use harness::{pleach, stderr, stdout};
+use crate::harness::several::{Folder, launched, succeeds};
+use crate::harness::{pleach, stderr, stdout};
 
 const TP_PP: &str = "[parallelism]\ntp = 2\npp = 2\nmicrobatch_size = 1\n";
 const DP: &str = "[parallelism]\ndp = 4\ntp = 1\npp = 1\nzero = 2\nmicrobatch_size = 1\n";

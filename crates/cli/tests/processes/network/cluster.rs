@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use crate::namespaces::Network;
+use super::namespaces::Network;
 
 /// No process of a test takes longer than this.
 pub const LIMIT: Duration = Duration::from_secs(120);

@@ -4,7 +4,7 @@
 //! A sample is tried by default; the figures of `docs/clusters.md` are those of
 //!
 //! ```text
-//! PLEACH_STRANGERS=10000 cargo test -p cli --test network strangers -- --nocapture
+//! PLEACH_STRANGERS=10000 cargo test -p cli --test processes strangers -- --nocapture
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{MAX_BYTES, Message, Token, decode, hash_bytes};
 
-use crate::cluster::{Cluster, Folder, LIMIT, PORT, Plan, Process, TOKEN, alone};
-use crate::namespaces::Network;
-use crate::relay::{self, Stretch, Way, Wire};
+use super::cluster::{Cluster, Folder, LIMIT, PORT, Plan, Process, TOKEN, alone};
+use super::namespaces::Network;
+use super::relay::{self, Stretch, Way, Wire};
 
 /// Sets the number of connections.
 const COUNT: &str = "PLEACH_STRANGERS";

@@ -1,12 +1,9 @@
 //! Memory of runs in several processes: arenas and connections of each host, shown and checked.
-#![cfg(target_os = "linux")]
-
-mod harness;
 
 use std::fs;
 
-use harness::several::{Folder, in_processes, succeeds};
-use harness::{prints, stderr, stdout};
+use crate::harness::several::{Folder, in_processes, succeeds};
+use crate::harness::{prints, stderr, stdout};
 
 /// Receive memory of a process of four with two of eight ranks: 64 pieces of 64 KiB, and for each of three peers 32 KiB and 128 KiB.
 const OF_FOUR: u64 = 64 * 65_536 + 3 * (32 + 128) * 1024;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::libraries::{Library, all, said};
 use crate::harness::several::{Folder, TINY, on_threads, with_keys};
-use crate::libraries::{Library, all, said};
 
 /// Long enough that gradients, parameters and activations go in pieces: messages of more than 16 KiB.
 const LONG: &[&str] = &["model.hidden=64", "model.context=64", "run.transport=mpi"];

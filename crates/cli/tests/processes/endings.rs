@@ -1,6 +1,5 @@
 //! Disks without room, readers that go away, folders and texts that cannot be used: what is said, how the command exits, and that
 //! nothing is lost.
-#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::os::unix::fs::symlink;

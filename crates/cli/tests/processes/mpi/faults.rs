@@ -5,8 +5,8 @@ use std::process::{Child, Command};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::libraries::{Library, descendants, ended, is_pleach, of_each_abi, said};
 use crate::harness::several::with_keys;
-use crate::libraries::{Library, descendants, ended, is_pleach, of_each_abi, said};
 
 /// A run that lasts until somebody ends it.
 const ENDLESS: &[&str] =

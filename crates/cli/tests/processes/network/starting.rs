@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, Ended, Folder, LIMIT, PORT, Plan, Process, alone};
-use crate::namespaces::Network;
+use super::cluster::{Cluster, Ended, Folder, LIMIT, PORT, Plan, Process, alone};
+use super::namespaces::Network;
 
 const RENDEZVOUS: &str = "run.rendezvous_seconds=3";
 /// `run.rendezvous_seconds`, two seconds for the answer of process 0, and two for starting processes and reading texts.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::cluster::{Folder, PORT, Plan, alone};
-use crate::namespaces::Network;
-use crate::relay::{self, Stretch, Way, Wire};
+use super::cluster::{Folder, PORT, Plan, alone};
+use super::namespaces::Network;
+use super::relay::{self, Stretch, Way, Wire};
 
 /// More than a run takes that ends by a failure which is noticed at once: shorter than its heartbeat and its timeout.
 const LIMIT: Duration = Duration::from_secs(15);

@@ -1,19 +1,16 @@
 //! Slurm for real: its own controller, daemons and `srun`. Machines without them skip and print the missing part, unless
 //! `PLEACH_SLURM` is set.
-#![cfg(target_os = "linux")]
 
 mod cluster;
-#[path = "../harness/mod.rs"]
-mod harness;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
+use crate::harness::several::{Folder, on_threads, succeeds, with_keys};
+use crate::harness::{stderr, stdout};
 use cluster::{Cluster, await_until};
-use harness::several::{Folder, on_threads, succeeds, with_keys};
-use harness::{stderr, stdout};
 
 const EIGHT_TASKS: [&str; 4] = ["--nodes=2", "--ntasks=8", "--time=60", "--export=ALL"];
 /// Steps of a run that is interrupted, of a second or more.
