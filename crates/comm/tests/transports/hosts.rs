@@ -1,6 +1,6 @@
 //! Groups on several hosts, and sums in runs: bits against a fold in the defined order, bytes against the formulas.
 
-use crate::worlds::{bits, communicator_on, input, patient, run, run_within};
+use crate::worlds::{Wire, bits, communicator_on, input, patient, run, run_within};
 use comm::collectives::{CollectiveShape, HostTraffic, traffic};
 use comm::{Counting, GroupCommunicator, GroupHosts, HostMap, Operation, Transport};
 use device::{Bf16, Element, F16, SumTree};
@@ -8,6 +8,13 @@ use mesh::{Rank, even_split};
 use proptest::prelude::*;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+
+over_every_wire!(
+    any_hosts_lengths_and_runs_have_the_bits_of_the_oracle,
+    sums_in_runs_have_the_defined_order_on_every_shape_of_hosts,
+    one_run_and_runs_of_one_are_rank_order,
+    every_rank_and_every_host_link_sends_what_the_formulas_say,
+);
 
 /// A length whose slices are lent, for up to nine members, and cut unevenly by most numbers of them.
 const LONG: usize = 9 * 4097 + 5;
@@ -81,9 +88,9 @@ fn all_collectives<E: Element>(communicator: &GroupCommunicator, len: usize, tre
 }
 
 /// Runs every collective on ranks with these hosts and compares with the oracles.
-fn check<E: Element>(host_of: &[usize], len: usize, run: usize) {
+fn check<E: Element>(wire: Wire, host_of: &[usize], len: usize, run: usize) {
     let (ranks, hosts) = (host_of.len(), HostMap::by_name(host_of));
-    let results = run_within(patient(), ranks, |transport| {
+    let results = run_within(wire, patient(), ranks, |transport| {
         all_collectives::<E>(&communicator_on(&transport, &hosts), len, tree(run))
     });
     let (padded, case) = (len.next_multiple_of(ranks), format!("hosts {host_of:?}, {len} elements, runs of {run}"));
@@ -101,21 +108,19 @@ fn check<E: Element>(host_of: &[usize], len: usize, run: usize) {
     }
 }
 
-#[test]
-fn sums_in_runs_have_the_defined_order_on_every_shape_of_hosts() {
+fn sums_in_runs_have_the_defined_order_on_every_shape_of_hosts(wire: Wire) {
     for host_of in [vec![0, 0, 1, 1], vec![0, 0, 0, 0, 1, 1, 1, 1], vec![0, 0, 1, 1, 2, 2, 3, 3], vec![0, 0, 0, 1]] {
         for run in [1, 2, 3, 4, host_of.len()] {
             for len in [3, 4096, LONG] {
-                check::<f32>(&host_of, len, run);
+                check::<f32>(wire, &host_of, len, run);
             }
         }
     }
 }
 
-#[test]
-fn one_run_and_runs_of_one_are_rank_order() {
+fn one_run_and_runs_of_one_are_rank_order(wire: Wire) {
     for ranks in [1, 3, 4] {
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let communicator = communicator_on(&transport, &HostMap::one_host());
             let sum = |tree| all_collectives::<f32>(&communicator, LONG, tree).reduced;
             let mut plain = input(communicator.position(), LONG);
@@ -129,26 +134,19 @@ fn one_run_and_runs_of_one_are_rank_order() {
     assert_ne!(bits(&oracle(4, LONG, 1)), bits(&oracle(4, LONG, 2)), "the inputs show another order");
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_hosts_lengths_and_runs_have_the_bits_of_the_oracle(
-        host_of in proptest::collection::vec(0usize..4, 1..10),
-        len in prop_oneof![0usize..5000, 30_000usize..60_000],
-        run in 1usize..11,
-        dtype in 0usize..3,
-    ) {
-        match dtype {
-            0 => check::<f32>(&host_of, len, run),
-            1 => check::<Bf16>(&host_of, len, run),
-            _ => check::<F16>(&host_of, len, run),
-        }
+fn any_hosts_lengths_and_runs_have_the_bits_of_the_oracle(wire: Wire) {
+    let config = ProptestConfig { cases: 24, ..ProptestConfig::default() };
+    proptest!(config, |(host_of in proptest::collection::vec(0usize..4, 1..10), len in prop_oneof![0usize..5000, 30_000usize..60_000], run in 1usize..11, dtype in 0usize..3)| {    match dtype {
+        0 => check::<f32>(wire, &host_of, len, run),
+        1 => check::<Bf16>(wire, &host_of, len, run),
+        _ => check::<F16>(wire, &host_of, len, run),
     }
+    });
 }
 
 /// Traffic of each rank in one call, by its counters and by the formula.
 fn counted_and_derived(
+    wire: Wire,
     members_of_hosts: &[usize],
     operation: Operation,
     len: usize,
@@ -157,7 +155,7 @@ fn counted_and_derived(
     let hosts = GroupHosts::filled(members_of_hosts);
     let host_of: Vec<usize> =
         members_of_hosts.iter().enumerate().flat_map(|(host, members)| std::iter::repeat_n(host, *members)).collect();
-    run(host_of.len(), |transport| {
+    run(wire, host_of.len(), |transport| {
         let (counting, counts) = Counting::new(transport);
         let counting: Arc<dyn Transport> = Arc::new(counting);
         let communicator = communicator_on(&counting, &HostMap::by_name(&host_of));
@@ -184,13 +182,12 @@ fn counted_and_derived(
 const OPERATIONS: [Operation; 4] =
     [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::Broadcast];
 
-#[test]
-fn every_rank_and_every_host_link_sends_what_the_formulas_say() {
+fn every_rank_and_every_host_link_sends_what_the_formulas_say(wire: Wire) {
     for hosts in [&[2, 2][..], &[4, 4], &[2, 2, 2, 2], &[3, 1], &[4], &[1, 1, 1]] {
         let members: usize = hosts.iter().sum();
         for (operation, len) in OPERATIONS.into_iter().flat_map(|o| [3 * members, 5003 * members].map(|len| (o, len))) {
             for run in [1, 2, 3, 4] {
-                let ranks = counted_and_derived(hosts, operation, len, tree(run));
+                let ranks = counted_and_derived(wire, hosts, operation, len, tree(run));
                 let case = format!("{operation} of {len} elements on hosts of {hosts:?}, runs of {run}");
                 for (rank, [counted, derived]) in ranks.iter().enumerate() {
                     assert_eq!(counted, derived, "rank {rank} in {case}");

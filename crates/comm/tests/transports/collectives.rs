@@ -1,10 +1,27 @@
 //! Every collective against a serial oracle that takes sums in rank order, bit for bit.
 
-use crate::worlds::{bits, communicator, input, patient, run, serial};
+use crate::worlds::{Wire, bits, communicator, input, patient, run, run_within, serial};
 use comm::CommError;
 use device::{Bf16, Element, F16};
 use mesh::even_split;
 use proptest::prelude::*;
+
+over_every_wire!(
+    all_reduce_of_any_length_has_the_bits_of_the_serial_sum,
+    all_reduce_sums_in_rank_order,
+    all_reduce_max_takes_the_largest_and_keeps_not_a_number,
+    all_reduce_of_integers_wraps,
+    reduce_scatter_of_integers_wraps_in_the_own_slice,
+    reduce_scatter_leaves_the_sum_in_the_own_slice_and_the_rest_alone,
+    all_gather_fills_the_slices_of_the_others,
+    a_reduce_scatter_and_an_all_gather_are_an_all_reduce,
+    broadcast_copies_the_root,
+    bytes_of_any_length_are_gathered_and_broadcast,
+    nobody_leaves_a_barrier_before_all_have_come,
+    slices_that_do_not_divide_are_refused_with_the_padding,
+    a_root_outside_the_group_is_refused,
+    sums_of_bf16_and_fp16_values_are_taken_in_single_precision_and_rounded_once,
+);
 
 /// Lengths around every border: none, fewer than ranks, odd, a copied message, a block, lent slices.
 const LENS: [usize; 10] = [0, 1, 3, 7, 8, 1023, 1025, 4096, 4097, 40_003];
@@ -13,10 +30,9 @@ fn oracle(ranks: usize, len: usize) -> Vec<f32> {
     serial(ranks, len, |a, b| a + b)
 }
 
-#[test]
-fn all_reduce_sums_in_rank_order() {
+fn all_reduce_sums_in_rank_order(wire: Wire) {
     for ranks in 1..=9 {
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let communicator = communicator(&transport);
             LENS.map(|len| {
                 let mut data = input(communicator.position(), len);
@@ -32,10 +48,9 @@ fn all_reduce_sums_in_rank_order() {
     }
 }
 
-#[test]
-fn all_reduce_max_takes_the_largest_and_keeps_not_a_number() {
+fn all_reduce_max_takes_the_largest_and_keeps_not_a_number(wire: Wire) {
     for ranks in 1..=9 {
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let communicator = communicator(&transport);
             let mut data = input(communicator.position(), 5003);
             if communicator.position() == ranks / 2 {
@@ -52,11 +67,10 @@ fn all_reduce_max_takes_the_largest_and_keeps_not_a_number() {
     }
 }
 
-#[test]
-fn all_reduce_of_integers_wraps() {
+fn all_reduce_of_integers_wraps(wire: Wire) {
     for (ranks, len) in [(1, 5), (2, 3), (3, 2049), (5, 9001), (9, 20)] {
         let value = |rank: usize, i: usize| i64::MAX / 2 - (rank * 31 + i) as i64;
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let communicator = communicator(&transport);
             let position = communicator.position();
             let mut data: Vec<i64> = (0..len).map(|i| value(position, i)).collect();
@@ -69,12 +83,11 @@ fn all_reduce_of_integers_wraps() {
     }
 }
 
-#[test]
-fn reduce_scatter_of_integers_wraps_in_the_own_slice() {
+fn reduce_scatter_of_integers_wraps_in_the_own_slice(wire: Wire) {
     for (ranks, slice_len) in [(1, 5), (2, 3), (3, 2049), (5, 1801)] {
         let value = |rank: usize, i: usize| i64::MAX / 2 - (rank * 31 + i) as i64;
         let len = ranks * slice_len;
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let communicator = communicator(&transport);
             let position = communicator.position();
             let mut data: Vec<i64> = (0..len).map(|i| value(position, i)).collect();
@@ -90,12 +103,11 @@ fn reduce_scatter_of_integers_wraps_in_the_own_slice() {
     }
 }
 
-#[test]
-fn reduce_scatter_leaves_the_sum_in_the_own_slice_and_the_rest_alone() {
+fn reduce_scatter_leaves_the_sum_in_the_own_slice_and_the_rest_alone(wire: Wire) {
     for ranks in 1..=9 {
         for slice_len in [0, 1, 5, 1024, 4099] {
             let len = slice_len * ranks;
-            let results = run(ranks, |transport| {
+            let results = run(wire, ranks, |transport| {
                 let communicator = communicator(&transport);
                 let mut data = input(communicator.position(), len);
                 communicator.reduce_scatter(&mut data).unwrap();
@@ -111,12 +123,11 @@ fn reduce_scatter_leaves_the_sum_in_the_own_slice_and_the_rest_alone() {
     }
 }
 
-#[test]
-fn all_gather_fills_the_slices_of_the_others() {
+fn all_gather_fills_the_slices_of_the_others(wire: Wire) {
     for ranks in 1..=9 {
         for slice_len in [0, 1, 5, 1024, 4099, 4100] {
             let len = slice_len * ranks;
-            let results = run(ranks, |transport| {
+            let results = run(wire, ranks, |transport| {
                 let communicator = communicator(&transport);
                 let mut data = input(communicator.position(), len);
                 communicator.all_gather(&mut data).unwrap();
@@ -129,10 +140,9 @@ fn all_gather_fills_the_slices_of_the_others() {
     }
 }
 
-#[test]
-fn a_reduce_scatter_and_an_all_gather_are_an_all_reduce() {
+fn a_reduce_scatter_and_an_all_gather_are_an_all_reduce(wire: Wire) {
     for (ranks, len) in [(2, 10_000), (4, 64), (7, 70_007)] {
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let communicator = communicator(&transport);
             let mut data = input(communicator.position(), len);
             communicator.reduce_scatter(&mut data).unwrap();
@@ -143,12 +153,11 @@ fn a_reduce_scatter_and_an_all_gather_are_an_all_reduce() {
     }
 }
 
-#[test]
-fn broadcast_copies_the_root() {
+fn broadcast_copies_the_root(wire: Wire) {
     for ranks in 1..=9 {
         for len in LENS {
             let root = len % ranks;
-            let results = run(ranks, |transport| {
+            let results = run(wire, ranks, |transport| {
                 let communicator = communicator(&transport);
                 let mut data = input(communicator.position(), len);
                 communicator.broadcast_bytes(root, bytemuck::cast_slice_mut(&mut data)).unwrap();
@@ -159,10 +168,9 @@ fn broadcast_copies_the_root() {
     }
 }
 
-#[test]
-fn bytes_of_any_length_are_gathered_and_broadcast() {
+fn bytes_of_any_length_are_gathered_and_broadcast(wire: Wire) {
     for ranks in [1, 2, 5] {
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let communicator = communicator(&transport);
             let mut hashes = vec![communicator.position() as u8; 3 * ranks];
             communicator.all_gather(&mut hashes).unwrap();
@@ -177,11 +185,10 @@ fn bytes_of_any_length_are_gathered_and_broadcast() {
     }
 }
 
-#[test]
-fn nobody_leaves_a_barrier_before_all_have_come() {
+fn nobody_leaves_a_barrier_before_all_have_come(wire: Wire) {
     use std::sync::atomic::{AtomicUsize, Ordering};
     let arrived = AtomicUsize::new(0);
-    run(8, |transport| {
+    run(wire, 8, |transport| {
         let communicator = communicator(&transport);
         for round in 1..=50 {
             arrived.fetch_add(1, Ordering::SeqCst);
@@ -191,9 +198,8 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
     });
 }
 
-#[test]
-fn slices_that_do_not_divide_are_refused_with_the_padding() {
-    let results = run(3, |transport| {
+fn slices_that_do_not_divide_are_refused_with_the_padding(wire: Wire) {
+    let results = run(wire, 3, |transport| {
         let communicator = communicator(&transport);
         communicator.reduce_scatter(&mut [0.0; 10]).unwrap_err().to_string()
     });
@@ -204,34 +210,27 @@ fn slices_that_do_not_divide_are_refused_with_the_padding() {
     );
 }
 
-#[test]
-fn a_root_outside_the_group_is_refused() {
-    let error = run(2, |t| communicator(&t).broadcast_bytes(2, &mut [0]).unwrap_err());
+fn a_root_outside_the_group_is_refused(wire: Wire) {
+    let error = run(wire, 2, |t| communicator(&t).broadcast_bytes(2, &mut [0]).unwrap_err());
     assert!(matches!(error[0], CommError::NoSuchPosition { position: 2, .. }));
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
-
-    #[test]
-    fn all_reduce_of_any_length_has_the_bits_of_the_serial_sum(
-        ranks in 1usize..10,
-        lens in proptest::collection::vec(0usize..20_000, 1..4),
-    ) {
-        let results = crate::worlds::run_within(patient(), ranks, |transport| {
-            let communicator = communicator(&transport);
-            let mut reduce = |&len: &usize| {
-                let mut data = input(communicator.position(), len);
-                communicator.all_reduce_sum(&mut data).unwrap();
-                bits(&data)
-            };
-            lens.iter().map(&mut reduce).collect::<Vec<_>>()
-        });
-        let expected: Vec<_> = lens.iter().map(|&len| bits(&oracle(ranks, len))).collect();
-        for got in results {
-            prop_assert!(got == expected);
-        }
+fn all_reduce_of_any_length_has_the_bits_of_the_serial_sum(wire: Wire) {
+    let config = ProptestConfig { cases: 40, ..ProptestConfig::default() };
+    proptest!(config, |(ranks in 1usize..10, lens in proptest::collection::vec(0usize..20_000, 1..4))| {    let results = run_within(wire, patient(), ranks, |transport| {
+        let communicator = communicator(&transport);
+        let mut reduce = |&len: &usize| {
+            let mut data = input(communicator.position(), len);
+            communicator.all_reduce_sum(&mut data).unwrap();
+            bits(&data)
+        };
+        lens.iter().map(&mut reduce).collect::<Vec<_>>()
+    });
+    let expected: Vec<_> = lens.iter().map(|&len| bits(&oracle(ranks, len))).collect();
+    for got in results {
+        prop_assert!(got == expected);
     }
+    });
 }
 
 /// A rank's input in a narrow type.
@@ -249,9 +248,9 @@ fn narrow_oracle<E: Element>(ranks: usize, len: usize) -> Vec<u8> {
     bytemuck::cast_slice(&rounded).to_vec()
 }
 
-fn narrow_sums_are_rounded_once<E: Element>() {
+fn narrow_sums_are_rounded_once<E: Element>(wire: Wire) {
     for ranks in 1..=5 {
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let communicator = communicator(&transport);
             let position = communicator.position();
             let reduced = LENS.map(|len| {
@@ -274,8 +273,7 @@ fn narrow_sums_are_rounded_once<E: Element>() {
     }
 }
 
-#[test]
-fn sums_of_bf16_and_fp16_values_are_taken_in_single_precision_and_rounded_once() {
-    narrow_sums_are_rounded_once::<Bf16>();
-    narrow_sums_are_rounded_once::<F16>();
+fn sums_of_bf16_and_fp16_values_are_taken_in_single_precision_and_rounded_once(wire: Wire) {
+    narrow_sums_are_rounded_once::<Bf16>(wire);
+    narrow_sums_are_rounded_once::<F16>(wire);
 }

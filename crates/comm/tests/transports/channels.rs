@@ -1,20 +1,28 @@
 //! Point-to-point messages, tag spaces, and the count of what is sent.
 
-use crate::worlds::{communicator, everybody, input, run};
+use crate::worlds::{Wire, communicator, everybody, input, run};
 use comm::collectives::{CollectiveShape, Traffic, traffic};
 use comm::{Channel, ChannelId, Counting, GroupCommunicator, GroupHosts, HostMap, Operation, Transport};
 use device::SumTree;
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
 use std::sync::Arc;
 
+over_every_wire!(
+    sends_do_not_block_and_numbers_are_received_in_any_order,
+    messages_of_one_number_arrive_in_order,
+    a_loan_is_read_in_place_and_is_free_after_the_wait,
+    groups_that_share_ranks_do_not_mix,
+    what_is_counted_is_what_the_formula_says,
+    sixteen_ranks_do_thousands_of_small_all_reduces,
+);
+
 fn channel(transport: &Arc<dyn Transport>) -> Channel {
     let id = ChannelId::new(AxisSet::of(Axis::Pp), 0);
     Channel::new(Arc::clone(transport), everybody(transport), id)
 }
 
-#[test]
-fn sends_do_not_block_and_numbers_are_received_in_any_order() {
-    run(2, |transport| {
+fn sends_do_not_block_and_numbers_are_received_in_any_order(wire: Wire) {
+    run(wire, 2, |transport| {
         let channel = channel(&transport);
         let peer = 1 - everybody(&transport).position();
         for number in 0..20 {
@@ -28,9 +36,8 @@ fn sends_do_not_block_and_numbers_are_received_in_any_order() {
     });
 }
 
-#[test]
-fn messages_of_one_number_arrive_in_order() {
-    run(2, |transport| {
+fn messages_of_one_number_arrive_in_order(wire: Wire) {
+    run(wire, 2, |transport| {
         let channel = channel(&transport);
         if transport.rank() == Rank(0) {
             for value in 0..1_000 {
@@ -46,9 +53,8 @@ fn messages_of_one_number_arrive_in_order() {
     });
 }
 
-#[test]
-fn a_loan_is_read_in_place_and_is_free_after_the_wait() {
-    run(2, |transport| {
+fn a_loan_is_read_in_place_and_is_free_after_the_wait(wire: Wire) {
+    run(wire, 2, |transport| {
         let channel = channel(&transport);
         if transport.rank() == Rank(0) {
             let loan = Arc::new(vec![1u8; 40_000]);
@@ -64,11 +70,10 @@ fn a_loan_is_read_in_place_and_is_free_after_the_wait() {
     });
 }
 
-#[test]
-fn groups_that_share_ranks_do_not_mix() {
+fn groups_that_share_ranks_do_not_mix(wire: Wire) {
     let mesh = Mesh::new(AxisSizes::dp_tp_pp(2, 2, 2)).unwrap();
     let sets = [AxisSet::of(Axis::Tp), AxisSet::DATA, AxisSet::of(Axis::Pp), AxisSet::ALL];
-    run(8, |transport| {
+    run(wire, 8, |transport| {
         let rank = transport.rank();
         let communicators = sets.map(|axes| {
             let group = mesh.group(rank, axes);
@@ -86,11 +91,10 @@ fn groups_that_share_ranks_do_not_mix() {
     });
 }
 
-#[test]
-fn what_is_counted_is_what_the_formula_says() {
+fn what_is_counted_is_what_the_formula_says(wire: Wire) {
     for ranks in 1..=6 {
         for len in [ranks, 12 * ranks, 4096, 30_030 * ranks] {
-            run(ranks, |transport| count_all_collectives(transport, len));
+            run(wire, ranks, |transport| count_all_collectives(transport, len));
         }
     }
 }
@@ -123,9 +127,8 @@ fn count_all_collectives(transport: Arc<dyn Transport>, len: usize) {
     }
 }
 
-#[test]
-fn sixteen_ranks_do_thousands_of_small_all_reduces() {
-    let results = run(16, |transport| {
+fn sixteen_ranks_do_thousands_of_small_all_reduces(wire: Wire) {
+    let results = run(wire, 16, |transport| {
         let communicator = communicator(&transport);
         let mut data = [communicator.position() as f32; 64];
         for _ in 0..2_000 {

@@ -4,12 +4,30 @@
 //! (`Deadline`).
 
 use crate::worlds::wire::processes;
-use crate::worlds::{bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial};
+use crate::worlds::{
+    Wire, bits, communicator, everybody, impatient, input, patient, run, run_within, run_world, serial,
+};
 use comm::faults::{Fault, Faulty};
 use comm::{AbortCause, Channel, ChannelId, CommError, Operation, Timeouts, Transport};
 use mesh::{AxisSet, Rank};
 use std::sync::Arc;
 use std::time::Duration;
+
+over_every_wire!(
+    a_deadline_names_the_rank_the_peer_and_the_operation,
+    a_send_that_nobody_reads_ends_at_the_deadline_and_is_taken_back,
+    a_large_all_reduce_without_a_peer_returns_its_buffer_after_the_deadline,
+    an_abort_wakes_every_waiting_rank_with_its_cause,
+    a_panic_of_one_rank_ends_the_waits_of_all_others,
+    a_transport_dropped_by_a_panic_aborts_without_help,
+    a_rank_that_leaves_early_is_missed_at_once,
+    a_loan_to_a_rank_that_leaves_unread_is_an_error,
+    different_programs_are_distinguished,
+    jitter_does_not_change_the_bits,
+    a_dropped_message_is_missed_by_its_receiver_by_name,
+    a_flipped_bit_reaches_the_sum_of_its_receiver_only,
+    a_panic_inside_a_lending_scope_takes_the_messages_back,
+);
 
 fn channel(transport: &Arc<dyn Transport>) -> Channel {
     let id = ChannelId::new(AxisSet::ALL, 9);
@@ -27,9 +45,8 @@ fn finish(transport: &Arc<dyn Transport>) {
     transport.abort(AbortCause { rank: transport.rank(), description: "the test ends".into() });
 }
 
-#[test]
-fn a_deadline_names_the_rank_the_peer_and_the_operation() {
-    let results = run_within(impatient(), 3, |transport| {
+fn a_deadline_names_the_rank_the_peer_and_the_operation(wire: Wire) {
+    let results = run_within(wire, impatient(), 3, |transport| {
         if transport.rank() == Rank(2) {
             stay(&transport);
             return None;
@@ -52,9 +69,8 @@ fn a_deadline_names_the_rank_the_peer_and_the_operation() {
     }
 }
 
-#[test]
-fn a_send_that_nobody_reads_ends_at_the_deadline_and_is_taken_back() {
-    let results = run_within(impatient(), 2, |transport| {
+fn a_send_that_nobody_reads_ends_at_the_deadline_and_is_taken_back(wire: Wire) {
+    let results = run_within(wire, impatient(), 2, |transport| {
         let channel = channel(&transport);
         if transport.rank() == Rank(1) {
             stay(&transport);
@@ -72,9 +88,8 @@ fn a_send_that_nobody_reads_ends_at_the_deadline_and_is_taken_back() {
     assert!(matches!(error, CommError::Deadline { peer: Rank(1), .. }), "{error}");
 }
 
-#[test]
-fn a_large_all_reduce_without_a_peer_returns_its_buffer_after_the_deadline() {
-    run_within(impatient(), 2, |transport| {
+fn a_large_all_reduce_without_a_peer_returns_its_buffer_after_the_deadline(wire: Wire) {
+    run_within(wire, impatient(), 2, |transport| {
         if transport.rank() == Rank(1) {
             return stay(&transport);
         }
@@ -86,9 +101,8 @@ fn a_large_all_reduce_without_a_peer_returns_its_buffer_after_the_deadline() {
     });
 }
 
-#[test]
-fn an_abort_wakes_every_waiting_rank_with_its_cause() {
-    let results = run(6, |transport| {
+fn an_abort_wakes_every_waiting_rank_with_its_cause(wire: Wire) {
+    let results = run(wire, 6, |transport| {
         let rank = transport.rank();
         if rank == Rank(3) {
             std::thread::sleep(Duration::from_millis(50));
@@ -114,9 +128,8 @@ fn an_abort_wakes_every_waiting_rank_with_its_cause() {
     }
 }
 
-#[test]
-fn a_panic_of_one_rank_ends_the_waits_of_all_others() {
-    let results = run_world(8, patient(), |transport| {
+fn a_panic_of_one_rank_ends_the_waits_of_all_others(wire: Wire) {
+    let results = run_world(wire, 8, patient(), |transport| {
         let communicator = communicator(&transport);
         let mut data = vec![0.0; 50_000];
         communicator.all_reduce_sum(&mut data).unwrap();
@@ -134,9 +147,8 @@ fn a_panic_of_one_rank_ends_the_waits_of_all_others() {
     }
 }
 
-#[test]
-fn a_transport_dropped_by_a_panic_aborts_without_help() {
-    let mut ends: Vec<_> = processes(crate::WIRE, 2, patient()).into_iter().flatten().collect();
+fn a_transport_dropped_by_a_panic_aborts_without_help(wire: Wire) {
+    let mut ends: Vec<_> = processes(wire, 2, patient()).into_iter().flatten().collect();
     let second = ends.pop().unwrap();
     let thread = std::thread::spawn(move || {
         let _held = second;
@@ -148,9 +160,8 @@ fn a_transport_dropped_by_a_panic_aborts_without_help() {
     assert!(thread.join().is_err());
 }
 
-#[test]
-fn a_rank_that_leaves_early_is_missed_at_once() {
-    let results = run(3, |transport| {
+fn a_rank_that_leaves_early_is_missed_at_once(wire: Wire) {
+    let results = run(wire, 3, |transport| {
         if transport.rank() == Rank(1) {
             return None;
         }
@@ -165,9 +176,8 @@ fn a_rank_that_leaves_early_is_missed_at_once() {
     assert!(results[1].is_none());
 }
 
-#[test]
-fn a_loan_to_a_rank_that_leaves_unread_is_an_error() {
-    let results = run(2, |transport| {
+fn a_loan_to_a_rank_that_leaves_unread_is_an_error(wire: Wire) {
+    let results = run(wire, 2, |transport| {
         let channel = channel(&transport);
         if transport.rank() == Rank(1) {
             let mut go = [0.0_f32];
@@ -182,9 +192,8 @@ fn a_loan_to_a_rank_that_leaves_unread_is_an_error() {
     assert!(matches!(error, CommError::PeerLeft { peer: Rank(1), .. }), "{error}");
 }
 
-#[test]
-fn different_programs_are_distinguished() {
-    let results = run(2, |transport| {
+fn different_programs_are_distinguished(wire: Wire) {
+    let results = run(wire, 2, |transport| {
         let communicator = communicator(&transport);
         match communicator.position() {
             0 => communicator.all_reduce_sum(&mut [0.0; 4]).unwrap_err(),
@@ -199,10 +208,9 @@ fn different_programs_are_distinguished() {
     assert!(matches!(results[1], CommError::Mismatch { peer: Rank(0), .. }));
 }
 
-#[test]
-fn jitter_does_not_change_the_bits() {
+fn jitter_does_not_change_the_bits(wire: Wire) {
     for (seed, ranks) in [(1, 3), (2, 5), (3, 8)] {
-        let results = run(ranks, |transport| {
+        let results = run(wire, ranks, |transport| {
             let below = Duration::from_micros(500);
             let late: Arc<dyn Transport> = Arc::new(Faulty::new(transport, Fault::Jitter { seed, below }));
             let communicator = communicator(&late);
@@ -217,10 +225,9 @@ fn jitter_does_not_change_the_bits() {
     }
 }
 
-#[test]
-fn a_dropped_message_is_missed_by_its_receiver_by_name() {
+fn a_dropped_message_is_missed_by_its_receiver_by_name(wire: Wire) {
     let waits = Timeouts { wait: Duration::from_millis(200) };
-    let results = run_within(waits, 3, |transport| {
+    let results = run_within(wire, waits, 3, |transport| {
         let fault = Fault::Drop { to: Rank(0), nth: 2 };
         let faulty: Arc<dyn Transport> = match transport.rank() {
             Rank(2) => Arc::new(Faulty::new(transport, fault)),
@@ -236,10 +243,9 @@ fn a_dropped_message_is_missed_by_its_receiver_by_name() {
     assert!(results[1].is_ok() && results[2].is_ok());
 }
 
-#[test]
-fn a_flipped_bit_reaches_the_sum_of_its_receiver_only() {
+fn a_flipped_bit_reaches_the_sum_of_its_receiver_only(wire: Wire) {
     for len in [64, 20_000] {
-        let results = run(2, |transport| {
+        let results = run(wire, 2, |transport| {
             let fault = Fault::FlipBit { to: Rank(0), nth: 0, byte: 3 };
             let faulty: Arc<dyn Transport> = match transport.rank() {
                 Rank(1) => Arc::new(Faulty::new(transport, fault)),
@@ -259,10 +265,9 @@ fn even_slice(len: usize, rank: Rank) -> std::ops::Range<usize> {
     mesh::even_split(len, 2, rank.0)
 }
 
-#[test]
-fn a_panic_inside_a_lending_scope_takes_the_messages_back() {
+fn a_panic_inside_a_lending_scope_takes_the_messages_back(wire: Wire) {
     let tag = comm::Tag { channel: ChannelId::new(AxisSet::ALL, 1), number: 0 };
-    let results = run_world(2, patient(), |transport| {
+    let results = run_world(wire, 2, patient(), |transport| {
         if transport.rank() == Rank(0) {
             let bytes = vec![1u8; 100_000];
             let mut messages = std::iter::once(comm::Message {
