@@ -1,6 +1,6 @@
 //! Runs on four hosts have the bits of threads.
 
-use super::cluster::{Folder, PORT, Plan, alone};
+use super::cluster::{Folder, PORT, Plan};
 use super::namespaces::Network;
 
 const STEPS: &str = "train.steps=6";
@@ -16,7 +16,6 @@ fn assert_same_as_threads(network: &Network, folder: &Folder, run: &str, keys: &
 
 #[test]
 fn four_hosts_have_the_bits_of_threads() {
-    let _alone = alone();
     let Some(network) = Network::of(4) else { return };
     let folder = Folder::new("bits");
     assert_same_as_threads(&network, &folder, "plain", &[]);
@@ -27,7 +26,6 @@ fn four_hosts_have_the_bits_of_threads() {
 
 #[test]
 fn lost_packets_change_no_bit() {
-    let _alone = alone();
     let Some(network) = Network::of(4) else { return };
     let folder = Folder::new("loss");
     network.set_loss(1, 1.0);

@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
@@ -35,18 +36,15 @@ const TINY: &[&str] = &[
     "run.save_every=0",
 ];
 
-/// Tests with hosts run one at a time: their deadlines are those of processes that have the machine for themselves.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A folder that ends with its test.
 pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("pleach-network-{name}-{}", std::process::id()));
+        // Tests that run at the same time may choose the same name.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("pleach-network-{name}-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }

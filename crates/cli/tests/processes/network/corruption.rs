@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::cluster::{Folder, PORT, Plan, alone};
+use super::cluster::{Folder, PORT, Plan};
 use super::namespaces::Network;
 use super::relay::{self, Stretch, Way, Wire};
 
@@ -59,7 +59,6 @@ fn sender(way: Way) -> usize {
 
 #[test]
 fn a_changed_byte_between_ranks_is_named_and_reaches_no_sum() {
-    let _alone = alone();
     let Some(network) = Network::of(2) else { return };
     let folder = Folder::new("changed");
     folder.train_on_threads("threads", &KEYS);
@@ -81,7 +80,6 @@ fn a_changed_byte_between_ranks_is_named_and_reaches_no_sum() {
 
 #[test]
 fn a_changed_byte_of_the_control_channel_is_named() {
-    let _alone = alone();
     let Some(network) = Network::of(2) else { return };
     let folder = Folder::new("control");
     // In the first headers: the magic, the kind, the length, and both checksums.
@@ -98,7 +96,6 @@ fn a_changed_byte_of_the_control_channel_is_named() {
 
 #[test]
 fn a_changed_byte_of_the_meeting_is_named() {
-    let _alone = alone();
     let Some(network) = Network::of(2) else { return };
     let folder = Folder::new("meeting");
     // The token, a header and a payload of the introduction; a header and a payload of the directory.

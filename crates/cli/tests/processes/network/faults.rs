@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::cluster::{Cluster, Ended, Folder, LIMIT, PORT, Plan, alone};
+use super::cluster::{Cluster, Ended, Folder, LIMIT, PORT, Plan};
 use super::namespaces::Network;
 
 /// A run that ends by a fault only.
@@ -43,7 +43,6 @@ fn about(processes: impl IntoIterator<Item = usize>) -> Vec<String> {
 
 #[test]
 fn a_cut_link_ends_all_processes_by_name() {
-    let _alone = alone();
     let heartbeat = Duration::from_secs(3);
     // Of a host of the middle, and of that of process 0.
     for cut in [2, 0] {
@@ -65,7 +64,6 @@ fn a_cut_link_ends_all_processes_by_name() {
 
 #[test]
 fn a_host_that_is_frozen_for_less_than_the_heartbeat_changes_no_bit() {
-    let _alone = alone();
     let Some(network) = Network::of(4) else { return };
     let folder = Folder::new("thawed");
     let keys = ["train.steps=60", "run.heartbeat_seconds=10", "run.rendezvous_seconds=60"];
@@ -98,7 +96,6 @@ fn ends_after_frost(frozen: usize, keys: &[&str]) -> Option<(Instant, Vec<Ended>
 
 #[test]
 fn a_host_that_is_frozen_for_longer_ends_all_processes_by_name() {
-    let _alone = alone();
     let heartbeat = Duration::from_secs(3);
     for frozen in [3, 0] {
         let Some((fault, others, own)) = ends_after_frost(frozen, &["run.heartbeat_seconds=3"]) else { return };
@@ -110,7 +107,6 @@ fn a_host_that_is_frozen_for_longer_ends_all_processes_by_name() {
 
 #[test]
 fn a_rank_that_is_late_is_named_before_its_heartbeat() {
-    let _alone = alone();
     let timeout = Duration::from_secs(3);
     let keys = ["run.heartbeat_seconds=60", "run.timeout_seconds=3"];
     let Some((fault, others, own)) = ends_after_frost(2, &keys) else { return };

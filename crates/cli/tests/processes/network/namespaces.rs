@@ -30,13 +30,14 @@ pub struct Network {
 impl Network {
     /// A network for a run on `hosts` hosts; none where this machine cannot have it, which is printed.
     pub fn of(hosts: usize) -> Option<Network> {
-        if let Err(reason) = permitted() {
+        // Tests run at the same time, each in namespaces of its own.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let prefix = format!("{PREFIX}{}-{}-", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        if let Err(reason) = permitted(&prefix) {
             println!("skipped: {reason}");
             return None;
         }
         remove_orphans();
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let prefix = format!("{PREFIX}{}-{}-", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let network = Network { prefix, hosts };
         let switch = network.switch();
         ip(&["netns", "add", &switch]);
@@ -166,11 +167,11 @@ fn tc(arguments: &[&str]) -> String {
     succeeds("tc", arguments)
 }
 
-/// Why this machine has no hosts for a test.
+/// Why this machine has no hosts for a test, whose namespaces begin with `prefix`.
 ///
 /// # Panics
 /// Where they are demanded, for every reason but a kernel that refuses namespaces.
-fn permitted() -> Result<(), String> {
+fn permitted(prefix: &str) -> Result<(), String> {
     let status = std::fs::read_to_string("/proc/self/status").expect("a status");
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).expect("capabilities");
@@ -185,7 +186,7 @@ fn permitted() -> Result<(), String> {
             return Err(format!("no network namespaces without {tool}; install iproute2"));
         }
     }
-    let probe = format!("{PREFIX}{}-probe", std::process::id());
+    let probe = format!("{prefix}probe");
     let added = Command::new("ip").args(["netns", "add", &probe]).output().expect("ip");
     let _ = Command::new("ip").args(["netns", "delete", &probe]).output();
     if added.status.success() {

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use super::cluster::{Cluster, Ended, Folder, LIMIT, PORT, Plan, Process, alone};
+use super::cluster::{Cluster, Ended, Folder, LIMIT, PORT, Plan, Process};
 use super::namespaces::Network;
 
 const RENDEZVOUS: &str = "run.rendezvous_seconds=3";
@@ -20,7 +20,6 @@ fn assert_end(ended: &[Ended], began: Instant, expected: &str) {
 
 #[test]
 fn a_host_that_never_starts_is_named_by_all_others() {
-    let _alone = alone();
     let Some(network) = Network::of(4) else { return };
     let folder = Folder::new("absent");
     let (run, began) = (folder.key("run"), Instant::now());
@@ -34,7 +33,6 @@ fn a_host_that_never_starts_is_named_by_all_others() {
 
 #[test]
 fn a_first_host_that_never_starts_is_named_by_all_others() {
-    let _alone = alone();
     let Some(network) = Network::of(4) else { return };
     let folder = Folder::new("headless");
     let (run, began) = (folder.key("run"), Instant::now());
@@ -46,7 +44,6 @@ fn a_first_host_that_never_starts_is_named_by_all_others() {
 
 #[test]
 fn a_port_in_use_is_one_line_with_the_address_and_the_remedy() {
-    let _alone = alone();
     let Some(network) = Network::of(1) else { return };
     let folder = Folder::new("port");
     let used = network.on(0, || TcpListener::bind(network.socket(0, PORT)).expect("a free port"));
@@ -64,7 +61,6 @@ fn a_port_in_use_is_one_line_with_the_address_and_the_remedy() {
 
 #[test]
 fn a_wrong_number_of_processes_is_refused_with_the_command_to_use() {
-    let _alone = alone();
     let Some(network) = Network::of(3) else { return };
     let folder = Folder::new("size");
     let (run, rendezvous) = (folder.key("run"), |_| network.socket(0, PORT));

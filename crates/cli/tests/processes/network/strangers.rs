@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{MAX_BYTES, Message, Token, decode, hash_bytes};
 
-use super::cluster::{Cluster, Folder, LIMIT, PORT, Plan, Process, TOKEN, alone};
+use super::cluster::{Cluster, Folder, LIMIT, PORT, Plan, Process, TOKEN};
 use super::namespaces::Network;
 use super::relay::{self, Stretch, Way, Wire};
 
@@ -355,7 +355,6 @@ fn run(
 
 #[test]
 fn strangers_at_every_port_disturb_no_run() {
-    let _alone = alone();
     let Some(network) = Network::of(4) else { return };
     let count = std::env::var(COUNT).map_or(SAMPLE, |count| count.parse().expect("a number of connections"));
     let steps = count.div_ceil(PER_STEP) + 2 * CALM;
