@@ -116,7 +116,7 @@ __device__ inline f32 tanh(f32 x) {
 // `erfc(magnitude)`, given `power = e^(-magnitude^2)`.
 __device__ inline f32 complement_of_erf(f32 magnitude, f32 power) {
     const f32 t = 1.0f / fmaf(magnitude, 0.4f, 1.0f);
-    const f32 scaled = polynomial(t, {0.22571066f, 0.22488007f, 0.21551068f, 0.12694511f, 0.2799096f, -0.29869864f,
+    const f32 scaled = polynomial(t, {0.22571066f, 0.22488007f, 0.21551068f, 0.12694511f, 0.2799096f, -0.29886964f,
                                       0.5647571f, -0.5117236f, 0.20347537f, -0.030595362f});
     return power * (t * scaled);
 }
