@@ -1,59 +1,57 @@
-// The sum over a row in the order of `cpu::lanes::row_sum`: chunks of 1,024 elements; in a chunk, element `i` goes to lane
-// `i % 16` in ascending order, then the lanes are added by the tree 8, 4, 2, 1, all in f32; chunks are added in ascending
-// order in f64.
+// Sums over a row in the fixed order of `cpu::lanes::row_sum`: chunks of 1024 elements; in a chunk element i goes to lane i % 16 in
+// ascending order, then the lanes are added by the tree 8, 4, 2, 1, all in f32; the chunks are added in order in f64.
+//
+// A team of 16 threads, half of a warp, stands for the 16 lanes. All threads of a warp call these functions together, so both of
+// its teams sum rows of one length.
 #pragma once
 
-#include "types.cuh"
+#include "math.cuh"
+#include "tensor.cuh"
 
-constexpr u32 ALL_LANES = 0xffffffffu;
-constexpr u32 LANES = 16;
-constexpr u32 ROW_CHUNK = 1024;
+constexpr u32 TEAM = 16;
+constexpr u32 WHOLE_WARP = 0xffffffffu;
+constexpr u64 CHUNK = 1024;
 
-// The tree over the sixteen neighbouring threads that each have a lane; every one of them gets the sum. All threads of the
-// warp must call it.
-__device__ inline f32 lane_tree(f32 lane) {
-#pragma unroll
-    for (u32 width = LANES / 2; width > 0; width /= 2) {
-        lane += __shfl_xor_sync(ALL_LANES, lane, width);
-    }
-    return lane;
+__device__ inline u32 team_lane() {
+    return threadIdx.x % TEAM;
 }
 
-__device__ inline f64 lane_tree(f64 lane) {
-#pragma unroll
-    for (u32 width = LANES / 2; width > 0; width /= 2) {
-        lane += __shfl_xor_sync(ALL_LANES, lane, width);
-    }
-    return lane;
+// The number of this thread's team in a grid of one dimension.
+__device__ inline u64 global_team() {
+    return global_thread() / TEAM;
 }
 
-// The sum of `term(i)` over a row of `len` elements by a block of `THREADS` threads, of which each takes a lane of every
-// sixteenth of its share of chunks. The result is that of thread 0. All threads must call it.
-template <u32 THREADS, typename Term>
-__device__ f64 row_sum(u32 len, Term term) {
-    constexpr u32 CHUNKS = THREADS / LANES;
-    __shared__ f32 sums[CHUNKS];
-    const u32 lane = threadIdx.x % LANES;
-    const u32 place = threadIdx.x / LANES;
+// The sum of the lanes by the tree 8, 4, 2, 1, in every lane: two terms have the same sum in either order.
+__device__ inline f32 team_sum(f32 value) {
+#pragma unroll
+    for (int width = TEAM / 2; width > 0; width /= 2) {
+        value = value + __shfl_xor_sync(WHOLE_WARP, value, width, TEAM);
+    }
+    return value;
+}
+
+// The largest lane by the same tree, in every lane. The order of two decides between zeros, and what becomes of a NaN.
+__device__ inline f32 team_max(f32 value) {
+#pragma unroll
+    for (int width = TEAM / 2; width > 0; width /= 2) {
+        const f32 other = __shfl_xor_sync(WHOLE_WARP, value, width, TEAM);
+        value = (team_lane() & width) != 0 ? math::larger(other, value) : math::larger(value, other);
+    }
+    return value;
+}
+
+// The sum of `term(i)` over `i < len`, in every lane of the team.
+template <typename Term>
+__device__ inline f64 row_sum(u64 len, Term term) {
     f64 total = 0.0;
-    for (u32 first = 0; first < len; first += CHUNKS * ROW_CHUNK) {
-        const u32 chunk = first + place * ROW_CHUNK;
-        const u32 end = min(len, chunk + ROW_CHUNK);
+    for (u64 first = 0; first < len; first += CHUNK) {
+        const u64 end = first + CHUNK < len ? first + CHUNK : len;
         f32 sum = 0.0f;
-        for (u32 i = chunk + lane; i < end; i += LANES) {
-            sum += term(i);
+#pragma unroll 4
+        for (u64 i = first + team_lane(); i < end; i += TEAM) {
+            sum = sum + term(i);
         }
-        sum = lane_tree(sum);
-        if (lane == 0) {
-            sums[place] = sum;
-        }
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            for (u32 index = 0; index < CHUNKS; index++) {
-                total += (f64)sums[index];
-            }
-        }
-        __syncthreads();
+        total = total + (f64)team_sum(sum);
     }
     return total;
 }
