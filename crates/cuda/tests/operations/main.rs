@@ -8,6 +8,8 @@ mod dropout;
 mod element_wise;
 mod embedding;
 mod mat_mul;
+mod mutants;
+mod mutations;
 mod norm;
 mod refusals;
 mod rotary;
