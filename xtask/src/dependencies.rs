@@ -9,6 +9,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("mpi", &["sync"]),
     ("gpu", &[]),
+    ("softgpu", &["sync", "gpu"]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
     ("rendezvous", &["sync", "launcher"]),
