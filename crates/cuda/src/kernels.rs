@@ -28,17 +28,17 @@ pub const SOURCES: &[Source] = &[
     source!("column_sum":),
     source!("norm":),
     source!("rotary":),
-    source!("attention":),
-    source!("attention_backward":),
+    source!("attention": "attention_64", "attention_128"),
+    source!("attention_backward": "attention_backward_queries_64", "attention_backward_queries_128", "attention_backward_keys_64", "attention_backward_keys_128"),
     source!("activation":),
     source!("dropout":),
     source!("embedding":),
-    source!("cross_entropy":),
-    source!("rounded_sum":),
+    source!("cross_entropy": "row_max", "sum_exp", "cross_entropy", "cross_entropy_gradient"),
+    source!("rounded_sum": "add_rounded_assign", "add_rounded_accumulate", "rounded_to_single_first", "rounded_to_single_next"),
     source!("element_wise":),
-    source!("initialize":),
-    source!("fixed_point":),
-    source!("adamw":),
+    source!("initialize": "initialize_normal_f32", "initialize_normal_bf16", "initialize_normal_f16"),
+    source!("fixed_point": "squared_sum", "loss_sum", "clip_coefficient"),
+    source!("adamw": "adamw", "adamw_copy_f32", "adamw_copy_bf16", "adamw_copy_f16"),
 ];
 
 /// A file that sources include.
@@ -57,6 +57,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("philox.cuh"),
     header!("dropout_mask.cuh"),
     header!("row_sum.cuh"),
+    header!("fixed_point.cuh"),
+    header!("attention.cuh"),
 ];
 
 impl Source {
