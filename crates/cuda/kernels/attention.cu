@@ -47,6 +47,8 @@ __device__ inline void mask_scores(f32 (&sums)[4][4], Shared& shared, const Prob
                                    const Tile& tile, f32 slope) {
     const u32 key = threadIdx.x % KEY_GROUPS * 4;
     const u32 query = threadIdx.x / KEY_GROUPS * 4;
+    // A tile that starts late ends before its 64th key; what the query sees behind it is of the next tile.
+    const i32 end = (i32)(tile.first + tile.count);
 #pragma unroll
     for (u32 column = 0; column < 4; column++) {
         const i32 first = __shfl_sync(ALL_LANES, block.first, query + column);
@@ -57,7 +59,7 @@ __device__ inline void mask_scores(f32 (&sums)[4][4], Shared& shared, const Prob
             const u32 position = tile.first + key + row;
             f32 score = sums[row][column];
             score = problem.alibi_heads == 0 ? score : biased(score, position, last, slope);
-            score = is_visible(position, first, last) ? score : -math::infinity();
+            score = is_visible(position, first, min(last, end)) ? score : -math::infinity();
             sums[row][column] = score;
             max = math::larger(max, score);
         }
