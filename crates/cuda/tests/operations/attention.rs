@@ -1,7 +1,5 @@
 use cpu::math::exp_f64;
-use device::{
-    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Tensor,
-};
+use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Tensor};
 use proptest::prelude::*;
 
 use crate::bench::Bench;
@@ -199,8 +197,11 @@ fn slopes_of_kernels_are_those_of_the_host() {
     for num_heads in 1usize..=300 {
         let power_of_two = 1 << num_heads.ilog2();
         for head in 0..num_heads {
-            let (number, series) =
-                if head < power_of_two { (head + 1, power_of_two) } else { (2 * (head - power_of_two) + 1, 2 * power_of_two) };
+            let (number, series) = if head < power_of_two {
+                (head + 1, power_of_two)
+            } else {
+                (2 * (head - power_of_two) + 1, 2 * power_of_two)
+            };
             let slope = exp_f64(-8.0 * number as f64 / series as f64 * std::f64::consts::LN_2) as f32;
             let expected = Alibi { first_head: 0, num_heads }.slope(head);
             assert_eq!(slope.to_bits(), expected.to_bits(), "head {head} of {num_heads}");

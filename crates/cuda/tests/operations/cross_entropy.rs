@@ -35,7 +35,16 @@ fn assert_same(bench: &Bench, seed: u64, [rows, gap]: [usize; 2], vocabulary: Vo
     let ops = [
         Op::RowMax { logits, valid_columns: valid, out: max },
         Op::SumExp { logits, valid_columns: valid, max, labels, first_row: first, sums },
-        Op::CrossEntropy { logits, valid_columns: valid, max, sums, labels, first_row: first, gradient_scale: scale, loss },
+        Op::CrossEntropy {
+            logits,
+            valid_columns: valid,
+            max,
+            sums,
+            labels,
+            first_row: first,
+            gradient_scale: scale,
+            loss,
+        },
     ];
     if let Some(difference) = bench.difference_of(&case, &ops) {
         panic!("{rows} rows of {vocabulary:?}, scale {scale:?}: {difference}");
@@ -57,7 +66,9 @@ fn losses_and_gradients_of_any_shape_have_the_bits_of_the_cpu() {
 #[test]
 fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
     let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
-    for (index, columns) in [15, 16, 17, 255, 256, 257, 1023, 1024, 1025, 4096, 16_384, 16_385, 20_000].into_iter().enumerate() {
+    for (index, columns) in
+        [15, 16, 17, 255, 256, 257, 1023, 1024, 1025, 4096, 16_384, 16_385, 20_000].into_iter().enumerate()
+    {
         let vocabulary = Vocabulary { columns, valid: columns - index % 2, first: 7 * index };
         assert_same(&bench, index as u64, [2, index % 3], vocabulary, Some(0.25));
     }

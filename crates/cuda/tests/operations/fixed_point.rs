@@ -25,7 +25,8 @@ fn put_magnitudes(case: &mut Case, tensor: Tensor) {
 #[test]
 fn sums_of_squares_have_the_words_of_the_cpu() {
     let Some(bench) = Bench::of(&["fixed_point"]) else { return };
-    let cases = [(0, 0), (1, 0), (15, 4095), (17, 4090), (4096, 0), (4097, 1), (9000, 123), (70_000, 4095), (70_000, 0)];
+    let cases =
+        [(0, 0), (1, 0), (15, 4095), (17, 4090), (4096, 0), (4097, 1), (9000, 123), (70_000, 4095), (70_000, 0)];
     for (index, (len, offset)) in cases.into_iter().enumerate() {
         let mut case = Case::new(index as u64);
         let x = case.vector(len, Values::Plain);
@@ -50,12 +51,12 @@ fn sums_of_any_squares_have_the_words_of_the_cpu() {
 #[test]
 fn sums_of_losses_have_the_words_of_the_cpu() {
     let Some(bench) = Bench::of(&["fixed_point"]) else { return };
-    for (index, (sequences, length)) in [(1, 0), (1, 1), (3, 40), (2, 256), (5, 257), (1, 1000)].into_iter().enumerate() {
+    for (index, (sequences, length)) in [(1, 0), (1, 1), (3, 40), (2, 256), (5, 257), (1, 1000)].into_iter().enumerate()
+    {
         for values in [Values::Plain, Values::Wild] {
             let mut case = Case::new(index as u64);
             let loss = case.vector(sequences * length, values);
-            let labels: Vec<i32> =
-                (0..sequences * length).map(|_| [-100, 0, 5][case.words.below(3)]).collect();
+            let labels: Vec<i32> = (0..sequences * length).map(|_| [-100, 0, 5][case.words.below(3)]).collect();
             let labels = case.ints(&labels);
             let sums = sum(&mut case);
             bench.assert_same(&case, &Op::LossSum { loss, labels, sequences, sums });
@@ -101,7 +102,10 @@ fn coefficients_have_the_bits_of_the_cpu() {
         let out = case.vector(4, Values::Plain);
         let (nominal_tokens, loss_scale) = (1234.0, [1.0, 65_536.0][seed as usize % 2]);
         let clip_norm = clips[seed as usize % clips.len()];
-        bench.assert_same(&case, &Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens, loss_scale, clip_norm, out });
+        bench.assert_same(
+            &case,
+            &Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens, loss_scale, clip_norm, out },
+        );
     }
 }
 
