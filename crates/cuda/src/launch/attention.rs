@@ -10,6 +10,8 @@ use super::{Launch, Parameters, Site, require};
 const QUERIES: usize = 32;
 /// Keys of a tile.
 const KEYS: usize = 64;
+/// The mask that keeps everything: a threshold of 0, and a factor of 1.
+const NO_DROPOUT: [u32; 8] = [0, 0, 0, 0, 0, 0, 0, 1f32.to_bits()];
 /// Most blocks of a launch along y and z.
 const MAX_BLOCKS: usize = 65_535;
 
@@ -117,10 +119,12 @@ impl<'a> Pass<'a> {
         let (first_head, alibi_heads) = o.alibi.map_or((0, 0), |alibi| (alibi.first_head, alibi.num_heads));
         let sizes = [sequence_length, self.keys, heads, kv_heads, head_dim].map(|size| size as u32);
         let sizes = [&sizes[..], &[o.scale.to_bits(), first_head as u32, alibi_heads as u32]].concat();
-        Ok(Parameters::new()
-            .words(&sizes)
-            .place(site.dense(o.visible, Dtype::I32)?)
-            .dropout(o.dropout)
+        let parameters = Parameters::new().words(&sizes).place(site.dense(o.visible, Dtype::I32)?);
+        let masked = match o.dropout {
+            Some(key) => parameters.dropout(key),
+            None => parameters.words(&NO_DROPOUT),
+        };
+        Ok(masked
             .place(site.matrix(o.q, Dtype::F32)?)
             .place(site.matrix(o.k, Dtype::F32)?)
             .place(site.matrix(o.v, Dtype::F32)?))
