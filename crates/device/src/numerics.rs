@@ -6,15 +6,29 @@ use config::{Format, GradientSums, Precision, Products};
 
 use crate::DeviceError;
 
-/// The kind of a device by name. Devices of one kind compute the same bits, whatever their instruction sets and threads.
+/// The kind of a device by name. Devices of one kind compute the same bits, whatever their instruction sets and threads; kinds
+/// may promise each other's bits ([`DeviceKind::has_bits_of`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceKind(pub &'static str);
 
 impl DeviceKind {
     /// Kernels of crate `cpu`.
     pub const CPU: DeviceKind = DeviceKind("the CPU");
+    /// Kernels of crate `cuda` on a GPU of NVIDIA.
+    pub const CUDA: DeviceKind = DeviceKind("the GPU");
+    /// The same kernels on a GPU in software.
+    pub const SOFT_GPU: DeviceKind = DeviceKind("the soft GPU");
     /// [`MetaDevice`](crate::MetaDevice), which computes nothing.
     pub const RECORDER: DeviceKind = DeviceKind("the recorder");
+
+    /// Kinds that add in the order that the run file names, each term and each sum rounded as the CPU rounds it: whatever numerics
+    /// two of them accept, they compute the same bits.
+    const SAME_BITS: [DeviceKind; 3] = [DeviceKind::CPU, DeviceKind::CUDA, DeviceKind::SOFT_GPU];
+
+    /// Whether devices of this kind promise the bits of devices of the other.
+    pub fn has_bits_of(self, other: DeviceKind) -> bool {
+        self == other || [self, other].iter().all(|kind| DeviceKind::SAME_BITS.contains(kind))
+    }
 }
 
 impl fmt::Display for DeviceKind {
@@ -156,6 +170,13 @@ mod tests {
             refusal(Numerics { gradient_sums: GradientSums::Exact, ..Numerics::SINGLE }),
             "train.sums = \"exact\" must be supported by the device; the toy device refuses it; use \"single\""
         );
+    }
+
+    #[test]
+    fn gpus_promise_the_bits_of_the_cpu_and_no_other_device_does() {
+        let [cpu, cuda, soft] = [DeviceKind::CPU, DeviceKind::CUDA, DeviceKind::SOFT_GPU];
+        assert!(cpu.has_bits_of(cuda) && cuda.has_bits_of(soft) && soft.has_bits_of(cpu) && TOY.has_bits_of(TOY));
+        assert!(!cpu.has_bits_of(TOY) && !TOY.has_bits_of(soft) && !cpu.has_bits_of(DeviceKind::RECORDER));
     }
 
     #[test]

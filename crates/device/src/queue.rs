@@ -25,6 +25,23 @@ pub struct StreamEvent {
     number: u64,
 }
 
+impl StreamEvent {
+    /// Point `number` of `stream`, as the device that records it counts points.
+    pub fn new(stream: Stream, number: u64) -> StreamEvent {
+        StreamEvent { stream, number }
+    }
+
+    /// The stream.
+    pub fn stream(self) -> Stream {
+        self.stream
+    }
+
+    /// Its number among the points of the device that recorded it.
+    pub fn number(self) -> u64 {
+        self.number
+    }
+}
+
 /// The streams of a rank. One without a queue runs on the thread that submits, and has ended its work whenever that thread looks.
 #[derive(Default)]
 pub struct StreamQueues {

@@ -66,9 +66,9 @@ impl EqualityClass {
         }
     }
 
-    /// This class for runs on these engines. Instruction sets and threads change no bit; the kind of the device does.
+    /// This class for runs on these engines. Instruction sets and threads change no bit, nor do GPUs; other kinds of devices do.
     pub fn on_engines(self, [a, b]: [&EngineDescription; 2]) -> EqualityClass {
-        if a.device == b.device { self } else { EqualityClass::OtherDevice }
+        if a.device.has_bits_of(b.device) { self } else { EqualityClass::OtherDevice }
     }
 
     /// What is promised.

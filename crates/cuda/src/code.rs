@@ -1,0 +1,65 @@
+//! Code for a GPU from the sources of kernels, compiled once and kept on the disk.
+
+use device::DeviceError;
+use gpu::Capability;
+use nvidia::nvrtc::{Cache, Code, Compiler, Source as CompilerSource, Target};
+
+use crate::kernels::{SOURCES, Source};
+
+/// Options of every compilation. They are part of the numerics: multiply-adds are fused where a kernel says so and nowhere else,
+/// divisions and square roots are rounded to nearest, and subnormal numbers stay.
+pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
+
+/// The code of one source.
+#[derive(Clone, Debug)]
+pub struct CompiledSource {
+    /// The source.
+    pub source: Source,
+    /// Its code.
+    pub code: Code,
+}
+
+/// The code of all sources: from the cache, or else from `compiler`.
+///
+/// # Errors
+/// The compiler's, and those of the cache's folder, by name.
+pub fn compile_all(compiler: &Compiler, cache: &Cache, target: &Target) -> Result<Vec<CompiledSource>, DeviceError> {
+    SOURCES.iter().map(|source| compile(compiler, cache, source, target)).collect()
+}
+
+/// The code of one source.
+///
+/// # Errors
+/// As [`compile_all`].
+pub fn compile(
+    compiler: &Compiler,
+    cache: &Cache,
+    source: &Source,
+    target: &Target,
+) -> Result<CompiledSource, DeviceError> {
+    let text = CompilerSource::new(format!("{}.cu", source.name), source.whole());
+    let compiled = cache.compile(compiler, &text, target, OPTIONS).map_err(|cause| DeviceError::Accelerator {
+        what: format!("compile {}.cu", source.name),
+        cause: Box::new(cause),
+    })?;
+    Ok(CompiledSource { source: *source, code: compiled.code })
+}
+
+/// The target of a GPU that is at hand: a CUBIN, which the driver loads as it is.
+pub fn target_of(capability: Capability) -> Target {
+    let Capability { major, minor } = capability;
+    // From 9.0 on an architecture has instructions that only GPUs of exactly its capability have.
+    let specific = if major >= 9 { "a" } else { "" };
+    Target::Cubin(format!("{major}{minor}{specific}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_of_a_gpu_is_its_own_architecture() {
+        let of = |major, minor| target_of(Capability { major, minor }).to_string();
+        assert_eq!([of(8, 0), of(8, 9), of(9, 0), of(12, 0)], ["sm_80", "sm_89", "sm_90a", "sm_120a"]);
+    }
+}

@@ -1,0 +1,139 @@
+//! The list of sources and of the kernels in them.
+
+/// A file of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its name in `kernels/`, without the ending.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+    /// Its kernels.
+    pub entries: &'static [&'static str],
+}
+
+/// `source!("file": "kernel", ..)`
+macro_rules! source {
+    ($name:literal: $($entry:literal),* $(,)?) => {
+        Source {
+            name: $name,
+            text: include_str!(concat!("../kernels/", $name, ".cu")),
+            entries: &[$($entry),*],
+        }
+    };
+}
+
+/// All files of kernels; a file is compiled at a time.
+pub const SOURCES: &[Source] = &[
+    source!("mat_mul": "mat_mul_nt_128", "mat_mul_nt_64", "mat_mul_nn_128", "mat_mul_nn_64", "mat_mul_tn_128", "mat_mul_tn_64"),
+    source!("column_sum": "column_sum"),
+    source!("norm": "norm_layer", "norm_rms", "norm_backward_input_layer", "norm_backward_input_rms", "norm_backward_weight"),
+    source!("rotary": "rotary_table", "rotary_half", "rotary_interleaved"),
+    source!("attention": "attention_64", "attention_128"),
+    source!("attention_backward": "attention_backward_queries_64", "attention_backward_queries_128", "attention_backward_keys_64", "attention_backward_keys_128"),
+    source!("activation": "gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu", "gelu_tanh_backward", "gelu_erf_backward", "gelu_sigmoid_backward", "relu_backward", "swiglu_backward", "geglu_backward"),
+    source!("dropout": "add_residual", "dropout_add", "dropout_backward"),
+    source!("embedding": "embedding_lookup", "embedding_backward"),
+    source!("cross_entropy": "row_max", "sum_exp", "cross_entropy", "cross_entropy_gradient"),
+    source!("rounded_sum": "add_rounded_assign", "add_rounded_accumulate", "rounded_to_single_first", "rounded_to_single_next"),
+    source!("element_wise": "accumulate_f32", "accumulate_i64", "fill_f32", "fill_bf16", "fill_f16", "fill_i64", "copy_f32_f32", "copy_f32_bf16", "copy_f32_f16", "copy_bf16_f32", "copy_bf16_bf16", "copy_bf16_f16", "copy_f16_f32", "copy_f16_bf16", "copy_f16_f16", "copy_i64"),
+    source!("initialize": "initialize_normal_f32", "initialize_normal_bf16", "initialize_normal_f16"),
+    source!("fixed_point": "squared_sum", "loss_sum", "clip_coefficient"),
+    source!("adamw": "adamw", "adamw_copy_f32", "adamw_copy_bf16", "adamw_copy_f16"),
+];
+
+/// A file that sources include.
+macro_rules! header {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../kernels/", $name)))
+    };
+}
+
+/// What sources include: names and texts.
+const HEADERS: &[(&str, &str)] = &[
+    header!("types.cuh"),
+    header!("tensor.cuh"),
+    header!("elements.cuh"),
+    header!("groups.cuh"),
+    header!("element.cuh"),
+    header!("math.cuh"),
+    header!("philox.cuh"),
+    header!("dropout_mask.cuh"),
+    header!("row_sum.cuh"),
+    header!("fixed_point.cuh"),
+    header!("attention.cuh"),
+];
+
+impl Source {
+    /// The text with each included file in the place where it is first included, so that a compiler needs no other file.
+    pub fn whole(&self) -> String {
+        let mut whole = String::new();
+        append(&mut whole, &mut vec![], &format!("{}.cu", self.name), self.text);
+        whole
+    }
+}
+
+/// Appends the text of a file with what it includes. Marks of lines keep the names and numbers of the files in messages.
+fn append(whole: &mut String, included: &mut Vec<&'static str>, name: &str, text: &str) {
+    whole.push_str(&format!("#line 1 \"{name}\"\n"));
+    for (index, line) in text.lines().enumerate() {
+        let header = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
+        match header.and_then(|header| HEADERS.iter().find(|(name, _)| *name == header)) {
+            Some((header, _)) if included.contains(header) => whole.push('\n'),
+            Some((header, text)) => {
+                included.push(header);
+                append(whole, included, header, text);
+                whole.push_str(&format!("#line {} \"{name}\"\n", index + 2));
+            }
+            None if line == "#pragma once" => whole.push('\n'),
+            None => {
+                whole.push_str(line);
+                whole.push('\n');
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_has_bounds_and_a_name_as_it_is_written() {
+        for source in SOURCES {
+            let kernels = source.text.matches("__global__").count();
+            assert_eq!(source.text.matches("extern \"C\" __global__ void __launch_bounds__(").count(), kernels);
+        }
+    }
+
+    #[test]
+    fn each_header_is_included_once_and_none_is_left() {
+        for source in SOURCES {
+            let whole = source.whole();
+            assert!(!whole.contains("#include"), "{} includes what is not listed", source.name);
+            for (header, text) in HEADERS {
+                let first = text.lines().next().unwrap_or_default();
+                assert!(whole.matches(first).count() <= 1, "{header} in {}", source.name);
+            }
+        }
+    }
+
+    /// The name behind the bounds of a launch.
+    fn name(text: &str) -> &str {
+        let (_, text) = text.split_once(')').expect("bounds");
+        text.split_once('(').expect("parameters").0.trim()
+    }
+
+    #[test]
+    fn the_list_names_exactly_the_kernels_of_the_files() {
+        let mut all = vec![];
+        for source in SOURCES {
+            let names: Vec<&str> = source.text.split("__global__ void __launch_bounds__(").skip(1).map(name).collect();
+            assert_eq!(names, source.entries, "{}", source.name);
+            all.extend(names);
+        }
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count, "names are those of one kernel each");
+    }
+}
