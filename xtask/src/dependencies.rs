@@ -11,6 +11,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("mpi", &["sync"]),
     ("gpu", &[]),
     ("nvidia", &["sync", "gpu"]),
+    ("softgpu", &["sync", "gpu"]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
     ("rendezvous", &["sync", "launcher"]),

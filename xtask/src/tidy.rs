@@ -35,6 +35,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/nvidia/tests/driver_errors.rs",
     "crates/cpu/",
     "crates/data/src/memory_map.rs",
+    "crates/softgpu/src/execute/instruction_sets.rs",
     "crates/prove/tests/allocations.rs",
 ];
 /// Names that say nothing about what is inside.

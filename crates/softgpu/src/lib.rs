@@ -1,0 +1,20 @@
+//! A GPU in software. It runs the PTX that NVIDIA's compiler makes, lane by lane, and checks what hardware does not.
+
+mod checks;
+mod code;
+mod counters;
+mod driver;
+mod execute;
+mod memory;
+mod modules;
+mod ptx;
+mod settings;
+mod soft_gpu;
+mod state;
+mod streams;
+
+pub use checks::{AccessRanges, Check, Checks};
+pub use counters::Counters;
+pub use driver::SoftDriver;
+pub use settings::Settings;
+pub use soft_gpu::SoftGpu;

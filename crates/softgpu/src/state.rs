@@ -1,0 +1,277 @@
+//! All that a GPU holds, behind one lock.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use gpu::{
+    DevicePointer, DriverError, DriverErrorKind, EventHandle, FunctionHandle, GraphHandle, ModuleHandle, PinnedHandle,
+    StreamHandle,
+};
+
+use crate::checks::{AccessRanges, Check, Checks};
+use crate::code::Kernel;
+use crate::counters::Counters;
+use crate::execute::{Fault, FaultKind, Launch, Limits, Rule, run, touch_range};
+use crate::memory::global::Global;
+use crate::modules::LoadedModule;
+use crate::settings::Settings;
+use crate::streams::{
+    Capture, Clocks, Entry, Graph, Item, LaunchWork, Point, Points, Queue, Random, Ready, Work, WorkOrder,
+};
+
+/// All that a GPU holds.
+#[derive(Debug)]
+pub struct State {
+    /// Its memory.
+    pub global: Global,
+    /// Pinned memory.
+    pub pinned: HashMap<PinnedHandle, Vec<u8>>,
+    /// Code.
+    pub modules: HashMap<ModuleHandle, LoadedModule>,
+    /// Kernels that were asked for.
+    pub functions: HashMap<FunctionHandle, Function>,
+    /// Work that has not ended.
+    pub streams: BTreeMap<StreamHandle, Queue>,
+    /// Events, and the point that each names.
+    pub events: HashMap<EventHandle, Option<Point>>,
+    /// Points.
+    pub points: Points,
+    /// Graphs.
+    pub graphs: HashMap<GraphHandle, Arc<Graph>>,
+    /// The memory that the next launch of a stream may use.
+    pub expected: HashMap<StreamHandle, AccessRanges>,
+    /// Captures.
+    pub captures: Vec<Capture>,
+    /// The first failure, which every later call returns.
+    pub failure: Option<DriverError>,
+    /// Which work comes before which.
+    clocks: Clocks,
+    /// Instructions that have run.
+    pub counters: Counters,
+    checks: Checks,
+    rule: Rule,
+    random: Random,
+    limits: Limits,
+    next_handle: u64,
+}
+
+/// A kernel that was asked for.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// The kernel.
+    pub kernel: Arc<Kernel>,
+    /// Its module.
+    pub module: ModuleHandle,
+    /// The most dynamic shared memory of a launch.
+    pub allowed_shared: u32,
+}
+
+impl State {
+    /// Nothing yet.
+    pub fn new(settings: &Settings) -> State {
+        State {
+            global: Global::default(),
+            pinned: HashMap::new(),
+            modules: HashMap::new(),
+            functions: HashMap::new(),
+            streams: BTreeMap::new(),
+            events: HashMap::new(),
+            points: Points::default(),
+            graphs: HashMap::new(),
+            expected: HashMap::new(),
+            captures: vec![],
+            failure: None,
+            clocks: Clocks::default(),
+            counters: Counters::default(),
+            checks: settings.checks.clone(),
+            rule: Rule::of(settings.capability.major),
+            random: Random::new(settings.seed),
+            limits: Limits { warp_instructions: settings.max_warp_instructions },
+            next_handle: 1,
+        }
+    }
+
+    /// A number that no handle had before.
+    pub fn handle(&mut self) -> u64 {
+        self.next_handle += 1;
+        self.next_handle
+    }
+
+    /// The failure, if there was one.
+    pub fn check(&self, call: &'static str) -> Result<(), DriverError> {
+        match &self.failure {
+            Some(failure) => Err(DriverError { call, ..failure.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs the next piece of work of a stream that is drawn among those that have some; `false` where none has.
+    pub fn run_any(&mut self) -> bool {
+        let points = &self.points;
+        let ready: Vec<StreamHandle> =
+            self.streams.iter().filter(|(_, queue)| queue.is_ready(points)).map(|(stream, _)| *stream).collect();
+        let Some(stream) = ready.get(self.random.below(ready.len())) else { return false };
+        let Some(queue) = self.streams.get_mut(stream) else { return false };
+        let stream = *stream;
+        match queue.take(&self.points, &mut self.random) {
+            Ready::Work(work, host) => {
+                self.clocks.wait(stream, &host);
+                // After a failure nothing runs any more, but streams become empty.
+                if self.failure.is_none() || matches!(work, Work::Record(_)) {
+                    if let Err(failure) = self.run_work(stream, work) {
+                        self.failure.get_or_insert(failure);
+                    }
+                }
+                true
+            }
+            Ready::Waits | Ready::Empty => true,
+        }
+    }
+
+    /// The host has seen that all work of a stream has ended.
+    pub fn host_saw_stream(&mut self, stream: StreamHandle) {
+        let clock = self.clocks.of(stream);
+        self.clocks.host_waits(&clock);
+    }
+
+    /// The host has seen that a point is reached.
+    pub fn host_saw_point(&mut self, point: Point) {
+        if let Some(clock) = self.points.clock(point) {
+            self.clocks.host_waits(clock);
+        }
+    }
+
+    /// Work that has not been run.
+    pub fn backlog(&self) -> usize {
+        self.streams.values().map(Queue::len).sum()
+    }
+
+    /// Adds work to a stream, or to the capture that it takes part in.
+    pub fn submit(&mut self, call: &'static str, stream: StreamHandle, work: Work) -> Result<(), DriverError> {
+        self.check(call)?;
+        if let Some(capture) = self.captures.iter_mut().find(|capture| capture.has_stream(stream)) {
+            capture.add(stream, work);
+            return Ok(());
+        }
+        self.push(call, stream, Item::Work(work))
+    }
+
+    /// Adds an item to the queue of a stream.
+    pub fn push(&mut self, call: &'static str, stream: StreamHandle, item: Item) -> Result<(), DriverError> {
+        let host = self.clocks.host();
+        self.queue(call, stream)?.push(Entry { item, host });
+        Ok(())
+    }
+
+    /// The queue of a stream.
+    pub fn queue(&mut self, call: &'static str, stream: StreamHandle) -> Result<&mut Queue, DriverError> {
+        self.streams.get_mut(&stream).ok_or_else(|| invalid(call, format!("stream {} does not exist", stream.0)))
+    }
+
+    fn run_work(&mut self, stream: StreamHandle, work: Work) -> Result<(), DriverError> {
+        match work {
+            Work::Record(point) => {
+                self.points.reach(point, self.clocks.of(stream));
+                return Ok(());
+            }
+            Work::Wait(point) => {
+                if let Some(clock) = self.points.clock(point) {
+                    self.clocks.wait(stream, clock);
+                }
+                return Ok(());
+            }
+            Work::Launch(_) | Work::Upload { .. } | Work::Download { .. } | Work::Copy { .. } | Work::Fill { .. } => {}
+        }
+        let order = self.clocks.begin(stream);
+        match work {
+            Work::Launch(launch) => self.run_launch(&launch, &order),
+            Work::Upload { to, pinned, offset_bytes, bytes } => {
+                self.touch("upload", to, bytes, &order, true)?;
+                let from = self.pinned.get(&pinned).and_then(|pinned| pinned.get(offset_bytes..offset_bytes + bytes));
+                copy_range("upload", from, self.global.range_mut(to.0, bytes))
+            }
+            Work::Download { pinned, offset_bytes, from, bytes } => {
+                self.touch("download", from, bytes, &order, false)?;
+                let to = self.pinned.get_mut(&pinned).and_then(|to| to.get_mut(offset_bytes..offset_bytes + bytes));
+                copy_range("download", self.global.range(from.0, bytes), to)
+            }
+            Work::Copy { to, from, bytes } => {
+                self.touch("copy", from, bytes, &order, false)?;
+                self.touch("copy", to, bytes, &order, true)?;
+                let from = self.global.range(from.0, bytes).map(<[u8]>::to_vec);
+                copy_range("copy", from.as_deref(), self.global.range_mut(to.0, bytes))
+            }
+            Work::Fill { to, value, bytes } => {
+                self.touch("fill", to, bytes, &order, true)?;
+                copy_range("fill", Some(&vec![value; bytes]), self.global.range_mut(to.0, bytes))
+            }
+            Work::Record(_) | Work::Wait(_) => Ok(()),
+        }
+    }
+
+    fn run_launch(&mut self, work: &LaunchWork, order: &WorkOrder) -> Result<(), DriverError> {
+        let launch = Launch {
+            kernel: &work.kernel,
+            shape: work.shape,
+            parameters: work.parameters.clone(),
+            limits: self.limits,
+            checks: &self.checks,
+            ranges: work.ranges.as_ref(),
+            order,
+            rule: self.rule,
+        };
+        let counts = run(&launch, &mut self.global).map_err(|fault| failed(&fault))?;
+        self.counters.add(&work.kernel, &counts);
+        Ok(())
+    }
+
+    /// Checks that copies and fills have an order with other streams.
+    fn touch(
+        &mut self,
+        call: &'static str,
+        pointer: DevicePointer,
+        bytes: usize,
+        order: &WorkOrder,
+        is_write: bool,
+    ) -> Result<(), DriverError> {
+        if self.checks.global == Check::Off {
+            return Ok(());
+        }
+        touch_range(&mut self.global, pointer.0, bytes, order, is_write).map_err(|other| {
+            let verb = if is_write { "written" } else { "read" };
+            let other = other.map_or("another stream".into(), |other| format!("stream {other}"));
+            let text = format!("{bytes} bytes at {:#x} are {verb} without an order with work of {other}", pointer.0);
+            DriverError { call, kind: DriverErrorKind::KernelFault, text }
+        })
+    }
+}
+
+fn copy_range(call: &'static str, from: Option<&[u8]>, to: Option<&mut [u8]>) -> Result<(), DriverError> {
+    match (from, to) {
+        (Some(from), Some(to)) => {
+            to.copy_from_slice(from);
+            Ok(())
+        }
+        _ => Err(invalid(call, "memory was freed before its work had ended")),
+    }
+}
+
+/// An invalid argument.
+pub fn invalid(call: &'static str, text: impl Into<String>) -> DriverError {
+    DriverError { call, kind: DriverErrorKind::InvalidArgument, text: text.into() }
+}
+
+fn failed(fault: &Fault) -> DriverError {
+    let kind = match fault.kind {
+        FaultKind::Endless => DriverErrorKind::Timeout,
+        FaultKind::Access
+        | FaultKind::Misaligned
+        | FaultKind::Undeclared
+        | FaultKind::Unwritten
+        | FaultKind::Race
+        | FaultKind::Barrier
+        | FaultKind::Trap
+        | FaultKind::Invalid => DriverErrorKind::KernelFault,
+    };
+    DriverError { call: "launch", kind, text: fault.text.clone() }
+}
