@@ -58,6 +58,8 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "sync",
             "files",
             "mpi",
+            "gpu",
+            "nvidia",
             "mesh",
             "config",
             "cluster",
