@@ -11,6 +11,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("mpi", &["sync"]),
     ("gpu", &[]),
     ("softgpu", &["sync", "gpu"]),
+    ("softgpu_driver", &["sync", "gpu", "softgpu"]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
     ("rendezvous", &["sync", "launcher"]),
