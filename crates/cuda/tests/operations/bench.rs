@@ -1,6 +1,7 @@
 //! Two devices beside each other: the CPU, and a GPU in software that runs what NVRTC makes of the kernels. An operation is submitted to
 //! both on the same bytes, and afterwards all bytes of both arenas must be equal.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,11 +21,25 @@ use crate::case::Case;
 pub const ARENA_BYTES: usize = 4 << 20;
 
 /// The GPU's code is made for the oldest GPU that is named: newer ones run it too.
-const TARGET: &str = "compute_80";
+pub const TARGET: &str = "compute_80";
 
+/// Two devices. After the first difference nothing is compared any more.
 pub struct Bench {
     cpu: CpuDevice,
     cuda: CudaDevice,
+    first: RefCell<Option<String>>,
+}
+
+/// Cases that a bench compares.
+pub type Cases = fn(&Bench);
+
+/// Compares all cases with the kernels of the named sources. Without NVRTC nothing is compared, which is printed.
+pub fn assert_same(sources: &[&str], cases: Cases) {
+    let Some(bench) = Bench::of(sources) else { return };
+    cases(&bench);
+    if let Some(difference) = bench.first_difference() {
+        panic!("{difference}");
+    }
 }
 
 /// NVRTC of the folder in PLEACH_CUDA, with its cache. With the variable, its absence is a failure.
@@ -49,15 +64,40 @@ pub fn code(names: &[&str]) -> Option<Vec<CompiledSource>> {
 impl Bench {
     /// Devices with the kernels of the named sources. None without NVRTC.
     pub fn of(names: &[&str]) -> Option<Bench> {
-        Some(Bench::with_code(&code(names)?))
+        Some(Bench::with_code(&code(names)?, Settings::default()))
     }
 
-    /// Devices with these kernels.
-    pub fn with_code(code: &[CompiledSource]) -> Bench {
-        let gpu = SoftDriver::new(1, Settings::default()).open(0).expect("a GPU");
+    /// Devices with these kernels, on a GPU with these settings.
+    pub fn with_code(code: &[CompiledSource], settings: Settings) -> Bench {
+        let gpu = SoftDriver::new(1, settings).open(0).expect("a GPU");
         let cuda = CudaDevice::open(gpu, code, ARENA_BYTES).expect("a device");
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory")));
-        Bench { cpu, cuda }
+        Bench { cpu, cuda, first: RefCell::new(None) }
+    }
+
+    /// Runs `op` on both devices on the bytes of `case`, and keeps the first difference of all.
+    pub fn compare(&self, case: &Case, op: &Op) {
+        self.compare_all(case, &[*op]);
+    }
+
+    /// As [`Bench::compare`], for operations one after the other.
+    pub fn compare_all(&self, case: &Case, ops: &[Op]) {
+        let mut first = self.first.borrow_mut();
+        if first.is_none() {
+            *first = self.difference_of(case, ops).map(|difference| format!("{ops:?}: {difference}"));
+        }
+    }
+
+    /// Panics with the first difference.
+    pub fn assert_same(&self, case: &Case, op: &Op) {
+        if let Some(difference) = self.difference(case, op) {
+            panic!("{op:?}: {difference}");
+        }
+    }
+
+    /// The first difference of all.
+    pub fn first_difference(&self) -> Option<String> {
+        self.first.borrow().clone()
     }
 
     /// Runs `op` on both devices on the bytes of `case`; the first difference, if there is one.
@@ -86,19 +126,12 @@ impl Bench {
             Err(error) => error,
         }
     }
-
-    /// Panics with the first difference.
-    pub fn assert_same(&self, case: &Case, op: &Op) {
-        if let Some(difference) = self.difference(case, op) {
-            panic!("{op:?}: {difference}");
-        }
-    }
 }
 
 /// All bytes after the operations, or what the device said.
 fn run(device: &dyn Device, case: &Case, ops: &[Op]) -> Result<Vec<u8>, String> {
     let all = Tensor::new(0, 1, case.bytes().len() / 4, Dtype::I32);
-    device.write(all, case.bytes()).expect("written");
+    device.write(all, case.bytes()).map_err(|error| error.to_string())?;
     for op in ops {
         device.submit(Stream::Compute, op).map_err(|error| error.to_string())?;
     }

@@ -11,6 +11,8 @@ mod element_wise;
 mod embedding;
 mod fixed_point;
 mod mat_mul;
+mod mutants;
+mod mutations;
 mod norm;
 mod optimizer;
 mod refusals;

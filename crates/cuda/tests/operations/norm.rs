@@ -1,7 +1,7 @@
 use config::{Norm, NormKind};
 use device::{NormBackward, Op, Tensor, Write};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
 /// Around lanes, teams of a warp and chunks of 1024.
@@ -27,7 +27,10 @@ fn vector(case: &mut Case, len: usize, values: Values) -> Tensor {
 
 #[test]
 fn norms_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["norm"]) else { return };
+    assert_same(&["norm"], norms);
+}
+
+pub fn norms(bench: &Bench) {
     for_each_shape(|index, [rows, heads, width], norm, values| {
         let mut case = Case::new(index);
         let x = case.reals(rows, heads * width, (index % 4) as usize, values);
@@ -35,13 +38,16 @@ fn norms_have_the_bits_of_the_cpu() {
         let bias = (index % 2 == 0).then(|| vector(&mut case, width, values));
         let y = case.reals(rows, heads * width, (index % 3) as usize, Values::Plain);
         let stats = case.reals(rows * heads, 2, 0, Values::Plain);
-        bench.assert_same(&case, &Op::Norm { norm, x, weight, bias, y, stats });
+        bench.compare(&case, &Op::Norm { norm, x, weight, bias, y, stats });
     });
 }
 
 #[test]
 fn gradients_of_norms_inputs_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["norm"]) else { return };
+    assert_same(&["norm"], input_gradients);
+}
+
+pub fn input_gradients(bench: &Bench) {
     for_each_shape(|index, [rows, heads, width], norm, values| {
         let mut case = Case::new(index);
         let cols = heads * width;
@@ -54,13 +60,16 @@ fn gradients_of_norms_inputs_have_the_bits_of_the_cpu() {
             dx: case.reals(rows, cols, (index % 5) as usize, values),
         };
         let write = if index % 2 == 0 { Write::Assign } else { Write::Accumulate };
-        bench.assert_same(&case, &Op::NormBackwardInput { tensors, write });
+        bench.compare(&case, &Op::NormBackwardInput { tensors, write });
     });
 }
 
 #[test]
 fn gradients_of_norms_weights_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["norm"]) else { return };
+    assert_same(&["norm"], weight_gradients);
+}
+
+pub fn weight_gradients(bench: &Bench) {
     let norm = Norm { kind: NormKind::Layer, epsilon: 1e-5 };
     let shapes = [[1, 1, 1], [31, 1, 33], [32, 2, 32], [33, 3, 31], [70, 1, 100], [1030, 1, 40], [2100, 1, 3]];
     for (index, [rows, heads, width]) in shapes.into_iter().enumerate() {
@@ -71,7 +80,7 @@ fn gradients_of_norms_weights_have_the_bits_of_the_cpu() {
             let dy = case.reals(rows, heads * width, index % 3, values);
             let dweight = vector(&mut case, width, values);
             let dbias = (index % 2 == 0).then(|| vector(&mut case, width, values));
-            bench.assert_same(&case, &Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias });
+            bench.compare(&case, &Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias });
         }
     }
 }

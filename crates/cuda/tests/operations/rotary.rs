@@ -1,12 +1,15 @@
 use config::{Pairing, RotaryScaling};
 use device::{Direction, Op};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
 #[test]
 fn tables_of_angles_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["rotary"]) else { return };
+    assert_same(&["rotary"], tables);
+}
+
+pub fn tables(bench: &Bench) {
     let scalings = [
         RotaryScaling::Off,
         RotaryScaling::Linear { factor: 3.7 },
@@ -17,14 +20,17 @@ fn tables_of_angles_have_the_bits_of_the_cpu() {
             let mut case = Case::new(index as u64);
             let cos = case.reals(positions, pairs, index, Values::Plain);
             let sin = case.reals(positions, pairs, 0, Values::Plain);
-            bench.assert_same(&case, &Op::RotaryTable { cos, sin, base, scaling });
+            bench.compare(&case, &Op::RotaryTable { cos, sin, base, scaling });
         }
     }
 }
 
 #[test]
 fn turned_queries_and_keys_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["rotary"]) else { return };
+    assert_same(&["rotary"], turns);
+}
+
+pub fn turns(bench: &Bench) {
     let mut index = 0;
     for [tokens, heads, head_dim, pairs] in [[1, 1, 2, 1], [9, 3, 16, 8], [5, 2, 20, 7], [33, 1, 128, 64]] {
         for (pairing, direction) in [
@@ -40,7 +46,7 @@ fn turned_queries_and_keys_have_the_bits_of_the_cpu() {
             let sin = case.reals(50, pairs, index % 5, Values::Plain);
             let places: Vec<i32> = (0..tokens).map(|_| case.words.below(50) as i32).collect();
             let positions = case.ints(&places);
-            bench.assert_same(&case, &Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction });
+            bench.compare(&case, &Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction });
             index += 1;
         }
     }
