@@ -18,6 +18,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("comm", &["sync", "mpi", "mesh", "device"]),
     ("program", &["mesh", "config", "device"]),
     ("cpu", &["philox", "sync", "config", "device"]),
+    ("cuda", &["philox", "sync", "config", "device", "gpu"]),
     ("model", &["config", "device"]),
     ("record", &["mesh", "config", "device", "comm", "program", "model"]),
     ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use device::{Arena, DeviceError, MemoryReader, Tensor};
 
-use crate::worker::check_len;
-
 /// Reads tensors of an arena that a [`crate::CpuDevice`] computes in.
 #[derive(Debug)]
 pub struct ArenaReader {
@@ -21,7 +19,7 @@ impl ArenaReader {
 
 impl MemoryReader for ArenaReader {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        check_len("read", from, to.len())?;
+        from.has_host_bytes("read", to.len())?;
         // SAFETY: whoever executes instructions does not write what is read here, as the trait says.
         to.copy_from_slice(unsafe { self.arena.bytes(from) }?);
         Ok(())

@@ -33,7 +33,7 @@ use crate::rounded_sum::{AddRounded, RoundedToSingle};
 use crate::squared_sum::SquaredSum;
 use crate::task::PairsMatMul;
 use crate::view::{MatMut, MatRef};
-use crate::worker::{Worker, not_real};
+use crate::worker::Worker;
 
 /// `stored!(E of tensor => ..)`: the expression with `E` as the type of real numbers that the tensor holds.
 macro_rules! stored {
@@ -51,7 +51,7 @@ macro_rules! stored {
                 type $element = F16;
                 $body
             }
-            Dtype::I32 | Dtype::I64 => return Err(not_real($tensor)),
+            Dtype::I32 | Dtype::I64 => return Err($tensor.not_real()),
         }
     };
 }
@@ -77,7 +77,7 @@ impl Worker {
                     Dtype::F32 => self.multiply(gemm, product, write, bias, out)?,
                     Dtype::Bf16 => self.multiply(gemm_rounded::<Bf16>, product, write, bias, out)?,
                     Dtype::F16 => self.multiply(gemm_rounded::<F16>, product, write, bias, out)?,
-                    Dtype::I32 | Dtype::I64 => return Err(not_real(out)),
+                    Dtype::I32 | Dtype::I64 => return Err(out.not_real()),
                 }
             }
             Op::ColumnSum { x, out } => stored!(E of x => {

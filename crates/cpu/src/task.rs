@@ -7,7 +7,7 @@ use crate::gemm::pairs::{Entering, Factors, Pass, RankWorkspace, Round, Target, 
 use crate::gemm::{PairsOperand, Write};
 use crate::lanes::Stored;
 use crate::parts::{self, Share};
-use crate::worker::{Worker, not_real};
+use crate::worker::Worker;
 
 /// Work with parts that threads take one by one; it is done when all of them are.
 #[derive(Clone, Copy)]
@@ -122,7 +122,7 @@ impl Worker {
                     Dtype::F32 => self.multiply_strip::<f32>(product, round, share.index),
                     Dtype::Bf16 => self.multiply_strip::<Bf16>(product, round, share.index),
                     Dtype::F16 => self.multiply_strip::<F16>(product, round, share.index),
-                    Dtype::I32 | Dtype::I64 => Err(not_real(product.out)),
+                    Dtype::I32 | Dtype::I64 => Err(product.out.not_real()),
                 }
             },
         }

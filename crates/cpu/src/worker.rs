@@ -77,13 +77,13 @@ impl Worker {
             Dtype::F32 => self.matrix::<f32>(tensor).map(Operand::F32),
             Dtype::Bf16 => self.matrix::<Bf16>(tensor).map(Operand::Bf16),
             Dtype::F16 => self.matrix::<F16>(tensor).map(Operand::F16),
-            Dtype::I32 | Dtype::I64 => Err(not_real(tensor)),
+            Dtype::I32 | Dtype::I64 => Err(tensor.not_real()),
         }
     }
 
     /// Overwrites a dense tensor.
     pub(crate) fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        check_len("write", to, from.len())?;
+        to.has_host_bytes("write", from.len())?;
         // SAFETY: no operation that touches the tensor runs: other streams wait, or have ended.
         unsafe { self.arena.bytes_mut(to) }?.copy_from_slice(from);
         Ok(())
@@ -91,16 +91,14 @@ impl Worker {
 
     /// Copies a dense tensor out.
     pub(crate) fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        check_len("read", from, to.len())?;
+        from.has_host_bytes("read", to.len())?;
         // SAFETY: as in `write`.
         to.copy_from_slice(unsafe { self.arena.bytes(from) }?);
         Ok(())
     }
 
     fn reals_address<E: Element>(&self, tensor: Tensor) -> Result<*mut E, DeviceError> {
-        if tensor.dtype != E::DTYPE {
-            return Err(DeviceError::Shape { op: "matrix", what: format!("{tensor:?} is not {:?}", E::DTYPE) });
-        }
+        tensor.holds(E::DTYPE)?;
         Ok(self.arena.address(tensor)?.as_ptr().cast())
     }
 
@@ -151,16 +149,4 @@ impl Worker {
         }
         Ok(())
     }
-}
-
-/// Why a tensor of integers is refused where real numbers are computed with.
-pub(crate) fn not_real(tensor: Tensor) -> DeviceError {
-    DeviceError::Shape { op: "matrix", what: format!("{tensor:?} holds no real numbers") }
-}
-
-pub(crate) fn check_len(op: &'static str, tensor: Tensor, host_bytes: usize) -> Result<(), DeviceError> {
-    if tensor.size_bytes() == host_bytes {
-        return Ok(());
-    }
-    Err(DeviceError::Shape { op, what: format!("{tensor:?} has {} bytes, the host {host_bytes}", tensor.size_bytes()) })
 }

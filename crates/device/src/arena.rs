@@ -46,14 +46,7 @@ impl Arena {
 
     /// Address of the first element of `tensor`, which is checked to lie inside the arena.
     pub fn address(&self, tensor: Tensor) -> Result<NonNull<u8>, DeviceError> {
-        let end_bytes = tensor.bytes().end;
-        if end_bytes > self.size_bytes() {
-            return Err(DeviceError::OutsideArena {
-                tensor: format!("{tensor:?}"),
-                end_bytes,
-                arena_bytes: self.size_bytes(),
-            });
-        }
+        tensor.inside(self.size_bytes())?;
         // SAFETY: the offset is inside the allocation, as just checked.
         Ok(unsafe { self.start.add(tensor.offset_bytes) })
     }
@@ -136,12 +129,7 @@ impl Arena {
     }
 
     fn dense(&self, tensor: Tensor, dtype: Dtype) -> Result<NonNull<u8>, DeviceError> {
-        if !tensor.is_dense() || tensor.dtype != dtype {
-            return Err(DeviceError::Shape {
-                op: "slice",
-                what: format!("{tensor:?} is not a dense {dtype:?} tensor"),
-            });
-        }
+        tensor.is_dense_of(dtype)?;
         self.address(tensor)
     }
 }

@@ -54,6 +54,14 @@ pub enum DeviceError {
     /// A collective or a transfer failed: a peer died, was late, or ended the run.
     #[error(transparent)]
     Communication(Box<dyn std::error::Error + Send + Sync>),
+    /// An accelerator, or the compiler of its kernels, did not do what it was asked.
+    #[error("{what}: {cause}")]
+    Accelerator {
+        /// What was asked of it: an operation with its tensors, a copy, a source of kernels.
+        what: String,
+        /// The driver's reason.
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Work on a stream with a thread of its own failed.
     #[error("on the {stream:?} stream: {cause}")]
     Stream {

@@ -14,6 +14,7 @@ mod mapping;
 mod meta;
 mod numerics;
 mod op;
+mod place;
 mod queue;
 mod sum_tree;
 mod tensor;

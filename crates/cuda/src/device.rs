@@ -1,0 +1,300 @@
+//! A GPU as a device: one allocation for the arena, a stream of the driver for each stream of the rank.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use config::{Format, Products};
+use device::{Device, DeviceError, NumericsChoice, Op, Stream, StreamEvent, Tensor};
+use gpu::{DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle};
+use sync::lock;
+
+use crate::code::CompiledSource;
+use crate::events::Events;
+use crate::launch::{SCRATCH_BYTES, Site, launches};
+use crate::pinned::{PinnedRing, RING_BYTES};
+use crate::reader::{CudaReader, READER_BYTES};
+
+/// The memory of a rank on its GPU, which readers share.
+pub(crate) struct RankMemory {
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) streams: [StreamHandle; Stream::COUNT],
+    arena: DevicePointer,
+    arena_bytes: usize,
+    /// [`SCRATCH_BYTES`] for each stream.
+    scratch: DevicePointer,
+}
+
+impl RankMemory {
+    fn allocate(gpu: Arc<dyn Gpu>, arena_bytes: usize) -> Result<RankMemory, DriverError> {
+        let arena = gpu.allocate(arena_bytes.max(1))?;
+        let scratch = gpu.allocate(SCRATCH_BYTES * Stream::COUNT)?;
+        let mut streams = [StreamHandle(0); Stream::COUNT];
+        for stream in &mut streams {
+            *stream = gpu.create_stream()?;
+        }
+        Ok(RankMemory { gpu, streams, arena, arena_bytes, scratch })
+    }
+
+    /// Refuses a tensor that is not dense, outside of the arena, or of another size than the host's bytes.
+    pub(crate) fn check_host_copy(
+        &self,
+        op: &'static str,
+        tensor: Tensor,
+        host_bytes: usize,
+    ) -> Result<(), DeviceError> {
+        tensor.has_host_bytes(op, host_bytes)?;
+        tensor.is_dense_of(tensor.dtype)?;
+        tensor.inside(self.arena_bytes)
+    }
+
+    /// Copies a tensor through `pinned` memory of `pinned_bytes`, and waits for it.
+    pub(crate) fn download(
+        &self,
+        stream: StreamHandle,
+        pinned: PinnedHandle,
+        pinned_bytes: usize,
+        from: Tensor,
+        to: &mut [u8],
+    ) -> Result<(), DriverError> {
+        let mut place = self.arena.offset(from.offset_bytes);
+        for piece in to.chunks_mut(pinned_bytes) {
+            self.gpu.download(stream, pinned, 0, place, piece.len())?;
+            self.gpu.synchronize(stream)?;
+            self.gpu.read_pinned(pinned, 0, piece)?;
+            place = place.offset(piece.len());
+        }
+        Ok(())
+    }
+
+    fn site(&self, stream: Stream) -> Site {
+        Site {
+            arena: self.arena,
+            arena_bytes: self.arena_bytes,
+            scratch: self.scratch.offset(stream.index() * SCRATCH_BYTES),
+            multiprocessors: self.gpu.facts().multiprocessors,
+        }
+    }
+
+    fn stream(&self, stream: Stream) -> StreamHandle {
+        self.streams[stream.index()]
+    }
+}
+
+impl Drop for RankMemory {
+    fn drop(&mut self) {
+        // The rank ends; there is nobody to tell of an error.
+        for stream in self.streams {
+            let _ = self.gpu.synchronize(stream);
+            let _ = self.gpu.destroy_stream(stream);
+        }
+        let _ = self.gpu.free(self.scratch);
+        let _ = self.gpu.free(self.arena);
+    }
+}
+
+/// What changes while a rank submits.
+struct Submissions {
+    events: Events,
+    ring: PinnedRing,
+    /// The last operation of each stream, for messages of failures that come later.
+    last: [Option<Op>; Stream::COUNT],
+}
+
+/// Executes operations as kernels on streams of a GPU. The bits are those of `cpu::CpuDevice`, whatever the GPU and its streams.
+pub struct CudaDevice {
+    memory: Arc<RankMemory>,
+    modules: Vec<ModuleHandle>,
+    functions: HashMap<&'static str, FunctionHandle>,
+    submissions: Mutex<Submissions>,
+    /// Memory for reads.
+    pinned: PinnedHandle,
+}
+
+impl CudaDevice {
+    /// Bytes of pinned memory of a rank with a reader.
+    pub const PINNED_BYTES: usize = RING_BYTES + 2 * READER_BYTES;
+    /// Bytes of the GPU's memory of a rank beside its arena.
+    pub const SCRATCH_BYTES: usize = SCRATCH_BYTES * Stream::COUNT;
+
+    /// Allocates a zeroed arena and loads the kernels.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`], and other failures of the driver by name.
+    pub fn open(gpu: Arc<dyn Gpu>, code: &[CompiledSource], arena_bytes: usize) -> Result<CudaDevice, DeviceError> {
+        let memory = RankMemory::allocate(Arc::clone(&gpu), arena_bytes).map_err(|cause| match cause.kind {
+            gpu::DriverErrorKind::OutOfMemory => DeviceError::OutOfMemory {
+                bytes: arena_bytes,
+                remedy: "a smaller microbatch, more ranks or a higher ZeRO stage need less",
+            },
+            _ => accelerator_error(format!("allocate an arena of {arena_bytes} bytes"), cause),
+        })?;
+        let memory = Arc::new(memory);
+        let (mut modules, mut functions) = (vec![], HashMap::new());
+        for CompiledSource { source, code } in code {
+            let named = |cause| accelerator_error(format!("load the kernels of {}.cu", source.name), cause);
+            let module = gpu.load(code.image()).map_err(named)?;
+            modules.push(module);
+            for entry in source.entries {
+                functions.insert(*entry, gpu.function(module, entry).map_err(named)?);
+            }
+        }
+        let pinned_error =
+            |cause| accelerator_error(format!("allocate {} bytes of pinned memory", Self::PINNED_BYTES), cause);
+        let ring = PinnedRing::new(&*gpu, RING_BYTES).map_err(pinned_error)?;
+        let pinned = gpu.allocate_pinned(READER_BYTES).map_err(pinned_error)?;
+        let submissions = Submissions { events: Events::new(memory.streams), ring, last: [None; Stream::COUNT] };
+        let device = CudaDevice { memory, modules, functions, submissions: Mutex::new(submissions), pinned };
+        device.synchronize()?;
+        Ok(device)
+    }
+
+    /// The GPU, which other ranks may have opened too.
+    pub fn gpu(&self) -> &Arc<dyn Gpu> {
+        &self.memory.gpu
+    }
+
+    /// The address of the arena's first byte.
+    pub fn arena(&self) -> DevicePointer {
+        self.memory.arena
+    }
+
+    /// The size of the arena.
+    pub fn arena_bytes(&self) -> usize {
+        self.memory.arena_bytes
+    }
+
+    /// The driver's stream of `stream`. It is destroyed with the device.
+    pub fn stream(&self, stream: Stream) -> StreamHandle {
+        self.memory.stream(stream)
+    }
+
+    /// A reader of the rank's memory for another thread.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn reader(&self) -> Result<CudaReader, DeviceError> {
+        CudaReader::new(Arc::clone(&self.memory))
+            .map_err(|cause| accelerator_error("open a reader of the rank's memory".into(), cause))
+    }
+
+    /// Notes a job of `stream`. One thread at a time submits to a stream, so the driver has the same order.
+    fn count(&self, stream: Stream, op: &Op) {
+        let mut submissions = lock(&self.submissions);
+        submissions.events.count(stream);
+        submissions.last[stream.index()] = Some(*op);
+    }
+
+    /// A failure of work, which the driver reports later: with the last operations that it can be.
+    fn late_error(&self, what: &str, last: [Option<Op>; Stream::COUNT], cause: DriverError) -> DeviceError {
+        let names: Vec<String> = last.iter().flatten().map(described).collect();
+        let after = if names.is_empty() { "nothing".into() } else { names.join("; ") };
+        accelerator_error(format!("{what} after {after}"), cause)
+    }
+}
+
+impl Device for CudaDevice {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        let launches = launches(op, &self.memory.site(stream))?;
+        self.count(stream, op);
+        for launch in launches {
+            let Some(function) = self.functions.get(launch.entry) else {
+                let what = format!("the kernel {} is in no source that was loaded", launch.entry);
+                return Err(DeviceError::Shape { op: op.name(), what });
+            };
+            let handle = self.memory.stream(stream);
+            self.memory
+                .gpu
+                .launch(handle, *function, launch.shape, &launch.arguments)
+                .map_err(|cause| accelerator_error(described(op), cause))?;
+        }
+        Ok(())
+    }
+
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.memory.check_host_copy("write", to, from.len())?;
+        let mut submissions = lock(&self.submissions);
+        submissions.events.count(stream);
+        let place = self.memory.arena.offset(to.offset_bytes);
+        submissions
+            .ring
+            .upload(&*self.memory.gpu, self.memory.stream(stream), place, from)
+            .map_err(|cause| accelerator_error(format!("upload {to:?}"), cause))
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.synchronize()?;
+        self.upload(Stream::Compute, to, from)?;
+        self.synchronize()
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.memory.check_host_copy("read", from, to.len())?;
+        self.synchronize()?;
+        self.memory
+            .download(self.memory.stream(Stream::Compute), self.pinned, READER_BYTES, from, to)
+            .map_err(|cause| accelerator_error(format!("read {from:?}"), cause))
+    }
+
+    fn record(&self, stream: Stream) -> StreamEvent {
+        lock(&self.submissions).events.record(&*self.memory.gpu, stream)
+    }
+
+    fn reached(&self, event: StreamEvent) -> Option<Instant> {
+        lock(&self.submissions).events.reached(&*self.memory.gpu, event)
+    }
+
+    fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
+        let mut submissions = lock(&self.submissions);
+        let waited = submissions.events.wait(&*self.memory.gpu, stream, event);
+        waited.map_err(|cause| self.late_error("wait for a stream", submissions.last, cause))
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        // Without the lock: other threads submit to other streams meanwhile.
+        let ended = self.memory.streams.iter().try_for_each(|stream| self.memory.gpu.synchronize(*stream));
+        let mut submissions = lock(&self.submissions);
+        let ended = ended.and_then(|()| submissions.events.compare_clocks(&*self.memory.gpu));
+        ended.map_err(|cause| self.late_error("synchronize", submissions.last, cause))
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        let gpu = &*self.memory.gpu;
+        for stream in self.memory.streams {
+            // The rank ends; there is nobody to tell of an error.
+            let _ = gpu.synchronize(stream);
+        }
+        let mut submissions = lock(&self.submissions);
+        submissions.events.destroy(gpu);
+        submissions.ring.destroy(gpu);
+        let _ = gpu.free_pinned(self.pinned);
+        for module in &self.modules {
+            let _ = gpu.unload(*module);
+        }
+    }
+}
+
+/// Whether the kernels have this choice of a run's numerics.
+pub fn accepts(choice: NumericsChoice) -> bool {
+    match choice {
+        NumericsChoice::Products(products) => products == Products::Chained,
+        NumericsChoice::Stored(format) => format == Format::Fp32,
+        NumericsChoice::GradientSums(_) => true,
+    }
+}
+
+/// The operation with its tensors.
+fn described(op: &Op) -> String {
+    let operands = op.operands();
+    let list = |tensors: &mut dyn Iterator<Item = Tensor>| {
+        tensors.map(|tensor| format!("{tensor:?}")).collect::<Vec<_>>().join(", ")
+    };
+    format!("{} of {} into {}", op.name(), list(&mut operands.reads()), list(&mut operands.writes()))
+}
+
+/// A failure of the driver with what was asked of it.
+pub(crate) fn accelerator_error(what: String, cause: DriverError) -> DeviceError {
+    DeviceError::Accelerator { what, cause: Box::new(cause) }
+}

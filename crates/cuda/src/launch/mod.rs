@@ -1,0 +1,112 @@
+//! From an operation to the launches of its kernels: the one match over `Op` of this device.
+
+mod activation;
+mod adamw;
+mod attention;
+mod column_sum;
+mod cross_entropy;
+mod dropout;
+mod element_wise;
+mod embedding;
+mod fixed_point;
+mod initialize;
+mod mat_mul;
+mod norm;
+mod parameters;
+mod rotary;
+mod rounded_sum;
+
+use device::{DeviceError, Op};
+use gpu::{Arguments, LaunchShape};
+
+pub(crate) use parameters::{Parameters, Place, SCRATCH_BYTES, Site};
+
+/// One launch of a kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    /// The kernel, as `crate::kernels` lists it.
+    pub entry: &'static str,
+    /// Blocks and threads. They change no bit.
+    pub shape: LaunchShape,
+    /// What the kernel is given.
+    pub arguments: Arguments,
+}
+
+impl Launch {
+    /// The kernel `entry` with these blocks, threads and parameters.
+    pub fn new(entry: &'static str, shape: LaunchShape, parameters: Parameters) -> Launch {
+        Launch { entry, shape, arguments: parameters.arguments() }
+    }
+}
+
+/// The launches of an operation, in order; none where there is nothing to compute. Every tensor is checked first.
+///
+/// # Errors
+/// [`DeviceError::Shape`] and [`DeviceError::OutsideArena`].
+pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError> {
+    match *op {
+        Op::MatMul { orientation, a, b, bias, out, write } => {
+            mat_mul::mat_mul(site, orientation, [a, b], bias, out, write)
+        }
+        Op::ColumnSum { x, out } => column_sum::column_sum(site, x, out),
+        Op::Norm { norm, x, weight, bias, y, stats } => norm::forward(site, norm, x, (weight, bias), y, stats),
+        Op::NormBackwardInput { tensors, write } => norm::backward_input(site, tensors, write),
+        Op::NormBackwardWeight { norm: _, x, stats, dy, dweight, dbias } => {
+            norm::backward_weight(site, x, stats, dy, (dweight, dbias))
+        }
+        Op::RotaryTable { cos, sin, base, scaling } => rotary::table(site, cos, sin, base, scaling),
+        Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction } => {
+            rotary::turn(site, (x, head_dim), positions, (cos, sin), pairing, direction)
+        }
+        Op::Attention { operands } => attention::forward(site, &operands),
+        Op::AttentionBackward { operands, gradients } => attention::backward(site, &operands, &gradients),
+        Op::Activation { activation, x, y } => activation::forward(site, activation, x, y),
+        Op::ActivationBackward { activation, x, dy, dx, y } => activation::backward(site, activation, x, dy, (dx, y)),
+        Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out } => {
+            dropout::add(site, (x, bias), (residual, residual_scale), dropout, out)
+        }
+        Op::DropoutBackward { dy, dropout, dx } => dropout::backward(site, dy, dropout, dx),
+        Op::EmbeddingLookup { tokens, table, first_row, out, write } => {
+            embedding::lookup(site, tokens, (table, first_row), out, write)
+        }
+        Op::EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable } => {
+            embedding::backward(site, tokens, (dy, scale), first_row, untrained, dtable)
+        }
+        Op::RowMax { logits, valid_columns, out } => cross_entropy::row_max(site, logits, valid_columns, out),
+        Op::SumExp { .. } => cross_entropy::sum_exp(site, op),
+        Op::CrossEntropy { .. } => cross_entropy::cross_entropy(site, op),
+        Op::AddRounded { x, rounding, into, write, refusals } => {
+            rounded_sum::add(site, x, rounding, into, write, refusals)
+        }
+        Op::RoundedToSingle { sums, unit } => rounded_sum::to_single(site, sums, unit),
+        Op::Accumulate { x, into } => element_wise::accumulate(site, x, into),
+        Op::Fill { out, value } => element_wise::fill(site, out, value),
+        Op::Copy { from, to } => element_wise::copy(site, from, to),
+        Op::InitializeNormal { .. } => initialize::normal(site, op),
+        Op::SquaredSum { x, first_element, loss_scale, sums } => {
+            fixed_point::squared_sum(site, x, first_element, loss_scale, sums)
+        }
+        Op::LossSum { loss, labels, sequences, sums } => fixed_point::loss_sum(site, loss, labels, sequences, sums),
+        Op::ClipCoefficient { .. } => fixed_point::clip_coefficient(site, op),
+        Op::AdamW { .. } => adamw::adamw(site, op),
+    }
+}
+
+/// Refuses operands that do not fit together.
+///
+/// # Errors
+/// [`DeviceError::Shape`] with the text of `what`.
+pub(crate) fn require(holds: bool, op: &'static str, what: impl FnOnce() -> String) -> Result<(), DeviceError> {
+    if holds { Ok(()) } else { Err(DeviceError::Shape { op, what: what() }) }
+}
+
+/// Blocks of `threads` threads for `count` independent elements, at most those that fill the GPU: threads go on where a grid ends.
+pub(crate) fn elements_shape(site: &Site, count: usize, threads: u32) -> LaunchShape {
+    let blocks = count.div_ceil(threads as usize).min(site.multiprocessors as usize * 16).max(1);
+    LaunchShape::linear(blocks as u32, threads)
+}
+
+/// For operations whose kernels the next commits bring.
+pub(crate) fn not_here(op: &'static str, operands: &dyn std::fmt::Debug) -> DeviceError {
+    DeviceError::Shape { op, what: format!("no kernel takes {operands:?} yet") }
+}

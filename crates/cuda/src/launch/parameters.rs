@@ -1,0 +1,143 @@
+//! The parameters of a kernel as bytes, in the order of its declaration. `kernels/tensor.cuh` and `kernels/philox.cuh` declare the structs.
+
+use device::{DeviceError, DropoutKey, Dtype, Tensor};
+use gpu::{Arguments, DevicePointer};
+
+/// A rank's memory on its GPU, and what launches choose their shapes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site {
+    /// The first byte of the arena.
+    pub arena: DevicePointer,
+    /// Its size.
+    pub arena_bytes: usize,
+    /// Memory of the stream for values between the kernels of one operation, [`SCRATCH_BYTES`] of it.
+    pub scratch: DevicePointer,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+}
+
+/// Bytes of a stream's scratch memory.
+pub(crate) const SCRATCH_BYTES: usize = 1 << 20;
+
+/// A tensor that lies in the arena, as kernels get it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    start: u64,
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+}
+
+impl Place {
+    /// In place of a tensor that the operation does not have.
+    const NONE: Place = Place { start: 0, rows: 0, cols: 0, row_stride: 0 };
+}
+
+impl Site {
+    /// A matrix of `dtype`, rows at any distance.
+    pub fn matrix(&self, tensor: Tensor, dtype: Dtype) -> Result<Place, DeviceError> {
+        tensor.holds(dtype)?;
+        self.place(tensor)
+    }
+
+    /// A dense tensor of `dtype`.
+    pub fn dense(&self, tensor: Tensor, dtype: Dtype) -> Result<Place, DeviceError> {
+        tensor.is_dense_of(dtype)?;
+        self.place(tensor)
+    }
+
+    /// A dense tensor of `dtype`, or none.
+    pub fn optional_dense(&self, tensor: Option<Tensor>, dtype: Dtype) -> Result<Place, DeviceError> {
+        tensor.map_or(Ok(Place::NONE), |tensor| self.dense(tensor, dtype))
+    }
+
+    /// A matrix of `dtype`, or none.
+    pub fn optional_matrix(&self, tensor: Option<Tensor>, dtype: Dtype) -> Result<Place, DeviceError> {
+        tensor.map_or(Ok(Place::NONE), |tensor| self.matrix(tensor, dtype))
+    }
+
+    fn place(&self, tensor: Tensor) -> Result<Place, DeviceError> {
+        tensor.inside(self.arena_bytes)?;
+        let Tensor { offset_bytes, rows, cols, row_stride, dtype: _ } = tensor;
+        Ok(Place { start: self.arena.offset(offset_bytes).0, rows, cols, row_stride })
+    }
+}
+
+/// The parameters of one launch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parameters {
+    arguments: Arguments,
+}
+
+impl Parameters {
+    /// None yet.
+    pub fn new() -> Parameters {
+        Parameters::default()
+    }
+
+    /// `Matrix<E>`
+    pub fn place(self, place: Place) -> Parameters {
+        let Place { start, rows, cols, row_stride } = place;
+        let words = [start, rows as u64, cols as u64, row_stride as u64];
+        self.with(&words.map(u64::to_le_bytes).concat())
+    }
+
+    /// `DropoutMask`; a threshold of 0 and a factor of 1 without one.
+    pub fn dropout(self, key: Option<DropoutKey>) -> Parameters {
+        let Some(key) = key else {
+            return self.with(&[0, 0, 0, 0, 0, 0, 0, 1f32.to_bits()].map(u32::to_le_bytes).concat());
+        };
+        let [key0, key1] = philox::key_of_seed(key.seed);
+        let kept = 1.0 / (1.0 - key.probability);
+        let words = [
+            key0,
+            key1,
+            key.step,
+            key.site,
+            key.first_token as u32,
+            key.first_channel,
+            philox::probability_threshold(key.probability),
+            kept.to_bits(),
+        ];
+        self.with(&words.map(u32::to_le_bytes).concat())
+    }
+
+    /// An address.
+    pub fn pointer(self, pointer: DevicePointer) -> Parameters {
+        self.u64(pointer.0)
+    }
+
+    /// `u32`
+    pub fn u32(self, value: u32) -> Parameters {
+        self.with(&value.to_le_bytes())
+    }
+
+    /// `i32`
+    pub fn i32(self, value: i32) -> Parameters {
+        self.with(&value.to_le_bytes())
+    }
+
+    /// `u64`
+    pub fn u64(self, value: u64) -> Parameters {
+        self.with(&value.to_le_bytes())
+    }
+
+    /// `float`
+    pub fn f32(self, value: f32) -> Parameters {
+        self.with(&value.to_le_bytes())
+    }
+
+    /// `double`
+    pub fn f64(self, value: f64) -> Parameters {
+        self.with(&value.to_le_bytes())
+    }
+
+    /// As a launch takes them.
+    pub fn arguments(self) -> Arguments {
+        self.arguments
+    }
+
+    fn with(self, bytes: &[u8]) -> Parameters {
+        Parameters { arguments: self.arguments.with(bytes) }
+    }
+}

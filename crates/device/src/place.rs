@@ -1,0 +1,74 @@
+//! Whether a tensor is what an operation takes, and lies in the arena: the checks that every device with memory makes.
+
+use crate::{DeviceError, Dtype, Tensor};
+
+impl Tensor {
+    /// Refuses a tensor that ends behind an arena of `arena_bytes`.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutsideArena`].
+    pub fn inside(self, arena_bytes: usize) -> Result<(), DeviceError> {
+        let end_bytes = self.bytes().end;
+        if end_bytes > arena_bytes {
+            return Err(DeviceError::OutsideArena { tensor: format!("{self:?}"), end_bytes, arena_bytes });
+        }
+        Ok(())
+    }
+
+    /// Refuses elements of another type than `dtype`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`].
+    pub fn holds(self, dtype: Dtype) -> Result<(), DeviceError> {
+        if self.dtype != dtype {
+            return Err(DeviceError::Shape { op: "matrix", what: format!("{self:?} is not {dtype:?}") });
+        }
+        Ok(())
+    }
+
+    /// Refuses elements of another type than `dtype`, and gaps between rows.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`].
+    pub fn is_dense_of(self, dtype: Dtype) -> Result<(), DeviceError> {
+        if !self.is_dense() || self.dtype != dtype {
+            return Err(DeviceError::Shape { op: "slice", what: format!("{self:?} is not a dense {dtype:?} tensor") });
+        }
+        Ok(())
+    }
+
+    /// The reason for which a tensor of integers is refused where real numbers are computed with.
+    pub fn not_real(self) -> DeviceError {
+        DeviceError::Shape { op: "matrix", what: format!("{self:?} holds no real numbers") }
+    }
+
+    /// Refuses host bytes of another number than the tensor's; `op` is "read" or "write".
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`].
+    pub fn has_host_bytes(self, op: &'static str, host_bytes: usize) -> Result<(), DeviceError> {
+        if self.size_bytes() == host_bytes {
+            return Ok(());
+        }
+        Err(DeviceError::Shape { op, what: format!("{self:?} has {} bytes, the host {host_bytes}", self.size_bytes()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_names_the_tensor_and_the_rule() {
+        let tensor = Tensor { row_stride: 5, ..Tensor::new(64, 2, 3, Dtype::F32) };
+        let text = |result: Result<(), DeviceError>| result.expect_err("refused").to_string();
+        assert_eq!(text(tensor.inside(95)), "F32[2, 3] stride 5 @64 needs bytes up to 96, but the arena has 95");
+        assert!(tensor.inside(96).is_ok() && tensor.holds(Dtype::F32).is_ok());
+        assert_eq!(text(tensor.holds(Dtype::Bf16)), "matrix: F32[2, 3] stride 5 @64 is not Bf16");
+        assert_eq!(text(tensor.is_dense_of(Dtype::F32)), "slice: F32[2, 3] stride 5 @64 is not a dense F32 tensor");
+        let ids = Tensor::new(0, 1, 4, Dtype::I32);
+        assert_eq!(text(ids.is_dense_of(Dtype::I64)), "slice: I32[1, 4] @0 is not a dense I64 tensor");
+        assert_eq!(ids.not_real().to_string(), "matrix: I32[1, 4] @0 holds no real numbers");
+        assert_eq!(text(ids.has_host_bytes("read", 8)), "read: I32[1, 4] @0 has 16 bytes, the host 8");
+    }
+}
