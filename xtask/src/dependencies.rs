@@ -19,6 +19,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("program", &["mesh", "config", "device"]),
     ("cpu", &["philox", "sync", "config", "device"]),
     ("cuda", &["philox", "sync", "config", "device", "gpu"]),
+    ("gpu_rank", &["sync", "mesh", "device", "gpu", "comm", "cuda"]),
     ("model", &["config", "device"]),
     ("record", &["mesh", "config", "device", "comm", "program", "model"]),
     ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),

@@ -8,6 +8,7 @@
 //! Both communicators give the bits of [`comm::HostCommunicator`]. No kernel waits for another rank: a rank meets the others on
 //! the host, and its stream then waits for events that they have recorded.
 
+mod failure;
 mod peer;
 mod peer_kernels;
 mod rank_device;
@@ -15,6 +16,7 @@ mod rank_streams;
 mod staged;
 mod staging;
 
+pub use failure::{named, remedy};
 pub use peer::{PeerCommunicator, PeerLanes};
 pub use peer_kernels::{COLLECTIVES, MAX_MEMBERS, PeerKernels};
 pub use rank_device::RankDevice;

@@ -18,7 +18,7 @@ use mesh::{Group, Rank, even_split};
 use sync::lock;
 
 use crate::peer_kernels::PeerKernels;
-use crate::rank_streams::{RankStreams, driver_error, on};
+use crate::rank_streams::{RankStreams, driver_error};
 
 /// Events of a member in turn. One is recorded again three meetings later, when every other member has long been told to wait for it.
 const EVENTS: usize = 4;
@@ -111,7 +111,7 @@ impl PeerCommunicator {
         call: impl FnOnce(&PeerEnd) -> Result<(), DeviceError> + Send + 'static,
     ) -> Result<(), DeviceError> {
         let end = Arc::clone(&self.ends[stream.index()]);
-        on(&self.queues, stream, move || call(&end))
+        self.ends[stream.index()].streams.on(&self.queues, stream, move || call(&end))
     }
 }
 

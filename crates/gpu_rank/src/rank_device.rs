@@ -8,7 +8,7 @@ use std::time::Instant;
 use device::{Device, DeviceError, Op, Stream, StreamEvent, StreamQueues, Tensor};
 use sync::lock;
 
-use crate::rank_streams::{QueueOrder, RankStreams, on};
+use crate::rank_streams::{QueueOrder, RankStreams};
 
 /// Points of a stream that are kept: those of a step of any usual size. Who waits for an older one waits for the oldest that is
 /// kept, which is reached after it.
@@ -53,28 +53,28 @@ impl RankDevice {
 impl Device for RankDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         if !self.is_queued(stream) {
-            return self.device().submit(self.streams.order.stream(stream), op);
+            return self.streams.told(self.device().submit(self.streams.order.stream(stream), op));
         }
         let (device, op) = (Arc::clone(&self.streams.device), *op);
-        on(&self.queues, stream, move || device.submit(stream, &op))
+        self.streams.on(&self.queues, stream, move || device.submit(stream, &op))
     }
 
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         if !self.is_queued(stream) {
-            return self.device().upload(self.streams.order.stream(stream), to, from);
+            return self.streams.told(self.device().upload(self.streams.order.stream(stream), to, from));
         }
         let (device, bytes) = (Arc::clone(&self.streams.device), from.to_vec());
-        on(&self.queues, stream, move || device.upload(stream, to, &bytes))
+        self.streams.on(&self.queues, stream, move || device.upload(stream, to, &bytes))
     }
 
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.queues.synchronize()?;
-        self.device().write(to, from)
+        self.streams.told(self.device().write(to, from))
     }
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.queues.synchronize()?;
-        self.device().read(from, to)
+        self.streams.told(self.device().read(from, to))
     }
 
     fn record(&self, stream: Stream) -> StreamEvent {
@@ -112,7 +112,7 @@ impl Device for RankDevice {
         }
         let (device, points) = (Arc::clone(&self.streams.device), Arc::clone(&self.points));
         let stream_of_device = self.streams.order.stream(stream);
-        on(&self.queues, stream, move || match RankDevice::event(&points, event, is_queued) {
+        self.streams.on(&self.queues, stream, move || match RankDevice::event(&points, event, is_queued) {
             None => Ok(()),
             Some(event) => device.wait(stream_of_device, event),
         })
@@ -120,6 +120,6 @@ impl Device for RankDevice {
 
     fn synchronize(&self) -> Result<(), DeviceError> {
         self.queues.synchronize()?;
-        self.device().synchronize()
+        self.streams.told(self.device().synchronize())
     }
 }

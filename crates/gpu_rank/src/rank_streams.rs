@@ -6,6 +6,8 @@ use cuda::CudaDevice;
 use device::{DeviceError, Stream, StreamQueues};
 use gpu::{DriverError, StreamHandle};
 
+use crate::failure::on_gpu;
+
 /// Which streams of the driver a rank uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
@@ -41,20 +43,27 @@ impl RankStreams {
         self.device.count_work(stream);
         self.device.stream(stream)
     }
-}
 
-/// Does `job` on the thread of `stream`, where it has one, and else at once.
-pub(crate) fn on(
-    queues: &StreamQueues,
-    stream: Stream,
-    job: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
-) -> Result<(), DeviceError> {
-    match queues.of(stream) {
-        None => job(),
-        Some(queue) => {
-            queue.submit(Box::new(job));
-            Ok(())
+    /// Does `job` on the thread of `stream`, where it has one among `queues`, and else at once. A failure names the GPU.
+    pub(crate) fn on(
+        &self,
+        queues: &StreamQueues,
+        stream: Stream,
+        job: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
+    ) -> Result<(), DeviceError> {
+        match queues.of(stream) {
+            None => self.told(job()),
+            Some(queue) => {
+                let facts = self.device.gpu().facts().clone();
+                queue.submit(Box::new(move || job().map_err(|error| on_gpu(&facts, error))));
+                Ok(())
+            }
         }
+    }
+
+    /// A result whose failure names the GPU.
+    pub(crate) fn told<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        result.map_err(|error| on_gpu(self.device.gpu().facts(), error))
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use comm::HostCommunicator;
 use device::{Communicator, DeviceError, Reduction, Stream, StreamQueues, SumTree, Tensor};
 
-use crate::rank_streams::on;
 use crate::staging::Staging;
 
 /// A group of ranks of any processes and hosts, whose tensors lie on GPUs.
@@ -31,7 +30,7 @@ impl StagedCommunicator {
         call: impl FnOnce(&HostCommunicator, &Staging) -> Result<(), DeviceError> + Send + 'static,
     ) -> Result<(), DeviceError> {
         let (host, staging) = (Arc::clone(&self.host), Arc::clone(&self.staging));
-        on(&self.queues, stream, move || call(&host, &staging))
+        self.staging.streams().on(&self.queues, stream, move || call(&host, &staging))
     }
 
     /// The slices of `x` before and behind that of this member.

@@ -36,6 +36,11 @@ impl Staging {
         &self.mirror
     }
 
+    /// The streams that copy.
+    pub(crate) fn streams(&self) -> &RankStreams {
+        &self.streams
+    }
+
     /// Copies `x` from the GPU to the mirror, behind all earlier work of `stream`, and waits for it.
     ///
     /// # Errors
